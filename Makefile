@@ -1,0 +1,47 @@
+# Every command of a developer or of CI. `make` lists them.
+#
+# demo and test first make sure that PostgreSQL and Redis are installed; see deploy/bootstrap.sh. No target needs a running
+# server: each starts private ones and stops them again.
+
+.DEFAULT_GOAL := help
+.PHONY: help bootstrap demo dev test lint fmt sqlx sqlx-check bench docs ci
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+bootstrap: ## install what is missing (PostgreSQL, Redis, a C compiler), or say how
+	@sh deploy/bootstrap.sh
+
+# The dev profile: a first build takes a fraction of the release one's time on two cores, `make test` uses the same
+# artifacts, and the demo waits for its scripted model and its database rather than for our code.
+demo: bootstrap ## three example definitions over sample input, start to finish
+	@cargo run -p longhaul-cli --bin longhaul -- demo
+
+dev: bootstrap ## API, worker and status page on private servers; data in .longhaul/
+	@cargo run -p longhaul-cli --bin longhaul -- dev
+
+test: bootstrap ## all tests
+	@cargo test --workspace
+
+lint: ## formatting and clippy, as CI runs them
+	@cargo fmt --all --check
+	@cargo clippy --workspace --all-targets -- -D warnings
+
+fmt: ## format everything
+	@cargo fmt --all
+
+sqlx: bootstrap ## write the metadata of the compiled queries to .sqlx
+	@sh deploy/sqlx.sh
+
+sqlx-check: bootstrap ## fail when .sqlx does not match the queries and migrations
+	@sh deploy/sqlx.sh --check
+
+bench: bootstrap ## latency and throughput, beside the floor of this machine's PostgreSQL
+	@cargo run --release -p longhaul-cli --bin longhaul -- bench latency
+	@cargo run --release -p longhaul-cli --bin longhaul -- bench throughput
+
+docs: ## API documentation of the crates in target/doc
+	@RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items
+
+ci: ## everything that a change must pass
+	@.ci/run

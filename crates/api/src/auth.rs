@@ -1,0 +1,127 @@
+//! Who is asking: a Bearer API key, looked up by its HMAC and remembered for a few seconds.
+//!
+//! What must hold: a revoked key stops working within 10 s; a caller sees its own tenant alone unless its key has the scope
+//! `admin` and it names another.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, header, request::Parts},
+};
+use longhaul_shared::{
+    domain::{ApiKeyId, TenantId},
+    store::{
+        api_keys::{self, ApiKey, Scope},
+        tenants::Reach,
+    },
+};
+use tokio::time::Instant;
+
+use crate::{
+    error::{ApiError, ApiResult},
+    state::ApiState,
+};
+
+/// How long a key is believed without asking. Half of what is promised, because a look-up may take a while itself.
+const REMEMBER: Duration = Duration::from_secs(5);
+const MAX_REMEMBERED: usize = 10_000;
+
+/// The caller of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Principal(Arc<ApiKey>);
+
+impl Principal {
+    pub(crate) fn key_id(&self) -> ApiKeyId {
+        self.0.id
+    }
+
+    pub(crate) fn tenant(&self) -> TenantId {
+        self.0.tenant_id
+    }
+
+    /// What the caller may read without naming a tenant.
+    pub(crate) fn reach(&self) -> Reach {
+        self.0.tenant_id.into()
+    }
+
+    pub(crate) fn key(&self) -> &ApiKey {
+        &self.0
+    }
+
+    /// # Errors
+    /// The key lacks the scope.
+    pub(crate) fn need(&self, scope: Scope) -> ApiResult<()> {
+        if self.0.scopes.contains(&scope) { Ok(()) } else { Err(ApiError::MissingScope(scope)) }
+    }
+}
+
+impl FromRequestParts<ApiState> for Principal {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
+        authenticate(state, bearer(&parts.headers)?).await
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> ApiResult<&str> {
+    let value = headers.get(header::AUTHORIZATION).ok_or(ApiError::Unauthenticated)?;
+    let text = value.to_str().map_err(|_| ApiError::InvalidApiKey)?;
+    let (scheme, key) = text.split_once(' ').ok_or(ApiError::Unauthenticated)?;
+    if scheme.eq_ignore_ascii_case("bearer") { Ok(key.trim()) } else { Err(ApiError::Unauthenticated) }
+}
+
+/// The caller behind `key`.
+///
+/// # Errors
+/// The key is unknown or revoked, or Postgres is unavailable.
+pub(crate) async fn authenticate(state: &ApiState, key: &str) -> ApiResult<Principal> {
+    if !api_keys::is_well_formed(key) {
+        return Err(ApiError::InvalidApiKey);
+    }
+    // The look-up is by a keyed hash: how long it takes says nothing about other keys.
+    by_hash(state, state.pepper.key_hash(key)).await
+}
+
+/// The caller whose key has that hash: of a session that was signed in with it.
+///
+/// # Errors
+/// As [`authenticate`].
+pub(crate) async fn by_hash(state: &ApiState, hash: Vec<u8>) -> ApiResult<Principal> {
+    if let Some(known) = state.keys.get(&hash) {
+        return Ok(known);
+    }
+    match state.store.find_api_key(&hash).await? {
+        Some(found) if found.revoked_at.is_none() => {
+            let principal = Principal(Arc::new(found));
+            state.keys.remember(hash, principal.clone());
+            Ok(principal)
+        }
+        Some(_) | None => Err(ApiError::InvalidApiKey),
+    }
+}
+
+/// Keys seen lately, by hash.
+#[derive(Debug, Default)]
+pub(crate) struct KeyCache(Mutex<HashMap<Vec<u8>, (Instant, Principal)>>);
+
+impl KeyCache {
+    fn get(&self, hash: &[u8]) -> Option<Principal> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(hash).filter(|(since, _)| since.elapsed() < REMEMBER).map(|(_, principal)| principal.clone())
+    }
+
+    fn remember(&self, hash: Vec<u8>, principal: Principal) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MAX_REMEMBERED {
+            known.retain(|_, (since, _)| since.elapsed() < REMEMBER);
+        }
+        if known.len() < MAX_REMEMBERED {
+            known.insert(hash, (Instant::now(), principal));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What can be run, remembered: versions for a second, compiled schemas for good.
+//!
+//! A version put or removed through another process is noticed within [`REMEMBER`]; through this one, at once. What does
+//! not exist is never remembered.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jsonschema::Validator;
+use longhaul_sdk::spec::{AgentSpec, DefinitionSpec};
+use longhaul_shared::{
+    domain::{AgentVersionId, DefinitionVersionId, ServeKey, TenantId, requirements::requirements},
+    store::{
+        Store,
+        definitions::{AGENT_DEFINITION, Put, Version, agent_definition},
+    },
+};
+use tokio::{sync::OnceCell, time::Instant};
+
+use crate::{
+    error::{ApiError, ApiResult},
+    schema,
+};
+
+const REMEMBER: Duration = Duration::from_secs(1);
+/// Entries of each memory; a full one is emptied, which costs a few reads.
+const MAX_REMEMBERED: usize = 2_000;
+
+/// What a submit names.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Target {
+    /// A definition, in a version.
+    Definition(String),
+    /// An agent, in a version, through the built-in definition.
+    Agent(String),
+}
+
+/// A definition and an agent version, ready to take submits.
+pub(crate) struct Runnable {
+    pub(crate) definition_key: String,
+    pub(crate) definition_version_id: DefinitionVersionId,
+    pub(crate) agent_key: String,
+    pub(crate) agent_version_id: AgentVersionId,
+    pub(crate) serve_key: ServeKey,
+    pub(crate) deadline: Duration,
+    pub(crate) active_timeout: Duration,
+    pub(crate) input: Arc<Validator>,
+}
+
+type Known = HashMap<(TenantId, Target, Option<i32>), (Instant, Arc<Runnable>)>;
+
+/// See the module.
+pub(crate) struct Catalog {
+    store: Store,
+    known: Mutex<Known>,
+    validators: Mutex<HashMap<DefinitionVersionId, Arc<Validator>>>,
+    serve_keys: Mutex<HashSet<ServeKey>>,
+    agent_definition: OnceCell<Put>,
+}
+
+impl fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Catalog")
+    }
+}
+
+impl Catalog {
+    pub(crate) fn new(store: Store) -> Self {
+        Self {
+            store,
+            known: Mutex::default(),
+            validators: Mutex::default(),
+            serve_keys: Mutex::default(),
+            agent_definition: OnceCell::new(),
+        }
+    }
+
+    /// What a caller of `tenant` means by `target`.
+    ///
+    /// # Errors
+    /// There is no such thing, it was removed, or Postgres is unavailable.
+    pub(crate) async fn resolve(
+        &self,
+        tenant: TenantId,
+        target: &Target,
+        version: Option<i32>,
+    ) -> ApiResult<Arc<Runnable>> {
+        let asked = (tenant, target.clone(), version);
+        let known = lock(&self.known).get(&asked).cloned();
+        if let Some((since, runnable)) = known
+            && since.elapsed() < REMEMBER
+        {
+            return Ok(runnable);
+        }
+        // Taken before reading, so that what is remembered is never younger than it says.
+        let since = Instant::now();
+        let runnable = Arc::new(self.read(tenant, target, version).await?);
+        remember(&mut lock(&self.known), asked, (since, runnable.clone()));
+        Ok(runnable)
+    }
+
+    /// After a put or a remove through this process.
+    pub(crate) fn forget(&self) {
+        lock(&self.known).clear();
+    }
+
+    async fn read(&self, tenant: TenantId, target: &Target, version: Option<i32>) -> ApiResult<Runnable> {
+        let (definition, agent) = match target {
+            Target::Definition(key) => {
+                let definition = self.definition(tenant, key, version).await?;
+                let agent = self.agent(tenant, &definition.spec.agent_key, None).await?;
+                (definition, agent)
+            }
+            Target::Agent(key) => (self.built_in().await?, self.agent(tenant, key, version).await?),
+        };
+        let DefinitionSpec { deadline_seconds, active_timeout_seconds, .. } = definition.spec;
+        let requirements = requirements(&definition.spec, definition.version, &agent.spec);
+        let serve_key = ServeKey::of(&requirements);
+        self.put_serve_key(&serve_key, &requirements.into_iter().collect::<Vec<_>>()).await?;
+        Ok(Runnable {
+            input: self.validator(DefinitionVersionId(definition.id), &definition.spec)?,
+            definition_key: definition.spec.key,
+            definition_version_id: DefinitionVersionId(definition.id),
+            agent_key: agent.spec.key,
+            agent_version_id: AgentVersionId(agent.id),
+            serve_key,
+            deadline: Duration::from_secs(deadline_seconds.into()),
+            active_timeout: Duration::from_secs(active_timeout_seconds.into()),
+        })
+    }
+
+    async fn definition(
+        &self,
+        tenant: TenantId,
+        key: &str,
+        version: Option<i32>,
+    ) -> ApiResult<Version<DefinitionSpec>> {
+        let unknown = || ApiError::UnknownDefinition(key.to_owned());
+        if key == AGENT_DEFINITION {
+            return Err(unknown());
+        }
+        match (self.store.resolve_definition(Some(tenant), key, version).await?, version) {
+            (Some(found), Some(version)) if found.removed_at.is_some() => {
+                Err(ApiError::VersionRemoved { of: key.to_owned(), version })
+            }
+            (Some(found), _) => Ok(found),
+            (None, Some(version)) if self.store.resolve_definition(Some(tenant), key, None).await?.is_some() => {
+                Err(ApiError::UnknownVersion { of: key.to_owned(), version })
+            }
+            (None, _) => Err(unknown()),
+        }
+    }
+
+    async fn agent(&self, tenant: TenantId, key: &str, version: Option<i32>) -> ApiResult<Version<AgentSpec>> {
+        match (self.store.resolve_agent(Some(tenant), key, version).await?, version) {
+            (Some(found), Some(version)) if found.removed_at.is_some() => {
+                Err(ApiError::VersionRemoved { of: key.to_owned(), version })
+            }
+            (Some(found), _) => Ok(found),
+            (None, Some(version)) if self.store.resolve_agent(Some(tenant), key, None).await?.is_some() => {
+                Err(ApiError::UnknownVersion { of: key.to_owned(), version })
+            }
+            (None, _) => Err(ApiError::UnknownAgent(key.to_owned())),
+        }
+    }
+
+    async fn built_in(&self) -> ApiResult<Version<DefinitionSpec>> {
+        let put = self.agent_definition.get_or_try_init(|| self.store.put_agent_definition()).await?;
+        Ok(Version {
+            id: put.id,
+            tenant_id: None,
+            version: put.version,
+            spec: agent_definition(),
+            created_at: chrono::DateTime::UNIX_EPOCH,
+            removed_at: None,
+        })
+    }
+
+    fn validator(&self, id: DefinitionVersionId, spec: &DefinitionSpec) -> ApiResult<Arc<Validator>> {
+        if let Some(known) = lock(&self.validators).get(&id) {
+            return Ok(known.clone());
+        }
+        let compiled = schema::compile(&spec.input_schema).map_err(|error| {
+            tracing::error!(definition.key = spec.key, error, "a stored input schema does not compile");
+            ApiError::Internal
+        })?;
+        let compiled = Arc::new(compiled);
+        remember(&mut lock(&self.validators), id, compiled.clone());
+        Ok(compiled)
+    }
+
+    /// Before the first submit that carries it, so that a claim finds what it asks for.
+    async fn put_serve_key(&self, key: &ServeKey, requirements: &[String]) -> ApiResult<()> {
+        if lock(&self.serve_keys).contains(key) {
+            return Ok(());
+        }
+        self.store.put_serve_key(key, requirements).await?;
+        let mut known = lock(&self.serve_keys);
+        if known.len() >= MAX_REMEMBERED {
+            known.clear();
+        }
+        known.insert(key.clone());
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn remember<K: Eq + Hash, V>(memory: &mut HashMap<K, V>, key: K, value: V) {
+    if memory.len() >= MAX_REMEMBERED {
+        memory.clear();
+    }
+    memory.insert(key, value);
+}

@@ -1,0 +1,293 @@
+//! Every error a caller can see: problem+json (RFC 9457) with a stable `code`. Causes are logged here, once, and never
+//! returned. docs/api.md lists the codes; a test holds the two together.
+
+use axum::{
+    Json,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use longhaul_shared::{
+    domain::{ExecutionId, ExecutionStatus},
+    store::{StoreError, api_keys::Scope},
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// More violations than this are not listed.
+pub(crate) const MAX_VIOLATIONS: usize = 100;
+/// A message may quote what was sent; not more of it than this.
+const MAX_MESSAGE_CHARS: usize = 400;
+
+pub(crate) type ApiResult<T> = Result<T, ApiError>;
+
+/// One thing wrong with a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Violation {
+    /// JSON Pointer into the body; `/query/<name>` and `/header/<name>` for what is not in it.
+    #[schema(example = "/input/amount")]
+    pub path: String,
+    /// What is wrong there.
+    #[schema(example = "\"twelve\" is not of type \"number\"")]
+    pub message: String,
+}
+
+impl Violation {
+    pub(crate) fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+        let mut message: String = message.into();
+        if let Some((cut, _)) = message.char_indices().nth(MAX_MESSAGE_CHARS) {
+            message.truncate(cut);
+            message.push('…');
+        }
+        Self { path: path.into(), message }
+    }
+}
+
+/// Why a request was not carried out.
+#[derive(Debug, Clone)]
+pub(crate) enum ApiError {
+    Unauthenticated,
+    InvalidApiKey,
+    MissingScope(Scope),
+    NotFound(&'static str),
+    NoSuchRoute,
+    MethodNotAllowed,
+    UnsupportedMediaType,
+    PayloadTooLarge { limit_bytes: usize },
+    RequestTimeout,
+    MalformedJson(String),
+    InvalidRequest(Vec<Violation>),
+    InvalidInput(Vec<Violation>),
+    InputContainsNul { path: String },
+    UnknownDefinition(String),
+    UnknownAgent(String),
+    UnknownVersion { of: String, version: i32 },
+    VersionRemoved { of: String, version: i32 },
+    KeyReserved(String),
+    IdempotencyKeyReused(ExecutionId),
+    ExecutionIsTerminal(ExecutionStatus),
+    ExecutionNotFailed(ExecutionStatus),
+    TooManyStreams,
+    Refused,
+    Unavailable,
+    Internal,
+}
+
+impl ApiError {
+    /// Shorthand for one violation.
+    pub(crate) fn invalid(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::InvalidRequest(vec![Violation::new(path, message)])
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::Unauthenticated | Self::InvalidApiKey => StatusCode::UNAUTHORIZED,
+            Self::MissingScope(_) => StatusCode::FORBIDDEN,
+            Self::NotFound(_) | Self::NoSuchRoute => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::IdempotencyKeyReused(_)
+            | Self::ExecutionIsTerminal(_)
+            | Self::ExecutionNotFailed(_)
+            | Self::KeyReserved(_) => StatusCode::CONFLICT,
+            Self::PayloadTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::MalformedJson(_) => StatusCode::BAD_REQUEST,
+            Self::InvalidRequest(_)
+            | Self::InvalidInput(_)
+            | Self::InputContainsNul { .. }
+            | Self::UnknownDefinition(_)
+            | Self::UnknownAgent(_)
+            | Self::UnknownVersion { .. }
+            | Self::VersionRemoved { .. }
+            | Self::Refused => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::TooManyStreams | Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// Stable; part of the API.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::Unauthenticated => "unauthenticated",
+            Self::InvalidApiKey => "invalid_api_key",
+            Self::MissingScope(_) => "missing_scope",
+            Self::NotFound(_) => "not_found",
+            Self::NoSuchRoute => "no_such_route",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::UnsupportedMediaType => "unsupported_media_type",
+            Self::PayloadTooLarge { .. } => "payload_too_large",
+            Self::RequestTimeout => "request_timeout",
+            Self::MalformedJson(_) => "malformed_json",
+            Self::InvalidRequest(_) => "invalid_request",
+            Self::InvalidInput(_) => "invalid_input",
+            Self::InputContainsNul { .. } => "input_contains_nul",
+            Self::UnknownDefinition(_) => "unknown_definition",
+            Self::UnknownAgent(_) => "unknown_agent",
+            Self::UnknownVersion { .. } => "unknown_version",
+            Self::VersionRemoved { .. } => "version_removed",
+            Self::KeyReserved(_) => "key_reserved",
+            Self::IdempotencyKeyReused(_) => "idempotency_key_reused",
+            Self::ExecutionIsTerminal(_) => "execution_is_terminal",
+            Self::ExecutionNotFailed(_) => "execution_not_failed",
+            Self::TooManyStreams => "too_many_streams",
+            Self::Refused => "refused_values",
+            Self::Unavailable => "unavailable",
+            Self::Internal => "internal_error",
+        }
+    }
+
+    fn detail(&self) -> String {
+        match self {
+            Self::Unauthenticated => "send an API key: `Authorization: Bearer lh_…`".into(),
+            Self::InvalidApiKey => "the API key is unknown or revoked".into(),
+            Self::MissingScope(scope) => format!("the API key lacks the scope `{scope}`"),
+            Self::NotFound(what) => format!("{what} not found"),
+            Self::NoSuchRoute => "there is nothing at this path".into(),
+            Self::MethodNotAllowed => "this path has no such method".into(),
+            Self::UnsupportedMediaType => "send `Content-Type: application/json`".into(),
+            Self::PayloadTooLarge { limit_bytes } => format!("the body is larger than {limit_bytes} bytes"),
+            Self::RequestTimeout => "the body did not arrive in time".into(),
+            Self::MalformedJson(why) => format!("the body is not JSON: {why}"),
+            Self::InvalidRequest(_) => "the request is invalid; see `errors`".into(),
+            Self::InvalidInput(_) => "the input does not match the definition's schema; see `errors`".into(),
+            Self::InputContainsNul { path } => format!("{path} contains the character U+0000, which cannot be stored"),
+            Self::UnknownDefinition(key) => format!("there is no definition `{key}`"),
+            Self::UnknownAgent(key) => format!("there is no agent `{key}`"),
+            Self::UnknownVersion { of, version } => format!("`{of}` has no version {version}"),
+            Self::VersionRemoved { of, version } => format!("version {version} of `{of}` was removed"),
+            Self::KeyReserved(key) => format!("the key `{key}` is built in"),
+            Self::IdempotencyKeyReused(_) => "the Idempotency-Key was used for a different request".into(),
+            Self::ExecutionIsTerminal(status) => format!("the execution is {status}, which never changes"),
+            Self::ExecutionNotFailed(status) => format!("the execution is {status}; only FAILED ones can be retried"),
+            Self::TooManyStreams => "this server follows as many event streams as it may".into(),
+            Self::Refused => "the database refused a value of the request".into(),
+            Self::Unavailable => "the service cannot reach its database; try again".into(),
+            Self::Internal => "something went wrong on our side; the request id helps to find it".into(),
+        }
+    }
+
+    /// The body, as in a response of its own or as the verdict of one item of a batch.
+    pub(crate) fn problem(&self) -> Problem {
+        let status = self.status();
+        let (errors, execution_id) = match self {
+            Self::InvalidRequest(all) | Self::InvalidInput(all) => {
+                (Some(all.iter().take(MAX_VIOLATIONS).cloned().collect()), None)
+            }
+            Self::InputContainsNul { path } => {
+                (Some(vec![Violation::new(path.clone(), "contains the character U+0000")]), None)
+            }
+            Self::IdempotencyKeyReused(id) => (None, Some(id.to_string())),
+            Self::Unauthenticated
+            | Self::InvalidApiKey
+            | Self::MissingScope(_)
+            | Self::NotFound(_)
+            | Self::NoSuchRoute
+            | Self::MethodNotAllowed
+            | Self::UnsupportedMediaType
+            | Self::PayloadTooLarge { .. }
+            | Self::RequestTimeout
+            | Self::MalformedJson(_)
+            | Self::UnknownDefinition(_)
+            | Self::UnknownAgent(_)
+            | Self::UnknownVersion { .. }
+            | Self::VersionRemoved { .. }
+            | Self::KeyReserved(_)
+            | Self::ExecutionIsTerminal(_)
+            | Self::ExecutionNotFailed(_)
+            | Self::TooManyStreams
+            | Self::Refused
+            | Self::Unavailable
+            | Self::Internal => (None, None),
+        };
+        Problem {
+            r#type: format!("urn:longhaul:error:{}", self.code()),
+            title: status.canonical_reason().unwrap_or("Error").to_owned(),
+            status: status.as_u16(),
+            code: self.code().to_owned(),
+            detail: self.detail(),
+            errors,
+            execution_id,
+        }
+    }
+}
+
+/// The body of every error.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Problem {
+    /// `urn:longhaul:error:<code>`.
+    #[schema(example = "urn:longhaul:error:invalid_input")]
+    pub r#type: String,
+    /// The status in words.
+    #[schema(example = "Unprocessable Entity")]
+    pub title: String,
+    /// The status.
+    #[schema(example = 422)]
+    pub status: u16,
+    /// Stable name of the error; docs/api.md lists them.
+    #[schema(example = "invalid_input")]
+    pub code: String,
+    /// What happened, for people. May change.
+    pub detail: String,
+    /// Everything wrong with the request, at most 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub errors: Option<Vec<Violation>>,
+    /// The execution that the error is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub execution_id: Option<String>,
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status(), Json(self.problem())).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        match self.status() {
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match &error {
+            StoreError::Unavailable(_) | StoreError::TimedOut(_) | StoreError::Closed => {
+                tracing::warn!(error = %error, "request failed: the database is unavailable");
+                Self::Unavailable
+            }
+            StoreError::Rejected(_) => {
+                tracing::warn!(error = %error, "request failed: the database refused its values");
+                Self::Refused
+            }
+            StoreError::NotFound(what) => Self::NotFound(what),
+            StoreError::Conflict(_) | StoreError::LeaseLost | StoreError::Corrupt(_) | StoreError::Unexpected(_) => {
+                tracing::error!(error = %error, "request failed");
+                Self::Internal
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// Read from the source, so that a variant without a row cannot be forgotten here.
+    #[test]
+    fn every_code_is_a_row_of_the_guide_and_every_row_a_code() {
+        let source = include_str!("error.rs");
+        let body = source.split("pub(crate) fn code").nth(1).and_then(|rest| rest.split("fn detail").next()).unwrap();
+        let codes: BTreeSet<&str> = body.split("=> \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        let guide = include_str!("../../../docs/api.md");
+        let table = guide.split("## Errors").nth(1).and_then(|rest| rest.split("## Events").next()).unwrap();
+        let rows = table.lines().filter_map(|line| line.split(" | `").nth(1)?.split('`').next());
+        assert_eq!(rows.collect::<BTreeSet<_>>(), codes);
+        assert!(codes.len() > 20);
+    }
+}

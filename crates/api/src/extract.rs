@@ -1,0 +1,292 @@
+//! Reading requests: bodies within a limit, fields with every violation found at once, query parameters, ids, cursors.
+
+use std::{collections::BTreeMap, fmt::Display, str::FromStr, time::Duration};
+
+use axum::{
+    body::Body,
+    extract::{FromRequestParts, Path, Query},
+    http::{HeaderMap, header, request::Parts},
+};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use longhaul_shared::store::api_keys::Scope;
+use longhaul_shared::{domain::ExecutionId, store::tenants::Reach};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, value::RawValue};
+
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult, Violation},
+    state::ApiState,
+};
+
+/// One execution's submit.
+pub(crate) const SUBMIT_LIMIT: usize = 1024 * 1024;
+/// A batch of submits.
+pub(crate) const BATCH_LIMIT: usize = 16 * 1024 * 1024;
+/// Everything else.
+pub(crate) const BODY_LIMIT: usize = 256 * 1024;
+/// A body that takes longer to arrive is not waited for.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Reads a JSON body of at most `limit` bytes. What comes back is UTF-8 text, not yet parsed.
+pub(crate) async fn read_body(headers: &HeaderMap, body: Body, limit: usize) -> ApiResult<Bytes> {
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    if !media_type.eq_ignore_ascii_case("application/json") {
+        return Err(ApiError::UnsupportedMediaType);
+    }
+    let too_large = ApiError::PayloadTooLarge { limit_bytes: limit };
+    let stated = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if stated.is_some_and(|length| length > limit) {
+        return Err(too_large);
+    }
+    match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, limit)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        // Either the limit, or the caller went away and nobody reads the answer.
+        Ok(Err(_)) => Err(too_large),
+        Err(_) => Err(ApiError::RequestTimeout),
+    }
+}
+
+/// The fields of a JSON object, taken one by one; what is wrong is collected, and what is left over is unknown.
+pub(crate) struct Fields<'a> {
+    fields: BTreeMap<String, &'a RawValue>,
+    violations: Vec<Violation>,
+}
+
+impl<'a> Fields<'a> {
+    /// # Errors
+    /// The text is not a JSON object.
+    pub(crate) fn parse(text: &'a [u8]) -> ApiResult<Self> {
+        let text = std::str::from_utf8(text).map_err(|_| ApiError::MalformedJson("it is not UTF-8".into()))?;
+        let raw: &RawValue = serde_json::from_str(text).map_err(|error| ApiError::MalformedJson(error.to_string()))?;
+        Self::of(raw, "")
+    }
+
+    /// # Errors
+    /// The value is not an object.
+    pub(crate) fn of(raw: &'a RawValue, path: &str) -> ApiResult<Self> {
+        let fields = serde_json::from_str(raw.get()).map_err(|_| ApiError::invalid(path, "must be an object"))?;
+        Ok(Self { fields, violations: Vec::new() })
+    }
+
+    /// The text of a field; null is absent.
+    pub(crate) fn raw(&mut self, name: &str) -> Option<&'a RawValue> {
+        self.fields.remove(name).filter(|raw| raw.get() != "null")
+    }
+
+    /// A field of a type.
+    pub(crate) fn take<T: DeserializeOwned>(&mut self, name: &str) -> Option<T> {
+        let raw = self.raw(name)?;
+        match serde_json::from_str(raw.get()) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                let text = error.to_string();
+                // The position is that within the field, which means nothing to the caller.
+                let why = text.split(" at line ").next().unwrap_or_default();
+                self.violation(format!("/{name}"), why);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn violation(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.violations.push(Violation::new(path, message));
+    }
+
+    /// # Errors
+    /// Something was wrong, or a field is unknown.
+    pub(crate) fn finish(mut self) -> ApiResult<()> {
+        for name in self.fields.keys() {
+            let path = format!("/{}", escape_pointer(name));
+            self.violations.push(Violation::new(path, "unknown field"));
+        }
+        if self.violations.is_empty() { Ok(()) } else { Err(ApiError::InvalidRequest(self.violations)) }
+    }
+}
+
+pub(crate) fn escape_pointer(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+/// The path of the first U+0000 in a value.
+pub(crate) fn find_nul(value: &Value, path: &str) -> Option<String> {
+    match value {
+        Value::String(text) => text.contains('\0').then(|| path.to_owned()),
+        Value::Array(items) => items.iter().enumerate().find_map(|(i, item)| find_nul(item, &format!("{path}/{i}"))),
+        Value::Object(fields) => fields.iter().find_map(|(key, item)| {
+            if key.contains('\0') {
+                Some(path.to_owned())
+            } else {
+                find_nul(item, &format!("{path}/{}", escape_pointer(key)))
+            }
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
+    }
+}
+
+/// Query parameters, taken one by one; what is left over is unknown.
+pub(crate) struct Params {
+    pairs: Vec<(String, String)>,
+    violations: Vec<Violation>,
+}
+
+impl FromRequestParts<ApiState> for Params {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &ApiState) -> Result<Self, ApiError> {
+        let Query(pairs) = Query::try_from_uri(&parts.uri).map_err(|_| ApiError::invalid("/query", "is malformed"))?;
+        Ok(Self { pairs, violations: Vec::new() })
+    }
+}
+
+impl Params {
+    /// A parameter as text. U+0000 cannot be stored, so nothing has it.
+    pub(crate) fn text(&mut self, name: &str) -> Option<String> {
+        let at = self.pairs.iter().position(|(key, _)| key == name)?;
+        let (_, value) = self.pairs.remove(at);
+        if value.contains('\0') {
+            self.violation(name, "contains the character U+0000");
+            return None;
+        }
+        Some(value)
+    }
+
+    pub(crate) fn take<T: FromStr<Err: Display>>(&mut self, name: &str) -> Option<T> {
+        let text = self.text(name)?;
+        text.parse().map_err(|error| self.violation(name, format!("`{text}`: {error}"))).ok()
+    }
+
+    /// A parameter out of a closed set.
+    pub(crate) fn named<T>(&mut self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let text = self.text(name)?;
+        let parsed = parse(&text);
+        if parsed.is_none() {
+            self.violation(name, format!("`{text}` is not one of its values"));
+        }
+        parsed
+    }
+
+    /// The parameters `prefix<rest>`, as `(rest, value)`.
+    pub(crate) fn prefixed(&mut self, prefix: &str) -> Vec<(String, String)> {
+        let (own, others) = self.pairs.drain(..).partition(|(key, _)| key.starts_with(prefix));
+        self.pairs = others;
+        let own: Vec<(String, String)> = own;
+        own.into_iter().map(|(key, value)| (key[prefix.len()..].to_owned(), value)).collect()
+    }
+
+    /// `limit`, between 1 and `max`.
+    pub(crate) fn limit(&mut self, default: i64, max: i64) -> i64 {
+        let limit = self.take("limit").unwrap_or(default);
+        if !(1..=max).contains(&limit) {
+            self.violation("limit", format!("must be between 1 and {max}"));
+        }
+        limit.clamp(1, max)
+    }
+
+    pub(crate) fn violation(&mut self, name: &str, message: impl Into<String>) {
+        self.violations.push(Violation::new(format!("/query/{name}"), message));
+    }
+
+    /// # Errors
+    /// Something was wrong, or a parameter is unknown or given twice.
+    pub(crate) fn finish(mut self) -> ApiResult<()> {
+        for (name, _) in std::mem::take(&mut self.pairs) {
+            self.violation(&name, "unknown parameter, or given twice");
+        }
+        if self.violations.is_empty() { Ok(()) } else { Err(ApiError::InvalidRequest(self.violations)) }
+    }
+}
+
+/// Whose executions the caller asks for: `org_id` with or without `group_id`, or `all_tenants=true`; its own otherwise.
+///
+/// # Errors
+/// It names another tenant without the scope `admin`.
+pub(crate) async fn take_reach(state: &ApiState, principal: &Principal, params: &mut Params) -> ApiResult<Reach> {
+    let org = params.text("org_id");
+    let group = params.text("group_id");
+    let all = params.take::<bool>("all_tenants").unwrap_or(false);
+    if org.is_none() && !all {
+        if group.is_some() {
+            params.violation("group_id", "needs `org_id`");
+        }
+        return Ok(principal.reach());
+    }
+    principal.need(Scope::Admin)?;
+    match org {
+        Some(org) => {
+            let tenants = state.store.find_tenants(&org, group.as_deref()).await?;
+            Ok(Reach::Tenants(tenants.into_iter().map(|tenant| tenant.id).collect()))
+        }
+        None => Ok(Reach::Everybody),
+    }
+}
+
+/// The execution that a path names. What is no id names nothing.
+pub(crate) struct ExecutionPath(pub(crate) ExecutionId);
+
+impl FromRequestParts<ApiState> for ExecutionPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        let id = path.ok().and_then(|Path(text)| text.parse().ok());
+        id.map(Self).ok_or(ApiError::NotFound("execution"))
+    }
+}
+
+/// Cursors are opaque: a version byte and an id.
+const CURSOR_VERSION: u8 = 1;
+
+pub(crate) fn write_cursor(last: ExecutionId) -> String {
+    let bytes: Vec<u8> = [CURSOR_VERSION].into_iter().chain(*last.0.as_bytes()).collect();
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+pub(crate) fn read_cursor(text: &str) -> Option<ExecutionId> {
+    let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+    match bytes.split_first()? {
+        (&CURSOR_VERSION, id) => uuid::Uuid::from_slice(id).ok().map(ExecutionId),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_violation_of_an_object_is_reported() {
+        let mut fields = Fields::parse(br#"{"priority":"high","queue":7,"colour/tone":1,"input":{"a":1}}"#).unwrap();
+        assert_eq!(fields.take::<u8>("priority"), None);
+        assert_eq!(fields.take::<String>("queue"), None);
+        assert_eq!(fields.raw("input").unwrap().get(), r#"{"a":1}"#);
+        let Err(ApiError::InvalidRequest(violations)) = fields.finish() else { panic!() };
+        let paths: Vec<_> = violations.iter().map(|violation| violation.path.as_str()).collect();
+        assert_eq!(paths, ["/priority", "/queue", "/colour~1tone"]);
+    }
+
+    #[test]
+    fn what_is_not_an_object_is_refused() {
+        assert!(matches!(Fields::parse(b"{").err(), Some(ApiError::MalformedJson(_))));
+        assert!(matches!(Fields::parse(b"\xff").err(), Some(ApiError::MalformedJson(_))));
+        assert!(matches!(Fields::parse(b"[1]").err(), Some(ApiError::InvalidRequest(_))));
+    }
+
+    #[test]
+    fn cursors_round_trip_and_others_are_refused() {
+        let id = ExecutionId(uuid::Uuid::new_v4());
+        assert_eq!(read_cursor(&write_cursor(id)), Some(id));
+        for bad in ["", "AAAA", "!", &URL_SAFE_NO_PAD.encode([2; 17]), &URL_SAFE_NO_PAD.encode([1; 16])] {
+            assert_eq!(read_cursor(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_first_nul_is_found_with_its_path() {
+        let value = serde_json::json!({"a": ["x", {"b/c": "y\0"}]});
+        assert_eq!(find_nul(&value, "/input").as_deref(), Some("/input/a/1/b~1c"));
+        assert_eq!(find_nul(&serde_json::json!([1, "ok"]), "/input"), None);
+    }
+}

@@ -1,0 +1,336 @@
+//! Follows the events of many executions with one query.
+//!
+//! What must hold (core-rules 18): all streams of a process share one statement per hint and one per second; a stream is
+//! registered before it is first read, so nothing falls between the two; a reader that does not keep up is disconnected and
+//! comes back with its cursor, never buffered for. Hints may be lost or doubled.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::{StreamExt, stream::BoxStream};
+use longhaul_shared::{
+    domain::ExecutionId,
+    store::{
+        Store,
+        events::{Cursor, Event},
+    },
+};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    time::{Instant, MissedTickBehavior, interval, sleep_until, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use crate::{
+    error::{ApiError, ApiResult},
+    state::Look,
+};
+
+/// Without hints, news is at most this old.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Between two reads hints gather, so that a storm of them is a few reads.
+const GATHER: Duration = Duration::from_millis(5);
+/// Events of one stream in one read; what remains is read next.
+const EVENTS_PER_READ: i64 = 200;
+/// Batches that a reader may be behind before it is disconnected.
+const MAX_BEHIND: usize = 8;
+/// A read that takes longer is given up and repeated.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a stream is told.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Frame {
+    /// These came next.
+    Events(Vec<Event>),
+    /// Events between the cursor and `last` are gone: look at the execution itself, then go on after `last`.
+    Resync {
+        /// The number of the execution's last event.
+        last: i32,
+    },
+    /// No event will follow.
+    Over,
+}
+
+/// One stream; dropping it unregisters.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    frames: mpsc::Receiver<Frame>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Subscription {
+    /// The next frame; `None` when this reader was too slow, or the process shuts down.
+    pub(crate) async fn next(&mut self) -> Option<Frame> {
+        self.frames.recv().await
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    subscribes: mpsc::Sender<Stream>,
+    permits: Arc<Semaphore>,
+    _task: AbortOnDropHandle<()>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    cursor: Cursor,
+    frames: mpsc::Sender<Frame>,
+}
+
+impl Hub {
+    pub(crate) fn spawn(
+        store: Store,
+        looks: BoxStream<'static, Look>,
+        max_streams: usize,
+        shutdown: CancellationToken,
+    ) -> Self {
+        let (subscribes, inbox) = mpsc::channel(256);
+        let follower = Follower {
+            store,
+            inbox,
+            looks: Some(looks),
+            shutdown,
+            streams: HashMap::new(),
+            by_execution: HashMap::new(),
+            due: HashSet::new(),
+            next_key: 0,
+        };
+        Self {
+            subscribes,
+            permits: Arc::new(Semaphore::new(max_streams)),
+            _task: AbortOnDropHandle::new(tokio::spawn(follower.run())),
+        }
+    }
+
+    /// Follows an execution's events after `after`.
+    ///
+    /// # Errors
+    /// The process follows as many as it may, or shuts down.
+    pub(crate) async fn subscribe(&self, execution: ExecutionId, after: i32) -> ApiResult<Subscription> {
+        let permit = self.permits.clone().try_acquire_owned().map_err(|_| ApiError::TooManyStreams)?;
+        let (frames, receiver) = mpsc::channel(MAX_BEHIND);
+        let stream = Stream { cursor: Cursor { execution, after }, frames };
+        self.subscribes.send(stream).await.map_err(|_| ApiError::Unavailable)?;
+        Ok(Subscription { frames: receiver, _permit: permit })
+    }
+
+    /// Waits until the execution is over, or `limit` has passed.
+    ///
+    /// # Errors
+    /// The process follows as many as it may, or shuts down.
+    pub(crate) async fn wait_until_over(&self, execution: ExecutionId, limit: Duration) -> ApiResult<()> {
+        let mut subscription = self.subscribe(execution, 0).await?;
+        let over = async { while !matches!(subscription.next().await, Some(Frame::Over) | None) {} };
+        let _ = timeout(limit, over).await;
+        Ok(())
+    }
+}
+
+struct Follower {
+    store: Store,
+    inbox: mpsc::Receiver<Stream>,
+    looks: Option<BoxStream<'static, Look>>,
+    shutdown: CancellationToken,
+    streams: HashMap<u64, Stream>,
+    by_execution: HashMap<ExecutionId, Vec<u64>>,
+    due: HashSet<u64>,
+    next_key: u64,
+}
+
+impl Follower {
+    async fn run(mut self) {
+        let mut ticks = interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut next_read = Instant::now();
+        loop {
+            tokio::select! {
+                () = self.shutdown.cancelled() => return,
+                stream = self.inbox.recv() => match stream {
+                    Some(stream) => self.add(stream),
+                    None => return,
+                },
+                look = next_look(&mut self.looks) => self.note(look),
+                _ = ticks.tick() => self.due.extend(self.streams.keys()),
+                () = sleep_until(next_read), if !self.due.is_empty() => {
+                    let pause = if self.read().await { GATHER } else { LOOK_EVERY };
+                    next_read = Instant::now() + pause;
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, stream: Stream) {
+        let key = self.next_key;
+        self.next_key += 1;
+        self.by_execution.entry(stream.cursor.execution).or_default().push(key);
+        self.streams.insert(key, stream);
+        self.due.insert(key);
+    }
+
+    fn remove(&mut self, key: u64) {
+        self.due.remove(&key);
+        let Some(stream) = self.streams.remove(&key) else { return };
+        if let Some(keys) = self.by_execution.get_mut(&stream.cursor.execution) {
+            keys.retain(|&other| other != key);
+            if keys.is_empty() {
+                self.by_execution.remove(&stream.cursor.execution);
+            }
+        }
+    }
+
+    fn note(&mut self, look: Look) {
+        match look {
+            Look::At(executions) => {
+                let keys = executions.iter().filter_map(|execution| self.by_execution.get(execution));
+                self.due.extend(keys.flatten());
+            }
+            Look::Everywhere => self.due.extend(self.streams.keys()),
+        }
+    }
+
+    /// Reads what is due; false when Postgres did not answer.
+    async fn read(&mut self) -> bool {
+        let gone: Vec<u64> =
+            self.due.iter().copied().filter(|key| self.streams.get(key).is_none_or(|s| s.frames.is_closed())).collect();
+        gone.into_iter().for_each(|key| self.remove(key));
+        let (keys, cursors): (Vec<u64>, Vec<Cursor>) =
+            self.due.iter().filter_map(|key| Some((*key, self.streams.get(key)?.cursor))).unzip();
+        if keys.is_empty() {
+            self.due.clear();
+            return true;
+        }
+        let news = match timeout(READ_TIMEOUT, self.store.events_after(&cursors, EVENTS_PER_READ)).await {
+            Ok(Ok(news)) => news,
+            Ok(Err(error)) => {
+                tracing::debug!(error = %error, "event streams wait: the database is unavailable");
+                return false;
+            }
+            Err(_) => return false,
+        };
+        self.due.clear();
+        for (key, news) in keys.into_iter().zip(news) {
+            let Some(stream) = self.streams.get_mut(&key) else { continue };
+            match stream.deliver(news) {
+                Standing::UpToDate => {}
+                Standing::Behind => {
+                    self.due.insert(key);
+                }
+                Standing::Ended => self.remove(key),
+            }
+        }
+        true
+    }
+}
+
+/// How a stream stands after a read.
+enum Standing {
+    UpToDate,
+    Behind,
+    Ended,
+}
+
+impl Stream {
+    fn deliver(&mut self, news: Option<longhaul_shared::store::events::News>) -> Standing {
+        // The execution was pruned.
+        let Some(news) = news else {
+            let _ = self.frames.try_send(Frame::Over);
+            return Standing::Ended;
+        };
+        let is_full = |sent: Result<(), mpsc::error::TrySendError<Frame>>| sent.is_err();
+        if news.breaks(self.cursor.after) {
+            self.cursor.after = news.last;
+            if is_full(self.frames.try_send(Frame::Resync { last: news.last })) {
+                return Standing::Ended;
+            }
+        } else if let Some(last) = news.events.last().map(|event| event.seq) {
+            self.cursor.after = last;
+            if is_full(self.frames.try_send(Frame::Events(news.events))) {
+                return Standing::Ended;
+            }
+        }
+        if self.cursor.after < news.last {
+            return Standing::Behind;
+        }
+        if news.is_over {
+            let _ = self.frames.try_send(Frame::Over);
+            return Standing::Ended;
+        }
+        Standing::UpToDate
+    }
+}
+
+/// The next hint; for ever pending when hints have ended.
+async fn next_look(looks: &mut Option<BoxStream<'static, Look>>) -> Look {
+    if let Some(stream) = looks {
+        if let Some(look) = stream.next().await {
+            return look;
+        }
+        *looks = None;
+    }
+    std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::DateTime;
+    use longhaul_shared::store::events::News;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn stream(after: i32) -> (Stream, mpsc::Receiver<Frame>) {
+        let (frames, receiver) = mpsc::channel(MAX_BEHIND);
+        (Stream { cursor: Cursor { execution: ExecutionId(Uuid::nil()), after }, frames }, receiver)
+    }
+
+    fn news(seqs: std::ops::RangeInclusive<i32>, last: i32, is_over: bool) -> News {
+        let event = |seq| Event { seq, at: DateTime::UNIX_EPOCH, kind: "e".into(), data: None };
+        News { events: seqs.map(event).collect(), last, is_over }
+    }
+
+    fn drain(receiver: &mut mpsc::Receiver<Frame>) -> Vec<String> {
+        let text = |frame| match frame {
+            Frame::Events(events) => format!("{:?}", events.iter().map(|event| event.seq).collect::<Vec<_>>()),
+            Frame::Resync { last } => format!("resync {last}"),
+            Frame::Over => "over".into(),
+        };
+        std::iter::from_fn(|| receiver.try_recv().ok()).map(text).collect()
+    }
+
+    #[test]
+    fn events_arrive_in_order_and_the_last_one_ends_the_stream() {
+        let (mut stream, mut frames) = stream(0);
+        assert!(matches!(stream.deliver(Some(news(1..=2, 3, true))), Standing::Behind));
+        assert!(matches!(stream.deliver(Some(news(3..=3, 3, true))), Standing::Ended));
+        assert_eq!(drain(&mut frames), ["[1, 2]", "[3]", "over"]);
+    }
+
+    #[test]
+    fn a_gap_or_a_cursor_from_elsewhere_is_a_resync() {
+        let nothing = std::ops::RangeInclusive::new(1, 0);
+        for (after, told) in
+            [(1, news(5..=6, 6, false)), (9, news(nothing.clone(), 6, false)), (3, news(nothing.clone(), 6, false))]
+        {
+            let (mut stream, mut frames) = stream(after);
+            assert!(matches!(stream.deliver(Some(told)), Standing::UpToDate));
+            assert_eq!(drain(&mut frames), ["resync 6"]);
+            assert_eq!(stream.cursor.after, 6);
+        }
+    }
+
+    #[test]
+    fn a_reader_that_does_not_keep_up_is_disconnected() {
+        let (mut stream, _frames) = stream(0);
+        let mut last = 0;
+        let ended = (0..20).position(|_| {
+            last += 1;
+            matches!(stream.deliver(Some(news(last..=last, last, false))), Standing::Ended)
+        });
+        assert_eq!(ended, Some(MAX_BEHIND));
+    }
+}

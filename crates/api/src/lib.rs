@@ -1,0 +1,44 @@
+//! The HTTP surface: routes, authentication, event streams, OpenAPI, status page.
+//!
+//! What must hold: nothing is stored of a request that is refused; a 2xx submit is committed; a caller sees its own tenant
+//! alone; every error is problem+json with a stable code; everything has a size limit (docs/api.md). Not here: SQL (it is in
+//! `shared::store`) and Redis (hooks and hints come from the caller).
+
+mod auth;
+mod catalog;
+mod error;
+mod extract;
+mod hub;
+mod middleware;
+mod openapi;
+mod page;
+mod router;
+mod routes;
+mod schema;
+mod state;
+
+use std::{io, net::SocketAddr};
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+pub use error::{Problem, Violation};
+pub use openapi::openapi;
+pub use state::{
+    Announce, ApiDeps, ApiOptions, Hooks, Look, QueueState, RenderMetrics, ReportQueue, Traceparent, Wake,
+};
+
+/// Serves until `shutdown`, then finishes what is under way: streams end, held submits answer with what there is.
+///
+/// # Errors
+/// The listener failed.
+pub async fn serve(deps: ApiDeps, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
+    let router = router::router(deps, shutdown.clone());
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, service).with_graceful_shutdown(shutdown.cancelled_owned()).await
+}
+
+/// The router without a listener, for tests that call it in-process.
+pub fn router(deps: ApiDeps, shutdown: CancellationToken) -> axum::Router {
+    router::router(deps, shutdown)
+}

@@ -1,0 +1,80 @@
+//! Around every request: an id, a span, security headers, a log line at debug, and a problem instead of a panic.
+//!
+//! Neither bodies nor the Authorization header are ever logged.
+
+use std::any::Any;
+
+use axum::{
+    extract::{MatchedPath, Request},
+    http::{HeaderName, HeaderValue, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use longhaul_shared::telemetry::{metrics, trace};
+use tokio::time::Instant;
+use tracing::Instrument;
+use uuid::Uuid;
+
+use crate::error::ApiError;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Our pages need their own style alone; the viewer of the API sets a policy of its own.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; \
+                           frame-ancestors 'none'";
+
+/// The caller's request id when it is printable and short, else one of ours.
+fn request_id(request: &Request) -> HeaderValue {
+    let given = request.headers().get(&REQUEST_ID);
+    let is_plain =
+        |value: &&HeaderValue| (1..=128).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic);
+    given.filter(is_plain).cloned().unwrap_or_else(|| {
+        HeaderValue::from_str(&Uuid::new_v4().to_string()).unwrap_or(HeaderValue::from_static("none"))
+    })
+}
+
+pub(crate) async fn around(request: Request, next: Next) -> Response {
+    let id = request_id(&request);
+    let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
+    let method = request.method().clone();
+    let span = tracing::info_span!(
+        "http.request",
+        otel.kind = "server",
+        otel.name = format!("{method} {route}"),
+        http.request.method = %method,
+        http.route = route,
+        request.id = id.to_str().unwrap_or_default(),
+        http.response.status_code = tracing::field::Empty,
+    );
+    // The caller's trace goes on; what is stored with an execution is a child of it.
+    if let Some(traceparent) = request.headers().get("traceparent").and_then(|value| value.to_str().ok()) {
+        trace::set_parent(&span, traceparent);
+    }
+    let began = Instant::now();
+    let mut response = next.run(request).instrument(span.clone()).await;
+    let status = response.status();
+    span.record("http.response.status_code", status.as_u16());
+    span.in_scope(|| tracing::debug!(elapsed_ms = began.elapsed().as_millis(), "{method} {route} answered {status}"));
+    metrics::api_request(&route, method_label(&method), status.as_u16(), began.elapsed());
+
+    let headers = response.headers_mut();
+    headers.insert(REQUEST_ID, id);
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    let policy = headers.entry(header::CONTENT_SECURITY_POLICY);
+    policy.or_insert(HeaderValue::from_static(PAGE_POLICY));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Methods are open text; labels are a closed set.
+fn method_label(method: &axum::http::Method) -> &'static str {
+    ["GET", "POST", "PUT", "DELETE", "HEAD"].into_iter().find(|known| method == *known).unwrap_or("other")
+}
+
+/// A panic in a handler is a 500 and a log line; the process lives on.
+pub(crate) fn on_panic(panic: Box<dyn Any + Send>) -> Response {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(panic = text.unwrap_or("not a text"), "a handler panicked");
+    ApiError::Internal.into_response()
+}

@@ -1,0 +1,125 @@
+//! Signing in to the status page: a key is checked once and becomes a signed cookie for twelve hours.
+//!
+//! The cookie names the key's id, hash and end of life under our signature, so it cannot be made up, and a revoked key ends
+//! it: the key is looked up at every request.
+
+use axum::{
+    Form,
+    extract::{ConnectInfo, FromRequestParts, State},
+    http::{HeaderMap, HeaderValue, header, request::Parts},
+    response::{Html, IntoResponse, Redirect, Response},
+};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use longhaul_shared::store::{api_keys::Scope, tenants::Reach};
+use serde::Deserialize;
+use std::net::SocketAddr;
+
+use super::templates;
+use crate::{
+    auth::{self, Principal},
+    error::{ApiError, ApiResult},
+    state::ApiState,
+};
+
+const COOKIE: &str = "longhaul_session";
+const LIFE_SECONDS: i64 = 12 * 3_600;
+const PURPOSE: &str = "status-page-session";
+
+/// Who looks at the page, and what it may show.
+pub(crate) struct Viewer {
+    pub(crate) reach: Reach,
+    /// Shown at the top: whose executions these are.
+    pub(crate) label: String,
+    /// Whether there is a session to end.
+    pub(crate) is_signed_in: bool,
+}
+
+impl FromRequestParts<ApiState> for Viewer {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Response> {
+        if state.options.open_status_page && is_local(parts) {
+            return Ok(Self { reach: Reach::Everybody, label: "all tenants".into(), is_signed_in: false });
+        }
+        let principal = if parts.headers.contains_key(header::AUTHORIZATION) {
+            Principal::from_request_parts(parts, state).await.map_err(IntoResponse::into_response)?
+        } else {
+            let Some(hash) = session(state, &parts.headers) else { return Err(Redirect::to("/login").into_response()) };
+            match auth::by_hash(state, hash).await {
+                Ok(principal) => principal,
+                Err(ApiError::InvalidApiKey) => return Err(Redirect::to("/login").into_response()),
+                Err(error) => return Err(error.into_response()),
+            }
+        };
+        principal.need(Scope::ExecutionsRead).map_err(IntoResponse::into_response)?;
+        let key = principal.key();
+        let label = key.group_id.as_ref().map_or(key.org_id.clone(), |group| format!("{} / {group}", key.org_id));
+        Ok(Self { reach: principal.reach(), label: format!("tenant {label}"), is_signed_in: true })
+    }
+}
+
+/// A connection from this machine that also names this machine: a page elsewhere cannot point its own name at us.
+fn is_local(parts: &Parts) -> bool {
+    let peer =
+        parts.extensions.get::<ConnectInfo<SocketAddr>>().is_some_and(|ConnectInfo(peer)| peer.ip().is_loopback());
+    let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = host
+        .rsplit_once(':')
+        .map_or(host, |(name, port)| if port.bytes().all(|b| b.is_ascii_digit()) { name } else { host });
+    peer && matches!(name, "localhost" | "127.0.0.1" | "[::1]")
+}
+
+/// The hash of the key behind a cookie that is ours and not over.
+fn session(state: &ApiState, headers: &HeaderMap) -> Option<Vec<u8>> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let value = cookies.flat_map(|value| value.split(';')).find_map(|pair| {
+        let (name, value) = pair.trim().split_once('=')?;
+        (name == COOKIE).then(|| value.to_owned())
+    })?;
+    let mut parts = value.splitn(3, '.');
+    let (hash, until, code) = (parts.next()?, parts.next()?, parts.next()?);
+    let code = URL_SAFE_NO_PAD.decode(code).ok()?;
+    if !state.pepper.verifies(PURPOSE, &[hash.as_bytes(), until.as_bytes()], &code) {
+        return None;
+    }
+    (until.parse::<i64>().ok()? > state.store.believed_now().timestamp()).then(|| URL_SAFE_NO_PAD.decode(hash).ok())?
+}
+
+pub(crate) async fn form() -> Html<String> {
+    Html(templates::login(None))
+}
+
+/// What the form sends.
+#[derive(Deserialize)]
+pub(crate) struct Login {
+    key: String,
+}
+
+pub(crate) async fn login(State(state): State<ApiState>, Form(login): Form<Login>) -> ApiResult<Response> {
+    let key = login.key.trim();
+    match auth::authenticate(&state, key).await {
+        Ok(_) => {}
+        Err(ApiError::InvalidApiKey) => {
+            return Ok(Html(templates::login(Some("This key is unknown or revoked."))).into_response());
+        }
+        Err(error) => return Err(error),
+    }
+    let hash = URL_SAFE_NO_PAD.encode(state.pepper.key_hash(key));
+    let until = (state.store.now().await?.timestamp() + LIFE_SECONDS).to_string();
+    let code = URL_SAFE_NO_PAD.encode(state.pepper.mac(PURPOSE, &[hash.as_bytes(), until.as_bytes()]));
+    Ok(with_cookie(&state, &format!("{hash}.{until}.{code}"), LIFE_SECONDS, "/"))
+}
+
+pub(crate) async fn logout(State(state): State<ApiState>) -> Response {
+    with_cookie(&state, "", 0, "/login")
+}
+
+fn with_cookie(state: &ApiState, value: &str, life_seconds: i64, to: &str) -> Response {
+    let secure = if state.options.secure_cookies { "; Secure" } else { "" };
+    let cookie = format!("{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={life_seconds}{secure}");
+    let mut response = Redirect::to(to).into_response();
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    response
+}

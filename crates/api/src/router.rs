@@ -1,0 +1,61 @@
+//! Every route of the product, one screen.
+
+use axum::{Router, middleware as axum_middleware, routing::get};
+use longhaul_shared::domain::ExecutionStatus;
+use tokio_util::sync::CancellationToken;
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    error::ApiError,
+    middleware, page,
+    routes::{definitions, docs, executions, health},
+    state::{ApiDeps, ApiState},
+};
+
+/// What OpenAPI describes.
+pub(crate) fn described() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        // executions
+        .routes(routes!(executions::submit::submit, executions::list::list))
+        .routes(routes!(executions::batch::batch))
+        .routes(routes!(executions::get::get))
+        .routes(routes!(executions::steps::steps))
+        .routes(routes!(executions::attempts::attempts))
+        .routes(routes!(executions::events::events))
+        .routes(routes!(executions::cancel::cancel))
+        .routes(routes!(executions::retry::retry))
+        // agents and definitions
+        .routes(routes!(definitions::list::definitions))
+        .routes(routes!(definitions::get::definition, definitions::put::definition))
+        .routes(routes!(definitions::remove::definition))
+        .routes(routes!(definitions::list::agents))
+        .routes(routes!(definitions::get::agent, definitions::put::agent))
+        .routes(routes!(definitions::remove::agent))
+        // operation
+        .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz))
+        .routes(routes!(health::metrics))
+}
+
+pub(crate) fn router(deps: ApiDeps, shutdown: CancellationToken) -> Router {
+    let state = ApiState::new(deps, shutdown);
+    let (router, _) = described().split_for_parts();
+    router
+        .route("/openapi.json", get(docs::openapi_json))
+        .route("/docs", get(docs::viewer))
+        .route("/docs/{file}", get(docs::asset))
+        .route("/", get(page::overview))
+        .route("/executions/{id}", get(page::detail))
+        .route("/login", get(page::session::form).post(page::session::login))
+        .route("/logout", axum::routing::post(page::session::logout))
+        .fallback(async || ApiError::NoSuchRoute)
+        .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
+        .layer(CatchPanicLayer::custom(middleware::on_panic))
+        .layer(axum_middleware::from_fn(middleware::around))
+        .with_state(state)
+}
+
+/// The statuses in the order people expect them.
+pub(crate) const STATUSES: [ExecutionStatus; 4] =
+    [ExecutionStatus::Pending, ExecutionStatus::InProgress, ExecutionStatus::Finished, ExecutionStatus::Failed];

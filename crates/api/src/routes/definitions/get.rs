@@ -1,0 +1,53 @@
+//! `GET /v1/definitions/{key}` and `GET /v1/agents/{key}`.
+
+use axum::{
+    Json,
+    extract::{Path, State},
+};
+use longhaul_shared::store::api_keys::Scope;
+
+use super::view::VersionView;
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    extract::Params,
+    state::ApiState,
+};
+
+/// One definition, with its input and output schema.
+#[utoipa::path(get, path = "/v1/definitions/{key}", tag = "definitions",
+    params(("key" = String, Path, description = "Its key"), ("version" = Option<i32>, Query, description = "The newest when absent")),
+    responses((status = 200, description = "The version", body = VersionView)))]
+pub(crate) async fn definition(
+    State(state): State<ApiState>,
+    principal: Principal,
+    Path(key): Path<String>,
+    params: Params,
+) -> ApiResult<Json<VersionView>> {
+    principal.need(Scope::DefinitionsRead)?;
+    let version = version(params, &key)?;
+    let found = state.store.resolve_definition(Some(principal.tenant()), &key, version).await?;
+    Ok(Json(VersionView::of(found.ok_or(ApiError::NotFound("definition"))?)?))
+}
+
+/// One agent.
+#[utoipa::path(get, path = "/v1/agents/{key}", tag = "agents",
+    params(("key" = String, Path, description = "Its key"), ("version" = Option<i32>, Query, description = "The newest when absent")),
+    responses((status = 200, description = "The version", body = VersionView)))]
+pub(crate) async fn agent(
+    State(state): State<ApiState>,
+    principal: Principal,
+    Path(key): Path<String>,
+    params: Params,
+) -> ApiResult<Json<VersionView>> {
+    principal.need(Scope::DefinitionsRead)?;
+    let version = version(params, &key)?;
+    let found = state.store.resolve_agent(Some(principal.tenant()), &key, version).await?;
+    Ok(Json(VersionView::of(found.ok_or(ApiError::NotFound("agent"))?)?))
+}
+
+fn version(mut params: Params, key: &str) -> ApiResult<Option<i32>> {
+    let version = params.take("version");
+    params.finish()?;
+    if key.contains('\0') { Err(ApiError::NotFound("key")) } else { Ok(version) }
+}

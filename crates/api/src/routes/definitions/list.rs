@@ -1,0 +1,41 @@
+//! `GET /v1/definitions` and `GET /v1/agents`.
+
+use axum::{Json, extract::State};
+use longhaul_shared::store::api_keys::Scope;
+
+use super::view::VersionPage;
+use crate::{auth::Principal, error::ApiResult, extract::Params, state::ApiState};
+
+/// The newest version of every definition the caller sees.
+#[utoipa::path(get, path = "/v1/definitions", tag = "definitions",
+    params(("after" = Option<String>, Query, description = "Keys after this one"), ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
+    responses((status = 200, description = "In the order of keys", body = VersionPage)))]
+pub(crate) async fn definitions(
+    State(state): State<ApiState>,
+    principal: Principal,
+    params: Params,
+) -> ApiResult<Json<VersionPage>> {
+    principal.need(Scope::DefinitionsRead)?;
+    let (after, limit) = page(params)?;
+    Ok(Json(VersionPage::of(state.store.list_definitions(Some(principal.tenant()), &after, limit).await?, limit)?))
+}
+
+/// The newest version of every agent the caller sees.
+#[utoipa::path(get, path = "/v1/agents", tag = "agents",
+    params(("after" = Option<String>, Query, description = "Keys after this one"), ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
+    responses((status = 200, description = "In the order of keys", body = VersionPage)))]
+pub(crate) async fn agents(
+    State(state): State<ApiState>,
+    principal: Principal,
+    params: Params,
+) -> ApiResult<Json<VersionPage>> {
+    principal.need(Scope::DefinitionsRead)?;
+    let (after, limit) = page(params)?;
+    Ok(Json(VersionPage::of(state.store.list_agents(Some(principal.tenant()), &after, limit).await?, limit)?))
+}
+
+fn page(mut params: Params) -> ApiResult<(String, i64)> {
+    let (after, limit) = (params.text("after").unwrap_or_default(), params.limit(50, 200));
+    params.finish()?;
+    Ok((after, limit))
+}

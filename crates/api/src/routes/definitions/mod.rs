@@ -1,0 +1,7 @@
+//! `/v1/definitions` and `/v1/agents`: immutable versions; a tenant's own key shadows the shared one.
+
+pub(crate) mod get;
+pub(crate) mod list;
+pub(crate) mod put;
+pub(crate) mod remove;
+pub(crate) mod view;

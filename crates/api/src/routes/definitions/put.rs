@@ -1,0 +1,153 @@
+//! `PUT /v1/definitions/{key}` and `PUT /v1/agents/{key}`: a new version, of the caller's own unless `?shared=true`.
+
+use axum::{
+    Json,
+    body::Body,
+    extract::{Path, State},
+    http::{HeaderMap, StatusCode},
+};
+use longhaul_sdk::{
+    failure::FailureCode,
+    spec::{AgentSpec, DefinitionSpec, Runner},
+};
+use longhaul_shared::{
+    domain::TenantId,
+    store::{api_keys::Scope, definitions::AGENT_DEFINITION},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::view::VersionView;
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult, Violation},
+    extract::{BODY_LIMIT, Params, find_nul, read_body},
+    schema,
+    state::ApiState,
+};
+
+const MAX_KEY_CHARS: usize = 128;
+
+/// Puts a definition. The content of the newest version again is that version.
+#[utoipa::path(put, path = "/v1/definitions/{key}", tag = "definitions", request_body(content = Object, description = "The record, as in YAML"),
+    params(("key" = String, Path, description = "Its key"), ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`")),
+    responses((status = 201, description = "A new version", body = VersionView), (status = 200, description = "Nothing changed", body = VersionView)))]
+pub(crate) async fn definition(
+    State(state): State<ApiState>,
+    principal: Principal,
+    Path(key): Path<String>,
+    params: Params,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<(StatusCode, Json<VersionView>)> {
+    let owner = owner(&principal, params)?;
+    let spec: DefinitionSpec = read_spec(&headers, body).await?;
+    if key == AGENT_DEFINITION {
+        return Err(ApiError::KeyReserved(key));
+    }
+    let mut violations = key_violations(&key, &spec.key);
+    violations.extend(definition_violations(&spec));
+    if state.store.resolve_agent(owner, &spec.agent_key, None).await?.is_none() {
+        violations.push(Violation::new("/agent_key", format!("there is no agent `{}`", spec.agent_key)));
+    }
+    refuse(violations)?;
+    let put = state.store.put_definition(owner, &spec).await?;
+    state.catalog.forget();
+    let stored = state.store.resolve_definition(owner, &key, Some(put.version)).await?;
+    answer(put.created, VersionView::of(stored.ok_or(ApiError::NotFound("definition"))?)?)
+}
+
+/// Puts an agent. The content of the newest version again is that version.
+#[utoipa::path(put, path = "/v1/agents/{key}", tag = "agents", request_body(content = Object, description = "The record, as in YAML"),
+    params(("key" = String, Path, description = "Its key"), ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`")),
+    responses((status = 201, description = "A new version", body = VersionView), (status = 200, description = "Nothing changed", body = VersionView)))]
+pub(crate) async fn agent(
+    State(state): State<ApiState>,
+    principal: Principal,
+    Path(key): Path<String>,
+    params: Params,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<(StatusCode, Json<VersionView>)> {
+    let owner = owner(&principal, params)?;
+    let spec: AgentSpec = read_spec(&headers, body).await?;
+    let mut violations = key_violations(&key, &spec.key);
+    for (name, server) in &spec.mcp_servers {
+        if server.command.is_empty() == server.url.is_none() {
+            let path = format!("/mcp_servers/{name}");
+            violations.push(Violation::new(path, "exactly one of `command` and `url` is required"));
+        }
+    }
+    refuse(violations)?;
+    let put = state.store.put_agent(owner, &spec).await?;
+    state.catalog.forget();
+    let stored = state.store.resolve_agent(owner, &key, Some(put.version)).await?;
+    answer(put.created, VersionView::of(stored.ok_or(ApiError::NotFound("agent"))?)?)
+}
+
+/// Whose version it becomes: the caller's, or everybody's.
+pub(super) fn owner(principal: &Principal, mut params: Params) -> ApiResult<Option<TenantId>> {
+    principal.need(Scope::DefinitionsWrite)?;
+    let is_shared = params.take("shared").unwrap_or(false);
+    params.finish()?;
+    if is_shared {
+        principal.need(Scope::Admin)?;
+        return Ok(None);
+    }
+    Ok(Some(principal.tenant()))
+}
+
+async fn read_spec<S: DeserializeOwned + Serialize>(headers: &HeaderMap, body: Body) -> ApiResult<S> {
+    let bytes = read_body(headers, body, BODY_LIMIT).await?;
+    let value: Value = serde_json::from_slice(&bytes).map_err(|error| ApiError::MalformedJson(error.to_string()))?;
+    if let Some(path) = find_nul(&value, "") {
+        return Err(ApiError::InputContainsNul { path });
+    }
+    serde_json::from_value(value).map_err(|error| ApiError::invalid("", error.to_string()))
+}
+
+fn key_violations(in_path: &str, in_body: &str) -> Vec<Violation> {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'_' | b'-');
+    let mut violations = Vec::new();
+    if in_path != in_body {
+        violations.push(Violation::new("/key", format!("differs from `{in_path}` in the path")));
+    }
+    if in_body.is_empty() || in_body.len() > MAX_KEY_CHARS || !in_body.bytes().all(fits) {
+        violations.push(Violation::new("/key", "must be 1 to 128 characters of a-z, 0-9, '.', '_' and '-'"));
+    }
+    violations
+}
+
+fn definition_violations(spec: &DefinitionSpec) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (path, schema) in [("/input_schema", Some(&spec.input_schema)), ("/output_schema", spec.output_schema.as_ref())]
+    {
+        if let Some(Err(error)) = schema.map(schema::compile) {
+            violations.push(Violation::new(path, error));
+        }
+    }
+    for (index, code) in spec.failure_codes.iter().enumerate() {
+        if let Err(error) = FailureCode::custom(code.as_str()) {
+            violations.push(Violation::new(format!("/failure_codes/{index}"), error.to_string()));
+        }
+    }
+    if !(1..=30 * 24 * 3_600).contains(&spec.deadline_seconds) {
+        violations.push(Violation::new("/deadline_seconds", "must be between 1 and 2592000"));
+    }
+    if spec.active_timeout_seconds == 0 {
+        violations.push(Violation::new("/active_timeout_seconds", "must be at least 1"));
+    }
+    if spec.runner == Runner::Rust {
+        violations
+            .push(Violation::new("/runner", "a definition in Rust is published by the worker that registered it"));
+    }
+    violations
+}
+
+fn refuse(violations: Vec<Violation>) -> ApiResult<()> {
+    if violations.is_empty() { Ok(()) } else { Err(ApiError::InvalidRequest(violations)) }
+}
+
+fn answer(created: bool, view: VersionView) -> ApiResult<(StatusCode, Json<VersionView>)> {
+    Ok((if created { StatusCode::CREATED } else { StatusCode::OK }, Json(view)))
+}

@@ -1,0 +1,76 @@
+//! `GET /v1/executions/{id}/attempts`.
+
+use axum::{Json, extract::State};
+use chrono::{DateTime, Utc};
+use longhaul_shared::store::{api_keys::Scope, executions::Attempt};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    extract::{ExecutionPath, Params, take_reach},
+    state::ApiState,
+};
+
+/// One ended lease of a worker on the execution.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AttemptView {
+    number: i32,
+    worker_id: String,
+    started_at: DateTime<Utc>,
+    ended_at: DateTime<Utc>,
+    #[schema(example = "retrying")]
+    outcome: String,
+    failure_class: Option<String>,
+    failure_code: Option<String>,
+    failure_summary: Option<String>,
+    wait_reason: Option<String>,
+}
+
+/// Attempts in order.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AttemptPage {
+    attempts: Vec<AttemptView>,
+    /// For the next page, as `?after=`; null on the last one.
+    next_after: Option<i32>,
+}
+
+impl From<Attempt> for AttemptView {
+    fn from(of: Attempt) -> Self {
+        Self {
+            number: of.number,
+            worker_id: of.worker_id.to_string(),
+            started_at: of.started_at,
+            ended_at: of.ended_at,
+            outcome: of.outcome,
+            failure_class: of.failure_class,
+            failure_code: of.failure_code,
+            failure_summary: of.failure_summary,
+            wait_reason: of.wait_reason,
+        }
+    }
+}
+
+/// The ended leases of an execution.
+#[utoipa::path(get, path = "/v1/executions/{id}/attempts", tag = "executions",
+    params(("id" = String, Path, description = "Its id"), ("after" = Option<i32>, Query, description = "Attempts after this number"),
+        ("limit" = Option<i64>, Query, description = "1 to 200; 100 when absent")),
+    responses((status = 200, description = "Attempts in order", body = AttemptPage)))]
+pub(crate) async fn attempts(
+    State(state): State<ApiState>,
+    principal: Principal,
+    ExecutionPath(id): ExecutionPath,
+    mut params: Params,
+) -> ApiResult<Json<AttemptPage>> {
+    principal.need(Scope::ExecutionsRead)?;
+    let reach = take_reach(&state, &principal, &mut params).await?;
+    let (after, limit) = (params.take("after").unwrap_or(0), params.limit(100, 200));
+    params.finish()?;
+    if !state.store.execution_exists(&reach, id).await? {
+        return Err(ApiError::NotFound("execution"));
+    }
+    let found = state.store.list_attempts(id, after, limit).await?;
+    let next_after = found.last().filter(|_| i64::try_from(found.len()).is_ok_and(|n| n == limit)).map(|a| a.number);
+    Ok(Json(AttemptPage { attempts: found.into_iter().map(AttemptView::from).collect(), next_after }))
+}

@@ -1,0 +1,85 @@
+//! `POST /v1/executions/batch`: up to 1,000 submits, each with its own verdict.
+
+use axum::{Json, body::Body, extract::State, http::HeaderMap};
+use futures::future::join_all;
+use longhaul_shared::store::api_keys::Scope;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::request::{KeyIn, SubmitBody, SubmitRequest};
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult, Problem},
+    extract::{BATCH_LIMIT, Fields, SUBMIT_LIMIT, read_body},
+    state::ApiState,
+};
+
+const MAX_ITEMS: usize = 1_000;
+
+/// Several submits; each may also name an `idempotency_key`.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes the body in OpenAPI")]
+pub(crate) struct BatchBody {
+    /// At most 1,000.
+    executions: Vec<SubmitBody>,
+}
+
+/// What became of one item.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Verdict {
+    /// As the item alone would have been answered: 201, 200, or that of `error`.
+    status: u16,
+    /// The execution, when there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    /// Why it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Problem>,
+}
+
+/// Verdicts in the order of the items.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct BatchAnswer {
+    results: Vec<Verdict>,
+}
+
+/// Submits up to 1,000 executions; one that is refused does not stop the others.
+#[utoipa::path(post, path = "/v1/executions/batch", tag = "executions", request_body = BatchBody,
+    responses((status = 200, description = "A verdict per item, in order", body = BatchAnswer)))]
+pub(crate) async fn batch(
+    State(state): State<ApiState>,
+    principal: Principal,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<Json<BatchAnswer>> {
+    principal.need(Scope::ExecutionsWrite)?;
+    let bytes = read_body(&headers, body, BATCH_LIMIT).await?;
+    let mut fields = Fields::parse(&bytes)?;
+    let items = fields.raw("executions").map(|raw| serde_json::from_str::<Vec<&RawValue>>(raw.get()));
+    match &items {
+        Some(Ok(items)) if (1..=MAX_ITEMS).contains(&items.len()) => {}
+        Some(Ok(_)) | Some(Err(_)) | None => fields.violation("/executions", "must be an array of 1 to 1000 items"),
+    }
+    fields.finish()?;
+    let Some(Ok(items)) = items else { return Err(ApiError::Internal) };
+    let traceparent = (state.hooks.traceparent)(&headers);
+    // All at once: the submitter makes few statements of them.
+    let results = join_all(items.into_iter().map(|item| submit_one(&state, &principal, item, traceparent.clone())));
+    Ok(Json(BatchAnswer { results: results.await }))
+}
+
+async fn submit_one(state: &ApiState, principal: &Principal, item: &RawValue, traceparent: Option<String>) -> Verdict {
+    let stored = async {
+        if item.get().len() > SUBMIT_LIMIT {
+            return Err(ApiError::PayloadTooLarge { limit_bytes: SUBMIT_LIMIT });
+        }
+        SubmitRequest::read(Fields::of(item, "")?, KeyIn::Body)?.submit(state, principal, traceparent).await
+    };
+    match stored.await {
+        Ok(stored) => {
+            Verdict { status: if stored.is_new { 201 } else { 200 }, id: Some(stored.id.to_string()), error: None }
+        }
+        Err(error) => Verdict { status: error.status().as_u16(), id: None, error: Some(error.problem()) },
+    }
+}

@@ -1,0 +1,33 @@
+//! `POST /v1/executions/{id}/cancel`.
+
+use axum::{Json, extract::State, http::StatusCode};
+use longhaul_shared::store::{api_keys::Scope, control::Cancelled};
+
+use super::view::Execution;
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    extract::ExecutionPath,
+    state::ApiState,
+};
+
+/// Ends an execution as FAILED `cancelled`: at once when no worker holds it, within seconds otherwise. Idempotent until then.
+#[utoipa::path(post, path = "/v1/executions/{id}/cancel", tag = "executions", params(("id" = String, Path, description = "Its id")),
+    responses((status = 200, description = "It is over", body = Execution),
+        (status = 202, description = "Its worker was told", body = Execution)))]
+pub(crate) async fn cancel(
+    State(state): State<ApiState>,
+    principal: Principal,
+    ExecutionPath(id): ExecutionPath,
+) -> ApiResult<(StatusCode, Json<Execution>)> {
+    principal.need(Scope::ExecutionsWrite)?;
+    let status = match state.store.cancel_execution(principal.tenant(), id).await? {
+        Cancelled::Ended => StatusCode::OK,
+        Cancelled::Requested => StatusCode::ACCEPTED,
+        Cancelled::AlreadyOver(status) => return Err(ApiError::ExecutionIsTerminal(status)),
+        Cancelled::NotFound => return Err(ApiError::NotFound("execution")),
+    };
+    (state.hooks.announce)(id);
+    let record = state.store.get_execution(&principal.reach(), id).await?.ok_or(ApiError::NotFound("execution"))?;
+    Ok((status, Json(record.into())))
+}

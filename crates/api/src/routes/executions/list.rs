@@ -1,0 +1,86 @@
+//! `GET /v1/executions`.
+
+use axum::{Json, extract::State};
+use longhaul_shared::{
+    domain::{ExecutionStatus, WaitReason},
+    store::{api_keys::Scope, executions::ListFilter},
+};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::view::Execution;
+use crate::{
+    auth::Principal,
+    error::ApiResult,
+    extract::{Params, read_cursor, take_reach, write_cursor},
+    state::ApiState,
+};
+
+const DEFAULT_LIMIT: i64 = 50;
+const MAX_LIMIT: i64 = 200;
+
+/// One page of a list.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ExecutionPage {
+    /// Newest first.
+    executions: Vec<Execution>,
+    /// For the next page; null on the last one.
+    next_cursor: Option<String>,
+}
+
+/// Executions, newest first. Filters combine with "and".
+#[utoipa::path(get, path = "/v1/executions", tag = "executions",
+    params(
+        ("status" = Option<String>, Query, description = "PENDING, IN_PROGRESS, FINISHED or FAILED"),
+        ("wait_reason" = Option<String>, Query, description = "What they wait for, for instance `retry_backoff`"),
+        ("agent" = Option<String>, Query, description = "By agent key"),
+        ("definition" = Option<String>, Query, description = "By definition key"),
+        ("failure_code" = Option<String>, Query, description = "By failure code"),
+        ("queue" = Option<String>, Query, description = "By queue"),
+        ("created_after" = Option<String>, Query, description = "RFC 3339; inclusive"),
+        ("created_before" = Option<String>, Query, description = "RFC 3339; exclusive"),
+        ("metadata.<key>" = Option<String>, Query, description = "The metadata's field is this string; several combine"),
+        ("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
+        ("group_id" = Option<String>, Query, description = "Of this group of `org_id`"),
+        ("all_tenants" = Option<bool>, Query, description = "Of everybody; needs the scope `admin`"),
+        ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+    ),
+    responses((status = 200, description = "A page", body = ExecutionPage)))]
+pub(crate) async fn list(
+    State(state): State<ApiState>,
+    principal: Principal,
+    mut params: Params,
+) -> ApiResult<Json<ExecutionPage>> {
+    principal.need(Scope::ExecutionsRead)?;
+    let reach = take_reach(&state, &principal, &mut params).await?;
+    let metadata: Map<String, Value> =
+        params.prefixed("metadata.").into_iter().map(|(key, value)| (key, Value::String(value))).collect();
+    if metadata.iter().any(|(key, value)| key.contains('\0') || value.as_str().is_some_and(|text| text.contains('\0')))
+    {
+        params.violation("metadata", "contains the character U+0000");
+    }
+    let limit = params.limit(DEFAULT_LIMIT, MAX_LIMIT);
+    let filter = ListFilter {
+        status: params.named("status", ExecutionStatus::parse),
+        wait_reason: params.named("wait_reason", WaitReason::parse),
+        agent: params.text("agent"),
+        definition: params.text("definition"),
+        failure_code: params.text("failure_code"),
+        queue: params.text("queue"),
+        metadata: (!metadata.is_empty()).then_some(Value::Object(metadata)),
+        created_after: params.take("created_after"),
+        created_before: params.take("created_before"),
+        before: params.named("cursor", read_cursor),
+        // One more than asked for says whether there is a next page.
+        limit: limit + 1,
+    };
+    params.finish()?;
+    let mut found = state.store.list_executions(&reach, &filter).await?;
+    let page_length = usize::try_from(limit).unwrap_or_default();
+    let has_more = found.len() > page_length;
+    found.truncate(page_length);
+    let next_cursor = found.last().filter(|_| has_more).map(|last| write_cursor(last.id));
+    Ok(Json(ExecutionPage { executions: found.into_iter().map(Execution::from).collect(), next_cursor }))
+}

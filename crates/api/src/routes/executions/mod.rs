@@ -1,0 +1,13 @@
+//! `/v1/executions`.
+
+pub(crate) mod attempts;
+pub(crate) mod batch;
+pub(crate) mod cancel;
+pub(crate) mod events;
+pub(crate) mod get;
+pub(crate) mod list;
+pub(crate) mod request;
+pub(crate) mod retry;
+pub(crate) mod steps;
+pub(crate) mod submit;
+pub(crate) mod view;

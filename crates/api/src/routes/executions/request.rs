@@ -1,0 +1,393 @@
+//! A submit, read and checked. Nothing is stored of one that fails any check.
+
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use chrono::{DateTime, Utc};
+use longhaul_shared::{
+    domain::ExecutionId,
+    store::submit::{Idempotency, NewExecution, Submitted},
+};
+use serde::Serialize;
+use serde_json::{Value, value::RawValue};
+use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
+
+use crate::{
+    auth::Principal,
+    catalog::Target,
+    error::{ApiError, ApiResult},
+    extract::{Fields, find_nul},
+    schema,
+    state::ApiState,
+};
+
+const DEFAULT_QUEUE: &str = "default";
+const DEFAULT_PRIORITY: i16 = 5;
+const MAX_PRIORITY: i16 = 9;
+const MAX_DEADLINE: Duration = Duration::from_secs(30 * 24 * 3_600);
+const MAX_METADATA_BYTES: usize = 16 * 1024;
+const MAX_METADATA_KEYS: usize = 64;
+const MAX_KEY_CHARS: usize = 255;
+/// `Prefer: wait` beyond this is cut.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// The body of a submit, as documented; read by hand so that every violation is reported at once.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes the body in OpenAPI")]
+pub(crate) struct SubmitBody {
+    /// What to run; exactly one of `definition` and `agent`.
+    #[schema(example = "invoice-extraction")]
+    definition: Option<String>,
+    /// Runs an agent directly, on `{"prompt": …}` or `{"messages": […]}`.
+    agent: Option<String>,
+    /// Of the definition or agent; the newest when absent.
+    version: Option<i32>,
+    /// Valid against the definition's input schema.
+    #[schema(value_type = Object, example = json!({"text": "Invoice 17, total 12.50 EUR"}))]
+    input: Value,
+    /// 0 to 9, higher first; 5 when absent.
+    priority: Option<i16>,
+    /// `[a-z0-9._-]{1,64}`; `default` when absent.
+    queue: Option<String>,
+    /// Not before this time.
+    run_at: Option<DateTime<Utc>>,
+    /// Longest life in seconds, waits included; at most 30 days. The definition's when absent.
+    deadline_seconds: Option<u32>,
+    /// An object of at most 64 keys and 16 KiB, for filters.
+    #[schema(value_type = Option<Object>)]
+    metadata: Option<Value>,
+}
+
+/// A submit as asked for. Its serialized form is what an idempotency key stands for.
+#[derive(Debug, Serialize)]
+pub(crate) struct SubmitRequest {
+    #[serde(serialize_with = "write_target")]
+    target: Target,
+    version: Option<i32>,
+    #[serde(skip)]
+    input_text: String,
+    input: Value,
+    priority: i16,
+    queue: String,
+    run_at: Option<DateTime<Utc>>,
+    deadline_seconds: Option<u32>,
+    metadata: Value,
+    #[serde(skip)]
+    pub(crate) idempotency_key: Option<String>,
+}
+
+fn write_target<S: serde::Serializer>(target: &Target, serializer: S) -> Result<S::Ok, S::Error> {
+    match target {
+        Target::Definition(key) => ("definition", key).serialize(serializer),
+        Target::Agent(key) => ("agent", key).serialize(serializer),
+    }
+}
+
+/// Whether the body itself may name an idempotency key: items of a batch do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyIn {
+    Header,
+    Body,
+}
+
+impl SubmitRequest {
+    /// # Errors
+    /// Everything that is wrong with the shape of the request.
+    pub(crate) fn read(mut fields: Fields<'_>, key_in: KeyIn) -> ApiResult<Self> {
+        let target = read_target(&mut fields);
+        let version = fields.take("version");
+        let input = fields.raw("input");
+        if input.is_none() {
+            fields.violation("/input", "is required");
+        }
+        let input_text = input.map(RawValue::get).unwrap_or("null").to_owned();
+        // Numbers out of range, lone surrogates and deep nesting pass as text; they end here.
+        let input = serde_json::from_str(&input_text).unwrap_or_else(|error| {
+            fields.violation("/input", format!("cannot be stored: {error}"));
+            Value::Null
+        });
+        let priority = fields.take("priority").unwrap_or(DEFAULT_PRIORITY);
+        if !(0..=MAX_PRIORITY).contains(&priority) {
+            fields.violation("/priority", "must be between 0 and 9");
+        }
+        let queue = fields.take("queue").unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
+        if !is_queue_name(&queue) {
+            fields.violation("/queue", "must be 1 to 64 characters of a-z, 0-9, '.', '_' and '-'");
+        }
+        let run_at = fields.take("run_at");
+        let deadline_seconds = fields.take::<u32>("deadline_seconds");
+        if deadline_seconds.is_some_and(|s| s == 0 || u64::from(s) > MAX_DEADLINE.as_secs()) {
+            fields.violation("/deadline_seconds", "must be between 1 and 2592000");
+        }
+        let metadata = read_metadata(&mut fields);
+        let idempotency_key = match key_in {
+            KeyIn::Body => fields.take::<String>("idempotency_key"),
+            KeyIn::Header => None,
+        };
+        if let Some(why) = idempotency_key.as_deref().and_then(key_is_wrong) {
+            fields.violation("/idempotency_key", why);
+        }
+        fields.finish()?;
+        let Some(target) = target else { return Err(ApiError::Internal) };
+        for (value, path) in [(&input, "/input"), (&metadata, "/metadata")] {
+            if let Some(path) = find_nul(value, path) {
+                return Err(ApiError::InputContainsNul { path });
+            }
+        }
+        Ok(Self {
+            target,
+            version,
+            input_text,
+            input,
+            priority,
+            queue,
+            run_at,
+            deadline_seconds,
+            metadata,
+            idempotency_key,
+        })
+    }
+
+    fn hash(&self) -> Vec<u8> {
+        Sha256::digest(serde_json::to_vec(self).unwrap_or_default()).to_vec()
+    }
+
+    /// Checks the request against what it names and stores it.
+    ///
+    /// # Errors
+    /// It names what does not exist, its input is invalid, its key was used for another request, or Postgres is away.
+    pub(crate) async fn submit(
+        self,
+        state: &ApiState,
+        principal: &Principal,
+        traceparent: Option<String>,
+    ) -> ApiResult<Stored> {
+        let hash = self.hash();
+        let key = self.idempotency_key.clone();
+        match self.plan(state, principal, traceparent, &hash).await {
+            Ok(execution) => {
+                let queue = execution.queue.clone();
+                let is_due = execution.run_at.is_none();
+                let stored = Stored::from(state.submitter.submit(execution).await?)?;
+                if stored.is_new && is_due {
+                    (state.hooks.wake)(&queue, stored.id);
+                }
+                Ok(stored)
+            }
+            Err(error) => {
+                // What was accepted under the key stays accepted, even when the definition has changed since.
+                if let Some(key) = key
+                    && let Some((id, stored)) = state.store.find_idempotency_key(principal.tenant(), &key).await?
+                {
+                    return if stored == hash {
+                        Ok(Stored { id, is_new: false })
+                    } else {
+                        Err(ApiError::IdempotencyKeyReused(id))
+                    };
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn plan(
+        self,
+        state: &ApiState,
+        principal: &Principal,
+        traceparent: Option<String>,
+        hash: &[u8],
+    ) -> ApiResult<NewExecution> {
+        let runnable = state.catalog.resolve(principal.tenant(), &self.target, self.version).await?;
+        let violations = schema::violations(&runnable.input, &self.input, "/input");
+        if !violations.is_empty() {
+            return Err(ApiError::InvalidInput(violations));
+        }
+        let deadline = self.deadline_seconds.map_or(runnable.deadline, |s| Duration::from_secs(s.into()));
+        if let Some(run_at) = self.run_at
+            && (run_at - state.store.now().await?).to_std().is_ok_and(|wait| wait >= deadline)
+        {
+            return Err(ApiError::invalid("/run_at", "is not before the deadline"));
+        }
+        Ok(NewExecution {
+            id: state.store.new_execution_id().await?,
+            tenant_id: principal.tenant(),
+            definition_key: runnable.definition_key.clone(),
+            definition_version_id: runnable.definition_version_id,
+            agent_key: runnable.agent_key.clone(),
+            agent_version_id: runnable.agent_version_id,
+            queue: self.queue,
+            serve_key: runnable.serve_key.clone(),
+            priority: self.priority,
+            metadata: self.metadata,
+            input: self.input_text,
+            run_at: self.run_at,
+            deadline,
+            deadline_is_near: deadline < MAX_DEADLINE,
+            active_timeout: runnable.active_timeout,
+            retry_of: None,
+            submitted_by: Some(principal.key_id()),
+            traceparent,
+            idempotency: self.idempotency_key.map(|key| Idempotency { key, request_hash: hash.to_vec() }),
+        })
+    }
+}
+
+fn read_target(fields: &mut Fields<'_>) -> Option<Target> {
+    let (definition, agent) = (fields.take::<String>("definition"), fields.take::<String>("agent"));
+    let target = match (definition, agent) {
+        (Some(key), None) => Target::Definition(key),
+        (None, Some(key)) => Target::Agent(key),
+        (None, None) | (Some(_), Some(_)) => {
+            fields.violation("/definition", "exactly one of `definition` and `agent` is required");
+            return None;
+        }
+    };
+    let (Target::Definition(key) | Target::Agent(key)) = &target;
+    if key.contains('\0') {
+        fields.violation("/definition", "contains the character U+0000");
+    }
+    Some(target)
+}
+
+fn read_metadata(fields: &mut Fields<'_>) -> Value {
+    let metadata = fields.take("metadata").unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+    match &metadata {
+        Value::Object(entries) if entries.len() > MAX_METADATA_KEYS => {
+            fields.violation("/metadata", format!("has more than {MAX_METADATA_KEYS} keys"));
+        }
+        Value::Object(_) if metadata.to_string().len() > MAX_METADATA_BYTES => {
+            fields.violation("/metadata", format!("is larger than {MAX_METADATA_BYTES} bytes"));
+        }
+        Value::Object(_) => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            fields.violation("/metadata", "must be an object");
+        }
+    }
+    metadata
+}
+
+fn is_queue_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=64).contains(&name.len()) && name.bytes().all(fits)
+}
+
+fn key_is_wrong(key: &str) -> Option<&'static str> {
+    match key.chars().count() {
+        0 => Some("is empty"),
+        count if count > MAX_KEY_CHARS => Some("is longer than 255 characters"),
+        _ if key.contains('\0') => Some("contains the character U+0000"),
+        _ => None,
+    }
+}
+
+/// The `Idempotency-Key` header.
+///
+/// # Errors
+/// It is empty, too long, or not printable ASCII.
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let wrong = |why: &str| ApiError::invalid("/header/Idempotency-Key", why);
+    let key = value.to_str().map_err(|_| wrong("is not printable ASCII"))?;
+    match key_is_wrong(key) {
+        Some(why) => Err(wrong(why)),
+        None => Ok(Some(key.to_owned())),
+    }
+}
+
+/// What a caller prefers (RFC 7240).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Preference {
+    /// `wait=N`: hold the answer until the execution is over, at most this long.
+    pub(crate) wait: Option<Duration>,
+    /// `return=minimal`: the id alone.
+    pub(crate) is_minimal: bool,
+}
+
+impl Preference {
+    pub(crate) fn read(headers: &HeaderMap) -> Self {
+        let mut preference = Self::default();
+        let values = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+        for part in values.flat_map(|value| value.split([',', ';'])) {
+            match part.trim().split_once('=') {
+                Some(("wait", seconds)) => {
+                    preference.wait = seconds.parse().ok().map(|s| Duration::from_secs(s).min(MAX_WAIT));
+                }
+                Some(("return", "minimal")) => preference.is_minimal = true,
+                // Preferences are wishes; those we do not know are ignored.
+                Some(_) | None => {}
+            }
+        }
+        preference
+    }
+
+    /// The `Preference-Applied` header.
+    pub(crate) fn applied(self) -> Option<String> {
+        let wait = self.wait.map(|wait| format!("wait={}", wait.as_secs()));
+        let minimal = self.is_minimal.then(|| "return=minimal".to_owned());
+        let all: Vec<String> = wait.into_iter().chain(minimal).collect();
+        (!all.is_empty()).then(|| all.join(", "))
+    }
+}
+
+/// An accepted submit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub(crate) id: ExecutionId,
+    /// False when the same request was accepted before.
+    pub(crate) is_new: bool,
+}
+
+impl Stored {
+    /// # Errors
+    /// The key stands for another request.
+    pub(crate) fn from(submitted: Submitted) -> ApiResult<Self> {
+        match submitted {
+            Submitted::Created(id) => Ok(Self { id, is_new: true }),
+            Submitted::Existing(id) => Ok(Self { id, is_new: false }),
+            Submitted::KeyReused(id) => Err(ApiError::IdempotencyKeyReused(id)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &str) -> ApiResult<SubmitRequest> {
+        SubmitRequest::read(Fields::parse(body.as_bytes())?, KeyIn::Header)
+    }
+
+    #[test]
+    fn defaults_are_filled_and_the_inputs_bytes_are_kept() {
+        let request = read(r#"{"definition":"d","input":{"a": 1e2,"a":-0.0}}"#).unwrap();
+        assert_eq!(request.input_text, r#"{"a": 1e2,"a":-0.0}"#);
+        assert_eq!((request.priority, request.queue.as_str()), (5, "default"));
+    }
+
+    #[test]
+    fn every_violation_is_reported_at_once() {
+        let body =
+            r#"{"definition":"d","agent":"a","priority":10,"queue":"No","metadata":[],"deadline_seconds":0,"x":1}"#;
+        let Err(ApiError::InvalidRequest(violations)) = read(body) else { panic!() };
+        let paths: Vec<_> = violations.iter().map(|violation| violation.path.as_str()).collect();
+        assert_eq!(paths, ["/definition", "/input", "/priority", "/queue", "/deadline_seconds", "/metadata", "/x"]);
+    }
+
+    #[test]
+    fn what_postgres_cannot_store_is_refused() {
+        assert!(matches!(read(r#"{"agent":"a","input":{"t":"x\u0000"}}"#), Err(ApiError::InputContainsNul { .. })));
+        assert!(matches!(read(r#"{"agent":"a","input":"\ud800"}"#), Err(ApiError::InvalidRequest(_))));
+        assert!(matches!(read(r#"{"agent":"a","input":1e999999}"#), Err(ApiError::InvalidRequest(_))));
+    }
+
+    #[test]
+    fn preferences_are_read_and_capped() {
+        let mut headers = HeaderMap::new();
+        headers.insert("prefer", "respond-async, wait=600; return=minimal".parse().unwrap());
+        let preference = Preference::read(&headers);
+        assert_eq!(preference, Preference { wait: Some(MAX_WAIT), is_minimal: true });
+        assert_eq!(preference.applied().as_deref(), Some("wait=60, return=minimal"));
+        assert_eq!(Preference::read(&HeaderMap::new()).applied(), None);
+    }
+}

@@ -1,0 +1,112 @@
+//! `POST /v1/executions/{id}/retry`: a new execution that points back. Only FAILED ones: a FINISHED one has its answer.
+
+use std::time::Duration;
+
+use axum::{
+    body::{Body, HttpBody},
+    extract::State,
+    http::HeaderMap,
+    response::Response,
+};
+use longhaul_shared::{
+    domain::ExecutionStatus,
+    store::{
+        api_keys::Scope,
+        control::{Continue, Origin},
+        definitions::AGENT_DEFINITION,
+        submit::Idempotency,
+    },
+};
+use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
+
+use super::{
+    request::{Preference, Stored, idempotency_key},
+    submit::answer,
+    view::Execution,
+};
+use crate::{
+    auth::Principal,
+    catalog::Target,
+    error::{ApiError, ApiResult},
+    extract::{BODY_LIMIT, ExecutionPath, Fields, Params, read_body},
+    schema,
+    state::ApiState,
+};
+
+const MAX_DEADLINE: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// How to retry. The body may be left out.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes the body in OpenAPI")]
+pub(crate) struct RetryBody {
+    /// Asks everything again; otherwise what was answered before the failure is kept.
+    from_scratch: Option<bool>,
+}
+
+/// Starts a new execution with the same input that goes on where the FAILED one ended.
+#[utoipa::path(post, path = "/v1/executions/{id}/retry", tag = "executions", request_body = Option<RetryBody>,
+    params(("id" = String, Path, description = "Its id"),
+        ("version" = Option<String>, Query, description = "`latest`: in the newest version; otherwise the same"),
+        ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution")),
+    responses((status = 201, description = "The new execution", body = Execution),
+        (status = 200, description = "Stored before under the same key", body = Execution)))]
+pub(crate) async fn retry(
+    State(state): State<ApiState>,
+    principal: Principal,
+    ExecutionPath(id): ExecutionPath,
+    mut params: Params,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<Response> {
+    principal.need(Scope::ExecutionsWrite)?;
+    let to_latest = params.named("version", |text| (text == "latest").then_some(())).is_some();
+    params.finish()?;
+    let from = read_from(&headers, body).await?;
+    let key = idempotency_key(&headers)?;
+    let origin = state.store.read_retry_origin(principal.tenant(), id).await?.ok_or(ApiError::NotFound("execution"))?;
+    let Origin { status: ExecutionStatus::Failed, failure_code: Some(failure_code), mut execution } = origin else {
+        return Err(ApiError::ExecutionNotFailed(origin.status));
+    };
+    if to_latest {
+        let target = if execution.definition_key == AGENT_DEFINITION {
+            Target::Agent(execution.agent_key.clone())
+        } else {
+            Target::Definition(execution.definition_key.clone())
+        };
+        let runnable = state.catalog.resolve(principal.tenant(), &target, None).await?;
+        let input = serde_json::from_str(&execution.input).map_err(|_| ApiError::Internal)?;
+        let violations = schema::violations(&runnable.input, &input, "/input");
+        if !violations.is_empty() {
+            return Err(ApiError::InvalidInput(violations));
+        }
+        execution.definition_version_id = runnable.definition_version_id;
+        execution.agent_key = runnable.agent_key.clone();
+        execution.agent_version_id = runnable.agent_version_id;
+        execution.serve_key = runnable.serve_key.clone();
+        execution.active_timeout = runnable.active_timeout;
+    }
+    execution.deadline_is_near = execution.deadline < MAX_DEADLINE;
+    execution.submitted_by = Some(principal.key_id());
+    execution.traceparent = (state.hooks.traceparent)(&headers);
+    execution.idempotency = key.map(|key| Idempotency {
+        key,
+        request_hash: Sha256::digest(format!("retry {id} {to_latest} {from:?}")).to_vec(),
+    });
+    let stored = Stored::from(state.store.submit_retry(&execution, &failure_code, from).await?)?;
+    if stored.is_new {
+        (state.hooks.wake)(&execution.queue, stored.id);
+    }
+    answer(&state, &principal, stored, Preference::read(&headers)).await
+}
+
+async fn read_from(headers: &HeaderMap, body: Body) -> ApiResult<Continue> {
+    if body.is_end_stream() {
+        return Ok(Continue::FromJournal);
+    }
+    let bytes = read_body(headers, body, BODY_LIMIT).await?;
+    let mut fields = Fields::parse(&bytes)?;
+    let from_scratch = fields.take("from_scratch").unwrap_or(false);
+    fields.finish()?;
+    Ok(if from_scratch { Continue::FromScratch } else { Continue::FromJournal })
+}

@@ -1,0 +1,125 @@
+//! `GET /v1/executions/{id}/steps`: the journal.
+
+use std::collections::HashMap;
+
+use axum::{Json, extract::State};
+use chrono::{DateTime, Utc};
+use longhaul_shared::store::{
+    api_keys::Scope,
+    body,
+    executions::{Bodies, RecordedStep},
+};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    extract::{ExecutionPath, Params, take_reach},
+    state::ApiState,
+};
+
+const MAX_LIMIT: i64 = 500;
+/// With bodies, a page is shorter: a body may be large.
+const MAX_LIMIT_WITH_BODIES: i64 = 50;
+
+/// One recorded step.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct StepView {
+    seq: i32,
+    /// 0: copied by a retry.
+    attempt: i32,
+    #[schema(example = "turn")]
+    kind: String,
+    /// `intent`, `live` or `spent`.
+    state: String,
+    name: Option<String>,
+    preview: Option<String>,
+    failure_code: Option<String>,
+    input_tokens: Option<i32>,
+    output_tokens: Option<i32>,
+    cached_tokens: Option<i32>,
+    started_at: DateTime<Utc>,
+    finished_at: Option<DateTime<Utc>>,
+    /// With `include=body`: the recorded body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    body: Option<Value>,
+    /// With `include=body`: the messages it added to the transcript.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Object>>)]
+    messages: Option<Vec<Value>>,
+}
+
+/// Steps in order.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct StepPage {
+    steps: Vec<StepView>,
+    /// For the next page, as `?after=`; null on the last one.
+    next_after: Option<i32>,
+}
+
+/// The journal of an execution.
+#[utoipa::path(get, path = "/v1/executions/{id}/steps", tag = "executions",
+    params(("id" = String, Path, description = "Its id"), ("after" = Option<i32>, Query, description = "Steps after this number"),
+        ("limit" = Option<i64>, Query, description = "1 to 500, or to 50 with bodies; 50 when absent"),
+        ("include" = Option<String>, Query, description = "`body`: with bodies and messages")),
+    responses((status = 200, description = "Steps in order", body = StepPage)))]
+pub(crate) async fn steps(
+    State(state): State<ApiState>,
+    principal: Principal,
+    ExecutionPath(id): ExecutionPath,
+    mut params: Params,
+) -> ApiResult<Json<StepPage>> {
+    principal.need(Scope::ExecutionsRead)?;
+    let reach = take_reach(&state, &principal, &mut params).await?;
+    let bodies = params.named("include", |text| (text == "body").then_some(Bodies::Read)).unwrap_or(Bodies::Leave);
+    let max = if bodies == Bodies::Read { MAX_LIMIT_WITH_BODIES } else { MAX_LIMIT };
+    let (after, limit) = (params.take("after").unwrap_or(-1), params.limit(50, max));
+    params.finish()?;
+    if !state.store.execution_exists(&reach, id).await? {
+        return Err(ApiError::NotFound("execution"));
+    }
+    let found = state.store.list_steps(id, after, limit, bodies).await?;
+    let mut messages = HashMap::new();
+    if bodies == Bodies::Read {
+        let hashes: Vec<Vec<u8>> = found.iter().flat_map(|step| step.appends.iter().cloned()).collect();
+        messages.extend(state.store.read_messages(id, &hashes).await?);
+    }
+    let next_after = found.last().filter(|_| i64::try_from(found.len()).is_ok_and(|n| n == limit)).map(|step| step.seq);
+    let steps = found.into_iter().map(|step| view(step, bodies, &messages)).collect::<ApiResult<_>>()?;
+    Ok(Json(StepPage { steps, next_after }))
+}
+
+fn view(step: RecordedStep, bodies: Bodies, messages: &HashMap<Vec<u8>, Vec<u8>>) -> ApiResult<StepView> {
+    let (body, appended) = match bodies {
+        Bodies::Leave => (None, None),
+        Bodies::Read => {
+            let appended = step.appends.iter().filter_map(|hash| messages.get(hash)).map(|stored| readable(stored));
+            (Some(readable(&step.body)?), Some(appended.collect::<ApiResult<_>>()?))
+        }
+    };
+    Ok(StepView {
+        seq: step.seq,
+        attempt: step.attempt,
+        kind: step.kind,
+        state: step.state,
+        name: step.name,
+        preview: step.preview,
+        failure_code: step.failure_code,
+        input_tokens: step.input_tokens,
+        output_tokens: step.output_tokens,
+        cached_tokens: step.cached_tokens,
+        started_at: step.started_at,
+        finished_at: step.finished_at,
+        body,
+        messages: appended,
+    })
+}
+
+/// A stored body as JSON where it is JSON, as text otherwise.
+fn readable(stored: &[u8]) -> ApiResult<Value> {
+    let bytes = body::decode(stored)?;
+    Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned())))
+}

@@ -1,0 +1,79 @@
+//! `POST /v1/executions`.
+
+use axum::{
+    Json,
+    body::Body,
+    extract::State,
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use longhaul_shared::store::api_keys::Scope;
+
+use super::{
+    request::{KeyIn, Preference, Stored, SubmitBody, SubmitRequest, idempotency_key},
+    view::Execution,
+};
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    extract::{Fields, SUBMIT_LIMIT, read_body},
+    state::ApiState,
+};
+
+/// Submits an execution. When this answers, it is stored for good.
+#[utoipa::path(post, path = "/v1/executions", tag = "executions", request_body = SubmitBody,
+    params(
+        ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution; at most 255 characters"),
+        ("Prefer" = Option<String>, Header, description = "`wait=N` holds the answer until the execution is over, at most 60 s; `return=minimal` answers with the id alone"),
+    ),
+    responses(
+        (status = 201, description = "Stored; `Location` names it", body = Execution),
+        (status = 200, description = "Stored before under the same key (`Idempotent-Replayed: true`)", body = Execution),
+    ))]
+pub(crate) async fn submit(
+    State(state): State<ApiState>,
+    principal: Principal,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<Response> {
+    principal.need(Scope::ExecutionsWrite)?;
+    let key = idempotency_key(&headers)?;
+    let bytes = read_body(&headers, body, SUBMIT_LIMIT).await?;
+    let mut request = SubmitRequest::read(Fields::parse(&bytes)?, KeyIn::Header)?;
+    request.idempotency_key = key;
+    let stored = request.submit(&state, &principal, (state.hooks.traceparent)(&headers)).await?;
+    answer(&state, &principal, stored, Preference::read(&headers)).await
+}
+
+/// 201 or 200 with the record as it stands, after the wait the caller prefers.
+pub(crate) async fn answer(
+    state: &ApiState,
+    principal: &Principal,
+    stored: Stored,
+    preference: Preference,
+) -> ApiResult<Response> {
+    if let Some(wait) = preference.wait {
+        // The submit is committed: when it cannot be waited for, an error would make the caller send it again.
+        let _ = state.hub.wait_until_over(stored.id, wait).await;
+    }
+    let status = if stored.is_new { StatusCode::CREATED } else { StatusCode::OK };
+    let location = format!("/v1/executions/{}", stored.id);
+    let mut response = if preference.is_minimal {
+        (status, Json(serde_json::json!({ "id": stored.id.to_string() }))).into_response()
+    } else {
+        let record = state.store.get_execution(&principal.reach(), stored.id).await?;
+        let record = record.ok_or(ApiError::NotFound("execution"))?;
+        (status, Json(Execution::from(record))).into_response()
+    };
+    let headers = response.headers_mut();
+    if let Ok(location) = HeaderValue::from_str(&location) {
+        headers.insert(header::LOCATION, location);
+    }
+    if !stored.is_new {
+        headers.insert(HeaderName::from_static("idempotent-replayed"), HeaderValue::from_static("true"));
+    }
+    if let Some(Ok(applied)) = preference.applied().map(|applied| HeaderValue::from_str(&applied)) {
+        headers.insert(HeaderName::from_static("preference-applied"), applied);
+    }
+    Ok(response)
+}

@@ -1,0 +1,171 @@
+//! An execution as the API shows it.
+
+use chrono::{DateTime, Utc};
+use longhaul_shared::store::executions::{ExecutionRecord, ExecutionSummary};
+use serde::Serialize;
+use serde_json::{Value, value::RawValue};
+use utoipa::ToSchema;
+
+/// A key in a version.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Versioned {
+    #[schema(example = "invoice-extraction")]
+    pub(crate) key: String,
+    /// The pinned version.
+    pub(crate) version: Option<i32>,
+}
+
+/// Whose an execution is.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TenantView {
+    org_id: String,
+    group_id: Option<String>,
+}
+
+/// Retries spent, by class of failure.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Retries {
+    transient: i16,
+    tool_error: i16,
+    llm_error: i16,
+}
+
+/// What the execution used.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Usage {
+    turns: i32,
+    calls: i32,
+    input_tokens: i64,
+    output_tokens: i64,
+    /// Seconds workers held it.
+    active_seconds: f64,
+}
+
+/// Why the execution failed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FailureView {
+    #[schema(example = "permanent")]
+    class: Option<String>,
+    #[schema(example = "max_retries_exceeded")]
+    code: String,
+    summary: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    detail: Option<Box<RawValue>>,
+}
+
+/// Where more of the execution is.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Links {
+    #[serde(rename = "self")]
+    this: String,
+    steps: String,
+    attempts: String,
+    events: String,
+    cancel: String,
+    retry: String,
+}
+
+/// One execution. Lists leave out `input`, `output` and the failure's detail.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Execution {
+    pub(crate) id: String,
+    /// `PENDING`, `IN_PROGRESS`, `FINISHED` or `FAILED`.
+    #[schema(example = "IN_PROGRESS")]
+    pub(crate) status: &'static str,
+    /// What it waits for; null while a worker holds it, and when it is over.
+    #[schema(example = "retry_backoff")]
+    pub(crate) wait_reason: Option<&'static str>,
+    pub(crate) wait_until: Option<DateTime<Utc>>,
+    pub(crate) definition: Versioned,
+    pub(crate) agent: Versioned,
+    pub(crate) queue: String,
+    pub(crate) priority: i16,
+    #[schema(value_type = Object)]
+    pub(crate) metadata: Value,
+    pub(crate) attempts: i32,
+    pub(crate) retries: Retries,
+    pub(crate) usage: Usage,
+    /// Byte for byte as it was sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub(crate) input: Option<Box<RawValue>>,
+    /// Once FINISHED.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub(crate) output: Option<Box<RawValue>>,
+    /// Once FAILED.
+    pub(crate) failure: Option<FailureView>,
+    pub(crate) created_at: DateTime<Utc>,
+    pub(crate) started_at: Option<DateTime<Utc>>,
+    pub(crate) finished_at: Option<DateTime<Utc>>,
+    pub(crate) deadline_at: DateTime<Utc>,
+    pub(crate) cancel_requested_at: Option<DateTime<Utc>>,
+    pub(crate) retry_of: Option<String>,
+    pub(crate) worker_id: Option<String>,
+    pub(crate) tenant: TenantView,
+    pub(crate) links: Links,
+}
+
+impl From<ExecutionSummary> for Execution {
+    fn from(of: ExecutionSummary) -> Self {
+        let this = format!("/v1/executions/{}", of.id);
+        let [transient, tool_error, llm_error] = of.retries;
+        Self {
+            id: of.id.to_string(),
+            status: of.status.as_str(),
+            wait_reason: of.wait_reason.map(|reason| reason.as_str()),
+            wait_until: of.wait_until,
+            definition: Versioned { key: of.definition_key, version: of.definition_version },
+            agent: Versioned { key: of.agent_key, version: of.agent_version },
+            queue: of.queue,
+            priority: of.priority,
+            metadata: of.metadata,
+            attempts: of.attempts,
+            retries: Retries { transient, tool_error, llm_error },
+            usage: Usage {
+                turns: of.turns,
+                calls: of.calls,
+                input_tokens: of.input_tokens,
+                output_tokens: of.output_tokens,
+                active_seconds: of.active_seconds,
+            },
+            input: None,
+            output: None,
+            failure: of.failure_code.map(|code| FailureView {
+                class: of.failure_class,
+                code,
+                summary: of.failure_summary,
+                detail: None,
+            }),
+            created_at: of.created_at,
+            started_at: of.started_at,
+            finished_at: of.finished_at,
+            deadline_at: of.deadline_at,
+            cancel_requested_at: of.cancel_requested_at,
+            retry_of: of.retry_of.map(|id| id.to_string()),
+            worker_id: of.worker_id.map(|id| id.to_string()),
+            tenant: TenantView { org_id: of.org_id, group_id: of.group_id },
+            links: Links {
+                steps: format!("{this}/steps"),
+                attempts: format!("{this}/attempts"),
+                events: format!("{this}/events"),
+                cancel: format!("{this}/cancel"),
+                retry: format!("{this}/retry"),
+                this,
+            },
+        }
+    }
+}
+
+impl From<ExecutionRecord> for Execution {
+    fn from(record: ExecutionRecord) -> Self {
+        let mut execution = Self::from(record.summary);
+        execution.input = Some(record.input);
+        execution.output = record.output;
+        if let Some(failure) = &mut execution.failure {
+            failure.detail = record.failure_detail;
+        }
+        execution
+    }
+}

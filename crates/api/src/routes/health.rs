@@ -1,0 +1,55 @@
+//! Whether this process lives, and whether it can do its work.
+
+use std::time::Duration;
+
+use axum::{
+    Json,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::state::{ApiState, QueueState};
+
+const PING_LIMIT: Duration = Duration::from_secs(2);
+
+/// What `/readyz` answers.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Readiness {
+    /// Whether requests can be served: Postgres answers.
+    ready: bool,
+    /// `up` or `down`.
+    #[schema(example = "up")]
+    postgres: &'static str,
+    /// `up`, `down` or `unknown`. Reported, never required: without Redis, workers poll Postgres.
+    #[schema(example = "up")]
+    redis: &'static str,
+}
+
+/// The process lives.
+#[utoipa::path(get, path = "/healthz", tag = "operation", security(()), responses((status = 200, description = "It lives", content_type = "text/plain", body = String)))]
+pub(crate) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// The process can serve requests.
+#[utoipa::path(get, path = "/readyz", tag = "operation", security(()), responses(
+    (status = 200, description = "Ready", body = Readiness), (status = 503, description = "Postgres does not answer", body = Readiness)))]
+pub(crate) async fn readyz(State(state): State<ApiState>) -> Response {
+    let ready = state.store.ping(PING_LIMIT).await.is_ok();
+    let redis = match (state.hooks.queue)() {
+        QueueState::Up => "up",
+        QueueState::Down => "down",
+        QueueState::Unknown => "unknown",
+    };
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(Readiness { ready, postgres: if ready { "up" } else { "down" }, redis })).into_response()
+}
+
+/// Prometheus metrics of this process.
+#[utoipa::path(get, path = "/metrics", tag = "operation", security(()), responses((status = 200, description = "Prometheus text format", content_type = "text/plain", body = String)))]
+pub(crate) async fn metrics(State(state): State<ApiState>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], (state.hooks.metrics)())
+}

@@ -1,0 +1,6 @@
+//! Handlers, one file per verb; request and response types beside them.
+
+pub(crate) mod definitions;
+pub(crate) mod docs;
+pub(crate) mod executions;
+pub(crate) mod health;

@@ -1,0 +1,303 @@
+//! The API as the client commands see it: requests with a key, problems as sentences, events as a stream.
+
+use std::{collections::VecDeque, fmt, time::Duration};
+
+use futures::{Stream, StreamExt};
+use longhaul_shared::{
+    config::{Config, ConfigError, reveal},
+    http::{HttpOptions, client},
+};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, header};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::exit::Exit;
+
+/// The API holds requests for at most a minute, and keeps idle streams open with a comment every 15 s.
+const READ_TIMEOUT: Duration = Duration::from_secs(90);
+/// A line of an event stream; beyond it the peer is not our API.
+const MAX_LINE: usize = 16 << 20;
+
+/// Why a request came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody said with which key.
+    #[error("no API key: set LONGHAUL_API_KEY (made by `longhaul keys create`), or run where `longhaul dev` runs")]
+    NoKey,
+    /// The configuration refers to a key that is not there.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Nobody answered, or the answer broke off.
+    #[error("{url} does not answer; is `longhaul api` or `longhaul dev` running there?")]
+    Unreachable {
+        /// Where.
+        url: String,
+        /// Why.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The API said what is wrong.
+    #[error("{0}")]
+    Problem(Box<Problem>),
+    /// Somebody answered, but not the API.
+    #[error("{url} answered {status} without a problem document; is it Longhaul's API?")]
+    Foreign {
+        /// Where.
+        url: String,
+        /// What.
+        status: StatusCode,
+    },
+}
+
+impl ClientError {
+    /// The exit code it stands for.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::NoKey => Exit::Refused,
+            Self::Config(_) => Exit::Usage,
+            Self::Unreachable { .. } | Self::Foreign { .. } => Exit::Failure,
+            Self::Problem(problem) => match problem.status {
+                404 => Exit::NotFound,
+                400..=499 => Exit::Refused,
+                _ => Exit::Failure,
+            },
+        }
+    }
+}
+
+/// RFC 9457, as the API writes it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Problem {
+    status: u16,
+    code: String,
+    detail: String,
+    #[serde(default)]
+    errors: Vec<Violation>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Violation {
+    path: String,
+    message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}, HTTP {})", self.detail, self.code, self.status)?;
+        for violation in &self.errors {
+            let path = if violation.path.is_empty() { "/" } else { &violation.path };
+            write!(f, "\n  {path}: {}", violation.message)?;
+        }
+        Ok(())
+    }
+}
+
+/// Requests to one API under one key.
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    url: String,
+    key: SecretString,
+}
+
+/// An answer with its status: 201 and 200 often differ.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The body.
+    pub body: Value,
+}
+
+impl Client {
+    /// # Errors
+    /// There is no key.
+    pub fn new(config: &Config) -> anyhow::Result<Self> {
+        let key = reveal(config.client.api_key.as_ref().ok_or(ClientError::NoKey)?)?;
+        Self::with(&config.client.url, key)
+    }
+
+    /// # Errors
+    /// The machine's TLS roots cannot be read.
+    pub fn with(url: &str, key: SecretString) -> anyhow::Result<Self> {
+        let options = HttpOptions { read_timeout: Some(READ_TIMEOUT), ..HttpOptions::default() };
+        Ok(Self { http: client(&options)?, url: url.trim_end_matches('/').to_owned(), key })
+    }
+
+    /// Where it talks to.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A request to a path below the API's address.
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.url)).bearer_auth(self.key.expose_secret())
+    }
+
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn get(&self, path: &str) -> Result<Value, ClientError> {
+        Ok(self.send(self.request(Method::GET, path)).await?.body)
+    }
+
+    /// Sends a request and reads its JSON.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn send(&self, request: RequestBuilder) -> Result<Answer, ClientError> {
+        let response = self.exchange(request).await?;
+        let status = response.status();
+        let body = response.json().await.map_err(|source| self.unreachable(source))?;
+        Ok(Answer { status, body })
+    }
+
+    /// The events of an execution after `after`, until it is over or the connection ends; `None` when nothing will follow.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn events(&self, id: &str, after: i64) -> Result<Option<EventStream>, ClientError> {
+        let request = self
+            .request(Method::GET, &format!("/v1/executions/{id}/events"))
+            .header(header::ACCEPT, "text/event-stream")
+            .header("Last-Event-ID", after);
+        let response = self.exchange(request).await?;
+        if response.status() == StatusCode::NO_CONTENT {
+            return Ok(None);
+        }
+        Ok(Some(EventStream { bytes: Box::pin(response.bytes_stream()), parser: Parser::default() }))
+    }
+
+    async fn exchange(&self, request: RequestBuilder) -> Result<Response, ClientError> {
+        let response = request.send().await.map_err(|source| self.unreachable(source))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        match response.json::<Problem>().await {
+            Ok(problem) => Err(ClientError::Problem(Box::new(problem))),
+            Err(_) => Err(ClientError::Foreign { url: self.url.clone(), status }),
+        }
+    }
+
+    fn unreachable(&self, source: reqwest::Error) -> ClientError {
+        ClientError::Unreachable { url: self.url.clone(), source: source.without_url() }
+    }
+}
+
+/// One event of an execution, as the API sends it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// Its number.
+    pub seq: i64,
+    /// What happened.
+    pub kind: String,
+    /// `{seq, at, kind, data}`; of a `resync` `{last}`.
+    pub body: Value,
+}
+
+impl Event {
+    /// The facts.
+    #[must_use]
+    pub fn data(&self) -> &Value {
+        self.body.get("data").unwrap_or(&Value::Null)
+    }
+}
+
+type Bytes = std::pin::Pin<Box<dyn Stream<Item = reqwest::Result<tokio_util::bytes::Bytes>> + Send>>;
+
+/// Events as they arrive.
+pub struct EventStream {
+    bytes: Bytes,
+    parser: Parser,
+}
+
+impl EventStream {
+    /// The next one; `None` when the connection ended, in order or not: a caller reads on after the last one it has.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.parser.ready.pop_front() {
+                return Some(event);
+            }
+            let chunk = self.bytes.next().await?.ok()?;
+            if !self.parser.feed(&chunk) {
+                return None;
+            }
+        }
+    }
+}
+
+/// Server-sent events, as far as our API uses them.
+#[derive(Debug, Default)]
+struct Parser {
+    line: Vec<u8>,
+    id: i64,
+    kind: String,
+    data: String,
+    ready: VecDeque<Event>,
+}
+
+impl Parser {
+    /// False when the peer sends something else.
+    fn feed(&mut self, chunk: &[u8]) -> bool {
+        for &byte in chunk {
+            if byte == b'\n' {
+                let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();
+                self.take_line(line.trim_end_matches('\r'));
+            } else {
+                self.line.push(byte);
+            }
+        }
+        self.line.len() <= MAX_LINE && self.data.len() <= MAX_LINE
+    }
+
+    fn take_line(&mut self, line: &str) {
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "id" => self.id = value.parse().unwrap_or(self.id),
+            "event" => value.clone_into(&mut self.kind),
+            "data" => self.data += value,
+            _ => {}
+        }
+        if line.is_empty() && !self.data.is_empty() {
+            let body = serde_json::from_str(&std::mem::take(&mut self.data)).unwrap_or_default();
+            self.ready.push_back(Event { seq: self.id, kind: std::mem::take(&mut self.kind), body });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn events_are_read_across_chunks_and_comments_are_skipped() {
+        let mut parser = Parser::default();
+        for chunk in ["id: 1\nevent: sub", "mitted\nretry: 1000\ndata: {\"a\":", "1}\n\n: keep\n\nid: 2\n"] {
+            assert!(parser.feed(chunk.as_bytes()));
+        }
+        assert!(parser.feed(b"event: claimed\r\ndata: {}\r\n\r\n"));
+        let kinds: Vec<_> = parser.ready.iter().map(|event| (event.seq, event.kind.as_str())).collect();
+        assert_eq!(kinds, [(1, "submitted"), (2, "claimed")]);
+        assert_eq!(parser.ready[0].body, json!({"a": 1}));
+    }
+
+    #[test]
+    fn a_problem_is_a_sentence_with_every_violation() {
+        let problem: Problem = serde_json::from_value(json!({
+            "type": "t", "title": "t", "status": 422, "code": "invalid_input", "detail": "the input is invalid",
+            "errors": [{"path": "/input/a", "message": "is required"}, {"path": "", "message": "b"}],
+        }))
+        .unwrap();
+        assert_eq!(
+            problem.to_string(),
+            "the input is invalid (invalid_input, HTTP 422)\n  /input/a: is required\n  /: b"
+        );
+        assert_eq!(ClientError::Problem(Box::new(problem)).exit(), Exit::Refused);
+    }
+}

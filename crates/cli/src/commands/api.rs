@@ -1,0 +1,56 @@
+//! `longhaul api`: the HTTP role.
+
+use std::net::SocketAddr;
+
+use anyhow::Context as _;
+use longhaul_api::ApiOptions;
+use longhaul_shared::config::Config;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{compose, context::flag, exit::Exit, signals};
+
+/// Serve the API, its documentation and the status page
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Needs DATABASE_URL, REDIS_URL and LONGHAUL_API_KEY_PEPPER (32 characters or more, the same in every process).
+SIGTERM or Ctrl-C finishes open requests and stops; a second one stops at once.
+
+Examples:
+  longhaul api
+  longhaul api --listen 0.0.0.0:8080")]
+pub struct ApiArgs {
+    /// Address and port; 127.0.0.1:8080 unless configured otherwise
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+}
+
+impl ApiArgs {
+    /// What the flags set.
+    #[must_use]
+    pub fn flags(&self) -> Vec<(String, String)> {
+        flag("api.listen", self.listen).into_iter().collect()
+    }
+}
+
+/// Serves until a signal.
+///
+/// # Errors
+/// A setting is missing, the address is taken, or the listener failed.
+pub async fn run(config: Config) -> anyhow::Result<Exit> {
+    let shutdown = CancellationToken::new();
+    let store = compose::store(&config, "longhaul-api")?;
+    let listener = TcpListener::bind(config.api.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", config.api.listen))?;
+    tracing::info!(server.address = %listener.local_addr()?, "the api listens on {}", listener.local_addr()?);
+    let options = ApiOptions { max_streams: config.api.streams_max, ..ApiOptions::default() };
+    let served = compose::serve_api(&config, store.clone(), options, listener, shutdown.clone());
+    let exit = signals::with_shutdown(shutdown, async {
+        served.await?;
+        Ok(Exit::Done)
+    })
+    .await;
+    tracing::info!("the api has stopped");
+    exit
+}

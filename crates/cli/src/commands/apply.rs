@@ -1,0 +1,141 @@
+//! `longhaul apply`: puts agents and definitions from YAML files.
+
+use std::path::{Path, PathBuf};
+
+use longhaul_shared::{
+    domain::TenantId,
+    store::{Store, definitions::AGENT_DEFINITION},
+};
+use reqwest::{Method, StatusCode};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{
+    client::Client,
+    compose,
+    context::{Context, DATA_DIR},
+    env_file,
+    exit::Exit,
+    output,
+    spec_files::SpecFiles,
+};
+
+/// Put agents and definitions from YAML files
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+All files are read and checked before the first one is applied; what has not changed makes no new version. Agents go first,
+so that definitions find theirs. Without --direct, needs a key with the scope definitions:write.
+
+Examples:
+  longhaul apply -f definitions -f agents
+  longhaul apply -f agents/invoice-clerk.yaml --shared
+  DATABASE_URL=… longhaul apply -f . --direct")]
+pub struct ApplyArgs {
+    /// File or directory; may be repeated
+    #[arg(short, long = "file", required = true, value_name = "PATH")]
+    files: Vec<PathBuf>,
+    /// For all tenants; needs the scope `admin`
+    #[arg(long)]
+    shared: bool,
+    /// Into the database of `DATABASE_URL` instead of through the API, for all tenants
+    #[arg(long)]
+    direct: bool,
+}
+
+/// What became of one record.
+#[derive(Debug, Serialize)]
+pub struct Applied {
+    kind: &'static str,
+    key: String,
+    version: i64,
+    created: bool,
+}
+
+/// Applies.
+///
+/// # Errors
+/// A file is wrong, the API refuses, or Postgres is away.
+pub async fn run(args: ApplyArgs, context: &Context) -> anyhow::Result<Exit> {
+    let mut files = SpecFiles::default();
+    for path in &args.files {
+        files.extend(SpecFiles::read(path)?);
+    }
+    let applied = if args.direct {
+        directly(&compose::store(&context.load(Vec::new())?, "longhaul-apply")?, None, &files).await?
+    } else {
+        let client = Client::new(&context.load_for_client()?)?;
+        if is_development_server(client.url())
+            && let Ok(own) = std::env::current_exe()
+        {
+            files.start_own_tools_with(&own);
+        }
+        through_api(&client, &files, args.shared).await?
+    };
+    print(&applied, context);
+    Ok(Exit::Done)
+}
+
+/// Whether `url` is the server that `longhaul dev` runs here. It starts tools called `longhaul` from its own program, on the
+/// path or not, and what is applied to it later must work the same.
+fn is_development_server(url: &str) -> bool {
+    let written = env_file::read(&Path::new(DATA_DIR).join(env_file::NAME));
+    written.get("LONGHAUL_URL").is_some_and(|own| own == url)
+}
+
+/// Puts everything into the database, agents first; without an owner for all tenants.
+///
+/// # Errors
+/// A definition's agent is missing, or Postgres is away.
+pub async fn directly(store: &Store, owner: Option<TenantId>, files: &SpecFiles) -> anyhow::Result<Vec<Applied>> {
+    let mut applied = Vec::new();
+    for (_, agent) in &files.agents {
+        let put = store.put_agent(owner, agent).await?;
+        let (version, created) = (put.version.into(), put.created);
+        applied.push(Applied { kind: "agent", key: agent.key.clone(), version, created });
+    }
+    for (path, definition) in &files.definitions {
+        if definition.key == AGENT_DEFINITION {
+            anyhow::bail!("{}: key: `{AGENT_DEFINITION}` is the built-in definition", path.display());
+        }
+        if store.resolve_agent(owner, &definition.agent_key, None).await?.is_none() {
+            anyhow::bail!("{}: agent_key: there is no agent `{}`", path.display(), definition.agent_key);
+        }
+        let put = store.put_definition(owner, definition).await?;
+        let (version, created) = (put.version.into(), put.created);
+        applied.push(Applied { kind: "definition", key: definition.key.clone(), version, created });
+    }
+    Ok(applied)
+}
+
+async fn through_api(client: &Client, files: &SpecFiles, shared: bool) -> anyhow::Result<Vec<Applied>> {
+    let mut applied = Vec::new();
+    for (path, agent) in &files.agents {
+        let spec = serde_json::to_value(agent)?;
+        applied.push(
+            put(client, "agent", &agent.key, &spec, shared).await.map_err(|e| e.context(path.display().to_string()))?,
+        );
+    }
+    for (path, definition) in &files.definitions {
+        let spec = serde_json::to_value(definition)?;
+        let put = put(client, "definition", &definition.key, &spec, shared).await;
+        applied.push(put.map_err(|error| error.context(path.display().to_string()))?);
+    }
+    Ok(applied)
+}
+
+async fn put(client: &Client, kind: &'static str, key: &str, spec: &Value, shared: bool) -> anyhow::Result<Applied> {
+    let request = client.request(Method::PUT, &format!("/v1/{kind}s/{key}")).query(&[("shared", shared)]).json(spec);
+    let answer = client.send(request).await?;
+    let version = answer.body["version"].as_i64().unwrap_or_default();
+    Ok(Applied { kind, key: key.to_owned(), version, created: answer.status == StatusCode::CREATED })
+}
+
+/// Says what was applied.
+pub fn print(applied: &[Applied], context: &Context) {
+    if context.json {
+        return output::json(&json!({ "applied": applied }));
+    }
+    for Applied { kind, key, version, created } in applied {
+        output::line(format!("{kind} {key}: version {version} ({})", if *created { "new" } else { "unchanged" }));
+    }
+}

@@ -1,0 +1,132 @@
+//! `longhaul config check`: what a process would run with, and which of it is risky.
+
+use std::time::Duration;
+
+use longhaul_shared::config::{Config, ProviderKind};
+use secrecy::ExposeSecret;
+use serde_json::json;
+
+use crate::{compose, context::Context, exit::Exit, output};
+
+/// Postgres is asked for its settings when it answers within this time.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Show and check the configuration
+#[derive(Debug, clap::Args)]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    command: ConfigCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum ConfigCommand {
+    /// Print every setting, secrets left out, and warn of risky ones
+    #[command(after_help = "\
+A broken rule or an unknown setting ends with exit code 2. Warnings do not change the exit code.
+
+Examples:
+  longhaul config check
+  longhaul config check --config /etc/longhaul.toml --json")]
+    Check,
+}
+
+/// Prints settings and warnings.
+///
+/// # Errors
+/// The configuration cannot be used.
+pub async fn run(args: ConfigArgs, context: &Context) -> anyhow::Result<Exit> {
+    let ConfigCommand::Check = args.command;
+    let config = context.load(Vec::new())?;
+    let mut warnings = warnings(&config);
+    warnings.extend(database_warnings(&config).await);
+    if context.json {
+        output::json(&json!({"settings": config.settings(), "warnings": warnings}));
+        return Ok(Exit::Done);
+    }
+    for (key, value) in config.settings() {
+        output::line(format!("{key} = {value}"));
+    }
+    for warning in &warnings {
+        output::note(format!("warning: {warning}"));
+    }
+    Ok(Exit::Done)
+}
+
+fn warnings(config: &Config) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut warn = |risky: bool, text: &str| {
+        if risky {
+            warnings.push(text.to_owned());
+        }
+    };
+    warn(
+        config.database.url.is_none(),
+        "database.url is not set; api, worker, migrate and keys need it (DATABASE_URL)",
+    );
+    warn(config.redis.url.is_none(), "redis.url is not set; api and worker need it (REDIS_URL)");
+    warn(config.api.key_pepper.is_none(), "api.key_pepper is not set; api and keys need it (LONGHAUL_API_KEY_PEPPER)");
+    let provider = config.llm.providers.get(&config.llm.default_provider);
+    warn(
+        provider.is_some_and(|provider| provider.kind == ProviderKind::Scripted),
+        "llm.default_provider is the scripted model: answers are computed by scripts and no model is asked",
+    );
+    warn(
+        config.tools.fetch_url.allow_private_addresses,
+        "tools.fetch_url.allow_private_addresses is on: executions can reach your internal network",
+    );
+    warn(
+        !config.api.listen.ip().is_loopback(),
+        "api.listen is reachable from other machines; the API speaks plain HTTP, so put TLS in front of it",
+    );
+    warn(
+        config.worker.concurrency > 0 && config.worker.lease < Duration::from_secs(4),
+        "worker.lease_seconds is under 4: a short stall of Postgres would end every lease of a process",
+    );
+    let plain_http = config.llm.providers.iter().filter(|(_, provider)| {
+        let url = provider.base_url.as_deref().unwrap_or_default();
+        provider.api_key.is_some()
+            && url.starts_with("http://")
+            && !url.contains("127.0.0.1")
+            && !url.contains("localhost")
+    });
+    for (name, _) in plain_http {
+        warnings.push(format!("llm.providers.{name} sends its key over plain http"));
+    }
+    let literal = config.llm.providers.iter().filter(|(_, provider)| {
+        provider.api_key.as_ref().is_some_and(|key| !key.expose_secret().starts_with("env://"))
+    });
+    for (name, _) in literal {
+        warnings.push(format!("llm.providers.{name}.api_key is written out; env://NAME keeps it out of files"));
+    }
+    warnings
+}
+
+/// What Postgres itself is set to. An acknowledged write is only as safe as the server makes it.
+async fn database_warnings(config: &Config) -> Vec<String> {
+    if config.database.url.is_none() {
+        return Vec::new();
+    }
+    let asked = async {
+        let store = compose::store(config, "longhaul-config-check")?;
+        anyhow::Ok(store.durability().await?)
+    };
+    let durability = match tokio::time::timeout(PATIENCE, asked).await {
+        Ok(Ok(durability)) => durability,
+        Ok(Err(error)) => return vec![format!("Postgres could not be asked for its settings: {error:#}")],
+        Err(_) => return vec!["Postgres did not answer in time, so its settings were not checked".to_owned()],
+    };
+    let mut warnings = Vec::new();
+    if !durability.fsync {
+        warnings.push("Postgres runs with fsync=off: a crash of its machine loses acknowledged executions".to_owned());
+    }
+    if durability.synchronous_commit == "off" {
+        warnings.push("Postgres runs with synchronous_commit=off: a crash loses acknowledged executions".to_owned());
+    }
+    if durability.synchronous_standby_names.is_empty() {
+        warnings.push(
+            "Postgres has no synchronous standby: losing its machine's disk loses what was acknowledged since the last copy"
+                .to_owned(),
+        );
+    }
+    warnings
+}

@@ -1,0 +1,24 @@
+//! `longhaul get ID`.
+
+use crate::{client::Client, context::Context, exit::Exit, progress};
+
+/// Show an execution
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  longhaul get 019a2c3e-…
+  longhaul get 019a2c3e-… --json | jq .output")]
+pub struct GetArgs {
+    /// The execution's id
+    id: String,
+}
+
+/// Shows it.
+///
+/// # Errors
+/// There is none, or the API is away.
+pub async fn run(args: GetArgs, context: &Context) -> anyhow::Result<Exit> {
+    let client = Client::new(&context.load_for_client()?)?;
+    progress::print(&client.get(&progress::path(&args.id)).await?, context.json);
+    Ok(Exit::Done)
+}

@@ -1,0 +1,20 @@
+//! One file per subcommand.
+
+pub mod api;
+pub mod apply;
+pub mod bench;
+pub mod cancel;
+pub mod config_check;
+pub mod demo;
+pub mod dev;
+pub mod get;
+pub mod keys;
+pub mod list;
+pub mod mcp_catalogue;
+pub mod migrate;
+pub mod openapi;
+pub mod retry;
+pub mod submit;
+pub mod watch;
+pub mod with_servers;
+pub mod worker;

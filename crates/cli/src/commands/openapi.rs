@@ -1,0 +1,19 @@
+//! `longhaul openapi`: the document of this build, without a server.
+
+use crate::{exit::Exit, output};
+
+/// Print the API's `OpenAPI` 3.1 document
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  longhaul openapi > openapi.json")]
+pub struct OpenapiArgs {}
+
+/// Prints it.
+///
+/// # Errors
+/// None.
+pub fn run() -> anyhow::Result<Exit> {
+    output::line(output::pretty(&longhaul_api::openapi()));
+    Ok(Exit::Done)
+}

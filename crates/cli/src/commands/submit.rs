@@ -1,0 +1,128 @@
+//! `longhaul submit`: starts an execution, and waits for it when asked to.
+
+use std::io::Read;
+
+use anyhow::Context as _;
+use reqwest::Method;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    client::Client,
+    context::Context,
+    exit::{Exit, UsageError},
+    output, progress,
+};
+
+/// Submit an execution
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Prints the id; with --wait the result. An answered submit is stored: it is never lost, and the same --idempotency-key gives
+the same execution. Exit code 4 when the execution that was waited for ended FAILED.
+
+Examples:
+  longhaul submit invoice-extraction --input @invoice.json --wait
+  longhaul submit --agent researcher --input '{\"prompt\": \"What is new?\"}'
+  jq -n '{text: \"…\"}' | longhaul submit mail-triage --input - --priority 9 --metadata customer=acme
+  longhaul submit invoice-extraction --input @invoice.json --idempotency-key inv-17 --run-at $(date -u -d +1hour +%FT%TZ)")]
+pub struct SubmitArgs {
+    /// The definition's key
+    #[arg(required_unless_present = "agent", conflicts_with = "agent")]
+    definition: Option<String>,
+    /// Run an agent directly, on {"prompt": …} or {"messages": […]}
+    #[arg(long, value_name = "KEY")]
+    agent: Option<String>,
+    /// JSON, @FILE, or - for standard input
+    #[arg(long, value_name = "JSON|@FILE|-")]
+    input: String,
+    /// Of the definition or agent; the newest when absent
+    #[arg(long, value_name = "N")]
+    definition_version: Option<i32>,
+    /// Wait until it is over, with live progress
+    #[arg(long)]
+    wait: bool,
+    /// 0 to 9, higher first; 5 when absent
+    #[arg(long, value_name = "N")]
+    priority: Option<i16>,
+    /// `default` when absent
+    #[arg(long)]
+    queue: Option<String>,
+    /// For filters; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    metadata: Vec<(String, String)>,
+    /// The same key gives the same execution, never a second
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Not before this time (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    run_at: Option<chrono::DateTime<chrono::Utc>>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Submits.
+///
+/// # Errors
+/// The input is not JSON, or the API refuses.
+pub async fn run(args: SubmitArgs, context: &Context) -> anyhow::Result<Exit> {
+    let client = Client::new(&context.load_for_client()?)?;
+    let body = body(&args)?;
+    let mut request = client.request(Method::POST, "/v1/executions").json(&body);
+    if let Some(key) = &args.idempotency_key {
+        request = request.header("Idempotency-Key", key);
+    }
+    let execution = client.send(request).await?.body;
+    finish(&client, execution, args.wait, context).await
+}
+
+/// What follows a submit or a retry: its id, or the wait for its end.
+pub(super) async fn finish(client: &Client, execution: Value, wait: bool, context: &Context) -> anyhow::Result<Exit> {
+    let id = execution["id"].as_str().context("the answer has no id")?.to_owned();
+    if !wait {
+        if context.json {
+            output::json(&execution);
+        } else {
+            output::line(&id);
+        }
+        return Ok(Exit::Done);
+    }
+    let ended = progress::follow_live(client, &id).await?;
+    progress::print(&ended, context.json);
+    Ok(progress::exit_of(&ended))
+}
+
+fn body(args: &SubmitArgs) -> anyhow::Result<Value> {
+    let mut body = Map::new();
+    let mut set = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            body.insert(name.to_owned(), value);
+        }
+    };
+    set("definition", args.definition.clone().map(Value::from));
+    set("agent", args.agent.clone().map(Value::from));
+    set("input", Some(input(&args.input)?));
+    set("version", args.definition_version.map(Value::from));
+    set("priority", args.priority.map(Value::from));
+    set("queue", args.queue.clone().map(Value::from));
+    set("run_at", args.run_at.map(|at| json!(at)));
+    let metadata: Map<String, Value> =
+        args.metadata.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
+    set("metadata", (!metadata.is_empty()).then_some(metadata.into()));
+    Ok(body.into())
+}
+
+/// The input as JSON, from where the flag says.
+fn input(from: &str) -> anyhow::Result<Value> {
+    let text = match from.strip_prefix('@') {
+        Some(path) => std::fs::read_to_string(path).with_context(|| format!("--input {from}"))?,
+        None if from == "-" => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).context("--input -")?;
+            text
+        }
+        None => from.to_owned(),
+    };
+    Ok(serde_json::from_str(&text).map_err(|error| UsageError(format!("--input is not JSON: {error}")))?)
+}

@@ -1,0 +1,59 @@
+//! `longhaul worker`: the role that runs executions.
+
+use longhaul_shared::config::Config;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio_util::sync::CancellationToken;
+
+use crate::{compose, context::flag, exit::Exit, signals};
+
+/// Run executions
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Needs DATABASE_URL and REDIS_URL, and a model: OPENAI_API_KEY, ANTHROPIC_API_KEY, or LONGHAUL_LLM_URL with
+LONGHAUL_LLM_API_KEY for any OpenAI-compatible server. Without one, agents get the scripted model.
+SIGTERM or Ctrl-C drains: nothing new is claimed, running executions finish their step and go to other workers, and no
+attempt is spent. A second one stops at once; what ran continues elsewhere within seconds.
+
+Examples:
+  longhaul worker
+  longhaul worker --concurrency 2000 --queues default,reports")]
+pub struct WorkerArgs {
+    /// Executions at a time
+    #[arg(long, value_name = "N")]
+    concurrency: Option<usize>,
+    /// Queues to serve, with commas between them
+    #[arg(long, value_name = "A,B")]
+    queues: Option<String>,
+}
+
+impl WorkerArgs {
+    /// What the flags set.
+    #[must_use]
+    pub fn flags(&self) -> Vec<(String, String)> {
+        let concurrency = flag("worker.concurrency", self.concurrency);
+        concurrency.into_iter().chain(flag("worker.queues", self.queues.as_ref())).collect()
+    }
+}
+
+/// Works until a signal, then drains.
+///
+/// # Errors
+/// A setting is missing, or the worker could not go on.
+pub async fn run(config: Config) -> anyhow::Result<Exit> {
+    allow_many_connections();
+    let shutdown = CancellationToken::new();
+    let work = compose::run_worker(config, shutdown.clone());
+    signals::with_shutdown(shutdown, async {
+        work.await?;
+        Ok(Exit::Done)
+    })
+    .await
+}
+
+/// An execution in flight holds a connection to its model; the default of 1,024 open files is too few for thousands of them.
+fn allow_many_connections() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!(%error, "the limit of open files could not be raised");
+    }
+}

@@ -1,0 +1,174 @@
+//! Where the parts meet: configuration in, running API and worker out. Nothing else constructs a store or a queue for them.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use futures::{StreamExt, stream, stream::BoxStream};
+use longhaul_api::{ApiDeps, ApiOptions, Hooks, Look, QueueState};
+use longhaul_shared::{
+    config::Config,
+    domain::ExecutionId,
+    queue::{
+        QueueName,
+        hints::{self, LookSubscriber},
+        producer::WakeupPublisher,
+    },
+    store::{Store, StoreOptions, api_keys::Pepper, submit::Submitter},
+    telemetry::{metrics, trace},
+};
+use longhaul_worker::WorkerBuilder;
+use secrecy::ExposeSecret;
+use tokio::{net::TcpListener, sync::broadcast, time::MissedTickBehavior};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+/// How long a submit waits out an outage of Postgres before it is answered 503; callers rarely wait longer.
+const SUBMIT_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is asked whether Redis answers; `/readyz` reports what was found last.
+const PROBE_EVERY: Duration = Duration::from_secs(2);
+
+/// Postgres as configured. Nothing is connected yet.
+///
+/// # Errors
+/// There is no address, or it cannot be read.
+pub fn store(config: &Config, application: &str) -> anyhow::Result<Store> {
+    let database = &config.database;
+    Ok(Store::open(StoreOptions {
+        url: config.database_url()?.expose_secret().to_owned(),
+        max_connections: database.max_connections,
+        statement_timeout: database.statement_timeout,
+        lock_timeout: database.lock_timeout,
+        acquire_timeout: database.acquire_timeout,
+        application_name: application.to_owned(),
+    })?)
+}
+
+/// The pepper of API keys.
+///
+/// # Errors
+/// It is not set.
+pub fn pepper(config: &Config) -> anyhow::Result<Pepper> {
+    Ok(Pepper::from(config.key_pepper()?))
+}
+
+/// Serves the API on `listener` until `shutdown`.
+///
+/// # Errors
+/// A setting is missing, or the listener failed.
+pub async fn serve_api(
+    config: &Config,
+    store: Store,
+    options: ApiOptions,
+    listener: TcpListener,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let queue = config.queue_options()?;
+    let publisher = WakeupPublisher::start(&queue)?;
+    let looks = looks(LookSubscriber::start(&queue)?);
+    let (state, _probe) = watch_queue(publisher.clone());
+    let deps = ApiDeps {
+        submitter: Submitter::spawn(store.clone(), SUBMIT_PATIENCE),
+        store,
+        pepper: pepper(config)?,
+        looks,
+        hooks: hooks(&publisher, state),
+        options,
+    };
+    let served = longhaul_api::serve(deps, listener, shutdown.clone());
+    within_shutdown(served, shutdown, config.api.shutdown).await?.context("the listener failed")
+}
+
+/// A client that never ends its request must not keep the process.
+async fn within_shutdown<T>(
+    work: impl Future<Output = T>,
+    shutdown: CancellationToken,
+    limit: Duration,
+) -> anyhow::Result<T> {
+    let too_long = async {
+        shutdown.cancelled().await;
+        tokio::time::sleep(limit).await;
+    };
+    tokio::select! {
+        done = work => Ok(done),
+        () = too_long => anyhow::bail!("requests were still open {} s after the stop; they were cut", limit.as_secs()),
+    }
+}
+
+fn hooks(publisher: &WakeupPublisher, state: Arc<AtomicU8>) -> Hooks {
+    let (wakes, announces) = (publisher.clone(), publisher.clone());
+    let incoming = Hooks::default().traceparent;
+    Hooks {
+        wake: Arc::new(move |queue, id| {
+            metrics::executions_submitted(1);
+            let _span =
+                tracing::info_span!("wakeup", otel.kind = "producer", execution.id = %id, queue.name = queue).entered();
+            match QueueName::new(queue) {
+                Ok(queue) => {
+                    // Shows in the trace that and when the wake-up was handed over; the message itself carries no trace.
+                    let span = tracing::info_span!("wake-up", otel.kind = "producer", execution.id = %id);
+                    span.in_scope(|| wakes.publish(&queue, id.0, 1));
+                }
+                // The API has checked the name; the sweep would find the execution all the same.
+                Err(error) => tracing::warn!(%error, "no wake-up was sent"),
+            }
+        }),
+        announce: Arc::new(move |id| announces.look([id.0])),
+        traceparent: Arc::new(move |headers| trace::current_traceparent().or_else(|| incoming(headers))),
+        metrics: Arc::new(metrics::render),
+        queue: Arc::new(move || match state.load(Ordering::Relaxed) {
+            UP => QueueState::Up,
+            DOWN => QueueState::Down,
+            _ => QueueState::Unknown,
+        }),
+    }
+}
+
+const UNKNOWN: u8 = 0;
+const UP: u8 = 1;
+const DOWN: u8 = 2;
+
+/// Asks Redis now and then, so that a request for readiness need not.
+fn watch_queue(publisher: WakeupPublisher) -> (Arc<AtomicU8>, AbortOnDropHandle<()>) {
+    let state = Arc::new(AtomicU8::new(UNKNOWN));
+    let told = Arc::clone(&state);
+    let task = tokio::spawn(async move {
+        // A name nobody serves: only whether it answers is of interest.
+        let Ok(queue) = QueueName::new("default") else { return };
+        let mut ticks = tokio::time::interval(PROBE_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let answer = publisher.depth(&queue).await;
+            told.store(if answer.is_some() { UP } else { DOWN }, Ordering::Relaxed);
+        }
+    });
+    (state, AbortOnDropHandle::new(task))
+}
+
+/// The looks of Redis as the API takes them; the subscription lives as long as the stream.
+fn looks(subscriber: LookSubscriber) -> BoxStream<'static, Look> {
+    let receiver = subscriber.subscribe();
+    stream::unfold((subscriber, receiver), |(subscriber, mut receiver)| async move {
+        let look = match receiver.recv().await {
+            Ok(hints::Look::At(ids)) => Look::At(ids.iter().copied().map(ExecutionId).collect()),
+            Ok(hints::Look::AtEverything) | Err(broadcast::error::RecvError::Lagged(_)) => Look::Everywhere,
+            Err(broadcast::error::RecvError::Closed) => return None,
+        };
+        Some((look, (subscriber, receiver)))
+    })
+    .boxed()
+}
+
+/// Runs a stock worker, which serves declarative definitions, until it has drained after `shutdown`.
+///
+/// # Errors
+/// A setting is missing, or the worker could not go on.
+pub async fn run_worker(config: Config, shutdown: CancellationToken) -> anyhow::Result<()> {
+    Ok(WorkerBuilder::new(config).build()?.run(shutdown).await?)
+}

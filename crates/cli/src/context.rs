@@ -1,0 +1,59 @@
+//! What all commands have in common: the global flags, and the configuration made from them.
+
+use std::path::{Path, PathBuf};
+
+use longhaul_shared::config::{Config, ConfigError, Sources};
+
+use crate::env_file;
+
+/// Where `longhaul dev` keeps its data, and the client commands look for its address and key.
+pub const DATA_DIR: &str = ".longhaul";
+
+/// The global flags.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Context {
+    /// Configuration file; see `deploy/config.default.toml` for every setting
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print JSON, for programs
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+impl Context {
+    /// The layers of settings with flags of the command on top.
+    #[must_use]
+    pub fn sources(&self, flags: Vec<(String, String)>) -> Sources {
+        Sources::of_process(self.config.clone(), flags)
+    }
+
+    /// # Errors
+    /// The configuration cannot be used.
+    pub fn load(&self, flags: Vec<(String, String)>) -> Result<Config, ConfigError> {
+        Config::load(&self.sources(flags))
+    }
+
+    /// For the client commands: when neither address nor key is given, those of the development server here.
+    ///
+    /// # Errors
+    /// The configuration cannot be used.
+    pub fn load_for_client(&self) -> Result<Config, ConfigError> {
+        let mut sources = self.sources(Vec::new());
+        let names = ["LONGHAUL_URL", "LONGHAUL_API_KEY"];
+        let is_given = |name: &str| sources.environment.get(name).is_some_and(|value| !value.is_empty());
+        if !names.iter().any(|name| is_given(name)) {
+            let written = env_file::read(&Path::new(DATA_DIR).join(env_file::NAME));
+            for name in names {
+                if let Some(value) = written.get(name) {
+                    sources.environment.insert(name.to_owned(), value.clone());
+                }
+            }
+        }
+        Config::load(&sources)
+    }
+}
+
+/// A flag as a setting, when it was given.
+pub(crate) fn flag(key: &str, value: Option<impl ToString>) -> Option<(String, String)> {
+    value.map(|value| (key.to_owned(), value.to_string()))
+}

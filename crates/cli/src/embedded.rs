@@ -1,0 +1,240 @@
+//! `longhaul dev` and `longhaul demo`: API, worker and status page in one process, on a private PostgreSQL and Redis.
+//!
+//! It is the same SQL, the same queue and the same roles as in production; only who starts the servers differs. What must
+//! hold: what an earlier start stored is there again at the next one, keys included; how to reach it all is written to
+//! `env` in the data directory for the other commands; everything stops with the process.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use longhaul_api::ApiOptions;
+use longhaul_shared::{
+    config::{Config, ProviderKind, Sources},
+    domain::TenantId,
+    store::{
+        Store,
+        api_keys::{Pepper, Scope},
+    },
+};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::{net::TcpListener, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    commands::apply::{self, Applied},
+    compose, env_file,
+    servers::{Host, PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, preflight},
+    spec_files::SpecFiles,
+};
+
+/// The tenant of the development key, and the key's name.
+const DEV: &str = "dev";
+/// A developer who stops the server waits for it; what was not finished goes on at the next start.
+const DRAIN_SECONDS: &str = "5";
+
+/// How to start.
+#[derive(Debug)]
+pub struct EmbeddedOptions {
+    /// Where everything is kept.
+    pub data_dir: PathBuf,
+    /// Where the API listens.
+    pub listen: SocketAddr,
+    /// What to apply.
+    pub files: SpecFiles,
+}
+
+/// Everything, running.
+pub struct Embedded {
+    /// The API's address.
+    pub url: String,
+    /// A key of the tenant `dev` with every scope.
+    pub key: SecretString,
+    /// What was applied at the start.
+    pub applied: Vec<Applied>,
+    /// The settings it runs with.
+    pub config: Config,
+    env_path: PathBuf,
+    roles: JoinSet<anyhow::Result<()>>,
+    store: Store,
+    postgres: PrivatePostgres,
+    redis: PrivateRedis,
+}
+
+impl Embedded {
+    /// Starts the servers and the roles; they end with `shutdown`.
+    ///
+    /// # Errors
+    /// A server is missing or does not start, the address is taken, or a file cannot be applied.
+    pub async fn start(
+        mut options: EmbeddedOptions,
+        mut sources: Sources,
+        shutdown: CancellationToken,
+    ) -> anyhow::Result<Self> {
+        preflight(&Host::detect())?;
+        // Before the servers: a port that is taken should not cost their start.
+        let listener =
+            TcpListener::bind(options.listen).await.with_context(|| format!("cannot listen on {}", options.listen))?;
+        let url = format!("http://{}", listener.local_addr()?);
+        make_data_dir(&options.data_dir)?;
+        let (postgres, redis) = tokio::try_join!(
+            PrivatePostgres::start(PostgresOptions::dev(options.data_dir.join("postgres"))),
+            PrivateRedis::start(RedisOptions::dev(options.data_dir.join("redis"))),
+        )?;
+        let env_path = options.data_dir.join(env_file::NAME);
+        let known = env_file::read(&env_path);
+        // The pepper of the first start: another one would make every key unusable.
+        let pepper = known.get("LONGHAUL_API_KEY_PEPPER").cloned().unwrap_or_else(random_secret);
+        sources.flags.extend(settings(&postgres, &redis, &pepper, &url));
+        let config = Config::load(&sources)?;
+
+        let store = compose::store(&config, "longhaul-dev")?;
+        store.migrate().await?;
+        store.put_agent_definition().await?;
+        if let Ok(own) = std::env::current_exe() {
+            options.files.start_own_tools_with(&own);
+        }
+        // Where `longhaul apply` with the development key puts them too: the newest is what runs, whoever put it.
+        let tenant = store.ensure_tenant(DEV, None).await?.id;
+        let applied = apply::directly(&store, Some(tenant), &options.files).await?;
+        let key = development_key(&store, tenant, &pepper, known.get("LONGHAUL_API_KEY").map(String::as_str)).await?;
+        env_file::write(
+            &env_path,
+            &[
+                ("DATABASE_URL", postgres.url()),
+                ("REDIS_URL", redis.url()),
+                ("LONGHAUL_API_KEY_PEPPER", &pepper),
+                ("LONGHAUL_URL", &url),
+                ("LONGHAUL_API_KEY", key.expose_secret()),
+            ],
+        )
+        .with_context(|| env_path.display().to_string())?;
+
+        let mut roles = JoinSet::new();
+        let open = ApiOptions { open_status_page: true, max_streams: config.api.streams_max, ..ApiOptions::default() };
+        let (api_config, api_store, api_shutdown) = (config.clone(), store.clone(), shutdown.clone());
+        roles.spawn(async move {
+            let served = compose::serve_api(&api_config, api_store, open, listener, api_shutdown).await;
+            served.context("the api ended")
+        });
+        let worker_config = config.clone();
+        roles.spawn(async move { compose::run_worker(worker_config, shutdown).await.context("the worker ended") });
+        Ok(Self { url, key, applied, config, env_path, roles, store, postgres, redis })
+    }
+
+    /// Waits until a role or a server ends; with `shutdown`, until both roles have.
+    ///
+    /// # Errors
+    /// Something ended that was not asked to.
+    pub async fn ended(&mut self, shutdown: &CancellationToken) -> anyhow::Result<()> {
+        loop {
+            let ended = tokio::select! {
+                ended = self.roles.join_next() => ended,
+                () = self.postgres.ended() => anyhow::bail!("the private PostgreSQL ended; see {}", self.postgres.log().display()),
+                () = self.redis.ended() => anyhow::bail!("the private Redis ended; see {}", self.redis.log().display()),
+            };
+            match ended {
+                None => return Ok(()),
+                Some(ended) => ended??,
+            }
+            anyhow::ensure!(shutdown.is_cancelled(), "a role ended unasked");
+        }
+    }
+
+    /// Stops what still runs, the servers last.
+    ///
+    /// # Errors
+    /// A server does not stop.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        self.roles.shutdown().await;
+        self.store.close().await;
+        self.redis.stop().await?;
+        self.postgres.stop().await?;
+        Ok(())
+    }
+
+    /// How to reach everything, from other shells.
+    #[must_use]
+    pub fn env_path(&self) -> &Path {
+        &self.env_path
+    }
+
+    /// Postgres, for SQL by hand.
+    #[must_use]
+    pub fn database_url(&self) -> &str {
+        self.postgres.url()
+    }
+
+    /// Which model agents get that name none, in words.
+    #[must_use]
+    pub fn model(&self) -> String {
+        let name = &self.config.llm.default_provider;
+        match self.config.llm.providers.get(name) {
+            Some(provider) if provider.kind != ProviderKind::Scripted => {
+                let model = provider.default_model.as_deref().unwrap_or("default");
+                format!("{model} of {name} at {}", provider.base_url.as_deref().unwrap_or_default())
+            }
+            Some(_) | None => {
+                "scripted: computed from the input, no model is asked (set OPENAI_API_KEY, ANTHROPIC_API_KEY \
+                               or LONGHAUL_LLM_URL for a real one)"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+/// `./agents` and `./definitions` as far as they are there, or what was asked for.
+///
+/// # Errors
+/// A file is wrong.
+pub fn files(asked: &[PathBuf]) -> anyhow::Result<SpecFiles> {
+    let mut files = SpecFiles::default();
+    let here = ["agents", "definitions"].map(PathBuf::from);
+    let paths =
+        if asked.is_empty() { here.iter().filter(|path| path.is_dir()).collect() } else { Vec::from_iter(asked) };
+    for path in paths {
+        files.extend(SpecFiles::read(path)?);
+    }
+    Ok(files)
+}
+
+fn settings(postgres: &PrivatePostgres, redis: &PrivateRedis, pepper: &str, url: &str) -> Vec<(String, String)> {
+    let settings = [
+        ("database.url", postgres.url()),
+        ("redis.url", redis.url()),
+        ("api.key_pepper", pepper),
+        ("client.url", url),
+        ("worker.drain_seconds", DRAIN_SECONDS),
+    ];
+    settings.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+fn make_data_dir(dir: &Path) -> anyhow::Result<()> {
+    // Others may pass through: started as root, the servers run as another user below it. What is private is so by itself.
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).with_context(|| dir.display().to_string())
+}
+
+/// 244 random bits.
+fn random_secret() -> String {
+    [(); 2].map(|()| uuid::Uuid::new_v4().simple().to_string()).concat()
+}
+
+async fn development_key(
+    store: &Store,
+    tenant: TenantId,
+    pepper: &str,
+    known: Option<&str>,
+) -> anyhow::Result<SecretString> {
+    let pepper = Pepper::from(SecretString::from(pepper.to_owned()));
+    if let Some(known) = known {
+        let found = store.find_api_key(&pepper.key_hash(known)).await?;
+        if found.is_some_and(|key| key.revoked_at.is_none()) {
+            return Ok(known.to_owned().into());
+        }
+    }
+    Ok(store.issue_api_key(tenant, DEV, &Scope::ALL, &pepper).await?.key)
+}

@@ -1,0 +1,102 @@
+//! Exit codes. They are part of the interface: scripts branch on them, `longhaul --help` lists them.
+
+use longhaul_shared::config::ConfigError;
+
+use crate::{client::ClientError, servers::ServersError, spec_files::SpecFileError};
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It did what was asked.
+    Done,
+    /// It could not: something did not answer, or went wrong.
+    Failure,
+    /// What was asked makes no sense: flags, configuration, files. clap ends with the same code.
+    Usage,
+    /// PostgreSQL or Redis is not installed.
+    MissingPrerequisites,
+    /// The command worked; the execution it waited for ended FAILED.
+    ExecutionFailed,
+    /// There is no such execution, definition, agent or key.
+    NotFound,
+    /// The API refused: no or a wrong key, a missing scope, an invalid or conflicting request.
+    Refused,
+    /// Stopped by a second Ctrl-C.
+    Interrupted,
+    /// The code of a command that was run for the caller.
+    Of(u8),
+}
+
+/// For `longhaul --help`.
+pub const EXIT_CODES: &str = "Exit codes:
+  0  done
+  1  failure: something did not answer or went wrong
+  2  usage: wrong flags, configuration or files
+  3  prerequisites missing (PostgreSQL, Redis); the text says how to install them
+  4  the execution that was waited for ended FAILED
+  5  not found
+  6  refused by the API: key, scope, invalid or conflicting request";
+
+impl Exit {
+    /// As the shell sees it.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failure => 1,
+            Self::Usage => 2,
+            Self::MissingPrerequisites => 3,
+            Self::ExecutionFailed => 4,
+            Self::NotFound => 5,
+            Self::Refused => 6,
+            // As shells do for SIGINT.
+            Self::Interrupted => 130,
+            Self::Of(code) => code,
+        }
+    }
+
+    /// What an error means, by its most telling cause.
+    #[must_use]
+    pub fn of_error(error: &anyhow::Error) -> Self {
+        for cause in error.chain() {
+            if let Some(error) = cause.downcast_ref::<ClientError>() {
+                return error.exit();
+            }
+            if let Some(ServersError::Missing(_)) = cause.downcast_ref() {
+                return Self::MissingPrerequisites;
+            }
+            if cause.is::<crate::servers::MissingServers>() {
+                return Self::MissingPrerequisites;
+            }
+            if cause.is::<NotFoundError>() {
+                return Self::NotFound;
+            }
+            if cause.is::<ConfigError>() || cause.is::<SpecFileError>() || cause.is::<UsageError>() {
+                return Self::Usage;
+            }
+        }
+        Self::Failure
+    }
+}
+
+/// What was asked makes no sense, in a way that clap cannot see.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
+
+/// There is no such thing.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotFoundError(pub String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_decides_however_deep_it_lies() {
+        let error = anyhow::Error::from(UsageError("--input is not JSON".into())).context("submit");
+        assert_eq!(Exit::of_error(&error), Exit::Usage);
+        assert_eq!(Exit::of_error(&anyhow::anyhow!("disk full")), Exit::Failure);
+    }
+}

@@ -1,0 +1,15 @@
+//! The `longhaul` command: the services, the embedded development server and the client commands.
+
+pub mod client;
+pub mod commands;
+pub mod compose;
+pub mod context;
+pub mod embedded;
+pub mod env_file;
+pub mod exit;
+pub mod output;
+pub mod progress;
+pub mod run;
+pub mod servers;
+pub mod signals;
+pub mod spec_files;

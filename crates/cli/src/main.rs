@@ -1,0 +1,119 @@
+//! The `longhaul` program: flags in, one command run, an exit code out.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use longhaul_cli::{
+    commands::{
+        api, apply, bench, cancel, config_check, demo, dev, get, keys, list, mcp_catalogue, migrate, openapi, retry,
+        submit, watch, with_servers, worker,
+    },
+    context::Context,
+    exit::{EXIT_CODES, Exit},
+    output, run,
+};
+use longhaul_shared::config::Config;
+
+/// Longhaul runs LLM-agent executions to completion.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, after_help = EXIT_CODES, after_long_help = help())]
+struct Cli {
+    #[command(flatten)]
+    context: Context,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Dev(dev::DevArgs),
+    Demo(demo::DemoArgs),
+    Api(api::ApiArgs),
+    Worker(worker::WorkerArgs),
+    Migrate(migrate::MigrateArgs),
+    Keys(keys::KeysArgs),
+    Apply(apply::ApplyArgs),
+    Submit(submit::SubmitArgs),
+    Get(get::GetArgs),
+    List(list::ListArgs),
+    Watch(watch::WatchArgs),
+    Cancel(cancel::CancelArgs),
+    Retry(retry::RetryArgs),
+    Config(config_check::ConfigArgs),
+    Openapi(openapi::OpenapiArgs),
+    Bench(bench::BenchArgs),
+    #[command(hide = true)]
+    WithServers(with_servers::WithServersArgs),
+    #[command(hide = true)]
+    McpCatalogue(mcp_catalogue::McpCatalogueArgs),
+}
+
+fn help() -> String {
+    format!(
+        "Try it:\n  longhaul dev                              everything here, on private servers\n  \
+         longhaul submit mail-triage --input '{{\"mail\": \"…\"}}' --wait\n\n\
+         A fleet by hand:\n  longhaul migrate\n  longhaul api --listen 0.0.0.0:8080\n  \
+         longhaul worker --concurrency 1000        as many as you like\n  \
+         longhaul keys create --name me --org acme\n\n\
+         The roles read DATABASE_URL, REDIS_URL and LONGHAUL_API_KEY_PEPPER; the client commands LONGHAUL_URL and\n\
+         LONGHAUL_API_KEY, or what `longhaul dev` wrote to .longhaul/env.\n\n{EXIT_CODES}"
+    )
+}
+
+fn main() -> ExitCode {
+    let Cli { context, command } = Cli::parse();
+    let exit = dispatch(command, &context).unwrap_or_else(|error| {
+        output::failure(&error);
+        Exit::of_error(&error)
+    });
+    exit.code().into()
+}
+
+fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
+    match command {
+        Command::Dev(args) => {
+            let sources = context.sources(Vec::new());
+            run::role(Config::load(&sources)?, "longhaul-dev", |_| dev::run(args, sources))
+        }
+        Command::Demo(args) => {
+            // What is shown is the demonstration; a log beside it would hide it.
+            let mut sources = context.sources(Vec::new());
+            let filter = "LONGHAUL__TELEMETRY__LOG_FILTER".to_owned();
+            sources.environment.entry(filter).or_insert_with(|| "warn".to_owned());
+            run::role(Config::load(&sources)?, "longhaul-demo", |_| demo::run(args, sources))
+        }
+        Command::Api(args) => run::role(context.load(args.flags())?, "longhaul-api", api::run),
+        Command::Worker(args) => run::role(context.load(args.flags())?, "longhaul-worker", worker::run),
+        Command::Migrate(_) => run::plain(migrate::run(context.load(Vec::new())?, context)),
+        Command::Keys(args) => run::plain(keys::run(context.load(Vec::new())?, args, context)),
+        Command::Apply(args) => run::plain(apply::run(args, context)),
+        Command::Submit(args) => run::plain(submit::run(args, context)),
+        Command::Get(args) => run::plain(get::run(args, context)),
+        Command::List(args) => run::plain(list::run(args, context)),
+        Command::Watch(args) => run::plain(watch::run(args, context)),
+        Command::Cancel(args) => run::plain(cancel::run(args, context)),
+        Command::Retry(args) => run::plain(retry::run(args, context)),
+        Command::Config(args) => run::plain(config_check::run(args, context)),
+        Command::Openapi(_) => openapi::run(),
+        Command::Bench(args) => run::plain(bench::run(args, context)),
+        Command::WithServers(args) => run::plain(with_servers::run(&args)),
+        Command::McpCatalogue(args) => run::plain(mcp_catalogue::run(args)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_command_has_consistent_flags_and_a_help() {
+        let mut cli = Cli::command();
+        cli.build();
+        cli.clone().debug_assert();
+        for command in cli.get_subcommands().filter(|command| !command.is_hide_set()) {
+            assert!(command.get_about().is_some(), "{} has no help", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! How an execution is shown to people: its events as they come, and what it is in the end.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use comfy_table::{ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+
+use crate::{
+    client::{Client, Event},
+    exit::Exit,
+    output,
+};
+
+/// A stream that breaks is followed again after this long.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// So many streams in a row may break without a single event before we give up.
+const MAX_BREAKS: u32 = 30;
+
+/// A plain table: no borders, so that columns can be cut and searched.
+pub fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table
+}
+
+/// Hands every event of an execution to `see`, over broken connections, until it is over; then the execution.
+///
+/// # Errors
+/// The API refuses, or stays away.
+pub async fn follow(client: &Client, id: &str, mut see: impl FnMut(&Event)) -> anyhow::Result<Value> {
+    let (mut after, mut breaks) = (0, 0);
+    loop {
+        let stream = match client.events(id, after).await {
+            Ok(Some(stream)) => Some(stream),
+            Ok(None) => break,
+            // Before anything was seen, a refusal is final; an outage later is waited out.
+            Err(error) if after == 0 || breaks >= MAX_BREAKS => return Err(error.into()),
+            Err(_) => None,
+        };
+        if let Some(mut stream) = stream {
+            while let Some(event) = stream.next().await {
+                (after, breaks) = (event.seq, 0);
+                see(&event);
+            }
+        }
+        let execution = client.get(&path(id)).await;
+        if execution.as_ref().is_ok_and(is_over) {
+            break;
+        }
+        breaks += 1;
+        anyhow::ensure!(breaks <= MAX_BREAKS, "the event stream keeps breaking");
+        tokio::time::sleep(AGAIN_AFTER).await;
+    }
+    client.get(&path(id)).await.with_context(|| format!("execution {id}"))
+}
+
+/// Follows with a live display on standard error.
+///
+/// # Errors
+/// As [`follow`].
+pub async fn follow_live(client: &Client, id: &str) -> anyhow::Result<Value> {
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(ProgressStyle::with_template("{spinner} {elapsed:>4} {msg}")?);
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar.set_message(format!("{id} PENDING"));
+    let mut turns = 0;
+    let followed = follow(client, id, |event| {
+        if event.kind == "turn" {
+            turns += 1;
+        }
+        bar.set_message(format!("{id} {} · {turns} turns · {}", phase(event), sentence(event)));
+    })
+    .await;
+    bar.finish_and_clear();
+    followed
+}
+
+/// The status that an event leads to.
+#[must_use]
+pub fn phase(event: &Event) -> &'static str {
+    match event.kind.as_str() {
+        "submitted" => "PENDING",
+        "finished" => "FINISHED",
+        "failed" | "cancelled" => "FAILED",
+        _ => "IN_PROGRESS",
+    }
+}
+
+/// An event in a few words: its kind and its facts.
+#[must_use]
+pub fn describe(event: &Event) -> String {
+    let facts = event.data().as_object().into_iter().flatten().map(|(name, value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("{name}={value}")
+    });
+    let facts: Vec<String> = facts.collect();
+    if facts.is_empty() { event.kind.clone() } else { format!("{} {}", event.kind, facts.join(" ")) }
+}
+
+/// An event as a person would say it.
+#[must_use]
+pub fn sentence(event: &Event) -> String {
+    let data = event.data();
+    let text = |name: &str| data[name].as_str().unwrap_or_default();
+    match event.kind.as_str() {
+        "turn" => {
+            let calls = match data["calls"].as_i64() {
+                Some(0) | None => String::new(),
+                Some(1) => ", asks for 1 call".to_owned(),
+                Some(calls) => format!(", asks for {calls} calls"),
+            };
+            let model = text("model");
+            format!("turn {} of {model} in {} ms{calls}", data["turn"], data["took_ms"])
+        }
+        "call" => format!("{} in {} ms: {}", text("tool"), data["took_ms"], text("outcome")),
+        "verdict" if data["retry_needed"] == true => format!("{} refuses the answer", text("validator")),
+        "correction" => "the model is told, and answers again".to_owned(),
+        "parked" => format!("waits for {}", text("wait_reason")),
+        _ => describe(event),
+    }
+}
+
+/// Where an execution is.
+#[must_use]
+pub fn path(id: &str) -> String {
+    format!("/v1/executions/{id}")
+}
+
+/// Whether an execution has ended.
+#[must_use]
+pub fn is_over(execution: &Value) -> bool {
+    matches!(execution["status"].as_str(), Some("FINISHED" | "FAILED"))
+}
+
+/// The exit code for having waited for an execution.
+#[must_use]
+pub fn exit_of(execution: &Value) -> Exit {
+    if execution["status"] == "FAILED" { Exit::ExecutionFailed } else { Exit::Done }
+}
+
+/// Prints an execution: the record for programs, what matters for people.
+pub fn print(execution: &Value, as_json: bool) {
+    if as_json {
+        return output::json(execution);
+    }
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let row = |name: &str, value: String| output::line(format!("{name:<11} {value}"));
+    row("id", text(&execution["id"]));
+    row("status", text(&execution["status"]));
+    if !execution["wait_reason"].is_null() {
+        let until = execution["wait_until"].as_str().map_or_else(String::new, |until| format!(" until {until}"));
+        row("waits for", format!("{}{until}", text(&execution["wait_reason"])));
+    }
+    for name in ["definition", "agent"] {
+        row(name, format!("{}@{}", text(&execution[name]["key"]), execution[name]["version"]));
+    }
+    row("queue", format!("{} (priority {})", text(&execution["queue"]), execution["priority"]));
+    for name in ["created_at", "started_at", "finished_at"] {
+        if let Some(at) = execution[name].as_str() {
+            row(name, at.to_owned());
+        }
+    }
+    let usage = &execution["usage"];
+    row(
+        "used",
+        format!(
+            "{} attempts, {} turns, {} calls, {} + {} tokens",
+            execution["attempts"], usage["turns"], usage["calls"], usage["input_tokens"], usage["output_tokens"]
+        ),
+    );
+    if let Some(failure) = execution["failure"].as_object() {
+        row("failure", format!("{} ({})", text(&failure["code"]), text(&failure["class"])));
+        if let Some(summary) = failure["summary"].as_str() {
+            row("", summary.to_owned());
+        }
+    }
+    if let Some(output) = execution.get("output") {
+        row("output", output::pretty(output));
+    }
+}

@@ -1,0 +1,87 @@
+//! The user a private server runs as. PostgreSQL refuses to run as root, and neither server needs to be.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Tried in this order when we are root; the first is made by the PostgreSQL packages.
+const CANDIDATES: [&str; 2] = ["postgres", "nobody"];
+
+/// A user and its primary group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Account {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    /// True when a process must change to this user, which only root can.
+    switch: bool,
+}
+
+impl Account {
+    /// The account for a server whose data directory is `dir`. Ourselves, unless we are root: then the owner of an
+    /// existing directory (so that it stays usable for who made it), else an unprivileged system user.
+    pub(super) fn for_directory(dir: &Path) -> Self {
+        let own =
+            Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), switch: false };
+        if own.uid != 0 {
+            return own;
+        }
+        if let Ok(found) = fs::metadata(dir)
+            && found.uid() != 0
+        {
+            return Self { uid: found.uid(), gid: found.gid(), switch: true };
+        }
+        let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+        CANDIDATES
+            .into_iter()
+            .find_map(|name| lookup(&passwd, name))
+            // 65534 is nobody everywhere that has no entry for it.
+            .unwrap_or(Self { uid: 65534, gid: 65534, switch: true })
+    }
+
+    /// Makes `command` run as this account.
+    pub(super) fn apply<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        if self.switch { command.uid(self.uid).gid(self.gid) } else { command }
+    }
+
+    /// Gives `path` to this account.
+    pub(super) fn own(&self, path: &Path) -> std::io::Result<()> {
+        if self.switch { std::os::unix::fs::chown(path, Some(self.uid), Some(self.gid)) } else { Ok(()) }
+    }
+
+    /// Whether this account can enter `dir`: asked of the system, because a directory below one that is closed to
+    /// others (root's home) looks fine by its own mode.
+    pub(super) fn can_enter(&self, dir: &Path) -> bool {
+        let mut probe = Command::new("/bin/sh");
+        probe.args(["-c", "cd -- \"$1\" && test -w .", "sh"]).arg(dir).current_dir("/");
+        probe.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.apply(&mut probe).status().is_ok_and(|status| status.success())
+    }
+}
+
+fn lookup(passwd: &str, name: &str) -> Option<Account> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        if fields.next() != Some(name) {
+            return None;
+        }
+        let uid = fields.nth(1)?.parse().ok()?;
+        let gid = fields.next()?.parse().ok()?;
+        Some(Account { uid, gid, switch: true })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str =
+        "root:x:0:0:root:/root:/bin/bash\nnobodys:x:7:7::/:/bin/false\nnobody:x:65534:65533::/:/bin/false\n";
+
+    #[test]
+    fn a_user_is_found_by_its_whole_name() {
+        assert_eq!(lookup(PASSWD, "nobody"), Some(Account { uid: 65534, gid: 65533, switch: true }));
+        assert_eq!(lookup(PASSWD, "postgres"), None);
+    }
+}

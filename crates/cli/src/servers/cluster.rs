@@ -1,0 +1,140 @@
+//! The files of a private PostgreSQL: made once, whole or not at all, and checked before each use.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+
+use super::binaries::PostgresInstall;
+use super::error::ServersError;
+use super::place::{Keep, Place};
+use super::process_tree::is_alive;
+
+pub(super) const NAME: &str = "PostgreSQL";
+/// The superuser and the database.
+pub(super) const OWNER: &str = "longhaul";
+
+const PASSWORD_FILE: &str = "password";
+/// A server whose owner was killed is stopped by its guard; a next start waits that long for it.
+const PREDECESSOR_LIMIT: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(20);
+const TOOL_TAIL_CHARS: usize = 2_000;
+
+/// A cluster that is ready to be served by the binaries in `bin`.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    pub(super) place: Place,
+    pub(super) data: PathBuf,
+    pub(super) bin: PathBuf,
+    pub(super) password: String,
+}
+
+impl Cluster {
+    /// Opens the cluster in `place`, making it when there is none. `installs` is newest first and not empty.
+    pub(super) fn open(place: Place, installs: &[PostgresInstall]) -> Result<Self, ServersError> {
+        let data = place.dir.join("data");
+        let made_by = fs::read_to_string(data.join("PG_VERSION")).ok().and_then(|text| text.trim().parse::<u32>().ok());
+        let install = installs.iter().find(|install| made_by.is_none_or(|major| major == install.major));
+        let Some(install) = install else {
+            return Err(ServersError::OtherVersion { dir: data, wanted: made_by.unwrap_or_default() });
+        };
+        let bin = install.bin.clone();
+        let password = if made_by.is_some() {
+            let path = place.dir.join(PASSWORD_FILE);
+            fs::read_to_string(&path).map_err(ServersError::io(format!("read {}", path.display())))?
+        } else {
+            // 122 random bits: nobody guesses it over loopback.
+            uuid::Uuid::new_v4().simple().to_string()
+        };
+        let cluster = Self { place, data, bin, password };
+        if made_by.is_none() {
+            cluster.make()?;
+        }
+        cluster.wait_for_predecessor()?;
+        Ok(cluster)
+    }
+
+    pub(super) fn pid_file(&self) -> PathBuf {
+        self.data.join("postmaster.pid")
+    }
+
+    /// Made beside its final place and renamed, so that an interrupted start leaves nothing that looks usable.
+    fn make(&self) -> Result<(), ServersError> {
+        let partial = self.place.dir.join("data.partial");
+        if partial.exists() {
+            fs::remove_dir_all(&partial).map_err(ServersError::io(format!("remove {}", partial.display())))?;
+        }
+        let password_file = self.place.write_private(PASSWORD_FILE, &self.password)?;
+        let mut initdb = self.tool("initdb");
+        initdb.arg("-D").arg(&partial).args(["-U", OWNER, "-E", "UTF8", "--locale=C", "--no-instructions"]);
+        initdb.args(["--auth=scram-sha-256", "--pwfile"]).arg(&password_file);
+        match self.place.keep {
+            Keep::Kept => {}
+            // Only the making of a directory that nobody keeps is not flushed; the server itself does as always.
+            Keep::Removed => {
+                initdb.arg("--no-sync");
+            }
+        }
+        check("initdb", initdb.output())?;
+        self.create_database(&partial)?;
+        fs::rename(&partial, &self.data).map_err(ServersError::io(format!("rename {}", partial.display())))
+    }
+
+    /// Through the single-user server, so that no client program is needed.
+    fn create_database(&self, data: &Path) -> Result<(), ServersError> {
+        let mut single = self.tool("postgres");
+        single.args(["--single", "-D"]).arg(data).arg("postgres");
+        single.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut run = || {
+            let mut child = single.spawn()?;
+            if let Some(mut stdin) = child.stdin.take() {
+                writeln!(stdin, "create database {OWNER}")?;
+            }
+            child.wait_with_output()
+        };
+        check("postgres --single", run())
+    }
+
+    fn tool(&self, program: &str) -> Command {
+        let mut command = Command::new(self.bin.join(program));
+        // Without a readable working directory the tools warn and may fail.
+        command.current_dir(&self.place.dir).env("LC_ALL", "C").stdin(Stdio::null());
+        self.place.account.apply(&mut command);
+        command
+    }
+
+    /// The server of an owner that was killed may still be on its way out; one that stays is somebody else's.
+    fn wait_for_predecessor(&self) -> Result<(), ServersError> {
+        let deadline = Instant::now() + PREDECESSOR_LIMIT;
+        while let Some(pid) = self.live_postmaster() {
+            if Instant::now() > deadline {
+                return Err(ServersError::InUse { dir: self.data.clone(), pid: pid.as_raw_nonzero().get() });
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// The process named in the pid file, when it runs and is a `postgres`: a stale file may name a reused pid.
+    fn live_postmaster(&self) -> Option<Pid> {
+        let text = fs::read_to_string(self.pid_file()).ok()?;
+        let pid = text.lines().next()?.trim().parse().ok().and_then(Pid::from_raw)?;
+        let name = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
+        let is_postgres = name.map_or(true, |name| name.trim() == "postgres");
+        (is_postgres && is_alive(pid)).then_some(pid)
+    }
+}
+
+fn check(program: &'static str, result: std::io::Result<Output>) -> Result<(), ServersError> {
+    let output = result.map_err(ServersError::io(format!("run {program}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let skip = text.chars().count().saturating_sub(TOOL_TAIL_CHARS);
+    Err(ServersError::Tool { program, output: text.chars().skip(skip).collect() })
+}

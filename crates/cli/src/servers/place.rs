@@ -1,0 +1,155 @@
+//! Where a private server keeps its files: a directory that its account can reach and owns, closed to others.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::account::Account;
+use super::error::ServersError;
+
+/// What becomes of the directory when the server stops for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// It stays and is used again by the next start.
+    Kept,
+    /// It goes with its owner.
+    Removed,
+}
+
+/// A directory that is ready for a server.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) dir: PathBuf,
+    pub(super) account: Account,
+    pub(super) keep: Keep,
+    /// Removes the directory with the last clone when it is not kept.
+    scratch: Arc<Scratch>,
+    /// Held as long as any clone lives; the system lets go of it when the owner dies.
+    _lock: Arc<File>,
+}
+
+#[derive(Debug)]
+struct Scratch(Option<PathBuf>);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Some(dir) = &self.0 {
+            // Best effort: it lies below the system's temporary directory.
+            let _ = fs::remove_dir_all(dir);
+        }
+    }
+}
+
+impl Place {
+    /// Prepares `wanted`, or, when the server's account cannot reach it, a directory of the same use below the
+    /// system's temporary directory. The name of that one follows from `wanted`, so a next start finds it again.
+    pub(super) fn prepare(wanted: &Path, keep: Keep) -> Result<Self, ServersError> {
+        let wanted = std::path::absolute(wanted).map_err(ServersError::io(format!("resolve {}", wanted.display())))?;
+        let account = Account::for_directory(&wanted);
+        let existed = wanted.exists();
+        make(&wanted, &account)?;
+        if account.can_enter(&wanted) {
+            return Self::lock(wanted, account, keep);
+        }
+        if !existed {
+            // Made a moment ago and of no use.
+            let _ = fs::remove_dir(&wanted);
+        }
+        let dir = std::env::temp_dir().join(format!("longhaul-{}-{:016x}", account.uid, fingerprint(&wanted)));
+        tracing::warn!(
+            server.wanted_dir = %wanted.display(),
+            server.dir = %dir.display(),
+            "{} cannot be reached by the unprivileged user the server runs as; its data is kept in {} instead",
+            wanted.display(),
+            dir.display(),
+        );
+        make(&dir, &account)?;
+        Self::lock(dir, account, keep)
+    }
+
+    /// Takes the directory for this process. Two owners would make the same cluster twice.
+    fn lock(dir: PathBuf, account: Account, keep: Keep) -> Result<Self, ServersError> {
+        let path = dir.join("owner");
+        let refused = || ServersError::io(format!("lock {}", path.display()));
+        // The server's user could put a link here; we may be root and must not follow it.
+        let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(no_follow);
+        let mut file = options.open(&path).map_err(refused())?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                let _ = file.read_to_string(&mut text);
+                return Err(ServersError::InUse { dir, pid: text.trim().parse().unwrap_or_default() });
+            }
+            Err(TryLockError::Error(error)) => return Err(refused()(error)),
+        }
+        let mut write = || {
+            account.own(&path)?;
+            file.set_len(0)?;
+            file.write_all(std::process::id().to_string().as_bytes())
+        };
+        write().map_err(refused())?;
+        let scratch = match keep {
+            Keep::Kept => None,
+            Keep::Removed => Some(dir.clone()),
+        };
+        Ok(Self { dir, account, keep, scratch: Arc::new(Scratch(scratch)), _lock: Arc::new(file) })
+    }
+
+    /// The directory when it is to go with its owner.
+    pub(super) fn scratch(&self) -> Option<PathBuf> {
+        self.scratch.0.clone()
+    }
+
+    /// Writes a file that only the server's user can read, whole or not at all.
+    pub(super) fn write_private(&self, name: &str, text: &str) -> Result<PathBuf, ServersError> {
+        let path = self.dir.join(name);
+        let partial = self.dir.join(format!("{name}.partial"));
+        let write = || {
+            // Made anew and never through a link that the server's user may have put there.
+            match fs::remove_file(&partial) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
+            file.write_all(text.as_bytes())?;
+            self.account.own(&partial)?;
+            fs::rename(&partial, &path)
+        };
+        write().map_err(ServersError::io(format!("write {}", path.display())))?;
+        Ok(path)
+    }
+}
+
+/// Makes `dir` when it is not there, closed to others, and checks that it belongs to `account`. The check matters in
+/// a directory where anybody may create names.
+fn make(dir: &Path, account: &Account) -> Result<(), ServersError> {
+    if !dir.exists() {
+        if let Some(parent) = dir.parent() {
+            fs::create_dir_all(parent).map_err(ServersError::io(format!("create {}", parent.display())))?;
+        }
+        fs::DirBuilder::new().mode(0o700).create(dir).map_err(ServersError::io(format!("create {}", dir.display())))?;
+        account.own(dir).map_err(ServersError::io(format!("give {} to the server's user", dir.display())))?;
+    }
+    let found = fs::symlink_metadata(dir).map_err(ServersError::io(format!("read {}", dir.display())))?;
+    if found.uid() == 0 && account.uid != 0 && found.is_dir() {
+        // Left by a start that was interrupted between the two steps above.
+        return account.own(dir).map_err(ServersError::io(format!("give {} to the server's user", dir.display())));
+    }
+    if found.uid() != account.uid {
+        return Err(ServersError::ForeignDirectory { dir: dir.to_owned(), owner: found.uid(), expected: account.uid });
+    }
+    Ok(())
+}
+
+fn fingerprint(path: &Path) -> u64 {
+    // Not a secret and not stored: it only has to be the same for the same path and build.
+    let mut hasher = DefaultHasher::new();
+    path.hash(&mut hasher);
+    hasher.finish()
+}

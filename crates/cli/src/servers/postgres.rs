@@ -1,0 +1,147 @@
+//! A private PostgreSQL: a cluster of its own in a directory of its own.
+//!
+//! It listens on 127.0.0.1 only and asks for a random password, because everybody on a machine can dial its loopback.
+//! `fsync` and `full_page_writes` are never touched.
+
+use std::ffi::OsString;
+use std::ops::Deref;
+use std::path::PathBuf;
+
+use super::binaries::postgres_installs;
+use super::cluster::{Cluster, NAME, OWNER};
+use super::error::ServersError;
+use super::guard::{Launch, StopSignal};
+use super::place::{Keep, Place};
+use super::port::free_port;
+use super::preflight::{Host, preflight};
+use super::supervised::{PrivateServer, Probe};
+
+/// A port that was free can be taken before the server binds it.
+const PORT_ATTEMPTS: usize = 5;
+
+/// How to run a private PostgreSQL.
+#[derive(Debug, Clone)]
+pub struct PostgresOptions {
+    dir: PathBuf,
+    keep: Keep,
+    settings: Vec<(&'static str, String)>,
+}
+
+impl PostgresOptions {
+    /// For `longhaul dev`: the cluster in `dir` is made at the first start and used again by the next.
+    #[must_use]
+    pub fn dev(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), keep: Keep::Kept, settings: Vec::new() }
+            .with("max_connections", "200")
+            .with("shared_buffers", "256MB")
+    }
+
+    /// For tests: a new cluster in a temporary directory that goes with its owner. As durable as any other.
+    #[must_use]
+    pub fn scratch() -> Self {
+        let dir = std::env::temp_dir().join(format!("longhaul-postgres-{}", uuid::Uuid::new_v4().simple()));
+        Self { dir, keep: Keep::Removed, settings: Vec::new() }
+            .with("max_connections", "300")
+            .with("shared_buffers", "128MB")
+    }
+
+    /// Adds a server setting, as `postgres -c name=value`; a later one replaces an earlier one of the same name.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.settings.push((name, value.into()));
+        self
+    }
+}
+
+/// A running private PostgreSQL, stopped when dropped.
+#[derive(Debug)]
+pub struct PrivatePostgres {
+    server: PrivateServer,
+    url: String,
+}
+
+impl PrivatePostgres {
+    /// Makes the cluster when the directory is new, starts the server and waits until it takes connections.
+    ///
+    /// # Errors
+    ///
+    /// When the binaries are missing, the directory is in use or belongs to others, or the server does not come up.
+    pub async fn start(options: PostgresOptions) -> Result<Self, ServersError> {
+        let started = tokio::task::spawn_blocking(move || Self::start_blocking(&options)).await;
+        started.unwrap_or(Err(ServersError::Cancelled { server: NAME }))
+    }
+
+    /// [`PrivatePostgres::start`] for a caller without a runtime. Blocks for about two seconds on a new directory.
+    ///
+    /// # Errors
+    ///
+    /// As [`PrivatePostgres::start`].
+    pub fn start_blocking(options: &PostgresOptions) -> Result<Self, ServersError> {
+        let installs = postgres_installs();
+        if installs.is_empty() {
+            preflight(&Host { postgres: false, redis: true, ..Host::detect() })?;
+        }
+        let place = Place::prepare(&options.dir, options.keep)?;
+        let cluster = Cluster::open(place, &installs)?;
+        let mut attempts = 1;
+        loop {
+            let port = free_port().map_err(ServersError::io("find a free port"))?;
+            let launch = launch(options, &cluster, port);
+            let probe = Probe::PostmasterFile(cluster.pid_file());
+            match PrivateServer::launch(launch, cluster.place.clone(), probe, port) {
+                Ok(server) => {
+                    let url = format!("postgres://{OWNER}:{}@127.0.0.1:{port}/{OWNER}", cluster.password);
+                    return Ok(Self { server, url });
+                }
+                Err(ServersError::DidNotStart { tail, .. })
+                    if attempts < PORT_ATTEMPTS && tail.contains("Address already in use") =>
+                {
+                    attempts += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// `postgres://user:password@127.0.0.1:port/database`, the same for the whole life of the directory but for the port.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Deref for PrivatePostgres {
+    type Target = PrivateServer;
+
+    fn deref(&self) -> &PrivateServer {
+        &self.server
+    }
+}
+
+fn launch(options: &PostgresOptions, cluster: &Cluster, port: u16) -> Launch {
+    let mut args: Vec<OsString> = vec!["-D".into(), cluster.data.clone().into_os_string()];
+    let port = port.to_string();
+    let fixed = [
+        ("listen_addresses", "127.0.0.1"),
+        ("port", port.as_str()),
+        // A socket path has a length limit that a deep checkout exceeds; loopback serves everybody.
+        ("unix_socket_directories", ""),
+        ("timezone", "UTC"),
+        ("log_timezone", "UTC"),
+    ];
+    let chosen = options.settings.iter().map(|(name, value)| (*name, value.as_str()));
+    for (name, value) in fixed.into_iter().chain(chosen) {
+        args.push("-c".into());
+        args.push(format!("{name}={value}").into());
+    }
+    Launch {
+        server: NAME,
+        program: cluster.bin.join("postgres"),
+        args,
+        dir: cluster.place.dir.clone(),
+        log: cluster.place.dir.join("server.log"),
+        account: cluster.place.account,
+        stop: StopSignal::Interrupt,
+        scratch: cluster.place.scratch(),
+    }
+}

@@ -1,0 +1,120 @@
+//! A private Redis. It carries wake-ups only, so it keeps nothing on disk: what it loses is republished from the
+//! database.
+
+use std::ffi::OsString;
+use std::ops::Deref;
+use std::path::PathBuf;
+
+use super::binaries::redis_server;
+use super::error::ServersError;
+use super::guard::{Launch, StopSignal};
+use super::place::{Keep, Place};
+use super::port::free_port;
+use super::preflight::{Host, preflight};
+use super::supervised::{PrivateServer, Probe};
+
+const NAME: &str = "Redis";
+/// A port that was free can be taken before the server binds it.
+const PORT_ATTEMPTS: usize = 5;
+
+/// How to run a private Redis.
+#[derive(Debug, Clone)]
+pub struct RedisOptions {
+    dir: PathBuf,
+    keep: Keep,
+}
+
+impl RedisOptions {
+    /// For `longhaul dev`: `dir` holds its configuration and log.
+    #[must_use]
+    pub fn dev(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), keep: Keep::Kept }
+    }
+
+    /// For tests: a temporary directory that goes with its owner.
+    #[must_use]
+    pub fn scratch() -> Self {
+        let dir = std::env::temp_dir().join(format!("longhaul-redis-{}", uuid::Uuid::new_v4().simple()));
+        Self { dir, keep: Keep::Removed }
+    }
+}
+
+/// A running private Redis, stopped when dropped. Stopping empties it.
+#[derive(Debug)]
+pub struct PrivateRedis {
+    server: PrivateServer,
+    url: String,
+}
+
+impl PrivateRedis {
+    /// Starts the server and waits until it answers.
+    ///
+    /// # Errors
+    ///
+    /// When the binary is missing, the directory cannot be used, or the server does not come up.
+    pub async fn start(options: RedisOptions) -> Result<Self, ServersError> {
+        let started = tokio::task::spawn_blocking(move || Self::start_blocking(&options)).await;
+        started.unwrap_or(Err(ServersError::Cancelled { server: NAME }))
+    }
+
+    /// [`PrivateRedis::start`] for a caller without a runtime.
+    ///
+    /// # Errors
+    ///
+    /// As [`PrivateRedis::start`].
+    pub fn start_blocking(options: &RedisOptions) -> Result<Self, ServersError> {
+        let Some(program) = redis_server() else {
+            preflight(&Host { postgres: true, redis: false, ..Host::detect() })?;
+            return Err(ServersError::NotRunning { server: NAME });
+        };
+        let place = Place::prepare(&options.dir, options.keep)?;
+        let password = uuid::Uuid::new_v4().simple().to_string();
+        let mut attempts = 1;
+        loop {
+            let port = free_port().map_err(ServersError::io("find a free port"))?;
+            // In a file, because a command line is readable by everybody on the machine.
+            let config = place.write_private("redis.conf", &config(port, &password))?;
+            let launch = Launch {
+                server: NAME,
+                program: program.clone(),
+                args: vec![OsString::from(config)],
+                dir: place.dir.clone(),
+                log: place.dir.join("server.log"),
+                account: place.account,
+                stop: StopSignal::Terminate,
+                scratch: place.scratch(),
+            };
+            let probe = Probe::RedisPing { port, password: password.clone() };
+            match PrivateServer::launch(launch, place.clone(), probe, port) {
+                Ok(server) => return Ok(Self { server, url: format!("redis://:{password}@127.0.0.1:{port}/") }),
+                Err(ServersError::DidNotStart { tail, .. })
+                    if attempts < PORT_ATTEMPTS && tail.contains("Address already in use") =>
+                {
+                    attempts += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// `redis://:password@127.0.0.1:port/`.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Deref for PrivateRedis {
+    type Target = PrivateServer;
+
+    fn deref(&self) -> &PrivateServer {
+        &self.server
+    }
+}
+
+fn config(port: u16, password: &str) -> String {
+    format!(
+        "bind 127.0.0.1\nport {port}\nprotected-mode yes\nrequirepass {password}\ndaemonize no\nsave \"\"\nappendonly no\n\
+         maxclients 4096\n"
+    )
+}

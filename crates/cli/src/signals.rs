@@ -1,0 +1,33 @@
+//! SIGTERM and Ctrl-C: the first asks a role to stop in good order, the second does not wait for it.
+
+use std::future::Future;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::{exit::Exit, output};
+
+/// Runs `work`; the first signal cancels `shutdown`, on which `work` should end by itself.
+///
+/// # Errors
+/// Those of `work`.
+pub async fn with_shutdown<F>(shutdown: CancellationToken, work: F) -> anyhow::Result<Exit>
+where
+    F: Future<Output = anyhow::Result<Exit>>,
+{
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut work = Box::pin(work);
+    loop {
+        tokio::select! {
+            ended = &mut work => return ended,
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        if shutdown.is_cancelled() {
+            return Ok(Exit::Interrupted);
+        }
+        output::note("stopping; once more to stop at once");
+        shutdown.cancel();
+    }
+}

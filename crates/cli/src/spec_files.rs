@@ -1,0 +1,216 @@
+//! Agents and definitions in YAML files: reading them, and saying what is wrong with one, by file, line and key.
+//!
+//! Everything that can be checked without a worker is checked before the first file is applied: unknown keys, schemas that
+//! do not compile, scripts that do not parse. A file is an agent when it has `prompts`, a definition when it has `agent_key`.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use longhaul_sdk::spec::{AgentSpec, DefinitionSpec};
+use longhaul_worker::llm::scripted::ScriptedModel;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// What a file, or a directory of them, says.
+#[derive(Debug, Default)]
+pub struct SpecFiles {
+    /// Agents, with where they were written.
+    pub agents: Vec<(PathBuf, AgentSpec)>,
+    /// Definitions, with where they were written.
+    pub definitions: Vec<(PathBuf, DefinitionSpec)>,
+}
+
+/// What is wrong with a file.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {what}", path.display())]
+pub struct SpecFileError {
+    path: PathBuf,
+    what: String,
+}
+
+impl SpecFileError {
+    fn new(path: &Path, what: impl ToString) -> Self {
+        Self { path: path.to_owned(), what: what.to_string() }
+    }
+}
+
+impl SpecFiles {
+    /// Reads a file, or every `*.yaml` and `*.yml` below a directory in the order of their names.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with the first file that is wrong.
+    pub fn read(path: &Path) -> Result<Self, SpecFileError> {
+        let mut files = Vec::new();
+        collect(path, &mut files)?;
+        if files.is_empty() {
+            return Err(SpecFileError::new(path, "there is no .yaml file in it"));
+        }
+        let mut read = Self::default();
+        for file in files {
+            read.add(&file)?;
+        }
+        read.refuse_doubles()?;
+        Ok(read)
+    }
+
+    /// Adds what another one has.
+    pub fn extend(&mut self, other: Self) {
+        self.agents.extend(other.agents);
+        self.definitions.extend(other.definitions);
+    }
+
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.agents.is_empty() && self.definitions.is_empty()
+    }
+
+    /// Makes tool servers that are started as `longhaul` start as `program`: the development server need not be on the path.
+    pub fn start_own_tools_with(&mut self, program: &Path) {
+        for (_, agent) in &mut self.agents {
+            for server in agent.mcp_servers.values_mut() {
+                if let Some(first) = server.command.first_mut()
+                    && first == "longhaul"
+                {
+                    *first = program.to_string_lossy().into_owned();
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, path: &Path) -> Result<(), SpecFileError> {
+        let text = fs::read_to_string(path).map_err(|error| SpecFileError::new(path, error))?;
+        let fields: BTreeMap<String, Value> = parse(path, &text)?;
+        match (fields.contains_key("prompts"), fields.contains_key("agent_key")) {
+            (true, false) => self.agents.push((path.to_owned(), agent(path, &text)?)),
+            (false, true) => self.definitions.push((path.to_owned(), definition(path, &text)?)),
+            (true, true) => return Err(SpecFileError::new(path, "`prompts` is of agents, `agent_key` of definitions")),
+            (false, false) => {
+                let what = "neither an agent (which has `prompts`) nor a definition (which has `agent_key`)";
+                return Err(SpecFileError::new(path, what));
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_doubles(&self) -> Result<(), SpecFileError> {
+        let agents = self.agents.iter().map(|(path, agent)| (path, "agent", &agent.key));
+        let definitions = self.definitions.iter().map(|(path, definition)| (path, "definition", &definition.key));
+        let mut seen = BTreeMap::new();
+        for (path, kind, key) in agents.chain(definitions) {
+            if let Some(first) = seen.insert((kind, key), path) {
+                let what = format!("{kind} `{key}` is also in {}", first.display());
+                return Err(SpecFileError::new(path, what));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), SpecFileError> {
+    let failed = |error| SpecFileError::new(path, error);
+    if !fs::metadata(path).map_err(failed)?.is_dir() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    let mut entries: Vec<PathBuf> = fs::read_dir(path)
+        .map_err(failed)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()
+        .map_err(failed)?;
+    entries.sort();
+    for entry in entries {
+        let is_yaml = entry.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+        if is_yaml || entry.is_dir() {
+            collect(&entry, files)?;
+        }
+    }
+    Ok(())
+}
+
+fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, SpecFileError> {
+    serde_saphyr::from_str(text).map_err(|error| SpecFileError::new(path, error))
+}
+
+fn agent(path: &Path, text: &str) -> Result<AgentSpec, SpecFileError> {
+    let spec: AgentSpec = parse(path, text)?;
+    if let Some(script) = &spec.model.script {
+        ScriptedModel::check(script)
+            .map_err(|error| SpecFileError::new(path, format!("model.script{}: {error}", at(text, "script:"))))?;
+    }
+    for (name, server) in &spec.mcp_servers {
+        if server.command.is_empty() == server.url.is_none() {
+            let what =
+                format!("mcp_servers.{name}{}: exactly one of `command` and `url`", at(text, &format!("{name}:")));
+            return Err(SpecFileError::new(path, what));
+        }
+    }
+    Ok(spec)
+}
+
+fn definition(path: &Path, text: &str) -> Result<DefinitionSpec, SpecFileError> {
+    let spec: DefinitionSpec = parse(path, text)?;
+    let schemas = [("input_schema", Some(&spec.input_schema)), ("output_schema", spec.output_schema.as_ref())];
+    for (key, schema) in schemas {
+        if let Some(Err(error)) = schema.map(jsonschema::validator_for) {
+            let what = format!("{key}{}: not a JSON Schema: {error}", at(text, &format!("{key}:")));
+            return Err(SpecFileError::new(path, what));
+        }
+    }
+    Ok(spec)
+}
+
+/// ` (line 12)`: where a key stands, for errors found after parsing.
+fn at(text: &str, key: &str) -> String {
+    let line = text.lines().position(|line| line.trim_start().starts_with(key));
+    line.map_or_else(String::new, |line| format!(" (line {})", line + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.yaml");
+        fs::write(&path, text).unwrap();
+        SpecFiles::read(dir.path()).unwrap_err().to_string()
+    }
+
+    const AGENT: &str = "key: a\nname: A\nprompts:\n  conversation: hi\n";
+
+    #[test]
+    fn errors_name_file_line_and_key() {
+        let error = refusal(&format!("{AGENT}modle: {{}}\n"));
+        assert!(error.contains("a.yaml") && error.contains("modle") && error.contains('5'), "{error}");
+        let error = refusal(&format!("{AGENT}model:\n  script: '{{{{ nope'\n"));
+        assert!(error.contains("model.script (line 6)"), "{error}");
+        let error = refusal("key: d\nname: D\nagent_key: a\noutput_schema: {type: objekt}\n");
+        assert!(error.contains("output_schema (line 4): not a JSON Schema"), "{error}");
+        assert!(refusal("key: d\n").contains("neither an agent"));
+    }
+
+    #[test]
+    fn one_key_is_written_once() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a.yaml", "b.yml"] {
+            fs::write(dir.path().join(name), AGENT).unwrap();
+        }
+        assert!(SpecFiles::read(dir.path()).unwrap_err().to_string().contains("agent `a` is also in"));
+    }
+
+    #[test]
+    fn the_examples_of_the_repository_are_valid() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let agents = SpecFiles::read(&root.join("agents")).unwrap().agents;
+        let definitions = SpecFiles::read(&root.join("definitions")).unwrap().definitions;
+        for (path, definition) in &definitions {
+            let has_agent = agents.iter().any(|(_, agent)| agent.key == definition.agent_key);
+            assert!(has_agent, "{} names an agent that is not there", path.display());
+        }
+        assert!(definitions.len() >= 3);
+    }
+}

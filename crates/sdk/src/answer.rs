@@ -1,0 +1,80 @@
+//! Reading a model's answer as JSON: what is tolerated, and what could never be stored.
+
+use serde_json::{Value, json};
+
+/// Why an answer is not JSON that can be stored. The text is meant for the model.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// Not JSON at all.
+    #[error("{0}")]
+    NotJson(String),
+    /// A string or key holds U+0000, which no Postgres text can.
+    #[error("a string contains the character U+0000")]
+    Nul,
+}
+
+/// Parses an answer. Any JSON value counts; a byte-order mark and one surrounding code fence are removed first.
+///
+/// # Errors
+/// The text is not JSON, is nested deeper than 128 levels, holds a number out of range, a lone surrogate or a NUL.
+pub fn parse(answer: &str) -> Result<Value, AnswerError> {
+    let value: Value = serde_json::from_str(unfenced(answer)).map_err(|e| AnswerError::NotJson(e.to_string()))?;
+    if holds_nul(&value) { Err(AnswerError::Nul) } else { Ok(value) }
+}
+
+/// The output of an accepted answer: its JSON, or `{"response": text}` when nothing demanded JSON.
+#[must_use]
+pub fn output(answer: &str) -> Value {
+    parse(answer).unwrap_or_else(|_| json!({ "response": answer.replace('\0', "\u{fffd}") }))
+}
+
+fn unfenced(answer: &str) -> &str {
+    let text = answer.trim_start_matches('\u{feff}').trim();
+    let Some(inner) = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```")) else { return text };
+    // The rest of the opening line is the fence's language tag.
+    let (tag, body) = inner.split_once('\n').unwrap_or(("", inner));
+    if tag.trim().chars().all(|c| c.is_ascii_alphanumeric()) && !body.contains("```") { body.trim() } else { text }
+}
+
+fn holds_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(holds_nul),
+        Value::Object(fields) => fields.iter().any(|(key, item)| key.contains('\0') || holds_nul(item)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_json_value_is_accepted() {
+        for text in
+            ["{}", "[1]", "\"s\"", " 12 ", "true", "null", "\u{feff}{}", "```json\n{\"a\":1}\n```", "```\n[]\n```"]
+        {
+            assert!(parse(text).is_ok(), "{text}");
+        }
+        assert_eq!(parse("{\"a\":1,\"a\":2}"), Ok(json!({"a": 2})));
+    }
+
+    #[test]
+    fn what_is_not_json_or_cannot_be_stored_is_refused() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        let huge = format!("1e{}", "9".repeat(5));
+        for text in
+            ["", "  ", "{'a':1}", "[1,]", "{} and prose", "prose {}", "NaN", "[Infinity]", "\"\\ud800\"", &deep, &huge]
+        {
+            assert!(matches!(parse(text), Err(AnswerError::NotJson(_))), "{}", &text[..text.len().min(40)]);
+        }
+        assert_eq!(parse("{\"a\":\"x\\u0000\"}"), Err(AnswerError::Nul));
+        assert_eq!(parse("[{\"\\u0000\":1}]"), Err(AnswerError::Nul));
+    }
+
+    #[test]
+    fn text_without_json_becomes_a_response() {
+        assert_eq!(output("hello"), json!({"response": "hello"}));
+        assert_eq!(output("[0]"), json!([0]));
+    }
+}

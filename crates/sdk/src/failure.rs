@@ -1,0 +1,256 @@
+//! Why an execution did not finish: a closed set of classes that decide the retry, and open, stable codes that name the cause.
+
+use std::{borrow::Cow, fmt, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The result of anything that runs inside an attempt.
+pub type Step<T> = Result<T, StepError>;
+
+/// The class of a failure; it alone decides whether and when the execution is retried (docs/failures.md).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureClass {
+    /// Network, timeout, rate limit, infrastructure: three retries after 10, 30 and 90 s.
+    Transient,
+    /// A tool ended the run: two retries after 10 and 30 s.
+    ToolError,
+    /// The model's API failed or its reply was malformed: one retry after 10 s.
+    LlmError,
+    /// The conversation no longer fits the model's window: compressed at once, at most twice.
+    ContextLimit,
+    /// No retry can help.
+    Permanent,
+    /// A person said no and the run ended because of it.
+    HumanRejected,
+}
+
+impl FailureClass {
+    /// Every class, for tables and label sets.
+    pub const ALL: [Self; 6] =
+        [Self::Transient, Self::ToolError, Self::LlmError, Self::ContextLimit, Self::Permanent, Self::HumanRejected];
+
+    /// The name stored in Postgres and used as a metric label.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Transient => "transient",
+            Self::ToolError => "tool_error",
+            Self::LlmError => "llm_error",
+            Self::ContextLimit => "context_limit",
+            Self::Permanent => "permanent",
+            Self::HumanRejected => "human_rejected",
+        }
+    }
+
+    /// Reads a stored name back; `None` for anything else.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.as_str() == name)
+    }
+}
+
+impl fmt::Display for FailureClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A stable, low-cardinality name of a cause. The built-in ones are constants here and rows of docs/failures.md; a
+/// definition may add its own by listing them in its `failure_codes`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FailureCode(Cow<'static, str>);
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        impl FailureCode {
+            $($(#[$doc])* pub const $name: Self = Self(Cow::Borrowed($text));)*
+
+            /// Every built-in code, in the order of docs/failures.md.
+            pub const BUILT_IN: &'static [Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+codes! {
+    /// A validator refused the answer and asked for no retry.
+    VALIDATION_FAILED = "validation_failed";
+    /// The corrections allowed by the definition were used up.
+    MAX_RETRIES_EXCEEDED = "max_retries_exceeded";
+    /// The caller or an operator cancelled the execution.
+    CANCELLED = "cancelled";
+    /// The execution killed three workers.
+    CRASH_LOOP = "crash_loop";
+    /// The execution's deadline or active timeout passed.
+    DEADLINE_EXCEEDED = "deadline_exceeded";
+    /// A budget was exhausted and the definition says to fail.
+    BUDGET_EXHAUSTED = "budget_exhausted";
+    /// The agent used all its turns without an answer.
+    MAX_TURNS_EXCEEDED = "max_turns_exceeded";
+    /// Code inside the attempt panicked.
+    PANIC = "panic";
+    /// Something Longhaul did not foresee.
+    INTERNAL_ERROR = "internal_error";
+    /// The pinned definition or agent version can no longer run (removed tools, invalid prompt template, …).
+    INVALID_DEFINITION = "invalid_definition";
+    /// The conversation did not fit the model's window even after two compressions.
+    CONTEXT_LIMIT_EXCEEDED = "context_limit_exceeded";
+    /// The model endpoint could not be reached.
+    MODEL_UNREACHABLE = "model_unreachable";
+    /// One of the four clocks of a model call ran out.
+    MODEL_TIMEOUT = "model_timeout";
+    /// The model endpoint answered 429 or 408.
+    MODEL_RATE_LIMITED = "model_rate_limited";
+    /// The model's stream was cut before it ended.
+    MODEL_STREAM_CUT = "model_stream_cut";
+    /// The model endpoint answered 5xx or reported an error inside its stream.
+    MODEL_API_ERROR = "model_api_error";
+    /// The model's reply was malformed or empty.
+    MODEL_MALFORMED_REPLY = "model_malformed_reply";
+    /// The model endpoint refused the request (4xx).
+    MODEL_REQUEST_REFUSED = "model_request_refused";
+    /// The model refused to answer.
+    MODEL_REFUSAL = "model_refusal";
+    /// The provider's quota is exhausted.
+    MODEL_QUOTA_EXHAUSTED = "model_quota_exhausted";
+    /// A reply was cut at the model's output limit and cannot be continued.
+    MODEL_OUTPUT_TRUNCATED = "model_output_truncated";
+    /// A tool ended the run.
+    TOOL_FAILED = "tool_failed";
+    /// A tool server could not be reached.
+    TOOL_UNREACHABLE = "tool_unreachable";
+    /// A person rejected an action and the run ended because of it.
+    HUMAN_REJECTED = "human_rejected";
+}
+
+impl FailureCode {
+    /// A code of a definition's own. At most 128 of `[a-z0-9_.-]`, or the contract's upper-case `EXEC_…` form.
+    ///
+    /// # Errors
+    /// The text is empty, too long, or holds another character.
+    pub fn custom(text: impl Into<String>) -> Result<Self, InvalidFailureCode> {
+        let text = text.into();
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+        if text.is_empty() || text.len() > 128 || !text.chars().all(fits) {
+            return Err(InvalidFailureCode(text));
+        }
+        Ok(Self(Cow::Owned(text)))
+    }
+
+    /// The text as stored.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for FailureCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A failure code that could not be stored.
+#[derive(Debug, thiserror::Error)]
+#[error("failure code `{0}` must be 1 to 128 characters of letters, digits, `_`, `.` and `-`")]
+pub struct InvalidFailureCode(String);
+
+/// Why an attempt could not produce an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failure {
+    /// Decides the retry.
+    pub class: FailureClass,
+    /// Names the cause.
+    pub code: FailureCode,
+    /// One plain sentence for people; never holds a secret, a prompt or a completion.
+    pub summary: String,
+    /// Facts for machines, for instance the HTTP status.
+    pub detail: Option<Value>,
+    /// What the other side asked us to wait, when it did.
+    pub retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// A failure with nothing but its class, code and sentence.
+    #[must_use]
+    pub fn new(class: FailureClass, code: FailureCode, summary: impl Into<String>) -> Self {
+        Self { class, code, summary: summary.into(), detail: None, retry_after: None }
+    }
+
+    /// A failure no retry can help.
+    #[must_use]
+    pub fn permanent(code: FailureCode, summary: impl Into<String>) -> Self {
+        Self::new(FailureClass::Permanent, code, summary)
+    }
+
+    /// Adds facts for machines.
+    #[must_use]
+    pub fn with_detail(mut self, detail: Value) -> Self {
+        self.detail = Some(detail);
+        self
+    }
+
+    /// Adds the wait the other side asked for.
+    #[must_use]
+    pub fn with_retry_after(mut self, wait: Option<Duration>) -> Self {
+        self.retry_after = wait;
+        self
+    }
+}
+
+/// Why an attempt stops without having failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interrupt {
+    /// Another worker owns the execution now, or may soon: nothing more may be written.
+    LeaseLost,
+    /// The execution was cancelled.
+    Cancelled,
+    /// The worker is draining; another continues from the journal.
+    Draining,
+    /// The deadline or the active timeout passed.
+    DeadlineExceeded,
+}
+
+/// What carries an attempt out of the agent loop: an interrupt, which is no failure, or a failure.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepError {
+    /// Stop here; nothing failed.
+    Interrupt(Interrupt),
+    /// The attempt failed.
+    Failed(Failure),
+}
+
+impl From<Failure> for StepError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<Interrupt> for StepError {
+    fn from(interrupt: Interrupt) -> Self {
+        Self::Interrupt(interrupt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn class_names_round_trip() {
+        for class in FailureClass::ALL {
+            assert_eq!(FailureClass::parse(class.as_str()), Some(class));
+        }
+        assert_eq!(FailureClass::parse("panic"), None);
+    }
+
+    #[test]
+    fn custom_code_refuses_what_cannot_be_a_label() {
+        for bad in ["", "has space", "ümlaut", &"x".repeat(129)] {
+            assert!(FailureCode::custom(bad).is_err(), "{bad}");
+        }
+        assert_eq!(FailureCode::custom("ORDER_missing-1.2").unwrap().as_str(), "ORDER_missing-1.2");
+    }
+}

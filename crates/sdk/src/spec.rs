@@ -1,0 +1,397 @@
+//! The records that definitions and agents are, whichever way they were written: YAML, the API, or Rust.
+//!
+//! They are wire types: stored, versioned by content, shown by the API. Unknown fields are refused, so that a typing error
+//! in a file is an error and not a default.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::tool::ToolEffect;
+
+/// The prompt that asks the model for a failure summary when its corrections are used up.
+pub const FAILURE_SUMMARY_PROMPT: &str = "You could not produce a valid answer within the allowed attempts. Explain in at \
+    most 100 words, in plain language and without addressing anyone, what went wrong.";
+
+/// What goes back to the model when a validator refuses an answer without saying why.
+pub const GENERIC_FEEDBACK: &str = "The previous response was invalid. Please try again.";
+
+/// An execution type: what can be run, with what input, and when its answer counts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DefinitionSpec {
+    /// Unique slug; `[a-z0-9._-]{1,128}`.
+    pub key: String,
+    /// The agent that runs it.
+    pub agent_key: String,
+    /// Label for people.
+    pub name: String,
+    /// Longer text for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// JSON Schema of the input; any object when absent.
+    #[serde(default = "any_object")]
+    pub input_schema: Value,
+    /// JSON Schema that the answer must satisfy. Absent: any answer the validators accept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Value>,
+    /// The first user message, a minijinja template over `input`. Absent: the input as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// Validators in order; the first failing one drives what happens.
+    #[serde(default = "default_validators")]
+    pub validators: Vec<ValidatorRef>,
+    /// Corrections before giving up: `n` retries are up to `n + 1` validated answers.
+    #[serde(default = "default_max_retries")]
+    pub max_retries: u32,
+    /// Codes of its own, beside the built-in ones.
+    #[serde(default)]
+    pub failure_codes: Vec<String>,
+    /// Asks the model for the failure summary.
+    #[serde(default = "default_summary_prompt")]
+    pub failure_summary_prompt: String,
+    /// Retries by failure class, where they differ from the defaults.
+    #[serde(default)]
+    pub retry: RetrySpec,
+    /// The longest time workers may hold an execution, waits excluded, in seconds.
+    #[serde(default = "default_active_timeout")]
+    pub active_timeout_seconds: u32,
+    /// The longest life of an execution, waits included, in seconds.
+    #[serde(default = "default_deadline")]
+    pub deadline_seconds: u32,
+    /// Where it is written.
+    #[serde(default)]
+    pub runner: Runner,
+}
+
+impl DefinitionSpec {
+    /// A definition with every default, as a YAML file with nothing but its keys would be.
+    #[must_use]
+    pub fn new(key: impl Into<String>, agent_key: impl Into<String>) -> Self {
+        let key = key.into();
+        Self {
+            name: key.clone(),
+            key,
+            agent_key: agent_key.into(),
+            description: None,
+            input_schema: any_object(),
+            output_schema: None,
+            prompt: None,
+            validators: default_validators(),
+            max_retries: default_max_retries(),
+            failure_codes: Vec::new(),
+            failure_summary_prompt: default_summary_prompt(),
+            retry: RetrySpec::default(),
+            active_timeout_seconds: default_active_timeout(),
+            deadline_seconds: default_deadline(),
+            runner: Runner::Declarative,
+        }
+    }
+}
+
+/// Where a definition's `run()` lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Runner {
+    /// In the record itself: any worker with its tools and validators can run it.
+    #[default]
+    Declarative,
+    /// In the code of a worker that registered it.
+    Rust,
+}
+
+/// A validator by name, with settings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum ValidatorRef {
+    /// Just the name.
+    Name(String),
+    /// The name and its settings.
+    WithSettings(ValidatorSettings),
+}
+
+/// A validator that takes settings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ValidatorSettings {
+    /// The registered name.
+    pub name: String,
+    /// Passed to the validator as they are.
+    #[serde(default)]
+    pub settings: Value,
+}
+
+impl ValidatorRef {
+    /// The registered name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Name(name) => name,
+            Self::WithSettings(with) => &with.name,
+        }
+    }
+
+    /// The settings; null when there are none.
+    #[must_use]
+    pub fn settings(&self) -> &Value {
+        match self {
+            Self::Name(_) => &Value::Null,
+            Self::WithSettings(with) => &with.settings,
+        }
+    }
+}
+
+/// How failures are retried. An absent class keeps its default (docs/failures.md).
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RetrySpec {
+    /// Delays in seconds for `transient`; their number is the number of retries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transient_delays_seconds: Option<Vec<u32>>,
+    /// Delays in seconds for `tool_error`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_error_delays_seconds: Option<Vec<u32>>,
+    /// Delays in seconds for `llm_error`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llm_error_delays_seconds: Option<Vec<u32>>,
+    /// Compressions of a conversation that outgrew the model's window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_compressions: Option<u32>,
+    /// The most retries over all classes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_total: Option<u32>,
+    /// Adds up to this share of each delay at random, 0 to 1. Off by default, so that delays are exact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<f64>,
+}
+
+/// A configured model with prompts, tools and limits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentSpec {
+    /// Unique slug; `[a-z0-9._-]{1,128}`.
+    pub key: String,
+    /// Label for people.
+    pub name: String,
+    /// Longer text for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// System prompts by purpose.
+    pub prompts: AgentPrompts,
+    /// The model and its parameters.
+    #[serde(default)]
+    pub model: ModelSpec,
+    /// Tools by name, built in or registered on the worker.
+    #[serde(default)]
+    pub tools: Vec<ToolRef>,
+    /// Tool servers spoken to over MCP; their tools are named `mcp__<server>__<tool>`.
+    #[serde(default)]
+    pub mcp_servers: BTreeMap<String, McpServerSpec>,
+    /// Caps on what one execution may use.
+    #[serde(default)]
+    pub limits: AgentLimits,
+}
+
+/// System prompts, minijinja templates over `input`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentPrompts {
+    /// Used in conversations, and in executions when there is no other.
+    pub conversation: String,
+    /// Used in executions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agentic_execution_definition: Option<String>,
+}
+
+/// What an agent is for one purpose.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentConfig {
+    /// The system prompt, a minijinja template over `input`.
+    pub prompt: String,
+    /// The model and its parameters.
+    pub model: ModelSpec,
+    /// Tools by name.
+    pub tools: Vec<ToolRef>,
+    /// Tool servers.
+    pub mcp_servers: BTreeMap<String, McpServerSpec>,
+    /// Caps.
+    pub limits: AgentLimits,
+}
+
+/// Which model, and how it is asked. A field left out is not sent.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelSpec {
+    /// A provider of the worker's configuration; the configured default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// The provider's name of the model; the provider's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Sampling temperature.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// The longest reply, in tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_output_tokens: Option<u32>,
+    /// Reasoning effort, for models that know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
+    /// Ask for the reply as a stream.
+    #[serde(default = "yes")]
+    pub stream: bool,
+    /// Sent to the provider as they are, beside the fields above.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra: BTreeMap<String, Value>,
+    /// What the scripted model answers: a minijinja program over `messages`, `tools` and `turn` (docs/scripted-model.md).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
+}
+
+/// How long a model may think; scales the clocks of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Effort {
+    /// Short.
+    Low,
+    /// Ordinary.
+    Medium,
+    /// Long.
+    High,
+}
+
+/// A tool by name, with what the agent says about it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum ToolRef {
+    /// Just the name.
+    Name(String),
+    /// The name and its settings.
+    WithSettings(ToolSettings),
+}
+
+/// A tool that takes settings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ToolSettings {
+    /// The registered name.
+    pub name: String,
+    /// What running it twice would do, where it differs from what the tool declares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<ToolEffect>,
+    /// The longest one call may take, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u32>,
+    /// Passed to the tool as they are, for instance `allow_private_addresses` of `fetch_url`.
+    #[serde(default)]
+    pub settings: Value,
+}
+
+impl ToolRef {
+    /// The registered name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Name(name) => name,
+            Self::WithSettings(with) => &with.name,
+        }
+    }
+
+    /// The settings, when there are any.
+    #[must_use]
+    pub fn settings(&self) -> Option<&ToolSettings> {
+        match self {
+            Self::Name(_) => None,
+            Self::WithSettings(with) => Some(with),
+        }
+    }
+}
+
+/// A tool server: a child process spoken to over its standard streams, or an HTTP endpoint. Exactly one of `command` and
+/// `url`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct McpServerSpec {
+    /// The program and its arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// Its environment; values may be references such as `env://TOKEN`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// The streamable-HTTP endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Request headers; values may be references such as `env://TOKEN`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// Only these of its tools; all when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
+    /// Believe the server's own hints about what a tool changes.
+    #[serde(default)]
+    pub trusted: bool,
+    /// What running its tools twice would do, by tool name, where it is known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub effects: BTreeMap<String, ToolEffect>,
+    /// The longest one call may take, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u32>,
+}
+
+/// Caps on what one execution may use. Each has a default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentLimits {
+    /// Turns of one execution.
+    pub max_turns: u32,
+    /// Calls of one reply; the ones beyond are answered with an error.
+    pub max_calls_per_turn: u32,
+    /// Bytes of one tool result shown to the model.
+    pub max_tool_result_bytes: u32,
+    /// Seconds one tool call may take.
+    pub tool_timeout_seconds: u32,
+    /// The model's window in tokens; a longer conversation is compressed.
+    pub context_tokens: u32,
+}
+
+impl Default for AgentLimits {
+    fn default() -> Self {
+        Self {
+            max_turns: 50,
+            max_calls_per_turn: 64,
+            max_tool_result_bytes: 65_536,
+            tool_timeout_seconds: 60,
+            context_tokens: 128_000,
+        }
+    }
+}
+
+fn any_object() -> Value {
+    serde_json::json!({ "type": "object" })
+}
+
+fn default_validators() -> Vec<ValidatorRef> {
+    vec![ValidatorRef::Name("is_valid_json".into())]
+}
+
+fn default_max_retries() -> u32 {
+    3
+}
+
+fn default_summary_prompt() -> String {
+    FAILURE_SUMMARY_PROMPT.into()
+}
+
+fn default_active_timeout() -> u32 {
+    3_600
+}
+
+fn default_deadline() -> u32 {
+    30 * 24 * 3_600
+}
+
+fn yes() -> bool {
+    true
+}

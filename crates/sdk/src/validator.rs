@@ -1,0 +1,85 @@
+//! Validators look at an answer before it counts as one.
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use crate::{answer, failure::FailureCode, scratchpad::ToolScratchpad};
+
+/// What a validator concluded. The first failing validator of a definition drives what happens next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValidatorResponse {
+    /// Whether the answer passed.
+    pub validation_successful: bool,
+    /// On failure: send the feedback back to the model and try again (the default), or stop at once.
+    pub retry_needed: bool,
+    /// Sent to the model when a retry is needed; otherwise the failure summary.
+    pub feedback: Option<String>,
+    /// On a stop: the code, which must be among the definition's failure codes. `validation_failed` when absent.
+    pub failure_code: Option<FailureCode>,
+}
+
+impl ValidatorResponse {
+    /// The answer passed.
+    #[must_use]
+    pub fn success() -> Self {
+        Self { validation_successful: true, retry_needed: true, feedback: None, failure_code: None }
+    }
+
+    /// The answer is wrong in a way the model can correct.
+    #[must_use]
+    pub fn retry(feedback: impl Into<String>) -> Self {
+        Self { validation_successful: false, feedback: Some(feedback.into()), ..Self::success() }
+    }
+
+    /// The answer is wrong and asking again would not help.
+    #[must_use]
+    pub fn stop(feedback: Option<String>, failure_code: Option<FailureCode>) -> Self {
+        Self { validation_successful: false, retry_needed: false, feedback, failure_code }
+    }
+}
+
+/// What a validator may look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Validation<'a> {
+    /// The answer as the model wrote it; for a definition with an output schema, its canonical JSON text.
+    pub response: &'a str,
+    /// The execution's input, already valid against the definition's schema.
+    pub input: &'a Value,
+    /// What the tools recorded during the current attempt at an answer.
+    pub scratchpad: &'a ToolScratchpad,
+    /// The definition's output schema, when it has one.
+    pub output_schema: Option<&'a Value>,
+}
+
+/// Checks one answer. Validators run in the definition's order; after the first failure no other runs.
+#[async_trait]
+pub trait Validator: Send + Sync + 'static {
+    /// The name a definition refers to, for instance `is_valid_json`.
+    fn name(&self) -> &str;
+
+    /// Looks at the answer. A validator has no way to fail: what it cannot check, it must judge.
+    async fn validate(&self, validation: Validation<'_>) -> ValidatorResponse;
+}
+
+/// The name of [`IsValidJson`].
+pub const IS_VALID_JSON: &str = "is_valid_json";
+
+/// Accepts any JSON value that can be stored; one surrounding code fence and a byte-order mark are tolerated.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct IsValidJson;
+
+#[async_trait]
+impl Validator for IsValidJson {
+    fn name(&self) -> &str {
+        IS_VALID_JSON
+    }
+
+    async fn validate(&self, validation: Validation<'_>) -> ValidatorResponse {
+        match answer::parse(validation.response) {
+            Ok(_) => ValidatorResponse::success(),
+            Err(error) => ValidatorResponse::retry(format!(
+                "The response is not valid JSON ({error}). Return the same data as one valid JSON value and nothing else."
+            )),
+        }
+    }
+}

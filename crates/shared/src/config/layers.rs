@@ -1,0 +1,220 @@
+//! The layers of the configuration and the refusal of settings nobody knows.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use ::config::{Config as Merged, Environment, File, FileFormat, Map, Source, Value, ValueKind};
+
+use super::{ConfigError, Sources};
+
+/// The reference for every setting, and its default.
+pub(super) const DEFAULTS: &str = include_str!("../../../../deploy/config.default.toml");
+
+const PREFIX: &str = "LONGHAUL";
+const SEPARATOR: &str = "__";
+/// The providers are the one place where users name keys; this one lists the settings each has.
+const PROVIDERS: &str = "llm.providers.";
+const LISTED_PROVIDER: &str = "llm.providers.scripted.";
+
+/// Plain variables and the settings they give.
+const PLAIN: [(&str, &str); 6] = [
+    ("DATABASE_URL", "database.url"),
+    ("REDIS_URL", "redis.url"),
+    ("LONGHAUL_API_KEY_PEPPER", "api.key_pepper"),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.otlp_endpoint"),
+    ("LONGHAUL_URL", "client.url"),
+    ("LONGHAUL_API_KEY", "client.api_key"),
+];
+
+pub(super) fn merge(sources: &Sources) -> Result<Merged, ConfigError> {
+    let defaults = File::from_str(DEFAULTS, FileFormat::Toml);
+    let known = Known::of(&defaults.collect()?);
+
+    let file = match file_of(sources) {
+        Some(path) => Layer::new(path.display().to_string(), File::from(path).format(FileFormat::Toml).collect()?),
+        None => Layer::new(String::new(), Map::new()),
+    };
+    let environment = Environment::with_prefix(PREFIX)
+        .prefix_separator(SEPARATOR)
+        .separator(SEPARATOR)
+        .source(Some(sources.environment.clone().into_iter().collect()))
+        .collect()?;
+    let environment = Layer::new("the environment".to_owned(), environment);
+    let flags = sources.flags.iter().map(|(key, value)| (key.clone(), text("the command line", value)));
+    let flags = Layer::new("the command line".to_owned(), flags.collect());
+
+    for layer in [&file, &environment, &flags] {
+        known.check(layer)?;
+    }
+    let plain = plain(&sources.environment, &file.keys());
+    Ok(Merged::builder()
+        .add_source(defaults)
+        .add_source(file)
+        .add_source(plain)
+        .add_source(environment)
+        .add_source(flags)
+        .build()?)
+}
+
+fn file_of(sources: &Sources) -> Option<PathBuf> {
+    let variable = sources.environment.get("LONGHAUL_CONFIG").filter(|path| !path.is_empty());
+    sources.file.clone().or_else(|| variable.map(PathBuf::from))
+}
+
+/// What the plain variables say. A provider that the file describes keeps its description; the variable adds the key.
+fn plain(environment: &BTreeMap<String, String>, file: &BTreeSet<String>) -> Layer {
+    let given = |name: &str| environment.get(name).filter(|value| !value.is_empty());
+    let mut values = Map::new();
+    for (variable, key) in PLAIN {
+        if let Some(value) = given(variable) {
+            values.insert(key.to_owned(), text(variable, value));
+        }
+    }
+    let mut provider = |name: &str, variable: &str, settings: [(&str, &str); 4]| {
+        for (field, value) in settings {
+            let key = format!("{PROVIDERS}{name}.{field}");
+            if !value.is_empty() && !file.contains(&key) {
+                values.insert(key, text(variable, value));
+            }
+        }
+        if !file.contains("llm.default_provider") {
+            values.insert("llm.default_provider".to_owned(), text(variable, name));
+        }
+    };
+    // The last one given becomes the default provider.
+    if given("ANTHROPIC_API_KEY").is_some() {
+        provider(
+            "anthropic",
+            "ANTHROPIC_API_KEY",
+            [
+                ("kind", "anthropic"),
+                ("base_url", "https://api.anthropic.com"),
+                ("api_key", "env://ANTHROPIC_API_KEY"),
+                ("default_model", "claude-haiku-4-5"),
+            ],
+        );
+    }
+    if given("OPENAI_API_KEY").is_some() {
+        provider(
+            "openai",
+            "OPENAI_API_KEY",
+            [
+                ("kind", "openai"),
+                ("base_url", "https://api.openai.com/v1"),
+                ("api_key", "env://OPENAI_API_KEY"),
+                ("default_model", "gpt-5-mini"),
+            ],
+        );
+    }
+    if let Some(url) = given("LONGHAUL_LLM_URL") {
+        let key = given("LONGHAUL_LLM_API_KEY").map_or("", |_| "env://LONGHAUL_LLM_API_KEY");
+        let model = given("LONGHAUL_LLM_MODEL").map_or("default", String::as_str);
+        provider(
+            "custom",
+            "LONGHAUL_LLM_URL",
+            [("kind", "openai"), ("base_url", url), ("api_key", key), ("default_model", model)],
+        );
+    }
+    Layer::new("the environment".to_owned(), values)
+}
+
+fn text(origin: &str, value: &str) -> Value {
+    Value::new(Some(&origin.to_owned()), ValueKind::String(value.to_owned()))
+}
+
+/// The settings of one source. Nested as files have them or dotted as the environment gives them.
+#[derive(Debug, Clone)]
+struct Layer {
+    origin: String,
+    values: Map<String, Value>,
+}
+
+impl Layer {
+    fn new(origin: String, values: Map<String, Value>) -> Self {
+        Self { origin, values }
+    }
+
+    fn keys(&self) -> BTreeSet<String> {
+        keys(&self.values)
+    }
+}
+
+impl Source for Layer {
+    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
+        Box::new(self.clone())
+    }
+
+    fn collect(&self) -> Result<Map<String, Value>, ::config::ConfigError> {
+        Ok(self.values.clone())
+    }
+}
+
+/// The settings that exist.
+struct Known(BTreeSet<String>);
+
+impl Known {
+    fn of(defaults: &Map<String, Value>) -> Self {
+        Self(keys(defaults))
+    }
+
+    fn check(&self, layer: &Layer) -> Result<(), ConfigError> {
+        match layer.keys().into_iter().find(|key| !self.contains(key)) {
+            None => Ok(()),
+            Some(key) => {
+                let hint = self.nearest(&key).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+                Err(ConfigError::Unknown { key, origin: layer.origin.clone(), hint })
+            }
+        }
+    }
+
+    fn contains(&self, key: &str) -> bool {
+        let Some((_name, field)) = key.strip_prefix(PROVIDERS).and_then(|rest| rest.split_once('.')) else {
+            return self.0.contains(key);
+        };
+        // The names of headers are the user's too.
+        let field = field.split_once('.').filter(|(map, _)| *map == "headers").map_or(field, |(map, _)| map);
+        self.0.contains(&format!("{LISTED_PROVIDER}{field}"))
+    }
+
+    /// The setting that differs in a few letters, if there is one.
+    fn nearest(&self, key: &str) -> Option<&str> {
+        let candidates = self.0.iter().map(|known| (distance(known, key), known));
+        candidates.min().filter(|(distance, _)| *distance <= 3).map(|(_, known)| known.as_str())
+    }
+}
+
+fn keys(values: &Map<String, Value>) -> BTreeSet<String> {
+    fn walk(prefix: &str, values: &Map<String, Value>, keys: &mut BTreeSet<String>) {
+        for (name, value) in values {
+            let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+            if let ValueKind::Table(inner) = &value.kind
+                && !inner.is_empty()
+            {
+                walk(&key, inner, keys);
+            } else {
+                keys.insert(key);
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    walk("", values, &mut found);
+    found
+}
+
+/// How many letters differ (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

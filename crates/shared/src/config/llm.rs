@@ -1,0 +1,103 @@
+//! `[llm]`: the model providers.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+
+use super::{Rules, units};
+
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct LlmConfig {
+    /// Provider of agents that name none; one of `providers`.
+    pub default_provider: String,
+    pub providers: BTreeMap<String, ProviderConfig>,
+}
+
+/// What a provider speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProviderKind {
+    /// The chat completions that most vendors and servers speak.
+    OpenAi,
+    /// Anthropic's messages.
+    Anthropic,
+    /// No model: answers computed from the input.
+    Scripted,
+}
+
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct ProviderConfig {
+    pub kind: ProviderKind,
+    #[serde(default, with = "units::text")]
+    pub base_url: Option<String>,
+    /// The key itself or a reference; read it through [`reveal`](super::reveal).
+    #[serde(default, with = "units::secret")]
+    pub api_key: Option<SecretString>,
+    #[serde(default, with = "units::text")]
+    pub default_model: Option<String>,
+    #[serde(rename = "connect_seconds", default = "connect", with = "units::seconds")]
+    pub connect: Duration,
+    #[serde(rename = "first_token_seconds", default = "first_token", with = "units::seconds")]
+    pub first_token: Duration,
+    #[serde(rename = "gap_seconds", default = "gap", with = "units::seconds")]
+    pub gap: Duration,
+    #[serde(rename = "total_seconds", default = "total", with = "units::seconds")]
+    pub total: Duration,
+    /// Sent with every request; values may be references.
+    #[serde(default, serialize_with = "units::secrets::serialize")]
+    pub headers: BTreeMap<String, SecretString>,
+}
+
+// The clocks of a provider whose section does not set them; a test holds them equal to those of the default file.
+fn connect() -> Duration {
+    Duration::from_secs(10)
+}
+
+fn first_token() -> Duration {
+    Duration::from_secs(120)
+}
+
+fn gap() -> Duration {
+    Duration::from_secs(60)
+}
+
+fn total() -> Duration {
+    Duration::from_secs(600)
+}
+
+impl LlmConfig {
+    pub(super) fn check(&self, rules: &mut Rules) {
+        if !self.providers.contains_key(&self.default_provider) {
+            let known: Vec<&str> = self.providers.keys().map(String::as_str).collect();
+            rules.broken(format!(
+                "llm.default_provider is {:?}, which is not configured; there are {}",
+                self.default_provider,
+                known.join(", ")
+            ));
+        }
+        for (name, provider) in &self.providers {
+            provider.check(name, rules);
+        }
+    }
+}
+
+impl ProviderConfig {
+    fn check(&self, name: &str, rules: &mut Rules) {
+        let key = |field: &str| format!("llm.providers.{name}.{field}");
+        match self.kind {
+            ProviderKind::OpenAi | ProviderKind::Anthropic => match self.base_url.as_deref().map(url::Url::parse) {
+                Some(Ok(url)) if matches!(url.scheme(), "http" | "https") => {}
+                Some(_) => rules.broken(format!("{} must be an http or https URL", key("base_url"))),
+                None => rules.broken(format!("{} is not set", key("base_url"))),
+            },
+            ProviderKind::Scripted => {}
+        }
+        rules.positive(&key("connect_seconds"), self.connect);
+        rules.positive(&key("first_token_seconds"), self.first_token);
+        rules.positive(&key("gap_seconds"), self.gap);
+        if self.connect.max(self.first_token).max(self.gap) > self.total {
+            rules.broken(format!("{} must not be shorter than the provider's other clocks", key("total_seconds")));
+        }
+    }
+}

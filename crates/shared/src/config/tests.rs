@@ -1,0 +1,190 @@
+use std::{collections::BTreeSet, io::Write};
+
+use secrecy::ExposeSecret;
+
+use super::*;
+
+fn sources(environment: &[(&str, &str)]) -> Sources {
+    let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Sources { environment: environment.collect(), ..Sources::default() }
+}
+
+fn load(environment: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    Config::load(&sources(environment))
+}
+
+fn refusal(environment: &[(&str, &str)]) -> String {
+    load(environment).unwrap_err().to_string()
+}
+
+fn with_file(text: &str, environment: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    let mut file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    Config::load(&Sources { file: Some(file.path().to_owned()), ..sources(environment) })
+}
+
+#[test]
+fn the_defaults_alone_are_a_configuration() {
+    let config = load(&[]).unwrap();
+    assert_eq!(config.worker.concurrency, 1_000);
+    assert_eq!(config.worker.lease, Duration::from_secs(6));
+    assert_eq!(config.worker.queue_names(), [crate::queue::QueueName::new("default").unwrap()]);
+    assert_eq!(config.llm.default_provider, "scripted");
+}
+
+#[test]
+fn the_default_file_lists_exactly_the_settings_that_exist() {
+    let written: BTreeSet<String> = layers::merge(&Sources::default())
+        .unwrap()
+        .try_deserialize::<serde_json::Value>()
+        .map(|value| {
+            let mut settings = BTreeMap::new();
+            flatten("", value, &mut settings);
+            settings.into_keys().collect()
+        })
+        .unwrap();
+    let read: BTreeSet<String> = load(&[]).unwrap().settings().into_keys().collect();
+    assert_eq!(written, read);
+}
+
+#[test]
+fn every_setting_of_the_default_file_has_a_comment_above_it_or_above_its_neighbour() {
+    let mut commented = false;
+    for line in layers::DEFAULTS.lines() {
+        match line.trim() {
+            "" => commented = false,
+            comment if comment.starts_with('#') => commented = true,
+            section if section.starts_with('[') => {}
+            setting => assert!(commented || setting.starts_with("page_size_max"), "{setting} has no comment"),
+        }
+    }
+}
+
+#[test]
+fn later_sources_win() {
+    let file =
+        "[worker]\nconcurrency = 2\n[redis]\nurl = 'redis://file'\nprefix = 'file'\n[client]\nurl = 'http://file'\n";
+    let environment = [("REDIS_URL", "redis://plain"), ("LONGHAUL__REDIS__PREFIX", "environment")];
+    let config = with_file(file, &environment).unwrap();
+    assert_eq!(config.worker.concurrency, 2);
+    assert_eq!(config.redis.url.unwrap().expose_secret(), "redis://plain");
+    assert_eq!(config.redis.prefix, "environment");
+    assert_eq!(config.client.url, "http://file");
+
+    let flags =
+        vec![("worker.queues".to_owned(), "a, b".to_owned()), ("worker.concurrency".to_owned(), "9".to_owned())];
+    let over = Sources { flags, ..sources(&[("LONGHAUL__WORKER__CONCURRENCY", "8")]) };
+    let config = Config::load(&over).unwrap();
+    assert_eq!((config.worker.concurrency, config.worker.queues), (9, vec!["a".to_owned(), "b".to_owned()]));
+}
+
+#[test]
+fn a_setting_nobody_knows_is_refused_with_its_source() {
+    let error = refusal(&[("LONGHAUL__WORKER__CONCURENCY", "5")]);
+    assert_eq!(error, "unknown setting worker.concurency in the environment; did you mean worker.concurrency?");
+    let error = with_file("[wroker]\nconcurrency = 5\n", &[]).unwrap_err().to_string();
+    assert!(error.starts_with("unknown setting wroker.concurrency in /"), "{error}");
+    let error = with_file("[llm.providers.mine]\nkind = 'openai'\nurl = 'http://x'\n", &[]).unwrap_err().to_string();
+    assert!(error.contains("llm.providers.mine.url"), "{error}");
+}
+
+#[test]
+fn a_value_of_the_wrong_type_names_key_and_source() {
+    let error = refusal(&[("LONGHAUL__WORKER__CONCURRENCY", "many")]);
+    assert!(error.contains("worker.concurrency") && error.contains("many"), "{error}");
+    let error = with_file("[worker]\nlease_seconds = 'long'\n", &[]).unwrap_err().to_string();
+    assert!(error.contains("lease_seconds"), "{error}");
+    let error = refusal(&[("LONGHAUL__WORKER__LEASE_SECONDS", "-1")]);
+    assert!(error.contains("-1 is not a duration in seconds"), "{error}");
+}
+
+#[test]
+fn rules_across_settings_refuse_to_start_and_all_are_told() {
+    let error = refusal(&[("LONGHAUL__WORKER__RENEW_SECONDS", "3"), ("LONGHAUL__API__PAGE_SIZE", "0")]);
+    assert!(error.contains("worker.renew_seconds must be less than half of worker.lease_seconds"), "{error}");
+    assert!(error.contains("api.page_size must be at least 1"), "{error}");
+    for (variable, value, rule) in [
+        ("LONGHAUL__WORKER__DRAIN_SECONDS", "1", "worker.drain_seconds must be longer"),
+        ("LONGHAUL__WORKER__QUEUES", "ok,Not Ok", "queue name \"Not Ok\""),
+        ("LONGHAUL__WORKER__QUEUES", "", "worker.queues must name at least one queue"),
+        ("LONGHAUL__DATABASE__LOCK_TIMEOUT_SECONDS", "60", "database.lock_timeout_seconds must be shorter"),
+        ("LONGHAUL__REDIS__PREFIX", "a{b", "redis.prefix"),
+        ("LONGHAUL__TELEMETRY__LOG_FILTER", "a=b=c", "telemetry.log_filter"),
+        ("LONGHAUL__LLM__DEFAULT_PROVIDER", "nobody", "llm.default_provider is \"nobody\""),
+        ("LONGHAUL_API_KEY_PEPPER", "short", "api.key_pepper must have at least 32 characters"),
+        ("LONGHAUL_LLM_URL", "not a url", "llm.providers.custom.base_url must be an http or https URL"),
+    ] {
+        let error = refusal(&[(variable, value)]);
+        assert!(error.contains(rule), "{variable}={value}: {error}");
+    }
+}
+
+#[test]
+fn plain_variables_describe_providers_and_choose_the_default() {
+    let config = load(&[("OPENAI_API_KEY", "k"), ("ANTHROPIC_API_KEY", "k")]).unwrap();
+    assert_eq!(config.llm.default_provider, "openai");
+    assert_eq!(config.llm.providers["anthropic"].kind, ProviderKind::Anthropic);
+    let config = load(&[("OPENAI_API_KEY", "k"), ("LONGHAUL_LLM_URL", "http://127.0.0.1:9/v1")]).unwrap();
+    assert_eq!(config.llm.default_provider, "custom");
+    assert!(config.llm.providers["custom"].api_key.is_none());
+}
+
+#[test]
+fn a_provider_described_in_the_file_keeps_its_description() {
+    let file = "[llm.providers.openai]\nkind = 'openai'\nbase_url = 'http://gateway/v1'\n[llm.providers.openai.headers]\nx-team = 'env://TEAM'\n";
+    let config = with_file(file, &[("OPENAI_API_KEY", "k")]).unwrap();
+    let provider = &config.llm.providers["openai"];
+    assert_eq!(provider.base_url.as_deref(), Some("http://gateway/v1"));
+    assert_eq!(provider.api_key.as_ref().unwrap().expose_secret(), "env://OPENAI_API_KEY");
+    assert_eq!(provider.headers["x-team"].expose_secret(), "env://TEAM");
+}
+
+#[test]
+fn the_clocks_of_a_provider_are_those_of_the_default_file() {
+    let config = load(&[("LONGHAUL_LLM_URL", "http://127.0.0.1:9/v1")]).unwrap();
+    let clocks = |name: &str| {
+        let provider = &config.llm.providers[name];
+        [provider.connect, provider.first_token, provider.gap, provider.total]
+    };
+    assert_eq!(clocks("custom"), clocks("scripted"));
+}
+
+#[test]
+fn secrets_are_shown_by_neither_debug_nor_settings() {
+    let secret = "hunter2-hunter2-hunter2-hunter2-hunter2";
+    let file = format!(
+        "[llm.providers.x]\nkind = 'openai'\nbase_url = 'http://x'\napi_key = '{secret}'\nheaders = {{ a = '{secret}' }}\n"
+    );
+    let url = format!("postgres://u:{secret}@h/d");
+    let environment = [
+        ("DATABASE_URL", url.as_str()),
+        ("REDIS_URL", url.as_str()),
+        ("LONGHAUL_API_KEY_PEPPER", secret),
+        ("LONGHAUL_API_KEY", secret),
+    ];
+    let config = with_file(&file, &environment).unwrap();
+    let shown = format!("{config:?} {}", serde_json::to_string(&config.settings()).unwrap());
+    assert!(!shown.contains("hunter2"), "{shown}");
+    assert_eq!(config.settings()["database.url"], "[redacted]");
+    assert_eq!(config.database_url().unwrap().expose_secret(), url);
+}
+
+#[test]
+fn what_a_role_needs_says_how_to_give_it() {
+    let config = load(&[]).unwrap();
+    assert_eq!(
+        config.database_url().unwrap_err().to_string(),
+        "database.url is not set; set DATABASE_URL, or database.url in the configuration file"
+    );
+    assert!(config.queue_options().is_err() && config.key_pepper().is_err());
+}
+
+#[test]
+fn a_reference_to_a_variable_that_is_not_set_names_the_variable() {
+    let config = load(&[("DATABASE_URL", "env://LONGHAUL_TEST_NO_SUCH_VARIABLE")]).unwrap();
+    let error = config.database_url().unwrap_err().to_string();
+    assert_eq!(error, "the variable LONGHAUL_TEST_NO_SUCH_VARIABLE, which a secret refers to, is not set");
+    assert!(resolve_secret("no reference").is_none());
+    // Cargo sets this one for every test.
+    assert_eq!(resolve_secret("env://CARGO_PKG_NAME").unwrap().expose_secret(), "longhaul-shared");
+}

@@ -1,0 +1,84 @@
+//! `[worker]`: how much a process runs at a time, and the clocks of its lease.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Rules, units};
+use crate::queue::QueueName;
+
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct WorkerConfig {
+    pub concurrency: usize,
+    #[serde(deserialize_with = "units::list::deserialize")]
+    pub queues: Vec<String>,
+    pub claim_batch_max: usize,
+    #[serde(rename = "lease_seconds", with = "units::seconds")]
+    pub lease: Duration,
+    #[serde(rename = "renew_seconds", with = "units::seconds")]
+    pub renew: Duration,
+    #[serde(rename = "reaper_tick_seconds", with = "units::seconds")]
+    pub reaper_tick: Duration,
+    #[serde(rename = "sweep_tick_seconds", with = "units::seconds")]
+    pub sweep_tick: Duration,
+    #[serde(rename = "reconcile_seconds", with = "units::seconds")]
+    pub reconcile: Duration,
+    #[serde(rename = "drain_seconds", with = "units::seconds")]
+    pub drain: Duration,
+    /// 0 for three quarters of what the machine or container has.
+    pub memory_limit_bytes: u64,
+    pub journal_loads_max: usize,
+}
+
+impl WorkerConfig {
+    /// The queues as names. [`Config::load`](super::Config::load) has checked them; a name that is not valid is left out.
+    pub fn queue_names(&self) -> Vec<QueueName> {
+        self.queues.iter().filter_map(|name| QueueName::new(name).ok()).collect()
+    }
+
+    pub(super) fn check(&self, rules: &mut Rules) {
+        rules.require(
+            (1..=100_000).contains(&self.concurrency),
+            "worker.concurrency must be 1 to 100,000 executions at a time",
+        );
+        rules.require(!self.queues.is_empty(), "worker.queues must name at least one queue");
+        for name in &self.queues {
+            if let Err(error) = QueueName::new(name) {
+                rules.broken(format!("worker.queues: {error}"));
+            }
+        }
+        rules.require((1..=1_000).contains(&self.claim_batch_max), "worker.claim_batch_max must be 1 to 1,000");
+        for (key, duration) in [
+            ("worker.lease_seconds", self.lease),
+            ("worker.renew_seconds", self.renew),
+            ("worker.reaper_tick_seconds", self.reaper_tick),
+            ("worker.sweep_tick_seconds", self.sweep_tick),
+            ("worker.reconcile_seconds", self.reconcile),
+            ("worker.drain_seconds", self.drain),
+        ] {
+            rules.positive(key, duration);
+        }
+        rules.require(
+            self.renew.saturating_mul(2) < self.lease,
+            "worker.renew_seconds must be less than half of worker.lease_seconds: \
+             one late renewal would otherwise cost the lease",
+        );
+        rules.require(
+            self.lease <= Duration::from_secs(60),
+            "worker.lease_seconds must be at most 60: executions of a dead worker stand still for so long",
+        );
+        rules.require(
+            self.reaper_tick <= self.lease,
+            "worker.reaper_tick_seconds must not exceed worker.lease_seconds, or a dead worker is found late",
+        );
+        rules.require(
+            self.reconcile < Duration::from_secs(15),
+            "worker.reconcile_seconds must be under 15: within that time a claim nobody holds must be found",
+        );
+        rules.require(
+            self.drain > self.renew,
+            "worker.drain_seconds must be longer than worker.renew_seconds, since a drain renews the lease until it ends",
+        );
+        rules.require((1..=1_000).contains(&self.journal_loads_max), "worker.journal_loads_max must be 1 to 1,000");
+    }
+}

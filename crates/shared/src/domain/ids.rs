@@ -1,0 +1,60 @@
+//! Every id is its own type over a UUID, plain on the wire. Ids of executions are UUIDv7: they sort by creation.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+macro_rules! id {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub Uuid);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = uuid::Error;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                Uuid::from_str(text).map(Self)
+            }
+        }
+
+        impl From<Uuid> for $name {
+            fn from(uuid: Uuid) -> Self {
+                Self(uuid)
+            }
+        }
+    )*};
+}
+
+id! {
+    /// One request to run a definition. A UUIDv7 of the database's clock.
+    ExecutionId;
+    /// One start of a worker process. Random; it dies once and never comes back.
+    WorkerId;
+    /// One lease on an execution. Random; every write of the attempt carries it.
+    LeaseToken;
+    /// Who owns an execution: an organisation and a group within it.
+    TenantId;
+    /// One immutable version of an agent.
+    AgentVersionId;
+    /// One immutable version of a definition.
+    DefinitionVersionId;
+    /// One API key.
+    ApiKeyId;
+}
+
+impl WorkerId {
+    /// A new identity for this start of the process.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(Uuid::new_v4())
+    }
+}

@@ -1,0 +1,13 @@
+//! Plain data and pure functions: no IO, no clock, no async.
+
+pub mod decision;
+pub mod ids;
+pub mod requirements;
+pub mod retry;
+pub mod status;
+
+pub use decision::{Decision, Outcome, decide};
+pub use ids::{AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, LeaseToken, TenantId, WorkerId};
+pub use requirements::ServeKey;
+pub use retry::{RetryCounters, RetryPolicy};
+pub use status::{ExecutionStatus, WaitReason};

@@ -1,0 +1,79 @@
+//! What a worker must have registered to run an execution.
+
+use std::collections::BTreeSet;
+
+use longhaul_sdk::spec::{AgentSpec, DefinitionSpec, Runner};
+use serde::{Deserialize, Serialize};
+
+/// Tools that every worker has. Tools of MCP servers come with the agent and need no worker of their own.
+pub const BUILT_IN_TOOLS: [&str; 2] = ["fetch_url", "stop_execution"];
+/// Validators that every worker has.
+pub const BUILT_IN_VALIDATORS: [&str; 3] = ["is_valid_json", "stop_execution", "json_schema"];
+
+/// Names a set of requirements: empty for what every worker serves, else `kind:name` joined by `+`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ServeKey(pub String);
+
+/// What `definition` with `agent` needs beyond what every worker has: `definition:<key>@<version>`, `tool:<name>`,
+/// `validator:<name>`.
+#[must_use]
+pub fn requirements(definition: &DefinitionSpec, version: i32, agent: &AgentSpec) -> BTreeSet<String> {
+    let tools = agent.tools.iter().map(|tool| tool.name()).filter(|name| !BUILT_IN_TOOLS.contains(name));
+    let tools = tools.map(|name| format!("tool:{name}"));
+    match definition.runner {
+        Runner::Declarative => {
+            let named = definition.validators.iter().map(|validator| validator.name());
+            let own = named.filter(|name| !BUILT_IN_VALIDATORS.contains(name)).map(|name| format!("validator:{name}"));
+            own.chain(tools).collect()
+        }
+        // A definition in Rust brings its validators along.
+        Runner::Rust => [definition_requirement(&definition.key, version)].into_iter().chain(tools).collect(),
+    }
+}
+
+/// What a worker satisfies by registering the definition `key` whose record is `version`.
+#[must_use]
+pub fn definition_requirement(key: &str, version: i32) -> String {
+    format!("definition:{key}@{version}")
+}
+
+impl ServeKey {
+    /// The key of a set of requirements.
+    #[must_use]
+    pub fn of(requirements: &BTreeSet<String>) -> Self {
+        Self(requirements.iter().map(String::as_str).collect::<Vec<_>>().join("+"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_sdk::spec::{AgentLimits, AgentPrompts, ModelSpec, ToolRef, ValidatorRef};
+
+    use super::*;
+
+    fn agent(tools: &[&str]) -> AgentSpec {
+        AgentSpec {
+            key: "a".into(),
+            name: "A".into(),
+            description: None,
+            prompts: AgentPrompts { conversation: String::new(), agentic_execution_definition: None },
+            model: ModelSpec::default(),
+            tools: tools.iter().map(|name| ToolRef::Name((*name).into())).collect(),
+            mcp_servers: Default::default(),
+            limits: AgentLimits::default(),
+        }
+    }
+
+    #[test]
+    fn built_ins_need_nothing_and_names_are_sorted() {
+        let mut definition = DefinitionSpec::new("d", "a");
+        assert_eq!(ServeKey::of(&requirements(&definition, 1, &agent(&["fetch_url"]))), ServeKey::default());
+        definition.validators.push(ValidatorRef::Name("iban".into()));
+        let needs = requirements(&definition, 1, &agent(&["crm", "stop_execution"]));
+        assert_eq!(ServeKey::of(&needs).0, "tool:crm+validator:iban");
+        definition.runner = Runner::Rust;
+        let needs = requirements(&definition, 3, &agent(&[]));
+        assert_eq!(ServeKey::of(&needs).0, "definition:d@3");
+    }
+}

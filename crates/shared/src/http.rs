@@ -1,0 +1,52 @@
+//! The one constructor of HTTP clients. (Tools have their own, because their clients resolve names under guard.)
+//!
+//! What must hold: the TLS provider is installed before any client is built, a connection attempt has a limit, redirects
+//! are not followed unless asked for (they would carry credentials elsewhere), and no proxy of the environment is used.
+//! Limits of whole requests are the caller's: a model may stream for minutes.
+
+use std::time::Duration;
+
+/// How a client behaves.
+#[derive(Debug, Clone)]
+pub struct HttpOptions {
+    /// Limit of name look-up, TCP and TLS together.
+    pub connect_timeout: Duration,
+    /// Limit of the silence while an answer is read; `None` for callers with clocks of their own.
+    pub read_timeout: Option<Duration>,
+    /// Redirects followed.
+    pub max_redirects: usize,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self { connect_timeout: Duration::from_secs(10), read_timeout: None, max_redirects: 0 }
+    }
+}
+
+/// Installs the process's TLS provider; without one, building a client panics. Calling it again changes nothing.
+pub fn install_tls_provider() {
+    // An error says that one is installed already, which is all that is wanted.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// A client, to be made once and shared: it holds the connection pool.
+///
+/// # Errors
+/// When the TLS roots of the machine cannot be read.
+#[expect(clippy::disallowed_methods, reason = "this is the constructor that everybody else uses")]
+pub fn client(options: &HttpOptions) -> Result<reqwest::Client, reqwest::Error> {
+    install_tls_provider();
+    let redirects = match options.max_redirects {
+        0 => reqwest::redirect::Policy::none(),
+        max => reqwest::redirect::Policy::limited(max),
+    };
+    let mut builder = reqwest::Client::builder()
+        .user_agent(concat!("longhaul/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(options.connect_timeout)
+        .redirect(redirects)
+        .no_proxy();
+    if let Some(limit) = options.read_timeout {
+        builder = builder.read_timeout(limit);
+    }
+    builder.build()
+}

@@ -1,0 +1,11 @@
+//! What the API and the worker have in common: the domain, the configuration, telemetry, the store and the queue.
+//!
+//! Invariants: `sqlx` is named in [`store`] only, `redis` and `apalis` in [`queue`] only.
+
+pub mod clock;
+pub mod config;
+pub mod domain;
+pub mod http;
+pub mod queue;
+pub mod store;
+pub mod telemetry;

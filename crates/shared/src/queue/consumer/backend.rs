@@ -1,0 +1,138 @@
+//! The apalis backend: a hand-over from the fetch loop to the worker.
+//!
+//! It holds what was claimed for the instant until the worker asks; its size is bounded by the permits that travel with
+//! the items. `poll_*` never fail: an error there would end the apalis worker and every handler in it. Closing gives
+//! back what the worker has not taken, which apalis itself would only do after the last handler has ended.
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+use apalis_core::{
+    backend::{Backend, BackendConfig, finalize::Ephemeral},
+    layers::Identity,
+    task::{Task, task_id::RandomId},
+    worker::context::WorkerContext,
+};
+use tokio::sync::OwnedSemaphorePermit;
+
+/// Something claimed, with the permit it runs under.
+pub(super) struct Held<T> {
+    item: T,
+    permit: OwnedSemaphorePermit,
+}
+
+impl<T> Held<T> {
+    pub(super) fn new(item: T, permit: OwnedSemaphorePermit) -> Self {
+        Self { item, permit }
+    }
+
+    pub(super) fn into_parts(self) -> (T, OwnedSemaphorePermit) {
+        (self.item, self.permit)
+    }
+}
+
+pub(super) struct Handover<T> {
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    waiting: VecDeque<Held<T>>,
+    worker: Option<Waker>,
+    closed: bool,
+}
+
+impl<T> Handover<T> {
+    pub(super) fn new() -> Self {
+        Self { state: Mutex::new(State { waiting: VecDeque::new(), worker: None, closed: false }) }
+    }
+
+    /// Gives the items back when the hand-over is closed.
+    pub(super) fn push(&self, items: Vec<Held<T>>) -> Result<(), Vec<Held<T>>> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(items);
+        }
+        state.waiting.extend(items);
+        let worker = state.worker.take();
+        drop(state);
+        if let Some(worker) = worker {
+            worker.wake();
+        }
+        Ok(())
+    }
+
+    /// Ends the hand-over and returns what nobody took.
+    pub(super) fn close(&self) -> Vec<Held<T>> {
+        let mut state = self.lock();
+        state.closed = true;
+        state.waiting.drain(..).collect()
+    }
+
+    fn poll_take(&self, cx: &Context<'_>) -> Poll<Held<T>> {
+        let mut state = self.lock();
+        match state.waiting.pop_front() {
+            Some(held) => Poll::Ready(held),
+            None => {
+                state.worker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // Nothing in here can panic half-way through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) struct HandoverBackend<T> {
+    handover: Arc<Handover<T>>,
+}
+
+impl<T> HandoverBackend<T> {
+    pub(super) fn new(handover: Arc<Handover<T>>) -> Self {
+        Self { handover }
+    }
+}
+
+impl<T> Backend for HandoverBackend<T> {
+    type Task = Task<Held<T>>;
+    type Error = Infallible;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>, _worker: &WorkerContext) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+        _worker: &WorkerContext,
+    ) -> Poll<Option<Result<Self::Task, Infallible>>> {
+        // Never `None`: the end comes from the monitor's shutdown.
+        self.handover.poll_take(cx).map(|held| Some(Ok(Task::new(held))))
+    }
+
+    fn poll_close(&mut self, _cx: &mut Context<'_>, _worker: &WorkerContext) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T> BackendConfig for HandoverBackend<T> {
+    type Args = Held<T>;
+    type Id = RandomId;
+    type Kind = Ephemeral;
+    type Config = ();
+    type Layer = Identity;
+
+    fn config(&self) -> &() {
+        &()
+    }
+
+    fn middleware(&mut self, _worker: &mut WorkerContext) -> Identity {
+        Identity::new()
+    }
+}

@@ -1,0 +1,148 @@
+//! The ear: takes wake-ups from the lists of this worker's queues, on a connection of its own.
+//!
+//! A pop under way is kept across calls, so that whoever listens may turn away (to poll Postgres) and come back without
+//! losing the wake-ups it brings. When no answer comes in time the ear is *away*, until it hears Redis again; while it is
+//! late or away the listener polls. Nothing here ends with an error.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use redis::RedisResult;
+use tokio::time::{Instant, timeout_at};
+
+use super::super::{QueueError, QueueOptions, link::Link};
+use crate::telemetry::metrics;
+
+/// How long the server holds a pop when the lists are empty: 1.3 commands a second while idle.
+const BLOCK: Duration = Duration::from_millis(750);
+/// An answer due at `BLOCK` may come this much later (the server looks at its clocks ten times a second) before the
+/// listener polls. Together they stay under the second within which work must start without Redis.
+const GRACE: Duration = Duration::from_millis(150);
+/// After this the connection is given up. Longer than `BLOCK + GRACE`, since polling has already taken over and
+/// reconnecting to a server that is merely slow helps nobody.
+const GIVE_UP: Duration = Duration::from_secs(3);
+
+/// What the ear heard.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// There is work.
+    Wakeups,
+    /// Redis has just stopped answering.
+    Away,
+}
+
+pub(super) struct Wakeups {
+    ear: EarState,
+    away: bool,
+    /// When the answer to the pop under way is late; meaningless without one.
+    late_at: Instant,
+}
+
+/// The ear moves into the pop and comes back with its answer.
+enum EarState {
+    Resting(Box<Ear>),
+    Popping(BoxFuture<'static, (Box<Ear>, RedisResult<usize>)>),
+    /// Only while moving between the two.
+    Moving,
+}
+
+impl Wakeups {
+    pub(super) fn new(options: &QueueOptions, lists: Vec<String>) -> Result<Self, QueueError> {
+        let ear = Ear { link: Link::new(options, GIVE_UP)?, lists };
+        Ok(Self { ear: EarState::Resting(Box::new(ear)), away: false, late_at: Instant::now() })
+    }
+
+    /// Waits until there is work or until Redis stops answering, taking at most `count` wake-ups. While it is away this
+    /// keeps trying to reach it, in silence. Cancel-safe: a pop under way goes on with the next call.
+    pub(super) async fn listen(&mut self, count: usize) -> Heard {
+        loop {
+            self.start(Pop { count, wait: Wait::Block });
+            match self.answer().await {
+                Ok(0) => {}
+                Ok(_) => return Heard::Wakeups,
+                Err(error) => {
+                    if !self.away {
+                        self.away = true;
+                        metrics::redis_away(true);
+                        tracing::warn!(%error, "redis is away, polling postgres");
+                        return Heard::Away;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes up to `count` wake-ups that are there, because a claim is about to serve them. Gives up after a moment, and
+    /// does nothing while Redis is away. Cancel-safe.
+    pub(super) async fn discard(&mut self, count: usize) {
+        // A pop that waits on empty lists shows that there is nothing to discard.
+        if self.away || matches!(self.ear, EarState::Popping(_)) {
+            return;
+        }
+        self.start(Pop { count, wait: Wait::No });
+        let _ = timeout_at(Instant::now() + GRACE, self.answer()).await;
+    }
+
+    /// From this moment on Postgres must be polled in short intervals; `None` means now.
+    pub(super) fn late_at(&self) -> Option<Instant> {
+        let popping = matches!(self.ear, EarState::Popping(_));
+        (!self.away).then(|| if popping { self.late_at } else { Instant::now() + BLOCK + GRACE })
+    }
+
+    fn start(&mut self, pop: Pop) {
+        self.ear = match std::mem::replace(&mut self.ear, EarState::Moving) {
+            EarState::Resting(ear) => {
+                self.late_at = Instant::now() + BLOCK + GRACE;
+                EarState::Popping(Box::pin(ear.pop(pop)))
+            }
+            under_way @ (EarState::Popping(_) | EarState::Moving) => under_way,
+        };
+    }
+
+    async fn answer(&mut self) -> RedisResult<usize> {
+        let EarState::Popping(pop) = &mut self.ear else { return Ok(0) };
+        let (ear, answer) = pop.await;
+        self.ear = EarState::Resting(ear);
+        if answer.is_ok() && self.away {
+            self.away = false;
+            metrics::redis_away(false);
+            tracing::info!("redis is back, listening to wake-ups");
+        }
+        answer
+    }
+}
+
+struct Pop {
+    count: usize,
+    wait: Wait,
+}
+
+enum Wait {
+    Block,
+    No,
+}
+
+struct Ear {
+    link: Link,
+    lists: Vec<String>,
+}
+
+impl Ear {
+    async fn pop(mut self: Box<Self>, pop: Pop) -> (Box<Self>, RedisResult<usize>) {
+        self.link.pause().await;
+        let mut command = match pop.wait {
+            Wait::Block => {
+                let mut command = redis::cmd("BLMPOP");
+                command.arg(BLOCK.as_secs_f64());
+                command
+            }
+            Wait::No => redis::cmd("LMPOP"),
+        };
+        command.arg(self.lists.len()).arg(&self.lists).arg("LEFT").arg("COUNT").arg(pop.count);
+        let answer = self
+            .link
+            .run(async |connection| command.query_async::<Option<(String, Vec<Vec<u8>>)>>(connection).await)
+            .await;
+        (self, answer.map(|popped| popped.map_or(0, |(_list, wakeups)| wakeups.len())))
+    }
+}

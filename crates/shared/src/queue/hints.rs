@@ -1,0 +1,143 @@
+//! Hears which executions changed, for those who follow them.
+//!
+//! A look is a hint to read Postgres now. Losing looks is harmless: followers also read at least each second. On every
+//! (re)connect followers are told to read everything, since what was said in between is gone.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use redis::aio::PubSub;
+use tokio::{
+    sync::broadcast,
+    time::{Instant, sleep_until, timeout},
+};
+use tokio_util::task::AbortOnDropHandle;
+use uuid::Uuid;
+
+use super::{
+    QueueError, QueueOptions,
+    keys::Keys,
+    link::{Backoff, client},
+};
+
+/// Batches a slow follower may be behind before it skips to the newest ones.
+const BEHIND: usize = 256;
+/// A silent connection is asked this often whether it still lives.
+const PING_EVERY: Duration = Duration::from_secs(10);
+
+/// What followers should read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Look {
+    /// These executions changed.
+    At(Arc<[Uuid]>),
+    /// The subscription is new: anything may have changed.
+    AtEverything,
+}
+
+/// Subscribes to looks. The subscription lives as long as this value.
+#[derive(Debug)]
+pub struct LookSubscriber {
+    looks: broadcast::Sender<Look>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl LookSubscriber {
+    /// Starts listening on the current runtime. Redis need not be there.
+    ///
+    /// # Errors
+    /// [`QueueError::Url`] when the address cannot be parsed.
+    pub fn start(options: &QueueOptions) -> Result<Self, QueueError> {
+        let (looks, _) = broadcast::channel(BEHIND);
+        let listener = Listener {
+            client: client(options)?,
+            channel: Keys::new(&options.prefix).look(),
+            command_timeout: options.command_timeout,
+            connect_timeout: options.connect_timeout,
+            looks: looks.clone(),
+        };
+        Ok(Self { looks, _task: AbortOnDropHandle::new(tokio::spawn(listener.run())) })
+    }
+
+    /// Looks from now on. A receiver that lags should treat it as [`Look::AtEverything`].
+    pub fn subscribe(&self) -> broadcast::Receiver<Look> {
+        self.looks.subscribe()
+    }
+}
+
+struct Listener {
+    client: redis::Client,
+    channel: String,
+    command_timeout: Duration,
+    connect_timeout: Duration,
+    looks: broadcast::Sender<Look>,
+}
+
+impl Listener {
+    async fn run(self) {
+        let mut backoff = Backoff::default();
+        loop {
+            backoff.pause().await;
+            match timeout(self.connect_timeout, self.subscribe()).await {
+                Ok(Ok(subscription)) => {
+                    backoff.reset();
+                    let _ = self.looks.send(Look::AtEverything);
+                    self.listen(subscription).await;
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "subscription to looks failed"),
+                Err(_) => tracing::debug!("subscription to looks timed out"),
+            }
+            backoff.failed();
+        }
+    }
+
+    async fn subscribe(&self) -> redis::RedisResult<PubSub> {
+        let mut subscription = self.client.get_async_pubsub().await?;
+        subscription.subscribe(&self.channel).await?;
+        Ok(subscription)
+    }
+
+    /// Returns when the connection is lost.
+    async fn listen(&self, subscription: PubSub) {
+        let (mut sink, mut messages) = subscription.split();
+        let mut ping_at = Instant::now() + PING_EVERY;
+        loop {
+            tokio::select! {
+                message = messages.next() => {
+                    let Some(message) = message else { return };
+                    if let Some(look) = decode(message.get_payload_bytes()) {
+                        // No receiver means nobody follows anything at the moment.
+                        let _ = self.looks.send(look);
+                    }
+                }
+                // A peer that vanished without a word never ends the stream: ask.
+                () = sleep_until(ping_at) => {
+                    let pong = timeout(self.command_timeout, sink.ping::<redis::Value>()).await;
+                    if !matches!(pong, Ok(Ok(_))) {
+                        return;
+                    }
+                    ping_at = Instant::now() + PING_EVERY;
+                }
+            }
+        }
+    }
+}
+
+/// `None` for a message that is not a sequence of ids.
+fn decode(payload: &[u8]) -> Option<Look> {
+    let (ids, rest) = payload.as_chunks::<16>();
+    (rest.is_empty() && !ids.is_empty()).then(|| Look::At(ids.iter().map(|id| Uuid::from_bytes(*id)).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_whole_ids_or_nothing() {
+        let (a, b) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let both = [*a.as_bytes(), *b.as_bytes()].concat();
+        assert_eq!(decode(&both), Some(Look::At([a, b].into())));
+        assert_eq!(decode(&both[..31]), None);
+        assert_eq!(decode(b""), None);
+    }
+}

@@ -1,0 +1,59 @@
+//! Every Redis key of the product.
+//!
+//! | key | type | holds | limit | lifetime |
+//! |---|---|---|---|---|
+//! | `{<prefix>:v1}:wake:<queue>` | list | wake-ups of one queue, 16 bytes each (an execution id, or nil for "there is work") | the configured cap, default 1,000 | an hour after the last push |
+//! | `{<prefix>:v1}:look` | pub/sub channel | execution ids that changed, concatenated, 16 bytes each | 4,096 ids a message | not stored |
+//!
+//! The part in braces is the hash tag: all keys fall into one cluster slot, which a blocking pop over several lists
+//! requires. `v1` changes with the layout, so that old and new processes of a rolling deploy never read each other's
+//! bytes; the sweep fills the new lists.
+
+use std::fmt;
+
+use super::QueueName;
+
+/// How long a list outlives its last push. A queue nobody serves leaves nothing behind; while rows are due, the sweep
+/// pushes again.
+pub(crate) const WAKE_LIST_TTL_SECONDS: u64 = 3600;
+
+/// The keys under one prefix. Installations, and tests, that share a Redis differ in the prefix.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    tag: String,
+}
+
+impl Keys {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self { tag: format!("{{{prefix}:v1}}") }
+    }
+
+    /// The list of wake-ups of `queue`.
+    pub(crate) fn wake(&self, queue: &QueueName) -> String {
+        format!("{}:wake:{queue}", self.tag)
+    }
+
+    /// The channel on which changed executions are announced.
+    pub(crate) fn look(&self) -> String {
+        format!("{}:look", self.tag)
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.tag)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_keys_share_one_hash_tag_and_carry_the_version() {
+        let keys = Keys::new("longhaul");
+        let queue = QueueName::new("billing.eu").unwrap();
+        assert_eq!(keys.wake(&queue), "{longhaul:v1}:wake:billing.eu");
+        assert_eq!(keys.look(), "{longhaul:v1}:look");
+    }
+}

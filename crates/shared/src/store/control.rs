@@ -1,0 +1,194 @@
+//! What people do to executions: cancel and retry.
+
+use longhaul_sdk::failure::FailureCode;
+
+use super::{
+    Store, StoreError,
+    submit::{NewExecution, Submitted},
+};
+use crate::domain::{ExecutionId, ExecutionStatus, ServeKey, TenantId};
+
+/// What a request to cancel came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancelled {
+    /// Nobody held it: it is FAILED `cancelled` now.
+    Ended,
+    /// A worker holds it and was told; asking again changes nothing.
+    Requested,
+    /// It was over before.
+    AlreadyOver(ExecutionStatus),
+    /// There is no such execution of this tenant.
+    NotFound,
+}
+
+/// What a retry takes over from the execution it repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Continue {
+    /// The journal up to the failing step: what was answered is not asked again.
+    FromJournal,
+    /// Nothing.
+    FromScratch,
+}
+
+/// What a retry needs to know of the execution it repeats.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// Where it stands; only FAILED ones can be retried.
+    pub status: ExecutionStatus,
+    /// Why it failed.
+    pub failure_code: Option<String>,
+    /// What is submitted again, with a new id: `retry_of` names the origin.
+    pub execution: NewExecution,
+}
+
+/// Whether the last answer is what failed, so that it must not be replayed: a validator refused it, and replaying it would
+/// fail again without asking anybody. A step that failed by itself is spent already (core-rules 6).
+fn last_answer_failed(failure_code: &str) -> bool {
+    let by_validator = [FailureCode::VALIDATION_FAILED, FailureCode::MAX_RETRIES_EXCEEDED];
+    let is_built_in = FailureCode::BUILT_IN.iter().any(|code| code.as_str() == failure_code);
+    // A code that is not ours is one of the definition's own, and only validators use those.
+    !is_built_in || by_validator.iter().any(|code| code.as_str() == failure_code)
+}
+
+impl Store {
+    /// Cancels an execution: one that no worker holds ends at once, one that is held gets the flag and its worker ends it
+    /// (core-rules 17). Idempotent.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn cancel_execution(&self, tenant: TenantId, id: ExecutionId) -> Result<Cancelled, StoreError> {
+        let row = sqlx::query_file!("src/store/sql/cancel.sql", id.0, tenant.0).fetch_optional(&self.pool).await?;
+        if let Some(row) = row {
+            return Ok(if row.ended { Cancelled::Ended } else { Cancelled::Requested });
+        }
+        let status = sqlx::query_scalar!(
+            "select status::text as \"status!\" from executions where id = $1 and tenant_id = $2",
+            id.0,
+            tenant.0,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(match status.as_deref().and_then(ExecutionStatus::parse) {
+            Some(status @ (ExecutionStatus::Finished | ExecutionStatus::Failed)) => Cancelled::AlreadyOver(status),
+            Some(ExecutionStatus::Pending | ExecutionStatus::InProgress) => Cancelled::Requested,
+            None => Cancelled::NotFound,
+        })
+    }
+
+    /// The execution that a retry would repeat, as a new submit of the same; `None` when this tenant has none.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or the row cannot be read.
+    pub async fn read_retry_origin(&self, tenant: TenantId, id: ExecutionId) -> Result<Option<Origin>, StoreError> {
+        let row = sqlx::query!(
+            r#"
+            select e.definition_key, e.definition_version_id, e.agent_key, e.agent_version_id, e.queue, e.serve_key, e.priority,
+                e.metadata, e.status::text as "status!", e.failure_code, p.input::text as "input!",
+                extract(epoch from e.deadline_at - e.created_at)::float8 as "deadline!",
+                extract(epoch from e.active_timeout)::float8 as "active_timeout!"
+            from executions e
+            join execution_payloads p on p.execution_id = e.id
+            where e.id = $1 and e.tenant_id = $2
+            "#,
+            id.0,
+            tenant.0,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        let seconds = |value: f64| std::time::Duration::try_from_secs_f64(value).unwrap_or_default();
+        Ok(Some(Origin {
+            status: ExecutionStatus::parse(&row.status)
+                .ok_or_else(|| StoreError::Corrupt(format!("status `{}` is unknown", row.status)))?,
+            failure_code: row.failure_code,
+            execution: NewExecution {
+                id: self.new_execution_id().await?,
+                tenant_id: tenant,
+                definition_key: row.definition_key,
+                definition_version_id: row.definition_version_id.into(),
+                agent_key: row.agent_key,
+                agent_version_id: row.agent_version_id.into(),
+                queue: row.queue,
+                serve_key: ServeKey(row.serve_key),
+                priority: row.priority,
+                metadata: row.metadata,
+                input: row.input,
+                run_at: None,
+                deadline: seconds(row.deadline),
+                deadline_is_near: false,
+                active_timeout: seconds(row.active_timeout),
+                retry_of: Some(id),
+                submitted_by: None,
+                traceparent: None,
+                idempotency: None,
+            },
+        }))
+    }
+
+    /// Stores a retry of `execution.retry_of`, which is FAILED, with a copy of its journal's prefix in the same statement, so
+    /// that no worker can see the one without the other.
+    ///
+    /// The prefix is every live step; when a validator refused the last answer, only those before the turn that gave it. The
+    /// copies keep their numbers, are of attempt 0, and count no spent step before them, because none is copied. Messages
+    /// live with their execution, so those that the prefix appended are copied too (core-rules 14).
+    ///
+    /// # Errors
+    /// The values were refused, or Postgres is unavailable.
+    pub async fn submit_retry(
+        &self,
+        execution: &NewExecution,
+        failure_code: &str,
+        from: Continue,
+    ) -> Result<Submitted, StoreError> {
+        let created = sqlx::query_file!(
+            "src/store/sql/retry.sql",
+            execution.id.0,
+            execution.tenant_id.0,
+            execution.retry_of.map(|id| id.0),
+            execution.definition_version_id.0,
+            execution.agent_version_id.0,
+            execution.serve_key.0,
+            execution.deadline.as_secs_f64(),
+            execution.deadline_is_near,
+            execution.active_timeout.as_secs_f64(),
+            execution.submitted_by.map(|id| id.0),
+            execution.traceparent,
+            execution.idempotency.as_ref().map(|own| own.key.clone()),
+            execution.idempotency.as_ref().map(|own| own.request_hash.clone()),
+            from == Continue::FromJournal,
+            last_answer_failed(failure_code),
+            execution.agent_key,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        if created.is_some() {
+            return Ok(Submitted::Created(execution.id));
+        }
+        // Another request holds the key, or this one was stored by a try whose answer was lost.
+        let Some(own) = &execution.idempotency else { return Ok(Submitted::Created(execution.id)) };
+        let held = sqlx::query!(
+            "select execution_id, request_hash from idempotency_keys where tenant_id = $1 and key = $2",
+            execution.tenant_id.0,
+            own.key,
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        let id = ExecutionId(held.execution_id);
+        Ok(if held.request_hash != own.request_hash { Submitted::KeyReused(id) } else { Submitted::Existing(id) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_a_validator_refused_is_not_replayed() {
+        for code in ["validation_failed", "max_retries_exceeded", "INVOICE_WITHOUT_TOTAL"] {
+            assert!(last_answer_failed(code), "{code}");
+        }
+        for code in ["model_timeout", "cancelled", "deadline_exceeded", "crash_loop"] {
+            assert!(!last_answer_failed(code), "{code}");
+        }
+    }
+}

@@ -1,0 +1,676 @@
+//! Reading executions: one, many by filter, their attempts and their journal.
+//!
+//! A list takes the access path that its filters name, so that each is one backward scan of an index per tenant
+//! (core-rules 16). The statements are fixed; only the choice between them is made here. What a path does not use of the
+//! filters it checks row by row.
+//!
+//! Longer than most files: the seven access paths share one row, one page and one set of filters, and reading them side by
+//! side is what shows that no filter was forgotten in one of them.
+
+use chrono::{DateTime, Duration, Utc};
+use serde_json::{Value, value::RawValue};
+use sqlx::{AssertSqlSafe, Execute, SqlStr, postgres::PgArguments};
+use uuid::Uuid;
+
+use super::{Store, StoreError, tenants::Reach};
+use crate::domain::{ApiKeyId, ExecutionId, ExecutionStatus, TenantId, WaitReason, WorkerId};
+
+/// Ids are minted before the row is inserted; a submit waits out an outage at most this long in between.
+const MINTED_BEFORE: Duration = Duration::minutes(5);
+/// Ids are minted from the database's clock as last measured; it is not further off than this.
+const MINTED_AFTER: Duration = Duration::seconds(10);
+
+/// Where an execution stands, without its bodies.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExecutionSummary {
+    /// Its id.
+    pub id: ExecutionId,
+    /// Whose it is.
+    pub tenant_id: TenantId,
+    /// The tenant's organisation.
+    pub org_id: String,
+    /// The tenant's group.
+    pub group_id: Option<String>,
+    /// What is run.
+    pub definition_key: String,
+    /// In which version.
+    pub definition_version: Option<i32>,
+    /// By which agent.
+    pub agent_key: String,
+    /// In which version.
+    pub agent_version: Option<i32>,
+    /// Where its workers look for it.
+    pub queue: String,
+    /// 0 to 9.
+    pub priority: i16,
+    /// Where it stands.
+    pub status: ExecutionStatus,
+    /// What it waits for while no worker holds it.
+    pub wait_reason: Option<WaitReason>,
+    /// Until when, where that is known.
+    pub wait_until: Option<DateTime<Utc>>,
+    /// Why it failed.
+    pub failure_class: Option<String>,
+    /// Why it failed, by name.
+    pub failure_code: Option<String>,
+    /// Why it failed, for people.
+    pub failure_summary: Option<String>,
+    /// Leases that ended with an attempt spent, and the one under way.
+    pub attempts: i32,
+    /// Retries after `transient`, `tool_error` and `llm_error` failures.
+    pub retries: [i16; 3],
+    /// Model calls.
+    pub turns: i32,
+    /// Tool calls.
+    pub calls: i32,
+    /// Tokens sent.
+    pub input_tokens: i64,
+    /// Tokens received.
+    pub output_tokens: i64,
+    /// Seconds workers held it.
+    pub active_seconds: f64,
+    /// When it was submitted.
+    pub created_at: DateTime<Utc>,
+    /// When a worker first took it.
+    pub started_at: Option<DateTime<Utc>>,
+    /// When it ended.
+    pub finished_at: Option<DateTime<Utc>>,
+    /// When it must have ended.
+    pub deadline_at: DateTime<Utc>,
+    /// When somebody asked for its end.
+    pub cancel_requested_at: Option<DateTime<Utc>>,
+    /// Which execution it is a person's retry of.
+    pub retry_of: Option<ExecutionId>,
+    /// Who submitted it.
+    pub submitted_by: Option<ApiKeyId>,
+    /// Who holds it.
+    pub worker_id: Option<WorkerId>,
+    /// The caller's labels.
+    pub metadata: Value,
+    /// The number of its last event.
+    pub event_seq: i32,
+}
+
+/// An execution with its bodies.
+#[derive(Debug, Clone)]
+pub struct ExecutionRecord {
+    /// Where it stands.
+    pub summary: ExecutionSummary,
+    /// What it was given, byte for byte.
+    pub input: Box<RawValue>,
+    /// What it answered.
+    pub output: Option<Box<RawValue>>,
+    /// Facts about its failure, for machines.
+    pub failure_detail: Option<Box<RawValue>>,
+}
+
+/// Which executions to list. Absent filters let everything through.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ListFilter {
+    /// Where they stand.
+    pub status: Option<ExecutionStatus>,
+    /// What they wait for.
+    pub wait_reason: Option<WaitReason>,
+    /// By agent.
+    pub agent: Option<String>,
+    /// By definition.
+    pub definition: Option<String>,
+    /// By cause of failure.
+    pub failure_code: Option<String>,
+    /// By queue.
+    pub queue: Option<String>,
+    /// An object all of whose fields their metadata have.
+    pub metadata: Option<Value>,
+    /// Submitted at this time or later.
+    pub created_after: Option<DateTime<Utc>>,
+    /// Submitted before this time.
+    pub created_before: Option<DateTime<Utc>>,
+    /// Older than this one: the last one of the page before.
+    pub before: Option<ExecutionId>,
+    /// The most rows.
+    pub limit: i64,
+}
+
+/// The index that a list scans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccessPath {
+    /// `executions_metadata`, the GIN index.
+    Metadata,
+    /// `parked_reason`.
+    Parked,
+    /// `executions_open`.
+    Open,
+    /// `executions_failed`, one scan per failure code.
+    Failed,
+    /// `executions_definition`.
+    Definition,
+    /// `executions_agent`.
+    Agent,
+    /// `executions_tenant`.
+    Tenant,
+}
+
+impl ListFilter {
+    /// The path that reads the fewest rows beside those asked for.
+    #[must_use]
+    pub fn access_path(&self) -> AccessPath {
+        let is_open = matches!(self.status, Some(ExecutionStatus::Pending | ExecutionStatus::InProgress));
+        match self.wait_reason {
+            Some(WaitReason::Worker) => return AccessPath::Open,
+            Some(_) => return AccessPath::Parked,
+            None => {}
+        }
+        if self.metadata.is_some() {
+            AccessPath::Metadata
+        } else if is_open {
+            AccessPath::Open
+        } else if self.failure_code.is_some() || self.status == Some(ExecutionStatus::Failed) {
+            AccessPath::Failed
+        } else if self.definition.is_some() {
+            AccessPath::Definition
+        } else if self.agent.is_some() {
+            AccessPath::Agent
+        } else {
+            AccessPath::Tenant
+        }
+    }
+
+    /// Ids `low..high` hold every execution of the filter's times and cursor. Times are then checked exactly.
+    fn id_range(&self) -> (Uuid, Uuid) {
+        let low = self.created_after.map_or(Uuid::nil(), |at| uuid_floor(at - MINTED_BEFORE));
+        let high = self.created_before.map_or(Uuid::max(), |at| uuid_floor(at + MINTED_AFTER));
+        (low, self.before.map_or(high, |before| high.min(before.0)))
+    }
+}
+
+/// The smallest UUIDv7 of an instant, as `longhaul_uuid_floor` in SQL.
+#[must_use]
+pub fn uuid_floor(at: DateTime<Utc>) -> Uuid {
+    let millis = u64::try_from(at.timestamp_millis()).unwrap_or_default();
+    Uuid::from_u128((u128::from(millis) << 80) | 0x7000_8000_0000_0000_0000)
+}
+
+#[derive(Debug, sqlx::FromRow)]
+struct Row {
+    id: Uuid,
+    tenant_id: Uuid,
+    org_id: String,
+    group_id: Option<String>,
+    definition_key: String,
+    definition_version: Option<i32>,
+    agent_key: String,
+    agent_version: Option<i32>,
+    queue: String,
+    priority: i16,
+    status: String,
+    wait_reason: Option<String>,
+    wait_until: Option<DateTime<Utc>>,
+    failure_class: Option<String>,
+    failure_code: Option<String>,
+    failure_summary: Option<String>,
+    attempt: i32,
+    transient_retries: i16,
+    tool_error_retries: i16,
+    llm_error_retries: i16,
+    turns: i32,
+    calls: i32,
+    input_tokens: i64,
+    output_tokens: i64,
+    active_seconds: f64,
+    created_at: DateTime<Utc>,
+    started_at: Option<DateTime<Utc>>,
+    finished_at: Option<DateTime<Utc>>,
+    deadline_at: DateTime<Utc>,
+    cancel_requested_at: Option<DateTime<Utc>>,
+    retry_of: Option<Uuid>,
+    submitted_by: Option<Uuid>,
+    worker_id: Option<Uuid>,
+    metadata: Value,
+    event_seq: i32,
+    input: Option<String>,
+    output: Option<String>,
+    failure_detail: Option<String>,
+}
+
+impl TryFrom<Row> for ExecutionSummary {
+    type Error = StoreError;
+
+    fn try_from(row: Row) -> Result<Self, StoreError> {
+        let unknown = |what: &str, name: &str| StoreError::Corrupt(format!("{what} `{name}` is unknown"));
+        Ok(Self {
+            id: ExecutionId(row.id),
+            tenant_id: TenantId(row.tenant_id),
+            org_id: row.org_id,
+            group_id: row.group_id,
+            definition_key: row.definition_key,
+            definition_version: row.definition_version,
+            agent_key: row.agent_key,
+            agent_version: row.agent_version,
+            queue: row.queue,
+            priority: row.priority,
+            status: ExecutionStatus::parse(&row.status).ok_or_else(|| unknown("status", &row.status))?,
+            wait_reason: (row.wait_reason.as_deref())
+                .map(|name| WaitReason::parse(name).ok_or_else(|| unknown("wait reason", name)))
+                .transpose()?,
+            wait_until: row.wait_until,
+            failure_class: row.failure_class,
+            failure_code: row.failure_code,
+            failure_summary: row.failure_summary,
+            attempts: row.attempt,
+            retries: [row.transient_retries, row.tool_error_retries, row.llm_error_retries],
+            turns: row.turns,
+            calls: row.calls,
+            input_tokens: row.input_tokens,
+            output_tokens: row.output_tokens,
+            active_seconds: row.active_seconds,
+            created_at: row.created_at,
+            started_at: row.started_at,
+            finished_at: row.finished_at,
+            deadline_at: row.deadline_at,
+            cancel_requested_at: row.cancel_requested_at,
+            retry_of: row.retry_of.map(ExecutionId),
+            submitted_by: row.submitted_by.map(ApiKeyId),
+            worker_id: row.worker_id.map(WorkerId),
+            metadata: row.metadata,
+            event_seq: row.event_seq,
+        })
+    }
+}
+
+/// A checked statement with its arguments. Lists are planned for their values each time: one plan for all values would
+/// have to guess how many rows a filter leaves.
+struct Statement {
+    sql: SqlStr,
+    arguments: PgArguments,
+}
+
+/// Reads the executions of the CTE `page`, newest first, with the bodies that it is given.
+macro_rules! page {
+    (($($page:tt)*), ($($bodies:tt)*), $($bind:expr),* $(,)?) => {{
+        let mut query = sqlx::query!(
+            "with page as (" + $($page)* + r#")
+            select
+                e.id, e.tenant_id, t.org_id, nullif(t.group_id, '') as group_id, e.definition_key,
+                d.version as definition_version, e.agent_key, a.version as agent_version, e.queue, e.priority,
+                e.status::text as status, e.wait_reason, e.wait_until, e.failure_class, e.failure_code, p.failure_summary,
+                e.attempt, e.transient_retries, e.tool_error_retries, e.llm_error_retries, e.turns, e.calls,
+                e.input_tokens, e.output_tokens, extract(epoch from e.active_time)::float8 as active_seconds,
+                e.created_at, e.started_at, e.finished_at, e.deadline_at, e.cancel_requested_at, e.retry_of,
+                e.submitted_by, e.worker_id, e.metadata, e.event_seq,
+            "# + $($bodies)* + r#"
+            from page
+            join executions e on e.id = page.id
+            join tenants t on t.id = e.tenant_id
+            left join execution_payloads p on p.execution_id = e.id
+            left join definition_versions d on d.id = e.definition_version_id
+            left join agent_versions a on a.id = e.agent_version_id
+            order by e.id desc
+            "#,
+            $($bind),*
+        );
+        let arguments = query.take_arguments().map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        Statement { arguments: arguments.unwrap_or_default(), sql: query.sql() }
+    }};
+}
+
+/// The newest executions by tenant along one index. `sources` adds to the tenants what else the index wants to know,
+/// `joins` and `condition` name the index, the rest is checked row by row.
+macro_rules! newest {
+    (($($sources:tt)*), ($($joins:tt)*), ($($condition:tt)*), $filter:expr, $tenants:expr) => {{
+        let filter: &ListFilter = $filter;
+        let (low, high) = filter.id_range();
+        page!(
+            (r#"
+            select picked.id
+            from (select id as tenant_id from tenants where $1::uuid[] is null or id = any($1)) t
+            "# + $($sources)* + r#"
+            cross join lateral (
+                select e.id
+                from executions e "# + $($joins)* + r#"
+                where e.tenant_id = t.tenant_id and e.id >= $2 and e.id < $3
+                    and "# + $($condition)* + r#"
+                    and ($5::text is null or e.status = $5::text::execution_status)
+                    and ($6::text is null or e.wait_reason = $6)
+                    and ($7::text is null or e.agent_key = $7)
+                    and ($8::text is null or e.definition_key = $8)
+                    and ($9::text is null or e.failure_code = $9)
+                    and ($10::text is null or e.queue = $10)
+                    and ($11::jsonb is null or e.metadata @> $11)
+                    and ($12::timestamptz is null or e.created_at >= $12)
+                    and ($13::timestamptz is null or e.created_at < $13)
+                order by e.id desc
+                limit $4
+            ) picked
+            order by picked.id desc
+            limit $4
+            "#),
+            ("null::text as input, null::text as output, null::text as failure_detail"),
+            $tenants,
+            low,
+            high,
+            filter.limit,
+            filter.status.map(ExecutionStatus::as_str),
+            filter.wait_reason.map(WaitReason::as_str),
+            filter.agent,
+            filter.definition,
+            filter.failure_code,
+            filter.queue,
+            filter.metadata,
+            filter.created_after,
+            filter.created_before,
+        )
+    }};
+}
+
+fn list_statement(reach: &Reach, filter: &ListFilter) -> Result<Statement, StoreError> {
+    let tenants = reach.ids();
+    let tenants = tenants.as_deref() as Option<&[Uuid]>;
+    Ok(match filter.access_path() {
+        AccessPath::Tenant => newest!((""), (""), ("true"), filter, tenants),
+        AccessPath::Definition => newest!((""), (""), ("e.definition_key = $8"), filter, tenants),
+        AccessPath::Agent => newest!((""), (""), ("e.agent_key = $7"), filter, tenants),
+        AccessPath::Metadata => {
+            newest!((""), (""), ("e.metadata @> $11 and e.metadata <> '{}'"), filter, tenants)
+        }
+        AccessPath::Parked => newest!(
+            (""),
+            ("join parked k on k.execution_id = e.id"),
+            ("k.tenant_id = t.tenant_id and k.wait_reason = $6 and k.execution_id >= $2 and k.execution_id < $3"),
+            filter,
+            tenants
+        ),
+        AccessPath::Open => newest!(
+            ("cross join (values ('PENDING'::execution_status), ('IN_PROGRESS')) as s (status)"),
+            (""),
+            ("e.finished_at is null and e.status = s.status and ($5::text is null or s.status = $5::text::execution_status)"),
+            filter,
+            tenants
+        ),
+        // Codes are few: each is one scan in the order of ids, where a scan over all of them would have to sort.
+        AccessPath::Failed => newest!(
+            (r#"
+            cross join lateral (
+                with recursive codes as (
+                    (
+                        select f.failure_code from executions f
+                        where f.tenant_id = t.tenant_id and f.status = 'FAILED' and ($9::text is null or f.failure_code = $9)
+                        order by f.failure_code limit 1
+                    )
+                    union all
+                    select (
+                        select f.failure_code from executions f
+                        where f.tenant_id = t.tenant_id and f.status = 'FAILED' and f.failure_code > codes.failure_code
+                            and ($9::text is null or f.failure_code = $9)
+                        order by f.failure_code limit 1
+                    )
+                    from codes where codes.failure_code is not null
+                )
+                select codes.failure_code from codes where codes.failure_code is not null
+            ) c
+            "#),
+            (""),
+            ("e.status = 'FAILED' and e.failure_code = c.failure_code"),
+            filter,
+            tenants
+        ),
+    })
+}
+
+fn raw(text: String) -> Result<Box<RawValue>, StoreError> {
+    RawValue::from_string(text).map_err(|error| StoreError::Corrupt(format!("a stored body: {error}")))
+}
+
+impl Store {
+    /// The database's time as last measured, without asking: good for ages and ends of sessions.
+    #[must_use]
+    pub fn believed_now(&self) -> DateTime<Utc> {
+        self.clock.now()
+    }
+
+    /// The executions that pass `filter`, newest first.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or a row cannot be read.
+    pub async fn list_executions(
+        &self,
+        reach: &Reach,
+        filter: &ListFilter,
+    ) -> Result<Vec<ExecutionSummary>, StoreError> {
+        let Statement { sql, arguments } = list_statement(reach, filter)?;
+        let rows: Vec<Row> = sqlx::query_as_with(sql, arguments).persistent(false).fetch_all(&self.pool).await?;
+        rows.into_iter().map(ExecutionSummary::try_from).collect()
+    }
+
+    /// How Postgres would carry out [`Self::list_executions`], as text. `analyze` carries it out and counts rows.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn explain_list(
+        &self,
+        reach: &Reach,
+        filter: &ListFilter,
+        explain: Explain,
+    ) -> Result<String, StoreError> {
+        let Statement { sql, arguments } = list_statement(reach, filter)?;
+        let explain = match explain {
+            Explain::Plan => "explain (costs off)",
+            Explain::Analyze => "explain (analyze, buffers)",
+        };
+        // Not built from anything a caller said: a fixed word before one of the fixed statements.
+        let sql = AssertSqlSafe(format!("{explain} {}", sql.as_str()));
+        let lines: Vec<String> =
+            sqlx::query_scalar_with(sql, arguments).persistent(false).fetch_all(&self.pool).await?;
+        Ok(lines.join("\n"))
+    }
+
+    /// One execution with its bodies; `None` when there is none within `reach`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or the row cannot be read.
+    pub async fn get_execution(&self, reach: &Reach, id: ExecutionId) -> Result<Option<ExecutionRecord>, StoreError> {
+        let tenants = reach.ids();
+        let tenants = tenants.as_deref() as Option<&[Uuid]>;
+        let Statement { sql, arguments } = page!(
+            ("select e.id from executions e where e.id = $1 and ($2::uuid[] is null or e.tenant_id = any($2))"),
+            ("p.input::text as input, p.output::text as output, p.failure_detail::text as failure_detail"),
+            id.0,
+            tenants
+        );
+        let row: Option<Row> = sqlx::query_as_with(sql, arguments).fetch_optional(&self.pool).await?;
+        let Some(mut row) = row else { return Ok(None) };
+        let (input, output, detail) = (row.input.take(), row.output.take(), row.failure_detail.take());
+        Ok(Some(ExecutionRecord {
+            input: raw(input.unwrap_or_else(|| "null".to_owned()))?,
+            output: output.map(raw).transpose()?,
+            failure_detail: detail.map(raw).transpose()?,
+            summary: row.try_into()?,
+        }))
+    }
+
+    /// The ended leases of an execution, in order; at most `limit` after `after`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn list_attempts(&self, id: ExecutionId, after: i32, limit: i64) -> Result<Vec<Attempt>, StoreError> {
+        let attempts = sqlx::query_as!(
+            Attempt,
+            r#"
+            select number, worker_id, started_at, ended_at, outcome, failure_class, failure_code, failure_summary, wait_reason
+            from attempts
+            where execution_id = $1 and number > $2
+            order by number
+            limit $3
+            "#,
+            id.0,
+            after,
+            limit,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(attempts)
+    }
+
+    /// The recorded steps of an execution, in order; at most `limit` after `after`. Bodies are as stored (`store::body`)
+    /// and empty unless asked for.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn list_steps(
+        &self,
+        id: ExecutionId,
+        after: i32,
+        limit: i64,
+        bodies: Bodies,
+    ) -> Result<Vec<RecordedStep>, StoreError> {
+        let steps = sqlx::query_as!(
+            RecordedStep,
+            r#"
+            select seq, attempt, kind, state, name, preview, failure_code, input_tokens, output_tokens, cached_tokens,
+                started_at, finished_at, appends, case when $4 then body else '' end as "body!"
+            from steps
+            where execution_id = $1 and seq > $2
+            order by seq
+            limit $3
+            "#,
+            id.0,
+            after,
+            limit,
+            bodies == Bodies::Read,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(steps)
+    }
+
+    /// Messages of an execution's transcript by hash, as stored (`store::body`).
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn read_messages(
+        &self,
+        id: ExecutionId,
+        hashes: &[Vec<u8>],
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
+        let rows =
+            sqlx::query!("select hash, body from messages where execution_id = $1 and hash = any($2)", id.0, hashes,)
+                .fetch_all(&self.pool)
+                .await?;
+        Ok(rows.into_iter().map(|row| (row.hash, row.body)).collect())
+    }
+
+    /// The execution that an idempotency key stands for, with the hash of its request.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn find_idempotency_key(
+        &self,
+        tenant: TenantId,
+        key: &str,
+    ) -> Result<Option<(ExecutionId, Vec<u8>)>, StoreError> {
+        let row = sqlx::query!(
+            "select execution_id, request_hash from idempotency_keys where tenant_id = $1 and key = $2",
+            tenant.0,
+            key,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.map(|row| (ExecutionId(row.execution_id), row.request_hash)))
+    }
+
+    /// Executions by status over all time, from the summary that the sweep keeps.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn count_executions(&self, reach: &Reach) -> Result<Vec<(ExecutionStatus, i64)>, StoreError> {
+        let tenants = reach.ids();
+        let rows = sqlx::query!(
+            r#"
+            select c.status::text as "status!", sum(c.n)::bigint as "n!"
+            from (
+                select status, n from execution_counts where $1::uuid[] is null or tenant_id = any($1)
+                union all
+                select status, n from execution_count_changes where $1::uuid[] is null or tenant_id = any($1)
+            ) c
+            group by c.status
+            "#,
+            tenants.as_deref() as Option<&[Uuid]>,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().filter_map(|row| Some((ExecutionStatus::parse(&row.status)?, row.n))).collect())
+    }
+}
+
+/// What [`Store::explain_list`] asks Postgres.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Explain {
+    /// The plan alone.
+    Plan,
+    /// The plan as carried out, with rows, times and buffers.
+    Analyze,
+}
+
+/// Whether [`Store::list_steps`] reads bodies, which may be large.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bodies {
+    /// Yes.
+    Read,
+    /// No.
+    Leave,
+}
+
+/// One ended lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// Counted from 1.
+    pub number: i32,
+    /// Who held it.
+    pub worker_id: Uuid,
+    /// When it was claimed.
+    pub started_at: DateTime<Utc>,
+    /// When the lease ended.
+    pub ended_at: DateTime<Utc>,
+    /// How it ended.
+    pub outcome: String,
+    /// Why it failed.
+    pub failure_class: Option<String>,
+    /// Why it failed, by name.
+    pub failure_code: Option<String>,
+    /// Why it failed, for people.
+    pub failure_summary: Option<String>,
+    /// What it was parked for.
+    pub wait_reason: Option<String>,
+}
+
+/// One recorded step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedStep {
+    /// Its place in the journal.
+    pub seq: i32,
+    /// The attempt that recorded it; 0 when it was copied by a retry.
+    pub attempt: i32,
+    /// What kind of effect it is.
+    pub kind: String,
+    /// `intent`, `live` or `spent`.
+    pub state: String,
+    /// The tool or validator.
+    pub name: Option<String>,
+    /// The beginning of its body, for people.
+    pub preview: Option<String>,
+    /// Why it failed.
+    pub failure_code: Option<String>,
+    /// Tokens sent.
+    pub input_tokens: Option<i32>,
+    /// Tokens received.
+    pub output_tokens: Option<i32>,
+    /// Tokens the provider had cached.
+    pub cached_tokens: Option<i32>,
+    /// When it began.
+    pub started_at: DateTime<Utc>,
+    /// When it was over.
+    pub finished_at: Option<DateTime<Utc>>,
+    /// Hashes of the messages it appended to the transcript, in order.
+    pub appends: Vec<Vec<u8>>,
+    /// Its body as stored; empty unless asked for.
+    pub body: Vec<u8>,
+}

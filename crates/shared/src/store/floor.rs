@@ -1,0 +1,112 @@
+//! What the machine's Postgres can do at most for one execution at a time: the yardstick of `longhaul bench`.
+
+use std::time::{Duration, Instant};
+
+use sqlx::Connection;
+use uuid::Uuid;
+
+use super::{Store, StoreError, StoreOptions};
+use crate::domain::TenantId;
+
+impl Store {
+    /// Runs `executions` times three durable single-row commits (insert, update, update), shared by `clients` connections, on a
+    /// table of its own. Returns how long it took, and the median of a single commit.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn bare_commits(
+        options: &StoreOptions,
+        clients: u32,
+        executions: u32,
+    ) -> Result<(Duration, Duration), StoreError> {
+        let store = Self::open(StoreOptions { max_connections: clients, ..options.clone() })?;
+        sqlx::query("create table if not exists bench_floor (id uuid primary key, status text not null, body text)")
+            .execute(&store.pool)
+            .await?;
+        // Connections are opened before the clock runs.
+        let opened = futures::future::join_all((0..clients).map(|_| store.pool.acquire())).await;
+        drop(opened);
+        let started = Instant::now();
+        let each = executions / clients;
+        let work = (0..clients).map(|_| bare_client(&store, each));
+        let mut commits: Vec<Duration> = Vec::new();
+        for client in futures::future::join_all(work).await {
+            commits.extend(client?);
+        }
+        let took = started.elapsed();
+        commits.sort_unstable();
+        let median = commits.get(commits.len() / 2).copied().unwrap_or_default();
+        store.close().await;
+        Ok((took, median))
+    }
+}
+
+async fn bare_client(store: &Store, executions: u32) -> Result<Vec<Duration>, StoreError> {
+    let mut connection = store.pool.acquire().await?;
+    let mut commits = Vec::new();
+    for _ in 0..executions {
+        let id = Uuid::now_v7();
+        for statement in [
+            "insert into bench_floor (id, status, body) values ($1, 'PENDING', 'input')",
+            "update bench_floor set status = 'IN_PROGRESS' where id = $1",
+            "update bench_floor set status = 'FINISHED', body = 'output' where id = $1",
+        ] {
+            let asked = Instant::now();
+            sqlx::query(statement).bind(id).execute(&mut *connection).await?;
+            commits.push(asked.elapsed());
+        }
+    }
+    Ok(commits)
+}
+
+impl Store {
+    /// How many executions ended FINISHED and FAILED, over all tenants.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn ended_executions(&self) -> Result<(i64, i64), StoreError> {
+        let row = sqlx::query!(
+            r#"
+            select
+                coalesce(sum(executions) filter (where status = 'FINISHED'), 0)::bigint as "finished!",
+                coalesce(sum(executions) filter (where status = 'FAILED'), 0)::bigint as "failed!"
+            from execution_stats
+            "#
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        Ok((row.finished, row.failed))
+    }
+
+    /// Bytes of write-ahead log the server has written since it was made.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn wal_bytes(&self) -> Result<i64, StoreError> {
+        let bytes = sqlx::query_scalar!(r#"select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint as "bytes!""#);
+        Ok(bytes.fetch_one(&self.pool).await?)
+    }
+}
+
+impl Store {
+    /// Fills a fresh database with `rows` executions of `tenant`, for the plans of lists.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn fill_with_executions(&self, tenant: TenantId, rows: i32) -> Result<(), StoreError> {
+        // One statement over minutes: the pool's own limit is for statements of production.
+        let options = self.options.connect_options()?.options([("statement_timeout", "0")]);
+        let mut connection = sqlx::PgConnection::connect_with(&options).await?;
+        sqlx::query_file!("src/store/sql/fill.sql", tenant.0, rows).execute(&mut connection).await?;
+        sqlx::query!(
+            r#"
+            insert into parked (execution_id, tenant_id, wait_reason, wait_until)
+            select id, tenant_id, wait_reason, wait_until from executions where wait_reason = 'retry_backoff'
+            "#
+        )
+        .execute(&mut connection)
+        .await?;
+        sqlx::query("vacuum analyze executions, parked").execute(&mut connection).await?;
+        Ok(())
+    }
+}

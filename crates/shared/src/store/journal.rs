@@ -1,0 +1,414 @@
+//! The journal's rows: what an execution did, step by step, with the messages it exchanged.
+//!
+//! Writing is batched over the executions of one worker and fenced by their leases; reading is per execution. What the steps
+//! mean is the worker's business (`worker::agent::journal`).
+
+use std::{collections::HashMap, sync::Arc};
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::{
+    Store, StoreError,
+    batch::Flushed,
+    body,
+    outcomes::{LeaseState, lease_state},
+};
+use crate::domain::{ExecutionId, LeaseToken, WorkerId};
+
+/// SHA-256 over exact bytes.
+pub type Hash = [u8; 32];
+
+/// What a step did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StepKind {
+    /// The rendered prompts and the pinned tool list.
+    Prompt,
+    /// One model call and its reply.
+    Turn,
+    /// One tool call and its result.
+    Call,
+    /// What the validators said of an answer.
+    Verdict,
+    /// Feedback sent back to the model; the scratchpad was cleared.
+    Correction,
+    /// Older messages replaced by a summary.
+    Compression,
+}
+
+impl StepKind {
+    const ALL: [Self; 6] = [Self::Prompt, Self::Turn, Self::Call, Self::Verdict, Self::Correction, Self::Compression];
+
+    /// The name as stored and shown.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Prompt => "prompt",
+            Self::Turn => "turn",
+            Self::Call => "call",
+            Self::Verdict => "verdict",
+            Self::Correction => "correction",
+            Self::Compression => "compression",
+        }
+    }
+}
+
+/// Whether a step still counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StepState {
+    /// It may have happened: recorded before, without its result.
+    Intent,
+    /// It happened.
+    Live,
+    /// An attempt ended because of it: it is not found again.
+    Spent,
+}
+
+impl StepState {
+    /// The name as stored and shown.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Intent => "intent",
+            Self::Live => "live",
+            Self::Spent => "spent",
+        }
+    }
+}
+
+/// Tokens of one model call; absent is unknown, never zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StepUsage {
+    /// Tokens sent.
+    pub input_tokens: Option<i32>,
+    /// Tokens received.
+    pub output_tokens: Option<i32>,
+    /// Of the tokens sent, those the provider had cached.
+    pub cached_tokens: Option<i32>,
+}
+
+/// One journal entry.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JournalStep {
+    /// Its place, from 1.
+    pub seq: i32,
+    /// What it did.
+    pub kind: StepKind,
+    /// Whether it counts.
+    pub state: StepState,
+    /// SHA-256 of what the step is.
+    pub key: Hash,
+    /// How many spent steps with this key came before.
+    pub occurrence: i32,
+    /// The model, tool or validator.
+    pub name: Option<String>,
+    /// Hashes of the messages it appended to the transcript, in order.
+    pub appends: Vec<Hash>,
+    /// Exact bytes; what they hold depends on the kind.
+    pub body: Vec<u8>,
+    /// A short text for people.
+    pub preview: Option<String>,
+    /// The code of the failure it ended with.
+    pub failure_code: Option<String>,
+    /// Tokens, for turns.
+    pub usage: StepUsage,
+    /// How long it took.
+    pub took: std::time::Duration,
+}
+
+/// An event for observers, in the order it happened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewEvent {
+    /// What happened; a word of docs/api.md.
+    pub kind: &'static str,
+    /// Its facts; never prompts, completions or arguments.
+    pub data: Value,
+}
+
+/// One write of a running attempt.
+#[derive(Debug, Clone)]
+pub struct JournalWrite {
+    /// The execution.
+    pub id: ExecutionId,
+    /// The lease.
+    pub token: LeaseToken,
+    /// The number of this write under the lease, from 1.
+    pub write: i32,
+    /// New steps, and results of intents.
+    pub steps: Vec<JournalStep>,
+    /// Messages that the steps append, by hash.
+    pub messages: Vec<(Hash, Vec<u8>)>,
+    /// Events.
+    pub events: Vec<NewEvent>,
+    /// Model calls made.
+    pub turns: i32,
+    /// Tool calls made.
+    pub calls: i32,
+}
+
+/// What a committed write tells its attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recorded {
+    /// Whether cancellation was requested meanwhile.
+    pub cancel_requested: bool,
+    /// The wake counter.
+    pub wake_seq: i32,
+}
+
+/// Everything recorded of an execution.
+#[derive(Debug, Clone, Default)]
+pub struct StoredJournal {
+    /// All steps in order, spent ones included.
+    pub steps: Vec<JournalStep>,
+    /// The messages they append.
+    pub messages: HashMap<Hash, Vec<u8>>,
+}
+
+#[derive(Default)]
+struct StepColumns {
+    execution_id: Vec<Uuid>,
+    seq: Vec<i32>,
+    kind: Vec<String>,
+    state: Vec<String>,
+    key: Vec<Vec<u8>>,
+    occurrence: Vec<i32>,
+    name: Vec<Option<String>>,
+    appends: Vec<Vec<u8>>,
+    body: Vec<Vec<u8>>,
+    preview: Vec<Option<String>>,
+    failure_code: Vec<Option<String>>,
+    input_tokens: Vec<Option<i32>>,
+    output_tokens: Vec<Option<i32>>,
+    cached_tokens: Vec<Option<i32>>,
+    took_ms: Vec<f64>,
+}
+
+impl StepColumns {
+    fn push(&mut self, id: ExecutionId, step: &JournalStep) {
+        self.execution_id.push(id.0);
+        self.seq.push(step.seq);
+        self.kind.push(step.kind.as_str().into());
+        self.state.push(step.state.as_str().into());
+        self.key.push(step.key.to_vec());
+        self.occurrence.push(step.occurrence);
+        self.name.push(step.name.as_deref().map(storable));
+        self.appends.push(step.appends.concat());
+        self.body.push(body::encode(&step.body));
+        self.preview.push(step.preview.as_deref().map(storable));
+        self.failure_code.push(step.failure_code.clone());
+        self.input_tokens.push(step.usage.input_tokens);
+        self.output_tokens.push(step.usage.output_tokens);
+        self.cached_tokens.push(step.usage.cached_tokens);
+        self.took_ms.push(step.took.as_secs_f64() * 1_000.0);
+    }
+}
+
+#[derive(Default)]
+struct MessageColumns {
+    execution_id: Vec<Uuid>,
+    hash: Vec<Vec<u8>>,
+    body: Vec<Vec<u8>>,
+}
+
+#[derive(Default)]
+struct EventColumns {
+    execution_id: Vec<Uuid>,
+    number: Vec<i32>,
+    kind: Vec<String>,
+    data: Vec<Value>,
+}
+
+/// A batch of writes, column by column.
+#[derive(Default)]
+struct WriteColumns {
+    steps: StepColumns,
+    messages: MessageColumns,
+    events: EventColumns,
+}
+
+impl WriteColumns {
+    fn of(items: &[Arc<JournalWrite>]) -> Self {
+        let mut columns = Self::default();
+        for item in items {
+            item.steps.iter().for_each(|step| columns.steps.push(item.id, step));
+            for (hash, bytes) in &item.messages {
+                columns.messages.execution_id.push(item.id.0);
+                columns.messages.hash.push(hash.to_vec());
+                columns.messages.body.push(body::encode(bytes));
+            }
+            for (number, event) in (1..).zip(&item.events) {
+                columns.events.execution_id.push(item.id.0);
+                columns.events.number.push(number);
+                columns.events.kind.push(event.kind.to_owned());
+                columns.events.data.push(storable_json(event.data.clone()));
+            }
+        }
+        columns
+    }
+}
+
+/// Text without the one character that Postgres cannot store.
+pub(super) fn storable(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+/// The same for the strings inside a value: a model names its tools, and may name one that no text can hold.
+fn storable_json(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(storable(&text)),
+        Value::Array(items) => items.into_iter().map(storable_json).collect(),
+        Value::Object(fields) => {
+            fields.into_iter().map(|(name, value)| (storable(&name), storable_json(value))).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value,
+    }
+}
+
+impl Store {
+    /// Writes a batch; one result per item, in order.
+    ///
+    /// # Errors
+    /// Postgres refused a value of some item, or is unavailable.
+    pub(super) async fn record(
+        &self,
+        worker: WorkerId,
+        items: &[Arc<JournalWrite>],
+    ) -> Result<Vec<Flushed<Recorded>>, StoreError> {
+        macro_rules! column {
+            ($item:ident => $value:expr) => {
+                &items.iter().map(|$item| $value).collect::<Vec<_>>()
+            };
+        }
+        let WriteColumns { steps, messages, events } = WriteColumns::of(items);
+        let tokens = |item: &JournalWrite, of: fn(&StepUsage) -> Option<i32>| -> i64 {
+            item.steps.iter().filter_map(|step| of(&step.usage)).map(i64::from).sum()
+        };
+        let rows = sqlx::query_file!(
+            "src/store/sql/record.sql",
+            worker.0,
+            column!(item => item.id.0),
+            column!(item => item.token.0),
+            column!(item => item.write),
+            column!(item => i32::try_from(item.events.len()).unwrap_or(i32::MAX)),
+            column!(item => item.turns),
+            column!(item => item.calls),
+            column!(item => tokens(item, |usage| usage.input_tokens)),
+            column!(item => tokens(item, |usage| usage.output_tokens)),
+            &steps.execution_id,
+            &steps.seq,
+            &steps.kind,
+            &steps.state,
+            &steps.key,
+            &steps.occurrence,
+            &steps.name as _,
+            &steps.appends,
+            &steps.body,
+            &steps.preview as _,
+            &steps.failure_code as _,
+            &steps.input_tokens as _,
+            &steps.output_tokens as _,
+            &steps.cached_tokens as _,
+            &steps.took_ms,
+            &messages.execution_id,
+            &messages.hash,
+            &messages.body,
+            &events.execution_id,
+            &events.number,
+            &events.kind,
+            &events.data,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let recorded = rows
+            .into_iter()
+            .map(|row| (row.id, Recorded { cancel_requested: row.cancel_requested, wake_seq: row.wake_seq }));
+        self.recorded(worker, items, recorded.collect()).await
+    }
+
+    /// What became of each item of a batch, given those that were written now.
+    async fn recorded(
+        &self,
+        worker: WorkerId,
+        items: &[Arc<JournalWrite>],
+        written: HashMap<Uuid, Recorded>,
+    ) -> Result<Vec<Flushed<Recorded>>, StoreError> {
+        let missing: Vec<Uuid> = items.iter().map(|item| item.id.0).filter(|id| !written.contains_key(id)).collect();
+        let states = self.lease_states(&missing).await?;
+        let result = |item: &JournalWrite| match (written.get(&item.id.0), states.get(&item.id.0)) {
+            (Some(recorded), _) => Flushed::Done(Ok(*recorded)),
+            (None, Some(state)) => recorded_before(worker, item, state),
+            (None, None) => Flushed::Done(Err(StoreError::NotFound("execution"))),
+        };
+        Ok(items.iter().map(|item| result(item)).collect())
+    }
+
+    /// Everything recorded of an execution, in order.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or what is stored cannot be read.
+    pub async fn load_journal(&self, id: ExecutionId) -> Result<StoredJournal, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            select seq, kind, state, key, occurrence, name, appends, body, preview, failure_code,
+                input_tokens, output_tokens, cached_tokens,
+                coalesce(extract(epoch from finished_at - started_at), 0)::float8 as "took!"
+            from steps where execution_id = $1 order by seq
+            "#,
+            id.0,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let mut journal = StoredJournal::default();
+        for row in rows {
+            journal.steps.push(JournalStep {
+                seq: row.seq,
+                kind: parse_kind(&row.kind)?,
+                state: parse_state(&row.state)?,
+                key: hash(&row.key)?,
+                occurrence: row.occurrence,
+                name: row.name,
+                appends: row.appends.iter().map(|bytes| hash(bytes)).collect::<Result<_, _>>()?,
+                body: body::decode(&row.body)?,
+                preview: row.preview,
+                failure_code: row.failure_code,
+                usage: StepUsage {
+                    input_tokens: row.input_tokens,
+                    output_tokens: row.output_tokens,
+                    cached_tokens: row.cached_tokens,
+                },
+                took: std::time::Duration::try_from_secs_f64(row.took).unwrap_or_default(),
+            });
+        }
+        let rows =
+            sqlx::query!("select hash, body from messages where execution_id = $1", id.0).fetch_all(&self.pool).await?;
+        for row in rows {
+            journal.messages.insert(hash(&row.hash)?, body::decode(&row.body)?);
+        }
+        Ok(journal)
+    }
+}
+
+/// Why a write was not applied: it was before, its row is locked, or the lease is another's.
+fn recorded_before(worker: WorkerId, item: &JournalWrite, state: &LeaseState) -> Flushed<Recorded> {
+    match lease_state(worker, item.token, state) {
+        Some(write) if write >= item.write => {
+            Flushed::Done(Ok(Recorded { cancel_requested: state.cancel_requested, wake_seq: state.wake_seq }))
+        }
+        Some(write) if write == item.write - 1 => Flushed::Locked,
+        Some(_) | None => Flushed::Done(Err(StoreError::LeaseLost)),
+    }
+}
+
+fn parse_kind(name: &str) -> Result<StepKind, StoreError> {
+    let known = StepKind::ALL.into_iter().find(|kind| kind.as_str() == name);
+    known.ok_or_else(|| StoreError::Corrupt(format!("unknown step kind `{name}`")))
+}
+
+fn parse_state(name: &str) -> Result<StepState, StoreError> {
+    let known = [StepState::Intent, StepState::Live, StepState::Spent].into_iter().find(|state| state.as_str() == name);
+    known.ok_or_else(|| StoreError::Corrupt(format!("unknown step state `{name}`")))
+}
+
+fn hash(bytes: &[u8]) -> Result<Hash, StoreError> {
+    bytes.try_into().map_err(|_| StoreError::Corrupt("a hash is not 32 bytes long".into()))
+}

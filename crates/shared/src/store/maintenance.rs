@@ -1,0 +1,319 @@
+//! What keeps the fleet moving without anyone asking: reaping, waking, deadlines, counts, partitions.
+//!
+//! Every worker runs these; `skip locked` and transaction-level try-locks let them share the work without waiting for each
+//! other, and a paused process holds nothing (core-rules 10). Everything here is safe to run twice.
+
+use std::time::Duration;
+
+use super::{Store, StoreError};
+use crate::domain::{ExecutionId, WaitReason, WorkerId};
+
+/// An execution that became runnable, for its wake-up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Runnable {
+    /// The execution.
+    pub id: ExecutionId,
+    /// Its queue.
+    pub queue: String,
+}
+
+/// An execution taken back from a dead worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reaped {
+    /// The execution.
+    pub id: ExecutionId,
+    /// Its queue.
+    pub queue: String,
+    /// The worker that died.
+    pub worker: WorkerId,
+    /// The code it ended with, when it did not become runnable.
+    pub failure_code: Option<String>,
+}
+
+/// The head of one queue, as far as one worker cares to count.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueueHead {
+    /// The queue.
+    pub queue: String,
+    /// Runnable executions, counted up to the limit.
+    pub runnable: i64,
+    /// The age of the oldest of them.
+    pub oldest: Duration,
+}
+
+impl Store {
+    /// Declares workers dead whose lease ran out; at most sixteen at a time. Nothing is declared while the server itself has
+    /// been up for less than a lease: leases that ran out while it was down prove nothing (core-rules 4).
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn bury_expired_workers(&self, lease: Duration) -> Result<Vec<WorkerId>, StoreError> {
+        let rows = sqlx::query_scalar!(
+            r#"
+            with expired as materialized (
+                select id from workers
+                where dead_at is null and expires_at < clock_timestamp()
+                    and pg_postmaster_start_time() < clock_timestamp() - $1 * interval '1 second'
+                order by id limit 16 for update skip locked
+            )
+            update workers w set dead_at = clock_timestamp() from expired where w.id = expired.id returning w.id
+            "#,
+            lease.as_secs_f64(),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(WorkerId).collect())
+    }
+
+    /// Takes back up to `limit` executions that dead workers hold.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn reap(&self, limit: i64) -> Result<Vec<Reaped>, StoreError> {
+        let rows = sqlx::query_file!("src/store/sql/reap.sql", limit).fetch_all(&self.pool).await?;
+        let reaped = rows.into_iter().map(|row| Reaped {
+            id: ExecutionId(row.id),
+            queue: row.queue,
+            worker: WorkerId(row.worker_id),
+            failure_code: row.failure_code,
+        });
+        Ok(reaped.collect())
+    }
+
+    /// Makes runnable up to `limit` executions whose wait is over, or ends them when their deadline is.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn wake_due(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
+        let rows = sqlx::query_file!("src/store/sql/wake_due.sql", limit).fetch_all(&self.pool).await?;
+        let awake = rows.into_iter().filter(|row| !row.is_over);
+        Ok(awake.map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+    }
+
+    /// Ends up to `limit` executions past their deadline; a held one only when its worker let it pass by `grace`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn end_overdue(&self, limit: i64, grace: Duration) -> Result<Vec<ExecutionId>, StoreError> {
+        let rows = sqlx::query_file!("src/store/sql/end_overdue.sql", limit, grace.as_secs_f64())
+            .fetch_all(&self.pool)
+            .await?;
+        Ok(rows.into_iter().map(|row| ExecutionId(row.id)).collect())
+    }
+
+    /// The head of each queue that has runnable executions, each counted up to `cap`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn queue_heads(&self, cap: i64) -> Result<Vec<QueueHead>, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            with recursive queues as (
+                (select queue from executions where wait_reason = 'worker' order by queue limit 1)
+                union all
+                select (select queue from executions where wait_reason = 'worker' and queue > queues.queue order by queue limit 1)
+                from queues where queues.queue is not null
+            )
+            select queues.queue as "queue!", head.runnable as "runnable!",
+                coalesce(extract(epoch from longhaul_now() - head.oldest), 0)::float8 as "oldest!"
+            from queues
+            cross join lateral (
+                select count(*) as runnable, min(created_at) as oldest
+                from (select created_at from executions where wait_reason = 'worker' and queue = queues.queue limit $1) as counted
+            ) as head
+            where queues.queue is not null
+            "#,
+            cap,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let heads = rows.into_iter().map(|row| QueueHead {
+            queue: row.queue,
+            runnable: row.runnable,
+            oldest: Duration::try_from_secs_f64(row.oldest).unwrap_or_default(),
+        });
+        Ok(heads.collect())
+    }
+
+    /// The (queue, serve key) pairs that have runnable executions and no live worker.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn unserved(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            with recursive pairs as (
+                (select queue, serve_key from executions where wait_reason = 'worker' order by queue, serve_key limit 1)
+                union all
+                select next.queue, next.serve_key from pairs cross join lateral (
+                    select queue, serve_key from executions
+                    where wait_reason = 'worker' and (queue, serve_key) > (pairs.queue, pairs.serve_key)
+                    order by queue, serve_key limit 1
+                ) as next
+            )
+            select queue as "queue!", serve_key as "serve_key!" from pairs
+            where not exists (
+                select from workers w
+                where w.dead_at is null and w.expires_at > clock_timestamp()
+                    and pairs.queue = any (w.queues) and pairs.serve_key = any (w.serves)
+            )
+            "#
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(|row| (row.queue, row.serve_key)).collect())
+    }
+
+    /// Parks with `no_worker` up to `limit` executions of a pair that nobody serves and that are older than `grace`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn park_unserved(
+        &self,
+        (queue, serve_key): (&str, &str),
+        grace: Duration,
+        limit: i64,
+    ) -> Result<usize, StoreError> {
+        let rows = sqlx::query_file!("src/store/sql/park_unserved.sql", queue, serve_key, grace.as_secs_f64(), limit)
+            .fetch_all(&self.pool)
+            .await?;
+        Ok(rows.len())
+    }
+
+    /// Makes runnable up to `limit` executions that waited for a worker that now lives.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn wake_served(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
+        let rows = sqlx::query_file!("src/store/sql/wake_served.sql", limit).fetch_all(&self.pool).await?;
+        Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+    }
+
+    /// Folds the differences written since the last time into the counts by status. One process at a time.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn fold_counts(&self, limit: i64) -> Result<(), StoreError> {
+        sqlx::query!(
+            r#"
+            with mine as materialized (select pg_try_advisory_xact_lock(hashtext('longhaul.fold_counts')) as is_mine),
+            chunk as (select ctid from execution_count_changes where (select is_mine from mine) limit $1),
+            taken as (
+                delete from execution_count_changes where ctid = any (array(select ctid from chunk))
+                returning tenant_id, definition_key, agent_key, day, status, n
+            )
+            insert into execution_counts as c (tenant_id, definition_key, agent_key, day, status, n)
+            select tenant_id, definition_key, agent_key, day, status, sum(n) from taken group by 1, 2, 3, 4, 5
+            on conflict (tenant_id, definition_key, agent_key, day, status) do update set n = c.n + excluded.n
+            "#,
+            limit,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Makes the history partitions of the coming weeks, and forgets dead workers and old idempotency keys.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn tidy(&self, weeks_ahead: i32, keep_keys: Duration) -> Result<(), StoreError> {
+        sqlx::query!(
+            r#"
+            select longhaul_ensure_partitions($1) as "made!"
+            where pg_try_advisory_xact_lock(hashtext('longhaul.partitions'))
+            "#,
+            weeks_ahead,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        sqlx::query!(
+            r#"
+            delete from workers w
+            where dead_at < clock_timestamp() - interval '1 hour'
+                and not exists (select from executions e where e.worker_id = w.id)
+            "#
+        )
+        .execute(&self.pool)
+        .await?;
+        sqlx::query!(
+            r#"
+            delete from idempotency_keys
+            where ctid = any (array(
+                select ctid from idempotency_keys where created_at < longhaul_now() - $1 * interval '1 second' limit 10000
+            ))
+            "#,
+            keep_keys.as_secs_f64(),
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Rows in the default partitions and the age of the oldest snapshot: both are alarms.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn alarms(&self) -> Result<Alarms, StoreError> {
+        let row = sqlx::query!(
+            r#"
+            select
+                (select count(*) from (select from attempts_default limit 1000) a)
+                + (select count(*) from (select from steps_default limit 1000) s)
+                + (select count(*) from (select from events_default limit 1000) e) as "default_rows!",
+                coalesce((
+                    select max(extract(epoch from clock_timestamp() - xact_start)) from pg_stat_activity
+                    where backend_xmin is not null and pid <> pg_backend_pid()
+                ), 0)::float8 as "oldest_snapshot!"
+            "#
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        let oldest_snapshot = Duration::try_from_secs_f64(row.oldest_snapshot).unwrap_or_default();
+        Ok(Alarms { default_partition_rows: row.default_rows, oldest_snapshot })
+    }
+
+    /// How many executions wait for each reason but a worker.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn waiting(&self) -> Result<Vec<(WaitReason, u64)>, StoreError> {
+        let rows = sqlx::query!(r#"select wait_reason, count(*) as "n!" from parked group by wait_reason"#)
+            .fetch_all(&self.pool)
+            .await?;
+        let count = |reason: WaitReason| {
+            let row = rows.iter().find(|row| row.wait_reason == reason.as_str());
+            (reason, row.map_or(0, |row| row.n.unsigned_abs()))
+        };
+        // A reason nobody waits for any more is told as zero.
+        Ok(WaitReason::ALL.iter().copied().filter(|&reason| reason != WaitReason::Worker).map(count).collect())
+    }
+
+    /// Settings of the server that would break a promise.
+    ///
+    /// # Errors
+    /// `fsync` or `full_page_writes` is off, or Postgres is unavailable.
+    pub async fn refuse_unsafe_server(&self) -> Result<(), StoreError> {
+        let unsafe_settings = sqlx::query_scalar!(
+            r#"select name as "name!" from pg_settings where name in ('fsync', 'full_page_writes') and setting = 'off'"#
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        if unsafe_settings.is_empty() {
+            return Ok(());
+        }
+        Err(StoreError::Conflict(format!(
+            "the Postgres server runs with {} off: a power cut would lose acknowledged work",
+            unsafe_settings.join(" and ")
+        )))
+    }
+}
+
+/// Two signs of trouble that metrics show.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Alarms {
+    /// Rows that fell outside the partitions made ahead, counted up to a thousand per table.
+    pub default_partition_rows: i64,
+    /// The age of the oldest snapshot any session holds; it keeps dead rows from being vacuumed.
+    pub oldest_snapshot: Duration,
+}

@@ -1,0 +1,349 @@
+//! Ending leases: finish, fail, retry, park, release. One guarded statement for a whole batch, each with its event.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
+use uuid::Uuid;
+
+use super::{
+    Store, StoreError,
+    batch::{BatchLimits, Batcher, Flushed},
+    journal::{JournalWrite, Recorded, storable},
+};
+use crate::domain::{ExecutionId, ExecutionStatus, LeaseToken, WaitReason, WorkerId};
+use crate::telemetry::metrics::StoreBatch;
+
+/// The most executions of one statement.
+const MAX_BATCH: usize = 500;
+
+/// How a lease ends.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Conclusion {
+    /// FINISHED, with the exact JSON text of its output.
+    Finish {
+        /// The output.
+        output: String,
+    },
+    /// FAILED.
+    Fail {
+        /// The cause.
+        failure: Failure,
+        /// The step the attempt ended because of, if it was one.
+        spent: Option<i32>,
+    },
+    /// FAILED, permanently, because the definition judged so.
+    Refuse {
+        /// Its code.
+        code: FailureCode,
+        /// What was said of it, if anything.
+        summary: Option<String>,
+    },
+    /// Parked until the backoff is over.
+    Retry {
+        /// The cause of this attempt's end.
+        failure: Failure,
+        /// The step the attempt ended because of, if it was one.
+        spent: Option<i32>,
+        /// How long to wait.
+        delay: Duration,
+        /// The wake counter read before the decision.
+        wake_seq: i32,
+    },
+    /// Parked for another reason.
+    Park {
+        /// What it waits for.
+        reason: WaitReason,
+        /// How long at most; until its deadline when absent.
+        wait: Option<Duration>,
+        /// The wake counter read before the condition was checked.
+        wake_seq: i32,
+    },
+    /// FAILED `cancelled`.
+    Cancel,
+    /// Runnable again at once; no retry spent.
+    Release {
+        /// Whether because the worker is draining.
+        drained: bool,
+    },
+}
+
+/// A conclusion with its lease.
+#[derive(Debug, Clone)]
+pub struct LeaseEnd {
+    /// The execution.
+    pub id: ExecutionId,
+    /// The lease.
+    pub token: LeaseToken,
+    /// Its attempt.
+    pub attempt: i32,
+    /// How it ends.
+    pub conclusion: Conclusion,
+}
+
+/// Where the execution stands after its lease ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Concluded {
+    /// Its status.
+    pub status: ExecutionStatus,
+    /// What it waits for, when it is not over.
+    pub wait_reason: Option<WaitReason>,
+    /// Its queue.
+    pub queue: String,
+}
+
+/// The writes of one worker identity, batched over the executions it holds.
+#[derive(Debug, Clone)]
+pub struct LeaseWriter {
+    worker: WorkerId,
+    records: Arc<Batcher<JournalWrite, Recorded>>,
+    ends: Arc<Batcher<LeaseEnd, Concluded>>,
+}
+
+impl LeaseWriter {
+    /// Starts batching for `worker`. An outage is waited out for `patience`, which should outlast any lease: whether a write
+    /// still counts is decided by the fence, not by time.
+    #[must_use]
+    pub fn spawn(store: &Store, worker: WorkerId, patience: Duration) -> Self {
+        let limits = |what| BatchLimits { what, max_items: MAX_BATCH, lanes: 2, max_waiting: 20_000, patience };
+        let (for_records, for_ends) = (store.clone(), store.clone());
+        Self {
+            worker,
+            records: Arc::new(Batcher::spawn(limits(StoreBatch::Record), move |items: Vec<Arc<JournalWrite>>| {
+                let store = for_records.clone();
+                async move { store.record(worker, &items).await }
+            })),
+            ends: Arc::new(Batcher::spawn(limits(StoreBatch::Conclude), move |items: Vec<Arc<LeaseEnd>>| {
+                let store = for_ends.clone();
+                async move { store.conclude(worker, &items).await }
+            })),
+        }
+    }
+
+    /// The identity it writes as.
+    #[must_use]
+    pub fn worker(&self) -> WorkerId {
+        self.worker
+    }
+
+    /// Records steps, messages and events; when this returns, they are committed.
+    ///
+    /// # Errors
+    /// The lease is lost, the values were refused, or Postgres stayed away.
+    pub async fn record(&self, write: JournalWrite) -> Result<Recorded, StoreError> {
+        self.records.submit(write).await
+    }
+
+    /// Ends a lease; when this returns, the end is committed.
+    ///
+    /// # Errors
+    /// The lease is lost, the values were refused, or Postgres stayed away.
+    pub async fn conclude(&self, end: LeaseEnd) -> Result<Concluded, StoreError> {
+        self.ends.submit(end).await
+    }
+}
+
+/// A lease as it stands, for a write that was not applied.
+#[derive(Debug)]
+pub(super) struct LeaseState {
+    worker: Option<Uuid>,
+    token: Option<Uuid>,
+    write: i32,
+    pub(super) cancel_requested: bool,
+    pub(super) wake_seq: i32,
+    status: String,
+    wait_reason: Option<String>,
+    queue: String,
+    worker_lives: bool,
+}
+
+/// The number of the last write under the lease, when it is still this worker's. The lease of a dead worker is lost, even
+/// when nobody has taken it back yet: no write of it will ever be accepted, so waiting for the row would never end.
+pub(super) fn lease_state(worker: WorkerId, token: LeaseToken, state: &LeaseState) -> Option<i32> {
+    (state.worker_lives && state.worker == Some(worker.0) && state.token == Some(token.0)).then_some(state.write)
+}
+
+/// What a conclusion writes, column by column.
+struct EndColumns {
+    verb: &'static str,
+    outcome: &'static str,
+    output: Option<String>,
+    failure_class: Option<FailureClass>,
+    failure_code: Option<FailureCode>,
+    failure_summary: Option<String>,
+    failure_detail: Option<String>,
+    wait_reason: Option<WaitReason>,
+    wait: Option<Duration>,
+    wake_seq: i32,
+    spent: Option<i32>,
+}
+
+impl From<&Conclusion> for EndColumns {
+    fn from(conclusion: &Conclusion) -> Self {
+        let columns = |verb, outcome| Self {
+            verb,
+            outcome,
+            output: None,
+            failure_class: None,
+            failure_code: None,
+            failure_summary: None,
+            failure_detail: None,
+            wait_reason: None,
+            wait: None,
+            wake_seq: 0,
+            spent: None,
+        };
+        let because = |failure: Failure, columns: Self| Self {
+            failure_class: Some(failure.class),
+            failure_code: Some(failure.code),
+            failure_summary: Some(failure.summary),
+            failure_detail: failure.detail.map(|detail| detail.to_string()),
+            ..columns
+        };
+        match conclusion.clone() {
+            Conclusion::Finish { output } => Self { output: Some(output), ..columns("finish", "finished") },
+            Conclusion::Fail { failure, spent } => because(failure, Self { spent, ..columns("fail", "failed") }),
+            Conclusion::Refuse { code, summary } => Self {
+                failure_class: Some(FailureClass::Permanent),
+                failure_code: Some(code),
+                failure_summary: summary,
+                ..columns("fail", "failed")
+            },
+            Conclusion::Retry { failure, spent, delay, wake_seq } => {
+                let wait_reason = Some(WaitReason::RetryBackoff);
+                because(
+                    failure,
+                    Self { spent, wait_reason, wait: Some(delay), wake_seq, ..columns("park", "retrying") },
+                )
+            }
+            Conclusion::Park { reason, wait, wake_seq } => {
+                Self { wait_reason: Some(reason), wait, wake_seq, ..columns("park", "parked") }
+            }
+            Conclusion::Cancel => {
+                let failure = Failure::permanent(FailureCode::CANCELLED, "cancelled on request");
+                because(failure, columns("fail", "cancelled"))
+            }
+            Conclusion::Release { drained: true } => columns("release", "drained"),
+            Conclusion::Release { drained: false } => columns("release", "released"),
+        }
+    }
+}
+
+impl Store {
+    /// Ends a batch of leases; one result per item, in order.
+    ///
+    /// # Errors
+    /// Postgres refused a value of some item, or is unavailable.
+    pub(super) async fn conclude(
+        &self,
+        worker: WorkerId,
+        items: &[Arc<LeaseEnd>],
+    ) -> Result<Vec<Flushed<Concluded>>, StoreError> {
+        let ends: Vec<EndColumns> = items.iter().map(|item| EndColumns::from(&item.conclusion)).collect();
+        macro_rules! column {
+            ($end:ident => $value:expr) => {
+                &ends.iter().map(|$end| $value).collect::<Vec<_>>()
+            };
+        }
+        let rows = sqlx::query_file!(
+            "src/store/sql/conclude.sql",
+            worker.0,
+            &items.iter().map(|item| item.id.0).collect::<Vec<_>>(),
+            &items.iter().map(|item| item.token.0).collect::<Vec<_>>(),
+            column!(end => end.verb.to_owned()),
+            column!(end => end.output.clone()) as _,
+            column!(end => end.failure_class.map(|class| class.as_str().to_owned())) as _,
+            column!(end => end.failure_code.as_ref().map(ToString::to_string)) as _,
+            column!(end => end.failure_summary.as_deref().map(storable)) as _,
+            column!(end => end.failure_detail.clone()) as _,
+            column!(end => end.wait_reason.map(|reason| reason.as_str().to_owned())) as _,
+            column!(end => end.wait.map(|wait| wait.as_secs_f64())) as _,
+            column!(end => end.wake_seq),
+            column!(end => end.spent) as _,
+            column!(end => end.outcome.to_owned()),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let mut ended = HashMap::new();
+        for row in rows {
+            ended.insert(row.id, concluded(&row.status, row.wait_reason.as_deref(), row.queue)?);
+        }
+        let missing: Vec<Uuid> = items.iter().map(|item| item.id.0).filter(|id| !ended.contains_key(id)).collect();
+        let states = self.lease_states(&missing).await?;
+        let before = self.attempts_ended(&missing).await?;
+        let mut results = Vec::with_capacity(items.len());
+        for item in items {
+            results.push(match (ended.remove(&item.id.0), states.get(&item.id.0)) {
+                (Some(concluded), _) => Flushed::Done(Ok(concluded)),
+                (None, Some(state)) if lease_state(worker, item.token, state).is_some() => Flushed::Locked,
+                // Ended by this very lease before: the answer to the first write was lost.
+                (None, Some(state)) if before.contains(&(item.id.0, item.attempt, item.token.0)) => {
+                    Flushed::Done(concluded(&state.status, state.wait_reason.as_deref(), state.queue.clone()))
+                }
+                (None, _) => Flushed::Done(Err(StoreError::LeaseLost)),
+            });
+        }
+        Ok(results)
+    }
+
+    pub(super) async fn lease_states(&self, ids: &[Uuid]) -> Result<HashMap<Uuid, LeaseState>, StoreError> {
+        if ids.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let rows = sqlx::query!(
+            r#"
+            select id, worker_id, lease_token, lease_write, cancel_requested_at is not null as "cancel_requested!", wake_seq,
+                status::text as "status!", wait_reason, queue,
+                exists (
+                    select from workers w
+                    where w.id = e.worker_id and w.dead_at is null and w.expires_at > clock_timestamp()
+                ) as "worker_lives!"
+            from executions e where id = any($1)
+            "#,
+            ids,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows
+            .into_iter()
+            .map(|row| {
+                let state = LeaseState {
+                    worker: row.worker_id,
+                    token: row.lease_token,
+                    write: row.lease_write,
+                    cancel_requested: row.cancel_requested,
+                    wake_seq: row.wake_seq,
+                    status: row.status,
+                    wait_reason: row.wait_reason,
+                    queue: row.queue,
+                    worker_lives: row.worker_lives,
+                };
+                (row.id, state)
+            })
+            .collect())
+    }
+
+    /// Leases among these executions that ended by their own worker's hand.
+    async fn attempts_ended(&self, ids: &[Uuid]) -> Result<std::collections::HashSet<(Uuid, i32, Uuid)>, StoreError> {
+        if ids.is_empty() {
+            return Ok(Default::default());
+        }
+        let rows = sqlx::query!(
+            "select execution_id, number, lease_token from attempts where execution_id = any($1) and outcome <> 'lost'",
+            ids,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(|row| (row.execution_id, row.number, row.lease_token)).collect())
+    }
+}
+
+fn concluded(status: &str, wait_reason: Option<&str>, queue: String) -> Result<Concluded, StoreError> {
+    let unknown = |what: &str| StoreError::Corrupt(format!("unknown {what}"));
+    Ok(Concluded {
+        status: ExecutionStatus::parse(status).ok_or_else(|| unknown("status"))?,
+        wait_reason: wait_reason
+            .map(|name| WaitReason::parse(name).ok_or_else(|| unknown("wait reason")))
+            .transpose()?,
+        queue,
+    })
+}

@@ -1,0 +1,52 @@
+-- Ends what is past its deadline although nobody did: near deadlines of executions that no worker holds, and held ones whose
+-- worker let `active_until` pass by more than a grace.
+with now as materialized (
+    select longhaul_now() as now
+),
+late as materialized (
+    select e.id, e.tenant_id, e.definition_key, e.agent_key, e.created_at, e.status, e.event_seq, e.attempt, e.worker_id,
+        e.lease_token, e.claimed_at, now.now
+    from now, executions e
+    where e.finished_at is null
+        and e.id in (
+            (select execution_id from deadlines, now where deadline_at <= now.now order by deadline_at limit $1)
+            union all
+            (select id from executions h, now
+            where h.worker_id is not null and h.active_until < now.now - $2 * interval '1 second' limit $1)
+        )
+        and (e.worker_id is null or e.active_until < now.now - $2 * interval '1 second')
+    order by e.id
+    for update of e skip locked
+),
+ended as (
+    insert into attempts (
+        execution_id, number, worker_id, lease_token, started_at, ended_at, outcome, failure_class, failure_code
+    )
+    select id, attempt, worker_id, lease_token, claimed_at, now, 'lost', 'permanent', 'deadline_exceeded' from late
+    where worker_id is not null
+),
+gone as (
+    delete from parked p using late where p.execution_id = late.id
+),
+no_deadline as (
+    delete from deadlines d using late where d.execution_id = late.id
+),
+told as (
+    insert into events (execution_id, seq, at, kind, data)
+    select id, event_seq + 1, now, 'failed', jsonb_build_object('failure_code', 'deadline_exceeded') from late
+),
+said as (
+    update execution_payloads p set failure_summary = 'the deadline passed' from late where p.execution_id = late.id
+),
+counts as (
+    insert into execution_count_changes (tenant_id, definition_key, agent_key, day, status, n)
+    select l.tenant_id, l.definition_key, l.agent_key, (l.created_at at time zone 'UTC')::date, s.status, sum(s.n)
+    from late l cross join lateral (values (l.status, -1), ('FAILED'::execution_status, 1)) as s (status, n)
+    group by 1, 2, 3, 4, 5
+)
+update executions e
+set status = 'FAILED', wait_reason = null, wait_until = null, worker_id = null, active_until = null, finished_at = l.now,
+    wake_seq = e.wake_seq + 1, event_seq = e.event_seq + 1, failure_class = 'permanent', failure_code = 'deadline_exceeded'
+from late l
+where e.id = l.id
+returning e.id as "id!"

@@ -1,0 +1,32 @@
+-- What has been runnable for a while and no live worker serves waits with `no_worker`, out of the claims' way.
+with now as materialized (
+    select longhaul_now() as now
+),
+served as materialized (
+    select distinct q.queue, s.serve_key
+    from workers w cross join lateral unnest(w.queues) as q (queue) cross join lateral unnest(w.serves) as s (serve_key)
+    where w.dead_at is null and w.expires_at > clock_timestamp()
+),
+unserved as materialized (
+    select e.id, e.tenant_id, e.deadline_at, e.event_seq, now.now
+    from now, executions e
+    where e.wait_reason = 'worker' and e.queue = $1 and e.serve_key = $2
+        and e.id < longhaul_uuid_floor(now.now - $3 * interval '1 second')
+        and not exists (select from served where served.queue = $1 and served.serve_key = $2)
+    order by e.id
+    limit $4
+    for update of e skip locked
+),
+waits as (
+    insert into parked (execution_id, tenant_id, wait_reason, wait_until)
+    select id, tenant_id, 'no_worker', deadline_at from unserved
+),
+told as (
+    insert into events (execution_id, seq, at, kind, data)
+    select id, event_seq + 1, now, 'parked', jsonb_build_object('wait_reason', 'no_worker') from unserved
+)
+update executions e
+set wait_reason = 'no_worker', wait_until = u.deadline_at, event_seq = e.event_seq + 1
+from unserved u
+where e.id = u.id
+returning e.id as "id!"

@@ -1,0 +1,64 @@
+-- Inserts executions as PENDING with their payload, first event and count. Ids and idempotency keys that exist are left alone,
+-- so repeating the statement changes nothing.
+with now as materialized (
+    select longhaul_now() as now
+),
+input as materialized (
+    select input.*, now.now, now.now + deadline_seconds * interval '1 second' as deadline_at,
+        coalesce(run_at > now.now, false) as is_scheduled
+    from now, unnest(
+        $1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::text[], $6::uuid[], $7::text[], $8::text[], $9::smallint[],
+        $10::jsonb[], $11::text[], $12::timestamptz[], $13::float8[], $14::bool[], $15::float8[], $16::uuid[], $17::uuid[],
+        $18::text[], $19::text[], $20::bytea[]
+    ) as input (
+        id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
+        metadata, input, run_at, deadline_seconds, deadline_is_near, active_timeout_seconds, retry_of, submitted_by,
+        traceparent, idempotency_key, request_hash
+    )
+),
+keyed as (
+    insert into idempotency_keys (tenant_id, key, execution_id, request_hash, created_at)
+    select tenant_id, idempotency_key, id, request_hash, now from input where idempotency_key is not null
+    on conflict (tenant_id, key) do nothing
+    returning execution_id
+),
+fresh as (
+    select * from input where idempotency_key is null or id in (select execution_id from keyed)
+),
+inserted as (
+    insert into executions (
+        id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
+        metadata, created_at, deadline_at, active_timeout, retry_of, submitted_by, wait_reason, wait_until, event_seq
+    )
+    select
+        id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
+        metadata, now, deadline_at, active_timeout_seconds * interval '1 second', retry_of, submitted_by,
+        case when is_scheduled then 'scheduled' else 'worker' end, case when is_scheduled then run_at end, 1
+    from fresh
+    on conflict (id) do nothing
+    returning id
+),
+payloads as (
+    insert into execution_payloads (execution_id, input, traceparent)
+    select id, input::json, traceparent from fresh join inserted using (id)
+),
+first_events as (
+    insert into events (execution_id, seq, at, kind, data)
+    select id, 1, now, 'submitted', case when retry_of is not null then jsonb_build_object('retry_of', retry_of) end
+    from fresh join inserted using (id)
+),
+waits as (
+    insert into parked (execution_id, tenant_id, wait_reason, wait_until)
+    select id, tenant_id, 'scheduled', least(run_at, deadline_at) from fresh join inserted using (id) where is_scheduled
+),
+near_deadlines as (
+    insert into deadlines (execution_id, deadline_at)
+    select id, deadline_at from fresh join inserted using (id) where deadline_is_near
+),
+counts as (
+    insert into execution_count_changes (tenant_id, definition_key, agent_key, day, status, n)
+    select tenant_id, definition_key, agent_key, (now at time zone 'UTC')::date, 'PENDING', count(*)
+    from fresh join inserted using (id)
+    group by 1, 2, 3, 4
+)
+select inserted.id as "id!", now.now as "now!" from inserted, now

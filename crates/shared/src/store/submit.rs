@@ -1,0 +1,213 @@
+//! Submitting executions: many in one statement, each idempotent by its id and, when the caller gave one, by its key.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use super::{
+    Store, StoreError,
+    batch::{BatchLimits, Batcher, Flushed},
+};
+use crate::domain::{AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, ServeKey, TenantId};
+use crate::telemetry::metrics::StoreBatch;
+
+/// The most executions of one insert.
+const MAX_BATCH: usize = 500;
+
+/// Everything the store keeps of a request, already validated.
+#[derive(Debug, Clone)]
+pub struct NewExecution {
+    /// From [`Store::new_execution_id`].
+    pub id: ExecutionId,
+    /// Who owns it.
+    pub tenant_id: TenantId,
+    /// The definition's key.
+    pub definition_key: String,
+    /// The version it is pinned to.
+    pub definition_version_id: DefinitionVersionId,
+    /// The agent's key.
+    pub agent_key: String,
+    /// The version it is pinned to.
+    pub agent_version_id: AgentVersionId,
+    /// The queue whose workers run it.
+    pub queue: String,
+    /// What a worker must have.
+    pub serve_key: ServeKey,
+    /// 0 to 9; higher is claimed first.
+    pub priority: i16,
+    /// For filters; an object.
+    pub metadata: Value,
+    /// The exact JSON text of the input.
+    pub input: String,
+    /// Not before this time.
+    pub run_at: Option<DateTime<Utc>>,
+    /// The longest life, waits included.
+    pub deadline: Duration,
+    /// Whether the deadline is nearer than the sweep's slow path may notice.
+    pub deadline_is_near: bool,
+    /// The longest time workers may hold it.
+    pub active_timeout: Duration,
+    /// The execution it is a person's retry of.
+    pub retry_of: Option<ExecutionId>,
+    /// The key that submitted it.
+    pub submitted_by: Option<ApiKeyId>,
+    /// W3C trace context of the submit.
+    pub traceparent: Option<String>,
+    /// The caller's idempotency key with the hash of the request it stands for.
+    pub idempotency: Option<Idempotency>,
+}
+
+/// A caller's `Idempotency-Key`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Idempotency {
+    /// As the caller sent it.
+    pub key: String,
+    /// SHA-256 over what was asked for; another request under the same key is refused.
+    pub request_hash: Vec<u8>,
+}
+
+/// What became of one submit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Submitted {
+    /// Stored.
+    Created(ExecutionId),
+    /// The same request under the same key was stored before.
+    Existing(ExecutionId),
+    /// The key was used for another request; nothing was stored.
+    KeyReused(ExecutionId),
+}
+
+/// Batches the submits of one process. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Submitter(Arc<Batcher<NewExecution, Submitted>>);
+
+impl Submitter {
+    /// Starts batching; an outage of Postgres is waited out for `patience` before a submit fails.
+    #[must_use]
+    pub fn spawn(store: Store, patience: Duration) -> Self {
+        let limits =
+            BatchLimits { what: StoreBatch::Submit, max_items: MAX_BATCH, lanes: 2, max_waiting: 10_000, patience };
+        Self(Arc::new(Batcher::spawn(limits, move |items| {
+            let store = store.clone();
+            async move {
+                let verdicts = store.submit_executions(&items).await?;
+                Ok(verdicts.into_iter().map(|verdict| Flushed::Done(Ok(verdict))).collect())
+            }
+        })))
+    }
+
+    /// Stores `execution` as PENDING; when this returns, it is committed.
+    ///
+    /// # Errors
+    /// The values were refused, or Postgres stayed away.
+    pub async fn submit(&self, execution: NewExecution) -> Result<Submitted, StoreError> {
+        self.0.submit(execution).await
+    }
+}
+
+impl Store {
+    /// Inserts a batch; one verdict per item, in order. Of several items with one key the first wins.
+    ///
+    /// # Errors
+    /// Postgres refused a value of some item, or is unavailable; nothing was stored, or what was is recognised on repeat.
+    pub async fn submit_executions(&self, items: &[Arc<NewExecution>]) -> Result<Vec<Submitted>, StoreError> {
+        // Keys in one order, so that two batches with the same keys cannot deadlock.
+        let mut order: Vec<usize> = (0..items.len()).collect();
+        order.sort_by_key(|&i| items[i].idempotency.as_ref().map(|own| (items[i].tenant_id, own.key.clone())));
+        let mut winners: HashMap<(TenantId, &str), usize> = HashMap::new();
+        order.retain(|&i| match &items[i].idempotency {
+            Some(own) => {
+                let first = *winners.entry((items[i].tenant_id, own.key.as_str())).or_insert(i);
+                first == i
+            }
+            None => true,
+        });
+        let rows: Vec<&NewExecution> = order.iter().map(|&i| &*items[i]).collect();
+        let created: Vec<Uuid> = self.insert_executions(&rows).await?;
+
+        let created: std::collections::HashSet<Uuid> = created.into_iter().collect();
+        let stored_keys = self.read_keys(items, &created).await?;
+        items
+            .iter()
+            .map(|item| match &item.idempotency {
+                Some(_) if created.contains(&item.id.0) => Ok(Submitted::Created(item.id)),
+                Some(own) => match stored_keys.get(&(item.tenant_id.0, own.key.clone())) {
+                    Some((id, hash)) if *hash == own.request_hash && *id == item.id.0 => {
+                        Ok(Submitted::Created(item.id))
+                    }
+                    Some((id, hash)) if *hash == own.request_hash => Ok(Submitted::Existing(ExecutionId(*id))),
+                    Some((id, _)) => Ok(Submitted::KeyReused(ExecutionId(*id))),
+                    None => Err(StoreError::Conflict("an idempotency key vanished while it was read".into())),
+                },
+                // Not returned by the insert: this is the repeat of a batch whose answer was lost.
+                None => Ok(Submitted::Created(item.id)),
+            })
+            .collect()
+    }
+
+    async fn insert_executions(&self, rows: &[&NewExecution]) -> Result<Vec<Uuid>, StoreError> {
+        macro_rules! column {
+            ($row:ident => $value:expr) => {
+                &rows.iter().map(|$row| $value).collect::<Vec<_>>()
+            };
+        }
+        let stored = sqlx::query_file!(
+            "src/store/sql/submit.sql",
+            column!(row => row.id.0),
+            column!(row => row.tenant_id.0),
+            column!(row => row.definition_key.clone()),
+            column!(row => row.definition_version_id.0),
+            column!(row => row.agent_key.clone()),
+            column!(row => row.agent_version_id.0),
+            column!(row => row.queue.clone()),
+            column!(row => row.serve_key.0.clone()),
+            column!(row => row.priority),
+            column!(row => Json(row.metadata.clone())) as _,
+            column!(row => row.input.clone()),
+            column!(row => row.run_at) as _,
+            column!(row => row.deadline.as_secs_f64()),
+            column!(row => row.deadline_is_near),
+            column!(row => row.active_timeout.as_secs_f64()),
+            column!(row => row.retry_of.map(|id| id.0)) as _,
+            column!(row => row.submitted_by.map(|id| id.0)) as _,
+            column!(row => row.traceparent.clone()) as _,
+            column!(row => row.idempotency.as_ref().map(|own| own.key.clone())) as _,
+            column!(row => row.idempotency.as_ref().map(|own| own.request_hash.clone())) as _,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        if let Some(row) = stored.first() {
+            self.clock.observe(row.now);
+        }
+        Ok(stored.into_iter().map(|row| row.id).collect())
+    }
+
+    /// Who holds the keys that did not insert. A second statement: the first one's snapshot is older than the winner.
+    async fn read_keys(
+        &self,
+        items: &[Arc<NewExecution>],
+        created: &std::collections::HashSet<Uuid>,
+    ) -> Result<HashMap<(Uuid, String), (Uuid, Vec<u8>)>, StoreError> {
+        let lost = items.iter().filter(|item| !created.contains(&item.id.0));
+        let (tenants, keys): (Vec<Uuid>, Vec<String>) =
+            lost.filter_map(|item| item.idempotency.as_ref().map(|own| (item.tenant_id.0, own.key.clone()))).unzip();
+        if keys.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let rows = sqlx::query!(
+            r#"
+            select k.tenant_id, k.key, k.execution_id, k.request_hash
+            from unnest($1::uuid[], $2::text[]) as asked (tenant_id, key)
+            join idempotency_keys k using (tenant_id, key)
+            "#,
+            &tenants,
+            &keys,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(|row| ((row.tenant_id, row.key), (row.execution_id, row.request_hash))).collect())
+    }
+}

@@ -1,0 +1,210 @@
+//! The lease of a worker process: one row, one id per start, renewed by its own connection.
+//!
+//! A worker id dies once. Renewal needs the row alive and unexpired, so a process that was paused beyond its lease cannot come
+//! back under its old id, and the reaper's `for update` waits for every write that still holds `for key share`.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use sqlx::{Connection, PgConnection};
+
+use super::{Store, StoreError, StoreOptions};
+use crate::domain::{ExecutionId, LeaseToken, WorkerId};
+
+/// What a worker publishes about itself.
+#[derive(Debug, Clone, Serialize)]
+pub struct WorkerRecord {
+    /// Its identity, for this start only.
+    pub id: WorkerId,
+    /// Host name.
+    pub host: String,
+    /// Process id on that host.
+    pub pid: i32,
+    /// Version of the binary.
+    pub build: String,
+    /// The queues it takes from.
+    pub queues: Vec<String>,
+    /// The serve keys it satisfies.
+    pub serves: Vec<String>,
+    /// How many executions it holds at most.
+    pub concurrency: i32,
+}
+
+/// One lease the database says a worker holds.
+#[derive(Debug, Clone, Copy)]
+pub struct HeldLease {
+    /// The execution.
+    pub id: ExecutionId,
+    /// Its token.
+    pub token: LeaseToken,
+    /// Whether its cancellation was requested.
+    pub cancel_requested: bool,
+    /// Whether the claim is older than the grace that a reply may take.
+    pub is_settled: bool,
+}
+
+impl Store {
+    /// Registers a worker with a lease of `lease` from now.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn register_worker(&self, worker: &WorkerRecord, lease: Duration) -> Result<(), StoreError> {
+        sqlx::query!(
+            r#"
+            insert into workers (id, host, pid, build, queues, serves, concurrency, expires_at)
+            values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + $8 * interval '1 second')
+            "#,
+            worker.id.0,
+            worker.host,
+            worker.pid,
+            worker.build,
+            &worker.queues,
+            &worker.serves,
+            worker.concurrency,
+            lease.as_secs_f64(),
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Publishes the serve keys a worker satisfies.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn publish_serves(&self, id: WorkerId, serves: &[String]) -> Result<(), StoreError> {
+        sqlx::query!("update workers set serves = $2 where id = $1 and dead_at is null", id.0, serves)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Ends a worker's identity; what it still holds is taken back by the reapers.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn retire_worker(&self, id: WorkerId) -> Result<(), StoreError> {
+        sqlx::query!("update workers set dead_at = clock_timestamp() where id = $1 and dead_at is null", id.0)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// The leases a worker holds according to the database. A claim is settled after `grace`: its reply must have arrived.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn leases_of(&self, id: WorkerId, grace: Duration) -> Result<Vec<HeldLease>, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            select id, lease_token as "token!", cancel_requested_at is not null as "cancel_requested!",
+                claimed_at < longhaul_now() - $2 * interval '1 second' as "is_settled!"
+            from executions where worker_id = $1
+            "#,
+            id.0,
+            grace.as_secs_f64(),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows
+            .into_iter()
+            .map(|row| HeldLease {
+                id: ExecutionId(row.id),
+                token: LeaseToken(row.token),
+                cancel_requested: row.cancel_requested,
+                is_settled: row.is_settled,
+            })
+            .collect())
+    }
+
+    /// The requirements behind every serve key that any execution was submitted with.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn serve_keys(&self) -> Result<Vec<(String, Vec<String>)>, StoreError> {
+        let rows = sqlx::query!("select key, requirements from serve_keys").fetch_all(&self.pool).await?;
+        Ok(rows.into_iter().map(|row| (row.key, row.requirements)).collect())
+    }
+
+    /// The live workers.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn live_workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            select id, host, pid, build, queues, serves, concurrency from workers
+            where dead_at is null and expires_at > clock_timestamp() order by id
+            "#
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows
+            .into_iter()
+            .map(|row| WorkerRecord {
+                id: WorkerId(row.id),
+                host: row.host,
+                pid: row.pid,
+                build: row.build,
+                queues: row.queues,
+                serves: row.serves,
+                concurrency: row.concurrency,
+            })
+            .collect())
+    }
+}
+
+/// The connection that renews a worker's lease: its own, so that neither the pool nor a busy executor can starve it.
+#[derive(Debug)]
+pub struct HeartbeatConnection {
+    options: StoreOptions,
+    connection: Option<PgConnection>,
+}
+
+/// What a renewal came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewal {
+    /// The lease runs on.
+    Renewed,
+    /// The id is dead: everything it holds is lost.
+    Dead,
+}
+
+impl HeartbeatConnection {
+    /// Connects at the first renewal.
+    #[must_use]
+    pub fn new(options: StoreOptions) -> Self {
+        Self { options, connection: None }
+    }
+
+    /// Extends the lease to `lease` from now, unless the id is dead or expired. A lease that ran out while the server itself was
+    /// down proves nothing and is renewed (core-rules 4). Not durable on purpose: a renewal lost with the server's memory is
+    /// followed by another two seconds later.
+    ///
+    /// # Errors
+    /// Postgres is unavailable; the connection is made anew at the next call.
+    pub async fn renew(&mut self, id: WorkerId, lease: Duration) -> Result<Renewal, StoreError> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => {
+                let options = self.options.connect_options()?.options([("synchronous_commit", "off")]);
+                PgConnection::connect_with(&options).await?
+            }
+        };
+        let renewed = sqlx::query!(
+            r#"
+            update workers set expires_at = clock_timestamp() + $2 * interval '1 second'
+            where id = $1 and dead_at is null and (
+                expires_at > clock_timestamp()
+                or pg_postmaster_start_time() > expires_at - $2 * interval '1 second'
+            )
+            "#,
+            id.0,
+            lease.as_secs_f64(),
+        )
+        .execute(&mut connection)
+        .await?;
+        self.connection = Some(connection);
+        Ok(if renewed.rows_affected() == 1 { Renewal::Renewed } else { Renewal::Dead })
+    }
+}

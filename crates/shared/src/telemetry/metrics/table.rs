@@ -1,0 +1,67 @@
+//! What each metric means: the source of the help texts, and of the table in the documents.
+
+/// How a metric counts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kind {
+    Counter,
+    Gauge,
+    /// With the upper bounds of its buckets.
+    Histogram(&'static [f64]),
+}
+
+/// One metric.
+#[derive(Debug, Clone, Copy)]
+pub struct Metric {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub help: &'static str,
+}
+
+/// From a fast start to the bar of a cold one: 1 ms to 10 min.
+const START: Kind = Kind::Histogram(&[
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0,
+]);
+/// Models answer in a tenth of a second to many minutes.
+const CALL: Kind = Kind::Histogram(&[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0]);
+/// A commit takes part of a millisecond to the statement's limit.
+const COMMIT: Kind =
+    Kind::Histogram(&[0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.25, 0.5, 1.0, 2.5, 5.0, 30.0]);
+/// Writes that shared a commit.
+const WRITES: Kind = Kind::Histogram(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0]);
+
+const fn metric(name: &'static str, kind: Kind, help: &'static str) -> Metric {
+    Metric { name, kind, help }
+}
+
+/// Every metric of the product.
+pub const METRICS: &[Metric] = &[
+    metric("longhaul_queue_depth_executions", Kind::Gauge, "executions that are due and wait for a worker, by queue"),
+    metric("longhaul_queue_oldest_age_seconds", Kind::Gauge, "how long the oldest due execution has waited, by queue"),
+    metric("longhaul_executions_waiting", Kind::Gauge, "unfinished executions that wait, by reason"),
+    metric("longhaul_executions_start_latency_seconds", START, "from becoming runnable to the claim"),
+    metric("longhaul_queue_wakeups_published_total", Kind::Counter, "wake-ups pushed"),
+    metric("longhaul_queue_wakeups_republished_total", Kind::Counter, "wake-ups pushed by the sweep"),
+    metric("longhaul_queue_wakeups_dropped_total", Kind::Counter, "wake-ups not pushed, by reason; none loses work"),
+    metric("longhaul_queue_looks_dropped_total", Kind::Counter, "hints to observers not sent"),
+    metric("longhaul_queue_claims_total", Kind::Counter, "claims, by their reason and whether they found anything"),
+    metric("longhaul_queue_claimed_executions_total", Kind::Counter, "executions claimed"),
+    metric("longhaul_queue_unstarted_released_total", Kind::Counter, "executions given back at shutdown, unstarted"),
+    metric("longhaul_queue_redis_away", Kind::Gauge, "1 while this worker does not hear redis and polls postgres"),
+    metric("longhaul_queue_handler_panics_total", Kind::Counter, "panics outside an attempt; each is a defect"),
+    metric("longhaul_executions_submitted_total", Kind::Counter, "executions stored"),
+    metric("longhaul_executions_ended_total", Kind::Counter, "executions ended, by failure class, none for FINISHED"),
+    metric("longhaul_attempts_started_total", Kind::Counter, "attempts started"),
+    metric("longhaul_attempts_running", Kind::Gauge, "attempts this process runs now"),
+    metric("longhaul_executions_retries_total", Kind::Counter, "retries scheduled, by failure class"),
+    metric("longhaul_worker_leases_lost_total", Kind::Counter, "attempts stopped because their lease was lost"),
+    metric("longhaul_worker_reaped_executions_total", Kind::Counter, "executions taken from dead workers"),
+    metric("longhaul_model_calls_total", Kind::Counter, "model calls, by provider and outcome"),
+    metric("longhaul_model_call_duration_seconds", CALL, "duration of a model call, by provider"),
+    metric("longhaul_model_tokens_total", Kind::Counter, "tokens, by provider and kind"),
+    metric("longhaul_tool_calls_total", Kind::Counter, "tool calls, by outcome"),
+    metric("longhaul_tool_call_duration_seconds", CALL, "duration of a tool call"),
+    metric("longhaul_store_batch_writes", WRITES, "writes that shared one commit, by batch"),
+    metric("longhaul_store_batch_duration_seconds", COMMIT, "duration of one group commit, by batch"),
+    metric("longhaul_api_request_duration_seconds", START, "duration of a request, by route, method and status"),
+    metric("longhaul_events_streams_open", Kind::Gauge, "event streams open in this process"),
+];

@@ -1,0 +1,139 @@
+//! Logs, traces and metrics of a process.
+//!
+//! Logs go to standard error: standard output belongs to the answers of commands. Traces go over OTLP/HTTP when an
+//! endpoint is configured, exported by a thread of their own, so that a collector that is slow or away costs spans and
+//! never time. Nothing here may carry a prompt, a completion or a key; `fields` lists what may be a field.
+
+pub mod fields;
+pub mod metrics;
+pub mod trace;
+
+use std::{
+    convert::Infallible,
+    io::{IsTerminal, stderr},
+    sync::mpsc,
+    time::Duration,
+};
+
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_otlp::{SpanExporter, WithExportConfig};
+use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
+use tracing::{Dispatch, Subscriber, level_filters::LevelFilter};
+use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, registry::LookupSpan, util::SubscriberInitExt};
+
+use crate::{
+    config::{LogFormat, TelemetryConfig},
+    http::install_tls_provider,
+};
+
+/// At 10,000 samples a second this keeps some hundred kilobytes waiting.
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// Why telemetry could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    #[error("the log filter cannot be read")]
+    Filter(#[from] tracing_subscriber::filter::ParseError),
+    #[error("the exporter of traces cannot be built")]
+    Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
+    #[error("the metrics recorder cannot be built")]
+    Metrics(#[from] metrics_exporter_prometheus::BuildError),
+    #[error("the thread that keeps metrics small cannot be started")]
+    Upkeep(#[from] std::io::Error),
+    #[error("telemetry was started before in this process")]
+    StartedBefore(#[from] tracing_subscriber::util::TryInitError),
+}
+
+/// Keeps telemetry alive; dropping it sends the spans that wait, for at most some seconds.
+#[derive(Debug)]
+#[must_use = "dropping the guard ends the export of traces"]
+pub struct Guard {
+    traces: Option<SdkTracerProvider>,
+    /// Ends the upkeep thread when it is dropped.
+    _upkeep: mpsc::Sender<Infallible>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.traces.take().map(|traces| traces.shutdown()) {
+            tracing::warn!(%error, "spans may be missing at the collector");
+        }
+    }
+}
+
+/// Starts logs, traces and the metrics recorder for this process. `service` names it to the collector: `longhaul-api`,
+/// `longhaul-worker`.
+///
+/// # Errors
+/// [`TelemetryError`]; a collector that does not answer is none.
+pub fn init(config: &TelemetryConfig, service: &str) -> Result<Guard, TelemetryError> {
+    let (dispatch, guard) = build(config, service)?;
+    dispatch.try_init()?;
+    Ok(guard)
+}
+
+/// Like [`init`], for a caller that decides itself where the logs and spans of its code go.
+///
+/// # Errors
+/// See [`init`].
+pub fn build(config: &TelemetryConfig, service: &str) -> Result<(Dispatch, Guard), TelemetryError> {
+    let filter = EnvFilter::builder().parse(&config.log_filter)?;
+    let traces = config.otlp_endpoint.as_deref().map(|endpoint| provider(endpoint, service)).transpose()?;
+    let spans = traces.as_ref().map(|provider| {
+        opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
+        // The log filter must not cut traces; dependencies speak below INFO.
+        tracing_opentelemetry::layer().with_tracer(provider.tracer("longhaul")).with_filter(LevelFilter::INFO)
+    });
+    let subscriber = tracing_subscriber::registry().with(spans).with(logs(config.log_format).with_filter(filter));
+    metrics::install()?;
+    Ok((Dispatch::new(subscriber), Guard { traces, _upkeep: metrics_upkeep()? }))
+}
+
+/// A thread, because telemetry starts before the runtime and outlives it.
+fn metrics_upkeep() -> Result<mpsc::Sender<Infallible>, std::io::Error> {
+    let (guard, ended) = mpsc::channel();
+    std::thread::Builder::new().name("metrics-upkeep".to_owned()).spawn(move || {
+        while ended.recv_timeout(UPKEEP_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
+            metrics::upkeep();
+        }
+    })?;
+    Ok(guard)
+}
+
+fn logs<S>(format: LogFormat) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let layer = tracing_subscriber::fmt::layer().with_writer(stderr);
+    let terminal = stderr().is_terminal();
+    match format {
+        LogFormat::Text => layer.with_ansi(terminal).boxed(),
+        LogFormat::Json => layer.json().flatten_event(true).with_current_span(true).with_span_list(false).boxed(),
+        LogFormat::Auto => logs(if terminal { LogFormat::Text } else { LogFormat::Json }),
+    }
+}
+
+fn provider(endpoint: &str, service: &str) -> Result<SdkTracerProvider, TelemetryError> {
+    install_tls_provider();
+    let exporter = SpanExporter::builder().with_http().with_endpoint(traces_endpoint(endpoint)).build()?;
+    let resource = Resource::builder().with_service_name(service.to_owned()).build();
+    Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
+}
+
+/// The standard's variable names the base; the library wants the whole address.
+fn traces_endpoint(base: &str) -> String {
+    let base = base.trim_end_matches('/');
+    if base.ends_with("/v1/traces") { base.to_owned() } else { format!("{base}/v1/traces") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_may_be_the_base_or_the_whole_address() {
+        for given in ["http://c:4318", "http://c:4318/", "http://c:4318/v1/traces"] {
+            assert_eq!(traces_endpoint(given), "http://c:4318/v1/traces");
+        }
+    }
+}

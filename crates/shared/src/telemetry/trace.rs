@@ -1,0 +1,76 @@
+//! One trace from the submit to the last call, across processes.
+//!
+//! The submit stores its W3C `traceparent` with the execution; an attempt makes it the parent of its span. Wake-ups carry
+//! none: they may be lost, and one claim serves many.
+
+use std::collections::HashMap;
+
+use opentelemetry::{propagation::TextMapPropagator, trace::TraceContextExt};
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+const TRACEPARENT: &str = "traceparent";
+
+/// The `traceparent` of the current span, to be stored or sent. `None` when this process exports no traces; a caller
+/// that got one from outside should then pass that on.
+pub fn current_traceparent() -> Option<String> {
+    let mut carrier = HashMap::new();
+    TraceContextPropagator::new().inject_context(&Span::current().context(), &mut carrier);
+    carrier.remove(TRACEPARENT)
+}
+
+/// Makes a stored `traceparent` the parent of `span`, which must not have been entered yet. Returns whether it did: a
+/// malformed value, and a process that exports no traces, change nothing.
+pub fn set_parent(span: &Span, traceparent: &str) -> bool {
+    let carrier = HashMap::from([(TRACEPARENT.to_owned(), traceparent.to_owned())]);
+    let parent = TraceContextPropagator::new().extract(&carrier);
+    parent.span().span_context().is_valid() && span.set_parent(parent).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry::trace::TracerProvider;
+    use opentelemetry_sdk::trace::SdkTracerProvider;
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::*;
+
+    fn with_traces(test: impl FnOnce()) {
+        let provider = SdkTracerProvider::builder().build();
+        let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), test);
+    }
+
+    /// The part of a traceparent that all spans of a trace share.
+    fn trace_id(traceparent: &str) -> &str {
+        traceparent.split('-').nth(1).unwrap()
+    }
+
+    #[test]
+    fn a_stored_parent_continues_its_trace() {
+        with_traces(|| {
+            let submitted = tracing::info_span!("submit").in_scope(current_traceparent).unwrap();
+            let attempt = tracing::info_span!("attempt");
+            assert!(set_parent(&attempt, &submitted));
+            let turn = attempt.in_scope(|| tracing::info_span!("turn").in_scope(current_traceparent)).unwrap();
+            assert_eq!(trace_id(&turn), trace_id(&submitted));
+            assert_ne!(turn, submitted);
+            assert_ne!(trace_id(&tracing::info_span!("other").in_scope(current_traceparent).unwrap()), trace_id(&turn));
+        });
+    }
+
+    #[test]
+    fn a_malformed_parent_and_a_process_without_traces_change_nothing() {
+        with_traces(|| {
+            for bad in ["", "00-0-0-00", "00-00000000000000000000000000000000-0000000000000000-01", "nonsense"] {
+                assert!(!set_parent(&tracing::info_span!("attempt"), bad), "{bad:?}");
+            }
+        });
+        assert_eq!(current_traceparent(), None);
+        assert!(!set_parent(
+            &tracing::info_span!("attempt"),
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        ));
+    }
+}

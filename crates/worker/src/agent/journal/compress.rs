@@ -1,0 +1,124 @@
+//! When the conversation outgrows the model's window, its middle is replaced by a summary that the model itself writes.
+
+use std::{sync::Arc, time::Instant};
+
+use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, spec::ModelSpec};
+use longhaul_shared::store::journal::{JournalStep, StepKind, StepUsage};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Agent, Journal, preview, read_body};
+use crate::{
+    agent::transcript::hash_parts,
+    llm::{Message, ModelError, ModelReply, ModelRequest, ToolChoice},
+    tools::cut,
+};
+
+const INSTRUCTION: &str = "You compress the middle of a conversation between an agent and its tools. Keep every fact, \
+    number, identifier, decision and open question that later work may need; leave out everything else. Answer with the \
+    summary alone.";
+/// What stands in the transcript before a summary.
+const PREFACE: &str = "[Earlier messages were replaced by this summary]\n";
+/// Bytes of one message shown to the summary.
+const MAX_EXCERPT_BYTES: usize = 8 * 1024;
+/// Bytes of the transcript a token stands for, on average.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// The body of a compression step.
+#[derive(Debug, Serialize, Deserialize)]
+struct CompressionBody {
+    from: usize,
+    to: usize,
+}
+
+impl Journal {
+    /// Applies the recorded compressions that stand before the next turn.
+    pub(super) fn replay_compressions(&mut self) -> Step<()> {
+        while self.recorded.front().is_some_and(|step| step.kind == StepKind::Compression) {
+            let Some(step) = self.replay(StepKind::Compression) else { return Ok(()) };
+            let body: CompressionBody = read_body(&step)?;
+            let hash = *step.appends.first().ok_or_else(|| super::corrupt(&"a compression without a summary"))?;
+            let summary = self.stored_message(&hash)?;
+            self.transcript.replace(body.from..body.to, &summary, hash);
+            self.compressions += 1;
+        }
+        Ok(())
+    }
+
+    /// Replaces the middle of the transcript by a summary. The last `said` messages stay: the next turn appends them, and a
+    /// replay finds them there. `cause` is what the model said, when it was asked too much.
+    ///
+    /// # Errors
+    /// `context_limit_exceeded` when no compression is left or there is nothing to replace; the failure of the summary call.
+    pub(super) async fn compress(&mut self, agent: &Agent, said: usize, cause: Option<Failure>) -> Step<()> {
+        let window = u64::from(agent.config.limits.context_tokens);
+        let range = self.transcript.compressible(window, said);
+        let Some(range) = range.filter(|_| self.compressions < agent.max_compressions) else {
+            // Our estimate alone ends nothing; the model decides whether the conversation is too long.
+            let Some(cause) = cause else { return Ok(()) };
+            return Err(
+                Failure { class: FailureClass::Permanent, code: FailureCode::CONTEXT_LIMIT_EXCEEDED, ..cause }.into()
+            );
+        };
+        let text = excerpts(&self.transcript.messages()[range.clone()], (window / 2) as usize * BYTES_PER_TOKEN);
+        let messages = [Arc::new(Message::system(INSTRUCTION)), Arc::new(Message::user(text))];
+        let key = hash_parts(&[b"compression", self.transcript.chain()]);
+        self.control.may_launch().await?;
+        let started = Instant::now();
+        let (summary, usage) = match self.summarise(agent, &messages, &key).await {
+            Ok(reply) => (reply.message.text().to_owned(), super::turn::usage(reply.usage)),
+            // Even the excerpts are too long: forget them, and say so.
+            Err(error) if error.class() == FailureClass::ContextLimit => {
+                (format!("{} earlier messages were left out.", range.len()), StepUsage::default())
+            }
+            Err(error) => return Err(error.to_failure().into()),
+        };
+        let summary = Message::user(format!("{PREFACE}{summary}"));
+        let hash = self.store_message(&summary)?;
+        let step = self.step(StepKind::Compression, key, &CompressionBody { from: range.start, to: range.end })?;
+        self.pending.steps.push(JournalStep {
+            name: Some(agent.model.model_name(&agent.config.model).to_owned()),
+            appends: vec![hash],
+            preview: Some(preview(summary.text())),
+            usage,
+            took: started.elapsed(),
+            ..step
+        });
+        self.event("compressed", json!({ "messages": range.len(), "turn": self.turns }));
+        self.transcript.replace(range, &summary, hash);
+        self.compressions += 1;
+        self.flush().await
+    }
+
+    async fn summarise(
+        &self,
+        agent: &Agent,
+        messages: &[Arc<Message>],
+        key: &[u8; 32],
+    ) -> Result<ModelReply, ModelError> {
+        // The agent's script and tools are for its task, not for this.
+        let model = ModelSpec { script: None, ..agent.config.model.clone() };
+        let request = ModelRequest {
+            model: &model,
+            messages,
+            tools: &[],
+            tool_choice: ToolChoice::Auto,
+            idempotency_key: &self.idempotency_key(key),
+            traceparent: None,
+            context_tokens: Some(agent.config.limits.context_tokens),
+        };
+        agent.model.complete(request, &mut |_| {}).await
+    }
+}
+
+/// The messages as text, each cut to its share, all within `max_bytes`.
+fn excerpts(messages: &[Arc<Message>], max_bytes: usize) -> String {
+    let mut text = String::new();
+    for message in messages {
+        let calls: String =
+            message.calls().iter().map(|call| format!("\n→ {}({})", call.name, call.arguments)).collect();
+        let whole = format!("{}: {}{calls}\n\n", message.role(), message.text());
+        text.push_str(&cut(&whole, MAX_EXCERPT_BYTES));
+    }
+    cut(&text, max_bytes.max(MAX_EXCERPT_BYTES)).into_owned()
+}

@@ -1,0 +1,331 @@
+//! Replay a recorded step, or execute and record it: the only way the loop touches the outside world.
+//!
+//! What must hold:
+//! - What was recorded is never asked or done again; resume replays the record and rebuilds nothing (core-rules 7).
+//! - A step is committed before anything acts on its result; a side-effecting call has its intent committed before it runs.
+//! - Steps that cost nothing and change nothing (prompt, verdict, correction) wait for the next commit; losing them loses only
+//!   their repetition.
+//! - Before anything is launched the lease must be fresh and the worker not draining ([`AttemptControl::may_launch`]).
+
+mod calls;
+mod compress;
+mod turn;
+mod verdict;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError, ToolScratchpad, ToolSpec};
+use longhaul_shared::{
+    domain::ExecutionId,
+    store::{
+        StoreError,
+        journal::{Hash, JournalStep, JournalWrite, NewEvent, StepKind, StepState, StepUsage, StoredJournal},
+        outcomes::LeaseWriter,
+    },
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+pub(crate) use turn::Turn;
+
+use super::{
+    Agent,
+    transcript::{Transcript, hash_parts},
+};
+use crate::{deps::Deps, llm::Message, probe::Point, runtime::lease::AttemptControl};
+
+/// Characters of a text kept beside a step for people.
+const PREVIEW_CHARS: usize = 200;
+
+/// Steps, messages, events and counts that wait for the next commit.
+#[derive(Debug, Default)]
+struct Pending {
+    steps: Vec<JournalStep>,
+    messages: Vec<(Hash, Vec<u8>)>,
+    events: Vec<NewEvent>,
+    turns: i32,
+    calls: i32,
+}
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.messages.is_empty() && self.events.is_empty()
+    }
+}
+
+/// The body of a prompt step.
+#[derive(Debug, Serialize, Deserialize)]
+struct PromptBody {
+    tools: Vec<ToolSpec>,
+}
+
+/// One attempt's view of its execution's record.
+pub(crate) struct Journal {
+    id: ExecutionId,
+    deps: Arc<Deps>,
+    writer: LeaseWriter,
+    control: Arc<AttemptControl>,
+    /// Live steps in order that have not been replayed yet; calls are found by key instead.
+    recorded: VecDeque<JournalStep>,
+    recorded_calls: HashMap<Hash, JournalStep>,
+    /// Numbers of intents that this attempt may turn into results.
+    intents: HashMap<Hash, i32>,
+    stored_messages: HashMap<Hash, Vec<u8>>,
+    /// How many spent steps there are with a key.
+    spent: HashMap<Hash, i32>,
+    pending: Pending,
+    next_seq: i32,
+    writes: i32,
+    wake_seq: i32,
+    turns: u32,
+    compressions: u32,
+    transcript: Transcript,
+    scratchpad: Arc<ToolScratchpad>,
+    said: Vec<String>,
+    /// The step the attempt is about to end because of.
+    blamed: Option<i32>,
+}
+
+impl Journal {
+    pub(crate) fn new(
+        id: ExecutionId,
+        stored: StoredJournal,
+        wake_seq: i32,
+        deps: Arc<Deps>,
+        writer: LeaseWriter,
+        control: Arc<AttemptControl>,
+    ) -> Self {
+        let mut journal = Self {
+            id,
+            deps,
+            writer,
+            control,
+            recorded: VecDeque::new(),
+            recorded_calls: HashMap::new(),
+            intents: HashMap::new(),
+            stored_messages: stored.messages,
+            spent: HashMap::new(),
+            pending: Pending::default(),
+            next_seq: stored.steps.last().map_or(1, |step| step.seq + 1),
+            writes: 0,
+            wake_seq,
+            turns: 0,
+            compressions: 0,
+            transcript: Transcript::default(),
+            scratchpad: Arc::default(),
+            said: Vec::new(),
+            blamed: None,
+        };
+        for step in stored.steps {
+            match (step.state, step.kind) {
+                (StepState::Spent, _) => *journal.spent.entry(step.key).or_default() += 1,
+                (StepState::Live | StepState::Intent, StepKind::Call) => {
+                    journal.recorded_calls.insert(step.key, step);
+                }
+                (StepState::Live | StepState::Intent, _) => journal.recorded.push_back(step),
+            }
+        }
+        journal
+    }
+
+    /// The tools pinned with the prompt, when it was recorded.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub(crate) fn pinned_tools(&self) -> Step<Option<Vec<ToolSpec>>> {
+        match self.recorded.front() {
+            Some(step) if step.kind == StepKind::Prompt => Ok(Some(read_body::<PromptBody>(step)?.tools)),
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    /// Opens the conversation: with the recorded prompt, or with `system` and `user`, which are pinned from now on.
+    ///
+    /// # Errors
+    /// An interrupt, or a record that cannot be read.
+    pub(crate) async fn open(
+        &mut self,
+        agent: &Agent,
+        prompt: impl FnOnce() -> Result<[String; 2], Failure>,
+    ) -> Step<()> {
+        if let Some(step) = self.replay(StepKind::Prompt) {
+            return self.replay_appends(&step);
+        }
+        let [system, user] = prompt()?;
+        let appends = [self.append(Message::system(system))?, self.append(Message::user(user))?];
+        let body = PromptBody { tools: agent.toolbox.specs().to_vec() };
+        let step = self.step(StepKind::Prompt, hash_parts(&[b"prompt", &appends[0], &appends[1]]), &body)?;
+        self.pending.steps.push(JournalStep { appends: appends.to_vec(), ..step });
+        if agent.toolbox.is_dynamic() {
+            // Asked again, the servers might list other tools: pin them before the model sees them.
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Adds a user message that the next turn sends.
+    pub(crate) fn say(&mut self, message: &str) {
+        self.said.push(message.to_owned());
+    }
+
+    /// # Errors
+    /// `max_turns_exceeded`.
+    pub(crate) fn check_budget(&self, agent: &Agent) -> Step<()> {
+        let max = agent.config.limits.max_turns;
+        if self.turns >= max {
+            let summary = format!("the agent used all its {max} turns without an answer");
+            let failure = Failure::permanent(FailureCode::MAX_TURNS_EXCEEDED, summary);
+            return Err(failure.with_detail(json!({ "turns": self.turns })).into());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn scratchpad(&self) -> &Arc<ToolScratchpad> {
+        &self.scratchpad
+    }
+
+    /// The step to mark as spent when the attempt ends with a failure.
+    pub(crate) fn blamed(&self) -> Option<i32> {
+        self.blamed
+    }
+
+    /// The wake counter as of the last commit.
+    pub(crate) fn wake_seq(&self) -> i32 {
+        self.wake_seq
+    }
+
+    /// Commits what waits, so that the record is whole before the lease ends.
+    ///
+    /// # Errors
+    /// An interrupt, or a failure of the store.
+    pub(crate) async fn flush(&mut self) -> Step<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let pending = std::mem::take(&mut self.pending);
+        self.writes += 1;
+        let write = JournalWrite {
+            id: self.id,
+            token: self.control.token,
+            write: self.writes,
+            steps: pending.steps,
+            messages: pending.messages,
+            events: pending.events,
+            turns: pending.turns,
+            calls: pending.calls,
+        };
+        let recorded = self.writer.record(write).await.map_err(from_store)?;
+        self.control.clear();
+        self.wake_seq = recorded.wake_seq;
+        self.deps.publisher.look([self.id.0]);
+        if recorded.cancel_requested { Err(Interrupt::Cancelled.into()) } else { Ok(()) }
+    }
+
+    /// The next recorded step, if it is of `kind`. A record of another kind means that today's code takes another way than the
+    /// recorded one: that is told, and the record is followed from its next step of this kind.
+    fn replay(&mut self, kind: StepKind) -> Option<JournalStep> {
+        let at = self.recorded.iter().position(|step| step.kind == kind)?;
+        if at > 0 {
+            let skipped = self.recorded[0].kind.as_str();
+            self.diverged(json!({ "expected": kind.as_str(), "recorded": skipped, "skipped": at }));
+        }
+        self.recorded.drain(..=at).next_back()
+    }
+
+    fn diverged(&mut self, data: Value) {
+        tracing::warn!(execution.id = %self.id, "the code took another way than the journal; going on from the record");
+        self.event("journal_diverged", data);
+    }
+
+    fn event(&mut self, kind: &'static str, data: Value) {
+        self.pending.events.push(NewEvent { kind, data });
+    }
+
+    /// Adds a message to the transcript and to the next commit.
+    fn append(&mut self, message: Message) -> Step<Hash> {
+        let hash = self.store_message(&message)?;
+        self.transcript.push(message, hash);
+        Ok(hash)
+    }
+
+    fn store_message(&mut self, message: &Message) -> Step<Hash> {
+        let bytes = message.to_bytes().map_err(|error| corrupt(&error))?;
+        let hash = hash_parts(&[&bytes]);
+        self.pending.messages.push((hash, bytes));
+        Ok(hash)
+    }
+
+    fn stored_message(&self, hash: &Hash) -> Step<Message> {
+        let bytes = self.stored_messages.get(hash).ok_or_else(|| corrupt(&"a recorded message is missing"))?;
+        Ok(Message::from_bytes(bytes).map_err(|error| corrupt(&error))?)
+    }
+
+    fn replay_appends(&mut self, step: &JournalStep) -> Step<()> {
+        for hash in &step.appends {
+            let message = self.stored_message(hash)?;
+            self.transcript.push(message, *hash);
+        }
+        Ok(())
+    }
+
+    /// A new live step with the next number.
+    fn step(&mut self, kind: StepKind, key: Hash, body: &impl Serialize) -> Step<JournalStep> {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        Ok(JournalStep {
+            seq,
+            kind,
+            state: StepState::Live,
+            key,
+            occurrence: self.occurrence(&key),
+            name: None,
+            appends: Vec::new(),
+            body: serde_json::to_vec(body).map_err(|error| corrupt(&error))?,
+            preview: None,
+            failure_code: None,
+            usage: StepUsage::default(),
+            took: std::time::Duration::ZERO,
+        })
+    }
+
+    fn occurrence(&self, key: &Hash) -> i32 {
+        self.spent.get(key).copied().unwrap_or_default()
+    }
+
+    async fn at(&self, point: Point) {
+        self.deps.probe.at(point, self.id).await;
+    }
+}
+
+fn read_body<T: for<'de> Deserialize<'de>>(step: &JournalStep) -> Step<T> {
+    Ok(serde_json::from_slice(&step.body).map_err(|error| corrupt(&error))?)
+}
+
+fn preview(text: &str) -> String {
+    text.chars().take(PREVIEW_CHARS).collect()
+}
+
+fn corrupt(reason: &dyn std::fmt::Display) -> Failure {
+    Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the journal cannot be written or read: {reason}"))
+}
+
+/// What a failed write means for the attempt.
+pub(crate) fn from_store(error: StoreError) -> StepError {
+    match error {
+        // Whatever became of Postgres, this attempt can prove nothing any more; the lease decides who goes on.
+        StoreError::LeaseLost | StoreError::Closed | StoreError::Unavailable(_) | StoreError::TimedOut(_) => {
+            Interrupt::LeaseLost.into()
+        }
+        StoreError::NotFound(_)
+        | StoreError::Conflict(_)
+        | StoreError::Rejected(_)
+        | StoreError::Corrupt(_)
+        | StoreError::Unexpected(_) => {
+            tracing::error!(error = %error, "the store refused a write of an attempt");
+            Failure::permanent(FailureCode::INTERNAL_ERROR, "the result could not be stored").into()
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What validators said of an answer, and the correction that follows.
+
+use std::sync::Arc;
+
+use longhaul_sdk::{FailureCode, Step, Validation, Validator, ValidatorResponse};
+use longhaul_shared::store::journal::{JournalStep, StepKind};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Journal, preview, read_body};
+use crate::{agent::transcript::hash_parts, llm::Message, validators::first_failure};
+
+/// The body of a verdict step. Only refusals are recorded: an answer that passed ends the execution.
+#[derive(Debug, Serialize, Deserialize)]
+struct VerdictBody {
+    retry_needed: bool,
+    feedback: Option<String>,
+    failure_code: Option<FailureCode>,
+}
+
+impl Journal {
+    /// The first refusal of an answer: recorded, or from the validators now.
+    ///
+    /// # Errors
+    /// A record that cannot be read.
+    pub(crate) async fn verdict(
+        &mut self,
+        validators: &[Arc<dyn Validator>],
+        validation: Validation<'_>,
+    ) -> Step<Option<ValidatorResponse>> {
+        if self.recorded.front().is_some_and(|step| step.kind == StepKind::Verdict)
+            && let Some(step) = self.replay(StepKind::Verdict)
+        {
+            let VerdictBody { retry_needed, feedback, failure_code } = read_body(&step)?;
+            return Ok(Some(ValidatorResponse { validation_successful: false, retry_needed, feedback, failure_code }));
+        }
+        let Some(refusal) = first_failure(validators, validation).await else { return Ok(None) };
+        let response = refusal.response;
+        let body = VerdictBody {
+            retry_needed: response.retry_needed,
+            feedback: response.feedback.clone(),
+            failure_code: response.failure_code.clone(),
+        };
+        let key = hash_parts(&[b"verdict", refusal.validator.as_bytes(), self.transcript.chain()]);
+        let step = self.step(StepKind::Verdict, key, &body)?;
+        self.pending.steps.push(JournalStep {
+            name: Some(refusal.validator.clone()),
+            preview: response.feedback.as_deref().map(preview),
+            ..step
+        });
+        self.event("verdict", json!({ "validator": refusal.validator, "retry_needed": response.retry_needed }));
+        Ok(Some(response))
+    }
+
+    /// Clears the scratchpad and appends the feedback.
+    ///
+    /// # Errors
+    /// A record that cannot be read.
+    pub(crate) fn correct(&mut self, feedback: &str) -> Step<()> {
+        self.scratchpad.clear();
+        if self.recorded.front().is_some_and(|step| step.kind == StepKind::Correction)
+            && let Some(step) = self.replay(StepKind::Correction)
+        {
+            return self.replay_appends(&step);
+        }
+        let hash = self.append(Message::user(feedback))?;
+        let step =
+            self.step(StepKind::Correction, hash_parts(&[b"correction", self.transcript.chain()]), &json!({}))?;
+        self.pending.steps.push(JournalStep { appends: vec![hash], preview: Some(preview(feedback)), ..step });
+        self.event("correction", json!({ "turn": self.turns }));
+        Ok(())
+    }
+}

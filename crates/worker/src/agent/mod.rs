@@ -1,0 +1,22 @@
+//! The agent: the loop (`run`), what it remembers (`journal`), what the model sees (`prompt`, `transcript`), and how a
+//! definition talks to it (`conversation`).
+
+pub(crate) mod conversation;
+pub(crate) mod journal;
+pub(crate) mod prompt;
+pub(crate) mod run;
+pub(crate) mod transcript;
+
+use std::sync::Arc;
+
+use longhaul_sdk::AgentConfig;
+
+use crate::{llm::ChatModel, tools::Toolbox};
+
+/// An agent as one attempt uses it.
+pub(crate) struct Agent {
+    pub(crate) config: AgentConfig,
+    pub(crate) model: Arc<dyn ChatModel>,
+    pub(crate) toolbox: Toolbox,
+    pub(crate) max_compressions: u32,
+}

@@ -1,0 +1,135 @@
+//! The conversation as the model sees it: append-only messages, a running hash over them, and an estimate of their size.
+
+use std::{ops::Range, sync::Arc};
+
+use longhaul_shared::store::journal::Hash;
+use sha2::{Digest, Sha256};
+
+use crate::llm::Message;
+
+/// The share of the window that the kept tail may fill after a compression: the rest is room to go on.
+const TAIL_SHARE: u64 = 3;
+/// Instructions and task: never compressed.
+const HEAD: usize = 2;
+
+/// SHA-256 over the parts, each with its length, so that no two lists of parts hash alike.
+pub(crate) fn hash_parts(parts: &[&[u8]]) -> Hash {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update((part.len() as u64).to_be_bytes());
+        hasher.update(part);
+    }
+    hasher.finalize().into()
+}
+
+/// The messages of one execution.
+#[derive(Debug, Default)]
+pub(crate) struct Transcript {
+    messages: Vec<Arc<Message>>,
+    hashes: Vec<Hash>,
+    chain: Hash,
+    tokens: u64,
+}
+
+impl Transcript {
+    pub(crate) fn push(&mut self, message: Message, hash: Hash) {
+        self.chain = hash_parts(&[&self.chain, &hash]);
+        self.tokens += message.estimated_tokens();
+        self.hashes.push(hash);
+        self.messages.push(Arc::new(message));
+    }
+
+    pub(crate) fn messages(&self) -> &[Arc<Message>] {
+        &self.messages
+    }
+
+    /// The hash of all messages in their order.
+    pub(crate) fn chain(&self) -> &Hash {
+        &self.chain
+    }
+
+    /// An estimate at four bytes a token.
+    pub(crate) fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    /// What a compression may replace: everything between the task and a tail that fits a share of the window. The tail never
+    /// begins with a tool result, so calls stay with their results, and holds the last `keep` messages however long they are.
+    /// `None` when there is nothing to gain.
+    pub(crate) fn compressible(&self, window: u64, keep: usize) -> Option<Range<usize>> {
+        let mut start = self.messages.len().saturating_sub(keep);
+        let mut tail: u64 = self.messages[start..].iter().map(|message| message.estimated_tokens()).sum();
+        while start > HEAD {
+            tail += self.messages[start - 1].estimated_tokens();
+            if tail > window / TAIL_SHARE {
+                break;
+            }
+            start -= 1;
+        }
+        let is_result = |at: usize| matches!(self.messages.get(at).map(|m| &**m), Some(Message::Tool { .. }));
+        while is_result(start) {
+            start += 1;
+        }
+        (start > HEAD + 1).then_some(HEAD..start)
+    }
+
+    /// Puts one message in the place of a range.
+    pub(crate) fn replace(&mut self, range: Range<usize>, summary: &Message, hash: Hash) {
+        let range = range.start.min(self.messages.len())..range.end.min(self.messages.len());
+        let kept: Vec<(Arc<Message>, Hash)> = self.messages.drain(..).zip(self.hashes.drain(..)).collect();
+        (self.chain, self.tokens) = (Hash::default(), 0);
+        for (at, (message, own)) in kept.into_iter().enumerate() {
+            if at == range.start {
+                self.push(summary.clone(), hash);
+            }
+            if !range.contains(&at) {
+                self.push(Arc::unwrap_or_clone(message), own);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transcript(messages: Vec<Message>) -> Transcript {
+        let mut transcript = Transcript::default();
+        for message in messages {
+            let hash = hash_parts(&[&message.to_bytes().unwrap()]);
+            transcript.push(message, hash);
+        }
+        transcript
+    }
+
+    fn result(text: &str) -> Message {
+        Message::Tool { call_id: "c".into(), name: "t".into(), text: text.into(), is_error: false }
+    }
+
+    #[test]
+    fn a_compression_keeps_the_task_and_whole_rounds() {
+        let long = "x".repeat(400);
+        let mut messages = vec![Message::system("s"), Message::user("task")];
+        for _ in 0..5 {
+            messages.extend([Message::assistant(&*long), result(&long)]);
+        }
+        let mut transcript = transcript(messages);
+        let range = transcript.compressible(900, 0).unwrap();
+        transcript.replace(range, &Message::user("summary"), Hash::default());
+        let roles: Vec<_> = transcript.messages().iter().map(|m| m.role()).collect();
+        assert_eq!(roles, ["system", "user", "user", "assistant", "tool"]);
+    }
+
+    #[test]
+    fn nothing_to_gain_is_said() {
+        assert_eq!(transcript(vec![Message::system("s"), Message::user("t")]).compressible(10, 0), None);
+    }
+
+    #[test]
+    fn the_chain_depends_on_order_and_content() {
+        let (a, b) = (Message::user("a"), Message::user("b"));
+        let ab = transcript(vec![a.clone(), b.clone()]);
+        let ba = transcript(vec![b, a]);
+        assert_ne!(ab.chain(), ba.chain());
+    }
+}

@@ -1,0 +1,285 @@
+//! Puts a worker together: the built-in parts, what an application registers, and what the configuration says.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use longhaul_sdk::{
+    AgentConfigProvider, AgentSpec, ConfigType, ExecutionDefinition, RegisteredDefinition, Tool, Validator,
+    spec::AgentPrompts,
+};
+use longhaul_shared::{
+    config::{self, Config, ConfigError, ProviderKind},
+    domain::requirements::definition_requirement,
+    queue::{QueueError, producer::WakeupPublisher},
+    store::{Store, StoreError, StoreOptions},
+};
+use secrecy::ExposeSecret;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    deps::{Deps, Versions},
+    llm::{
+        Clocks,
+        registry::{self, AmbientModels, Models, ModelsError},
+    },
+    probe::Probe,
+    runtime::pool::{Process, Serves},
+    tools::{
+        FetchUrlSettings, INHERITED_ENV, McpPool, McpPoolSettings, SchemaCache, SecretResolver, ToolRegistry,
+        ToolRegistryError, ToolSources,
+    },
+    validators::{ValidatorRegistry, ValidatorRegistryError},
+};
+
+/// Why a worker cannot be built. All of it is found before it registers.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The models.
+    #[error(transparent)]
+    Models(#[from] ModelsError),
+    /// A tool.
+    #[error(transparent)]
+    Tool(#[from] ToolRegistryError),
+    /// A validator.
+    #[error(transparent)]
+    Validator(#[from] ValidatorRegistryError),
+    /// A definition or an agent was registered twice.
+    #[error("{what} `{key}` is registered twice")]
+    Duplicate {
+        /// Definition or agent.
+        what: &'static str,
+        /// Its key.
+        key: String,
+    },
+    /// The store's settings.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The queue's settings.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+}
+
+/// Why a worker stopped unasked. The process should exit with a failure and be started again.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// What it registered could not be published.
+    #[error("the worker's definitions could not be published")]
+    Publish(#[source] StoreError),
+    /// The heartbeat thread could not be started.
+    #[error("the heartbeat could not be started")]
+    Heartbeat(#[source] std::io::Error),
+    /// The consumer ended.
+    #[error("the worker stopped consuming")]
+    Queue(#[source] QueueError),
+}
+
+/// Collects what a worker has beyond the built-in parts.
+#[derive(Debug)]
+pub struct WorkerBuilder {
+    config: Config,
+    tools: ToolRegistry,
+    validators: ValidatorRegistry,
+    schemas: SchemaCache,
+    definitions: HashMap<String, RegisteredDefinition>,
+    agents: Vec<AgentSpec>,
+    probe: Probe,
+}
+
+impl WorkerBuilder {
+    /// A stock worker with this configuration.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let fetch = FetchUrlSettings {
+            allow_private_addresses: config.tools.fetch_url.allow_private_addresses,
+            max_bytes: config.tools.fetch_url.max_bytes,
+        };
+        let schemas = SchemaCache::default();
+        Self {
+            tools: ToolRegistry::with_builtin(fetch),
+            validators: ValidatorRegistry::with_builtin(schemas.clone()),
+            schemas,
+            definitions: HashMap::new(),
+            agents: Vec::new(),
+            probe: Probe::default(),
+            config,
+        }
+    }
+
+    /// Adds a definition; it is published when the worker starts, and only workers that registered it run it.
+    ///
+    /// # Errors
+    /// Its key is taken.
+    pub fn definition<D: ExecutionDefinition>(mut self, definition: D) -> Result<Self, BuildError> {
+        let registered = RegisteredDefinition::new(definition);
+        let key = registered.spec.key.clone();
+        match self.definitions.insert(key.clone(), registered) {
+            None => Ok(self),
+            Some(_) => Err(BuildError::Duplicate { what: "definition", key }),
+        }
+    }
+
+    /// Adds a tool, which agents name in their `tools`.
+    ///
+    /// # Errors
+    /// Its name is taken or not well-formed.
+    pub fn tool<T: Tool>(mut self, tool: T) -> Result<Self, BuildError> {
+        self.tools.register(tool)?;
+        Ok(self)
+    }
+
+    /// Adds a validator, which definitions name in their `validators`.
+    ///
+    /// # Errors
+    /// Its name is taken.
+    pub fn validator<V: Validator>(mut self, validator: V) -> Result<Self, BuildError> {
+        self.validators.register(validator)?;
+        Ok(self)
+    }
+
+    /// Adds an agent; it is published when the worker starts.
+    ///
+    /// # Errors
+    /// Its key is taken.
+    pub fn agent<P: AgentConfigProvider>(mut self, provider: P) -> Result<Self, BuildError> {
+        let key = provider.key().to_owned();
+        if self.agents.iter().any(|agent| agent.key == key) {
+            return Err(BuildError::Duplicate { what: "agent", key });
+        }
+        let execution = provider.config(ConfigType::AgenticExecutionDefinition);
+        let conversation = provider.config(ConfigType::Conversation).prompt;
+        self.agents.push(AgentSpec {
+            name: key.clone(),
+            key,
+            description: None,
+            prompts: AgentPrompts { conversation, agentic_execution_definition: Some(execution.prompt) },
+            model: execution.model,
+            tools: execution.tools,
+            mcp_servers: execution.mcp_servers,
+            limits: execution.limits,
+        });
+        Ok(self)
+    }
+
+    /// Sets what happens at the named points of every attempt; for tests.
+    #[must_use]
+    pub fn probe(mut self, probe: Probe) -> Self {
+        self.probe = probe;
+        self
+    }
+
+    /// Connects nothing yet: Postgres and Redis may be away when a worker starts.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn build(self) -> Result<Worker, BuildError> {
+        let config = self.config;
+        let redis = config.queue_options()?;
+        let store = Store::open(StoreOptions {
+            max_connections: config.database.max_connections,
+            statement_timeout: config.database.statement_timeout,
+            lock_timeout: config.database.lock_timeout,
+            application_name: "longhaul-worker".into(),
+            ..StoreOptions::new(config.database_url()?.expose_secret())
+        })?;
+        let mcp = McpPool::new(McpPoolSettings {
+            base_env: config::inherited_environment(&INHERITED_ENV),
+            secrets: SecretResolver::new(config::resolve_secret),
+            ..McpPoolSettings::default()
+        });
+        let has = self
+            .tools
+            .names()
+            .map(|name| format!("tool:{name}"))
+            .chain(self.validators.names().map(|name| format!("validator:{name}")))
+            .collect();
+        let deps = Deps {
+            store,
+            publisher: WakeupPublisher::start(&redis)?,
+            models: models(&config)?,
+            tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas },
+            validators: self.validators,
+            definitions: self.definitions,
+            versions: Versions::default(),
+            probe: self.probe,
+            loading: Semaphore::new(config.worker.journal_loads_max),
+        };
+        Ok(Worker { deps, config, agents: self.agents, has })
+    }
+}
+
+fn models(config: &Config) -> Result<Models, BuildError> {
+    let mut providers = std::collections::BTreeMap::new();
+    for (name, provider) in &config.llm.providers {
+        let mut headers = std::collections::BTreeMap::new();
+        for (header, value) in &provider.headers {
+            headers.insert(header.clone(), config::reveal(value)?);
+        }
+        let provider = registry::ProviderConfig {
+            kind: match provider.kind {
+                ProviderKind::OpenAi => registry::ProviderKind::OpenAi,
+                ProviderKind::Anthropic => registry::ProviderKind::Anthropic,
+                ProviderKind::Scripted => registry::ProviderKind::Scripted,
+            },
+            base_url: provider.base_url.clone(),
+            api_key: provider.api_key.as_ref().map(config::reveal).transpose()?,
+            clocks: Clocks {
+                connect: provider.connect,
+                first_token: provider.first_token,
+                gap: provider.gap,
+                total: provider.total,
+            },
+            headers,
+            default_model: provider.default_model.clone(),
+        };
+        providers.insert(name.clone(), provider);
+    }
+    Ok(Models::from_config(providers, Some(config.llm.default_provider.clone()), AmbientModels::default())?)
+}
+
+/// A worker, ready to run.
+#[derive(Debug)]
+pub struct Worker {
+    deps: Deps,
+    config: Config,
+    agents: Vec<AgentSpec>,
+    has: BTreeSet<String>,
+}
+
+impl Worker {
+    /// Publishes what is registered and works until `shutdown`; then drains: the current steps end, everything is handed back.
+    ///
+    /// # Errors
+    /// See [`WorkerError`].
+    pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), WorkerError> {
+        self.publish().await.map_err(WorkerError::Publish)?;
+        let process = Process {
+            deps: Arc::new(self.deps),
+            redis: self
+                .config
+                .queue_options()
+                .map_err(|error| WorkerError::Publish(StoreError::Conflict(error.to_string())))?,
+            serves: Arc::new(Serves::new(self.has)),
+            host: config::host_name(),
+            config: self.config.worker,
+        };
+        process.run(shutdown).await
+    }
+
+    /// Makes registered agents and definitions known, so that the API lists and validates them.
+    async fn publish(&mut self) -> Result<(), StoreError> {
+        for agent in &self.agents {
+            self.deps.store.put_shared_agent(agent).await?;
+        }
+        for definition in self.deps.definitions.values() {
+            let put = self.deps.store.put_shared_definition(&definition.spec).await?;
+            self.has.insert(definition_requirement(&definition.spec.key, put.version));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! What every attempt of a worker shares.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use longhaul_sdk::RegisteredDefinition;
+use longhaul_shared::{
+    domain::{AgentVersionId, DefinitionVersionId},
+    queue::producer::WakeupPublisher,
+    store::{Store, StoreError, definitions::PinnedVersions, outcomes::LeaseWriter},
+};
+use tokio::sync::Semaphore;
+
+use crate::{llm::registry::Models, probe::Probe, tools::ToolSources, validators::ValidatorRegistry};
+
+/// Versions kept in memory; they are immutable.
+const MAX_VERSIONS: usize = 10_000;
+
+/// What attempts share, whatever identity the process has.
+#[derive(Debug)]
+pub(crate) struct Deps {
+    pub(crate) store: Store,
+    pub(crate) publisher: WakeupPublisher,
+    pub(crate) models: Models,
+    pub(crate) tools: ToolSources,
+    pub(crate) validators: ValidatorRegistry,
+    pub(crate) definitions: HashMap<String, RegisteredDefinition>,
+    pub(crate) versions: Versions,
+    pub(crate) probe: Probe,
+    /// Journals that may load at once, so that a mass takeover does not load thousands (core-rules 4).
+    pub(crate) loading: Semaphore,
+}
+
+/// What attempts of one identity share.
+#[derive(Debug, Clone)]
+pub(crate) struct AttemptDeps {
+    pub(crate) shared: Arc<Deps>,
+    pub(crate) writer: LeaseWriter,
+}
+
+/// Definition and agent versions by id, bounded.
+#[derive(Debug, Default)]
+pub(crate) struct Versions(Mutex<HashMap<(DefinitionVersionId, AgentVersionId), Arc<PinnedVersions>>>);
+
+impl Versions {
+    pub(crate) async fn get(
+        &self,
+        store: &Store,
+        definition: DefinitionVersionId,
+        agent: AgentVersionId,
+    ) -> Result<Arc<PinnedVersions>, StoreError> {
+        let key = (definition, agent);
+        if let Some(pinned) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(pinned.clone());
+        }
+        let pinned = Arc::new(store.load_versions(definition, agent).await?);
+        let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if versions.len() >= MAX_VERSIONS {
+            versions.clear();
+        }
+        versions.insert(key, pinned.clone());
+        Ok(pinned)
+    }
+}

@@ -1,0 +1,29 @@
+//! The runtime that leases executions and runs the agent loop: models, tools, validators.
+//!
+//! Read `runtime/attempt.rs` (one attempt) and `agent/run.rs` (the loop) first. An application with definitions, tools or
+//! validators in Rust registers them on a [`WorkerBuilder`] and gets its own worker.
+
+mod agent;
+mod builder;
+mod deps;
+mod direct;
+pub mod llm;
+pub mod probe;
+mod runtime;
+pub mod tools;
+pub mod validators;
+
+pub use builder::{BuildError, Worker, WorkerBuilder, WorkerError};
+use longhaul_shared::{
+    domain::{ExecutionId, WaitReason},
+    queue::{QueueName, producer::WakeupPublisher},
+};
+
+/// Publishes a wake-up for an execution that is runnable again. Nothing depends on its arrival.
+pub(crate) fn wake(publisher: &WakeupPublisher, queue: &str, id: ExecutionId, waits_for: Option<WaitReason>) {
+    if waits_for == Some(WaitReason::Worker)
+        && let Ok(queue) = QueueName::new(queue)
+    {
+        publisher.publish(&queue, id.0, 1);
+    }
+}

@@ -1,0 +1,61 @@
+//! A request body as an ordered list of fields, so that the same request always has the same bytes.
+
+use std::collections::BTreeMap;
+
+use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::ModelError;
+
+/// The top level of a request body.
+#[derive(Debug, Default)]
+pub(super) struct Body {
+    fields: Vec<(String, Box<RawValue>)>,
+}
+
+impl Body {
+    /// Adds a field after those that are there.
+    pub(super) fn set(&mut self, name: &str, value: &impl Serialize) -> Result<(), ModelError> {
+        let value =
+            to_raw_value(value).map_err(|error| ModelError::InvalidSettings { what: format!("{name}: {error}") })?;
+        match self.fields.iter_mut().find(|(existing, _)| existing == name) {
+            Some((_, existing)) => *existing = value,
+            None => self.fields.push((name.to_owned(), value)),
+        }
+        Ok(())
+    }
+
+    /// Adds a field if it has a value.
+    pub(super) fn set_some(&mut self, name: &str, value: Option<&impl Serialize>) -> Result<(), ModelError> {
+        value.map_or(Ok(()), |value| self.set(name, value))
+    }
+
+    /// Adds the agent's own fields, which replace parameters of ours, but not what makes the request: `reserved`.
+    pub(super) fn merge(
+        &mut self,
+        extra: &BTreeMap<String, serde_json::Value>,
+        reserved: &[&str],
+    ) -> Result<(), ModelError> {
+        for (name, value) in extra {
+            if reserved.contains(&name.as_str()) {
+                return Err(ModelError::InvalidSettings { what: format!("`extra` cannot set `{name}`") });
+            }
+            self.set(name, value)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>, ModelError> {
+        serde_json::to_vec(self).map_err(|error| ModelError::InvalidSettings { what: error.to_string() })
+    }
+}
+
+impl Serialize for Body {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.fields.len()))?;
+        for (name, value) in &self.fields {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}

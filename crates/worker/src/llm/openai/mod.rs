@@ -1,0 +1,90 @@
+//! Chat completions of any OpenAI-compatible server.
+//!
+//! `wire.rs` is the format both ways, `stream.rs` assembles a reply from its deltas; this file only connects them to the
+//! network.
+
+mod stream;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use async_trait::async_trait;
+use longhaul_sdk::spec::ModelSpec;
+use url::Url;
+
+use self::{stream::Assembler, wire::OutputLimit};
+use super::{
+    ChatModel, EventSink, ModelError, ModelReply, ModelRequest, ProviderConfig,
+    calls::CallIds,
+    transport::{Endpoint, EndpointError, KeyHeader, base_url},
+};
+
+/// OpenAI itself, when no base URL is configured.
+const BASE_URL: &str = "https://api.openai.com/v1";
+
+/// The model where nothing names one: what single-model servers ignore and OpenAI refuses with a plain message.
+const FALLBACK_MODEL: &str = "default";
+
+/// A client of one OpenAI-compatible endpoint.
+#[derive(Debug)]
+pub(super) struct OpenAi {
+    provider: String,
+    endpoint: Endpoint,
+    default_model: String,
+    output_limit: OutputLimit,
+}
+
+impl OpenAi {
+    pub(super) fn new(provider: &str, config: ProviderConfig) -> Result<Self, EndpointError> {
+        let base = base_url(config.base_url.as_deref().unwrap_or(BASE_URL))?;
+        let output_limit = OutputLimit::of_host(base.host_str().unwrap_or_default());
+        let key = config.api_key.map(|key| (KeyHeader::Bearer, key));
+        let endpoint = Endpoint::new(completions_url(base), key, config.headers, config.clocks)?;
+        let default_model = config.default_model.unwrap_or_else(|| FALLBACK_MODEL.to_owned());
+        Ok(Self { provider: provider.to_owned(), endpoint, default_model, output_limit })
+    }
+}
+
+/// The address of chat completions: a bare host gets `/v1`, a path is taken as the API's root, as in OpenAI's own clients,
+/// and a full address stays.
+fn completions_url(mut base: Url) -> Url {
+    let root = base.path().trim_end_matches('/').to_owned();
+    let path = match root.as_str() {
+        "" => "/v1/chat/completions".to_owned(),
+        full if full.ends_with("/chat/completions") => root,
+        _ => format!("{root}/chat/completions"),
+    };
+    base.set_path(&path);
+    base
+}
+
+#[async_trait]
+impl ChatModel for OpenAi {
+    fn provider(&self) -> &str {
+        &self.provider
+    }
+
+    fn model_name<'a>(&'a self, spec: &'a ModelSpec) -> &'a str {
+        spec.name.as_deref().unwrap_or(&self.default_model)
+    }
+
+    async fn complete(&self, request: ModelRequest<'_>, events: EventSink<'_>) -> Result<ModelReply, ModelError> {
+        let body = wire::request_body(&request, self.model_name(request.model), self.output_limit)?;
+        let ids = CallIds::new(&request);
+        let mut opened = self.endpoint.open(&request, body).await?;
+        let request_id = opened.request_id.clone();
+        if !opened.streamed {
+            let body = opened.body().await?;
+            let reply = wire::read_reply(&body, ids, |error| opened.error_inside(error))?;
+            return reply.finish(request_id, events);
+        }
+        let mut assembler = Assembler::new(ids);
+        let ended = opened
+            .events(|opened, event| assembler.read(&event.data, |error| opened.error_inside(error), &mut *events))
+            .await;
+        match ended {
+            Ok(()) => assembler.finish(request_id, events),
+            Err(error) => Err(error.after(assembler.into_partial())),
+        }
+    }
+}

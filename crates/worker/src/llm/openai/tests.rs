@@ -1,0 +1,378 @@
+//! The chat-completions format, both ways: bytes of a request from a transcript, replies from bytes.
+
+use longhaul_sdk::{FailureClass, FailureCode, spec::Effort};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::llm::{
+    FinishReason, Message, ReplyEvent, ToolCall, ToolChoice, Usage,
+    testing::{ODD_ARGUMENTS, call, completed, error_inside, ids, request, result, stored, told_text, tool},
+};
+
+fn body(spec: &ModelSpec, messages: &[Message]) -> String {
+    let messages = stored(messages);
+    let bytes = wire::request_body(&request(spec, &messages, &[]), "m", OutputLimit::MaxTokens).unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+/// Streams events, each given as its data.
+fn stream(chunks: &[&str]) -> (Result<ModelReply, ModelError>, Vec<ReplyEvent>) {
+    let mut events = Vec::new();
+    let mut hear = |event| events.push(event);
+    let mut assembler = Assembler::new(ids(&[]));
+    for chunk in chunks {
+        if let Err(error) = assembler.read(chunk.as_bytes(), error_inside, &mut hear) {
+            return (Err(error.after(assembler.into_partial())), events);
+        }
+    }
+    (assembler.finish(None, &mut hear), events)
+}
+
+/// A stream of tool-call deltas that finishes well.
+fn stream_calls(deltas: &[Value]) -> Vec<ToolCall> {
+    let mut chunks: Vec<String> =
+        deltas.iter().map(|delta| json!({ "choices": [{ "delta": { "tool_calls": [delta] } }] }).to_string()).collect();
+    chunks.push(r#"{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}"#.into());
+    let (reply, events) = stream(&chunks.iter().map(String::as_str).collect::<Vec<_>>());
+    let reply = reply.unwrap();
+    assert_eq!(reply.finish, FinishReason::ToolCalls);
+    let told: Vec<ToolCall> = completed(&events).into_iter().map(|(_, call)| call).collect();
+    assert_eq!(told, reply.message.calls(), "what was told is what is returned");
+    told
+}
+
+#[test]
+fn a_transcript_has_one_body() {
+    let messages = [
+        Message::system("be brief"),
+        Message::user("hi"),
+        Message::Assistant { text: String::new(), calls: vec![call("c1", "look", ODD_ARGUMENTS)], native: None },
+        result("c1", "{\"error\":\"x\"}", true),
+        Message::assistant("done"),
+    ];
+    let spec = ModelSpec { stream: true, temperature: Some(0.5), max_output_tokens: Some(9), ..ModelSpec::default() };
+    let expected = [
+        r#"{"model":"m","messages":[{"role":"system","content":"be brief"},{"role":"user","content":"hi"},"#,
+        r#"{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"look","#,
+        &format!(r#""arguments":{}}}}}]}},"#, serde_json::to_string(ODD_ARGUMENTS).unwrap()),
+        r#"{"role":"tool","tool_call_id":"c1","content":"{\"error\":\"x\"}"},{"role":"assistant","content":"done"}],"#,
+        r#""stream":true,"stream_options":{"include_usage":true},"temperature":0.5,"max_tokens":9}"#,
+    ]
+    .concat();
+    assert_eq!(body(&spec, &messages), expected);
+    assert_eq!(body(&spec, &messages), body(&spec, &messages));
+}
+
+#[test]
+fn tools_are_sent_by_name_whatever_their_order() {
+    let spec = ModelSpec::default();
+    let messages = stored(&[Message::user("x")]);
+    let sent = |tools: &[longhaul_sdk::ToolSpec]| {
+        wire::request_body(&request(&spec, &messages, tools), "m", OutputLimit::MaxTokens).unwrap()
+    };
+    let one = sent(&[tool("b"), tool("a")]);
+    assert_eq!(one, sent(&[tool("a"), tool("b")]));
+    let one: Value = serde_json::from_slice(&one).unwrap();
+    assert_eq!(one["tools"][0]["function"]["name"], "a");
+    assert_eq!(one.get("stream"), None, "a spec without streaming says nothing of it");
+}
+
+#[test]
+fn parameters_go_under_the_names_the_server_knows() {
+    let spec = ModelSpec { max_output_tokens: Some(9), effort: Some(Effort::High), ..ModelSpec::default() };
+    let messages = stored(&[Message::user("x")]);
+    let sent = |spec: &ModelSpec, limit| -> Value {
+        serde_json::from_slice(&wire::request_body(&request(spec, &messages, &[]), "m", limit).unwrap()).unwrap()
+    };
+    let newer = sent(&spec, OutputLimit::of_host("api.openai.com"));
+    assert_eq!((&newer["max_completion_tokens"], newer.get("max_tokens")), (&json!(9), None));
+    assert_eq!(newer["reasoning_effort"], "high");
+    let older = sent(&spec, OutputLimit::of_host("localhost"));
+    assert_eq!((&older["max_tokens"], older.get("max_completion_tokens")), (&json!(9), None));
+
+    let extra = [
+        ("max_completion_tokens".to_owned(), json!(7)),
+        ("seed".to_owned(), json!(1)),
+        ("reasoning_effort".to_owned(), json!("max")),
+    ];
+    let told = sent(&ModelSpec { extra: extra.into(), ..spec.clone() }, OutputLimit::MaxTokens);
+    assert_eq!((&told["max_completion_tokens"], told.get("max_tokens")), (&json!(7), None));
+    assert_eq!((&told["seed"], &told["reasoning_effort"]), (&json!(1), &json!("max")));
+
+    let taken = ModelSpec { extra: [("messages".to_owned(), json!([]))].into(), ..spec };
+    let refused = wire::request_body(&request(&taken, &messages, &[]), "m", OutputLimit::MaxTokens).unwrap_err();
+    assert_eq!(refused.class(), FailureClass::Permanent);
+}
+
+#[test]
+fn a_choice_of_tool_is_sent_with_tools_only() {
+    let spec = ModelSpec::default();
+    let messages = stored(&[Message::user("x")]);
+    let tools = [tool("a")];
+    let sent = |tools, choice| -> Value {
+        let request = ModelRequest { tool_choice: choice, ..request(&spec, &messages, tools) };
+        serde_json::from_slice(&wire::request_body(&request, "m", OutputLimit::MaxTokens).unwrap()).unwrap()
+    };
+    assert_eq!(sent(&tools, ToolChoice::Required)["tool_choice"], "required");
+    assert_eq!(sent(&tools, ToolChoice::Named("a"))["tool_choice"]["function"]["name"], "a");
+    assert_eq!(sent(&tools, ToolChoice::Auto).get("tool_choice"), None);
+    assert_eq!(sent(&[], ToolChoice::Required).get("tool_choice"), None);
+}
+
+#[test]
+fn arguments_that_are_no_object_go_back_inside_one() {
+    let broken = Message::Assistant { text: "t".into(), calls: vec![call("c", "f", "{\"a\": ")], native: None };
+    let sent: Value = serde_json::from_str(&body(&ModelSpec::default(), &[broken])).unwrap();
+    let arguments = sent["messages"][0]["tool_calls"][0]["function"]["arguments"].as_str().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(arguments).unwrap(), json!({ "INVALID_JSON": "{\"a\": " }));
+}
+
+#[test]
+fn a_base_url_may_be_a_host_a_root_or_the_whole_address() {
+    for (base, full) in [
+        ("http://h:1", "http://h:1/v1/chat/completions"),
+        ("http://h:1/", "http://h:1/v1/chat/completions"),
+        ("http://h/v1", "http://h/v1/chat/completions"),
+        ("http://h/v1/", "http://h/v1/chat/completions"),
+        ("http://h/api/v1/chat/completions", "http://h/api/v1/chat/completions"),
+        ("http://h/v1beta/openai?api-version=1", "http://h/v1beta/openai/chat/completions?api-version=1"),
+    ] {
+        assert_eq!(completions_url(base_url(base).unwrap()).as_str(), full);
+    }
+}
+
+#[test]
+fn a_whole_reply_is_read() {
+    let body = json!({ "model": "m-1", "choices": [{ "finish_reason": "tool_calls", "message": {
+        "content": null,
+        "tool_calls": [
+            { "id": "a", "function": { "name": "f", "arguments": ODD_ARGUMENTS } },
+            { "id": "a", "function": { "name": "g", "arguments": "" } },
+            { "function": { "name": "h", "arguments": { "x": 1 } } },
+        ]}}],
+        "usage": { "prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": { "cached_tokens": 4 } } });
+    let mut events = Vec::new();
+    let reply = wire::read_reply(body.to_string().as_bytes(), ids(&[]), error_inside).unwrap();
+    let reply = reply.finish(Some("r".into()), &mut |event| events.push(event)).unwrap();
+    let calls = reply.message.calls();
+    assert_eq!(calls[0], call("a", "f", ODD_ARGUMENTS));
+    assert_eq!((calls[1].name.as_str(), calls[1].arguments.as_str()), ("g", "{}"));
+    assert_eq!(calls[2].arguments, r#"{"x":1}"#);
+    assert!(calls[1].id.starts_with("call_") && calls[2].id.starts_with("call_") && calls[1].id != calls[2].id);
+    assert_eq!(reply.usage, Usage { input_tokens: Some(5), output_tokens: Some(7), cached_tokens: Some(4) });
+    assert_eq!((reply.model.as_deref(), reply.request_id.as_deref()), (Some("m-1"), Some("r")));
+    assert_eq!(completed(&events).len(), 3);
+}
+
+#[test]
+fn what_is_no_reply_fails_as_what_it_is() {
+    let read = |body: &str| {
+        wire::read_reply(body.as_bytes(), ids(&[]), error_inside).and_then(|reply| reply.finish(None, &mut |_| {}))
+    };
+    let class_and_code = |body: &str| {
+        let error = read(body).unwrap_err();
+        (error.class(), error.code())
+    };
+    let malformed = (FailureClass::LlmError, FailureCode::MODEL_MALFORMED_REPLY);
+    for bad in [
+        "<html>",
+        "{\"choices\":",
+        "{}",
+        r#"{"choices":[]}"#,
+        r#"{"choices":[{"finish_reason":"stop"}]}"#,
+        r#"{"choices":[{"message":{"content":" \n"},"finish_reason":"stop"}]}"#,
+        r#"{"choices":[{"message":{"tool_calls":[{"id":"a","function":{"arguments":"{}"}}]}}]}"#,
+    ] {
+        assert_eq!(class_and_code(bad), malformed, "{bad}");
+    }
+    let inside = r#"{"error":{"message":"x","code":502}}"#;
+    assert_eq!(class_and_code(inside), (FailureClass::LlmError, FailureCode::MODEL_API_ERROR));
+    for refusal in [
+        r#"{"choices":[{"message":{"content":null,"refusal":"no"},"finish_reason":"stop"}]}"#,
+        r#"{"choices":[{"message":{"content":"x"},"finish_reason":"content_filter"}]}"#,
+    ] {
+        assert_eq!(class_and_code(refusal), (FailureClass::Permanent, FailureCode::MODEL_REFUSAL), "{refusal}");
+    }
+    let unasked = read(r#"{"choices":[{"message":{"content":"x"}}]}"#).unwrap();
+    assert_eq!((unasked.finish, unasked.usage), (FinishReason::Stop, Usage::default()), "absent usage is not zero");
+}
+
+#[test]
+fn text_streams_and_usage_comes_after_the_reason() {
+    let (reply, events) = stream(&[
+        r#"{"model":"m-1","choices":[{"index":0,"delta":{"role":"assistant","content":""}}],"usage":null}"#,
+        r#"{"choices":[{"index":0,"delta":{"content":"a\ud83d"}}]}"#,
+        r#"{"choices":[{"index":1,"delta":{"content":"another choice"}}]}"#,
+        r#"{"choices":[{"index":0,"delta":{"content":"\ude00b"}}]}"#,
+        r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
+        r#"{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}"#,
+        "[DONE]",
+    ]);
+    let reply = reply.unwrap();
+    assert_eq!(reply.message, Message::assistant("a😀b"));
+    assert_eq!(told_text(&events), "a😀b");
+    assert_eq!(reply.usage, Usage { input_tokens: Some(1), output_tokens: Some(2), cached_tokens: None });
+    assert_eq!(reply.model.as_deref(), Some("m-1"));
+}
+
+#[test]
+fn a_call_is_complete_when_the_next_begins_and_not_before() {
+    let first =
+        r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]}}]}"#;
+    let second =
+        r#"{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"b","function":{"name":"g","arguments":""}}]}}]}"#;
+    let last = r#"{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}"#;
+    let mut events = Vec::new();
+    let mut assembler = Assembler::new(ids(&[]));
+    let mut counts = Vec::new();
+    for chunk in [first, second, last] {
+        assembler.read(chunk.as_bytes(), error_inside, &mut |event| events.push(event)).unwrap();
+        counts.push(completed(&events).len());
+    }
+    assert_eq!(counts, [0, 1, 2]);
+    assert_eq!(completed(&events), [(0, call("a", "f", "{}")), (1, call("b", "g", "{}"))]);
+}
+
+#[test]
+fn every_awkward_way_to_send_two_calls_gives_two_calls() {
+    let f = |name: &str, arguments: &str| json!({ "name": name, "arguments": arguments });
+    let ways: [&[Value]; 7] = [
+        // As the format has it.
+        &[
+            json!({ "index": 0, "id": "a", "function": f("f", "") }),
+            json!({ "index": 0, "function": { "arguments": "{\"x\"" } }),
+            json!({ "index": 0, "function": { "arguments": ":1}" } }),
+            json!({ "index": 1, "id": "b", "function": f("g", "{}") }),
+        ],
+        // Id and name repeated in every delta.
+        &[
+            json!({ "index": 0, "id": "a", "function": f("f", "{\"x\"") }),
+            json!({ "index": 0, "id": "a", "function": f("f", ":1}") }),
+            json!({ "index": 1, "id": "b", "function": f("g", "{}") }),
+        ],
+        // No index, ids in every delta.
+        &[
+            json!({ "id": "a", "function": f("f", "{\"x\"") }),
+            json!({ "id": "a", "function": { "arguments": ":1}" } }),
+            json!({ "id": "b", "function": f("g", "{}") }),
+        ],
+        // No index, id only at the beginning.
+        &[
+            json!({ "id": "a", "function": f("f", "{\"x\"") }),
+            json!({ "function": { "arguments": ":1}" } }),
+            json!({ "id": "b", "function": f("g", "{}") }),
+        ],
+        // Every index 0, whole calls.
+        &[
+            json!({ "index": 0, "id": "a", "function": f("f", "{\"x\":1}") }),
+            json!({ "index": 0, "id": "b", "function": f("g", "") }),
+        ],
+        // Arguments as an object.
+        &[
+            json!({ "index": 0, "id": "a", "function": { "name": "f", "arguments": { "x": 1 } } }),
+            json!({ "index": 1, "id": "b", "function": { "name": "g", "arguments": null } }),
+        ],
+        // Empty ids after the first delta, and an empty name.
+        &[
+            json!({ "index": 0, "id": "a", "function": f("f", "{\"x\"") }),
+            json!({ "index": 0, "id": "", "function": f("", ":1}") }),
+            json!({ "index": 1, "id": "b", "function": f("g", "{}") }),
+        ],
+    ];
+    for way in ways {
+        assert_eq!(stream_calls(way), [call("a", "f", r#"{"x":1}"#), call("b", "g", "{}")], "{way:?}");
+    }
+}
+
+#[test]
+fn two_whole_calls_of_one_tool_under_one_index_are_two() {
+    let whole =
+        |n: u8| json!({ "index": 0, "id": "", "function": { "name": "f", "arguments": format!("{{\"n\":{n}}}") } });
+    let calls = stream_calls(&[whole(1), whole(2)]);
+    assert_eq!((calls[0].arguments.as_str(), calls[1].arguments.as_str()), (r#"{"n":1}"#, r#"{"n":2}"#));
+    let repeated = |arguments: &str| json!({ "index": 0, "function": { "name": "f", "arguments": arguments } });
+    let calls = stream_calls(&[repeated("{\"n\""), repeated(":1}"), repeated("")]);
+    assert_eq!((calls.len(), calls[0].arguments.as_str()), (1, r#"{"n":1}"#), "a name in every delta is one call");
+}
+
+#[test]
+fn ids_that_are_missing_or_taken_are_made_up() {
+    let whole = |id: Option<&str>| json!({ "id": id, "function": { "name": "f", "arguments": "{}" } });
+    let calls = stream_calls(&[whole(None), whole(None)]);
+    assert_eq!(calls.len(), 2);
+    assert_ne!(calls[0].id, calls[1].id);
+
+    let earlier = Message::Assistant { text: String::new(), calls: vec![call("call_0", "f", "{}")], native: None };
+    let mut ids = ids(&stored(&[earlier]));
+    assert_ne!(ids.unique(Some("call_0")), "call_0", "taken by an earlier turn");
+    assert_eq!(ids.unique(Some("call_1")), "call_1");
+}
+
+#[test]
+fn a_stream_that_ends_without_saying_so_was_cut() {
+    let text = r#"{"choices":[{"delta":{"content":"a"}}]}"#;
+    let (reply, _) = stream(&[text]);
+    assert!(matches!(reply, Err(ModelError::StreamCut { source: None })));
+    assert!(stream(&[text, "[DONE]"]).0.is_ok(), "the end mark alone will do");
+    let (reply, _) = stream(&[text, r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#]);
+    assert!(reply.is_ok(), "and so will the reason");
+    assert!(matches!(stream(&["[DONE]"]).0, Err(ModelError::Empty)));
+}
+
+#[test]
+fn a_failure_after_complete_calls_carries_them() {
+    let first = r#"{"choices":[{"delta":{"content":"t","tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]}}]}"#;
+    let second =
+        r#"{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"b","function":{"name":"g","arguments":"{"}}]}}]}"#;
+    let error = r#"{"error":{"message":"overloaded","type":"server_error"}}"#;
+    for (chunks, code) in [
+        (&[first, second][..], FailureCode::MODEL_STREAM_CUT),
+        (&[first, second, error], FailureCode::MODEL_API_ERROR),
+        (&[first, second, "{"], FailureCode::MODEL_MALFORMED_REPLY),
+    ] {
+        let failure = stream(chunks).0.unwrap_err();
+        assert_eq!(failure.code(), code);
+        let partial = Message::Assistant { text: "t".into(), calls: vec![call("a", "f", "{}")], native: None };
+        assert_eq!(failure.partial(), Some(&partial));
+    }
+    let (reply, _) = stream(&[first]);
+    assert!(reply.unwrap_err().partial().is_none(), "an open call is not kept");
+}
+
+#[test]
+fn arguments_after_completion_are_refused() {
+    let (reply, events) = stream(&[
+        r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]}}]}"#,
+        r#"{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"b","function":{"name":"g","arguments":"{}"}}]}}]}"#,
+        r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"x"}}]}}]}"#,
+    ]);
+    assert_eq!(completed(&events).len(), 1);
+    assert_eq!(reply.unwrap_err().code(), FailureCode::MODEL_MALFORMED_REPLY);
+}
+
+#[test]
+fn the_output_limit_leaves_the_last_call_unfinished() {
+    let started =
+        r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]}}]}"#;
+    let cut =
+        r#"{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"b","function":{"name":"g","arguments":"{\"x"}}]}}]}"#;
+    let limit = r#"{"choices":[{"delta":{},"finish_reason":"length"}]}"#;
+    let (reply, events) = stream(&[started, cut, limit]);
+    let reply = reply.unwrap();
+    assert_eq!((reply.finish, reply.unfinished_call), (FinishReason::Length, Some(1)));
+    assert_eq!(completed(&events).len(), 1, "the unfinished call is never told complete");
+    let (reply, events) = stream(&[started, limit]);
+    assert_eq!(reply.unwrap().unfinished_call, None);
+    assert_eq!(completed(&events).len(), 1);
+    assert!(stream(&[limit]).0.is_ok(), "nothing but hidden thinking was cut, not empty");
+}
+
+#[test]
+fn a_streamed_refusal_is_permanent() {
+    let (reply, _) = stream(&[
+        r#"{"choices":[{"delta":{"refusal":"I can"}}]}"#,
+        r#"{"choices":[{"delta":{"refusal":"not"},"finish_reason":"stop"}]}"#,
+    ]);
+    let Err(ModelError::Refused { reply }) = reply else { panic!("not a refusal") };
+    assert_eq!((reply.message.text(), reply.finish), ("I cannot", FinishReason::Refusal));
+}

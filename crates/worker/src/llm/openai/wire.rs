@@ -1,0 +1,255 @@
+//! The chat-completions format: a request's bytes from a transcript, a whole reply from its bytes.
+
+use longhaul_sdk::{ToolSpec, spec::Effort};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json, value::RawValue};
+
+use crate::llm::{
+    FinishReason, Message, ModelError, ModelRequest, ToolCall, ToolChoice, Usage,
+    body::Body,
+    calls::{CallIds, wire_object},
+    reply::FinishedReply,
+    wire_text::WireText,
+};
+
+/// Fields that make the request and that an agent's `extra` may not replace.
+const RESERVED: [&str; 7] = ["model", "messages", "tools", "tool_choice", "stream", "stream_options", "n"];
+
+/// What a server calls the longest reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OutputLimit {
+    /// `max_completion_tokens`: OpenAI's reasoning models refuse the older name.
+    MaxCompletionTokens,
+    /// `max_tokens`: the only name that most compatible servers know.
+    MaxTokens,
+}
+
+impl OutputLimit {
+    pub(super) fn of_host(host: &str) -> Self {
+        let newer =
+            host == "api.openai.com" || host.ends_with(".api.openai.com") || host.ends_with(".openai.azure.com");
+        if newer { Self::MaxCompletionTokens } else { Self::MaxTokens }
+    }
+
+    fn field(self) -> &'static str {
+        match self {
+            Self::MaxCompletionTokens => "max_completion_tokens",
+            Self::MaxTokens => "max_tokens",
+        }
+    }
+}
+
+/// The request's bytes: a function of the request alone.
+pub(super) fn request_body(request: &ModelRequest<'_>, model: &str, limit: OutputLimit) -> Result<Vec<u8>, ModelError> {
+    let spec = request.model;
+    let mut body = Body::default();
+    body.set("model", &model)?;
+    let messages: Vec<WireMessage<'_>> = request.messages.iter().map(|message| wire_message(message)).collect();
+    body.set("messages", &messages)?;
+    if !request.tools.is_empty() {
+        body.set("tools", &wire_tools(request.tools))?;
+        match request.tool_choice {
+            ToolChoice::Auto => {}
+            ToolChoice::Required => body.set("tool_choice", &"required")?,
+            ToolChoice::Named(name) => {
+                body.set("tool_choice", &json!({ "type": "function", "function": { "name": name } }))?;
+            }
+        }
+    }
+    if spec.stream {
+        body.set("stream", &true)?;
+        body.set("stream_options", &json!({ "include_usage": true }))?;
+    }
+    body.set_some("temperature", spec.temperature.as_ref())?;
+    // Whoever names either limit in `extra` knows which one the server wants.
+    if !spec.extra.contains_key("max_tokens") && !spec.extra.contains_key("max_completion_tokens") {
+        body.set_some(limit.field(), spec.max_output_tokens.as_ref())?;
+    }
+    let effort = spec.effort.map(|effort| match effort {
+        Effort::Low => "low",
+        Effort::Medium => "medium",
+        Effort::High => "high",
+    });
+    body.set_some("reasoning_effort", effort.as_ref())?;
+    body.merge(&spec.extra, &RESERVED)?;
+    body.to_bytes()
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+enum WireMessage<'a> {
+    System {
+        content: &'a str,
+    },
+    User {
+        content: &'a str,
+    },
+    Assistant {
+        /// Null when there is only calls: some servers refuse empty text.
+        content: Option<&'a str>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<WireCall<'a>>,
+    },
+    Tool {
+        tool_call_id: &'a str,
+        content: &'a str,
+    },
+}
+
+#[derive(Serialize)]
+struct WireCall<'a> {
+    id: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: WireFunction<'a>,
+}
+
+#[derive(Serialize)]
+struct WireFunction<'a> {
+    name: &'a str,
+    arguments: std::borrow::Cow<'a, str>,
+}
+
+fn wire_message(message: &Message) -> WireMessage<'_> {
+    match message {
+        Message::System { text } => WireMessage::System { content: text },
+        Message::User { text } => WireMessage::User { content: text },
+        Message::Assistant { text, calls, native: _ } => WireMessage::Assistant {
+            content: (!text.is_empty() || calls.is_empty()).then_some(text),
+            tool_calls: calls.iter().map(wire_call).collect(),
+        },
+        // The format has no flag for a failed call; its text says so.
+        Message::Tool { call_id, text, name: _, is_error: _ } => {
+            WireMessage::Tool { tool_call_id: call_id, content: text }
+        }
+    }
+}
+
+fn wire_call(call: &ToolCall) -> WireCall<'_> {
+    let function = WireFunction { name: &call.name, arguments: wire_object(&call.arguments) };
+    WireCall { id: &call.id, kind: "function", function }
+}
+
+fn wire_tools(tools: &[ToolSpec]) -> Vec<Value> {
+    let mut tools: Vec<&ToolSpec> = tools.iter().collect();
+    // An order of the registry's or of a tool server's is no reason for other bytes, and a cold prompt cache.
+    tools.sort_by(|a, b| a.name.cmp(&b.name));
+    let tool = |tool: &ToolSpec| {
+        let function = json!({ "name": tool.name, "description": tool.description, "parameters": tool.parameters });
+        json!({ "type": "function", "function": function })
+    };
+    tools.into_iter().map(tool).collect()
+}
+
+/// A whole reply, or an error that the server sent with status 200.
+#[derive(Deserialize)]
+struct WireReply {
+    model: Option<String>,
+    #[serde(default)]
+    choices: Option<Vec<WireChoice>>,
+    usage: Option<WireUsage>,
+    error: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct WireChoice {
+    message: Option<WireAnswer>,
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WireAnswer {
+    content: Option<Box<RawValue>>,
+    refusal: Option<WireText>,
+    tool_calls: Option<Vec<WireAnswerCall>>,
+}
+
+#[derive(Deserialize)]
+struct WireAnswerCall {
+    id: Option<String>,
+    function: Option<WireAnswerFunction>,
+}
+
+#[derive(Deserialize)]
+struct WireAnswerFunction {
+    name: Option<String>,
+    arguments: Option<Box<RawValue>>,
+}
+
+/// Reads a whole reply. `error_inside` makes the failure of an error body.
+pub(super) fn read_reply(
+    body: &[u8],
+    mut ids: CallIds,
+    error_inside: impl FnOnce(&[u8]) -> ModelError,
+) -> Result<FinishedReply, ModelError> {
+    let reply: WireReply =
+        serde_json::from_slice(body).map_err(|source| malformed("it is not a completion", source))?;
+    if reply.error.is_some() {
+        return Err(error_inside(body));
+    }
+    let Some(choice) = reply.choices.into_iter().flatten().next() else {
+        return Err(ModelError::Empty);
+    };
+    let answer = choice.message.ok_or(ModelError::Malformed { what: "its choice has no message", source: None })?;
+    let mut text = content(answer.content.as_deref())?.into_prose();
+    let mut finish = finish_reason(choice.finish_reason.as_deref().unwrap_or("stop"));
+    if let Some(refusal) = answer.refusal.filter(|refusal| !refusal.is_empty()) {
+        text = refusal.into_prose();
+        finish = FinishReason::Refusal;
+    }
+    let mut calls = Vec::new();
+    for call in answer.tool_calls.into_iter().flatten() {
+        let function = call.function.ok_or(ModelError::Malformed { what: "a call has no function", source: None })?;
+        let name = function.name.filter(|name| !name.is_empty()).ok_or(NAMELESS)?;
+        let arguments = function.arguments.as_deref().map(WireText::of_value).transpose();
+        let arguments = arguments.map_err(|source| malformed("a call's arguments", source))?.unwrap_or_default();
+        calls.push(ToolCall { id: ids.unique(call.id.as_deref()), name, arguments: arguments.into_json_text() });
+    }
+    let usage = reply.usage.map(WireUsage::into_usage).unwrap_or_default();
+    Ok(FinishedReply { text, calls, native: None, finish, usage, model: reply.model })
+}
+
+pub(super) const NAMELESS: ModelError = ModelError::Malformed { what: "a call names no tool", source: None };
+
+pub(super) fn malformed(what: &'static str, source: serde_json::Error) -> ModelError {
+    ModelError::Malformed { what, source: Some(source) }
+}
+
+pub(super) fn content(raw: Option<&RawValue>) -> Result<WireText, ModelError> {
+    let text = raw.map(WireText::of_content).transpose().map_err(|source| malformed("its content", source))?;
+    Ok(text.unwrap_or_default())
+}
+
+pub(super) fn finish_reason(text: &str) -> FinishReason {
+    match text {
+        "stop" => FinishReason::Stop,
+        "tool_calls" | "function_call" => FinishReason::ToolCalls,
+        "length" => FinishReason::Length,
+        "content_filter" => FinishReason::ContentFilter,
+        "refusal" => FinishReason::Refusal,
+        other => FinishReason::Other(other.to_owned()),
+    }
+}
+
+/// Token counts; a server that sends none, or null, has not counted.
+#[derive(Debug, Deserialize)]
+pub(super) struct WireUsage {
+    prompt_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+    prompt_tokens_details: Option<WirePromptDetails>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WirePromptDetails {
+    cached_tokens: Option<u64>,
+}
+
+impl WireUsage {
+    pub(super) fn into_usage(self) -> Usage {
+        Usage {
+            input_tokens: self.prompt_tokens,
+            output_tokens: self.completion_tokens,
+            cached_tokens: self.prompt_tokens_details.and_then(|details| details.cached_tokens),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The models a worker can ask, by the name of their provider, and which of them is the default.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use longhaul_sdk::spec::ModelSpec;
+use secrecy::SecretString;
+
+use super::{
+    ChatModel, Clocks, ModelError, anthropic::Anthropic, openai::OpenAi, scripted::ScriptedModel,
+    transport::EndpointError,
+};
+
+/// Asked when OpenAI is used because of its key alone.
+const OPENAI_MODEL: &str = "gpt-4.1-mini";
+
+/// Asked when Anthropic is used because of its key alone.
+const ANTHROPIC_MODEL: &str = "claude-haiku-4-5";
+
+/// The wire format of a provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProviderKind {
+    /// Chat completions of any OpenAI-compatible server.
+    OpenAi,
+    /// Anthropic's messages API.
+    Anthropic,
+    /// The scripted model.
+    Scripted,
+}
+
+/// One provider.
+#[derive(Debug)]
+pub struct ProviderConfig {
+    /// Its wire format.
+    pub kind: ProviderKind,
+    /// Where it is; the public address of its kind when absent. With or without `/v1`.
+    pub base_url: Option<String>,
+    /// Its key, resolved; sent in the header its kind wants.
+    pub api_key: Option<SecretString>,
+    /// The clocks of every call, at ordinary effort.
+    pub clocks: Clocks,
+    /// Further headers of every request; their values count as secrets.
+    pub headers: BTreeMap<String, SecretString>,
+    /// The model where an agent names none.
+    pub default_model: Option<String>,
+}
+
+impl ProviderConfig {
+    /// A provider with nothing but its kind.
+    #[must_use]
+    pub fn new(kind: ProviderKind) -> Self {
+        Self {
+            kind,
+            base_url: None,
+            api_key: None,
+            clocks: Clocks::default(),
+            headers: BTreeMap::new(),
+            default_model: None,
+        }
+    }
+
+    fn build(self, name: &str) -> Result<Arc<dyn ChatModel>, EndpointError> {
+        Ok(match self.kind {
+            ProviderKind::OpenAi => Arc::new(OpenAi::new(name, self)?),
+            ProviderKind::Anthropic => Arc::new(Anthropic::new(name, self)?),
+            ProviderKind::Scripted => Arc::new(ScriptedModel::new(name, self.clocks)),
+        })
+    }
+}
+
+/// What the environment says about models, for a worker that is not told more.
+#[derive(Debug, Default)]
+pub struct AmbientModels {
+    /// `OPENAI_API_KEY`.
+    pub openai_api_key: Option<SecretString>,
+    /// `ANTHROPIC_API_KEY`.
+    pub anthropic_api_key: Option<SecretString>,
+    /// `LONGHAUL_LLM_URL`: any OpenAI-compatible server.
+    pub llm_url: Option<String>,
+    /// `LONGHAUL_LLM_API_KEY`.
+    pub llm_api_key: Option<SecretString>,
+    /// The model to ask there, where an agent names none. Servers of a single model ignore it.
+    pub llm_model: Option<String>,
+}
+
+impl AmbientModels {
+    /// The providers they make, the one to prefer first.
+    fn into_providers(self) -> Vec<(&'static str, ProviderConfig)> {
+        let openai = self.openai_api_key.map(|key| ProviderConfig {
+            api_key: Some(key),
+            default_model: Some(OPENAI_MODEL.to_owned()),
+            ..ProviderConfig::new(ProviderKind::OpenAi)
+        });
+        let anthropic = self.anthropic_api_key.map(|key| ProviderConfig {
+            api_key: Some(key),
+            default_model: Some(ANTHROPIC_MODEL.to_owned()),
+            ..ProviderConfig::new(ProviderKind::Anthropic)
+        });
+        let llm = self.llm_url.map(|url| ProviderConfig {
+            base_url: Some(url),
+            api_key: self.llm_api_key,
+            default_model: self.llm_model,
+            ..ProviderConfig::new(ProviderKind::OpenAi)
+        });
+        [("openai", openai), ("anthropic", anthropic), ("llm", llm)]
+            .into_iter()
+            .filter_map(|(name, config)| config.map(|config| (name, config)))
+            .collect()
+    }
+}
+
+/// Why a worker's models cannot be built. Found at start, which it refuses.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelsError {
+    /// One provider's settings.
+    #[error("model provider `{name}`")]
+    Provider {
+        /// The provider.
+        name: String,
+        /// What is wrong with its settings.
+        #[source]
+        source: EndpointError,
+    },
+    /// The default names no provider.
+    #[error("the default model provider `{name}` is not configured")]
+    UnknownDefault {
+        /// The name.
+        name: String,
+    },
+}
+
+/// The models of a worker.
+pub struct Models {
+    providers: BTreeMap<String, Arc<dyn ChatModel>>,
+    default: String,
+}
+
+impl std::fmt::Debug for Models {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Models").field("providers", &self.providers.keys()).field("default", &self.default).finish()
+    }
+}
+
+impl Models {
+    /// Builds every provider: the configured ones, those the environment gives keys for (where no configured one has the
+    /// name), and always the scripted one. The default is the one named, else the only one configured, else the first of
+    /// `OPENAI_API_KEY`, `ANTHROPIC_API_KEY`, `LONGHAUL_LLM_URL` that is set, else the scripted one.
+    ///
+    /// # Errors
+    /// A provider's settings cannot be used, or the default is unknown.
+    pub fn from_config(
+        mut configured: BTreeMap<String, ProviderConfig>,
+        default: Option<String>,
+        ambient: AmbientModels,
+    ) -> Result<Self, ModelsError> {
+        let only = if configured.len() == 1 { configured.keys().next().cloned() } else { None };
+        let mut preferred = default.or(only);
+        for (name, config) in ambient.into_providers() {
+            preferred.get_or_insert_with(|| name.to_owned());
+            configured.entry(name.to_owned()).or_insert(config);
+        }
+        let scripted = super::scripted::NAME;
+        configured.entry(scripted.to_owned()).or_insert_with(|| ProviderConfig::new(ProviderKind::Scripted));
+        let default = preferred.unwrap_or_else(|| scripted.to_owned());
+        let mut providers = BTreeMap::new();
+        for (name, config) in configured {
+            let model = config.build(&name).map_err(|source| ModelsError::Provider { name: name.clone(), source })?;
+            providers.insert(name, model);
+        }
+        Self::new(providers, default)
+    }
+
+    /// Models that are built already.
+    ///
+    /// # Errors
+    /// The default is not among them.
+    pub fn new(
+        providers: BTreeMap<String, Arc<dyn ChatModel>>,
+        default: impl Into<String>,
+    ) -> Result<Self, ModelsError> {
+        let default = default.into();
+        if !providers.contains_key(&default) {
+            return Err(ModelsError::UnknownDefault { name: default });
+        }
+        Ok(Self { providers, default })
+    }
+
+    /// The model an agent asks.
+    ///
+    /// # Errors
+    /// [`ModelError::UnknownProvider`]: this worker does not have it.
+    pub fn get(&self, spec: &ModelSpec) -> Result<&Arc<dyn ChatModel>, ModelError> {
+        let name = spec.provider.as_deref().unwrap_or(&self.default);
+        self.providers.get(name).ok_or_else(|| ModelError::UnknownProvider { name: name.to_owned() })
+    }
+
+    /// The provider asked where an agent names none.
+    #[must_use]
+    pub fn default_provider(&self) -> &str {
+        &self.default
+    }
+
+    /// Every provider's name.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.providers.keys().map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ambient(openai: bool, anthropic: bool, url: bool) -> AmbientModels {
+        AmbientModels {
+            openai_api_key: openai.then(|| "a".into()),
+            anthropic_api_key: anthropic.then(|| "b".into()),
+            llm_url: url.then(|| "http://127.0.0.1:1".into()),
+            ..AmbientModels::default()
+        }
+    }
+
+    fn configured(names: &[&str]) -> BTreeMap<String, ProviderConfig> {
+        names.iter().map(|name| ((*name).to_owned(), ProviderConfig::new(ProviderKind::OpenAi))).collect()
+    }
+
+    #[test]
+    fn the_default_is_the_named_the_configured_then_the_ambient_then_the_scripted() {
+        let default = |names: &[&str], named: Option<&str>, ambient: AmbientModels| {
+            let models = Models::from_config(configured(names), named.map(Into::into), ambient).unwrap();
+            models.default_provider().to_owned()
+        };
+        assert_eq!(default(&["a", "b"], Some("b"), ambient(true, true, true)), "b");
+        assert_eq!(default(&["a"], None, ambient(true, true, true)), "a");
+        assert_eq!(default(&["a", "b"], None, ambient(true, true, true)), "openai");
+        assert_eq!(default(&[], None, ambient(false, true, true)), "anthropic");
+        assert_eq!(default(&[], None, ambient(false, false, true)), "llm");
+        assert_eq!(default(&[], None, ambient(false, false, false)), "scripted");
+        assert_eq!(default(&[], Some("scripted"), ambient(true, false, false)), "scripted");
+    }
+
+    #[test]
+    fn wrong_settings_refuse_to_start_and_name_the_provider() {
+        let unknown = Models::from_config(BTreeMap::new(), Some("nope".into()), AmbientModels::default());
+        assert!(matches!(unknown, Err(ModelsError::UnknownDefault { name }) if name == "nope"));
+        for url in ["ftp://x", "not a url", "http://"] {
+            let config = ProviderConfig { base_url: Some(url.into()), ..ProviderConfig::new(ProviderKind::OpenAi) };
+            let error =
+                Models::from_config([("x".to_owned(), config)].into(), None, AmbientModels::default()).unwrap_err();
+            assert!(matches!(&error, ModelsError::Provider { name, .. } if name == "x"), "{error}");
+        }
+        let key = ProviderConfig { api_key: Some("a\nb".into()), ..ProviderConfig::new(ProviderKind::OpenAi) };
+        assert!(Models::from_config([("x".to_owned(), key)].into(), None, AmbientModels::default()).is_err());
+    }
+
+    #[test]
+    fn an_unknown_provider_is_an_error_of_the_agent() {
+        let models = Models::from_config(BTreeMap::new(), None, AmbientModels::default()).unwrap();
+        let spec = ModelSpec { provider: Some("gone".into()), ..ModelSpec::default() };
+        assert!(matches!(models.get(&spec), Err(ModelError::UnknownProvider { .. })));
+        assert_eq!(models.get(&ModelSpec::default()).unwrap().provider(), "scripted");
+    }
+}

@@ -1,0 +1,148 @@
+//! The scripted model: a [`ChatModel`] inside the process that computes its reply from the conversation, by a minijinja
+//! program taken from the agent's `model.script` (docs/scripted-model.md).
+//!
+//! It serves demonstrations, tests and benchmarks without a model key. The same conversation always gives the same reply; a
+//! program that contains no template syntax costs one map lookup per call. It does not stream piecewise, and it never
+//! reaches the network.
+
+mod helpers;
+mod program;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use longhaul_sdk::spec::ModelSpec;
+
+use self::program::{Answer, Program};
+use super::{
+    ChatModel, Clocks, EventSink, FinishReason, Message, ModelError, ModelReply, ModelRequest, ReplyEvent, ToolCall,
+    Usage, answer::Answer as ErrorAnswer, types::estimate_tokens,
+};
+
+/// The name it has everywhere: provider, model, metric label.
+pub const NAME: &str = "scripted";
+
+/// Compiled programs kept; beyond it all are dropped and compiled again as they are used. Agents are few.
+const MAX_PROGRAMS: usize = 512;
+
+/// The scripted model.
+#[derive(Debug)]
+pub struct ScriptedModel {
+    provider: String,
+    clocks: Clocks,
+    programs: RwLock<HashMap<String, Arc<Program>>>,
+}
+
+impl ScriptedModel {
+    /// A scripted model under the name of its provider.
+    #[must_use]
+    pub fn new(provider: impl Into<String>, clocks: Clocks) -> Self {
+        Self { provider: provider.into(), clocks, programs: RwLock::default() }
+    }
+
+    /// Checks a program without running it.
+    ///
+    /// # Errors
+    /// It does not compile, or it is a constant and not a reply.
+    pub fn check(script: &str) -> Result<(), ModelError> {
+        Program::compile(script).map(drop)
+    }
+
+    fn program(&self, script: &str) -> Result<Arc<Program>, ModelError> {
+        // A panic cannot leave the map half-written: entries are inserted whole.
+        if let Some(program) = self.programs.read().unwrap_or_else(PoisonError::into_inner).get(script) {
+            return Ok(Arc::clone(program));
+        }
+        let program = Arc::new(Program::compile(script)?);
+        let mut programs = self.programs.write().unwrap_or_else(PoisonError::into_inner);
+        if programs.len() >= MAX_PROGRAMS {
+            programs.clear();
+        }
+        programs.insert(script.to_owned(), Arc::clone(&program));
+        Ok(program)
+    }
+}
+
+#[async_trait]
+impl ChatModel for ScriptedModel {
+    fn provider(&self) -> &str {
+        &self.provider
+    }
+
+    fn model_name<'a>(&'a self, spec: &'a ModelSpec) -> &'a str {
+        spec.name.as_deref().unwrap_or(NAME)
+    }
+
+    async fn complete(&self, request: ModelRequest<'_>, events: EventSink<'_>) -> Result<ModelReply, ModelError> {
+        let input_tokens = request.messages.iter().map(|message| message.estimated_tokens()).sum::<u64>();
+        if request.context_tokens.is_some_and(|window| input_tokens > u64::from(window)) {
+            let answer = ErrorAnswer { code: Some("context_length_exceeded".into()), ..ErrorAnswer::default() };
+            return Err(ModelError::ContextTooLong { answer });
+        }
+        let answer = match &request.model.script {
+            Some(script) => self.program(script)?.answer(&request)?,
+            None => echo(request.messages),
+        };
+        if let Some(latency) = answer.latency {
+            self.wait(latency, &request).await?;
+        }
+        let name = self.model_name(request.model).to_owned();
+        Ok(reply(answer, turn(request.messages), name, input_tokens, events))
+    }
+}
+
+impl ScriptedModel {
+    /// Thinks for as long as the program says, under the total clock like any other call.
+    async fn wait(&self, latency: Duration, request: &ModelRequest<'_>) -> Result<(), ModelError> {
+        let total = self.clocks.at(request.model.effort).total;
+        tokio::time::sleep(latency.min(total)).await;
+        if latency > total { Err(ModelError::TotalTimeout { after: total }) } else { Ok(()) }
+    }
+}
+
+/// The number of the reply being asked for: the replies there are, plus one.
+fn turn(messages: &[Arc<Message>]) -> usize {
+    1 + messages.iter().filter(|message| matches!(message.as_ref(), Message::Assistant { .. })).count()
+}
+
+/// What is answered without a program: the last thing the user said, as `{"response": …}`.
+fn echo(messages: &[Arc<Message>]) -> Answer {
+    let last = messages.iter().rev().find(|message| matches!(message.as_ref(), Message::User { .. }));
+    let text = serde_json::json!({ "response": last.map_or("", |message| message.text()) }).to_string();
+    Answer { text, ..Answer::default() }
+}
+
+fn reply(answer: Answer, turn: usize, model: String, input_tokens: u64, events: EventSink<'_>) -> ModelReply {
+    if !answer.text.is_empty() {
+        events(ReplyEvent::TextDelta(answer.text.clone()));
+    }
+    let calls: Vec<ToolCall> = answer
+        .calls
+        .into_iter()
+        .enumerate()
+        .map(|(index, call)| ToolCall {
+            id: format!("call_{turn}_{index}"),
+            name: call.name,
+            arguments: call.arguments,
+        })
+        .collect();
+    for (index, call) in calls.iter().enumerate() {
+        events(ReplyEvent::CallStarted { index, id: call.id.clone(), name: call.name.clone() });
+        events(ReplyEvent::CallCompleted { index, call: call.clone() });
+    }
+    let written: usize = calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();
+    let usage = Usage {
+        input_tokens: Some(input_tokens),
+        output_tokens: Some(estimate_tokens(answer.text.len() + written)),
+        cached_tokens: None,
+    };
+    let finish = if calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
+    let message = Message::Assistant { text: answer.text, calls, native: None };
+    ModelReply { message, finish, unfinished_call: None, usage, model: Some(model), request_id: None }
+}

@@ -1,0 +1,190 @@
+//! A script, compiled once: a constant reply, or a minijinja template that renders one.
+//!
+//! Programs come from whoever may write agents, so they run under a fuel limit and cannot load other templates.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, value::Serde};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{helpers, turn};
+use crate::llm::{Message, ModelError, ModelRequest};
+
+/// Template instructions one reply may cost: some tens of milliseconds.
+const FUEL: u64 = 2_000_000;
+
+/// The largest program and the largest rendered reply, in bytes.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+
+const TEMPLATE: &str = "script";
+
+/// What a program answers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) text: String,
+    pub(super) calls: Vec<AnswerCall>,
+    pub(super) latency: Option<Duration>,
+}
+
+/// A call without its id, which depends on the turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AnswerCall {
+    pub(super) name: String,
+    pub(super) arguments: String,
+}
+
+/// A compiled script.
+#[derive(Debug)]
+pub(super) enum Program {
+    /// No template syntax: the reply itself.
+    Constant(Answer),
+    /// A template, and the context variables it reads; the others are not built.
+    Template { environment: Box<Environment<'static>>, reads: HashSet<String> },
+}
+
+impl Program {
+    pub(super) fn compile(script: &str) -> Result<Self, ModelError> {
+        if script.len() > MAX_BYTES {
+            return Err(failed(format!("it is larger than {MAX_BYTES} bytes")));
+        }
+        if !["{{", "{%", "{#"].iter().any(|opening| script.contains(opening)) {
+            return parse(script).map(Self::Constant);
+        }
+        let mut environment = Environment::new();
+        environment.set_auto_escape_callback(|_name| AutoEscape::None);
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        environment.set_fuel(Some(FUEL));
+        helpers::register(&mut environment);
+        environment.add_template_owned(TEMPLATE, script.to_owned()).map_err(|error| template_failed(&error))?;
+        let reads =
+            environment.get_template(TEMPLATE).map_err(|error| template_failed(&error))?.undeclared_variables(false);
+        Ok(Self::Template { environment: Box::new(environment), reads })
+    }
+
+    pub(super) fn answer(&self, request: &ModelRequest<'_>) -> Result<Answer, ModelError> {
+        match self {
+            Self::Constant(answer) => Ok(answer.clone()),
+            Self::Template { environment, reads } => {
+                let rendered = environment
+                    .get_template(TEMPLATE)
+                    .and_then(|template| template.render(context(reads, request)))
+                    .map_err(|error| template_failed(&error))?;
+                if rendered.len() > MAX_BYTES {
+                    return Err(failed(format!("its reply is larger than {MAX_BYTES} bytes")));
+                }
+                parse(&rendered)
+            }
+        }
+    }
+}
+
+/// The variables of docs/scripted-model.md, as far as the program reads them.
+fn context(reads: &HashSet<String>, request: &ModelRequest<'_>) -> Value {
+    let mut pairs: Vec<(&str, Value)> = Vec::with_capacity(reads.len());
+    if reads.contains("messages") {
+        pairs.push(("messages", request.messages.iter().map(message_value).collect()));
+    }
+    if reads.contains("tools") {
+        pairs.push(("tools", request.tools.iter().map(|tool| tool.name.as_str()).collect()));
+    }
+    if reads.contains("turn") {
+        pairs.push(("turn", turn(request.messages).into()));
+    }
+    if reads.contains("last") {
+        pairs.push(("last", request.messages.last().map_or(Value::UNDEFINED, message_value)));
+    }
+    if reads.contains("input_text") {
+        let first = request.messages.iter().find(|message| matches!(message.as_ref(), Message::User { .. }));
+        pairs.push(("input_text", first.map_or("", |message| message.text()).into()));
+    }
+    Value::from_pairs(pairs)
+}
+
+fn message_value(message: &Arc<Message>) -> Value {
+    let calls: Value = message
+        .calls()
+        .iter()
+        .map(|call| {
+            Value::from_pairs([
+                ("id", Value::from(call.id.as_str())),
+                ("name", call.name.as_str().into()),
+                ("arguments", call.arguments.as_str().into()),
+            ])
+        })
+        .collect();
+    let (name, call_id, is_error) = match message.as_ref() {
+        Message::Tool { name, call_id, is_error, .. } => (name.as_str(), call_id.as_str(), *is_error),
+        Message::System { .. } | Message::User { .. } | Message::Assistant { .. } => ("", "", false),
+    };
+    Value::from_pairs([
+        ("role", Value::from(message.role())),
+        ("text", message.text().into()),
+        ("calls", calls),
+        ("name", name.into()),
+        ("call_id", call_id.into()),
+        ("is_error", is_error.into()),
+    ])
+}
+
+/// The JSON a program renders.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rendered {
+    text: Option<serde_json::Value>,
+    #[serde(default)]
+    calls: Vec<RenderedCall>,
+    raw: Option<String>,
+    latency_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RenderedCall {
+    name: String,
+    arguments: Option<Box<RawValue>>,
+}
+
+fn parse(rendered: &str) -> Result<Answer, ModelError> {
+    let rendered: Rendered = serde_json::from_str(rendered.trim())
+        .map_err(|error| failed(format!("it did not render a reply as docs/scripted-model.md describes: {error}")))?;
+    let text = match (rendered.text, rendered.raw) {
+        (Some(_), Some(_)) => return Err(failed("a reply has `text` or `raw`, not both")),
+        (None, Some(raw)) => raw,
+        (Some(serde_json::Value::String(text)), None) => text,
+        (Some(serde_json::Value::Null) | None, None) => String::new(),
+        (Some(value), None) => value.to_string(),
+    };
+    let calls = rendered.calls.into_iter().map(call).collect::<Result<Vec<_>, _>>()?;
+    if text.is_empty() && calls.is_empty() {
+        return Err(ModelError::Empty);
+    }
+    Ok(Answer { text, calls, latency: rendered.latency_ms.map(Duration::from_millis) })
+}
+
+/// Arguments that are a string stand for the exact text of the model, so that a program can write invalid ones.
+fn call(call: RenderedCall) -> Result<AnswerCall, ModelError> {
+    let arguments = match call.arguments {
+        None => "{}".to_owned(),
+        Some(raw) if raw.get().starts_with('"') => {
+            serde_json::from_str(raw.get()).map_err(|error| failed(format!("arguments of a call: {error}")))?
+        }
+        Some(raw) => raw.get().to_owned(),
+    };
+    Ok(AnswerCall { name: call.name, arguments })
+}
+
+fn failed(what: impl Into<String>) -> ModelError {
+    ModelError::Script { what: what.into() }
+}
+
+fn template_failed(error: &minijinja::Error) -> ModelError {
+    let line = error.line().map_or_else(String::new, |line| format!(" in line {line}"));
+    let detail = error.detail().map_or_else(String::new, |detail| format!(": {detail}"));
+    failed(format!("{}{line}{detail}", error.kind()))
+}
+
+/// Turns any serialisable value into one of the template's.
+pub(super) fn value_of(value: impl serde::Serialize) -> Value {
+    Value::from(Serde(value))
+}

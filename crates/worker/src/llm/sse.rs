@@ -1,0 +1,167 @@
+//! An incremental parser of server-sent events, by the WHATWG rules, over chunks of any size.
+//!
+//! Lines are found in bytes and decoded when they are whole, so neither a CRLF nor a character that is split across chunks is
+//! lost. Its buffer is capped.
+
+use super::error::ModelError;
+
+/// The largest single event.
+const MAX_EVENT_BYTES: usize = 8 * 1024 * 1024;
+
+/// One event. Its name is not kept: both providers repeat it inside the data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SseEvent {
+    /// The data lines, joined by line feeds.
+    pub(super) data: Vec<u8>,
+}
+
+/// The parser.
+#[derive(Debug)]
+pub(super) struct SseParser {
+    /// The line being received.
+    line: Vec<u8>,
+    /// The data lines of the event being received; `None` before the first.
+    data: Option<Vec<u8>>,
+    /// The last byte was a carriage return, whose line feed may come in the next chunk.
+    after_cr: bool,
+    at_start: bool,
+    max_event_bytes: usize,
+}
+
+impl SseParser {
+    pub(super) fn new() -> Self {
+        Self::with_cap(MAX_EVENT_BYTES)
+    }
+
+    fn with_cap(max_event_bytes: usize) -> Self {
+        Self { line: Vec::new(), data: None, after_cr: false, at_start: true, max_event_bytes }
+    }
+
+    /// Reads one chunk and appends the events it completes to `events`.
+    pub(super) fn push(&mut self, mut chunk: &[u8], events: &mut Vec<SseEvent>) -> Result<(), ModelError> {
+        while let Some(&first) = chunk.first() {
+            if std::mem::take(&mut self.after_cr) && first == b'\n' {
+                chunk = &chunk[1..];
+                continue;
+            }
+            let Some(end) = chunk.iter().position(|byte| matches!(byte, b'\r' | b'\n')) else {
+                self.line.extend_from_slice(chunk);
+                return self.check_size();
+            };
+            self.line.extend_from_slice(&chunk[..end]);
+            self.check_size()?;
+            self.after_cr = chunk[end] == b'\r';
+            chunk = &chunk[end + 1..];
+            self.end_line(events);
+        }
+        Ok(())
+    }
+
+    /// What was being received when the connection ended: an event whose last blank line is missing. The rules discard it;
+    /// some servers end so, and the reader of its data can tell whether it is whole.
+    pub(super) fn finish(mut self) -> Option<SseEvent> {
+        let mut events = Vec::new();
+        if !self.line.is_empty() {
+            self.end_line(&mut events);
+        }
+        self.data.map(|data| SseEvent { data })
+    }
+
+    fn check_size(&self) -> Result<(), ModelError> {
+        let size = self.line.len() + self.data.as_ref().map_or(0, Vec::len);
+        if size > self.max_event_bytes {
+            return Err(ModelError::TooLarge { limit: self.max_event_bytes });
+        }
+        Ok(())
+    }
+
+    fn end_line(&mut self, events: &mut Vec<SseEvent>) {
+        let line = std::mem::take(&mut self.line);
+        let mut text = line.as_slice();
+        if std::mem::take(&mut self.at_start) {
+            text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+        }
+        if text.is_empty() {
+            events.extend(self.data.take().map(|data| SseEvent { data }));
+        } else if let Some(value) = text.strip_prefix(b"data") {
+            // Exactly the field `data`, with or without a value; `database: …` is another field and is ignored.
+            let value = match value {
+                [] => Some(value),
+                [b':', b' ', rest @ ..] | [b':', rest @ ..] => Some(rest),
+                _ => None,
+            };
+            if let Some(value) = value {
+                match &mut self.data {
+                    Some(data) => {
+                        data.push(b'\n');
+                        data.extend_from_slice(value);
+                    }
+                    none => *none = Some(value.to_vec()),
+                }
+            }
+        }
+        // The buffer is used again for the next line.
+        self.line = line;
+        self.line.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(bytes: &[u8], chunk: usize) -> (Vec<String>, Option<String>) {
+        let mut parser = SseParser::new();
+        let mut events = Vec::new();
+        for piece in bytes.chunks(chunk) {
+            parser.push(piece, &mut events).unwrap();
+        }
+        let text = |event: SseEvent| String::from_utf8(event.data).unwrap();
+        (events.into_iter().map(text).collect(), parser.finish().map(text))
+    }
+
+    #[test]
+    fn events_survive_every_chunk_size_and_line_ending() {
+        for ending in ["\n", "\r\n", "\r"] {
+            let stream = [
+                "\u{feff}: keep-alive",
+                "event: a",
+                "data: {\"é\":1}",
+                "",
+                "id: 7",
+                "data:two",
+                "data: lines",
+                "data",
+                "",
+                "",
+                "database: no",
+                "",
+                "data: end",
+                "",
+                "",
+            ]
+            .join(ending);
+            for chunk in 1..=stream.len() {
+                let (events, rest) = parse(stream.as_bytes(), chunk);
+                assert_eq!(events, ["{\"é\":1}", "two\nlines\n", "end"], "{ending:?} in chunks of {chunk}");
+                assert_eq!(rest, None);
+            }
+        }
+    }
+
+    #[test]
+    fn an_unterminated_event_is_given_at_the_end_only() {
+        assert_eq!(parse(b"data: a\n\ndata: [DONE]", 3), (vec!["a".into()], Some("[DONE]".into())));
+        assert_eq!(parse(b"data: a\n\ndata: b\n", 3), (vec!["a".into()], Some("b".into())));
+        assert_eq!(parse(b"", 3), (vec![], None));
+    }
+
+    #[test]
+    fn an_event_beyond_the_cap_is_refused_while_it_arrives() {
+        let mut parser = SseParser::with_cap(10);
+        let mut events = Vec::new();
+        parser.push(b"data: 1234\n", &mut events).unwrap();
+        parser.push(b"data: ", &mut events).unwrap();
+        assert!(matches!(parser.push(b"567", &mut events), Err(ModelError::TooLarge { limit: 10 })));
+    }
+}

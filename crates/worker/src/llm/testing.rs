@@ -1,0 +1,86 @@
+//! What the tests of both wire formats share: requests, and a collector of events.
+
+use std::sync::Arc;
+
+use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
+use serde_json::json;
+
+use super::{
+    Message, ModelError, ModelRequest, ReplyEvent, ToolCall, ToolChoice,
+    answer::{Answer, Scrub},
+    calls::CallIds,
+};
+
+pub(super) fn tool(name: &str) -> ToolSpec {
+    ToolSpec {
+        name: name.into(),
+        description: format!("does {name}"),
+        parameters: json!({ "type": "object", "properties": { "q": { "type": "string" } } }),
+        effect: ToolEffect::ReadOnly,
+    }
+}
+
+pub(super) fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
+    ToolCall { id: id.into(), name: name.into(), arguments: arguments.into() }
+}
+
+pub(super) fn result(call_id: &str, text: &str, is_error: bool) -> Message {
+    Message::Tool { call_id: call_id.into(), name: "t".into(), text: text.into(), is_error }
+}
+
+/// The transcript as the journal gives it back: through its stored bytes.
+pub(super) fn stored(messages: &[Message]) -> Vec<Arc<Message>> {
+    let restored = |message: &Message| Message::from_bytes(&message.to_bytes().unwrap()).unwrap();
+    messages.iter().map(|message| Arc::new(restored(message))).collect()
+}
+
+pub(super) fn request<'a>(
+    spec: &'a ModelSpec,
+    messages: &'a [Arc<Message>],
+    tools: &'a [ToolSpec],
+) -> ModelRequest<'a> {
+    ModelRequest {
+        model: spec,
+        messages,
+        tools,
+        tool_choice: ToolChoice::Auto,
+        idempotency_key: "key",
+        traceparent: None,
+        context_tokens: None,
+    }
+}
+
+/// Ids for a transcript that holds `messages`.
+pub(super) fn ids(messages: &[Arc<Message>]) -> CallIds {
+    CallIds::new(&request(&ModelSpec::default(), messages, &[]))
+}
+
+pub(super) fn error_inside(body: &[u8]) -> ModelError {
+    Answer::read(None, body, &Scrub::default()).into_error(None)
+}
+
+/// The calls told complete, in order.
+pub(super) fn completed(events: &[ReplyEvent]) -> Vec<(usize, ToolCall)> {
+    events
+        .iter()
+        .filter_map(|event| match event {
+            ReplyEvent::CallCompleted { index, call } => Some((*index, call.clone())),
+            ReplyEvent::TextDelta(_) | ReplyEvent::CallStarted { .. } => None,
+        })
+        .collect()
+}
+
+/// The text told, joined.
+pub(super) fn told_text(events: &[ReplyEvent]) -> String {
+    events
+        .iter()
+        .filter_map(|event| match event {
+            ReplyEvent::TextDelta(text) => Some(text.as_str()),
+            ReplyEvent::CallCompleted { .. } | ReplyEvent::CallStarted { .. } => None,
+        })
+        .collect()
+}
+
+/// Arguments that a JSON value would not survive.
+pub(super) const ODD_ARGUMENTS: &str =
+    r#"{"n": 1e2, "z": -0.0, "z": 1, "s": "\ud800 \u0000", "big": 123456789012345678901234567890}"#;

@@ -1,0 +1,299 @@
+//! One HTTP request to a model endpoint: headers, clocks, size caps, and the way from a response to a failure.
+//!
+//! Nothing is retried here and no redirect is followed. The one repetition that the HTTP client makes by itself is of a
+//! request that an HTTP/2 server declared unprocessed. No error keeps a header or a URL.
+
+use std::{collections::BTreeMap, sync::Once, time::Duration};
+
+use bytes::Bytes;
+use reqwest::{
+    Client, Response,
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
+    redirect::Policy,
+};
+use secrecy::{ExposeSecret, SecretString};
+use url::{Host, Url};
+
+use super::{
+    Clocks, ModelError, ModelRequest,
+    answer::{Answer, Scrub},
+    clocks::RunningClocks,
+    retry_after,
+    sse::{SseEvent, SseParser},
+};
+
+/// The largest reply, whole or streamed. No model writes so much; a broken endpoint may.
+const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
+
+/// The part of an error body that is read.
+const MAX_ERROR_BYTES: usize = 64 * 1024;
+
+/// Idle connections are dropped before servers close them, typically after 60 s: a request on a connection that is being
+/// closed fails, and costs the execution a retry.
+const POOL_IDLE: Duration = Duration::from_secs(30);
+
+/// Where requests of one provider go, and with what.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    client: Client,
+    url: Url,
+    headers: HeaderMap,
+    scrub: Scrub,
+    clocks: Clocks,
+}
+
+/// Why a provider cannot be built from its configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum EndpointError {
+    /// The base URL is not an `http` or `https` URL.
+    #[error("base URL is not an http or https URL")]
+    BaseUrl,
+    /// A header's name or value, or the key, cannot be sent.
+    #[error("header `{name}` cannot be sent: it holds a character that HTTP does not allow")]
+    Header {
+        /// The header's name; its value may be a secret.
+        name: String,
+    },
+    /// The HTTP client could not be made.
+    #[error("the HTTP client could not be made")]
+    Client(#[source] reqwest::Error),
+}
+
+/// How a provider wants its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeyHeader {
+    /// `Authorization: Bearer …`
+    Bearer,
+    /// `x-api-key: …`
+    XApiKey,
+}
+
+/// What the reader of an event says about the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// Nothing of the reply yet.
+    Waiting,
+    /// The reply has begun.
+    Flowing,
+    /// The reply is complete; what may still come is not needed, but is waited for briefly.
+    Closing,
+    /// Nothing more will come.
+    Done,
+}
+
+impl Endpoint {
+    pub(super) fn new(
+        url: Url,
+        key: Option<(KeyHeader, SecretString)>,
+        extra_headers: BTreeMap<String, SecretString>,
+        clocks: Clocks,
+    ) -> Result<Self, EndpointError> {
+        let mut headers = HeaderMap::new();
+        let mut secrets: Vec<SecretString> = Vec::new();
+        if let Some((header, key)) = key {
+            let (name, value) = match header {
+                KeyHeader::Bearer => (AUTHORIZATION, format!("Bearer {}", key.expose_secret())),
+                KeyHeader::XApiKey => (HeaderName::from_static("x-api-key"), key.expose_secret().to_owned()),
+            };
+            headers.insert(name.clone(), sensitive(name.as_str(), &value)?);
+            secrets.push(key);
+        }
+        for (name, value) in extra_headers {
+            let header: HeaderName = name.parse().map_err(|_invalid| EndpointError::Header { name: name.clone() })?;
+            headers.insert(header, sensitive(&name, value.expose_secret())?);
+            secrets.push(value);
+        }
+        let client = http_client(clocks, &url).map_err(|error| EndpointError::Client(error.without_url()))?;
+        Ok(Self { client, url, headers, scrub: Scrub::new(secrets), clocks })
+    }
+
+    /// Adds a public header that the configuration may have set to another value.
+    pub(super) fn with_default_header(mut self, name: &'static str, value: &'static str) -> Self {
+        self.headers.entry(name).or_insert(HeaderValue::from_static(value));
+        self
+    }
+
+    /// Sends the request and waits for the head of its response. `Err` for every status but 2xx.
+    pub(super) async fn open(&self, request: &ModelRequest<'_>, body: Vec<u8>) -> Result<Opened<'_>, ModelError> {
+        let clocks = self.clocks.at(request.model.effort);
+        let clocks = if request.model.stream { RunningClocks::streaming(clocks) } else { RunningClocks::whole(clocks) };
+        let idempotency_key = HeaderValue::from_str(request.idempotency_key)
+            .map_err(|_invalid| ModelError::InvalidSettings { what: "the idempotency key is not ASCII".into() })?;
+        let mut call = self
+            .client
+            .post(self.url.clone())
+            .headers(self.headers.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header("idempotency-key", idempotency_key)
+            .body(body);
+        if let Some(traceparent) = request.traceparent.and_then(|text| HeaderValue::from_str(text).ok()) {
+            call = call.header("traceparent", traceparent);
+        }
+        let response = clocks.wait(call.send()).await?.map_err(|error| unreachable_endpoint(error, &clocks))?;
+        let opened = Opened {
+            request_id: request_id(response.headers()),
+            streamed: request.model.stream && may_be_stream(response.headers()),
+            response,
+            clocks,
+            scrub: &self.scrub,
+        };
+        if opened.response.status().is_success() { Ok(opened) } else { Err(opened.into_error().await) }
+    }
+}
+
+/// A response whose head has arrived with a 2xx status.
+#[derive(Debug)]
+pub(super) struct Opened<'a> {
+    /// The provider's id of the request.
+    pub(super) request_id: Option<String>,
+    /// The body is a stream of events. A server that does not stream answers with the whole reply, asked or not.
+    pub(super) streamed: bool,
+    response: Response,
+    clocks: RunningClocks,
+    scrub: &'a Scrub,
+}
+
+impl Opened<'_> {
+    /// An error that the endpoint reported inside its reply.
+    pub(super) fn error_inside(&self, body: &[u8]) -> ModelError {
+        Answer { request_id: self.request_id.clone(), ..Answer::read(None, body, self.scrub) }.into_error(None)
+    }
+
+    /// Reads a whole reply.
+    pub(super) async fn body(&mut self) -> Result<Vec<u8>, ModelError> {
+        let mut body = Vec::new();
+        while let Some(chunk) = self.chunk().await? {
+            self.clocks.begun();
+            if body.len() + chunk.len() > MAX_REPLY_BYTES {
+                return Err(ModelError::TooLarge { limit: MAX_REPLY_BYTES });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    }
+
+    /// Feeds the events of a streamed reply to `read` until it is done or the connection ends. Whether the reply was whole by
+    /// then is the reader's to say, unless it had said [`Flow::Closing`]: a failure after that is none.
+    pub(super) async fn events(
+        &mut self,
+        mut read: impl FnMut(&Self, &SseEvent) -> Result<Flow, ModelError> + Send,
+    ) -> Result<(), ModelError> {
+        let mut parser = SseParser::new();
+        let mut events = Vec::new();
+        let mut received = 0_usize;
+        let mut closing = false;
+        loop {
+            let chunk = match self.chunk().await {
+                Ok(chunk) => chunk,
+                Err(_not_needed) if closing => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let ended = chunk.is_none();
+            match chunk {
+                Some(chunk) => {
+                    received = received.saturating_add(chunk.len());
+                    if received > MAX_REPLY_BYTES {
+                        return Err(ModelError::TooLarge { limit: MAX_REPLY_BYTES });
+                    }
+                    parser.push(&chunk, &mut events)?;
+                }
+                None => events.extend(std::mem::replace(&mut parser, SseParser::new()).finish()),
+            }
+            for event in events.drain(..) {
+                match read(self, &event) {
+                    Ok(Flow::Waiting) => {}
+                    Ok(Flow::Flowing) => self.clocks.begun(),
+                    Ok(Flow::Closing) => {
+                        closing = true;
+                        self.clocks.closing();
+                    }
+                    Ok(Flow::Done) => return Ok(()),
+                    // The last event lacks its end: half of one is a cut, not a malformed reply.
+                    Err(ModelError::Malformed { .. }) if ended => return Err(ModelError::StreamCut { source: None }),
+                    Err(error) => return Err(error),
+                }
+            }
+            if ended {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn chunk(&mut self) -> Result<Option<Bytes>, ModelError> {
+        let chunk = self.clocks.wait(self.response.chunk()).await?;
+        chunk.map_err(|error| ModelError::StreamCut { source: Some(error.without_url()) })
+    }
+
+    /// The failure that a response without a 2xx status is. Its body is read under the same clocks, but failing to read it
+    /// changes nothing.
+    async fn into_error(mut self) -> ModelError {
+        let status = self.response.status();
+        let retry_after = retry_after::read(self.response.headers());
+        // The status is known; the body only explains it.
+        self.clocks.closing();
+        let mut body = Vec::new();
+        while body.len() < MAX_ERROR_BYTES
+            && let Ok(Some(chunk)) = self.chunk().await
+        {
+            body.extend_from_slice(&chunk[..chunk.len().min(MAX_ERROR_BYTES - body.len())]);
+        }
+        let mut answer = Answer::read(Some(status.as_u16()), &body, self.scrub);
+        answer.request_id = answer.request_id.or(self.request_id);
+        answer.into_error(retry_after)
+    }
+}
+
+fn unreachable_endpoint(error: reqwest::Error, clocks: &RunningClocks) -> ModelError {
+    if error.is_connect() && error.is_timeout() {
+        return ModelError::ConnectTimeout { after: clocks.connect() };
+    }
+    ModelError::Unreachable { source: error.without_url() }
+}
+
+/// Anything but a body that is plainly something else: gateways forget the content type of their streams.
+fn may_be_stream(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    !content_type.contains("json") && !content_type.contains("html")
+}
+
+fn request_id(headers: &HeaderMap) -> Option<String> {
+    let id = ["x-request-id", "request-id"].iter().find_map(|name| headers.get(*name))?;
+    id.to_str().ok().filter(|id| id.len() <= 200).map(str::to_owned)
+}
+
+fn sensitive(name: &str, value: &str) -> Result<HeaderValue, EndpointError> {
+    let mut value = HeaderValue::from_str(value).map_err(|_invalid| EndpointError::Header { name: name.to_owned() })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Reads a base URL; only `http` and `https` have a meaning here.
+pub(super) fn base_url(text: &str) -> Result<Url, EndpointError> {
+    let url = Url::parse(text).map_err(|_invalid| EndpointError::BaseUrl)?;
+    if matches!(url.scheme(), "http" | "https") && url.has_host() { Ok(url) } else { Err(EndpointError::BaseUrl) }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the connect clock differs by provider, and streams must not have a total timeout of the client"
+)]
+fn http_client(clocks: Clocks, url: &Url) -> Result<Client, reqwest::Error> {
+    static PROVIDER: Once = Once::new();
+    // Without a provider the client's TLS panics. Another part of the process may have installed one; either will do.
+    PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
+    let is_local = match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    let builder = Client::builder();
+    // The environment's proxy is for the world outside; it cannot reach a model server on this machine.
+    let builder = if is_local { builder.no_proxy() } else { builder };
+    builder
+        .connect_timeout(clocks.connect)
+        .redirect(Policy::none())
+        .pool_idle_timeout(POOL_IDLE)
+        .user_agent(concat!("longhaul/", env!("CARGO_PKG_VERSION")))
+        .build()
+}

@@ -1,0 +1,120 @@
+//! Renews the worker's lease from a thread and a connection of its own, so that a busy executor cannot starve it.
+//!
+//! The same thread watches the executor: when its tick is minutes old the process is wedged but would stay "alive" for ever,
+//! so it aborts and lets others take over (core-rules 1).
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use longhaul_shared::{
+    domain::WorkerId,
+    store::workers::{HeartbeatConnection, Renewal},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::lease::WorkerLease;
+
+/// The pause after a renewal that failed.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
+/// How old the executor's tick may be before the process gives itself up.
+pub(crate) const WEDGED_AFTER: Duration = Duration::from_secs(300);
+
+/// How often and for how long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeartbeatTimes {
+    pub(crate) lease: Duration,
+    pub(crate) renew: Duration,
+    pub(crate) wedged_after: Duration,
+}
+
+/// The executor's sign of life.
+#[derive(Debug)]
+pub(crate) struct ExecutorTick {
+    started: Instant,
+    last: AtomicU64,
+}
+
+impl ExecutorTick {
+    pub(crate) fn new() -> Self {
+        Self { started: Instant::now(), last: AtomicU64::new(0) }
+    }
+
+    /// Ticks every second for as long as it is polled.
+    pub(crate) async fn run(&self) {
+        let mut every = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            every.tick().await;
+            self.last.store(self.started.elapsed().as_millis() as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn age(&self) -> Duration {
+        self.started.elapsed().saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)))
+    }
+}
+
+/// Starts the thread; it ends when `stop` is cancelled or the identity is dead.
+///
+/// # Errors
+/// The thread or its runtime cannot be made.
+pub(crate) fn start(
+    id: WorkerId,
+    connection: HeartbeatConnection,
+    lease: Arc<WorkerLease>,
+    times: HeartbeatTimes,
+    tick: Arc<ExecutorTick>,
+    stop: CancellationToken,
+) -> std::io::Result<thread::JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    thread::Builder::new()
+        .name("heartbeat".into())
+        .spawn(move || runtime.block_on(beat(id, connection, &lease, times, &tick, &stop)))
+}
+
+async fn beat(
+    id: WorkerId,
+    mut connection: HeartbeatConnection,
+    lease: &WorkerLease,
+    times: HeartbeatTimes,
+    tick: &ExecutorTick,
+    stop: &CancellationToken,
+) {
+    let mut pause = times.renew;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        if tick.age() > times.wedged_after {
+            tracing::error!(worker.id = %id, "the executor has not moved for minutes; the process gives itself up");
+            std::process::abort();
+        }
+        let asked_at = Instant::now();
+        pause = match tokio::time::timeout(times.renew, connection.renew(id, times.lease)).await {
+            Ok(Ok(Renewal::Renewed)) => {
+                lease.renewed(asked_at, times.lease);
+                times.renew.saturating_sub(asked_at.elapsed())
+            }
+            Ok(Ok(Renewal::Dead)) => {
+                lease.lose();
+                return;
+            }
+            Ok(Err(error)) => {
+                lease.faltered();
+                tracing::warn!(worker.id = %id, error = %error, "lease renewal failed");
+                RETRY_PAUSE
+            }
+            Err(_) => {
+                lease.faltered();
+                tracing::warn!(worker.id = %id, "lease renewal got no answer");
+                RETRY_PAUSE
+            }
+        };
+    }
+}

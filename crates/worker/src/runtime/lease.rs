@@ -1,0 +1,202 @@
+//! What an attempt must know of its worker's lease: whether it may launch anything now, and what ends it early.
+//!
+//! Two things are kept apart. *Lost* is a fact of the database: the worker's row is dead, everything it holds belongs to
+//! others, stop at once. *Stale* is doubt: the last renewal is too long ago (Postgres is away, or this process was paused), so
+//! nothing may be launched until a renewal answers. A stale lease heals; a lost one does not (core-rules 2, 4).
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI16, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use longhaul_sdk::{Interrupt, Step};
+use longhaul_shared::domain::{ExecutionId, LeaseToken};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// The lease of one worker identity, as this process sees it.
+#[derive(Debug)]
+pub(crate) struct WorkerLease {
+    valid_until: watch::Sender<Instant>,
+    steady_since: Mutex<Option<Instant>>,
+    lost: CancellationToken,
+}
+
+impl WorkerLease {
+    /// A lease of `lease`, counted from when it was asked for.
+    pub(crate) fn new(asked_at: Instant, lease: Duration) -> Self {
+        Self {
+            valid_until: watch::Sender::new(asked_at + lease),
+            steady_since: Mutex::new(Some(asked_at)),
+            lost: CancellationToken::new(),
+        }
+    }
+
+    /// A renewal that was sent at `asked_at` succeeded.
+    pub(crate) fn renewed(&self, asked_at: Instant, lease: Duration) {
+        self.valid_until.send_replace(asked_at + lease);
+        self.steady_since.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(asked_at);
+    }
+
+    /// A renewal failed: Postgres is in trouble, or the way to it.
+    pub(crate) fn faltered(&self) {
+        *self.steady_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// How long renewals have gone without a gap. Only a worker that is steady may declare others dead (core-rules 4).
+    pub(crate) fn steady_for(&self) -> Duration {
+        let since = *self.steady_since.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_stale() { Duration::ZERO } else { since.map_or(Duration::ZERO, |since| since.elapsed()) }
+    }
+
+    pub(crate) fn is_stale(&self) -> bool {
+        *self.valid_until.borrow() <= Instant::now()
+    }
+
+    /// The identity is dead.
+    pub(crate) fn lose(&self) {
+        self.lost.cancel();
+    }
+
+    pub(crate) async fn lost(&self) {
+        self.lost.cancelled().await;
+    }
+
+    /// Returns when something may be launched: at once while the lease is fresh, after the next renewal while it is stale.
+    async fn fresh(&self) -> Step<()> {
+        let mut valid_until = self.valid_until.subscribe();
+        loop {
+            if self.lost.is_cancelled() {
+                return Err(Interrupt::LeaseLost.into());
+            }
+            if *valid_until.borrow_and_update() > Instant::now() {
+                return Ok(());
+            }
+            tokio::select! {
+                () = self.lost() => {}
+                changed = valid_until.changed() => if changed.is_err() { return Err(Interrupt::LeaseLost.into()) },
+            }
+        }
+    }
+}
+
+/// One attempt, as the rest of the worker reaches it.
+#[derive(Debug)]
+pub(crate) struct AttemptControl {
+    pub(crate) token: LeaseToken,
+    lane: AtomicI16,
+    interrupt: watch::Sender<Option<Interrupt>>,
+    draining: CancellationToken,
+    lease: Arc<WorkerLease>,
+}
+
+impl AttemptControl {
+    /// Ends the attempt at once; the first reason stands.
+    pub(crate) fn interrupt(&self, reason: Interrupt) {
+        self.interrupt.send_if_modified(|current| {
+            let is_first = current.is_none();
+            *current = current.or(Some(reason));
+            is_first
+        });
+    }
+
+    /// A step was recorded, which clears the execution of suspicion (core-rules 5): its place among the suspects is free for the
+    /// next one, so that many innocents, held when somebody else killed their worker, pass quickly.
+    pub(crate) fn clear(&self) {
+        self.lane.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns when the attempt must end at once, and why.
+    pub(crate) async fn interrupted(&self) -> Interrupt {
+        let mut interrupt = self.interrupt.subscribe();
+        let interrupted = async {
+            match interrupt.wait_for(Option::is_some).await {
+                Ok(reason) => reason.unwrap_or(Interrupt::LeaseLost),
+                Err(_) => Interrupt::LeaseLost,
+            }
+        };
+        tokio::select! {
+            reason = interrupted => reason,
+            () = self.lease.lost() => Interrupt::LeaseLost,
+        }
+    }
+
+    /// To be asked before anything is launched: a model call, a tool call.
+    pub(crate) async fn may_launch(&self) -> Step<()> {
+        if self.draining.is_cancelled() {
+            return Err(Interrupt::Draining.into());
+        }
+        self.lease.fresh().await
+    }
+}
+
+/// What this process holds. The database is asked the same question every few seconds; what it says and this does not know is
+/// handed back (core-rules 1).
+#[derive(Debug)]
+pub(crate) struct Held {
+    attempts: Mutex<HashMap<ExecutionId, Arc<AttemptControl>>>,
+    lease: Arc<WorkerLease>,
+    draining: CancellationToken,
+}
+
+impl Held {
+    pub(crate) fn new(lease: Arc<WorkerLease>, draining: CancellationToken) -> Self {
+        Self { attempts: Mutex::default(), lease, draining }
+    }
+
+    /// Takes note of a claim before anything can go wrong with it.
+    pub(crate) fn enter(&self, id: ExecutionId, token: LeaseToken, lane: i16) -> Arc<AttemptControl> {
+        let control = Arc::new(AttemptControl {
+            token,
+            lane: AtomicI16::new(lane),
+            interrupt: watch::Sender::new(None),
+            draining: self.draining.clone(),
+            lease: self.lease.clone(),
+        });
+        self.attempts().insert(id, control.clone());
+        control
+    }
+
+    /// Forgets a lease that has ended.
+    pub(crate) fn leave(&self, id: ExecutionId, token: LeaseToken) {
+        let mut attempts = self.attempts();
+        if attempts.get(&id).is_some_and(|control| control.token == token) {
+            attempts.remove(&id);
+        }
+    }
+
+    pub(crate) fn get(&self, id: ExecutionId, token: LeaseToken) -> Option<Arc<AttemptControl>> {
+        self.attempts().get(&id).filter(|control| control.token == token).cloned()
+    }
+
+    /// How many suspects are held (core-rules 5).
+    pub(crate) fn suspects(&self) -> i32 {
+        let count = self.attempts().values().filter(|control| control.lane.load(Ordering::Relaxed) > 0).count();
+        i32::try_from(count).unwrap_or(i32::MAX)
+    }
+
+    /// Whether one of them must be alone.
+    pub(crate) fn holds_alone(&self) -> bool {
+        self.attempts().values().any(|control| control.lane.load(Ordering::Relaxed) > 1)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.attempts().len()
+    }
+
+    /// Ends every attempt at once.
+    pub(crate) fn interrupt_all(&self, reason: Interrupt) {
+        for control in self.attempts().values() {
+            control.interrupt(reason);
+        }
+    }
+
+    fn attempts(&self) -> MutexGuard<'_, HashMap<ExecutionId, Arc<AttemptControl>>> {
+        // Every use is one map operation; a panic cannot leave it half done.
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,236 @@
+//! What every worker does for the whole fleet: bury dead workers, take back what they held, wake what is due, publish again what
+//! has no wake-up. All of it may run on many workers at once; the store shares the work by skipping locked rows.
+
+use std::{sync::Arc, time::Duration};
+
+use longhaul_sdk::Interrupt;
+use longhaul_shared::{
+    config::WorkerConfig,
+    domain::WaitReason,
+    queue::QueueName,
+    store::{
+        StoreError,
+        maintenance::Runnable,
+        outcomes::{Conclusion, LeaseEnd, LeaseWriter},
+    },
+    telemetry::metrics::{self, QueueBacklog},
+};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::{
+    lease::{Held, WorkerLease},
+    pool::Serves,
+};
+use crate::{deps::Deps, wake};
+
+/// Executions moved by one statement.
+const CHUNK: i64 = 500;
+/// Chunks moved in one tick; the rest waits for the next, so that no tick starves the other duties.
+const CHUNKS: usize = 20;
+/// How long a worker may let `active_until` pass before the sweep ends the execution for it.
+const OVERDUE_GRACE: Duration = Duration::from_secs(15);
+/// How long an execution may be runnable without any live worker for it before it waits with `no_worker`.
+const UNSERVED_GRACE: Duration = Duration::from_secs(10);
+/// A claim whose reply has not arrived by now never will: two seconds more than a claim may take, so that one that comes in late is
+/// not handed back while it is being taken note of.
+const CLAIM_GRACE: Duration = Duration::from_secs(7);
+const UNSERVED_EVERY: Duration = Duration::from_secs(5);
+const TIDY_EVERY: Duration = Duration::from_secs(600);
+const ALARMS_EVERY: Duration = Duration::from_secs(30);
+/// History partitions made ahead, in weeks.
+const WEEKS_AHEAD: i32 = 4;
+/// How long an idempotency key is honoured.
+const KEEP_KEYS: Duration = Duration::from_secs(30 * 24 * 3_600);
+/// Runnable executions counted per queue for metrics and wake-ups.
+const HEAD_CAP: i64 = 1_000;
+
+/// Buries and reaps, every tick, while this worker's own renewals prove that Postgres is well.
+pub(crate) async fn reap(deps: Arc<Deps>, lease: Arc<WorkerLease>, config: WorkerConfig) {
+    let mut tick = ticks(config.reaper_tick);
+    loop {
+        tick.tick().await;
+        if lease.steady_for() < config.lease {
+            continue;
+        }
+        if let Err(error) = bury_and_reap(&deps, config.lease).await {
+            // An error says that Postgres may be in trouble: nobody is declared dead until renewals were steady again.
+            lease.faltered();
+            tracing::warn!(error = %error, "reaper failed");
+        }
+    }
+}
+
+async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
+    for worker in deps.store.bury_expired_workers(lease).await? {
+        tracing::warn!(worker.id = %worker, "a worker's lease ran out; its executions are taken back");
+    }
+    for _ in 0..CHUNKS {
+        let reaped = deps.store.reap(CHUNK).await?;
+        metrics::executions_reaped(reaped.len() as u64);
+        deps.publisher.look(reaped.iter().map(|one| one.id.0));
+        for one in &reaped {
+            match &one.failure_code {
+                Some(code) => {
+                    tracing::warn!(execution.id = %one.id, failure.code = code, "execution ended at its worker's death")
+                }
+                None => wake(&deps.publisher, &one.queue, one.id, Some(WaitReason::Worker)),
+            }
+        }
+        if (reaped.len() as i64) < CHUNK {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Wakes, ends what is overdue, publishes again, folds counts; every tick.
+pub(crate) async fn sweep(deps: Arc<Deps>, config: WorkerConfig) {
+    let mut tick = ticks(config.sweep_tick);
+    let mut rare = Rare::new();
+    loop {
+        tick.tick().await;
+        if let Err(error) = sweep_once(&deps, &mut rare).await {
+            tracing::warn!(error = %error, "sweep failed");
+        }
+    }
+}
+
+/// When the rarer duties are due.
+struct Rare {
+    unserved: Instant,
+    tidy: Instant,
+    alarms: Instant,
+}
+
+impl Rare {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { unserved: now, tidy: now, alarms: now }
+    }
+}
+
+fn is_due(at: &mut Instant, every: Duration) -> bool {
+    let now = Instant::now();
+    let due = *at <= now;
+    if due {
+        *at = now + every;
+    }
+    due
+}
+
+async fn sweep_once(deps: &Deps, rare: &mut Rare) -> Result<(), StoreError> {
+    for _ in 0..CHUNKS {
+        let woken = deps.store.wake_due(CHUNK).await?;
+        announce(deps, &woken);
+        if (woken.len() as i64) < CHUNK {
+            break;
+        }
+    }
+    announce(deps, &deps.store.wake_served(CHUNK).await?);
+    let overdue = deps.store.end_overdue(CHUNK, OVERDUE_GRACE).await?;
+    deps.publisher.look(overdue.iter().map(|id| id.0));
+    deps.store.fold_counts(10_000).await?;
+    republish(deps).await?;
+    if is_due(&mut rare.unserved, UNSERVED_EVERY) {
+        for (queue, serve_key) in deps.store.unserved().await? {
+            let parked = deps.store.park_unserved((&queue, &serve_key), UNSERVED_GRACE, CHUNK).await?;
+            if parked > 0 {
+                tracing::warn!(queue.name = queue, serve_key, parked, "no live worker serves these executions");
+            }
+        }
+    }
+    if is_due(&mut rare.tidy, TIDY_EVERY) {
+        deps.store.tidy(WEEKS_AHEAD, KEEP_KEYS).await?;
+    }
+    if is_due(&mut rare.alarms, ALARMS_EVERY) {
+        for (reason, count) in deps.store.waiting().await? {
+            metrics::executions_waiting(reason, count);
+        }
+        let alarms = deps.store.alarms().await?;
+        if alarms.default_partition_rows > 0 {
+            tracing::error!(
+                rows = alarms.default_partition_rows,
+                "history rows fell outside the partitions made ahead"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn announce(deps: &Deps, woken: &[Runnable]) {
+    deps.publisher.look(woken.iter().map(|one| one.id.0));
+    for one in woken {
+        wake(&deps.publisher, &one.queue, one.id, Some(WaitReason::Worker));
+    }
+}
+
+/// Tops up the wake-ups of every queue that has work, and shows its depth.
+async fn republish(deps: &Deps) -> Result<(), StoreError> {
+    let heads = deps.store.queue_heads(HEAD_CAP).await?;
+    let due = |runnable: i64| u64::try_from(runnable).unwrap_or_default();
+    let backlogs: Vec<QueueBacklog> = heads
+        .iter()
+        .map(|head| QueueBacklog { queue: head.queue.clone(), due: due(head.runnable), oldest: head.oldest })
+        .collect();
+    metrics::queue_backlogs(&backlogs);
+    for head in &heads {
+        if let Ok(queue) = QueueName::new(&head.queue) {
+            deps.publisher.republish(&queue, due(head.runnable) as usize).await;
+        }
+    }
+    Ok(())
+}
+
+/// Compares what the database says this worker holds with what is in memory: hands back what is unknown, passes on cancels.
+pub(crate) async fn reconcile(deps: Arc<Deps>, writer: LeaseWriter, held: Arc<Held>, every: Duration) {
+    let mut tick = ticks(every);
+    loop {
+        tick.tick().await;
+        let leases = match deps.store.leases_of(writer.worker(), CLAIM_GRACE).await {
+            Ok(leases) => leases,
+            Err(error) => {
+                tracing::warn!(error = %error, "reconciliation failed");
+                continue;
+            }
+        };
+        metrics::attempts_running(held.len());
+        for lease in leases {
+            match held.get(lease.id, lease.token) {
+                Some(control) if lease.cancel_requested => control.interrupt(Interrupt::Cancelled),
+                Some(_) => {}
+                None if lease.is_settled => {
+                    tracing::warn!(execution.id = %lease.id, "a lease nobody holds is handed back");
+                    let conclusion = Conclusion::Release { drained: false };
+                    let end = LeaseEnd { id: lease.id, token: lease.token, attempt: 0, conclusion };
+                    if let Ok(concluded) = writer.conclude(end).await {
+                        wake(&deps.publisher, &concluded.queue, lease.id, concluded.wait_reason);
+                    }
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// Learns the serve keys that executions were submitted with, and publishes those this worker satisfies.
+pub(crate) async fn refresh_serves(deps: Arc<Deps>, serves: Arc<Serves>, writer: LeaseWriter) {
+    let mut tick = ticks(UNSERVED_EVERY);
+    loop {
+        tick.tick().await;
+        let refreshed = async {
+            if serves.refresh(&deps.store).await? {
+                deps.store.publish_serves(writer.worker(), &serves.current()).await?;
+            }
+            Ok::<_, StoreError>(())
+        };
+        if let Err(error) = refreshed.await {
+            tracing::warn!(error = %error, "serve keys could not be refreshed");
+        }
+    }
+}
+
+fn ticks(every: Duration) -> tokio::time::Interval {
+    let mut tick = interval(every);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    tick
+}

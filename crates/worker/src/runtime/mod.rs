@@ -1,0 +1,8 @@
+//! Leases, attempts and the process around them.
+
+pub(crate) mod attempt;
+pub(crate) mod heartbeat;
+pub(crate) mod lease;
+pub(crate) mod maintenance;
+pub(crate) mod memory;
+pub(crate) mod pool;

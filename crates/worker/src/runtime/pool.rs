@@ -1,0 +1,316 @@
+//! The life of a worker process: register, renew, claim, run, drain; and start over under a new identity when one dies.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use longhaul_sdk::Interrupt;
+use longhaul_shared::{
+    config::WorkerConfig,
+    domain::{WaitReason, WorkerId},
+    queue::{
+        QueueOptions,
+        consumer::{self, ConsumerConfig},
+    },
+    store::{
+        Store, StoreError,
+        claims::{ClaimBounds, ClaimRequest},
+        outcomes::{Conclusion, LeaseEnd, LeaseWriter},
+        workers::{HeartbeatConnection, WorkerRecord},
+    },
+};
+use tokio::{sync::Semaphore, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    attempt::{self, Lease},
+    heartbeat::{self, ExecutorTick, HeartbeatTimes, WEDGED_AFTER},
+    lease::{Held, WorkerLease},
+    maintenance,
+    memory::MemoryGate,
+};
+use crate::{
+    WorkerError,
+    deps::{AttemptDeps, Deps},
+    wake,
+};
+
+/// Suspects one process holds at a time, so that the one that kills does not take many along (core-rules 5).
+const MAX_SUSPECTS: i32 = 4;
+/// The longest a claim may take; what it took after that is handed back by reconciliation.
+const CLAIM_LIMIT: Duration = Duration::from_secs(5);
+/// The longest an outage of Postgres is waited out by a write; the fence decides afterwards whether it counts.
+const WRITE_PATIENCE: Duration = Duration::from_secs(600);
+/// How often the database is asked what this worker holds: half of what a cancel may take to arrive.
+const RECONCILE_EVERY: Duration = Duration::from_secs(2);
+/// The pause before another try to register.
+const REGISTER_PAUSE: Duration = Duration::from_millis(500);
+
+/// The serve keys this worker satisfies.
+#[derive(Debug)]
+pub(crate) struct Serves {
+    has: BTreeSet<String>,
+    current: Mutex<Arc<Vec<String>>>,
+}
+
+impl Serves {
+    /// `has` are the requirements this worker satisfies beyond what every worker has.
+    pub(crate) fn new(has: BTreeSet<String>) -> Self {
+        Self { has, current: Mutex::new(Arc::new(vec![String::new()])) }
+    }
+
+    pub(crate) fn current(&self) -> Arc<Vec<String>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns whether there are others than before.
+    pub(crate) async fn refresh(&self, store: &Store) -> Result<bool, StoreError> {
+        let keys = store.serve_keys().await?;
+        let satisfied = keys.into_iter().filter(|(_, needs)| needs.iter().all(|need| self.has.contains(need)));
+        let serves: BTreeSet<String> = satisfied.map(|(key, _)| key).chain([String::new()]).collect();
+        let serves: Vec<String> = serves.into_iter().collect();
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = **current != serves;
+        if is_new {
+            *current = Arc::new(serves);
+        }
+        Ok(is_new)
+    }
+}
+
+/// What a process keeps over its identities.
+pub(crate) struct Process {
+    pub(crate) deps: Arc<Deps>,
+    pub(crate) config: WorkerConfig,
+    pub(crate) redis: QueueOptions,
+    pub(crate) serves: Arc<Serves>,
+    pub(crate) host: String,
+}
+
+/// Why an identity ended.
+enum Ended {
+    Drained,
+    LeaseLost,
+}
+
+impl Process {
+    /// Works until `shutdown`, under as many identities as it takes.
+    ///
+    /// # Errors
+    /// A part of the process ended unasked; it should exit with a failure and be started again.
+    pub(crate) async fn run(self, shutdown: CancellationToken) -> Result<(), WorkerError> {
+        let tick = Arc::new(ExecutorTick::new());
+        let ticking = tick.clone();
+        let mut process = JoinSet::new();
+        process.spawn(async move { ticking.run().await });
+        loop {
+            match self.live(&tick, &shutdown).await? {
+                Ended::Drained => return Ok(()),
+                Ended::LeaseLost if shutdown.is_cancelled() => return Ok(()),
+                Ended::LeaseLost => tracing::warn!("the worker's lease is lost; starting over under a new identity"),
+            }
+        }
+    }
+
+    /// One identity, from its registration to its end.
+    async fn live(&self, tick: &Arc<ExecutorTick>, shutdown: &CancellationToken) -> Result<Ended, WorkerError> {
+        let id = WorkerId::random();
+        let Some(asked_at) = self.register(id, shutdown).await else { return Ok(Ended::Drained) };
+        let lease = Arc::new(WorkerLease::new(asked_at, self.config.lease));
+        let held = Arc::new(Held::new(lease.clone(), shutdown.clone()));
+        let writer = LeaseWriter::spawn(&self.deps.store, id, WRITE_PATIENCE);
+        // The heartbeat goes on until everything is handed back: a drain renews until it ends (core-rules 19).
+        let heartbeat = CancellationToken::new();
+        let _stop_heartbeat = heartbeat.clone().drop_guard();
+        let times = HeartbeatTimes { lease: self.config.lease, renew: self.config.renew, wedged_after: WEDGED_AFTER };
+        let connection = HeartbeatConnection::new(self.deps.store.options().clone());
+        heartbeat::start(id, connection, lease.clone(), times, tick.clone(), heartbeat)
+            .map_err(WorkerError::Heartbeat)?;
+        tracing::info!(worker.id = %id, queues = ?self.config.queues, concurrency = self.config.concurrency, "worker started");
+
+        let _services = self.services(&writer, &held, &lease);
+        let consuming = self.consume(id, &writer, &held, shutdown.clone());
+        tokio::select! {
+            consumed = consuming => consumed?,
+            () = lease.lost() => return Ok(Ended::LeaseLost),
+            () = overlong_drain(shutdown, self.config.drain, &held) => {}
+        }
+        if let Err(error) = self.deps.store.retire_worker(id).await {
+            tracing::warn!(error = %error, "the worker could not sign off; its lease will run out");
+        }
+        tracing::info!(worker.id = %id, "worker drained");
+        Ok(Ended::Drained)
+    }
+
+    /// Registers, however long Postgres is away. `None` when shut down meanwhile.
+    async fn register(&self, id: WorkerId, shutdown: &CancellationToken) -> Option<Instant> {
+        loop {
+            let asked_at = Instant::now();
+            let registered = async {
+                self.serves.refresh(&self.deps.store).await?;
+                let record = WorkerRecord {
+                    id,
+                    host: self.host.clone(),
+                    pid: i32::try_from(std::process::id()).unwrap_or_default(),
+                    build: env!("CARGO_PKG_VERSION").into(),
+                    queues: self.config.queues.clone(),
+                    serves: self.serves.current().to_vec(),
+                    concurrency: i32::try_from(self.config.concurrency).unwrap_or(i32::MAX),
+                };
+                self.deps.store.register_worker(&record, self.config.lease).await
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => return None,
+                registered = registered => match registered {
+                    Ok(()) => return Some(asked_at),
+                    Err(error) => tracing::warn!(error = %error, "the worker could not register; trying again"),
+                },
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => return None,
+                () = tokio::time::sleep(REGISTER_PAUSE) => {}
+            }
+        }
+    }
+
+    fn services(&self, writer: &LeaseWriter, held: &Arc<Held>, lease: &Arc<WorkerLease>) -> JoinSet<()> {
+        let mut services = JoinSet::new();
+        services.spawn(maintenance::reap(self.deps.clone(), lease.clone(), self.config.clone()));
+        services.spawn(maintenance::sweep(self.deps.clone(), self.config.clone()));
+        services.spawn(maintenance::refresh_serves(self.deps.clone(), self.serves.clone(), writer.clone()));
+        services.spawn(maintenance::reconcile(
+            self.deps.clone(),
+            writer.clone(),
+            held.clone(),
+            RECONCILE_EVERY.min(self.config.reconcile),
+        ));
+        services
+    }
+
+    /// Claims and runs until `shutdown`, then until what runs has ended.
+    async fn consume(
+        &self,
+        id: WorkerId,
+        writer: &LeaseWriter,
+        held: &Arc<Held>,
+        shutdown: CancellationToken,
+    ) -> Result<(), WorkerError> {
+        let config = ConsumerConfig {
+            batch_max: self.config.claim_batch_max,
+            ..ConsumerConfig::new(self.redis.clone(), self.config.queue_names())
+        };
+        let permits = Arc::new(Semaphore::new(self.config.concurrency));
+        let claimer = Arc::new(Claimer {
+            id,
+            deps: self.deps.clone(),
+            held: held.clone(),
+            serves: self.serves.clone(),
+            queues: self.config.queues.clone(),
+            bounds: ClaimBounds::default(),
+            memory: MemoryGate::new(self.config.memory_limit_bytes),
+            prefers_alone: AtomicBool::new(false),
+        });
+        let (releaser, releasing) = (Arc::new((self.deps.clone(), writer.clone())), held.clone());
+        let attempt_deps = AttemptDeps { shared: self.deps.clone(), writer: writer.clone() };
+        let running = held.clone();
+        consumer::run(
+            config,
+            permits,
+            move |max| {
+                let claimer = claimer.clone();
+                async move { claimer.claim(max).await }
+            },
+            move |leases| release(releaser.clone(), releasing.clone(), leases),
+            move |lease| attempt::run(lease, attempt_deps.clone(), running.clone()),
+            shutdown,
+        )
+        .await
+        .map_err(WorkerError::Queue)
+    }
+}
+
+/// Ends when a drain took longer than it may and what was left has been aborted and handed back.
+async fn overlong_drain(shutdown: &CancellationToken, limit: Duration, held: &Held) {
+    shutdown.cancelled().await;
+    tokio::time::sleep(limit).await;
+    tracing::warn!(held = held.len(), "the drain took too long; what still runs is aborted and handed back");
+    held.interrupt_all(Interrupt::Draining);
+    // The attempts end their leases now; the consumer's own end is what stops the process.
+    std::future::pending::<()>().await;
+}
+
+/// Claims for one identity.
+struct Claimer {
+    id: WorkerId,
+    deps: Arc<Deps>,
+    held: Arc<Held>,
+    serves: Arc<Serves>,
+    queues: Vec<String>,
+    bounds: ClaimBounds,
+    memory: MemoryGate,
+    prefers_alone: AtomicBool,
+}
+
+impl Claimer {
+    async fn claim(&self, max: usize) -> Vec<Lease> {
+        self.memory.measure();
+        if !self.memory.is_open() {
+            return Vec::new();
+        }
+        let suspects = self.held.suspects();
+        // With no suspect in the process, either several may come or one that must be alone; by turns.
+        let alone = suspects == 0 && !self.prefers_alone.fetch_xor(true, Ordering::Relaxed);
+        let serves = self.serves.current();
+        let request = ClaimRequest {
+            worker: self.id,
+            queues: &self.queues,
+            serves: &serves,
+            max: i32::try_from(max).unwrap_or(i32::MAX),
+            suspects: if alone || self.held.holds_alone() { 0 } else { (MAX_SUSPECTS - suspects).max(0) },
+            may_take_alone: alone,
+        };
+        match tokio::time::timeout(CLAIM_LIMIT, self.deps.store.claim(&request, &self.bounds)).await {
+            Ok(Ok(claimed)) => {
+                self.deps.publisher.look(claimed.iter().map(|claim| claim.id.0));
+                let enter = |claimed| {
+                    let claimed: longhaul_shared::store::claims::Claimed = claimed;
+                    let control = self.held.enter(claimed.id, claimed.token, claimed.lane);
+                    Lease { claimed, control }
+                };
+                claimed.into_iter().map(enter).collect()
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(error = %error, "claim failed");
+                Vec::new()
+            }
+            Err(_) => {
+                tracing::warn!("claim got no answer");
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// Hands back what was claimed and never started.
+async fn release(deps: Arc<(Arc<Deps>, LeaseWriter)>, held: Arc<Held>, leases: Vec<Lease>) {
+    let (deps, writer) = &*deps;
+    let ends = leases.iter().map(|lease| {
+        let claimed = &lease.claimed;
+        let conclusion = Conclusion::Release { drained: true };
+        writer.conclude(LeaseEnd { id: claimed.id, token: claimed.token, attempt: claimed.attempt, conclusion })
+    });
+    for (lease, concluded) in leases.iter().zip(futures::future::join_all(ends).await) {
+        held.leave(lease.claimed.id, lease.claimed.token);
+        match concluded {
+            Ok(concluded) => wake(&deps.publisher, &concluded.queue, lease.claimed.id, Some(WaitReason::Worker)),
+            Err(error) => {
+                tracing::warn!(execution.id = %lease.claimed.id, error = %error, "an unstarted lease was not handed back")
+            }
+        }
+    }
+}

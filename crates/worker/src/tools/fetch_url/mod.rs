@@ -1,0 +1,246 @@
+//! `fetch_url`: reads one page of the public internet for a model.
+//!
+//! GET only, bounded in size, time and redirects. Every hop is checked before it is asked, and every name by what it resolves
+//! to, so that neither a redirect nor a DNS answer leads into a private network.
+
+mod guard;
+mod html;
+
+use std::error::Error as _;
+
+use bytes::BytesMut;
+use encoding_rs::{Encoding, UTF_8};
+use longhaul_sdk::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait};
+use reqwest::{Client, Response, header};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use url::Url;
+
+pub(super) use guard::GuardedResolver;
+use guard::{AddressRefused, check_url, is_public, refused};
+
+use super::outcome::cut;
+
+/// The tool's name.
+pub const FETCH_URL: &str = "fetch_url";
+
+const MAX_REDIRECTS: usize = 5;
+/// Bytes of an error page shown to the model.
+const MAX_ERROR_BODY: usize = 2_000;
+
+/// What an agent, or the worker for all agents, says about `fetch_url`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FetchUrlSettings {
+    /// Fetch loopback and private addresses too.
+    pub allow_private_addresses: bool,
+    /// Bytes read of one answer; the rest is left out.
+    pub max_bytes: u32,
+}
+
+impl Default for FetchUrlSettings {
+    fn default() -> Self {
+        Self { allow_private_addresses: false, max_bytes: 1 << 20 }
+    }
+}
+
+/// An agent's settings over the worker's: what the agent leaves out is the worker's.
+pub(super) fn settings_over(worker: &FetchUrlSettings, agent: &Value) -> Result<FetchUrlSettings, serde_json::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Given {
+        allow_private_addresses: Option<bool>,
+        max_bytes: Option<u32>,
+    }
+    let given: Given = super::registry::settings_of(agent)?;
+    Ok(FetchUrlSettings {
+        allow_private_addresses: given.allow_private_addresses.unwrap_or(worker.allow_private_addresses),
+        max_bytes: given.max_bytes.unwrap_or(worker.max_bytes),
+    })
+}
+
+/// Fetches a page.
+#[derive(Debug, Clone)]
+pub struct FetchUrl {
+    client: Client,
+    settings: FetchUrlSettings,
+}
+
+/// Arguments of [`FetchUrl`].
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FetchUrlArgs {
+    /// The absolute http or https URL to read.
+    pub url: String,
+}
+
+impl FetchUrl {
+    /// The tool with these settings.
+    ///
+    /// # Errors
+    /// The HTTP client cannot be built.
+    pub fn new(settings: FetchUrlSettings) -> Result<Self, String> {
+        let resolver = GuardedResolver { allow_private: settings.allow_private_addresses };
+        Ok(Self { client: super::http::guarded_client(resolver)?, settings })
+    }
+
+    /// Follows redirects by hand, so that every hop passes the same check.
+    async fn get(&self, mut url: Url) -> Result<Response, String> {
+        for _ in 0..=MAX_REDIRECTS {
+            let allow_private = self.settings.allow_private_addresses;
+            check_url(&url, allow_private)?;
+            let response = self.client.get(url.clone()).send().await.map_err(|error| describe(&error))?;
+            let peer = response.remote_addr().filter(|peer| !allow_private && !is_public(peer.ip()));
+            if peer.is_some() {
+                return Err(refused(url.host_str().unwrap_or_default()));
+            }
+            let location = response.headers().get(header::LOCATION).filter(|_| response.status().is_redirection());
+            let Some(location) = location else { return Ok(response) };
+            let location = location.to_str().map_err(|_| "it redirects to a URL that is not text".to_owned())?;
+            url = url.join(location).map_err(|error| format!("it redirects to an invalid URL: {error}"))?;
+        }
+        Err(format!("it redirects more than {MAX_REDIRECTS} times"))
+    }
+
+    /// The first `max_bytes` of the body, and whether there is more.
+    async fn body(&self, mut response: Response) -> Result<(BytesMut, bool), String> {
+        let max = self.settings.max_bytes as usize;
+        let mut body = BytesMut::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| describe(&error))? {
+            let room = max - body.len();
+            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if chunk.len() > room {
+                return Ok((body, true));
+            }
+        }
+        Ok((body, false))
+    }
+}
+
+#[async_trait]
+impl Tool for FetchUrl {
+    type Args = FetchUrlArgs;
+
+    fn name(&self) -> &str {
+        FETCH_URL
+    }
+
+    fn description(&self) -> &str {
+        "Reads a web page or text document with HTTP GET and returns its text. HTML is reduced to readable text."
+    }
+
+    fn effect(&self) -> ToolEffect {
+        ToolEffect::ReadOnly
+    }
+
+    async fn call(&self, args: Self::Args, _context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
+        let url = Url::parse(&args.url).map_err(|error| format!("`url` is not an absolute URL: {error}"))?;
+        let response = self.get(url).await?;
+        let (status, url) = (response.status(), response.url().clone());
+        let kind = content_type(&response);
+        if !is_text(&kind) {
+            let size = response.content_length().map_or("unknown size".into(), |bytes| format!("{bytes} bytes"));
+            return if status.is_success() {
+                Ok(format!("{url} is not text: [{kind}, {size}]").into())
+            } else {
+                Err(format!("{url} answered HTTP {status}").into())
+            };
+        }
+        let (body, more) = self.body(response).await?;
+        let text = decode(&body, &kind);
+        let mut text = if is_html(&kind) { html::to_text(&text) } else { text };
+        if !status.is_success() {
+            return Err(format!("{url} answered HTTP {status}: {}", cut(&text, MAX_ERROR_BODY)).into());
+        }
+        if more {
+            text.push_str(&format!("\n[only the first {} bytes of the document were read]", body.len()));
+        }
+        Ok(text.into())
+    }
+}
+
+fn content_type(response: &Response) -> String {
+    let value = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    value.unwrap_or("text/plain").to_ascii_lowercase()
+}
+
+fn essence(kind: &str) -> &str {
+    kind.split(';').next().unwrap_or_default().trim()
+}
+
+fn is_html(kind: &str) -> bool {
+    matches!(essence(kind), "text/html" | "application/xhtml+xml")
+}
+
+fn is_text(kind: &str) -> bool {
+    let kind = essence(kind);
+    let named =
+        ["application/json", "application/xml", "application/javascript", "application/yaml", "application/x-ndjson"];
+    kind.starts_with("text/") || kind.ends_with("+json") || kind.ends_with("+xml") || named.contains(&kind)
+}
+
+/// Reads the bytes in the charset the answer names, its byte-order mark first; UTF-8 otherwise.
+fn decode(body: &[u8], kind: &str) -> String {
+    let label = kind.split(';').skip(1).find_map(|part| part.trim().strip_prefix("charset="));
+    let encoding = label.and_then(|label| Encoding::for_label(label.trim_matches(['"', ' ']).as_bytes()));
+    encoding.unwrap_or(UTF_8).decode(body).0.into_owned()
+}
+
+/// The cause, without the URL's query, which may hold what should not be repeated.
+fn describe(error: &reqwest::Error) -> String {
+    let mut source = error.source();
+    let mut innermost = None;
+    while let Some(current) = source {
+        if let Some(refused) = current.downcast_ref::<AddressRefused>() {
+            return refused.to_string();
+        }
+        innermost = Some(current.to_string());
+        source = current.source();
+    }
+    let kind = if error.is_timeout() {
+        "the server did not answer in time"
+    } else if error.is_connect() {
+        "the connection failed"
+    } else {
+        "the request failed"
+    };
+    innermost.map_or_else(|| kind.to_owned(), |cause| format!("{kind}: {}", cut(&cause, 300)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_agent_overrides_the_worker_field_by_field() {
+        let worker = FetchUrlSettings { allow_private_addresses: true, max_bytes: 10 };
+        assert_eq!(settings_over(&worker, &Value::Null).unwrap(), worker);
+        let given = settings_over(&worker, &json!({"allow_private_addresses": false})).unwrap();
+        assert_eq!(given, FetchUrlSettings { allow_private_addresses: false, max_bytes: 10 });
+        assert!(
+            settings_over(&worker, &json!({"allow_private": true})).unwrap_err().to_string().contains("unknown field")
+        );
+        assert!(settings_over(&worker, &json!([])).is_err());
+    }
+
+    #[test]
+    fn bytes_are_read_in_the_charset_they_are_in() {
+        assert_eq!(decode(b"caf\xe9", "text/plain; charset=iso-8859-1"), "café");
+        assert_eq!(decode("café".as_bytes(), "text/plain"), "café");
+        assert_eq!(decode(b"\xff\xfea\0", "text/plain; charset=\"utf-8\""), "a");
+        assert_eq!(decode(b"a\xff", "text/plain; charset=nonsense"), "a\u{fffd}");
+    }
+
+    #[test]
+    fn text_is_told_from_what_is_not() {
+        for kind in ["text/csv", "application/json; charset=utf-8", "application/ld+json", "image/svg+xml"] {
+            assert!(is_text(kind), "{kind}");
+        }
+        for kind in ["image/png", "application/pdf", "application/octet-stream"] {
+            assert!(!is_text(kind), "{kind}");
+        }
+    }
+}

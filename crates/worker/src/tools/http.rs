@@ -1,0 +1,32 @@
+//! The HTTP clients of tools. No client follows a redirect by itself or uses a proxy of the environment.
+
+use std::{sync::Arc, time::Duration};
+
+use reqwest::{Client, redirect::Policy};
+
+use super::fetch_url::GuardedResolver;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const USER_AGENT: &str = concat!("longhaul/", env!("CARGO_PKG_VERSION"));
+
+#[expect(clippy::disallowed_methods, reason = "the clients of tools differ from the shared one in their resolver")]
+fn builder() -> reqwest::ClientBuilder {
+    // Fails when a provider is installed already, which is all that is wanted.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder().redirect(Policy::none()).no_proxy().connect_timeout(CONNECT_TIMEOUT).user_agent(USER_AGENT)
+}
+
+/// For `fetch_url`: names resolve to addresses that `resolver` permits, and to no others.
+pub(super) fn guarded_client(resolver: GuardedResolver) -> Result<Client, String> {
+    builder()
+        .dns_resolver(Arc::new(resolver))
+        .read_timeout(Duration::from_secs(30))
+        .build()
+        .map_err(|error| format!("the HTTP client could not be built: {error}"))
+}
+
+/// For tool servers. A stream may be silent for as long as a tool runs, so only connecting has a limit here; calls have
+/// their own. Connections are not reused: a pooled one whose last body was not read to its end stalls the next call.
+pub(super) fn mcp_client() -> Result<Client, String> {
+    builder().pool_max_idle_per_host(0).build().map_err(|error| format!("the HTTP client could not be built: {error}"))
+}

@@ -1,0 +1,83 @@
+//! What a tool of a server is called: `mcp__<server>__<tool>`, split on the first two `__`.
+
+use longhaul_sdk::spec::McpServerSpec;
+
+use crate::tools::registry::is_valid_name;
+
+const PREFIX: &str = "mcp__";
+
+/// The name a model calls, or `None` when no model API would accept it.
+pub(super) fn full_name(server: &str, tool: &str) -> Option<String> {
+    let name = format!("{PREFIX}{server}__{tool}");
+    is_valid_name(&name).then_some(name)
+}
+
+/// The server and the tool that a full name means; `None` for the name of any other tool.
+pub(in crate::tools) fn split_name(name: &str) -> Option<(&str, &str)> {
+    name.strip_prefix(PREFIX)?.split_once("__")
+}
+
+/// Checks what an agent says about a server. The error says what is wrong.
+///
+/// # Errors
+/// The name could not be split from a tool's, there is not exactly one of `command` and `url`, or the URL is not HTTP.
+pub fn check_server(name: &str, spec: &McpServerSpec) -> Result<(), String> {
+    // A trailing `_` would move the boundary: `mcp__a___b` splits into `a` and `_b`.
+    if !is_valid_name(name) || name.contains("__") || name.ends_with('_') {
+        return Err(format!(
+            "tool server name `{name}` must be letters, digits, `-` and single `_`, and must not end in `_`"
+        ));
+    }
+    match (&spec.url, spec.command.is_empty()) {
+        (Some(_), false) => Err(format!("tool server `{name}` has both `command` and `url`")),
+        (None, true) => Err(format!("tool server `{name}` has neither `command` nor `url`")),
+        (None, false) => Ok(()),
+        (Some(url), true) => match url::Url::parse(url) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(()),
+            Ok(url) => Err(format!("tool server `{name}`: scheme `{}` is not http or https", url.scheme())),
+            Err(error) => Err(format!("tool server `{name}`: url: {error}")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn http(url: &str) -> McpServerSpec {
+        serde_json::from_value(serde_json::json!({ "url": url })).unwrap()
+    }
+
+    #[test]
+    fn full_names_split_back_into_server_and_tool() {
+        for (server, tool) in [("files", "read"), ("a-b_c", "get__all"), ("s", "_x")] {
+            let name = full_name(server, tool).unwrap();
+            assert_eq!(split_name(&name), Some((server, tool)), "{name}");
+        }
+        assert_eq!(split_name("fetch_url"), None);
+        assert_eq!(split_name("mcp__only"), None);
+    }
+
+    #[test]
+    fn names_no_model_api_accepts_are_refused() {
+        assert_eq!(full_name("s", "has.dot"), None);
+        assert_eq!(full_name("s", &"x".repeat(60)), None);
+        for bad in ["", "a__b", "a_", "a b", "ä"] {
+            assert!(check_server(bad, &http("http://h/")).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_server_has_exactly_one_way_to_reach_it() {
+        assert!(check_server("s", &http("https://h/mcp")).is_ok());
+        assert!(check_server("s", &http("file:///etc/passwd")).unwrap_err().contains("`file`"));
+        assert!(check_server("s", &http("::")).is_err());
+        let mut both = http("https://h/mcp");
+        both.command = vec!["x".into()];
+        assert!(check_server("s", &both).unwrap_err().contains("both"));
+        both.url = None;
+        assert!(check_server("s", &both).is_ok());
+        both.command.clear();
+        assert!(check_server("s", &both).unwrap_err().contains("neither"));
+    }
+}

@@ -1,0 +1,122 @@
+//! References to secrets in a server's environment and headers, such as `env://TOKEN`.
+//!
+//! They are resolved when a connection is made. A resolved value is never shown by `Debug`, and is taken out of everything a
+//! server says before a model, a log or the journal sees it.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use secrecy::{ExposeSecret, SecretString};
+
+type Resolve = dyn Fn(&str) -> Option<SecretString> + Send + Sync;
+
+/// Gives the value of a reference such as `env://TOKEN`; `None` when there is none.
+#[derive(Clone)]
+pub struct SecretResolver(Arc<Resolve>);
+
+impl SecretResolver {
+    /// A resolver that asks `resolve` with the whole reference, scheme included.
+    pub fn new(resolve: impl Fn(&str) -> Option<SecretString> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(resolve))
+    }
+}
+
+impl Default for SecretResolver {
+    /// Knows no secret.
+    fn default() -> Self {
+        Self::new(|_| None)
+    }
+}
+
+impl fmt::Debug for SecretResolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretResolver(..)")
+    }
+}
+
+const SCHEME: &str = "env://";
+/// Shorter values are not looked for in a server's output: they would be found in any text.
+const MIN_SCRUBBED: usize = 6;
+const REDACTED: &str = "[redacted]";
+
+/// The values of one connection's references.
+#[derive(Default)]
+pub(super) struct Secrets(Vec<SecretString>);
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secrets({} redacted)", self.0.len())
+    }
+}
+
+impl Secrets {
+    /// Replaces every reference in the values of `entries`; `Bearer env://TOKEN` works as well as a bare reference.
+    ///
+    /// # Errors
+    /// The name of a reference that has no value; never a value.
+    pub(super) fn resolve_all(
+        &mut self,
+        entries: &BTreeMap<String, String>,
+        resolver: &SecretResolver,
+    ) -> Result<Vec<(String, SecretString)>, String> {
+        entries.iter().map(|(key, value)| Ok((key.clone(), self.resolve(value, resolver)?))).collect()
+    }
+
+    fn resolve(&mut self, value: &str, resolver: &SecretResolver) -> Result<SecretString, String> {
+        let mut resolved = String::new();
+        let mut rest = value;
+        while let Some(at) = rest.find(SCHEME) {
+            let (before, reference) = rest.split_at(at);
+            let name_end = reference[SCHEME.len()..]
+                .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                .map_or(reference.len(), |end| SCHEME.len() + end);
+            let (reference, after) = reference.split_at(name_end);
+            let secret = (resolver.0)(reference).ok_or_else(|| format!("`{reference}` is not set on this worker"))?;
+            resolved.push_str(before);
+            resolved.push_str(secret.expose_secret());
+            self.0.push(secret);
+            rest = after;
+        }
+        resolved.push_str(rest);
+        Ok(SecretString::from(resolved))
+    }
+
+    /// `text` without any of the values.
+    pub(super) fn scrub(&self, text: String) -> String {
+        self.0
+            .iter()
+            .map(ExposeSecret::expose_secret)
+            .filter(|secret| secret.len() >= MIN_SCRUBBED)
+            .fold(text, |text, secret| if text.contains(secret) { text.replace(secret, REDACTED) } else { text })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolver() -> SecretResolver {
+        SecretResolver::new(|reference| (reference == "env://TOKEN").then(|| SecretString::from("s3cret-value")))
+    }
+
+    #[test]
+    fn references_are_replaced_and_values_scrubbed() {
+        let mut secrets = Secrets::default();
+        let entries = BTreeMap::from([
+            ("A".to_owned(), "env://TOKEN".to_owned()),
+            ("B".to_owned(), "Bearer env://TOKEN, env://TOKEN!".to_owned()),
+            ("C".to_owned(), "plain".to_owned()),
+        ]);
+        let resolved = secrets.resolve_all(&entries, &resolver()).unwrap();
+        let values: Vec<_> = resolved.iter().map(|(_, value)| value.expose_secret()).collect();
+        assert_eq!(values, ["s3cret-value", "Bearer s3cret-value, s3cret-value!", "plain"]);
+        assert_eq!(secrets.scrub("it is s3cret-value.".into()), "it is [redacted].");
+        assert!(!format!("{secrets:?}{resolved:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn an_unset_reference_is_named_without_a_value() {
+        let entries = BTreeMap::from([("A".to_owned(), "env://OTHER".to_owned())]);
+        let error = Secrets::default().resolve_all(&entries, &resolver()).unwrap_err();
+        assert_eq!(error, "`env://OTHER` is not set on this worker");
+    }
+}

@@ -1,0 +1,273 @@
+//! A server as one agent uses it: its list of tools, and the calls.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use longhaul_sdk::{
+    Failure, FailureClass, FailureCode, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, ToolSpec,
+    spec::McpServerSpec,
+};
+use rmcp::{
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, JsonObject, MetaObject, PaginatedRequestParams,
+        RequestMetaObject, Tool as ListedTool,
+    },
+    service::ServiceError,
+    transport::streamable_http_client::HttpStatusError,
+};
+use serde_json::Value;
+
+use super::{
+    connection::Connection,
+    name::full_name,
+    pool::{McpPool, SlotKey},
+    result,
+};
+use crate::tools::{
+    outcome::cut,
+    registry::AnyTool,
+    schema::{self, SchemaCache},
+};
+
+/// Tools taken from one server; models degrade long before.
+const MAX_TOOLS: usize = 512;
+/// Pages of one list, so that a server cannot page for ever.
+const MAX_PAGES: usize = 64;
+/// Bytes of one tool's description.
+const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
+/// Bytes of one tool's schema.
+const MAX_SCHEMA_BYTES: usize = 128 * 1024;
+/// Bytes of an error's text; the toolbox cuts results to the agent's limit.
+const MAX_ERROR_BYTES: usize = 2_048;
+
+/// One of an agent's tool servers.
+#[derive(Clone)]
+pub(in crate::tools) struct McpServer(Arc<Inner>);
+
+struct Inner {
+    pool: McpPool,
+    key: SlotKey,
+    name: String,
+    spec: McpServerSpec,
+    timeout: Duration,
+}
+
+impl McpServer {
+    pub(super) fn new(pool: McpPool, name: &str, spec: &McpServerSpec, default_timeout: Duration) -> Self {
+        let timeout = spec.timeout_seconds.map_or(default_timeout, |s| Duration::from_secs(u64::from(s.max(1))));
+        Self(Arc::new(Inner { pool, key: SlotKey::of(spec), name: name.into(), spec: spec.clone(), timeout }))
+    }
+
+    /// The server's tools, by name, as far as this agent may use them and a model can be shown them.
+    ///
+    /// # Errors
+    /// `tool_unreachable` when the server does not answer.
+    pub(in crate::tools) async fn tools(&self, schemas: &SchemaCache) -> Result<Vec<McpTool>, Failure> {
+        let listed = match tokio::time::timeout(self.0.timeout, self.list()).await {
+            Ok(listed) => listed?,
+            Err(_) => return Err(self.unreachable("it did not list its tools in time")),
+        };
+        let mut tools: Vec<_> = listed.into_iter().filter_map(|tool| self.accept(tool, schemas)).collect();
+        tools.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
+        Ok(tools)
+    }
+
+    /// The tool `name` as it was pinned; the server is not asked.
+    pub(in crate::tools) fn tool(&self, name: &str, spec: ToolSpec) -> McpTool {
+        McpTool { server: self.clone(), name: name.into(), spec }
+    }
+
+    async fn list(&self) -> Result<Vec<ListedTool>, Failure> {
+        let mut tools = Vec::new();
+        let mut cursor = None;
+        let connection = self.connect().await?;
+        for _ in 0..MAX_PAGES {
+            let mut params = PaginatedRequestParams::default();
+            params.cursor = cursor;
+            let page = match connection.peer().list_tools(Some(params)).await {
+                Ok(page) => page,
+                Err(error) => {
+                    self.0.pool.discard(&self.0.key, &connection).await;
+                    let reason = connection.secrets.scrub(error.to_string());
+                    return Err(self.unreachable(&cut(&reason, MAX_ERROR_BYTES)));
+                }
+            };
+            tools.extend(page.tools);
+            cursor = page.next_cursor;
+            if cursor.is_none() || tools.len() > MAX_TOOLS {
+                break;
+            }
+        }
+        if tools.len() > MAX_TOOLS || cursor.is_some() {
+            tracing::warn!(
+                tool.server = self.0.name,
+                "tool server lists more than {MAX_TOOLS} tools; the rest is left out"
+            );
+            tools.truncate(MAX_TOOLS);
+        }
+        Ok(tools)
+    }
+
+    /// The tool as a model is shown it; `None`, with a warning, for one that no model API or schema check could take.
+    fn accept(&self, tool: ListedTool, schemas: &SchemaCache) -> Option<McpTool> {
+        let server = &self.0.name;
+        if !self.0.spec.allow.is_empty() && !self.0.spec.allow.iter().any(|allowed| *allowed == tool.name) {
+            return None;
+        }
+        let skip = |reason: &str| {
+            tracing::warn!(tool.server = server, tool.name = %cut(&tool.name, 128), "tool left out: {reason}");
+        };
+        let Some(name) = full_name(server, &tool.name) else {
+            skip("its full name is not 1 to 64 of `a-z A-Z 0-9 _ -`");
+            return None;
+        };
+        let parameters = Value::Object(tool.input_schema.as_ref().clone());
+        if parameters.to_string().len() > MAX_SCHEMA_BYTES {
+            skip("its schema is too large");
+            return None;
+        }
+        if let Err(reason) = schema::describes_object(&parameters).and_then(|()| schemas.get(&parameters)) {
+            skip(&format!("its schema cannot be used: {reason}"));
+            return None;
+        }
+        let description = cut(tool.description.as_deref().unwrap_or_default(), MAX_DESCRIPTION_BYTES).into_owned();
+        let spec = ToolSpec { name, description, parameters, effect: self.effect_of(&tool) };
+        Some(McpTool { server: self.clone(), name: tool.name.into_owned(), spec })
+    }
+
+    /// What the agent says; else what a trusted server says; else the worst.
+    fn effect_of(&self, tool: &ListedTool) -> ToolEffect {
+        if let Some(&effect) = self.0.spec.effects.get(tool.name.as_ref()) {
+            return effect;
+        }
+        let Some(hints) = tool.annotations.as_ref().filter(|_| self.0.spec.trusted) else {
+            return ToolEffect::SideEffect;
+        };
+        if hints.read_only_hint == Some(true) {
+            ToolEffect::ReadOnly
+        } else if hints.idempotent_hint == Some(true) {
+            ToolEffect::Idempotent
+        } else {
+            ToolEffect::SideEffect
+        }
+    }
+
+    async fn connect(&self) -> Result<Arc<Connection>, Failure> {
+        let Inner { pool, key, name, spec, .. } = &*self.0;
+        pool.connect(key, name, spec).await.map_err(|reason| self.unreachable(&reason))
+    }
+
+    fn unreachable(&self, reason: &str) -> Failure {
+        let summary = format!("tool server `{}` could not be reached: {reason}", self.0.name);
+        Failure::new(FailureClass::Transient, FailureCode::TOOL_UNREACHABLE, summary)
+    }
+}
+
+/// One tool of a server.
+#[derive(Clone)]
+pub(in crate::tools) struct McpTool {
+    server: McpServer,
+    /// The server's own name of it.
+    name: String,
+    spec: ToolSpec,
+}
+
+/// How one request ended without a result.
+enum RequestError {
+    /// The server answered, with an error. The connection is good.
+    Refused(String),
+    /// The connection broke while the call ran.
+    Lost(String),
+}
+
+impl McpTool {
+    pub(in crate::tools) fn timeout(&self) -> Duration {
+        self.server.0.timeout
+    }
+
+    async fn request(
+        &self,
+        connection: &Connection,
+        params: CallToolRequestParams,
+    ) -> Result<CallToolResult, RequestError> {
+        // Sends `notifications/cancelled` when this future is dropped.
+        match connection.peer().call_tool_once(params).await {
+            Ok(CallToolResponse::Complete(result)) => Ok(result),
+            Ok(CallToolResponse::InputRequired(_)) => {
+                Err(RequestError::Refused("the tool asks for further input, which an execution cannot give".into()))
+            }
+            Ok(_) => Err(RequestError::Refused("the tool answered with a task, which is not supported".into())),
+            Err(error) => Err(classify(&error)),
+        }
+    }
+}
+
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "not exhaustive outside rmcp; the rest is an answer of no use to us"
+)]
+fn classify(error: &ServiceError) -> RequestError {
+    match error {
+        ServiceError::McpError(error) => {
+            RequestError::Refused(format!("the server answered error {}: {}", error.code.0, error.message))
+        }
+        ServiceError::TransportSend(transport) => {
+            let mut source: Option<&(dyn std::error::Error + 'static)> = Some(transport.error.as_ref());
+            while let Some(current) = source {
+                if let Some(status) = current.downcast_ref::<HttpStatusError>() {
+                    return RequestError::Refused(format!("the server answered HTTP {}", status.status));
+                }
+                source = current.source();
+            }
+            RequestError::Lost(transport.error.to_string())
+        }
+        ServiceError::TransportClosed => RequestError::Lost("the connection closed".into()),
+        ServiceError::UnexpectedResponse => {
+            RequestError::Refused("the server answered something else than a result".into())
+        }
+        _ => RequestError::Refused(error.to_string()),
+    }
+}
+
+#[async_trait]
+impl AnyTool for McpTool {
+    fn spec(&self) -> ToolSpec {
+        self.spec.clone()
+    }
+
+    async fn call(&self, args: Value, context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
+        let Value::Object(args) = args else { return Err("the arguments are not an object".into()) };
+        let meta = JsonObject::from_iter([("idempotencyKey".to_owned(), Value::from(context.idempotency_key))]);
+        let mut params = CallToolRequestParams::new(self.name.clone()).with_arguments(args);
+        params.meta = Some(RequestMetaObject(MetaObject(meta)));
+
+        let mut may_repeat = self.spec.effect != ToolEffect::SideEffect;
+        loop {
+            // Nothing was sent yet, so the run may simply be tried again later.
+            let connection = self.server.connect().await.map_err(ToolFailure::EndsRun)?;
+            let scrub = |text: String| cut(&connection.secrets.scrub(text), MAX_ERROR_BYTES).into_owned();
+            match self.request(&connection, params.clone()).await {
+                Ok(result) => {
+                    let is_error = result.is_error == Some(true);
+                    let text = connection.secrets.scrub(result::to_text(result));
+                    return match (is_error, text.is_empty()) {
+                        (false, _) => Ok(text.into()),
+                        (true, false) => Err(ToolFailure::Reported(text)),
+                        (true, true) => Err("the tool failed without saying why".into()),
+                    };
+                }
+                Err(RequestError::Refused(reason)) => return Err(ToolFailure::Reported(scrub(reason))),
+                Err(RequestError::Lost(reason)) => {
+                    self.server.0.pool.discard(&self.server.0.key, &connection).await;
+                    // The same key changes things once, so a call whose answer got lost is sent once more.
+                    if !std::mem::take(&mut may_repeat) {
+                        let reason = scrub(reason);
+                        return Err(ToolFailure::Reported(format!(
+                            "the connection to the tool server was lost while the call ran ({reason}); it may have taken effect"
+                        )));
+                    }
+                }
+            }
+        }
+    }
+}

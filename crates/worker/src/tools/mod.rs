@@ -1,0 +1,23 @@
+//! What an agent can do besides answering: the tools a worker has, and the ones one execution may use.
+//!
+//! [`ToolRegistry`] is per worker, [`Toolbox`] per execution. A call never fails the attempt by accident: whatever goes wrong
+//! inside a tool becomes a text for the model, unless the tool says that the run ends.
+
+mod fetch_url;
+mod http;
+mod mcp;
+mod outcome;
+mod registry;
+pub(crate) mod schema;
+mod stop_execution;
+mod toolbox;
+
+pub use fetch_url::{FETCH_URL, FetchUrl, FetchUrlSettings};
+pub use mcp::{INHERITED_ENV, McpPool, McpPoolSettings, SecretResolver, check_server};
+pub(crate) use outcome::cut;
+pub use outcome::{CallErrorKind, CallOutcome};
+pub use registry::{AnyTool, ToolFactory, ToolRegistry, ToolRegistryError};
+pub(crate) use registry::{are_none, settings_of};
+pub use schema::SchemaCache;
+pub use stop_execution::{STOP_EXECUTION, StopExecution};
+pub use toolbox::{ToolSources, Toolbox};

@@ -1,0 +1,305 @@
+//! The tools one execution may use, and the one way to call them.
+//!
+//! The list a model is shown is stable: the same configuration gives the same bytes, and a resumed execution uses the list
+//! pinned in its journal. A call never fails by itself: bad arguments, errors, panics and timeouts become texts for the model.
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::try_join_all};
+use jsonschema::Validator;
+use longhaul_sdk::{
+    AgentConfig, Failure, FailureCode, ToolCallContext, ToolEffect, ToolFailure, ToolScratchpad, ToolSpec,
+    spec::ToolRef,
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{
+    mcp::{McpPool, McpServer, split_name},
+    outcome::{CallError, CallErrorKind, CallOutcome, cut},
+    registry::{AnyTool, ToolRegistry},
+    schema::{self, SchemaCache},
+};
+
+/// An agent may not set a smaller limit than this: the sentence about what was cut needs room.
+const MIN_RESULT_BYTES: usize = 256;
+/// Names of the other tools told to a model that asked for one it does not have.
+const MAX_KNOWN_NAMES: usize = 100;
+
+/// Where a worker's tools come from. One per process.
+#[derive(Debug, Default)]
+pub struct ToolSources {
+    /// Built in and registered in Rust.
+    pub registry: ToolRegistry,
+    /// Connections to tool servers.
+    pub mcp: McpPool,
+    /// Compiled argument schemas.
+    pub schemas: SchemaCache,
+}
+
+/// The tools of one execution.
+#[derive(Clone)]
+pub struct Toolbox {
+    specs: Vec<ToolSpec>,
+    tools: Vec<Callable>,
+    index: HashMap<String, usize>,
+    max_result_bytes: usize,
+    dynamic: bool,
+}
+
+#[derive(Clone)]
+struct Callable {
+    tool: Arc<dyn AnyTool>,
+    arguments: Arc<Validator>,
+    timeout: Duration,
+}
+
+impl std::fmt::Debug for Toolbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Toolbox").field("specs", &self.specs).field("dynamic", &self.dynamic).finish_non_exhaustive()
+    }
+}
+
+impl Toolbox {
+    /// Resolves the tools of `agent`, asking its tool servers for theirs.
+    ///
+    /// The order is that of the agent's `tools`, then the servers by name with their tools by name. A name given twice keeps
+    /// its place and the later definition.
+    ///
+    /// # Errors
+    /// `invalid_definition` for a tool or a setting the worker does not know, `tool_unreachable` for a server that does not
+    /// answer.
+    pub async fn open(agent: &AgentConfig, sources: &ToolSources) -> Result<Self, Failure> {
+        let mut toolbox = Self::empty(agent);
+        for reference in &agent.tools {
+            let tool = native(reference, sources)?;
+            let spec = with_effect(tool.spec(), reference);
+            toolbox.add(spec, tool, native_timeout(agent, reference), sources)?;
+        }
+        let servers = servers(agent, sources)?;
+        for tools in try_join_all(servers.values().map(|server| server.tools(&sources.schemas))).await? {
+            for tool in tools {
+                let (spec, timeout) = (tool.spec(), tool.timeout());
+                toolbox.add(spec, Arc::new(tool), timeout, sources)?;
+            }
+        }
+        Ok(toolbox)
+    }
+
+    /// The same tools from a list pinned earlier. No server is contacted before a call needs it.
+    ///
+    /// # Errors
+    /// `invalid_definition` for a pinned tool that this worker does not have any more.
+    pub fn pinned(agent: &AgentConfig, specs: Vec<ToolSpec>, sources: &ToolSources) -> Result<Self, Failure> {
+        let mut toolbox = Self::empty(agent);
+        let servers = servers(agent, sources)?;
+        for spec in specs {
+            if let Some((server, tool)) = split_name(&spec.name) {
+                let Some(server) = servers.get(server) else { return Err(gone(&spec.name)) };
+                let tool = server.tool(tool, spec.clone());
+                let timeout = tool.timeout();
+                toolbox.add(spec, Arc::new(tool), timeout, sources)?;
+            } else {
+                let Some(reference) = agent.tools.iter().rfind(|tool| tool.name() == spec.name) else {
+                    return Err(gone(&spec.name));
+                };
+                let tool = native(reference, sources)?;
+                toolbox.add(spec, tool, native_timeout(agent, reference), sources)?;
+            }
+        }
+        Ok(toolbox)
+    }
+
+    /// What the model is shown, in order.
+    #[must_use]
+    pub fn specs(&self) -> &[ToolSpec] {
+        &self.specs
+    }
+
+    /// What running `name` twice would do. A tool that does not exist changes nothing.
+    #[must_use]
+    pub fn effect(&self, name: &str) -> ToolEffect {
+        self.index.get(name).map_or(ToolEffect::ReadOnly, |&at| self.specs[at].effect)
+    }
+
+    /// Whether tool servers had a say in [`specs`](Self::specs): the list must be pinned, since asking again may differ.
+    #[must_use]
+    pub fn is_dynamic(&self) -> bool {
+        self.dynamic
+    }
+
+    /// Runs one call of the model. `arguments` is the text the model wrote; empty means no arguments.
+    ///
+    /// Dropping the future stops the wait and tells a tool server that the call is cancelled.
+    pub async fn call(
+        &self,
+        name: &str,
+        arguments: &str,
+        idempotency_key: &str,
+        scratchpad: Arc<ToolScratchpad>,
+    ) -> CallOutcome {
+        let started = Instant::now();
+        let mut outcome = CallOutcome {
+            text: String::new(),
+            error: None,
+            ends_run: None,
+            duration: Duration::ZERO,
+            effect: self.effect(name),
+        };
+        match self.checked(name, arguments) {
+            Ok((callable, args)) => {
+                let context =
+                    ToolCallContext { idempotency_key: idempotency_key.into(), scratchpad, timeout: callable.timeout };
+                match run(callable, args, context).await {
+                    Ok(text) => outcome.text = cut(&storable(text), self.max_result_bytes).into_owned(),
+                    Err((error, ends_run)) => {
+                        outcome.set_error(&error, name, arguments, self.max_result_bytes);
+                        outcome.ends_run = ends_run;
+                    }
+                }
+            }
+            Err(error) => outcome.set_error(&error, name, arguments, self.max_result_bytes),
+        }
+        outcome.duration = started.elapsed();
+        outcome
+    }
+
+    fn empty(agent: &AgentConfig) -> Self {
+        Self {
+            specs: Vec::new(),
+            tools: Vec::new(),
+            index: HashMap::new(),
+            max_result_bytes: (agent.limits.max_tool_result_bytes as usize).max(MIN_RESULT_BYTES),
+            dynamic: !agent.mcp_servers.is_empty(),
+        }
+    }
+
+    fn add(
+        &mut self,
+        spec: ToolSpec,
+        tool: Arc<dyn AnyTool>,
+        timeout: Duration,
+        sources: &ToolSources,
+    ) -> Result<(), Failure> {
+        let arguments = sources.schemas.get(&spec.parameters).map_err(|reason| {
+            invalid(format!("the arguments of tool `{}` have no usable schema: {reason}", spec.name))
+        })?;
+        let callable = Callable { tool, arguments, timeout };
+        if let Some(&at) = self.index.get(&spec.name) {
+            self.specs[at] = spec;
+            self.tools[at] = callable;
+        } else {
+            self.index.insert(spec.name.clone(), self.specs.len());
+            self.specs.push(spec);
+            self.tools.push(callable);
+        }
+        Ok(())
+    }
+
+    /// The tool and its arguments, or what is wrong with the call.
+    fn checked(&self, name: &str, arguments: &str) -> Result<(&Callable, Value), CallError> {
+        let structural = |message: String| CallError::new(CallErrorKind::Structural, message);
+        let Some(&at) = self.index.get(name) else {
+            let known: Vec<_> = self.specs.iter().take(MAX_KNOWN_NAMES).map(|spec| spec.name.as_str()).collect();
+            return Err(structural(format!("there is no tool named `{}`", cut(name, 128)))
+                .with_details(json!({ "known_tools": known })));
+        };
+        let callable = &self.tools[at];
+        let args: Value = if arguments.trim().is_empty() {
+            json!({})
+        } else {
+            serde_json::from_str(arguments)
+                .map_err(|error| structural(format!("the arguments are not valid JSON: {error}")))?
+        };
+        match schema::violations(&callable.arguments, &args) {
+            None => Ok((callable, args)),
+            Some(found) => Err(structural("the arguments do not fit the tool's schema".into())
+                .with_details(json!({ "violations": found.listed, "more_violations": found.more }))),
+        }
+    }
+}
+
+impl CallOutcome {
+    fn set_error(&mut self, error: &CallError, name: &str, arguments: &str, max_bytes: usize) {
+        self.text = cut(&storable(error.to_text(name, arguments)), max_bytes).into_owned();
+        self.error = Some(error.kind);
+    }
+}
+
+/// Runs a checked call within its time; a panic inside the tool stays inside.
+async fn run(
+    callable: &Callable,
+    args: Value,
+    context: ToolCallContext,
+) -> Result<String, (CallError, Option<Failure>)> {
+    let runtime = |message: String| CallError::new(CallErrorKind::Runtime, message);
+    let call = AssertUnwindSafe(callable.tool.call(args, context)).catch_unwind();
+    match tokio::time::timeout(callable.timeout, call).await {
+        Ok(Ok(Ok(output))) => Ok(output.text),
+        Ok(Ok(Err(ToolFailure::Reported(message)))) => Err((runtime(message), None)),
+        Ok(Ok(Err(ToolFailure::EndsRun(failure)))) => Err((runtime(failure.summary.clone()), Some(failure))),
+        Ok(Err(_panic)) => {
+            // The message of a panic may hold arguments, so it goes to the panic hook alone.
+            tracing::error!(tool.name = callable.tool.spec().name, "tool panicked; the model is told");
+            Err((runtime("the tool failed unexpectedly".into()), None))
+        }
+        Err(_elapsed) => {
+            let seconds = callable.timeout.as_secs();
+            let message = format!("the tool did not answer within {seconds} s; it may still have taken effect");
+            Err((CallError::new(CallErrorKind::Timeout, message), None))
+        }
+    }
+}
+
+fn native(reference: &ToolRef, sources: &ToolSources) -> Result<Arc<dyn AnyTool>, Failure> {
+    let settings = reference.settings().map_or(&Value::Null, |with| &with.settings);
+    sources.registry.resolve(reference.name(), settings).map_err(|error| invalid(error.to_string()))
+}
+
+fn with_effect(mut spec: ToolSpec, reference: &ToolRef) -> ToolSpec {
+    if let Some(effect) = reference.settings().and_then(|with| with.effect) {
+        spec.effect = effect;
+    }
+    spec
+}
+
+fn native_timeout(agent: &AgentConfig, reference: &ToolRef) -> Duration {
+    let own = reference.settings().and_then(|with| with.timeout_seconds);
+    seconds(own.unwrap_or(agent.limits.tool_timeout_seconds))
+}
+
+fn servers<'a>(
+    agent: &'a AgentConfig,
+    sources: &ToolSources,
+) -> Result<std::collections::BTreeMap<&'a str, McpServer>, Failure> {
+    let default = seconds(agent.limits.tool_timeout_seconds);
+    agent
+        .mcp_servers
+        .iter()
+        .map(|(name, spec)| {
+            let server = sources.mcp.server(name, spec, default).map_err(invalid)?;
+            Ok((name.as_str(), server))
+        })
+        .collect()
+}
+
+/// Zero would fail every call; it is read as the shortest wait there is.
+fn seconds(configured: u32) -> Duration {
+    Duration::from_secs(u64::from(configured.max(1)))
+}
+
+/// No Postgres text can hold U+0000, and a tool's output is stored.
+fn storable(text: String) -> String {
+    if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
+}
+
+fn invalid(summary: impl Into<String>) -> Failure {
+    Failure::permanent(FailureCode::INVALID_DEFINITION, summary)
+}
+
+fn gone(name: &str) -> Failure {
+    invalid(format!("tool `{name}`, which this execution started with, is no longer available"))
+}

@@ -1,0 +1,84 @@
+//! The validators that judge a definition's answers, and the verdict of the first that fails.
+
+use std::sync::Arc;
+
+use longhaul_sdk::{
+    DefinitionSpec, Failure, FailureCode, Validation, Validator, ValidatorResponse, validator::IS_VALID_JSON,
+};
+
+use super::{JSON_SCHEMA, JsonSchemaValidator, ValidatorRegistry};
+use crate::tools::{STOP_EXECUTION, cut};
+
+/// Bytes of a feedback sent to a model or stored as a summary.
+const MAX_FEEDBACK_BYTES: usize = 16 * 1024;
+
+/// The validators of a definition written as a record: those it lists, in order, and the one of its output schema.
+///
+/// # Errors
+/// `invalid_definition` for an unknown validator or bad settings.
+pub fn effective_validators(
+    spec: &DefinitionSpec,
+    registry: &ValidatorRegistry,
+) -> Result<Vec<Arc<dyn Validator>>, Failure> {
+    let mut listed = Vec::with_capacity(spec.validators.len() + 1);
+    for reference in &spec.validators {
+        let validator =
+            registry.resolve(reference.name(), reference.settings()).map_err(|error| invalid(error.to_string()))?;
+        let needs_output_schema = reference.name() == JSON_SCHEMA && reference.settings().get("schema").is_none();
+        if needs_output_schema && spec.output_schema.is_none() {
+            return Err(invalid(format!(
+                "validator `{JSON_SCHEMA}` needs `schema` in its settings or an output schema"
+            )));
+        }
+        listed.push(validator);
+    }
+    with_output_schema(spec, listed, registry)
+}
+
+/// Adds the validator of the definition's output schema to those it lists, for definitions written in Rust as well.
+///
+/// It comes after the leading `stop_execution` and `is_valid_json`, and not at all when the definition lists a
+/// `json_schema` of its own.
+///
+/// # Errors
+/// `invalid_definition` when the output schema is not a valid schema.
+pub fn with_output_schema(
+    spec: &DefinitionSpec,
+    mut listed: Vec<Arc<dyn Validator>>,
+    registry: &ValidatorRegistry,
+) -> Result<Vec<Arc<dyn Validator>>, Failure> {
+    let Some(schema) = &spec.output_schema else { return Ok(listed) };
+    if listed.iter().any(|validator| validator.name() == JSON_SCHEMA) {
+        return Ok(listed);
+    }
+    let validator = JsonSchemaValidator::new(schema, registry.schemas())
+        .map_err(|reason| invalid(format!("the output schema is not a valid schema: {reason}")))?;
+    let leading = listed.iter().take_while(|v| matches!(v.name(), STOP_EXECUTION | IS_VALID_JSON)).count();
+    listed.insert(leading, Arc::new(validator));
+    Ok(listed)
+}
+
+/// The verdict that decides what happens to an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedValidation {
+    /// The validator's name.
+    pub validator: String,
+    /// What it said; the feedback is within the size a model may be shown.
+    pub response: ValidatorResponse,
+}
+
+/// Runs validators in order up to the first that fails; `None` when all pass.
+pub async fn first_failure(validators: &[Arc<dyn Validator>], validation: Validation<'_>) -> Option<FailedValidation> {
+    for validator in validators {
+        let mut response = validator.validate(validation).await;
+        if !response.validation_successful {
+            response.feedback = response.feedback.map(|text| cut(&text, MAX_FEEDBACK_BYTES).into_owned());
+            return Some(FailedValidation { validator: validator.name().into(), response });
+        }
+    }
+    None
+}
+
+fn invalid(summary: impl Into<String>) -> Failure {
+    Failure::permanent(FailureCode::INVALID_DEFINITION, summary)
+}

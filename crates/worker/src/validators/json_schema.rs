@@ -1,0 +1,86 @@
+//! Checks an answer against a JSON Schema: the one in its settings, or the definition's output schema.
+
+use std::sync::Arc;
+
+use longhaul_sdk::{Validation, Validator, ValidatorResponse, answer, async_trait};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::tools::{SchemaCache, schema, settings_of};
+
+/// The validator's name.
+pub const JSON_SCHEMA: &str = "json_schema";
+
+/// Accepts an answer that is JSON and satisfies the schema; the feedback lists what does not, each with its path.
+#[derive(Debug, Clone)]
+pub struct JsonSchemaValidator {
+    own: Option<Arc<jsonschema::Validator>>,
+    schemas: SchemaCache,
+}
+
+impl JsonSchemaValidator {
+    /// From a definition's settings: `{schema}`, or none for the definition's output schema.
+    ///
+    /// # Errors
+    /// What is wrong with the settings or the schema.
+    pub fn from_settings(settings: &Value, schemas: &SchemaCache) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Settings {
+            schema: Option<Value>,
+        }
+        let Settings { schema } = settings_of(settings).map_err(|error| error.to_string())?;
+        let own = schema.map(|schema| schemas.get(&schema)).transpose();
+        let own = own.map_err(|reason| format!("`schema` is not a valid schema: {reason}"))?;
+        Ok(Self { own, schemas: schemas.clone() })
+    }
+
+    /// With this schema, compiled now.
+    ///
+    /// # Errors
+    /// What is wrong with the schema.
+    pub(super) fn new(schema: &Value, schemas: &SchemaCache) -> Result<Self, String> {
+        Ok(Self { own: Some(schemas.get(schema)?), schemas: schemas.clone() })
+    }
+
+    /// Its own schema, else the definition's.
+    fn compiled(&self, validation: &Validation<'_>) -> Result<Arc<jsonschema::Validator>, String> {
+        match (&self.own, validation.output_schema) {
+            (Some(own), _) => Ok(Arc::clone(own)),
+            (None, Some(schema)) => self.schemas.get(schema),
+            (None, None) => Err("the definition has no output schema".into()),
+        }
+    }
+}
+
+#[async_trait]
+impl Validator for JsonSchemaValidator {
+    fn name(&self) -> &str {
+        JSON_SCHEMA
+    }
+
+    async fn validate(&self, validation: Validation<'_>) -> ValidatorResponse {
+        let compiled = match self.compiled(&validation) {
+            Ok(compiled) => compiled,
+            // No answer could pass, so asking again would not help.
+            Err(reason) => {
+                return ValidatorResponse::stop(Some(format!("the answer cannot be checked: {reason}")), None);
+            }
+        };
+        let value = match answer::parse(validation.response) {
+            Ok(value) => value,
+            Err(error) => {
+                return ValidatorResponse::retry(format!(
+                    "The response is not valid JSON ({error}). Return one JSON value that satisfies the schema and nothing else."
+                ));
+            }
+        };
+        match schema::violations(&compiled, &value) {
+            None => ValidatorResponse::success(),
+            Some(found) => ValidatorResponse::retry(format!(
+                "The response does not satisfy the required JSON schema:\n{}\nReturn the corrected JSON and nothing else.",
+                found.to_text()
+            )),
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! A worker binary of one's own: the stock worker, plus what is registered here. It takes the same configuration.
+
+mod expenses;
+
+use longhaul_shared::{
+    config::{Config, Sources},
+    telemetry,
+};
+use longhaul_worker::WorkerBuilder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let config = Config::load(&Sources::of_process(None, Vec::new()))?;
+    let _telemetry = telemetry::init(&config.telemetry, "typed-worker")?;
+
+    let worker = WorkerBuilder::new(config)
+        .agent(expenses::agent())?
+        .tool(expenses::ExchangeRate)?
+        .definition(expenses::ExpenseCheck)?
+        .build()?;
+
+    // SIGTERM and Ctrl-C drain: the current steps end, everything is handed to other workers, no attempt is spent.
+    let shutdown = CancellationToken::new();
+    let asked = shutdown.clone();
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+        asked.cancel();
+    });
+    Ok(worker.run(shutdown).await?)
+}

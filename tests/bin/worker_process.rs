@@ -1,0 +1,45 @@
+//! A worker as a process of its own, for tests that kill, stop and measure one. Configured by its environment like any worker,
+//! with two tools beside the built-in ones. It drains at SIGTERM, writes its metrics to standard output when it ends, and is
+//! gone when its standard input closes, so that it never outlives the test.
+
+#[path = "../it/support/tools.rs"]
+mod tools;
+
+use std::{io::Read as _, time::Duration};
+
+use longhaul_shared::{
+    config::{Config, Sources},
+    telemetry,
+};
+use longhaul_worker::WorkerBuilder;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::abort();
+    });
+    let config = Config::load(&Sources::of_process(None, Vec::new()))?;
+    let _telemetry = telemetry::init(&config.telemetry, "worker-process")?;
+    let shutdown = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let asked = shutdown.clone();
+    let listening = tokio::spawn(async move {
+        terminate.recv().await;
+        asked.cancel();
+    });
+    let ended = WorkerBuilder::new(config).tool(tools::Echo)?.tool(tools::Die)?.build()?.run(shutdown).await;
+    listening.abort();
+    let metrics = telemetry::metrics::render();
+    tokio::time::timeout(
+        Duration::from_secs(5),
+        tokio::io::AsyncWriteExt::write_all(&mut tokio::io::stdout(), metrics.as_bytes()),
+    )
+    .await??;
+    Ok(ended?)
+}

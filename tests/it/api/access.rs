@@ -1,0 +1,116 @@
+//! Who may do what: every route, table by table.
+
+use longhaul_shared::store::api_keys::Scope;
+use reqwest::Method;
+use serde_json::json;
+
+use crate::support::api::{EVERYDAY, TestApi};
+
+/// Every `/v1` route with the scope it needs; `{id}` is an execution of tenant `acme`.
+fn routes() -> Vec<(Method, &'static str, Scope)> {
+    use Scope::{DefinitionsRead, DefinitionsWrite, ExecutionsRead, ExecutionsWrite};
+    vec![
+        (Method::POST, "/v1/executions", ExecutionsWrite),
+        (Method::POST, "/v1/executions/batch", ExecutionsWrite),
+        (Method::GET, "/v1/executions", ExecutionsRead),
+        (Method::GET, "/v1/executions/{id}", ExecutionsRead),
+        (Method::GET, "/v1/executions/{id}/steps", ExecutionsRead),
+        (Method::GET, "/v1/executions/{id}/attempts", ExecutionsRead),
+        (Method::GET, "/v1/executions/{id}/events", ExecutionsRead),
+        (Method::POST, "/v1/executions/{id}/cancel", ExecutionsWrite),
+        (Method::POST, "/v1/executions/{id}/retry", ExecutionsWrite),
+        (Method::GET, "/v1/definitions", DefinitionsRead),
+        (Method::GET, "/v1/definitions/{key}", DefinitionsRead),
+        (Method::PUT, "/v1/definitions/{key}", DefinitionsWrite),
+        (Method::DELETE, "/v1/definitions/{key}/versions/{version}", DefinitionsWrite),
+        (Method::GET, "/v1/agents", DefinitionsRead),
+        (Method::GET, "/v1/agents/{key}", DefinitionsRead),
+        (Method::PUT, "/v1/agents/{key}", DefinitionsWrite),
+        (Method::DELETE, "/v1/agents/{key}/versions/{version}", DefinitionsWrite),
+    ]
+}
+
+#[tokio::test]
+async fn the_table_of_routes_is_that_of_the_document() {
+    let document = serde_json::to_value(longhaul_api::openapi()).unwrap();
+    let mut described: Vec<String> = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for method in item.as_object().unwrap().keys().filter(|_| path.starts_with("/v1/")) {
+            described.push(format!("{} {path}", method.to_uppercase()));
+        }
+    }
+    let mut tested: Vec<String> = routes().iter().map(|(method, path, _)| format!("{method} {path}")).collect();
+    described.sort_unstable();
+    tested.sort_unstable();
+    assert_eq!(tested, described);
+}
+
+#[tokio::test]
+async fn every_route_needs_a_key_that_is_known_and_has_the_scope() {
+    let api = TestApi::start().await;
+    let id = api.submit().await.to_string();
+    let nobody = api.nobody();
+    let mut stranger = api.nobody();
+    stranger.key = Some(format!("lh_abcdefgh_{}", "x".repeat(40)));
+    for (method, path, needs) in routes() {
+        let what = format!("{method} {path}");
+        let path = path.replace("{id}", &id).replace("{key}", "invoice").replace("{version}", "1");
+        let body = || (method != Method::GET).then(|| "{}".to_owned());
+        let none = nobody.send(method.clone(), &path, body(), &[]).await;
+        assert_eq!(none.error(), (401, "unauthenticated"), "{what}");
+        assert_eq!(none.header("www-authenticate"), "Bearer");
+        let unknown = stranger.send(method.clone(), &path, body(), &[]).await;
+        assert_eq!(unknown.error(), (401, "invalid_api_key"), "{what}");
+        let others: Vec<Scope> = Scope::ALL.into_iter().filter(|scope| *scope != needs).collect();
+        let lacking = api.caller("acme", &others).await.send(method.clone(), &path, body(), &[]).await;
+        assert_eq!(lacking.error(), (403, "missing_scope"), "{what}");
+        assert!(lacking.text.contains(needs.as_str()), "{what}: {}", lacking.text);
+    }
+    assert_eq!(api.count().await, 1);
+    let standing = api.acme.get(&format!("/v1/executions/{id}")).await;
+    assert_eq!(standing.body["status"], "PENDING");
+}
+
+#[tokio::test]
+async fn another_tenants_execution_does_not_exist() {
+    let api = TestApi::start().await;
+    let id = api.submit().await.to_string();
+    let beta = api.caller("beta", EVERYDAY).await;
+    let ids = [id.as_str(), "0197f3a0-0000-7000-8000-000000000000", "no-id"];
+    for (method, path, _) in routes().into_iter().filter(|(_, path, _)| path.contains("{id}")) {
+        for id in ids {
+            let answer = beta.send(method.clone(), &path.replace("{id}", id), None, &[]).await;
+            assert_eq!(answer.error(), (404, "not_found"), "{method} {path} {id}");
+        }
+    }
+    assert_eq!(beta.get("/v1/executions").await.body["executions"], json!([]));
+    let standing = api.acme.get(&format!("/v1/executions/{id}")).await;
+    assert_eq!(standing.body["cancel_requested_at"], json!(null));
+}
+
+#[tokio::test]
+async fn only_an_administrator_reads_across_tenants() {
+    let api = TestApi::start().await;
+    let id = api.submit().await.to_string();
+    for query in ["?org_id=acme", "?all_tenants=true", "?org_id=acme&group_id="] {
+        let beta = api.caller("beta", EVERYDAY).await;
+        assert_eq!(beta.get(&format!("/v1/executions{query}")).await.error(), (403, "missing_scope"), "{query}");
+        let admin = api.caller("operator", &[Scope::Admin, Scope::ExecutionsRead]).await;
+        let found = admin.get(&format!("/v1/executions{query}")).await;
+        assert_eq!(found.body["executions"][0]["id"], id, "{query}: {}", found.text);
+        assert_eq!(admin.get(&format!("/v1/executions/{id}{query}")).await.status, 200);
+    }
+    let admin = api.caller("operator", &[Scope::Admin, Scope::ExecutionsRead]).await;
+    assert_eq!(admin.get(&format!("/v1/executions/{id}")).await.status, 404, "nobody is asked for by accident");
+    assert_eq!(admin.get("/v1/executions?org_id=nobody").await.body["executions"], json!([]));
+}
+
+#[tokio::test]
+async fn a_revoked_key_stops_working() {
+    let api = TestApi::start().await;
+    let caller = api.caller("acme", EVERYDAY).await;
+    let prefix = caller.key.clone().unwrap()[3..11].to_owned();
+    assert_eq!(api.store.revoke_api_key(api.tenant, &prefix).await.unwrap(), 1);
+    // Never seen by this process, so not remembered either.
+    assert_eq!(caller.get("/v1/executions").await.error(), (401, "invalid_api_key"));
+}

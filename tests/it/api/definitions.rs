@@ -1,0 +1,163 @@
+//! `/v1/definitions` and `/v1/agents`: versions are put, listed, read and removed.
+
+use longhaul_shared::store::api_keys::Scope;
+use serde_json::{Value, json};
+
+use crate::support::api::{TestApi, agent, invoice};
+
+fn definition(more: Value) -> Value {
+    let mut spec = serde_json::to_value(invoice()).unwrap();
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    spec
+}
+
+#[tokio::test]
+async fn the_same_content_is_the_same_version_and_other_content_a_new_one() {
+    let api = TestApi::start().await;
+    for (path, first, second) in [
+        (
+            "/v1/definitions/mine",
+            definition(json!({"key": "mine"})),
+            definition(json!({"key": "mine", "max_retries": 1})),
+        ),
+        (
+            "/v1/agents/me",
+            serde_json::to_value(agent("me")).unwrap(),
+            json!({"key": "me", "name": "Me", "prompts": {"conversation": "Be brief."}}),
+        ),
+    ] {
+        let put = async |spec: &Value| {
+            let answer = api.acme.put(path, spec).await;
+            (answer.status, answer.body["version"].as_i64().unwrap_or_else(|| panic!("{}", answer.text)))
+        };
+        assert_eq!(put(&first).await, (201, 1));
+        assert_eq!(put(&first).await, (200, 1));
+        assert_eq!(put(&second).await, (201, 2));
+        // Back to the old content is a change, too.
+        assert_eq!(put(&first).await, (201, 3));
+        let newest = api.acme.get(path).await;
+        assert_eq!((newest.status, &newest.body["version"], &newest.body["shared"]), (200, &json!(3), &json!(false)));
+        let old = api.acme.get(&format!("{path}?version=2")).await;
+        assert_eq!(old.body["version"], 2);
+        assert_eq!(api.acme.get(&format!("{path}?version=9")).await.error(), (404, "not_found"));
+    }
+    let stored = api.acme.get("/v1/definitions/mine?version=1").await;
+    assert_eq!(stored.body["spec"]["input_schema"], definition(json!({}))["input_schema"]);
+    let beta = api.caller("beta", &[Scope::DefinitionsRead]).await;
+    assert_eq!(beta.get("/v1/definitions/mine").await.error(), (404, "not_found"), "it is acme's own");
+    assert_eq!(beta.get("/v1/definitions/invoice").await.status, 200, "the shared one is everybody's");
+}
+
+#[tokio::test]
+async fn racing_puts_of_different_content_are_versions_without_gaps() {
+    let api = TestApi::start().await;
+    let puts = (0..8).map(|n| {
+        let caller = api.acme.clone();
+        async move { caller.put("/v1/definitions/raced", &definition(json!({"key": "raced", "max_retries": n}))).await }
+    });
+    let answers = futures::future::join_all(puts).await;
+    let mut versions: Vec<_> = answers.iter().map(|answer| answer.body["version"].as_i64().unwrap()).collect();
+    versions.sort_unstable();
+    assert_eq!(versions, (1..=8).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn what_could_never_run_is_refused() {
+    let api = TestApi::start().await;
+    let cases: [(&str, Value, &[&str]); 10] = [
+        ("invoice", definition(json!({"input_schema": {"type": "no such type"}})), &["/input_schema"]),
+        ("invoice", definition(json!({"output_schema": {"$ref": "http://example.com/s"}})), &["/output_schema"]),
+        ("invoice", definition(json!({"failure_codes": ["fine", "has space"]})), &["/failure_codes/1"]),
+        ("invoice", definition(json!({"agent_key": "nobody"})), &["/agent_key"]),
+        ("invoice", definition(json!({"deadline_seconds": 0})), &["/deadline_seconds"]),
+        ("invoice", definition(json!({"active_timeout_seconds": 0})), &["/active_timeout_seconds"]),
+        ("invoice", definition(json!({"runner": "rust"})), &["/runner"]),
+        ("other", definition(json!({})), &["/key"]),
+        ("Bad", definition(json!({"key": "Bad"})), &["/key"]),
+        ("invoice", definition(json!({"max_retires": 2})), &[""]),
+    ];
+    for (key, spec, paths) in cases {
+        let answer = api.acme.put(&format!("/v1/definitions/{key}"), &spec).await;
+        assert_eq!(
+            (answer.error(), answer.paths()),
+            ((422, "invalid_request"), paths.to_vec()),
+            "{spec}: {}",
+            answer.text
+        );
+    }
+    let built_in = api.acme.put("/v1/definitions/agent", &definition(json!({"key": "agent"}))).await;
+    assert_eq!(built_in.error(), (409, "key_reserved"));
+    let nul = api.acme.put("/v1/definitions/invoice", &definition(json!({"name": "a\0"}))).await;
+    assert_eq!((nul.error(), nul.paths()), ((422, "input_contains_nul"), vec!["/name"]));
+    let server = json!({"key": "me", "name": "Me", "prompts": {"conversation": ""}, "mcp_servers": {"crm": {}}});
+    assert_eq!(api.acme.put("/v1/agents/me", &server).await.paths(), ["/mcp_servers/crm"]);
+    let large = api.acme.put("/v1/definitions/invoice", &definition(json!({"name": "x".repeat(300_000)}))).await;
+    assert_eq!(large.error(), (413, "payload_too_large"));
+    let rows: i64 =
+        sqlx::query_scalar("select count(*) from definition_versions").fetch_one(&api.db.pool).await.unwrap();
+    assert_eq!(rows, 1);
+}
+
+#[tokio::test]
+async fn a_tenants_own_key_shadows_the_shared_one() {
+    let api = TestApi::start().await;
+    let own = definition(json!({"input_schema": {"type": "object", "required": ["page"]}}));
+    assert_eq!(api.acme.put("/v1/definitions/invoice", &own).await.status, 201);
+    let body = json!({"definition": "invoice", "input": {"text": "x"}});
+    assert_eq!(api.acme.post("/v1/executions", &body).await.paths(), ["/input/page"]);
+    let beta = api.caller("beta", &[Scope::ExecutionsWrite, Scope::ExecutionsRead]).await;
+    assert_eq!(beta.post("/v1/executions", &body).await.status, 201);
+    let shared = api.acme.put("/v1/definitions/invoice?shared=true", &own).await;
+    assert_eq!(shared.error(), (403, "missing_scope"));
+    let admin = api.caller("operator", &[Scope::Admin, Scope::DefinitionsWrite]).await;
+    let shared = admin.put("/v1/definitions/invoice?shared=true", &own).await;
+    assert_eq!((shared.status, &shared.body["version"], &shared.body["shared"]), (201, &json!(2), &json!(true)));
+}
+
+#[tokio::test]
+async fn lists_give_the_newest_version_of_each_key_page_by_page() {
+    let api = TestApi::start().await;
+    for key in ["a", "b", "c"] {
+        api.acme.put(&format!("/v1/definitions/{key}"), &definition(json!({"key": key}))).await;
+    }
+    api.acme.put("/v1/definitions/b", &definition(json!({"key": "b", "max_retries": 9}))).await;
+    let read = async |query: &str| {
+        let page = api.acme.get(&format!("/v1/definitions{query}")).await;
+        let items = page.body["items"].as_array().unwrap().clone();
+        let rows: Vec<(String, i64)> = items
+            .iter()
+            .map(|item| (item["key"].as_str().unwrap().to_owned(), item["version"].as_i64().unwrap()))
+            .collect();
+        (rows, page.body["next_after"].clone())
+    };
+    let row = |key: &str, version: i64| (key.to_owned(), version);
+    assert_eq!(read("?limit=2").await, (vec![row("a", 1), row("b", 2)], json!("b")));
+    assert_eq!(read("?limit=2&after=b").await, (vec![row("c", 1), row("invoice", 1)], json!("invoice")));
+    assert_eq!(read("?after=invoice").await, (vec![], Value::Null));
+}
+
+#[tokio::test]
+async fn a_removed_version_takes_no_new_submits() {
+    let api = TestApi::start().await;
+    let put = async |more: Value| api.acme.put("/v1/definitions/mine", &definition(more)).await.status;
+    assert_eq!(put(json!({"key": "mine"})).await, 201);
+    assert_eq!(put(json!({"key": "mine", "max_retries": 1})).await, 201);
+    let runs = api.submit_with(json!({"definition": "mine"})).await;
+    assert_eq!(api.acme.delete("/v1/definitions/mine/versions/2").await.status, 204);
+    assert_eq!(api.acme.delete("/v1/definitions/mine/versions/2").await.error(), (404, "not_found"));
+    let submit = async |version: Value| {
+        let body = json!({"definition": "mine", "version": version, "input": {"text": "x"}});
+        api.acme.post("/v1/executions", &body).await
+    };
+    assert_eq!(submit(json!(2)).await.error(), (422, "version_removed"));
+    let older = submit(Value::Null).await;
+    assert_eq!((older.status, &older.body["definition"]["version"]), (201, &json!(1)));
+    assert_eq!(api.acme.delete("/v1/definitions/mine/versions/1").await.status, 204);
+    assert_eq!(submit(Value::Null).await.error(), (422, "unknown_definition"));
+    // What runs goes on in its pinned version.
+    let view = api.acme.get(&format!("/v1/executions/{runs}")).await;
+    assert_eq!(view.body["definition"], json!({"key": "mine", "version": 2}));
+    // A shared version is not a tenant's to remove.
+    assert_eq!(api.acme.delete("/v1/definitions/invoice/versions/1").await.error(), (404, "not_found"));
+    assert_eq!(api.acme.delete("/v1/agents/clerk/versions/x").await.error(), (404, "not_found"));
+}

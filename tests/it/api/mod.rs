@@ -1,0 +1,13 @@
+//! The API as callers see it, laid out like its URLs.
+
+mod access;
+mod batch;
+mod cancel;
+mod definitions;
+mod events;
+mod list;
+mod operation;
+mod refusals;
+mod retry;
+mod submit;
+mod wait;

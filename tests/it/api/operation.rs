@@ -1,0 +1,103 @@
+//! What operators and tools ask: health, metrics, the document and its viewer, the status page.
+
+use longhaul_api::ApiOptions;
+use serde_json::json;
+
+use crate::support::api::TestApi;
+
+#[tokio::test]
+async fn health_readiness_and_metrics_need_no_key() {
+    let api = TestApi::start().await;
+    let nobody = api.nobody();
+    assert_eq!(nobody.get("/healthz").await.text, "ok\n");
+    let ready = nobody.get("/readyz").await;
+    assert_eq!((ready.status, ready.body), (200, json!({"ready": true, "postgres": "up", "redis": "up"})));
+    assert_eq!(nobody.get("/metrics").await.text, "answers_total 42\n");
+}
+
+#[tokio::test]
+async fn without_postgres_the_process_lives_but_is_not_ready() {
+    let api = TestApi::start().await;
+    api.store.close().await;
+    let nobody = api.nobody();
+    assert_eq!(nobody.get("/healthz").await.status, 200);
+    let ready = nobody.get("/readyz").await;
+    assert_eq!((ready.status, &ready.body["postgres"]), (503, &json!("down")));
+    let answer = api.acme.get("/v1/definitions").await;
+    assert_eq!((answer.error(), answer.header("retry-after")), ((503, "unavailable"), "1"));
+}
+
+#[tokio::test]
+async fn the_document_is_served_as_it_is_built() {
+    let api = TestApi::start().await;
+    let served = api.nobody().get("/openapi.json").await;
+    assert_eq!(served.body, serde_json::to_value(longhaul_api::openapi()).unwrap());
+    assert_eq!(served.body["openapi"], "3.1.0");
+    // Every reference leads somewhere.
+    let text = served.text.clone();
+    for reference in text.split("\"$ref\":\"#").skip(1).filter_map(|rest| rest.split('"').next()) {
+        assert!(served.body.pointer(reference).is_some(), "{reference}");
+    }
+}
+
+#[tokio::test]
+async fn the_viewer_asks_nobody_else_for_anything() {
+    let api = TestApi::start().await;
+    let nobody = api.nobody();
+    let page = nobody.get("/docs").await;
+    assert_eq!(page.status, 200);
+    assert!(!page.text.contains("http://") && !page.text.contains("https://") && !page.text.contains("//cdn"));
+    assert!(page.header("content-security-policy").contains("default-src 'none'"));
+    let script = nobody.get("/docs/rapidoc-min.js").await;
+    assert_eq!((script.status, script.header("content-type")), (200, "text/javascript"));
+    assert_eq!(nobody.get("/docs/no-such.js").await.error(), (404, "no_such_route"));
+}
+
+#[tokio::test]
+async fn paths_and_methods_that_do_not_exist_are_problems_too() {
+    let api = TestApi::start().await;
+    assert_eq!(api.acme.get("/v2/executions").await.error(), (404, "no_such_route"));
+    assert_eq!(api.acme.delete("/v1/executions").await.error(), (405, "method_not_allowed"));
+    let answer = api.acme.send(reqwest::Method::GET, "/healthz", None, &[("x-request-id", "mine-7")]).await;
+    assert_eq!(answer.header("x-request-id"), "mine-7");
+    assert_eq!(answer.header("x-content-type-options"), "nosniff");
+}
+
+#[tokio::test]
+async fn the_status_page_is_for_those_who_signed_in() {
+    let api = TestApi::start().await;
+    let id = api.submit().await;
+    let nobody = api.nobody();
+    let away = nobody.get("/").await;
+    assert_eq!((away.status, away.header("location")), (303, "/login"));
+    let form = |key: &str| {
+        nobody
+            .request(reqwest::Method::POST, "/login")
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(format!("key={key}"))
+    };
+    let refused = form("lh_wrong").send().await.unwrap();
+    assert_eq!(refused.status(), 200);
+    assert!(refused.headers().get("set-cookie").is_none());
+    let welcome = form(api.acme.key.as_deref().unwrap()).send().await.unwrap();
+    let cookie = welcome.headers()["set-cookie"].to_str().unwrap().to_owned();
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
+    let cookie = cookie.split(';').next().unwrap();
+    let page = nobody.send(reqwest::Method::GET, "/", None, &[("cookie", cookie)]).await;
+    assert_eq!(page.status, 200);
+    assert!(page.text.contains(&id.to_string()) && page.text.contains("tenant acme"), "{}", page.text);
+    let detail = nobody.send(reqwest::Method::GET, &format!("/executions/{id}"), None, &[("cookie", cookie)]).await;
+    assert!(detail.status == 200 && detail.text.contains("submitted"), "{}", detail.text);
+    let forged = format!("{cookie}x");
+    assert_eq!(nobody.send(reqwest::Method::GET, "/", None, &[("cookie", &forged)]).await.status, 303);
+}
+
+#[tokio::test]
+async fn in_development_the_status_page_is_open_to_this_machine_alone() {
+    let api = TestApi::start_with(ApiOptions { open_status_page: true, ..ApiOptions::default() }).await;
+    let nobody = api.nobody();
+    assert_eq!(nobody.get("/").await.status, 200);
+    // A page elsewhere that points its own name at this address.
+    let rebound = nobody.send(reqwest::Method::GET, "/", None, &[("host", "evil.example")]).await;
+    assert_eq!(rebound.status, 303);
+}

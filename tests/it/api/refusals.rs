@@ -1,0 +1,138 @@
+//! Every submit that must be refused: a specific error each, and nothing stored.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use longhaul_shared::store::api_keys::Scope;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::support::api::{Answer, TestApi};
+
+const PATH: &str = "/v1/executions";
+
+#[tokio::test]
+async fn what_is_wrong_with_a_submit_is_said_with_code_and_paths_and_nothing_is_stored() {
+    let api = TestApi::start().await;
+    let cases: [(Value, (u16, &str), &[&str]); 15] = [
+        // The definition's schema.
+        (json!({"definition": "invoice", "input": {"text": 7}}), (422, "invalid_input"), &["/input/text"]),
+        (
+            json!({"definition": "invoice", "input": {"amount": "x", "colour": 1}}),
+            (422, "invalid_input"),
+            &["/input/amount", "/input/colour", "/input/text"],
+        ),
+        (json!({"definition": "invoice", "input": "text"}), (422, "invalid_input"), &["/input"]),
+        (json!({"agent": "clerk", "input": {}}), (422, "invalid_input"), &["/input"]),
+        // The request itself.
+        (json!({"definition": "invoice", "input": {}, "inptu": 1}), (422, "invalid_request"), &["/inptu"]),
+        (json!({"definition": "invoice"}), (422, "invalid_request"), &["/input"]),
+        (json!({"input": {}}), (422, "invalid_request"), &["/definition"]),
+        (
+            json!({"definition": "invoice", "input": {}, "priority": "high", "queue": "A b", "run_at": "noon"}),
+            (422, "invalid_request"),
+            &["/priority", "/queue", "/run_at"],
+        ),
+        (
+            json!({"definition": "invoice", "input": {}, "metadata": {"big": "x".repeat(17_000)}}),
+            (422, "invalid_request"),
+            &["/metadata"],
+        ),
+        (
+            json!({"definition": "invoice", "input": {"text": "x"}, "deadline_seconds": 60, "run_at": "2999-01-01T00:00:00Z"}),
+            (422, "invalid_request"),
+            &["/run_at"],
+        ),
+        (json!([1]), (422, "invalid_request"), &[""]),
+        // What it names.
+        (json!({"definition": "no-such", "input": {}}), (422, "unknown_definition"), &[]),
+        (json!({"agent": "no-such", "input": {"prompt": "x"}}), (422, "unknown_agent"), &[]),
+        (json!({"definition": "invoice", "version": 9, "input": {"text": "x"}}), (422, "unknown_version"), &[]),
+        // What cannot be stored.
+        (json!({"definition": "invoice", "input": {"text": "a\0b"}}), (422, "input_contains_nul"), &["/input/text"]),
+    ];
+    for (body, error, paths) in cases {
+        let answer = api.acme.post(PATH, &body).await;
+        assert_eq!(answer.error(), error, "{body}: {}", answer.text);
+        let mut found = answer.paths();
+        found.sort_unstable();
+        assert_eq!(found, paths, "{body}");
+        assert_eq!(answer.header("content-type"), "application/problem+json");
+        assert_eq!(answer.body["type"], format!("urn:longhaul:error:{}", error.1));
+        assert!(!answer.header("x-request-id").is_empty());
+    }
+    assert_eq!(api.count().await, 0);
+    assert!(api.told.woken.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_json_request_are_refused() {
+    let api = TestApi::start().await;
+    let send = async |body: &str| api.acme.send(Method::POST, PATH, Some(body.to_owned()), &[]).await;
+    assert_eq!(send("{\"definition\":").await.error(), (400, "malformed_json"));
+    assert_eq!(send("").await.error(), (400, "malformed_json"));
+    let surrogate = send(r#"{"definition":"invoice","input":{"text":"\ud800"}}"#).await;
+    assert_eq!((surrogate.error(), surrogate.paths()), ((422, "invalid_request"), vec!["/input"]));
+    let deep = format!(r#"{{"definition":"invoice","input":{}1{}}}"#, "[".repeat(5_000), "]".repeat(5_000));
+    let deep = send(&deep).await;
+    assert!(matches!(deep.error(), (400, "malformed_json") | (422, "invalid_request")), "{}", deep.text);
+    let form = api.acme.request(Method::POST, PATH).header("content-type", "text/plain").body("{}").send().await;
+    assert_eq!(Answer::read(form.unwrap()).await.error(), (415, "unsupported_media_type"));
+    assert_eq!(api.count().await, 0);
+}
+
+#[tokio::test]
+async fn a_body_of_20_mb_is_refused_whether_or_not_its_length_is_stated() {
+    let api = TestApi::start().await;
+    let input = "x".repeat(20 * 1024 * 1024);
+    let body = json!({"definition": "invoice", "input": {"text": input}}).to_string();
+    assert_eq!(api.acme.send(Method::POST, PATH, Some(body.clone()), &[]).await.error(), (413, "payload_too_large"));
+
+    let chunks: Vec<Result<Bytes, std::io::Error>> =
+        body.into_bytes().chunks(64 * 1024).map(|chunk| Ok(Bytes::copy_from_slice(chunk))).collect();
+    let stream = reqwest::Body::wrap_stream(futures::stream::iter(chunks));
+    let request = api.acme.request(Method::POST, PATH).header("content-type", "application/json").body(stream);
+    assert_eq!(Answer::read(request.send().await.unwrap()).await.error(), (413, "payload_too_large"));
+    assert_eq!(api.count().await, 0);
+}
+
+#[tokio::test]
+async fn a_key_used_for_another_request_is_refused_with_the_id_it_stands_for() {
+    let api = TestApi::start().await;
+    let body = |text: &str| json!({"definition": "invoice", "input": {"text": text}});
+    let header = [("idempotency-key", "order-17")];
+    let first = api.acme.post_as(PATH, &body("a"), &header).await;
+    let again = api.acme.post_as(PATH, &body("a"), &header).await;
+    assert_eq!((first.status, again.status), (201, 200));
+    assert_eq!(first.body["id"], again.body["id"]);
+    assert_eq!((first.header("idempotent-replayed"), again.header("idempotent-replayed")), ("", "true"));
+    let other = api.acme.post_as(PATH, &body("b"), &header).await;
+    assert_eq!(other.error(), (409, "idempotency_key_reused"));
+    assert_eq!(other.body["execution_id"], first.body["id"]);
+    assert_eq!(api.count().await, 1);
+
+    // Another tenant's key of the same name is another key.
+    let beta = api.caller("beta", &[Scope::ExecutionsWrite, Scope::ExecutionsRead]).await;
+    assert_eq!(beta.post_as(PATH, &body("b"), &header).await.status, 201);
+    for bad in ["", &"k".repeat(256)] {
+        let refused = api.acme.post_as(PATH, &body("a"), &[("idempotency-key", bad)]).await;
+        assert_eq!((refused.error(), refused.paths()), ((422, "invalid_request"), vec!["/header/Idempotency-Key"]));
+    }
+    assert_eq!(api.count().await, 2);
+}
+
+#[tokio::test]
+async fn a_replayed_key_answers_even_when_its_definition_has_changed_since() {
+    let api = TestApi::start().await;
+    let body = json!({"definition": "invoice", "input": {"text": "a"}});
+    let first = api.acme.post_as(PATH, &body, &[("idempotency-key", "k")]).await;
+    assert!(api.store.remove_definition_version(None, "invoice", 1).await.unwrap());
+    // What exists is remembered for a second.
+    crate::support::wait::eventually("the removal is seen", Duration::from_secs(5), async || {
+        let refused = api.acme.post(PATH, &body).await;
+        if refused.error() == (422, "unknown_definition") { Ok(()) } else { Err(refused.text) }
+    })
+    .await;
+    let again = api.acme.post_as(PATH, &body, &[("idempotency-key", "k")]).await;
+    assert_eq!((again.status, &again.body["id"]), (200, &first.body["id"]));
+}

@@ -1,0 +1,128 @@
+//! `POST /v1/executions/{id}/retry`: a person's retry goes on from the journal.
+
+use longhaul_sdk::failure::{Failure, FailureCode};
+use longhaul_shared::domain::ExecutionId;
+use longhaul_shared::store::journal::StepKind::{Correction, Prompt, Turn, Verdict};
+use longhaul_shared::store::outcomes::Conclusion;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::support::api::{TestApi, invoice};
+use crate::support::leases::{TestWorker, step, write};
+
+/// An execution that made two turns, with a verdict on the second, and failed with `code`.
+async fn failed(api: &TestApi, code: FailureCode, spent: Option<i32>) -> ExecutionId {
+    let id = api.submit_with(json!({"metadata": {"order": "7"}})).await;
+    let worker = TestWorker::start(&api.store).await;
+    let claimed = worker.claim_one().await;
+    assert_eq!(claimed.id, id);
+    let steps = vec![step(1, Prompt, "system"), step(2, Turn, "turn one"), step(3, Correction, "again")];
+    worker.record(write(&claimed, 1, steps)).await.unwrap();
+    worker.record(write(&claimed, 2, vec![step(4, Turn, "turn two"), step(5, Verdict, "bad")])).await.unwrap();
+    worker.end(&claimed, Conclusion::Fail { failure: Failure::permanent(code, "no"), spent }).await.unwrap();
+    id
+}
+
+async fn steps(api: &TestApi, id: &str) -> Vec<Value> {
+    let page = api.acme.get(&format!("/v1/executions/{id}/steps?include=body")).await;
+    assert_eq!(page.status, 200, "{}", page.text);
+    page.body["steps"].as_array().unwrap().clone()
+}
+
+fn column<'a>(steps: &'a [Value], name: &str) -> Vec<&'a Value> {
+    steps.iter().map(|step| &step[name]).collect()
+}
+
+#[tokio::test]
+async fn a_retry_is_a_new_execution_with_the_journal_up_to_the_failure() {
+    let api = TestApi::start().await;
+    // The second turn is what failed: spent, so not taken over; the verdict after it is.
+    let id = failed(&api, FailureCode::MODEL_API_ERROR, Some(4)).await;
+    let answer = api.acme.send(Method::POST, &format!("/v1/executions/{id}/retry"), None, &[]).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    assert_eq!(answer.body["retry_of"], id.to_string());
+    assert_eq!(answer.body["status"], "PENDING");
+    assert_eq!(answer.body["metadata"], json!({"order": "7"}));
+    assert_eq!(answer.body["input"], json!({"text": "total 12"}));
+    let new = answer.body["id"].as_str().unwrap();
+    let copied = steps(&api, new).await;
+    assert_eq!(column(&copied, "seq"), [1, 2, 3, 5]);
+    assert!(column(&copied, "attempt").iter().all(|attempt| **attempt == 0));
+    assert_eq!(copied[1]["messages"], json!(["turn one"]), "messages live with their execution");
+    assert_eq!(copied[1]["body"], "turn one");
+    assert_eq!(api.told.woken.lock().unwrap().last().unwrap().1.to_string(), new);
+    let events = api.acme.get(&format!("/v1/executions/{new}/events")).await;
+    assert_eq!(events.body["events"][0]["data"], json!({"retry_of": id.to_string(), "copied_steps": 4}));
+    let origin = api.acme.get(&format!("/v1/executions/{id}")).await;
+    assert_eq!(origin.body["status"], "FAILED", "the failed one stays as it is");
+    assert_eq!(column(&steps(&api, &id.to_string()).await, "state"), ["live", "live", "live", "spent", "live"]);
+}
+
+#[tokio::test]
+async fn an_answer_that_a_validator_refused_is_asked_for_again() {
+    let api = TestApi::start().await;
+    let id = failed(&api, FailureCode::MAX_RETRIES_EXCEEDED, None).await;
+    let answer = api.acme.send(Method::POST, &format!("/v1/executions/{id}/retry"), None, &[]).await;
+    let copied = steps(&api, answer.body["id"].as_str().unwrap()).await;
+    assert_eq!(column(&copied, "seq"), [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn from_scratch_takes_nothing_over_and_the_claim_says_whether_there_is_history() {
+    let api = TestApi::start().await;
+    let id = failed(&api, FailureCode::TOOL_FAILED, None).await;
+    let path = format!("/v1/executions/{id}/retry");
+    let answer = api.acme.post(&path, &json!({"from_scratch": true})).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    assert_eq!(steps(&api, answer.body["id"].as_str().unwrap()).await, Vec::<Value>::new());
+    let refused = api.acme.post(&path, &json!({"from_scratch": "yes", "x": 1})).await;
+    assert_eq!((refused.error(), refused.paths()), ((422, "invalid_request"), vec!["/from_scratch", "/x"]));
+}
+
+#[tokio::test]
+async fn one_key_is_one_retry() {
+    let api = TestApi::start().await;
+    let id = failed(&api, FailureCode::TOOL_FAILED, None).await;
+    let path = format!("/v1/executions/{id}/retry");
+    let key = [("idempotency-key", "again")];
+    let first = api.acme.post_as(&path, &json!({}), &key).await;
+    let second = api.acme.post_as(&path, &json!({}), &key).await;
+    assert_eq!((first.status, second.status), (201, 200));
+    assert_eq!(first.body["id"], second.body["id"]);
+    let other = api.acme.post_as(&path, &json!({"from_scratch": true}), &key).await;
+    assert_eq!(other.error(), (409, "idempotency_key_reused"));
+    assert_eq!(api.count().await, 2);
+}
+
+#[tokio::test]
+async fn only_what_failed_can_be_retried() {
+    let api = TestApi::start().await;
+    let id = api.submit().await;
+    let path = format!("/v1/executions/{id}/retry");
+    assert_eq!(api.acme.post(&path, &json!({})).await.error(), (409, "execution_not_failed"));
+    let worker = TestWorker::start(&api.store).await;
+    worker.finish(&worker.claim_one().await).await.unwrap();
+    assert_eq!(api.acme.post(&path, &json!({})).await.error(), (409, "execution_not_failed"));
+    assert_eq!(api.count().await, 1);
+}
+
+#[tokio::test]
+async fn a_retry_stays_in_its_version_unless_the_latest_is_asked_for() {
+    let api = TestApi::start().await;
+    let id = failed(&api, FailureCode::TOOL_FAILED, None).await;
+    let path = format!("/v1/executions/{id}/retry");
+    let mut second = invoice();
+    second.prompt = Some("Read {{ input.text }}".into());
+    api.store.put_shared_definition(&second).await.unwrap();
+    assert_eq!(api.acme.post(&path, &json!({})).await.body["definition"]["version"], 1);
+    // Through this process a put would be seen at once; another's is seen within a second.
+    crate::support::wait::eventually("the new version", crate::support::wait::SOON, async || {
+        let latest = api.acme.post(&format!("{path}?version=latest"), &json!({})).await;
+        if latest.body["definition"]["version"] == 2 { Ok(()) } else { Err(latest.text) }
+    })
+    .await;
+    second.input_schema = json!({"type": "object", "required": ["currency"]});
+    assert_eq!(api.acme.put("/v1/definitions/invoice", &serde_json::to_value(&second).unwrap()).await.status, 201);
+    let refused = api.acme.post(&format!("{path}?version=latest"), &json!({})).await;
+    assert_eq!((refused.error(), refused.paths()), ((422, "invalid_input"), vec!["/input/currency"]));
+}

@@ -1,0 +1,67 @@
+//! SIGTERM: what runs is handed back with nothing counted against it, and the process ends with 0.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::{asked, several_turns};
+use crate::support::{fleet::Fleet, llm::reply_silent, process::WorkerProcess};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_longer_than_the_drain_limit_is_aborted_and_finished_elsewhere_without_a_crash() {
+    let mut fleet = Fleet::start().await;
+    fleet.set("LONGHAUL__WORKER__DRAIN_SECONDS", "2.5");
+    several_turns(&fleet, 1, Duration::ZERO).await;
+    fleet.llm.push(reply_silent());
+    let mut process = WorkerProcess::start(&fleet).await;
+    let id = fleet.submit("d", json!({})).await;
+    asked(&fleet, 1).await;
+
+    let asked_to_end = Instant::now();
+    process.signal(Signal::TERM);
+    let status = process.ended(Duration::from_secs(10)).await;
+    let took = asked_to_end.elapsed();
+    assert!(status.success(), "{status}");
+    assert!(took >= Duration::from_millis(2_400), "the drain gave up after {took:?}");
+    let row = fleet.row(id).await;
+    assert_eq!((&row["status"], &row["wait_reason"]), (&json!("IN_PROGRESS"), &json!("worker")));
+
+    let _other = WorkerProcess::start(&fleet).await;
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    let kinds = fleet.event_kinds(id).await;
+    assert_eq!(kinds, ["submitted", "claimed", "released", "claimed", "turn", "finished"]);
+    let ends = fleet.json("select jsonb_agg(outcome order by number) from attempts").await;
+    assert_eq!(ends, json!(["drained", "finished"]));
+    let counted = fleet.json("select to_jsonb(max(crash_count + transient_retries)) from executions").await;
+    assert_eq!(counted, json!(0));
+    println!("a drain limit of 2.5 s ended the process after {:.1} s", took.as_secs_f64());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_worker_ends_promptly_with_zero() {
+    let fleet = Fleet::start().await;
+    let mut process = WorkerProcess::start(&fleet).await;
+    process.signal(Signal::TERM);
+    let status = process.ended(Duration::from_secs(2)).await;
+    assert!(status.success(), "{status}");
+    let alive = fleet.json("select to_jsonb(count(*)) from workers where dead_at is null").await;
+    assert_eq!(alive, json!(0), "it did not sign off");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_draining_worker_ends_its_step_and_hands_the_execution_on_with_the_step_recorded() {
+    let fleet = Fleet::start().await;
+    several_turns(&fleet, 3, Duration::from_millis(800)).await;
+    let mut process = WorkerProcess::start(&fleet).await;
+    let id = fleet.submit("d", json!({})).await;
+    asked(&fleet, 1).await;
+    process.signal(Signal::TERM);
+    let status = process.ended(Duration::from_secs(10)).await;
+    assert!(status.success(), "{status}");
+    let turns = fleet.steps(id).await.iter().filter(|(kind, _)| kind == "turn").count();
+    assert_eq!(turns, 1, "the answer under way is recorded");
+    let _other = WorkerProcess::start(&fleet).await;
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    super::no_call_is_repeated(&fleet);
+}

@@ -1,0 +1,151 @@
+//! Postgres restarted under load, and gone for longer than the lease.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use longhaul_cli::servers::PrivatePostgres;
+use longhaul_shared::{
+    domain::ExecutionId,
+    store::submit::{NewExecution, Submitted, Submitter},
+};
+use serde_json::json;
+
+use super::{all_finish, asked, count_of, no_call_is_repeated, nothing_ran_twice, several_turns, submit_many, worker};
+use crate::support::{
+    db::TestDb, fleet::Fleet, process::WorkerProcess, redis::TestRedis, servers::dedicated_postgres, wait::eventually,
+};
+
+async fn fleet_on(postgres: &PrivatePostgres) -> Fleet {
+    Fleet::on(TestDb::create_on(postgres.url()).await, TestRedis::create().await).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_acknowledged_submit_survives_restarts_under_load_and_finishes() {
+    let postgres = dedicated_postgres().await;
+    let mut fleet = fleet_on(&postgres).await;
+    several_turns(&fleet, 4, Duration::from_millis(100)).await;
+    fleet.set("LONGHAUL__WORKER__CONCURRENCY", "100");
+    let workers = [worker(&fleet), worker(&fleet)];
+    let template = fleet.new_execution("d", json!({"text": "x"})).await;
+    // Less patient than an outage, so that some submits fail, as a caller of the API would see it.
+    let submitter = Submitter::spawn(fleet.store.clone(), Duration::from_millis(300));
+    let stop = AtomicBool::new(false);
+    let ((acknowledged, refused), ()) = tokio::join!(submit_until(&fleet, &submitter, &template, &stop), async {
+        asked(&fleet, 100).await;
+        postgres.restart().await.unwrap();
+        asked(&fleet, 400).await;
+        postgres.kill().await.unwrap();
+        postgres.start_again().await.unwrap();
+        asked(&fleet, 800).await;
+        stop.store(true, Ordering::Relaxed);
+    });
+
+    // Those without an answer may be stored or not; all that are stored finish.
+    let known: Vec<uuid::Uuid> = acknowledged.iter().map(|id| id.0).collect();
+    let stored: i64 = sqlx::query_scalar("select count(*) from executions where id = any($1)")
+        .bind(&known)
+        .fetch_one(&fleet.db.pool)
+        .await
+        .unwrap();
+    assert_eq!(usize::try_from(stored).unwrap(), acknowledged.len(), "an acknowledged submit is lost");
+    let count = count_of(&fleet, "select count(*) from executions").await;
+    all_finish(&fleet, count).await;
+    assert_eq!(count_of(&fleet, "select count(*) from events where kind = 'finished'").await, count);
+    no_call_is_repeated(&fleet);
+    println!(
+        "a restart and a crash: {} submits acknowledged, {refused} not; all {count} stored ones finished",
+        acknowledged.len()
+    );
+    for worker in workers {
+        worker.drain().await;
+    }
+}
+
+/// Submits one after the other; the answered ones and how many were not.
+async fn submit_until(
+    fleet: &Fleet,
+    submitter: &Submitter,
+    template: &NewExecution,
+    stop: &AtomicBool,
+) -> (Vec<ExecutionId>, usize) {
+    let (mut acknowledged, mut refused) = (Vec::new(), 0);
+    let mut pace = tokio::time::interval(Duration::from_millis(10));
+    while !stop.load(Ordering::Relaxed) {
+        pace.tick().await;
+        let id = fleet.store.new_execution_id().await.unwrap();
+        match submitter.submit(NewExecution { id, ..template.clone() }).await {
+            Ok(Submitted::Created(id)) => acknowledged.push(id),
+            Ok(other) => panic!("{other:?}"),
+            Err(_) => refused += 1,
+        }
+    }
+    (acknowledged, refused)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_longer_than_the_lease_reaps_nobody_and_repeats_nothing() {
+    /// The lease is 6 s.
+    const OUTAGE: Duration = Duration::from_secs(8);
+    let postgres = dedicated_postgres().await;
+    let fleet = fleet_on(&postgres).await;
+    several_turns(&fleet, 6, Duration::from_millis(500)).await;
+    let workers = [worker(&fleet), worker(&fleet)];
+    submit_many(&fleet, "d", 300).await;
+    // A claim whose answer is lost is handed back, which is another test's fault: all must have begun.
+    eventually("all ask for their first turn", Duration::from_secs(30), async || {
+        let begun = fleet.llm.requests().iter().filter(|request| request.replies() == 0).count();
+        if begun == 300 { Ok(()) } else { Err(format!("{begun} have begun")) }
+    })
+    .await;
+
+    postgres.kill().await.unwrap();
+    // The outage itself, not a wait for something.
+    tokio::time::sleep(OUTAGE).await;
+    postgres.start_again().await.unwrap();
+
+    all_finish(&fleet, 300).await;
+    nothing_ran_twice(&fleet, 300).await;
+    assert_eq!(count_of(&fleet, "select count(*) from events where kind = 'lease_lost'").await, 0, "reaps");
+    assert_eq!(count_of(&fleet, "select count(*) from executions where crash_count > 0").await, 0, "crashes counted");
+    assert_eq!(count_of(&fleet, "select count(*) from workers where dead_at is not null").await, 0, "workers buried");
+    for worker in workers {
+        worker.drain().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_worker_killed_during_an_outage_only_its_own_executions_move() {
+    let postgres = dedicated_postgres().await;
+    let mut fleet = fleet_on(&postgres).await;
+    several_turns(&fleet, 6, Duration::from_millis(500)).await;
+    fleet.set("LONGHAUL__WORKER__CONCURRENCY", "50");
+    let mut doomed = WorkerProcess::start(&fleet).await;
+    let survivor = WorkerProcess::start(&fleet).await;
+    let (dead, alive) = (doomed.identity(&fleet).await, survivor.identity(&fleet).await);
+    submit_many(&fleet, "d", 100).await;
+    asked(&fleet, 100).await;
+
+    postgres.kill().await.unwrap();
+    doomed.kill();
+    // The outage itself, longer than the lease of 6 s.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    postgres.start_again().await.unwrap();
+
+    all_finish(&fleet, 100).await;
+    eventually("the dead worker is buried", Duration::from_secs(20), || async {
+        let buried: Vec<uuid::Uuid> = sqlx::query_scalar("select id from workers where dead_at is not null")
+            .fetch_all(&fleet.db.pool)
+            .await
+            .unwrap();
+        if buried == [dead] { Ok(()) } else { Err(format!("buried: {buried:?}; dead is {dead}, alive {alive}")) }
+    })
+    .await;
+    let moved_from: Vec<String> =
+        sqlx::query_scalar("select distinct data->>'worker_id' from events where kind = 'lease_lost'")
+            .fetch_all(&fleet.db.pool)
+            .await
+            .unwrap();
+    assert_eq!(moved_from, [dead.to_string()]);
+}

@@ -1,0 +1,142 @@
+//! Redis emptied, stopped, paused, and every wake-up doubled. It carries hints and nothing else, so nothing may be lost, run
+//! twice or be cancelled, and new work may start at most a second late.
+
+use std::time::Duration;
+
+use longhaul_cli::servers::PrivateRedis;
+use longhaul_shared::{domain::ExecutionId, queue::QueueName};
+use serde_json::json;
+
+use super::{all_finish, asked, nothing_ran_twice, several_turns, submit_many, worker};
+use crate::support::{db::TestDb, fleet::Fleet, redis::TestRedis, servers::dedicated_redis};
+
+const TURNS: usize = 4;
+/// How long Redis is away. Longer than any pause between attempts to reach it; a minute would show nothing more.
+const OUTAGE: Duration = Duration::from_secs(6);
+/// Work starts within a second of its submit while Redis is away; the rest is what a loaded machine and a debug build cost.
+const START_LIMIT: f64 = 1.5;
+
+async fn fleet_on(redis: &PrivateRedis) -> Fleet {
+    let prefix = "faults".to_owned();
+    let fleet = Fleet::on(TestDb::create().await, TestRedis { url: redis.url().to_owned(), prefix }).await;
+    several_turns(&fleet, TURNS, Duration::from_millis(200)).await;
+    fleet
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_emptied_redis_under_load_loses_nothing_and_runs_nothing_twice() {
+    let redis = dedicated_redis().await;
+    let mut fleet = fleet_on(&redis).await;
+    // Fewer permits than executions, so that wake-ups are waiting when they are lost.
+    fleet.set("LONGHAUL__WORKER__CONCURRENCY", "40");
+    let workers = [worker(&fleet), worker(&fleet)];
+    submit_many(&fleet, "d", 200).await;
+    for wave in 1..4 {
+        asked(&fleet, wave * 150).await;
+        flush_all(&redis).await;
+    }
+    all_finish(&fleet, 200).await;
+    nothing_ran_twice(&fleet, 200).await;
+    for worker in workers {
+        worker.drain().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doubled_wake_ups_run_nothing_twice() {
+    let fleet = {
+        let mut fleet = Fleet::start().await;
+        several_turns(&fleet, TURNS, Duration::from_millis(50)).await;
+        fleet.set("LONGHAUL__WORKER__CONCURRENCY", "50");
+        fleet
+    };
+    let workers = [worker(&fleet), worker(&fleet)];
+    let queue = QueueName::new("default").unwrap();
+    for id in submit_many(&fleet, "d", 150).await {
+        fleet.publisher.publish(&queue, id.0, 1);
+    }
+    all_finish(&fleet, 150).await;
+    nothing_ran_twice(&fleet, 150).await;
+    for worker in workers {
+        worker.drain().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_stops_and_comes_back_empty_delays_new_work_by_at_most_a_second() {
+    let redis = dedicated_redis().await;
+    let fleet = fleet_on(&redis).await;
+    let workers = [worker(&fleet), worker(&fleet)];
+    submit_many(&fleet, "d", 100).await;
+    asked(&fleet, 100).await;
+
+    redis.stop().await.unwrap();
+    let late = submit_through_outage(&fleet, OUTAGE).await;
+    redis.start_again().await.unwrap();
+    let after = submit_many(&fleet, "d", 20).await;
+
+    let count = 100 + late.len() + after.len();
+    all_finish(&fleet, count).await;
+    nothing_ran_twice(&fleet, count).await;
+    starts_in_time(&fleet, &late, "stopped").await;
+    for worker in workers {
+        worker.drain().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_hangs_delays_new_work_by_at_most_a_second_and_cancels_nothing() {
+    let redis = dedicated_redis().await;
+    let fleet = fleet_on(&redis).await;
+    let workers = [worker(&fleet), worker(&fleet)];
+    submit_many(&fleet, "d", 100).await;
+    asked(&fleet, 100).await;
+
+    redis.pause().await.unwrap();
+    let late = submit_through_outage(&fleet, OUTAGE).await;
+    // What was in flight went on meanwhile.
+    all_finish(&fleet, 100 + late.len()).await;
+    redis.resume().await.unwrap();
+    let after = submit_many(&fleet, "d", 20).await;
+
+    let count = 100 + late.len() + after.len();
+    all_finish(&fleet, count).await;
+    nothing_ran_twice(&fleet, count).await;
+    starts_in_time(&fleet, &late, "hanging").await;
+    for worker in workers {
+        worker.drain().await;
+    }
+}
+
+/// One submit each half second for as long as the outage lasts: the duration is the fault, not a wait for something.
+async fn submit_through_outage(fleet: &Fleet, outage: Duration) -> Vec<ExecutionId> {
+    let mut submits = Vec::new();
+    let mut pace = tokio::time::interval(Duration::from_millis(500));
+    let until = tokio::time::Instant::now() + outage;
+    while tokio::time::Instant::now() < until {
+        pace.tick().await;
+        submits.push(fleet.submit("d", json!({"text": "while it is away"})).await);
+    }
+    submits
+}
+
+async fn starts_in_time(fleet: &Fleet, executions: &[ExecutionId], how: &str) {
+    let ids: Vec<uuid::Uuid> = executions.iter().map(|id| id.0).collect();
+    // The first is submitted before anybody can have noticed that Redis hangs.
+    let (first, rest): (f64, f64) = sqlx::query_as(
+        "select max(wait_seconds) filter (where id = $2), max(wait_seconds) filter (where id <> $2)
+         from execution_overview where id = any($1)",
+    )
+    .bind(&ids)
+    .bind(ids[0])
+    .fetch_one(&fleet.db.pool)
+    .await
+    .unwrap();
+    println!("with redis {how}, work started after at most {rest:.2} s (the first submit: {first:.2} s)");
+    assert!(rest <= START_LIMIT && first <= 2.0 * START_LIMIT, "work started {rest:.2} s late, the first {first:.2} s");
+}
+
+async fn flush_all(redis: &PrivateRedis) {
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
+}

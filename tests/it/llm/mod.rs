@@ -1,0 +1,86 @@
+//! Model clients against an endpoint over real HTTP: what they send, what they hear, and what each failure is.
+
+mod clocks;
+mod failures;
+mod replies;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
+use longhaul_worker::llm::{
+    AmbientModels, ChatModel, Clocks, Message, ModelError, ModelReply, ModelRequest, Models, ProviderConfig,
+    ProviderKind, ReplyEvent, ToolChoice,
+};
+use serde_json::json;
+
+use crate::support::llm::FakeLlm;
+
+const KEY: &str = "secret-key-0123456789";
+
+/// Both wire formats, each streamed and whole.
+const WAYS: [(ProviderKind, bool); 4] = [
+    (ProviderKind::OpenAi, true),
+    (ProviderKind::OpenAi, false),
+    (ProviderKind::Anthropic, true),
+    (ProviderKind::Anthropic, false),
+];
+
+/// Long enough for a loaded machine where a test does not mean to run a clock out.
+fn patient() -> Clocks {
+    let long = Duration::from_secs(30);
+    Clocks { connect: long, first_token: long, gap: long, total: long }
+}
+
+/// A client of `url` with a key, made as a worker makes it.
+fn client(url: &str, kind: ProviderKind, clocks: Clocks) -> Arc<dyn ChatModel> {
+    let config = ProviderConfig {
+        base_url: Some(url.to_owned()),
+        api_key: Some(KEY.into()),
+        clocks,
+        headers: BTreeMap::from([("x-team".to_owned(), "blue".into())]),
+        default_model: Some("some-model".to_owned()),
+        ..ProviderConfig::new(kind)
+    };
+    let models = Models::from_config([("p".to_owned(), config)].into(), None, AmbientModels::default()).unwrap();
+    Arc::clone(models.get(&ModelSpec::default()).unwrap())
+}
+
+fn spec(stream: bool) -> ModelSpec {
+    ModelSpec { stream, ..ModelSpec::default() }
+}
+
+fn look_up() -> ToolSpec {
+    ToolSpec {
+        name: "look_up".into(),
+        description: "looks something up".into(),
+        parameters: json!({ "type": "object" }),
+        effect: ToolEffect::ReadOnly,
+    }
+}
+
+/// Asks once and gives what was heard beside the outcome.
+async fn ask(
+    client: &Arc<dyn ChatModel>,
+    spec: &ModelSpec,
+    messages: &[Message],
+) -> (Result<ModelReply, ModelError>, Vec<ReplyEvent>) {
+    let messages: Vec<Arc<Message>> = messages.iter().cloned().map(Arc::new).collect();
+    let tools = [look_up()];
+    let request = ModelRequest {
+        model: spec,
+        messages: &messages,
+        tools: &tools,
+        tool_choice: ToolChoice::Auto,
+        idempotency_key: "execution-1/turn-1",
+        traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+        context_tokens: None,
+    };
+    let mut events = Vec::new();
+    let reply = client.complete(request, &mut |event| events.push(event)).await;
+    (reply, events)
+}
+
+/// Asks a server for the outcome of one user message.
+async fn outcome(server: &FakeLlm, kind: ProviderKind, stream: bool, clocks: Clocks) -> Result<ModelReply, ModelError> {
+    ask(&client(&server.url(), kind, clocks), &spec(stream), &[Message::user("hi")]).await.0
+}

@@ -1,0 +1,29 @@
+//! Everything that needs PostgreSQL, Redis or HTTP, in one binary so that it links once and shares its servers.
+
+// `cfg(test)` is always true here; it tells clippy that these modules are tests.
+#[cfg(test)]
+mod api;
+#[cfg(test)]
+mod docs;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod http;
+#[cfg(test)]
+mod llm;
+#[cfg(test)]
+mod queue;
+#[cfg(test)]
+mod store;
+#[cfg(test)]
+mod support;
+#[cfg(test)]
+mod support_tests;
+#[cfg(test)]
+mod telemetry;
+#[cfg(test)]
+mod tidy;
+#[cfg(test)]
+mod tools;
+#[cfg(test)]
+mod worker;

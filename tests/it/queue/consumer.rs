@@ -1,0 +1,325 @@
+//! Work starts on a wake-up, and starts all the same when there is no wake-up to be had.
+
+use std::{
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::{Duration, Instant},
+};
+
+use longhaul_cli::servers::PrivateRedis;
+use longhaul_shared::queue::{QueueError, consumer::ConsumerConfig};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use super::world::{Behaviour, Consumer, World, command, eventually, options, queue};
+use crate::support::servers::dedicated_redis;
+
+/// Within this, work must start without Redis.
+const WITHOUT_REDIS: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn a_wakeup_starts_work_long_before_any_clock_does() {
+    let redis = dedicated_redis().await;
+    let consumer = Consumer::start(&options(&redis), 10, Behaviour::Finish);
+    consumer.until("the first claim", |world| world.claims.load(SeqCst) > 0).await;
+    let mut delays = Vec::new();
+    for done in 1..=20 {
+        let submitted = Instant::now();
+        consumer.submit(1);
+        consumer.until("it finished", |world| world.finished.load(SeqCst) == done).await;
+        delays.push(submitted.elapsed());
+    }
+    delays.sort();
+    assert!(delays[10] < Duration::from_millis(100), "median of {delays:?}");
+    consumer.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_backlog_is_worked_off_with_few_claims_that_find_nothing() {
+    let redis = dedicated_redis().await;
+    let consumer = Consumer::start(&options(&redis), 50, Behaviour::Finish);
+    consumer.submit(20_000);
+    consumer.until("all finished", |world| world.finished.load(SeqCst) == 20_000).await;
+    eventually("the list is empty", || (), async || consumer.publisher.depth(&queue("default")).await == Some(0)).await;
+    let (claims, empty) = (consumer.world.claims.load(SeqCst), consumer.world.empty_claims.load(SeqCst));
+    assert!(empty * 20 <= claims, "{empty} of {claims} claims found nothing");
+    consumer.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn doubled_wakeups_run_nothing_twice() {
+    let redis = dedicated_redis().await;
+    let consumer = Consumer::start(&options(&redis), 10, Behaviour::Finish);
+    for _ in 0..50 {
+        consumer.submit(1);
+        consumer.publisher.publish(&queue("default"), Uuid::now_v7(), 1);
+    }
+    consumer.until("all finished", |world| world.finished.load(SeqCst) == 50).await;
+    eventually("the list is empty", || (), async || consumer.publisher.depth(&queue("default")).await == Some(0)).await;
+    assert_eq!(consumer.world.claimed.load(SeqCst), 50);
+    consumer.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn wakeups_lost_to_a_flush_are_made_up_for_by_the_clock_and_by_the_sweep() {
+    let redis = dedicated_redis().await;
+    let mut config = ConsumerConfig::new(options(&redis), vec![queue("default")]);
+    config.poll_idle = Duration::from_millis(300);
+    let consumer = Consumer::with(config, 10, Behaviour::Finish, World::default());
+    let _: String = command(&redis, &["FLUSHALL"]).await;
+    consumer.add_due(3);
+    consumer.until("the clock found them", |world| world.finished.load(SeqCst) == 3).await;
+    consumer.add_due(3);
+    consumer.publisher.republish(&queue("default"), 3).await.unwrap();
+    consumer.until("the sweep told", |world| world.finished.load(SeqCst) == 6).await;
+    consumer.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn without_redis_work_starts_within_a_second_and_wakeups_count_again_when_it_is_back() {
+    let redis = dedicated_redis().await;
+    let consumer = Consumer::start(&options(&redis), 10, Behaviour::Finish);
+    consumer.submit(1);
+    consumer.until("the wake-up was heard", |world| world.finished.load(SeqCst) == 1).await;
+
+    redis.kill().await.unwrap();
+    for done in 2..5 {
+        let due = Instant::now();
+        consumer.submit(1);
+        consumer.until("polling found it", |world| world.finished.load(SeqCst) == done).await;
+        assert!(due.elapsed() < WITHOUT_REDIS, "it took {:?} to find work", due.elapsed());
+    }
+
+    redis.start_again().await.unwrap();
+    wakeups_are_heard(&consumer).await;
+    consumer.stop().await.unwrap();
+}
+
+/// Waits until three executions in a row start faster than the clock of a consumer without Redis would start them.
+async fn wakeups_are_heard(consumer: &Consumer) {
+    let mut delays: Vec<Duration> = Vec::new();
+    while delays.len() < 60 {
+        let done = consumer.world.finished.load(SeqCst);
+        let submitted = Instant::now();
+        consumer.submit(1);
+        consumer.until("it finished", |world| world.finished.load(SeqCst) > done).await;
+        delays.push(submitted.elapsed());
+        if delays.len() >= 3 && delays.iter().rev().take(3).all(|delay| *delay < Duration::from_millis(250)) {
+            return;
+        }
+    }
+    panic!("wake-ups are not heard, work started after {delays:?}");
+}
+
+#[tokio::test]
+async fn a_stalled_redis_delays_neither_claims_nor_handlers() {
+    let redis = dedicated_redis().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let consumer = Consumer::start(&options(&redis), 100, Behaviour::Wait(Arc::clone(&gate)));
+    consumer.submit(5);
+    consumer.until("five run", |world| world.running.load(SeqCst) == 5).await;
+
+    redis.pause().await.unwrap();
+    for more in 1..=8 {
+        let due = Instant::now();
+        consumer.submit(1);
+        consumer.until("work starts", |world| world.running.load(SeqCst) == 5 + more).await;
+        assert!(due.elapsed() < WITHOUT_REDIS, "it took {:?} to find work", due.elapsed());
+    }
+    gate.add_permits(13);
+    consumer.until("all finish", |world| world.finished.load(SeqCst) == 13).await;
+    redis.resume().await.unwrap();
+
+    gate.add_permits(1_000);
+    wakeups_are_heard(&consumer).await;
+    assert_eq!(consumer.world.aborted.load(SeqCst), 0);
+    consumer.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn stalling_restarting_and_emptying_redis_cancels_nothing_that_runs() {
+    let redis = dedicated_redis().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let consumer = Consumer::start(&options(&redis), 2_000, Behaviour::Wait(Arc::clone(&gate)));
+    consumer.submit(1_000);
+    consumer.until("a thousand run", |world| world.running.load(SeqCst) == 1_000).await;
+    let _: String = command(&redis, &["FLUSHALL"]).await;
+    redis.kill().await.unwrap();
+    let claims = consumer.world.claims.load(SeqCst);
+    consumer.until("it polls", |world| world.claims.load(SeqCst) > claims + 3).await;
+    redis.start_again().await.unwrap();
+    redis.pause().await.unwrap();
+    let claims = consumer.world.claims.load(SeqCst);
+    consumer.until("it polls", |world| world.claims.load(SeqCst) > claims + 3).await;
+    redis.resume().await.unwrap();
+    gate.add_permits(1_000);
+    consumer.until("all finish", |world| world.finished.load(SeqCst) == 1_000).await;
+    assert_eq!(consumer.world.aborted.load(SeqCst), 0);
+    consumer.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_consumer_starts_without_redis() {
+    let redis = dedicated_redis().await;
+    redis.kill().await.unwrap();
+    let consumer = Consumer::start(&options(&redis), 10, Behaviour::Finish);
+    consumer.submit(7);
+    consumer.until("polling found them", |world| world.finished.load(SeqCst) == 7).await;
+    redis.start_again().await.unwrap();
+    wakeups_are_heard(&consumer).await;
+    consumer.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn no_more_run_than_permits_and_nothing_is_claimed_that_cannot_start() {
+    let redis = dedicated_redis().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let consumer = Consumer::start(&options(&redis), 7, Behaviour::Wait(Arc::clone(&gate)));
+    consumer.submit(500);
+    consumer.until("seven run", |world| world.running.load(SeqCst) == 7).await;
+    for done in 1..=493 {
+        assert!(consumer.world.claimed.load(SeqCst) < 7 + done, "{:?}", consumer.world);
+        gate.add_permits(1);
+        consumer
+            .until("one finishes and one starts", |world| {
+                world.finished.load(SeqCst) == done && world.running.load(SeqCst) == 7
+            })
+            .await;
+    }
+    assert_eq!(consumer.world.most_running.load(SeqCst), 7);
+    gate.add_permits(7);
+    consumer.until("all finish", |world| world.finished.load(SeqCst) == 500).await;
+    consumer.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_panic_in_a_handler_ends_neither_the_worker_nor_leaks_its_permit() {
+    let redis = dedicated_redis().await;
+    let consumer = Consumer::start(&options(&redis), 1, Behaviour::PanicAt(2));
+    consumer.submit(5);
+    consumer.until("the others finish", |world| world.finished.load(SeqCst) == 4).await;
+    assert_eq!(consumer.world.aborted.load(SeqCst), 1);
+    consumer.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn shutdown_stops_claiming_and_waits_for_what_runs() {
+    let redis = dedicated_redis().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let consumer = Consumer::start(&options(&redis), 3, Behaviour::Wait(Arc::clone(&gate)));
+    consumer.submit(10);
+    consumer.until("three run", |world| world.running.load(SeqCst) == 3).await;
+    consumer.shutdown.cancel();
+    gate.add_permits(100);
+    let (world, permits) = (Arc::clone(&consumer.world), Arc::clone(&consumer.permits));
+    consumer.stop().await.unwrap();
+    assert_eq!(world.finished.load(SeqCst), 3, "{world:?}");
+    assert_eq!(world.claimed.load(SeqCst), 3, "{world:?}");
+    assert_eq!(permits.available_permits(), 3);
+}
+
+#[tokio::test]
+async fn what_a_claim_brings_home_after_shutdown_is_released_and_not_started() {
+    let redis = dedicated_redis().await;
+    let (claiming, answer) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (started, released) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    let permits = Arc::new(Semaphore::new(4));
+    let running = tokio::spawn(longhaul_shared::queue::consumer::run(
+        ConsumerConfig::new(options(&redis), vec![queue("default")]),
+        Arc::clone(&permits),
+        {
+            let (claiming, answer) = (Arc::clone(&claiming), Arc::clone(&answer));
+            move |max| {
+                let (claiming, answer) = (Arc::clone(&claiming), Arc::clone(&answer));
+                async move {
+                    claiming.add_permits(1);
+                    answer.acquire().await.unwrap().forget();
+                    vec![(); max]
+                }
+            }
+        },
+        {
+            let released = Arc::clone(&released);
+            move |items: Vec<()>| {
+                released.add_permits(items.len());
+                std::future::ready(())
+            }
+        },
+        {
+            let started = Arc::clone(&started);
+            move |()| {
+                started.add_permits(1);
+                std::future::ready(())
+            }
+        },
+        shutdown.clone(),
+    ));
+    claiming.acquire().await.unwrap().forget();
+    shutdown.cancel();
+    answer.add_permits(1);
+    running.await.unwrap().unwrap();
+    assert_eq!((started.available_permits(), released.available_permits()), (0, 4));
+    assert_eq!(permits.available_permits(), 4);
+}
+
+#[tokio::test]
+async fn dropping_the_consumer_aborts_its_handlers() {
+    let redis = dedicated_redis().await;
+    let consumer = Consumer::start(&options(&redis), 5, Behaviour::Wait(Arc::new(Semaphore::new(0))));
+    consumer.submit(5);
+    consumer.until("five run", |world| world.running.load(SeqCst) == 5).await;
+    consumer.running.abort();
+    consumer.until("five were aborted", |world| world.aborted.load(SeqCst) == 5).await;
+}
+
+#[tokio::test]
+async fn a_claim_that_panics_ends_the_consumer_with_an_error() {
+    let redis = dedicated_redis().await;
+    let ended = longhaul_shared::queue::consumer::run(
+        ConsumerConfig::new(options(&redis), vec![queue("default")]),
+        Arc::new(Semaphore::new(1)),
+        |_max| async { panic!("asked to panic") },
+        |_items: Vec<()>| async {},
+        |()| async {},
+        tokio_util::sync::CancellationToken::new(),
+    );
+    let ended = tokio::time::timeout(Duration::from_secs(20), ended).await.expect("it ends");
+    assert!(matches!(ended, Err(QueueError::FetchEnded(Some(_)))), "{ended:?}");
+}
+
+#[tokio::test]
+async fn an_idle_consumer_sends_less_than_two_commands_a_second() {
+    let redis = dedicated_redis().await;
+    let consumer = Consumer::start(&options(&redis), 10, Behaviour::Finish);
+    consumer.until("the first claim", |world| world.claims.load(SeqCst) > 0).await;
+    let first = redis_pops(&redis).await;
+    let started = Instant::now();
+    eventually("three more pops", || (), async || redis_pops(&redis).await >= first + 3).await;
+    assert!(started.elapsed() >= Duration::from_millis(2 * 750), "three pops in {:?}", started.elapsed());
+    consumer.stop().await.unwrap();
+}
+
+/// Handlers that end by the thousand must not leave the worker spinning over them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_worked_off_a_burst_is_idle_again() {
+    let redis = dedicated_redis().await;
+    let consumer = Consumer::start(&options(&redis), 1_000, Behaviour::Finish);
+    consumer.submit(30_000);
+    consumer.until("all finished", |world| world.finished.load(SeqCst) == 30_000).await;
+    let pops = redis_pops(&redis).await;
+    let busy = || {
+        let metrics = tokio::runtime::Handle::current().metrics();
+        (0..metrics.num_workers()).map(|worker| metrics.worker_total_busy_duration(worker)).sum::<Duration>()
+    };
+    let (started, busy_before) = (Instant::now(), busy());
+    eventually("three more pops", || (), async || redis_pops(&redis).await >= pops + 3).await;
+    let (busy, elapsed) = (busy() - busy_before, started.elapsed());
+    assert!(busy < elapsed / 2, "busy for {busy:?} of {elapsed:?}");
+    consumer.stop().await.unwrap();
+}
+
+async fn redis_pops(redis: &PrivateRedis) -> u32 {
+    let stats: String = command(redis, &["INFO", "commandstats"]).await;
+    let calls = stats.split("cmdstat_blmpop:calls=").nth(1).and_then(|rest| rest.split(',').next());
+    calls.map_or(0, |calls| calls.parse().unwrap())
+}

@@ -1,0 +1,6 @@
+//! The wake-up transport over a real Redis that stops, stalls and forgets.
+
+mod consumer;
+mod hints;
+mod producer;
+mod world;

@@ -1,0 +1,165 @@
+//! A consumer over an imagined Postgres: a list of due numbers, handed out once each, and counters of what happened.
+
+use std::{
+    collections::VecDeque,
+    fmt::Debug,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use longhaul_cli::servers::PrivateRedis;
+use longhaul_shared::queue::{
+    QueueError, QueueName, QueueOptions,
+    consumer::{self, ConsumerConfig},
+    producer::WakeupPublisher,
+};
+use tokio::{sync::Semaphore, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::support::wait;
+
+/// Waits for a condition; on timeout prints the state.
+pub(crate) async fn eventually<S: Debug>(what: &str, state: impl Fn() -> S, condition: impl AsyncFn() -> bool) {
+    let look = async || if condition().await { Ok(()) } else { Err(format!("{:?}", state())) };
+    wait::eventually(what, Duration::from_secs(20), look).await;
+}
+
+/// Runs one command, for looking at what the server holds.
+pub(crate) async fn command<T: redis::FromRedisValue>(server: &PrivateRedis, words: &[&str]) -> T {
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut command = redis::cmd(words[0]);
+    command.arg(&words[1..]);
+    wait::within("a redis command", wait::SOON, command.query_async(&mut connection)).await.unwrap()
+}
+
+pub(crate) fn queue(name: &str) -> QueueName {
+    QueueName::new(name).unwrap()
+}
+
+pub(crate) fn options(redis: &PrivateRedis) -> QueueOptions {
+    QueueOptions::new(redis.url().to_owned().into(), "test")
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct World {
+    pub(crate) due: Mutex<VecDeque<usize>>,
+    pub(crate) claims: AtomicUsize,
+    pub(crate) empty_claims: AtomicUsize,
+    pub(crate) claimed: AtomicUsize,
+    pub(crate) running: AtomicUsize,
+    pub(crate) most_running: AtomicUsize,
+    pub(crate) finished: AtomicUsize,
+    pub(crate) aborted: AtomicUsize,
+    pub(crate) released: Mutex<Vec<usize>>,
+}
+
+/// What handlers do.
+#[derive(Clone)]
+pub(crate) enum Behaviour {
+    /// End at once.
+    Finish,
+    /// Wait for a permit of the gate.
+    Wait(Arc<Semaphore>),
+    /// Panic for this number, end at once for others.
+    PanicAt(usize),
+}
+
+pub(crate) struct Consumer {
+    pub(crate) world: Arc<World>,
+    pub(crate) publisher: WakeupPublisher,
+    pub(crate) permits: Arc<Semaphore>,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) running: JoinHandle<Result<(), QueueError>>,
+}
+
+impl Consumer {
+    pub(crate) fn start(options: &QueueOptions, permits: usize, behaviour: Behaviour) -> Self {
+        Self::with(ConsumerConfig::new(options.clone(), vec![queue("default")]), permits, behaviour, World::default())
+    }
+
+    pub(crate) fn with(config: ConsumerConfig, permits: usize, behaviour: Behaviour, world: World) -> Self {
+        let world = Arc::new(world);
+        let publisher = WakeupPublisher::start(&config.redis).unwrap();
+        let permits = Arc::new(Semaphore::new(permits));
+        let shutdown = CancellationToken::new();
+        let (claiming, releasing, handling) = (Arc::clone(&world), Arc::clone(&world), Arc::clone(&world));
+        let running = tokio::spawn(consumer::run(
+            config,
+            Arc::clone(&permits),
+            move |max| std::future::ready(claiming.claim(max)),
+            move |items| {
+                releasing.released.lock().unwrap().extend(items);
+                std::future::ready(())
+            },
+            move |item| Arc::clone(&handling).handle(item, behaviour.clone()),
+            shutdown.clone(),
+        ));
+        Self { world, publisher, permits, shutdown, running }
+    }
+
+    /// Makes `count` numbers due and says so.
+    pub(crate) fn submit(&self, count: usize) {
+        self.add_due(count);
+        self.publisher.publish(&queue("default"), Uuid::now_v7(), count);
+    }
+
+    /// Makes `count` numbers due and tells nobody.
+    pub(crate) fn add_due(&self, count: usize) {
+        self.world.due.lock().unwrap().extend(0..count);
+    }
+
+    pub(crate) async fn until(&self, what: &str, condition: impl Fn(&World) -> bool) {
+        eventually(what, || format!("{:?}", self.world), async || condition(&self.world)).await;
+    }
+
+    pub(crate) async fn stop(self) -> Result<(), QueueError> {
+        self.shutdown.cancel();
+        wait::within("the consumer ends", wait::SOON, self.running).await.unwrap()
+    }
+}
+
+impl World {
+    fn claim(&self, max: usize) -> Vec<usize> {
+        assert!(max > 0, "a claim of nothing");
+        let mut due = self.due.lock().unwrap();
+        let taken = max.min(due.len());
+        let items: Vec<_> = due.drain(..taken).collect();
+        self.claims.fetch_add(1, SeqCst);
+        self.claimed.fetch_add(items.len(), SeqCst);
+        if items.is_empty() {
+            self.empty_claims.fetch_add(1, SeqCst);
+        }
+        items
+    }
+
+    async fn handle(self: Arc<Self>, item: usize, behaviour: Behaviour) {
+        let now_running = self.running.fetch_add(1, SeqCst) + 1;
+        self.most_running.fetch_max(now_running, SeqCst);
+        let mut end = End { world: Arc::clone(&self), finished: false };
+        match behaviour {
+            Behaviour::Finish => {}
+            Behaviour::Wait(gate) => gate.acquire().await.unwrap().forget(),
+            Behaviour::PanicAt(bad) => assert!(item != bad, "asked to panic"),
+        }
+        end.finished = true;
+    }
+}
+
+/// Counts how a handler ended, also when it was aborted.
+struct End {
+    world: Arc<World>,
+    finished: bool,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.world.running.fetch_sub(1, SeqCst);
+        let ended = if self.finished { &self.world.finished } else { &self.world.aborted };
+        ended.fetch_add(1, SeqCst);
+    }
+}

@@ -1,0 +1,139 @@
+//! Core-rules 17: a cancel that races with claim, park, release or reap ends the execution, whichever comes first.
+
+use std::time::Duration;
+
+use longhaul_shared::domain::{ExecutionId, ExecutionStatus, WaitReason};
+use longhaul_shared::store::control::Cancelled;
+use longhaul_shared::store::journal::StepKind::Turn;
+use longhaul_shared::store::outcomes::Conclusion;
+
+use crate::support::leases::{World, step, transient, write};
+
+async fn cancel(world: &World, id: ExecutionId) -> Cancelled {
+    world.store.cancel_execution(world.tenant, id).await.unwrap()
+}
+
+async fn is_cancelled(world: &World, id: ExecutionId) {
+    assert_eq!(world.standing(id).await, ("FAILED".into(), None, Some("cancelled".into())));
+    assert_eq!(world.events(id).await.last().map(String::as_str), Some("failed"));
+    world.check().await;
+}
+
+#[tokio::test]
+async fn a_flag_that_came_before_the_end_turns_everything_but_a_finish_into_cancelled() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    let ends = |wake_seq| {
+        vec![
+            Conclusion::Park { reason: WaitReason::Approval, wait: None, wake_seq },
+            Conclusion::Park {
+                reason: WaitReason::Children,
+                wait: Some(Duration::from_secs(5)),
+                wake_seq: wake_seq + 1,
+            },
+            Conclusion::Retry { failure: transient(), spent: None, delay: Duration::from_secs(10), wake_seq },
+            Conclusion::Release { drained: true },
+            Conclusion::Release { drained: false },
+            Conclusion::Fail { failure: transient(), spent: None },
+            Conclusion::Cancel,
+        ]
+    };
+    for place in 0..ends(0).len() {
+        let id = world.submit(1).await[0];
+        let claimed = worker.claim_one().await;
+        assert_eq!(cancel(&world, id).await, Cancelled::Requested);
+        let recorded = worker.record(write(&claimed, 1, vec![step(1, Turn, "x")])).await.unwrap();
+        assert!(recorded.cancel_requested, "a write tells its attempt");
+        let end = ends(claimed.wake_seq).remove(place);
+        let concluded = worker.end(&claimed, end).await.unwrap();
+        assert_eq!(concluded.status, ExecutionStatus::Failed);
+        is_cancelled(&world, id).await;
+    }
+    let id = world.submit(1).await[0];
+    let claimed = worker.claim_one().await;
+    cancel(&world, id).await;
+    assert_eq!(worker.finish(&claimed).await.unwrap().status, ExecutionStatus::Finished, "a finish that came stands");
+    world.check().await;
+}
+
+#[tokio::test]
+async fn a_flag_on_a_dead_workers_execution_ends_it_at_the_reap() {
+    let world = World::create().await;
+    let id = world.submit(1).await[0];
+    let worker = world.worker().await;
+    worker.claim_one().await;
+    assert_eq!(cancel(&world, id).await, Cancelled::Requested);
+    worker.die().await;
+    let reaped = world.store.reap(10).await.unwrap();
+    assert_eq!(reaped[0].failure_code.as_deref(), Some("cancelled"));
+    is_cancelled(&world, id).await;
+}
+
+#[tokio::test]
+async fn a_cancel_that_meets_an_uncommitted_park_sees_it_and_ends_it() {
+    let world = World::create().await;
+    let id = world.submit(1).await[0];
+    let worker = world.worker().await;
+    let claimed = worker.claim_one().await;
+    // The row as a park under way has it: locked, not yet written.
+    let mut lock = world.pool().begin().await.unwrap();
+    sqlx::query("select id from executions where id = $1 for update").bind(id.0).fetch_one(&mut *lock).await.unwrap();
+    let (store, tenant) = (world.store.clone(), world.tenant);
+    let cancelling = tokio::spawn(async move { store.cancel_execution(tenant, id).await });
+    let writer = worker.writer.clone();
+    let park = Conclusion::Park { reason: WaitReason::Approval, wait: None, wake_seq: claimed.wake_seq };
+    let end = longhaul_shared::store::outcomes::LeaseEnd {
+        id,
+        token: claimed.token,
+        attempt: claimed.attempt,
+        conclusion: park,
+    };
+    let parking = tokio::spawn(async move { writer.conclude(end).await });
+    lock.commit().await.unwrap();
+    parking.await.unwrap().unwrap();
+    cancelling.await.unwrap().unwrap();
+    is_cancelled(&world, id).await;
+}
+
+#[tokio::test]
+async fn cancels_and_claims_of_many_race_to_one_end_each() {
+    let world = World::create().await;
+    let ids = world.submit(100).await;
+    let worker = world.worker().await;
+    let claims = async {
+        let mut held = Vec::new();
+        while held.len() < 100 {
+            let claimed = worker.claim(7).await;
+            if claimed.is_empty() {
+                break;
+            }
+            held.extend(claimed);
+        }
+        held
+    };
+    let cancels = async {
+        for &id in &ids {
+            cancel(&world, id).await;
+        }
+    };
+    let (held, ()) = tokio::join!(claims, cancels);
+    for claimed in &held {
+        worker.end(claimed, Conclusion::Release { drained: false }).await.unwrap();
+    }
+    let open: i64 =
+        sqlx::query_scalar("select count(*) from executions where failure_code is distinct from 'cancelled'")
+            .fetch_one(world.pool())
+            .await
+            .unwrap();
+    assert_eq!(open, 0);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn another_tenants_execution_is_not_found() {
+    let world = World::create().await;
+    let id = world.submit(1).await[0];
+    let other = world.store.ensure_tenant("other", None).await.unwrap().id;
+    assert_eq!(world.store.cancel_execution(other, id).await.unwrap(), Cancelled::NotFound);
+    assert_eq!(world.standing(id).await.0, "PENDING");
+}

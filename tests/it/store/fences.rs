@@ -1,0 +1,143 @@
+//! Core-rules 2: nothing a worker writes after its lease is accepted, whichever of the two came first.
+
+use std::time::Duration;
+
+use longhaul_shared::store::StoreError;
+use longhaul_shared::store::journal::StepKind::Turn;
+use longhaul_shared::store::outcomes::Conclusion;
+use longhaul_shared::store::workers::{HeartbeatConnection, Renewal};
+use sqlx::Connection;
+
+use crate::support::leases::{LONG_LEASE, World, step, write};
+use crate::support::wait::{SOON, eventually, within};
+
+/// Rows of the history that an execution's worker wrote.
+async fn written(world: &World) -> i64 {
+    sqlx::query_scalar("select (select count(*) from steps) + (select count(*) from messages)")
+        .fetch_one(world.pool())
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_worker_that_slept_through_its_lease_is_dead_before_anyone_reaps_it() {
+    let world = World::create().await;
+    world.submit(1).await;
+    let worker = world.worker().await;
+    let claimed = worker.claim_one().await;
+    let mut heartbeat = HeartbeatConnection::new(world.store.options().clone());
+    assert_eq!(heartbeat.renew(worker.id, LONG_LEASE).await.unwrap(), Renewal::Renewed);
+    worker.expire().await;
+    // A lease that ran out while the server was down would be renewed; a short one makes sure that it did not.
+    assert_eq!(heartbeat.renew(worker.id, Duration::from_millis(1)).await.unwrap(), Renewal::Dead);
+
+    let record =
+        within("the record's verdict", SOON, worker.record(write(&claimed, 1, vec![step(1, Turn, "late")]))).await;
+    assert!(matches!(record, Err(StoreError::LeaseLost)), "{record:?}");
+    let end = within("the end's verdict", SOON, worker.finish(&claimed)).await;
+    assert!(matches!(end, Err(StoreError::LeaseLost)), "{end:?}");
+    world.submit(1).await;
+    assert!(worker.claim(10).await.is_empty(), "a dead worker claims nothing");
+    assert_eq!(written(&world).await, 0);
+    assert_eq!(world.standing(claimed.id).await, ("IN_PROGRESS".into(), None, None));
+    world.check().await;
+}
+
+#[tokio::test]
+async fn a_write_after_the_reaper_is_refused_while_the_next_attempt_goes_on() {
+    let world = World::create().await;
+    world.submit(1).await;
+    let (first, second) = (world.worker().await, world.worker().await);
+    let old = first.claim_one().await;
+    first.record(write(&old, 1, vec![step(1, Turn, "one")])).await.unwrap();
+    first.die().await;
+    let reaped = world.store.reap(100).await.unwrap();
+    assert_eq!(reaped.iter().map(|reaped| reaped.id).collect::<Vec<_>>(), [old.id]);
+    let new = second.claim_one().await;
+    assert_eq!((new.id, new.attempt), (old.id, 2));
+    let before = written(&world).await;
+    let late = first.record(write(&old, 2, vec![step(2, Turn, "late")])).await;
+    assert!(matches!(late, Err(StoreError::LeaseLost)), "{late:?}");
+    let end = first.finish(&old).await;
+    assert!(matches!(end, Err(StoreError::LeaseLost)), "{end:?}");
+    assert_eq!(written(&world).await, before, "accepted writes");
+    second.record(write(&new, 1, vec![step(2, Turn, "two")])).await.unwrap();
+    second.finish(&new).await.unwrap();
+    assert_eq!(
+        world.events(new.id).await,
+        ["submitted", "claimed", "turn", "lease_lost", "claimed", "turn", "finished"]
+    );
+    world.check().await;
+}
+
+/// The batch came first: the reaper waits for it, so its step is part of what the next attempt loads.
+#[tokio::test]
+async fn a_batch_under_way_keeps_the_reaper_out() {
+    let world = World::create().await;
+    world.submit(1).await;
+    let worker = world.worker().await;
+    let claimed = worker.claim_one().await;
+    let mut batch = world.pool().acquire().await.unwrap();
+    let mut batch = batch.begin().await.unwrap();
+    // What every batch begins with.
+    sqlx::query("select id from workers where id = $1 for key share")
+        .bind(worker.id.0)
+        .fetch_one(&mut *batch)
+        .await
+        .unwrap();
+    worker.expire().await;
+    assert!(world.store.bury_expired_workers(Duration::ZERO).await.unwrap().is_empty(), "its row is in use");
+    assert!(world.store.reap(100).await.unwrap().is_empty());
+    batch.commit().await.unwrap();
+    assert_eq!(world.store.bury_expired_workers(Duration::ZERO).await.unwrap(), [worker.id]);
+    assert_eq!(world.store.reap(100).await.unwrap()[0].id, claimed.id);
+}
+
+/// The reaper came first: a batch that began before it commits waits for it and then finds itself dead.
+#[tokio::test]
+async fn a_batch_that_meets_the_reaper_waits_and_is_refused() {
+    let world = World::create().await;
+    world.submit(1).await;
+    let worker = world.worker().await;
+    let claimed = worker.claim_one().await;
+    let mut reaper = world.pool().begin().await.unwrap();
+    sqlx::query("select id from workers where id = $1 for update")
+        .bind(worker.id.0)
+        .fetch_one(&mut *reaper)
+        .await
+        .unwrap();
+    sqlx::query("update workers set dead_at = clock_timestamp() where id = $1")
+        .bind(worker.id.0)
+        .execute(&mut *reaper)
+        .await
+        .unwrap();
+    let writer = worker.writer.clone();
+    let late = write(&claimed, 1, vec![step(1, Turn, "late")]);
+    let record = tokio::spawn(async move { writer.record(late).await });
+    eventually("the batch waits for the reaper", SOON, async || {
+        let waiting: i64 = sqlx::query_scalar(
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()",
+        )
+        .fetch_one(world.pool())
+        .await
+        .unwrap();
+        if waiting == 1 { Ok(()) } else { Err(waiting) }
+    })
+    .await;
+    reaper.commit().await.unwrap();
+    let verdict = within("the record's verdict", SOON, record).await.unwrap();
+    assert!(matches!(verdict, Err(StoreError::LeaseLost)), "{verdict:?}");
+    assert_eq!(written(&world).await, 0);
+}
+
+#[tokio::test]
+async fn a_retired_worker_hands_back_by_being_reaped() {
+    let world = World::create().await;
+    world.submit(1).await;
+    let worker = world.worker().await;
+    let claimed = worker.claim_one().await;
+    world.store.retire_worker(worker.id).await.unwrap();
+    let release = worker.end(&claimed, Conclusion::Release { drained: true }).await;
+    assert!(matches!(release, Err(StoreError::LeaseLost)), "{release:?}");
+    assert_eq!(world.store.reap(10).await.unwrap().len(), 1);
+}

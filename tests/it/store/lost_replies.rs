@@ -1,0 +1,73 @@
+//! Core-rules 9: the answer to a committed write is lost, the write is repeated, and the end state is that of one write.
+
+use std::time::Duration;
+
+use longhaul_shared::store::journal::StepKind::Turn;
+use longhaul_shared::store::outcomes::{Conclusion, LeaseEnd, LeaseWriter};
+use longhaul_shared::store::submit::{Submitted, Submitter};
+use longhaul_shared::store::{Store, StoreOptions};
+
+use crate::support::chaos::ChaosProxy;
+use crate::support::leases::{TestWorker, World, step, write};
+
+/// A store whose answers pass through a proxy.
+async fn through_proxy(world: &World) -> (ChaosProxy, Store) {
+    let proxy = ChaosProxy::before(&world.db.url).await;
+    let options = StoreOptions { max_connections: 2, ..StoreOptions::new(proxy.url_through(&world.db.url)) };
+    (proxy, Store::open(options).unwrap())
+}
+
+#[tokio::test]
+async fn a_submit_whose_answer_was_lost_is_stored_once() {
+    let world = World::create().await;
+    let (proxy, store) = through_proxy(&world).await;
+    let submitter = Submitter::spawn(store, Duration::from_secs(20));
+    let execution = world.new_execution().await;
+    let id = execution.id;
+    let lost = proxy.lose_reply("insert into idempotency_keys", "SELECT 1");
+    assert_eq!(submitter.submit(execution).await.unwrap(), Submitted::Created(id));
+    lost.lost().await;
+    assert_eq!(world.events(id).await, ["submitted"]);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn a_step_and_an_end_whose_answers_were_lost_are_written_once() {
+    let world = World::create().await;
+    let id = world.submit(1).await[0];
+    let (proxy, store) = through_proxy(&world).await;
+    let worker = world.worker().await;
+    let claimed = worker.claim_one().await;
+    let writer = LeaseWriter::spawn(&store, worker.id, Duration::from_secs(20));
+    let lost = proxy.lose_reply("insert into steps as s", "UPDATE 1");
+    writer.record(write(&claimed, 1, vec![step(1, Turn, "one")])).await.unwrap();
+    lost.lost().await;
+    let conclusion = Conclusion::Finish { output: "7".into() };
+    let lost = proxy.lose_reply("insert into attempts", "UPDATE 1");
+    let end = LeaseEnd { id, token: claimed.token, attempt: claimed.attempt, conclusion };
+    writer.conclude(end).await.unwrap();
+    lost.lost().await;
+    assert_eq!(world.events(id).await, ["submitted", "claimed", "turn", "finished"]);
+    let turns: i32 = sqlx::query_scalar("select turns from executions").fetch_one(world.pool()).await.unwrap();
+    assert_eq!(turns, 1);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn a_claim_whose_answer_was_lost_is_found_and_handed_back() {
+    let world = World::create().await;
+    let id = world.submit(1).await[0];
+    let (proxy, store) = through_proxy(&world).await;
+    let worker = TestWorker::start(&store).await;
+    let lost = proxy.lose_reply("order by ranked.priority desc", "SELECT 1");
+    assert!(worker.try_claim(1).await.unwrap_err().is_retryable());
+    lost.lost().await;
+    assert!(!store.leases_of(worker.id, Duration::from_secs(5)).await.unwrap()[0].is_settled);
+    world.shift_clock(6.0).await;
+    let held = store.leases_of(worker.id, Duration::from_secs(5)).await.unwrap();
+    assert!(held.len() == 1 && held[0].id == id && held[0].is_settled, "{held:?}");
+    let conclusion = Conclusion::Release { drained: false };
+    worker.writer.conclude(LeaseEnd { id, token: held[0].token, attempt: 1, conclusion }).await.unwrap();
+    assert_eq!(worker.claim_one().await.id, id);
+    world.check().await;
+}

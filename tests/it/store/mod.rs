@@ -1,0 +1,8 @@
+//! The store's promises, each against a real PostgreSQL.
+
+mod cancels;
+mod fences;
+mod lost_replies;
+mod parking;
+mod reaping;
+mod sweep;

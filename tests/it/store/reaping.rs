@@ -1,0 +1,163 @@
+//! Dead workers' executions run again; the one that kills workers does not (core-rules 4, 5).
+
+use std::time::Duration;
+
+use longhaul_shared::domain::ExecutionId;
+use longhaul_shared::store::claims::Claimed;
+use longhaul_shared::store::journal::StepKind::Turn;
+
+use crate::support::leases::{TestWorker, World, step, write};
+
+async fn lane(world: &World, id: ExecutionId) -> (i16, i16) {
+    sqlx::query_as("select crash_count, lane from executions where id = $1")
+        .bind(id.0)
+        .fetch_one(world.pool())
+        .await
+        .unwrap()
+}
+
+/// A new worker takes everything there is and dies.
+async fn death(world: &World) -> Vec<Claimed> {
+    let worker = world.worker().await;
+    let held = worker.claim(1_000).await;
+    worker.die().await;
+    world.store.reap(1_000).await.unwrap();
+    held
+}
+
+#[tokio::test]
+async fn an_expired_lease_is_reclaimed_once() {
+    let world = World::create().await;
+    let ids = world.submit(20).await;
+    let (dead, live) = (world.worker().await, world.worker().await);
+    let held = dead.claim(15).await;
+    let kept = live.claim(5).await;
+    dead.die().await;
+    let (one, two) = tokio::join!(world.store.reap(100), world.store.reap(100));
+    let (one, two) = (one.unwrap(), two.unwrap());
+    let mut reaped: Vec<_> = one.iter().chain(&two).map(|reaped| reaped.id).collect();
+    reaped.sort_unstable();
+    let mut expected: Vec<_> = held.iter().map(|claimed| claimed.id).collect();
+    expected.sort_unstable();
+    assert_eq!(reaped, expected);
+    assert!(world.store.reap(100).await.unwrap().is_empty());
+    assert!(world.store.bury_expired_workers(Duration::ZERO).await.unwrap().is_empty());
+    let lost: i64 = sqlx::query_scalar("select count(*) from attempts where outcome = 'lost'")
+        .fetch_one(world.pool())
+        .await
+        .unwrap();
+    assert_eq!(lost, 15);
+    for claimed in kept.iter().chain(&live.claim(100).await) {
+        live.finish(claimed).await.unwrap();
+    }
+    assert_eq!(live.claim(100).await.len() + ids.len(), 20);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn nobody_is_declared_dead_while_the_server_is_younger_than_a_lease() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    worker.expire().await;
+    let century = Duration::from_secs(100 * 365 * 24 * 3_600);
+    assert!(world.store.bury_expired_workers(century).await.unwrap().is_empty());
+    assert_eq!(world.store.bury_expired_workers(Duration::ZERO).await.unwrap(), [worker.id]);
+}
+
+#[tokio::test]
+async fn the_third_death_in_a_row_alone_is_a_crash_loop_and_no_earlier_one() {
+    let world = World::create().await;
+    let id = world.submit(1).await[0];
+    for (crashes, lane_after) in [(1, 0), (2, 1)] {
+        assert_eq!(death(&world).await.len(), 1);
+        assert_eq!(lane(&world, id).await, (crashes, lane_after));
+        assert_eq!(world.standing(id).await, ("IN_PROGRESS".into(), Some("worker".into()), None));
+        world.check().await;
+    }
+    assert_eq!(death(&world).await.len(), 1);
+    assert_eq!(world.standing(id).await, ("FAILED".into(), None, Some("crash_loop".into())));
+    assert!(death(&world).await.is_empty());
+    world.check().await;
+}
+
+#[tokio::test]
+async fn a_step_that_was_recorded_clears_the_suspicion() {
+    let world = World::create().await;
+    let id = world.submit(1).await[0];
+    for _ in 0..2 {
+        death(&world).await;
+    }
+    let worker = world.worker().await;
+    let claimed = worker.claim_one().await;
+    worker.record(write(&claimed, 1, vec![step(1, Turn, "progress")])).await.unwrap();
+    assert_eq!(lane(&world, id).await, (0, 0));
+    worker.die().await;
+    world.store.reap(10).await.unwrap();
+    assert_eq!(lane(&world, id).await, (1, 0));
+    world.check().await;
+}
+
+#[tokio::test]
+async fn suspects_that_die_together_convict_nobody_and_are_tried_alone() {
+    let world = World::create().await;
+    let ids = world.submit(2).await;
+    for _ in 0..3 {
+        assert_eq!(death(&world).await.len(), 2);
+    }
+    for &id in &ids {
+        assert_eq!(lane(&world, id).await, (3, 2));
+        assert_eq!(world.standing(id).await.1.as_deref(), Some("worker"));
+    }
+    // Alone: one of them at a time, and the one that kills its worker once more is convicted.
+    let worker = world.worker().await;
+    let alone = take_alone(&worker).await;
+    worker.die().await;
+    world.store.reap(10).await.unwrap();
+    assert_eq!(world.standing(alone.id).await.2.as_deref(), Some("crash_loop"));
+    let innocent = ids.into_iter().find(|id| *id != alone.id).unwrap();
+    let worker = world.worker().await;
+    let claimed = take_alone(&worker).await;
+    assert_eq!(claimed.id, innocent);
+    worker.finish(&claimed).await.unwrap();
+    world.check().await;
+}
+
+async fn take_alone(worker: &TestWorker) -> Claimed {
+    let mut claimed = worker.claim(1).await;
+    assert_eq!(claimed.len(), 1);
+    claimed.remove(0)
+}
+
+/// One claim may see several slots of the lane `Alone`; it must not take one of each.
+#[tokio::test]
+async fn one_claim_takes_at_most_one_of_those_that_run_alone() {
+    let world = World::create().await;
+    for priority in [3, 7] {
+        let mut execution = world.new_execution().await;
+        execution.priority = priority;
+        world.store.submit_executions(&[execution.into()]).await.unwrap();
+    }
+    sqlx::query("update executions set lane = 2, crash_count = 3").execute(world.pool()).await.unwrap();
+    let worker = world.worker().await;
+    assert_eq!(worker.claim(10).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_poison_among_many_is_the_only_one_convicted() {
+    let world = World::create().await;
+    let ids = world.submit(50).await;
+    let poison = ids[17];
+    // The others make progress each time; the poison never does.
+    for _ in 0..3 {
+        let worker = world.worker().await;
+        for claimed in worker.claim(100).await.iter().filter(|claimed| claimed.id != poison) {
+            worker.record(write(claimed, 1, vec![step(claimed.attempt, Turn, "progress")])).await.unwrap();
+        }
+        worker.die().await;
+        world.store.reap(1_000).await.unwrap();
+    }
+    let convicted: Vec<uuid::Uuid> =
+        sqlx::query_scalar("select id from executions where status = 'FAILED'").fetch_all(world.pool()).await.unwrap();
+    assert_eq!(convicted, [poison.0]);
+    world.check().await;
+}

@@ -1,0 +1,249 @@
+//! The whole API in this process on a port of its own, over a database of the test's own, with a client that holds a key.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::channel::mpsc::UnboundedSender;
+use longhaul_api::{ApiDeps, ApiOptions, Hooks, Look, QueueState};
+use longhaul_sdk::spec::{AgentSpec, DefinitionSpec};
+use longhaul_shared::domain::{ExecutionId, TenantId};
+use longhaul_shared::http::{HttpOptions, client};
+use longhaul_shared::store::api_keys::{Pepper, Scope};
+use longhaul_shared::store::submit::Submitter;
+use longhaul_shared::store::{Store, StoreOptions};
+use reqwest::Method;
+use reqwest::header::HeaderMap;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::db::TestDb;
+
+/// What a tenant's own key may do when a test says nothing else.
+pub(crate) const EVERYDAY: &[Scope] =
+    &[Scope::ExecutionsRead, Scope::ExecutionsWrite, Scope::DefinitionsRead, Scope::DefinitionsWrite];
+
+/// One API process. Stops with its owner.
+pub(crate) struct TestApi {
+    pub(crate) db: Arc<TestDb>,
+    /// The store the process itself uses.
+    pub(crate) store: Store,
+    /// Calls with the key of tenant `acme`.
+    pub(crate) acme: Caller,
+    /// Whose key [`Self::acme`] holds.
+    pub(crate) tenant: TenantId,
+    /// What the hooks were told.
+    pub(crate) told: Arc<Told>,
+    /// Hints for event streams.
+    pub(crate) looks: UnboundedSender<Look>,
+    pepper: Pepper,
+    _stop: DropGuard,
+}
+
+/// What the process told the queue.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) woken: Mutex<Vec<(String, ExecutionId)>>,
+    pub(crate) announced: Mutex<Vec<ExecutionId>>,
+}
+
+/// A client with the address of a process and, mostly, a key.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    pub(crate) url: String,
+    pub(crate) client: reqwest::Client,
+    pub(crate) key: Option<String>,
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+    /// Null when it is not JSON.
+    pub(crate) body: Value,
+}
+
+impl TestApi {
+    /// With the agent `clerk` and the definition `invoice` shared by all tenants.
+    pub(crate) async fn start() -> Self {
+        Self::start_with(ApiOptions::default()).await
+    }
+
+    pub(crate) async fn start_with(options: ApiOptions) -> Self {
+        let db = Arc::new(TestDb::create().await);
+        let api = Self::serve(db, options).await;
+        api.store.put_shared_agent(&agent("clerk")).await.unwrap();
+        api.store.put_shared_definition(&invoice()).await.unwrap();
+        api
+    }
+
+    /// Another process over the same database.
+    pub(crate) async fn beside(&self) -> Self {
+        Self::serve(Arc::clone(&self.db), ApiOptions::default()).await
+    }
+
+    async fn serve(db: Arc<TestDb>, options: ApiOptions) -> Self {
+        let store = Store::open(StoreOptions::new(db.url.clone())).unwrap();
+        let told = Arc::new(Told::default());
+        let (looks, inbox) = futures::channel::mpsc::unbounded();
+        let (woken, announced) = (Arc::clone(&told), Arc::clone(&told));
+        let hooks = Hooks {
+            wake: Arc::new(move |queue, id| woken.woken.lock().unwrap().push((queue.to_owned(), id))),
+            announce: Arc::new(move |id| announced.announced.lock().unwrap().push(id)),
+            metrics: Arc::new(|| "answers_total 42\n".to_owned()),
+            queue: Arc::new(|| QueueState::Up),
+            ..Hooks::default()
+        };
+        let pepper = Pepper::from(SecretString::from("a pepper of the tests"));
+        let deps = ApiDeps {
+            store: store.clone(),
+            submitter: Submitter::spawn(store.clone(), Duration::from_secs(10)),
+            pepper: pepper.clone(),
+            looks: Box::pin(inbox),
+            hooks,
+            options,
+        };
+        let stop = CancellationToken::new();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(longhaul_api::serve(deps, listener, stop.clone()));
+        let tenant = store.ensure_tenant("acme", None).await.unwrap().id;
+        let client = client(&HttpOptions::default()).unwrap();
+        let mut api = Self {
+            db,
+            store,
+            acme: Caller { url, client, key: None },
+            tenant,
+            told,
+            looks,
+            pepper,
+            _stop: stop.drop_guard(),
+        };
+        api.acme = api.caller("acme", EVERYDAY).await;
+        api
+    }
+
+    /// A caller with a new key of an organisation.
+    pub(crate) async fn caller(&self, org: &str, scopes: &[Scope]) -> Caller {
+        let tenant = self.store.ensure_tenant(org, None).await.unwrap();
+        let issued = self.store.issue_api_key(tenant.id, "test", scopes, &self.pepper).await.unwrap();
+        Caller { key: Some(issued.key.expose_secret().to_owned()), ..self.acme.clone() }
+    }
+
+    /// A caller without a key.
+    pub(crate) fn nobody(&self) -> Caller {
+        Caller { key: None, ..self.acme.clone() }
+    }
+
+    /// Rows of `executions`.
+    pub(crate) async fn count(&self) -> i64 {
+        sqlx::query_scalar("select count(*) from executions").fetch_one(&self.db.pool).await.unwrap()
+    }
+
+    /// Submits an invoice and gives its id.
+    pub(crate) async fn submit(&self) -> ExecutionId {
+        self.submit_with(json!({})).await
+    }
+
+    /// Submits an invoice with further fields and gives its id.
+    pub(crate) async fn submit_with(&self, more: Value) -> ExecutionId {
+        let mut body = json!({"definition": "invoice", "input": {"text": "total 12"}});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer = self.acme.post("/v1/executions", &body).await;
+        assert_eq!(answer.status, 201, "{}", answer.text);
+        answer.body["id"].as_str().unwrap().parse().unwrap()
+    }
+}
+
+impl Caller {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, None, &[]).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send(Method::POST, path, Some(body.to_string()), &[]).await
+    }
+
+    pub(crate) async fn post_as(&self, path: &str, body: &Value, headers: &[(&str, &str)]) -> Answer {
+        self.send(Method::POST, path, Some(body.to_string()), headers).await
+    }
+
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.send(Method::PUT, path, Some(body.to_string()), &[]).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
+        self.send(Method::DELETE, path, None, &[]).await
+    }
+
+    /// Sends `body` as JSON text, whatever it is.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<String>,
+        headers: &[(&str, &str)],
+    ) -> Answer {
+        let mut request = self.request(method, path);
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body);
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        Answer::read(request.send().await.unwrap()).await
+    }
+
+    pub(crate) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        let request = self.client.request(method, format!("{}{path}", self.url)).timeout(Duration::from_secs(60));
+        match &self.key {
+            Some(key) => request.bearer_auth(key),
+            None => request,
+        }
+    }
+}
+
+impl Answer {
+    pub(crate) async fn read(response: reqwest::Response) -> Self {
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let text = response.text().await.unwrap();
+        Self { status, headers, body: serde_json::from_str(&text).unwrap_or(Value::Null), text }
+    }
+
+    /// The stable code of an error.
+    pub(crate) fn code(&self) -> &str {
+        self.body["code"].as_str().unwrap_or_default()
+    }
+
+    /// Status and code.
+    pub(crate) fn error(&self) -> (u16, &str) {
+        (self.status, self.code())
+    }
+
+    /// Where the violations are.
+    pub(crate) fn paths(&self) -> Vec<&str> {
+        let errors = self.body["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
+        errors.iter().filter_map(|error| error["path"].as_str()).collect()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+}
+
+pub(crate) fn agent(key: &str) -> AgentSpec {
+    serde_json::from_value(json!({"key": key, "name": key, "prompts": {"conversation": "You help."}})).unwrap()
+}
+
+/// `invoice`: a text, perhaps an amount, nothing else.
+pub(crate) fn invoice() -> DefinitionSpec {
+    let schema = json!({
+        "type": "object",
+        "required": ["text"],
+        "additionalProperties": false,
+        "properties": {"text": {"type": "string"}, "amount": {"type": "number"}},
+    });
+    DefinitionSpec { input_schema: schema, ..DefinitionSpec::new("invoice", "clerk") }
+}

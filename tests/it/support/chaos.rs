@@ -1,0 +1,295 @@
+//! A TCP proxy that breaks on purpose: put it between a client and a server and plan what the network does to them.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use longhaul_cli::servers::free_port;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::wait::{SOON, within};
+
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// What happens to bytes that are under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    Pass,
+    /// Each chunk waits this long, in both directions.
+    Delay(Duration),
+    /// Nothing passes; what was read is held and passes later, as after a partition that heals.
+    BlackHole,
+}
+
+/// A proxy on a loopback port of its own. Everything passes until told otherwise; every method returns when its effect
+/// is in place. Stops with its owner.
+#[derive(Debug)]
+pub(crate) struct ChaosProxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    orders: mpsc::Sender<(Order, oneshot::Sender<()>)>,
+    server: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    upstream: Mutex<SocketAddr>,
+    flow: watch::Sender<Flow>,
+    plan: Mutex<Option<Plan>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Order {
+    Listen,
+    Refuse,
+    DropConnections,
+}
+
+#[derive(Debug)]
+struct Plan {
+    request: Vec<u8>,
+    reply: Vec<u8>,
+    lost: oneshot::Sender<()>,
+}
+
+/// A reply that will be lost; see [`ChaosProxy::lose_reply`].
+#[derive(Debug)]
+pub(crate) struct LostReply(oneshot::Receiver<()>);
+
+impl LostReply {
+    /// Waits until the server has answered and the answer was thrown away.
+    pub(crate) async fn lost(self) {
+        within("the planned reply is lost", SOON, self.0).await.expect("the proxy lives");
+    }
+}
+
+impl ChaosProxy {
+    pub(crate) async fn start(upstream: SocketAddr) -> Self {
+        // Not an ephemeral port: refusing gives it back for a while, and nobody else may take it then.
+        let listener = loop {
+            let port = free_port().expect("a free port");
+            if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
+                break listener;
+            }
+        };
+        let address = listener.local_addr().expect("a bound listener has an address");
+        let shared = Arc::new(Shared {
+            upstream: Mutex::new(upstream),
+            flow: watch::Sender::new(Flow::Pass),
+            plan: Mutex::new(None),
+        });
+        let (orders, inbox) = mpsc::channel(8);
+        let server = tokio::spawn(serve(listener, address, Arc::clone(&shared), inbox));
+        Self { address, shared, orders, server }
+    }
+
+    /// In front of the server that `url` names.
+    pub(crate) async fn before(url: &str) -> Self {
+        let url = reqwest::Url::parse(url).expect("a url");
+        let port = url.port().expect("a url with a port");
+        let host = url.host_str().expect("a url with a host").to_owned();
+        let upstream =
+            tokio::net::lookup_host((host, port)).await.expect("resolve the host").next().expect("an address");
+        Self::start(upstream).await
+    }
+
+    /// `url` with the proxy in place of its host and port.
+    pub(crate) fn url_through(&self, url: &str) -> String {
+        let mut url = reqwest::Url::parse(url).expect("a url");
+        url.set_host(Some(&self.address.ip().to_string())).expect("a url with a host");
+        url.set_port(Some(self.address.port())).expect("a url with a port");
+        url.into()
+    }
+
+    /// Back to normal: takes connections and lets everything pass.
+    pub(crate) async fn pass(&self) {
+        self.shared.flow.send_replace(Flow::Pass);
+        self.order(Order::Listen).await;
+    }
+
+    /// Drops every connection and refuses new ones.
+    pub(crate) async fn cut(&self) {
+        self.order(Order::Refuse).await;
+    }
+
+    /// Drops every connection; new ones are taken.
+    pub(crate) async fn drop_connections(&self) {
+        self.order(Order::DropConnections).await;
+    }
+
+    /// Connections stay and new ones are taken, but not a byte arrives any more.
+    pub(crate) fn black_hole(&self) {
+        self.shared.flow.send_replace(Flow::BlackHole);
+    }
+
+    /// Every chunk of bytes takes `by` longer, in each direction.
+    pub(crate) fn delay(&self, by: Duration) {
+        self.shared.flow.send_replace(Flow::Delay(by));
+    }
+
+    /// New connections go to `upstream`; those that exist stay where they are.
+    pub(crate) fn set_upstream(&self, upstream: SocketAddr) {
+        *lock(&self.shared.upstream) = upstream;
+    }
+
+    /// Loses the answer to one request: once a client has sent bytes with `request` in them, replies on that connection
+    /// pass until one has `reply` in it (an empty `reply` is in every one). That one is thrown away and the connection
+    /// dropped, so the server has done the work and the client cannot know. Applies once, to the first match.
+    ///
+    /// A PostgreSQL client prepares a statement in an exchange of its own that holds the statement's text, so give
+    /// `reply` the tag of the completed command, or lose the reply of `COMMIT`.
+    pub(crate) fn lose_reply(&self, request: impl Into<Vec<u8>>, reply: impl Into<Vec<u8>>) -> LostReply {
+        let (lost, seen) = oneshot::channel();
+        *lock(&self.shared.plan) = Some(Plan { request: request.into(), reply: reply.into(), lost });
+        LostReply(seen)
+    }
+
+    async fn order(&self, order: Order) {
+        let (done, confirmed) = oneshot::channel();
+        self.orders.send((order, done)).await.expect("the proxy lives");
+        confirmed.await.expect("the proxy lives");
+    }
+}
+
+impl Drop for ChaosProxy {
+    fn drop(&mut self) {
+        // The connections are owned by this task and go with it.
+        self.server.abort();
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    mut inbox: mpsc::Receiver<(Order, oneshot::Sender<()>)>,
+) {
+    let mut listener = Some(listener);
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = accept(listener.as_ref()) => {
+                if let Ok(client) = accepted {
+                    connections.spawn(carry(client, Arc::clone(&shared)));
+                }
+            }
+            Some(_) = connections.join_next() => {}
+            order = inbox.recv() => {
+                let Some((order, done)) = order else { return };
+                match order {
+                    Order::Listen => {
+                        if listener.is_none() {
+                            listener = Some(TcpListener::bind(address).await.expect("the proxy's own port"));
+                        }
+                    }
+                    Order::Refuse => {
+                        listener = None;
+                        connections.shutdown().await;
+                    }
+                    Order::DropConnections => connections.shutdown().await,
+                }
+                // Whoever gave the order may have given up waiting.
+                let _ = done.send(());
+            }
+        }
+    }
+}
+
+async fn accept(listener: Option<&TcpListener>) -> io::Result<TcpStream> {
+    match listener {
+        Some(listener) => Ok(listener.accept().await?.0),
+        None => std::future::pending().await,
+    }
+}
+
+/// One connection, until both directions have ended or one has failed.
+async fn carry(client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
+    shared.passable().await;
+    let upstream = *lock(&shared.upstream);
+    let server = TcpStream::connect(upstream).await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let armed = Mutex::new(None);
+    tokio::try_join!(
+        carry_requests(from_client, to_server, &shared, &armed),
+        carry_replies(from_server, to_client, &shared, &armed),
+    )?;
+    Ok(())
+}
+
+async fn carry_requests(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    shared: &Shared,
+    armed: &Mutex<Option<Plan>>,
+) -> io::Result<()> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut tail = Vec::new();
+    loop {
+        let read = from.read(&mut chunk).await?;
+        if read == 0 {
+            return to.shutdown().await;
+        }
+        shared.passable().await;
+        // Armed before the request goes out, so that its reply cannot slip by.
+        let due = lock(&shared.plan).take_if(|plan| arrives(&mut tail, &chunk[..read], &plan.request));
+        if due.is_some() {
+            *lock(armed) = due;
+        }
+        to.write_all(&chunk[..read]).await?;
+    }
+}
+
+async fn carry_replies(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    shared: &Shared,
+    armed: &Mutex<Option<Plan>>,
+) -> io::Result<()> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut tail = Vec::new();
+    loop {
+        let read = from.read(&mut chunk).await?;
+        if read == 0 {
+            return to.shutdown().await;
+        }
+        shared.passable().await;
+        let due = lock(armed).take_if(|plan| arrives(&mut tail, &chunk[..read], &plan.reply));
+        if let Some(plan) = due {
+            let _ = plan.lost.send(());
+            return Err(io::Error::other("this reply was planned to be lost"));
+        }
+        to.write_all(&chunk[..read]).await?;
+    }
+}
+
+impl Shared {
+    /// Waits as long as the present flow holds a chunk back.
+    async fn passable(&self) {
+        let mut flow = self.flow.subscribe();
+        let now = *flow.wait_for(|flow| *flow != Flow::BlackHole).await.expect("the sender is in self");
+        if let Flow::Delay(by) = now {
+            tokio::time::sleep(by).await;
+        }
+    }
+}
+
+/// Whether `pattern` ends in `chunk`, also when it began in an earlier one; `tail` carries what that takes.
+fn arrives(tail: &mut Vec<u8>, chunk: &[u8], pattern: &[u8]) -> bool {
+    tail.extend_from_slice(chunk);
+    let found = pattern.is_empty() || tail.windows(pattern.len()).any(|window| window == pattern);
+    let keep = pattern.len().saturating_sub(1).min(tail.len());
+    tail.drain(..tail.len() - keep);
+    found
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no holder panics")
+}

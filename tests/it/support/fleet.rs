@@ -1,0 +1,271 @@
+//! A whole product in one process: database, Redis prefix, model endpoint, submits, and workers that can be killed.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use longhaul_sdk::{
+    AgentSpec, DefinitionSpec,
+    spec::{AgentLimits, AgentPrompts, ModelSpec},
+};
+use longhaul_shared::{
+    config::{Config, Sources},
+    domain::{AgentVersionId, DefinitionVersionId, ExecutionId, ServeKey, TenantId, requirements::requirements},
+    queue::{QueueName, QueueOptions, producer::WakeupPublisher},
+    store::{
+        Store, StoreOptions,
+        definitions::AGENT_DEFINITION,
+        submit::{NewExecution, Submitted, Submitter},
+    },
+};
+use longhaul_worker::{Worker, WorkerBuilder, WorkerError};
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use sqlx::Row;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::{db::TestDb, llm::FakeLlm, redis::TestRedis, wait::eventually};
+
+/// How long a test waits for an execution to get somewhere.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Everything but the workers.
+pub(crate) struct Fleet {
+    pub(crate) db: TestDb,
+    _redis: TestRedis,
+    pub(crate) llm: FakeLlm,
+    pub(crate) store: Store,
+    pub(crate) submitter: Submitter,
+    pub(crate) publisher: WakeupPublisher,
+    pub(crate) tenant: TenantId,
+    environment: BTreeMap<String, String>,
+}
+
+/// A running worker.
+pub(crate) struct FleetWorker {
+    handle: JoinHandle<Result<(), WorkerError>>,
+    shutdown: CancellationToken,
+}
+
+impl FleetWorker {
+    /// Ends the worker as `kill -9` would, as far as others can see: nothing is handed back, nobody signs off.
+    pub(crate) async fn kill(self) {
+        self.handle.abort();
+        let _ = self.handle.await;
+    }
+
+    /// Asks for a drain, and waits for its end.
+    pub(crate) async fn drain(self) {
+        self.shutdown.cancel();
+        tokio::time::timeout(PATIENCE, self.handle).await.expect("drained").expect("no panic").expect("no error");
+    }
+
+    /// Asks for a drain and returns at once.
+    pub(crate) fn begin_drain(&self) {
+        self.shutdown.cancel();
+    }
+}
+
+/// An agent without tools, on the provider under test.
+pub(crate) fn agent(key: &str) -> AgentSpec {
+    AgentSpec {
+        key: key.into(),
+        name: key.into(),
+        description: None,
+        prompts: AgentPrompts {
+            conversation: "talk".into(),
+            agentic_execution_definition: Some("answer in JSON".into()),
+        },
+        model: ModelSpec::default(),
+        tools: Vec::new(),
+        mcp_servers: BTreeMap::new(),
+        limits: AgentLimits::default(),
+    }
+}
+
+impl Fleet {
+    pub(crate) async fn start() -> Self {
+        let redis = TestRedis::create().await;
+        Self::on(TestDb::create().await, redis).await
+    }
+
+    /// On a database and a Redis of the test's own.
+    pub(crate) async fn on(db: TestDb, redis: TestRedis) -> Self {
+        let llm = FakeLlm::start().await;
+        let store = Store::open(StoreOptions::new(&db.url)).unwrap();
+        let queue = QueueOptions::new(SecretString::from(redis.url.clone()), &redis.prefix);
+        let publisher = WakeupPublisher::start(&queue).unwrap();
+        let tenant = store.ensure_tenant("test", None).await.unwrap().id;
+        let environment = BTreeMap::from(
+            [
+                ("DATABASE_URL", db.url.clone()),
+                ("REDIS_URL", redis.url.clone()),
+                ("LONGHAUL__REDIS__PREFIX", redis.prefix.clone()),
+                ("LONGHAUL_LLM_URL", llm.url()),
+            ]
+            .map(|(name, value)| (name.to_owned(), value)),
+        );
+        let submitter = Submitter::spawn(store.clone(), Duration::from_secs(10));
+        Self { db, _redis: redis, llm, store, submitter, publisher, tenant, environment }
+    }
+
+    /// Sets a variable for the workers started from now on.
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        self.environment.insert(name.into(), value.into());
+    }
+
+    /// What the workers are configured by.
+    pub(crate) fn environment(&self) -> &BTreeMap<String, String> {
+        &self.environment
+    }
+
+    pub(crate) fn config(&self) -> Config {
+        let sources = Sources { file: None, environment: self.environment.clone(), flags: Vec::new() };
+        Config::load(&sources).unwrap()
+    }
+
+    pub(crate) fn worker(&self) -> FleetWorker {
+        self.run(WorkerBuilder::new(self.config()).build().unwrap())
+    }
+
+    pub(crate) fn worker_with(&self, with: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> FleetWorker {
+        self.run(with(WorkerBuilder::new(self.config())).build().unwrap())
+    }
+
+    fn run(&self, worker: Worker) -> FleetWorker {
+        let shutdown = CancellationToken::new();
+        FleetWorker { handle: tokio::spawn(worker.run(shutdown.clone())), shutdown }
+    }
+
+    /// Puts the agent and the definition, shared.
+    pub(crate) async fn apply(&self, agent: &AgentSpec, definition: &DefinitionSpec) {
+        self.store.put_shared_agent(agent).await.unwrap();
+        self.store.put_shared_definition(definition).await.unwrap();
+    }
+
+    /// Submits as the API would.
+    pub(crate) async fn submit(&self, definition: &str, input: Value) -> ExecutionId {
+        let new = self.new_execution(definition, input).await;
+        self.submit_new(new).await
+    }
+
+    pub(crate) async fn submit_new(&self, new: NewExecution) -> ExecutionId {
+        let queue = QueueName::new(&new.queue).unwrap();
+        let Submitted::Created(id) = self.submitter.submit(new).await.unwrap() else { panic!("not created") };
+        self.publisher.publish(&queue, id.0, 1);
+        id
+    }
+
+    /// Submits to an agent, without a definition of its own.
+    pub(crate) async fn submit_directly(&self, agent: &str, input: Value) -> ExecutionId {
+        self.store.put_agent_definition().await.unwrap();
+        let new = self.new_execution_with(AGENT_DEFINITION, Some(agent), input).await;
+        self.submit_new(new).await
+    }
+
+    /// Waits until a worker has published a definition of this key.
+    pub(crate) async fn published(&self, definition: &str) {
+        eventually("the definition is published", PATIENCE, || async {
+            let keys: Vec<String> =
+                sqlx::query_scalar("select key from definition_versions").fetch_all(&self.db.pool).await.unwrap();
+            if keys.iter().any(|key| key == definition) { Ok(()) } else { Err(format!("there are {keys:?}")) }
+        })
+        .await;
+    }
+
+    pub(crate) async fn new_execution(&self, definition: &str, input: Value) -> NewExecution {
+        self.new_execution_with(definition, None, input).await
+    }
+
+    async fn new_execution_with(&self, definition: &str, agent: Option<&str>, input: Value) -> NewExecution {
+        let row = sqlx::query(
+            "select d.id as definition_id, d.version, d.spec::text as definition, a.id as agent_id, a.spec::text as agent
+             from definition_versions d join agent_versions a on a.key = coalesce($2, d.agent_key)
+             where d.key = $1 order by d.version desc, a.version desc limit 1",
+        )
+        .bind(definition)
+        .bind(agent)
+        .fetch_one(&self.db.pool)
+        .await
+        .unwrap();
+        let spec: DefinitionSpec = serde_json::from_str(row.get("definition")).unwrap();
+        let agent: AgentSpec = serde_json::from_str(row.get("agent")).unwrap();
+        let needs = requirements(&spec, row.get("version"), &agent);
+        let serve_key = ServeKey::of(&needs);
+        self.store.put_serve_key(&serve_key, &needs.into_iter().collect::<Vec<_>>()).await.unwrap();
+        NewExecution {
+            id: self.store.new_execution_id().await.unwrap(),
+            tenant_id: self.tenant,
+            definition_key: spec.key,
+            definition_version_id: DefinitionVersionId(row.get("definition_id")),
+            agent_key: agent.key,
+            agent_version_id: AgentVersionId(row.get("agent_id")),
+            queue: "default".into(),
+            serve_key,
+            priority: 5,
+            metadata: json!({}),
+            input: input.to_string(),
+            run_at: None,
+            deadline: Duration::from_secs(spec.deadline_seconds.into()),
+            deadline_is_near: false,
+            active_timeout: Duration::from_secs(spec.active_timeout_seconds.into()),
+            retry_of: None,
+            submitted_by: None,
+            traceparent: None,
+            idempotency: None,
+        }
+    }
+
+    /// Waits until the execution stands as `wanted` says, and returns its row as JSON.
+    pub(crate) async fn until(&self, id: ExecutionId, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        eventually(what, PATIENCE, || async {
+            let row = self.row(id).await;
+            if wanted(&row) { Ok(row) } else { Err(row.to_string()) }
+        })
+        .await
+    }
+
+    pub(crate) async fn ended(&self, id: ExecutionId) -> Value {
+        self.until(id, "the execution ends", |row| !row["finished_at"].is_null()).await
+    }
+
+    /// The execution as a BI tool sees it.
+    pub(crate) async fn row(&self, id: ExecutionId) -> Value {
+        sqlx::query_scalar("select to_jsonb(o) from execution_overview o where id = $1")
+            .bind(id.0)
+            .fetch_one(&self.db.pool)
+            .await
+            .unwrap()
+    }
+
+    /// Runs one statement that answers one JSON value.
+    pub(crate) async fn json(&self, sql: &'static str) -> Value {
+        sqlx::query_scalar(sql).fetch_one(&self.db.pool).await.unwrap()
+    }
+
+    /// Moves the clock of the database.
+    pub(crate) async fn advance(&self, by: Duration) {
+        sqlx::query("update clock set shift = shift + $1 * interval '1 second'")
+            .bind(by.as_secs_f64())
+            .execute(&self.db.pool)
+            .await
+            .unwrap();
+    }
+
+    pub(crate) async fn event_kinds(&self, id: ExecutionId) -> Vec<String> {
+        sqlx::query_scalar("select kind from events where execution_id = $1 order by seq")
+            .bind(id.0)
+            .fetch_all(&self.db.pool)
+            .await
+            .unwrap()
+    }
+
+    /// Kinds and states of all steps, in order.
+    pub(crate) async fn steps(&self, id: ExecutionId) -> Vec<(String, String)> {
+        let rows = sqlx::query("select kind, state from steps where execution_id = $1 order by seq")
+            .bind(id.0)
+            .fetch_all(&self.db.pool)
+            .await
+            .unwrap();
+        rows.iter().map(|row| (row.get("kind"), row.get("state"))).collect()
+    }
+}

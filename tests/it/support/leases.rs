@@ -1,0 +1,263 @@
+//! Executions and workers as the store sees them: submits without an API, leases without a runtime.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
+use longhaul_shared::domain::{ExecutionId, ServeKey, TenantId, WorkerId};
+use longhaul_shared::store::claims::{ClaimBounds, ClaimRequest, Claimed};
+use longhaul_shared::store::journal::{JournalStep, JournalWrite, NewEvent, Recorded, StepKind, StepState, StepUsage};
+use longhaul_shared::store::outcomes::{Concluded, Conclusion, LeaseEnd, LeaseWriter};
+use longhaul_shared::store::submit::{NewExecution, Submitted};
+use longhaul_shared::store::workers::WorkerRecord;
+use longhaul_shared::store::{Store, StoreError, StoreOptions};
+use sha2::{Digest, Sha256};
+use sqlx::PgPool;
+
+use super::db::TestDb;
+
+/// Longer than any test: leases end when a test says so.
+pub(crate) const LONG_LEASE: Duration = Duration::from_secs(600);
+
+/// A database with a store and a tenant.
+pub(crate) struct World {
+    pub(crate) db: TestDb,
+    pub(crate) store: Store,
+    pub(crate) tenant: TenantId,
+}
+
+impl World {
+    pub(crate) async fn create() -> Self {
+        let db = TestDb::create().await;
+        let store = Store::open(StoreOptions::new(db.url.clone())).unwrap();
+        let tenant = store.ensure_tenant("acme", None).await.unwrap().id;
+        Self { db, store, tenant }
+    }
+
+    pub(crate) fn pool(&self) -> &PgPool {
+        &self.db.pool
+    }
+
+    /// One execution, ready to submit.
+    pub(crate) async fn new_execution(&self) -> NewExecution {
+        new_execution(&self.store, self.tenant).await
+    }
+
+    /// Submits so many.
+    pub(crate) async fn submit(&self, count: usize) -> Vec<ExecutionId> {
+        let mut items = Vec::with_capacity(count);
+        for _ in 0..count {
+            items.push(Arc::new(self.new_execution().await));
+        }
+        let submitted = self.store.submit_executions(&items).await.unwrap();
+        let id = |submitted| match submitted {
+            Submitted::Created(id) => id,
+            other => panic!("{other:?}"),
+        };
+        submitted.into_iter().map(id).collect()
+    }
+
+    /// Moves the clock of this database.
+    pub(crate) async fn shift_clock(&self, seconds: f64) {
+        sqlx::query("update clock set shift = shift + $1 * interval '1 second'")
+            .bind(seconds)
+            .execute(self.pool())
+            .await
+            .unwrap();
+    }
+
+    pub(crate) async fn worker(&self) -> TestWorker {
+        TestWorker::start(&self.store).await
+    }
+
+    /// Where an execution stands: status, wait reason, failure code.
+    pub(crate) async fn standing(&self, id: ExecutionId) -> (String, Option<String>, Option<String>) {
+        standing(self.pool(), id).await
+    }
+
+    /// The kinds of its events; they must be numbered from 1 without a gap.
+    pub(crate) async fn events(&self, id: ExecutionId) -> Vec<String> {
+        let rows: Vec<(i32, String)> =
+            sqlx::query_as("select seq, kind from events where execution_id = $1 order by seq")
+                .bind(id.0)
+                .fetch_all(self.pool())
+                .await
+                .unwrap();
+        for (expected, (seq, kind)) in (1..).zip(&rows) {
+            assert_eq!(*seq, expected, "events of {id} have a gap before {kind}");
+        }
+        rows.into_iter().map(|(_, kind)| kind).collect()
+    }
+
+    /// Fails unless `execution_stats` says what `count(*)` says and nothing parked, no deadline is left of what is over.
+    pub(crate) async fn check(&self) {
+        let stats = "select status, sum(executions)::bigint from execution_stats group by 1 order by 1";
+        let truth = "select status::text, count(*) from executions group by 1 order by 1";
+        let read = async |sql: &'static str| -> Vec<(String, i64)> {
+            sqlx::query_as(sql).fetch_all(self.pool()).await.unwrap()
+        };
+        let mut stats: Vec<_> = read(stats).await;
+        stats.retain(|(_, n)| *n != 0);
+        assert_eq!(stats, read(truth).await, "execution_stats against count(*)");
+        let astray: i64 = sqlx::query_scalar(
+            "select (select count(*) from parked p join executions e on e.id = p.execution_id
+                where e.wait_reason is distinct from p.wait_reason or e.wait_reason = 'worker')
+             + (select count(*) from executions e left join parked p on p.execution_id = e.id
+                where e.wait_reason <> 'worker' and p.execution_id is null)
+             + (select count(*) from deadlines d join executions e on e.id = d.execution_id where e.finished_at is not null)
+             + (select count(*) from executions e
+                where e.event_seq <> (select count(*) from events v where v.execution_id = e.id))",
+        )
+        .fetch_one(self.pool())
+        .await
+        .unwrap();
+        assert_eq!(astray, 0, "parked rows, deadlines or events that do not fit their execution");
+    }
+}
+
+pub(crate) async fn standing(pool: &PgPool, id: ExecutionId) -> (String, Option<String>, Option<String>) {
+    sqlx::query_as("select status::text, wait_reason, failure_code from executions where id = $1")
+        .bind(id.0)
+        .fetch_one(pool)
+        .await
+        .unwrap()
+}
+
+pub(crate) async fn new_execution(store: &Store, tenant: TenantId) -> NewExecution {
+    NewExecution {
+        id: store.new_execution_id().await.unwrap(),
+        tenant_id: tenant,
+        definition_key: "invoice".into(),
+        definition_version_id: uuid::Uuid::nil().into(),
+        agent_key: "clerk".into(),
+        agent_version_id: uuid::Uuid::nil().into(),
+        queue: "default".into(),
+        serve_key: ServeKey::default(),
+        priority: 5,
+        metadata: serde_json::json!({}),
+        input: r#"{"text":"total 12"}"#.into(),
+        run_at: None,
+        deadline: Duration::from_secs(30 * 24 * 3_600),
+        deadline_is_near: false,
+        active_timeout: Duration::from_secs(3_600),
+        retry_of: None,
+        submitted_by: None,
+        traceparent: None,
+        idempotency: None,
+    }
+}
+
+/// A registered worker that serves the queue `default`. It does nothing by itself.
+pub(crate) struct TestWorker {
+    pub(crate) id: WorkerId,
+    pub(crate) writer: LeaseWriter,
+    store: Store,
+}
+
+impl TestWorker {
+    pub(crate) async fn start(store: &Store) -> Self {
+        let id = WorkerId::random();
+        let record = WorkerRecord {
+            id,
+            host: "test".into(),
+            pid: 1,
+            build: "test".into(),
+            queues: vec!["default".into()],
+            serves: vec![String::new()],
+            concurrency: 1_000,
+        };
+        store.register_worker(&record, LONG_LEASE).await.unwrap();
+        Self { id, writer: LeaseWriter::spawn(store, id, Duration::from_secs(10)), store: store.clone() }
+    }
+
+    pub(crate) async fn try_claim(&self, max: i32) -> Result<Vec<Claimed>, StoreError> {
+        let request = ClaimRequest {
+            worker: self.id,
+            queues: &["default".to_owned()],
+            serves: &[String::new()],
+            max,
+            suspects: max,
+            may_take_alone: true,
+        };
+        self.store.claim(&request, &ClaimBounds::default()).await
+    }
+
+    pub(crate) async fn claim(&self, max: i32) -> Vec<Claimed> {
+        self.try_claim(max).await.unwrap()
+    }
+
+    /// The one execution there is to claim.
+    pub(crate) async fn claim_one(&self) -> Claimed {
+        let mut claimed = self.claim(1).await;
+        assert_eq!(claimed.len(), 1, "nothing to claim");
+        claimed.remove(0)
+    }
+
+    pub(crate) async fn record(&self, write: JournalWrite) -> Result<Recorded, StoreError> {
+        self.writer.record(write).await
+    }
+
+    pub(crate) async fn end(&self, claimed: &Claimed, conclusion: Conclusion) -> Result<Concluded, StoreError> {
+        let end = LeaseEnd { id: claimed.id, token: claimed.token, attempt: claimed.attempt, conclusion };
+        self.writer.conclude(end).await
+    }
+
+    pub(crate) async fn finish(&self, claimed: &Claimed) -> Result<Concluded, StoreError> {
+        self.end(claimed, Conclusion::Finish { output: r#"{"total":12}"#.into() }).await
+    }
+
+    /// Its lease runs out now, as when it was paused for too long.
+    pub(crate) async fn expire(&self) {
+        sqlx::query("update workers set expires_at = clock_timestamp() - interval '1 millisecond' where id = $1")
+            .bind(self.id.0)
+            .execute(self.store.pool())
+            .await
+            .unwrap();
+    }
+
+    /// Its lease runs out and it is declared dead; nothing is taken back yet.
+    pub(crate) async fn die(&self) {
+        self.expire().await;
+        let buried = self.store.bury_expired_workers(Duration::ZERO).await.unwrap();
+        assert!(buried.contains(&self.id), "{buried:?}");
+    }
+}
+
+/// A live step.
+pub(crate) fn step(seq: i32, kind: StepKind, text: &str) -> JournalStep {
+    JournalStep {
+        seq,
+        kind,
+        state: StepState::Live,
+        key: Sha256::digest(format!("{seq} {text}")).into(),
+        occurrence: 0,
+        name: Some("scripted".into()),
+        appends: vec![Sha256::digest(text).into()],
+        body: text.as_bytes().to_vec(),
+        preview: Some(text.into()),
+        failure_code: None,
+        usage: StepUsage { input_tokens: Some(10), output_tokens: Some(2), cached_tokens: None },
+        took: Duration::from_millis(3),
+    }
+}
+
+/// The `write`-th write of a lease: these steps, with a message and an event each.
+pub(crate) fn write(claimed: &Claimed, write: i32, steps: Vec<JournalStep>) -> JournalWrite {
+    let messages = steps.iter().map(|step| (step.appends[0], step.body.clone())).collect();
+    let event = |step: &JournalStep| NewEvent { kind: step.kind.as_str(), data: serde_json::json!({"seq": step.seq}) };
+    let turns = i32::from(steps.iter().any(|step| step.kind == StepKind::Turn));
+    JournalWrite {
+        id: claimed.id,
+        token: claimed.token,
+        write,
+        events: steps.iter().map(event).collect(),
+        messages,
+        steps,
+        turns,
+        calls: 0,
+    }
+}
+
+pub(crate) fn transient() -> Failure {
+    Failure::new(FailureClass::Transient, FailureCode::MODEL_UNREACHABLE, "the model could not be reached")
+}

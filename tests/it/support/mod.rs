@@ -1,0 +1,14 @@
+//! What the tests stand on: real servers, a database per test, faults that can be planned, and waiting without sleeping.
+
+pub(crate) mod api;
+pub(crate) mod chaos;
+pub(crate) mod db;
+pub(crate) mod fleet;
+pub(crate) mod leases;
+pub(crate) mod llm;
+pub(crate) mod mcp;
+pub(crate) mod process;
+pub(crate) mod redis;
+pub(crate) mod servers;
+pub(crate) mod tools;
+pub(crate) mod wait;

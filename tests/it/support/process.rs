@@ -1,0 +1,115 @@
+//! A worker as a process of its own: killed, stopped, asked to end, measured.
+
+use std::{
+    fs::File,
+    process::{Child, Command, ExitStatus, Stdio},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::{
+    fleet::Fleet,
+    wait::{SOON, eventually},
+};
+
+/// The program; see `tests/bin/worker_process.rs`.
+const WORKER: &str = env!("CARGO_BIN_EXE_worker-process");
+
+/// A running worker process; killed when dropped. A test that fails shows the end of its log.
+pub(crate) struct WorkerProcess {
+    child: Child,
+    dir: TempDir,
+}
+
+impl WorkerProcess {
+    /// Starts a worker of the fleet and waits until it has registered.
+    pub(crate) async fn start(fleet: &Fleet) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let child = Command::new(WORKER)
+            .env_clear()
+            .envs(fleet.environment())
+            .stdin(Stdio::piped())
+            .stdout(File::create(dir.path().join("out")).unwrap())
+            .stderr(File::create(dir.path().join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let process = Self { child, dir };
+        process.identity(fleet).await;
+        process
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    /// The id under which it lives now; waits until it has one.
+    pub(crate) async fn identity(&self, fleet: &Fleet) -> uuid::Uuid {
+        eventually("the process registers", SOON, || async {
+            let id: Option<uuid::Uuid> = sqlx::query_scalar(
+                "select id from workers where pid = $1 and dead_at is null and expires_at > clock_timestamp()",
+            )
+            .bind(self.pid())
+            .fetch_optional(&fleet.db.pool)
+            .await
+            .unwrap();
+            id.ok_or("no live row")
+        })
+        .await
+    }
+
+    /// `kill -9`; returns when the process is gone.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Waits until the process has ended by itself.
+    pub(crate) async fn ended(&mut self, timeout: Duration) -> ExitStatus {
+        eventually("the process ends", timeout, async || self.child.try_wait().unwrap().ok_or("it runs")).await
+    }
+
+    /// What it wrote when it ended: its metrics.
+    pub(crate) fn metrics(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("out")).unwrap()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// Its resident memory.
+    pub(crate) fn resident_mib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1_024
+    }
+
+    /// Processor time it has used, in ticks of 10 ms.
+    pub(crate) fn cpu_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+}
+
+impl Drop for WorkerProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("worker process {}:\n{}", self.child.id(), lines[lines.len().saturating_sub(40)..].join("\n"));
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Spans reach a collector over OTLP, and a trace goes on in the process that continues the work.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::post};
+use longhaul_shared::config::{LogFormat, TelemetryConfig};
+use longhaul_shared::telemetry::{
+    self,
+    metrics::{self, QueueBacklog},
+    trace::{current_traceparent, set_parent},
+};
+use tracing::{dispatcher::with_default, info_span};
+
+pub(crate) type Exports = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+
+/// A collector that keeps what it is sent, as (content type, body).
+pub(crate) async fn collector() -> (String, Exports) {
+    let exports = Exports::default();
+    let keep = async |State(exports): State<Exports>, headers: HeaderMap, body: Bytes| {
+        let content_type = headers["content-type"].to_str().unwrap().to_owned();
+        exports.lock().unwrap().push((content_type, body.to_vec()));
+    };
+    let router = Router::new().route("/v1/traces", post(keep)).with_state(Arc::clone(&exports));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (format!("http://{address}"), exports)
+}
+
+pub(crate) fn config(endpoint: Option<String>) -> TelemetryConfig {
+    TelemetryConfig { log_format: LogFormat::Json, log_filter: "off".to_owned(), otlp_endpoint: endpoint }
+}
+
+fn holds(body: &[u8], part: &[u8]) -> bool {
+    body.windows(part.len()).any(|window| window == part)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_trace_spans_the_process_that_submits_and_the_one_that_runs() {
+    let (endpoint, exports) = collector().await;
+    let (api, api_guard) = telemetry::build(&config(Some(endpoint.clone())), "longhaul-api").unwrap();
+    let stored = with_default(&api, || info_span!("submit").in_scope(current_traceparent)).unwrap();
+    let (worker, worker_guard) = telemetry::build(&config(Some(endpoint)), "longhaul-worker").unwrap();
+    with_default(&worker, || {
+        let attempt = info_span!("attempt");
+        assert!(set_parent(&attempt, &stored));
+        attempt.in_scope(|| info_span!("turn").in_scope(|| ()));
+    });
+    // Dropping a guard sends what waits; the log filter "off" has not cut the traces.
+    tokio::task::spawn_blocking(move || drop((api_guard, worker_guard))).await.unwrap();
+
+    let exports = exports.lock().unwrap().clone();
+    let trace = hex::decode(stored.split('-').nth(1).unwrap()).unwrap();
+    for (service, names) in [("longhaul-api", vec!["submit"]), ("longhaul-worker", vec!["attempt", "turn"])] {
+        let (content_type, body) =
+            exports.iter().find(|(_, body)| holds(body, service.as_bytes())).expect("an export of each service");
+        assert_eq!(content_type, "application/x-protobuf");
+        for name in names {
+            assert!(holds(body, name.as_bytes()), "{service} exported no span {name}");
+        }
+        assert!(holds(body, &trace), "{service} exported another trace");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_does_not_answer_costs_no_time() {
+    // Accepts connections and never answers.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    let (dispatch, guard) = telemetry::build(&config(Some(endpoint)), "longhaul-test").unwrap();
+    let started = Instant::now();
+    with_default(&dispatch, || {
+        for _ in 0..10_000 {
+            info_span!("turn").in_scope(|| ());
+        }
+    });
+    let took = started.elapsed();
+    assert!(took < Duration::from_secs(2), "10,000 spans took {took:?}");
+    tokio::task::spawn_blocking(move || drop(guard)).await.unwrap();
+    assert!(started.elapsed() < Duration::from_secs(30), "shutdown took {:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn metrics_are_rendered_with_help_and_type() {
+    let (_dispatch, _guard) = telemetry::build(&config(None), "longhaul-test").unwrap();
+    metrics::queue_backlogs(&[QueueBacklog { queue: "shown".to_owned(), due: 3, oldest: Duration::from_secs(2) }]);
+    let text = metrics::render();
+    for line in [
+        "# HELP longhaul_queue_depth_executions executions that are due and wait for a worker, by queue",
+        "# TYPE longhaul_queue_depth_executions gauge",
+        "longhaul_queue_depth_executions{queue=\"shown\"} 3",
+    ] {
+        assert!(text.contains(line), "no {line:?} in:\n{text}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Calls of servers' tools: what comes back, what is sent, and every way in which they can fail.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use longhaul_sdk::{FailureClass, FailureCode};
+use longhaul_worker::tools::{CallErrorKind, Toolbox};
+use serde_json::{Value, json};
+
+use super::{TOKEN, call, http, message, sources, stdio};
+use crate::support::{
+    mcp::HttpMcp,
+    wait::{SOON, eventually},
+};
+
+#[tokio::test]
+async fn results_of_every_kind_come_back_as_text_within_the_limit() {
+    let (server, sources) = (HttpMcp::start().await, sources());
+    for agent in [http(&server.url(), json!({})), stdio(json!({}))] {
+        let toolbox = Toolbox::open(&agent, &sources).await.unwrap();
+        assert_eq!(call(&toolbox, "echo", json!({"text": "grüße"})).await.text, "grüße");
+        assert_eq!(call(&toolbox, "picture", json!({})).await.text, "look:\n[image/png, 5 bytes]");
+        let big = call(&toolbox, "big", json!({"bytes": 3_000_000})).await;
+        assert!(big.text.len() <= 2_000 && big.text.ends_with("of 3000000 bytes left out]"), "{}", big.text.len());
+        assert!(!big.is_error());
+    }
+}
+
+#[tokio::test]
+async fn the_idempotency_key_travels_with_the_call() {
+    let (server, sources) = (HttpMcp::start().await, sources());
+    let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(call(&toolbox, "key", json!({})).await.text, "key-1");
+    }
+    toolbox.call("mcp__s__key", "", "key-2", Arc::default()).await;
+    let calls: Vec<_> = server.observed.calls.lock().unwrap().clone().into_iter().collect();
+    assert_eq!(calls, [("key-1".into(), 2), ("key-2".into(), 1)]);
+}
+
+#[tokio::test]
+async fn errors_of_the_tool_and_of_the_server_are_told_to_the_model() {
+    let (server, sources) = (HttpMcp::start().await, sources());
+    for agent in [http(&server.url(), json!({})), stdio(json!({}))] {
+        let toolbox = Toolbox::open(&agent, &sources).await.unwrap();
+        for (tool, expected) in
+            [("fail", "the shelf is empty"), ("refuse", "the server answered error -32602: no such shelf")]
+        {
+            let outcome = call(&toolbox, tool, json!({})).await;
+            assert_eq!((outcome.error, outcome.ends_run.as_ref()), (Some(CallErrorKind::Runtime), None));
+            assert_eq!(message(&outcome), expected);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_does_not_fit_the_schema_never_reaches_the_server() {
+    let (server, sources) = (HttpMcp::start().await, sources());
+    let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources).await.unwrap();
+    let outcome = call(&toolbox, "echo", json!({"text": 7})).await;
+    assert_eq!(outcome.error, Some(CallErrorKind::Structural));
+    assert!(outcome.text.contains("\"path\":\"/text\""), "{}", outcome.text);
+    assert!(server.observed.calls.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_call_beyond_its_time_is_given_up_and_cancelled_at_the_server() {
+    let (server, sources) = (HttpMcp::start().await, sources());
+    let toolbox = Toolbox::open(&http(&server.url(), json!({"timeout_seconds": 1})), &sources).await.unwrap();
+    let outcome = call(&toolbox, "gated", json!({})).await;
+    assert_eq!(outcome.error, Some(CallErrorKind::Timeout));
+    assert!(message(&outcome).contains("within 1 s"), "{}", outcome.text);
+    cancelled(&server, 1).await;
+    assert_eq!(call(&toolbox, "echo", json!({"text": "still here"})).await.text, "still here");
+}
+
+#[tokio::test]
+async fn a_call_whose_attempt_stops_is_cancelled_at_the_server() {
+    let (server, sources) = (HttpMcp::start().await, sources());
+    let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources).await.unwrap();
+    let attempt = tokio::spawn(async move { call(&toolbox, "gated", json!({})).await });
+    waiting(&server, 1).await;
+    attempt.abort();
+    cancelled(&server, 1).await;
+}
+
+#[tokio::test]
+async fn calls_of_one_server_run_beside_each_other() {
+    let (server, sources) = (HttpMcp::start().await, sources());
+    let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources).await.unwrap();
+    let held = tokio::spawn({
+        let toolbox = toolbox.clone();
+        async move { call(&toolbox, "gated", json!({})).await }
+    });
+    waiting(&server, 1).await;
+    assert_eq!(call(&toolbox, "echo", json!({"text": "meanwhile"})).await.text, "meanwhile");
+    server.observed.gate.add_permits(1);
+    assert_eq!(held.await.unwrap().text, "let through");
+}
+
+#[tokio::test]
+async fn a_child_gets_four_variables_of_ours_and_its_own_and_secrets_come_back_redacted() {
+    let agent = stdio(json!({"env": {"PLAIN": "p", "SECRET": "x-env://TOKEN"}}));
+    let toolbox = Toolbox::open(&agent, &sources()).await.unwrap();
+    let outcome = call(&toolbox, "env", json!({})).await;
+    let given: Value = serde_json::from_str(&outcome.text).unwrap();
+    assert_eq!(given, json!({"HOME": "/nonexistent", "PATH": "/usr/bin:/bin", "PLAIN": "p", "SECRET": "x-[redacted]"}));
+    assert_eq!(call(&toolbox, "echo", json!({ "text": TOKEN })).await.text, "[redacted]");
+}
+
+#[tokio::test]
+async fn headers_reach_the_server_with_their_secrets() {
+    let (server, sources) = (HttpMcp::start().await, sources());
+    let agent = http(&server.url(), json!({"headers": {"x-secret": "Bearer env://TOKEN"}}));
+    let toolbox = Toolbox::open(&agent, &sources).await.unwrap();
+    assert_eq!(call(&toolbox, "echo", json!({"text": "ok"})).await.text, "ok");
+    let seen = server.secrets.lock().unwrap().clone();
+    assert!(!seen.is_empty() && seen.iter().all(|value| *value == format!("Bearer {TOKEN}")), "{seen:?}");
+    assert!(!format!("{toolbox:?}{sources:?}").contains(TOKEN));
+}
+
+#[tokio::test]
+async fn a_server_that_dies_during_an_idempotent_call_is_asked_once_more_under_the_same_key() {
+    let (dir, sources) = (tempfile::tempdir().unwrap(), sources());
+    let marker = dir.path().join("marker");
+    let toolbox = Toolbox::open(&stdio(json!({"effects": {"crash_once": "idempotent"}})), &sources).await.unwrap();
+    let outcome = call(&toolbox, "crash_once", json!({ "marker": marker })).await;
+    assert_eq!((outcome.text.as_str(), outcome.error), ("answered for key-1", None));
+    assert_eq!(std::fs::read_to_string(marker).unwrap(), "key-1");
+}
+
+#[tokio::test]
+async fn a_server_that_dies_during_a_side_effect_is_not_asked_again() {
+    let (dir, sources) = (tempfile::tempdir().unwrap(), sources());
+    let marker = dir.path().join("marker");
+    let toolbox = Toolbox::open(&stdio(json!({})), &sources).await.unwrap();
+    let outcome = call(&toolbox, "crash_once", json!({ "marker": marker })).await;
+    assert_eq!((outcome.error, outcome.ends_run.as_ref()), (Some(CallErrorKind::Runtime), None));
+    assert!(message(&outcome).contains("it may have taken effect"), "{}", outcome.text);
+    let next = call(&toolbox, "echo", json!({"text": "a new process"})).await;
+    assert_eq!(next.text, "a new process");
+}
+
+#[tokio::test]
+async fn a_server_that_is_gone_before_a_call_ends_the_run_as_transient() {
+    let (server, sources) = (HttpMcp::start().await, sources());
+    let agent = http(&server.url(), json!({}));
+    let pinned = Toolbox::open(&agent, &sources).await.unwrap().specs().to_vec();
+    sources.mcp.close().await;
+    drop(server);
+    let toolbox = Toolbox::pinned(&agent, pinned, &sources).unwrap();
+    let failure = call(&toolbox, "echo", json!({"text": "x"})).await.ends_run.unwrap();
+    assert_eq!((failure.class, failure.code), (FailureClass::Transient, FailureCode::TOOL_UNREACHABLE));
+}
+
+#[tokio::test]
+async fn a_server_that_restarted_is_found_again() {
+    let (server, sources) = (HttpMcp::start().await, sources());
+    let agent = http(&server.url(), json!({"effects": {"echo": "read_only"}}));
+    let toolbox = Toolbox::open(&agent, &sources).await.unwrap();
+    let address = server.address;
+    drop(server);
+    let listener =
+        eventually("the port is free again", SOON, async || tokio::net::TcpListener::bind(address).await).await;
+    let _server = HttpMcp::start_on(listener).await;
+    assert_eq!(call(&toolbox, "echo", json!({"text": "back"})).await.text, "back");
+}
+
+async fn waiting(server: &HttpMcp, calls: usize) {
+    reached("calls at the gate", || server.observed.waiting.load(Ordering::SeqCst), calls).await;
+}
+
+async fn cancelled(server: &HttpMcp, calls: usize) {
+    reached("cancelled calls", || server.observed.cancelled.load(Ordering::SeqCst), calls).await;
+}
+
+async fn reached(what: &str, seen: impl Fn() -> usize, wanted: usize) {
+    eventually(what, SOON, async || if seen() == wanted { Ok(()) } else { Err(format!("{} of {wanted}", seen())) })
+        .await;
+}

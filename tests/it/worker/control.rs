@@ -1,0 +1,308 @@
+//! What steers executions from outside: cancels, deadlines, priorities, queues, schedules, and workers that come and go.
+
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use longhaul_sdk::{DefinitionSpec, ToolEffect, spec::McpServerSpec};
+use longhaul_shared::{domain::ExecutionId, store::control::Cancelled};
+use longhaul_worker::probe::{Point, Probe};
+use serde_json::{Value, json};
+
+use super::kit::{TestTool, agent_with, definition, said};
+use crate::support::{
+    fleet::{Fleet, PATIENCE, agent},
+    llm::{Gate, ev_gate, ev_text, reply_calls, reply_events, reply_silent, reply_status, reply_text},
+    mcp::HttpMcp,
+    wait::eventually,
+};
+
+async fn in_flight(fleet: &Fleet, count: usize) {
+    eventually(&format!("{count} requests are in flight"), PATIENCE, || async {
+        let now = fleet.llm.in_flight();
+        if now == count { Ok(()) } else { Err(now) }
+    })
+    .await;
+}
+
+fn ended_as(row: &Value) -> Value {
+    json!([row["status"], row["failure_class"], row["failure_code"]])
+}
+
+fn quicken(fleet: &mut Fleet) {
+    for (name, seconds) in [("LEASE", "2"), ("RENEW", "0.5"), ("REAPER_TICK", "0.3"), ("SWEEP_TICK", "0.3")] {
+        fleet.set(&format!("LONGHAUL__WORKER__{name}_SECONDS"), seconds);
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_aborts_the_model_call_in_flight_within_5_s() {
+    let fleet = Fleet::start().await;
+    fleet.apply(&agent("a"), &definition("d", &[])).await;
+    let worker = fleet.worker();
+    fleet.llm.push(reply_silent());
+    let id = fleet.submit("d", json!({})).await;
+    in_flight(&fleet, 1).await;
+    let asked = Instant::now();
+    assert_eq!(fleet.store.cancel_execution(fleet.tenant, id).await.unwrap(), Cancelled::Requested);
+    let row = fleet.ended(id).await;
+    let took = asked.elapsed();
+    assert_eq!(ended_as(&row), json!(["FAILED", "permanent", "cancelled"]));
+    assert!(took < Duration::from_secs(5), "the cancel took {took:?}");
+    in_flight(&fleet, 0).await;
+    assert_eq!(fleet.llm.requests().len(), 1);
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn a_cancel_reaches_the_tool_server_whose_call_is_under_way() {
+    let fleet = Fleet::start().await;
+    let mcp = HttpMcp::start().await;
+    let mut agent = agent("a");
+    let server = McpServerSpec {
+        command: Vec::new(),
+        env: Default::default(),
+        url: Some(mcp.url()),
+        headers: Default::default(),
+        allow: vec!["gated".into()],
+        trusted: false,
+        effects: Default::default(),
+        timeout_seconds: None,
+    };
+    agent.mcp_servers.insert("door".into(), server);
+    fleet.apply(&agent, &definition("d", &[])).await;
+    let worker = fleet.worker();
+    fleet.llm.push(reply_calls([("mcp__door__gated", json!({}))]));
+    let id = fleet.submit("d", json!({})).await;
+    let counted = |what: &'static str, of: fn(&HttpMcp) -> usize| {
+        let mcp = &mcp;
+        async move {
+            eventually(what, PATIENCE, || async { if of(mcp) == 1 { Ok(()) } else { Err(of(mcp)) } }).await;
+        }
+    };
+    use std::sync::atomic::Ordering::SeqCst;
+    counted("the call waits", |mcp| mcp.observed.waiting.load(SeqCst)).await;
+    fleet.store.cancel_execution(fleet.tenant, id).await.unwrap();
+    assert_eq!(fleet.ended(id).await["failure_code"], "cancelled");
+    counted("the server is told", |mcp| mcp.observed.cancelled.load(SeqCst)).await;
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn a_cancel_of_what_nobody_holds_ends_it_at_once() {
+    let fleet = Fleet::start().await;
+    fleet.apply(&agent("a"), &definition("d", &[])).await;
+    let pending = fleet.submit("d", json!({})).await;
+    assert_eq!(fleet.store.cancel_execution(fleet.tenant, pending).await.unwrap(), Cancelled::Ended);
+    let worker = fleet.worker();
+    fleet.llm.push(reply_status(429, "slow down"));
+    let parked = fleet.submit("d", json!({})).await;
+    fleet.until(parked, "the retry waits", |row| row["wait_reason"] == "retry_backoff").await;
+    assert_eq!(fleet.store.cancel_execution(fleet.tenant, parked).await.unwrap(), Cancelled::Ended);
+    for id in [pending, parked] {
+        assert_eq!(ended_as(&fleet.row(id).await), json!(["FAILED", "permanent", "cancelled"]));
+    }
+    // Its backoff changes nothing any more.
+    fleet.advance(Duration::from_secs(60)).await;
+    assert!(fleet.store.wake_due(10).await.unwrap().is_empty());
+    assert_eq!(fleet.llm.requests().len(), 1);
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn a_run_longer_than_its_active_timeout_ends() {
+    let fleet = Fleet::start().await;
+    fleet.apply(&agent("a"), &DefinitionSpec { active_timeout_seconds: 1, ..definition("d", &[]) }).await;
+    let worker = fleet.worker();
+    fleet.llm.push(reply_silent());
+    let id = fleet.submit("d", json!({})).await;
+    let row = fleet.ended(id).await;
+    assert_eq!(ended_as(&row), json!(["FAILED", "permanent", "deadline_exceeded"]));
+    assert!(row["active_seconds"].as_f64().unwrap() < 5.0, "{row}");
+    in_flight(&fleet, 0).await;
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn a_deadline_that_passes_in_a_wait_ends_the_execution() {
+    let fleet = Fleet::start().await;
+    fleet.apply(&agent("a"), &definition("d", &[])).await;
+    let worker = fleet.worker();
+    fleet.llm.push(reply_status(429, "slow down").header("retry-after", "600"));
+    let mut new = fleet.new_execution("d", json!({})).await;
+    (new.deadline, new.deadline_is_near) = (Duration::from_secs(300), true);
+    let id = fleet.submit_new(new).await;
+    fleet.until(id, "the retry waits", |row| row["wait_reason"] == "retry_backoff").await;
+    fleet.advance(Duration::from_secs(301)).await;
+    let row = fleet.ended(id).await;
+    assert_eq!(ended_as(&row), json!(["FAILED", "permanent", "deadline_exceeded"]));
+    assert_eq!(fleet.llm.requests().len(), 1);
+    worker.drain().await;
+}
+
+/// Lets `poison` kill each worker that reaches its first turn, and holds `others` for as long as `holds_others`.
+fn deadly(poison: ExecutionId, holds_others: bool, standing: tokio::sync::mpsc::UnboundedSender<ExecutionId>) -> Probe {
+    Probe::armed(move |point, id| {
+        if point == Point::BeforeTurn && (id == poison || holds_others) {
+            let _ = standing.send(id);
+            return std::future::pending().boxed();
+        }
+        std::future::ready(()).boxed()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_execution_that_kills_three_workers_is_quarantined_and_its_neighbours_finish() {
+    let mut fleet = Fleet::start().await;
+    quicken(&mut fleet);
+    fleet.apply(&agent("a"), &definition("d", &[])).await;
+    fleet.llm.answer_with(|_| reply_text("{}"));
+    let poison = fleet.submit("d", json!({"poison": true})).await;
+    let mut others = Vec::new();
+    for _ in 0..9 {
+        others.push(fleet.submit("d", json!({})).await);
+    }
+    // Twice everybody is there when a worker dies, so everybody is a suspect; then only one of them does it again.
+    for (death, holds_others) in [(1, true), (2, true), (3, false)] {
+        let (standing, mut stand) = tokio::sync::mpsc::unbounded_channel();
+        let worker = fleet.worker_with(|builder| builder.probe(deadly(poison, holds_others, standing)));
+        let expected = if holds_others { 10 } else { 1 };
+        for _ in 0..expected {
+            tokio::time::timeout(PATIENCE, stand.recv()).await.expect("all reach their first turn").unwrap();
+        }
+        if !holds_others {
+            for &id in &others {
+                assert_eq!(fleet.ended(id).await["status"], "FINISHED", "after death {death}");
+            }
+        }
+        worker.kill().await;
+    }
+    let last = fleet.worker();
+    let row = fleet.ended(poison).await;
+    assert_eq!(ended_as(&row), json!(["FAILED", "permanent", "crash_loop"]));
+    assert_eq!((&row["attempts"], &row["retries"]), (&json!(3), &json!(0)));
+    last.drain().await;
+}
+
+#[tokio::test]
+async fn the_highest_priority_goes_first_and_then_the_oldest() {
+    let mut fleet = Fleet::start().await;
+    fleet.set("LONGHAUL__WORKER__CONCURRENCY", "1");
+    fleet.apply(&agent("a"), &definition("d", &[])).await;
+    fleet.llm.answer_with(|_| reply_text("{}"));
+    let mut ids = Vec::new();
+    for (name, priority) in [("low", 1), ("older", 5), ("newer", 5), ("high", 9)] {
+        let mut new = fleet.new_execution("d", json!({ "name": name })).await;
+        new.priority = priority;
+        ids.push(fleet.submit_new(new).await);
+    }
+    let worker = fleet.worker();
+    for id in ids {
+        assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    }
+    let order: Vec<String> = fleet.llm.requests().iter().map(|request| said(request)[1].1.clone()).collect();
+    let expected = ["high", "older", "newer", "low"].map(|name| json!({ "name": name }).to_string());
+    assert_eq!(order, expected);
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn a_worker_takes_only_from_its_queues() {
+    let mut fleet = Fleet::start().await;
+    fleet.apply(&agent("a"), &definition("d", &[])).await;
+    fleet.llm.answer_with(|_| reply_text("{}"));
+    let mut ids = Vec::new();
+    for queue in ["a", "b"] {
+        let mut new = fleet.new_execution("d", json!({ "queue": queue })).await;
+        new.queue = queue.into();
+        ids.push(fleet.submit_new(new).await);
+    }
+    fleet.set("LONGHAUL__WORKER__QUEUES", "b");
+    let of_b = fleet.worker();
+    assert_eq!(fleet.ended(ids[1]).await["status"], "FINISHED");
+    let row = fleet.row(ids[0]).await;
+    assert_eq!((&row["status"], &row["attempts"]), (&json!("PENDING"), &json!(0)));
+    fleet.set("LONGHAUL__WORKER__QUEUES", "c,a");
+    let of_a = fleet.worker();
+    assert_eq!(fleet.ended(ids[0]).await["status"], "FINISHED");
+    of_a.drain().await;
+    of_b.drain().await;
+}
+
+#[tokio::test]
+async fn an_execution_for_later_starts_when_its_time_has_come() {
+    let fleet = Fleet::start().await;
+    fleet.apply(&agent("a"), &definition("d", &[])).await;
+    fleet.llm.answer_with(|_| reply_text("{}"));
+    let worker = fleet.worker();
+    let mut new = fleet.new_execution("d", json!({})).await;
+    let at =
+        sqlx::query_scalar("select longhaul_now() + interval '60 seconds'").fetch_one(&fleet.db.pool).await.unwrap();
+    new.run_at = Some(at);
+    let later = fleet.submit_new(new).await;
+    // What comes after it is done before it.
+    let now = fleet.submit("d", json!({})).await;
+    assert_eq!(fleet.ended(now).await["status"], "FINISHED");
+    let row = fleet.row(later).await;
+    assert_eq!((&row["status"], &row["wait_reason"]), (&json!("PENDING"), &json!("scheduled")));
+    fleet.advance(Duration::from_secs(61)).await;
+    assert_eq!(fleet.ended(later).await["status"], "FINISHED");
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn what_no_worker_serves_waits_for_one_that_does() {
+    let mut fleet = Fleet::start().await;
+    quicken(&mut fleet);
+    fleet.apply(&agent_with(&["rare"]), &definition("d", &[])).await;
+    fleet.llm.answer_with(|_| reply_text("{}"));
+    let stock = fleet.worker();
+    let id = fleet.submit("d", json!({})).await;
+    fleet.advance(Duration::from_secs(11)).await;
+    let row = fleet.until(id, "it waits for a worker", |row| row["wait_reason"] == "no_worker").await;
+    assert_eq!((&row["status"], &row["attempts"]), (&json!("PENDING"), &json!(0)));
+    let tool = TestTool::recording("rare", ToolEffect::ReadOnly);
+    let able = fleet.worker_with(|builder| builder.tool(tool).unwrap());
+    let row = fleet.ended(id).await;
+    assert_eq!((&row["status"], &row["attempts"]), (&json!("FINISHED"), &json!(1)));
+    able.drain().await;
+    stock.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_declared_dead_starts_over_under_another_identity() {
+    let mut fleet = Fleet::start().await;
+    quicken(&mut fleet);
+    fleet.apply(&agent("a"), &definition("d", &[])).await;
+    let gate = Gate::new();
+    fleet.llm.push(reply_events([ev_gate(&gate), ev_text("too late")]));
+    fleet.llm.push(reply_text("in time"));
+    let worker = fleet.worker();
+    let id = fleet.submit("d", json!({})).await;
+    in_flight(&fleet, 1).await;
+    let before = fleet.row(id).await["worker_id"].clone();
+    sqlx::query("update workers set dead_at = clock_timestamp()").execute(&fleet.db.pool).await.unwrap();
+    let row = fleet.ended(id).await;
+    // What the first attempt might still have heard is not believed, and its request carried the same key.
+    assert_eq!((&row["status"], &row["output"]), (&json!("FINISHED"), &json!({"response": "in time"})));
+    assert_eq!((&row["attempts"], &row["retries"]), (&json!(2), &json!(0)));
+    assert_eq!(fleet.llm.calls().into_values().collect::<Vec<_>>(), [2]);
+    let workers = fleet.json("select jsonb_agg(distinct worker_id) from attempts").await;
+    assert!(workers.as_array().unwrap().len() == 2 && workers.as_array().unwrap().contains(&before), "{workers}");
+    gate.open();
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn a_tool_that_panics_is_an_error_for_the_model() {
+    let fleet = Fleet::start().await;
+    let tool = TestTool::new("breaks", ToolEffect::ReadOnly, |_, _, _| panic!("a bug in the tool"));
+    fleet.apply(&agent_with(&["breaks"]), &definition("d", &["is_valid_json"])).await;
+    let worker = fleet.worker_with(|builder| builder.tool(tool).unwrap());
+    fleet.llm.push(reply_calls([("breaks", json!({}))]));
+    fleet.llm.push(reply_text("{}"));
+    let id = fleet.submit("d", json!({})).await;
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    let told = fleet.llm.requests()[1].last_text();
+    assert!(told.contains("failed unexpectedly") && !told.contains("a bug"), "{told}");
+    worker.drain().await;
+}

@@ -1,0 +1,348 @@
+//! Resume: a worker dies at every point of a run, drains, or comes back with other tools and prompts, and the run goes on from
+//! its record.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex},
+};
+
+use futures::FutureExt;
+use longhaul_sdk::{
+    Failure, FailureClass, FailureCode, ToolEffect, ToolFailure, ValidatorResponse, spec::McpServerSpec,
+};
+use longhaul_shared::domain::ExecutionId;
+use longhaul_worker::probe::{Point, Probe};
+use serde_json::{Value, json};
+
+use super::kit::{TestTool, TestValidator, agent_with, definition, said};
+use crate::support::{
+    fleet::{Fleet, FleetWorker, PATIENCE, agent},
+    llm::{Captured, Gate, Reply, ev_call, ev_gate, ev_text, reply_calls, reply_events, reply_status, reply_text},
+    mcp::HttpMcp,
+    wait::eventually,
+};
+
+/// A fleet whose dead workers are found soon.
+async fn quick_fleet() -> Fleet {
+    let mut fleet = Fleet::start().await;
+    for (name, seconds) in [("LEASE", "2"), ("RENEW", "0.5"), ("REAPER_TICK", "0.3"), ("SWEEP_TICK", "0.3")] {
+        fleet.set(&format!("LONGHAUL__WORKER__{name}_SECONDS"), seconds);
+    }
+    fleet
+}
+
+/// Holds executions for ever, each at its own visit of its own point.
+#[derive(Clone, Default)]
+struct Holds(Arc<Mutex<HoldsState>>);
+
+#[derive(Default)]
+struct HoldsState {
+    planned: HashMap<ExecutionId, (Point, usize)>,
+    visits: HashMap<(ExecutionId, Point), usize>,
+    held: Vec<ExecutionId>,
+}
+
+impl Holds {
+    fn plan(&self, id: ExecutionId, point: Point, visit: usize) {
+        self.0.lock().unwrap().planned.insert(id, (point, visit));
+    }
+
+    fn probe(&self) -> Probe {
+        let state = self.0.clone();
+        Probe::armed(move |point, id| {
+            let mut state = state.lock().unwrap();
+            let visit = {
+                let visits = state.visits.entry((id, point)).or_default();
+                *visits += 1;
+                *visits
+            };
+            if state.planned.get(&id) == Some(&(point, visit)) {
+                state.held.push(id);
+                return std::future::pending().boxed();
+            }
+            std::future::ready(()).boxed()
+        })
+    }
+
+    async fn all_held(&self) {
+        eventually("every execution stands at its point", PATIENCE, || async {
+            let state = self.0.lock().unwrap();
+            let missing: Vec<_> = state.planned.iter().filter(|(id, _)| !state.held.contains(id)).collect();
+            if missing.is_empty() { Ok(()) } else { Err(format!("missing: {missing:?}")) }
+        })
+        .await;
+    }
+
+    fn visits(&self, id: ExecutionId, point: Point) -> usize {
+        self.0.lock().unwrap().visits.get(&(id, point)).copied().unwrap_or_default()
+    }
+}
+
+/// Which execution a request belongs to: the prompt is its input.
+fn case_of(request: &Captured) -> String {
+    let input: Value = serde_json::from_str(&said(request)[1].1).unwrap();
+    input["case"].as_str().unwrap().to_owned()
+}
+
+/// Two rounds of tools, an answer that is corrected, and the answer that counts.
+fn script(request: &Captured) -> Reply {
+    let case = case_of(request);
+    let value = json!({ "value": case });
+    match request.replies() {
+        0 => reply_events([ev_text("I look. "), ev_call("c1", "look", &value), ev_call("c2", "put", &value)]),
+        1 => reply_events([ev_call("c3", "send", &value)]),
+        2 => reply_text("prose"),
+        _ => reply_text(r#"{"done": true}"#),
+    }
+}
+
+/// How often each execution called a tool, by idempotency key.
+#[derive(Clone, Default)]
+struct Calls(Arc<Mutex<BTreeMap<String, BTreeMap<String, usize>>>>);
+
+impl Calls {
+    fn tool(&self, name: &'static str, effect: ToolEffect) -> TestTool {
+        let calls = self.clone();
+        TestTool::new(name, effect, move |_, value, context| {
+            let mut calls = calls.0.lock().unwrap();
+            let of_case = calls.entry(value.as_str().unwrap().to_owned()).or_default();
+            *of_case.entry(context.idempotency_key.clone()).or_default() += 1;
+            context.scratchpad.record(name, true);
+            Ok(format!("{name} is done").into())
+        })
+    }
+
+    fn of(&self, case: &str) -> BTreeMap<String, usize> {
+        self.0.lock().unwrap().get(case).cloned().unwrap_or_default()
+    }
+}
+
+struct World {
+    look: Calls,
+    put: Calls,
+    send: Calls,
+    pads: TestValidator,
+}
+
+impl World {
+    async fn new(fleet: &Fleet) -> Self {
+        fleet.apply(&agent_with(&["look", "put", "send"]), &definition("d", &["pads", "is_valid_json"])).await;
+        fleet.llm.answer_with(script);
+        let pads = TestValidator::always("pads", ValidatorResponse::success());
+        Self { look: Calls::default(), put: Calls::default(), send: Calls::default(), pads }
+    }
+
+    fn worker(&self, fleet: &Fleet, probe: Probe) -> FleetWorker {
+        fleet.worker_with(|builder| {
+            let builder = builder.tool(self.look.tool("look", ToolEffect::ReadOnly)).unwrap();
+            let builder = builder.tool(self.put.tool("put", ToolEffect::Idempotent)).unwrap();
+            let builder = builder.tool(self.send.tool("send", ToolEffect::SideEffect)).unwrap();
+            builder.validator(self.pads.clone()).unwrap().probe(probe)
+        })
+    }
+}
+
+/// How often an attempt of the script passes each point.
+const VISITS: [(Point, usize); 10] = [
+    (Point::Claimed, 1),
+    (Point::Restored, 1),
+    (Point::BeforeTurn, 4),
+    (Point::TurnAnswered, 4),
+    (Point::TurnRecorded, 4),
+    (Point::BeforeCall, 2),
+    (Point::CallAnswered, 3),
+    (Point::CallRecorded, 3),
+    (Point::BeforeConclusion, 1),
+    (Point::Concluded, 1),
+];
+
+/// The bodies of a case's requests by turn, with the name of the case taken out.
+fn bodies(fleet: &Fleet, case: &str) -> BTreeMap<usize, Vec<String>> {
+    let mut bodies: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    for request in fleet.llm.requests().iter().filter(|request| case_of(request) == case) {
+        let body = String::from_utf8(request.raw.to_vec()).unwrap().replace(case, "CASE");
+        bodies.entry(request.replies()).or_default().push(body);
+    }
+    bodies
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_dies_at_any_point_costs_no_recorded_call() {
+    assert_eq!(VISITS.map(|(point, _)| point), Point::ALL);
+    let fleet = quick_fleet().await;
+    let (world, holds) = (World::new(&fleet).await, Holds::default());
+    let clean = fleet.submit("d", json!({"case": "clean"})).await;
+    let mut cases = Vec::new();
+    for (point, visits) in VISITS {
+        for visit in 1..=visits {
+            let case = format!("{point:?}-{visit}");
+            let id = fleet.submit("d", json!({ "case": case })).await;
+            holds.plan(id, point, visit);
+            cases.push((id, case, point, visit));
+        }
+    }
+    let first = world.worker(&fleet, holds.probe());
+    assert_eq!(fleet.ended(clean).await["output"], json!({"done": true}));
+    holds.all_held().await;
+    for (point, visits) in VISITS {
+        assert_eq!(holds.visits(clean, point), visits, "{point:?}");
+    }
+    first.kill().await;
+    eventually("no request is in flight", PATIENCE, || async {
+        if fleet.llm.in_flight() == 0 { Ok(()) } else { Err(fleet.llm.in_flight()) }
+    })
+    .await;
+    let second = world.worker(&fleet, Probe::default());
+    let expected = bodies(&fleet, "clean");
+    assert_eq!(expected.len(), 4);
+    for (id, case, point, visit) in &cases {
+        let row = fleet.ended(*id).await;
+        assert_eq!((&row["status"], &row["output"]), (&json!("FINISHED"), &json!({"done": true})), "{case}: {row}");
+        assert_eq!(row["retries"], 0, "{case}");
+        assert_eq!(row["attempts"], if *point == Point::Concluded { 1 } else { 2 }, "{case}");
+        let is_unknown =
+            matches!((point, visit), (Point::TurnRecorded, 2) | (Point::BeforeCall, 2) | (Point::CallAnswered, 3));
+        let bodies = bodies(&fleet, case);
+        for (turn, sent) in &bodies {
+            // Only an answer that was not recorded is asked for again, with the same bytes.
+            let asked = if (point, visit) == (&Point::TurnAnswered, &(turn + 1)) { 2 } else { 1 };
+            assert_eq!(sent.len(), asked, "{case}: turn {turn}");
+            for body in sent {
+                if is_unknown && *turn >= 2 {
+                    assert!(body.contains("outcome_unknown"), "{case}: turn {turn}: {body}");
+                } else {
+                    assert_eq!(body, &expected[turn][0], "{case}: turn {turn}");
+                }
+            }
+        }
+        assert_eq!(bodies.len(), 4, "{case}");
+        let (look, put, send) = (world.look.of(case), world.put.of(case), world.send.of(case));
+        let repeats = |calls: &BTreeMap<String, usize>| (calls.len(), calls.values().sum::<usize>());
+        for (name, calls) in [("look", look), ("put", put)] {
+            // Under one key, and a second time only where the first was not recorded.
+            let (keys, runs) = repeats(&calls);
+            assert_eq!(keys, 1, "{case}: {name}");
+            let may_repeat = *point == Point::CallAnswered && *visit < 3;
+            assert!(runs == 1 || (may_repeat && runs == 2), "{case}: {name} ran {runs} times");
+        }
+        let sent = if matches!((point, visit), (Point::TurnRecorded, 2) | (Point::BeforeCall, 2)) { 0 } else { 1 };
+        assert_eq!(send.values().sum::<usize>(), sent, "{case}: send");
+    }
+    // By the model's own count a key was asked twice only where no answer was recorded.
+    let asked_twice = fleet.llm.calls().into_values().filter(|&count| count > 1).count();
+    assert_eq!(asked_twice, 4);
+    // Whatever was replayed, validators saw the tools' writes before the correction and none after it.
+    for seen in world.pads.seen() {
+        let names: Vec<_> = seen.scratchpad.keys().map(String::as_str).collect();
+        match seen.response.as_str() {
+            "prose" => assert!(names == ["look", "put", "send"] || names == ["look", "put"], "{names:?}"),
+            _ => assert_eq!(names, [""; 0]),
+        }
+    }
+    second.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_ends_the_step_and_hands_back_without_spending_anything() {
+    let fleet = quick_fleet().await;
+    let (world, gate) = (World::new(&fleet).await, Gate::new());
+    let value = json!({"value": "drained"});
+    fleet.llm.push(reply_events([ev_text("I look. "), ev_gate(&gate), ev_call("c1", "send", &value)]));
+    let first = world.worker(&fleet, Probe::default());
+    let id = fleet.submit("d", json!({"case": "drained"})).await;
+    gate.reached().await;
+    first.begin_drain();
+    gate.open();
+    let row = fleet.until(id, "the execution is handed back", |row| row["wait_reason"] == "worker").await;
+    assert_eq!((&row["attempts"], &row["retries"], &row["turns"]), (&json!(1), &json!(0), &json!(1)));
+    first.drain().await;
+    let attempt = fleet
+        .json("select jsonb_build_array(a.outcome, e.crash_count) from attempts a join executions e on e.id = a.execution_id")
+        .await;
+    assert_eq!(attempt, json!(["drained", 0]));
+    // The reply's call was not launched any more. It is now, once, and its outcome is known.
+    assert!(world.send.of("drained").is_empty());
+    let second = world.worker(&fleet, Probe::default());
+    let row = fleet.ended(id).await;
+    assert_eq!((&row["status"], &row["retries"]), (&json!("FINISHED"), &json!(0)));
+    assert_eq!(
+        world.send.of("drained").into_values().sum::<usize>(),
+        2,
+        "once for each of the two turns that asked for it"
+    );
+    assert!(fleet.llm.calls().values().all(|&count| count == 1));
+    let requests = fleet.llm.requests();
+    assert!(requests.iter().all(|request| !String::from_utf8_lossy(&request.raw).contains("outcome_unknown")));
+    second.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_side_effect_that_is_tried_again_has_an_intent_again() {
+    let fleet = quick_fleet().await;
+    let holds = Holds::default();
+    let tool = TestTool::new("send", ToolEffect::SideEffect, |number, _, _| match number {
+        0 => Err(ToolFailure::EndsRun(Failure::new(FailureClass::ToolError, FailureCode::TOOL_FAILED, "no line"))),
+        _ => Ok("sent".into()),
+    });
+    fleet.apply(&agent_with(&["send"]), &definition("d", &["is_valid_json"])).await;
+    let id = fleet.submit("d", json!({})).await;
+    holds.plan(id, Point::CallAnswered, 2);
+    let first = fleet.worker_with(|builder| builder.tool(tool.clone()).unwrap().probe(holds.probe()));
+    fleet.llm.push(reply_calls([("send", json!({}))]));
+    fleet.llm.push(reply_text("{}"));
+    fleet.until(id, "the retry waits", |row| row["wait_reason"] == "retry_backoff").await;
+    fleet.advance(std::time::Duration::from_secs(11)).await;
+    holds.all_held().await;
+    first.kill().await;
+    let second = fleet.worker_with(|builder| builder.tool(tool.clone()).unwrap());
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    // It ran once and failed, once and nobody knows; never a third time.
+    assert_eq!(tool.count(), 2);
+    assert!(fleet.llm.requests()[1].last_text().contains("outcome_unknown"));
+    second.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resumed_run_keeps_its_tools_and_prompts() {
+    let fleet = quick_fleet().await;
+    let mcp = HttpMcp::start().await;
+    let server = McpServerSpec {
+        command: Vec::new(),
+        env: BTreeMap::new(),
+        url: Some(mcp.url()),
+        headers: BTreeMap::new(),
+        allow: ["echo", "key", "pid"].map(str::to_owned).to_vec(),
+        trusted: true,
+        effects: BTreeMap::new(),
+        timeout_seconds: None,
+    };
+    let mut agent = agent("a");
+    agent.mcp_servers.insert("shelf".into(), server);
+    fleet.apply(&agent, &definition("d", &["is_valid_json"])).await;
+    fleet.llm.push(reply_calls([("mcp__shelf__echo", json!({"text": "hello"}))]));
+    fleet.llm.push(reply_status(429, "slow down"));
+    let first = fleet.worker();
+    let id = fleet.submit("d", json!({})).await;
+    fleet.until(id, "the retry waits", |row| row["wait_reason"] == "retry_backoff").await;
+    first.drain().await;
+    // Meanwhile the server lists its tools with other words, and the agent's prompt has another space.
+    mcp.observed.reworded.store(true, std::sync::atomic::Ordering::SeqCst);
+    agent.prompts.agentic_execution_definition = Some("answer  in JSON".into());
+    fleet.store.put_shared_agent(&agent).await.unwrap();
+    let second = fleet.worker();
+    fleet.llm.push(reply_text("{}"));
+    fleet.advance(std::time::Duration::from_secs(11)).await;
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    let requests = fleet.llm.requests();
+    assert_eq!(requests.len(), 3);
+    assert_eq!(requests[1].raw, requests[2].raw);
+    assert!(!fleet.event_kinds(id).await.contains(&"journal_diverged".to_owned()));
+    // A run that starts now sees what is new.
+    fleet.llm.push(reply_text("{}"));
+    let id = fleet.submit("d", json!({})).await;
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    let fresh = fleet.llm.requests().pop().unwrap();
+    assert_eq!(said(&fresh)[0].1, "answer  in JSON");
+    assert_ne!(fresh.body["tools"], requests[2].body["tools"]);
+    second.drain().await;
+}

@@ -1,0 +1,131 @@
+//! One trace from the HTTP submit to the last call, as a collector receives it.
+
+use std::collections::BTreeMap;
+
+use longhaul_sdk::ToolEffect;
+use longhaul_shared::{domain::ExecutionId, telemetry};
+use serde_json::{Value, json};
+use tracing::dispatcher::set_default;
+
+use super::{
+    kit::{TestTool, agent_with, definition},
+    typed::Api,
+};
+use crate::{
+    support::{
+        fleet::Fleet,
+        llm::{reply_calls, reply_text},
+    },
+    telemetry::{collector, config},
+};
+
+/// A span as it was exported.
+#[derive(Debug, Clone)]
+struct Span {
+    trace: String,
+    id: String,
+    parent: String,
+    name: String,
+}
+
+/// The fields of a protobuf message that hold bytes, by number.
+fn fields(mut message: &[u8]) -> BTreeMap<u64, Vec<&[u8]>> {
+    fn varint(bytes: &mut &[u8]) -> u64 {
+        let (mut value, mut shift) = (0, 0);
+        loop {
+            let byte = bytes[0];
+            *bytes = &bytes[1..];
+            value |= u64::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte < 0x80 {
+                return value;
+            }
+        }
+    }
+    let mut found: BTreeMap<u64, Vec<&[u8]>> = BTreeMap::new();
+    while !message.is_empty() {
+        let tag = varint(&mut message);
+        let skip = match tag & 7 {
+            0 => {
+                varint(&mut message);
+                0
+            }
+            1 => 8,
+            2 => {
+                let length = usize::try_from(varint(&mut message)).unwrap();
+                found.entry(tag >> 3).or_default().push(&message[..length]);
+                length
+            }
+            5 => 4,
+            other => panic!("wire type {other}"),
+        };
+        message = &message[skip..];
+    }
+    found
+}
+
+/// Every span of an export request.
+fn spans(body: &[u8]) -> Vec<Span> {
+    let inside = |messages: Vec<&[u8]>, field: u64| -> Vec<Vec<u8>> {
+        messages
+            .iter()
+            .flat_map(|message| fields(message).remove(&field).unwrap_or_default())
+            .map(<[u8]>::to_vec)
+            .collect()
+    };
+    let resources = inside(vec![body], 1);
+    let scopes = inside(resources.iter().map(Vec::as_slice).collect(), 2);
+    let spans = inside(scopes.iter().map(Vec::as_slice).collect(), 2);
+    let read = |span: &Vec<u8>| {
+        let fields = fields(span);
+        let hex = |number: u64| fields.get(&number).map(|values| hex::encode(values[0])).unwrap_or_default();
+        let name = String::from_utf8_lossy(fields[&5][0]).into_owned();
+        Span { trace: hex(1), id: hex(2), parent: hex(4), name }
+    };
+    spans.iter().map(read).collect()
+}
+
+#[tokio::test]
+async fn one_trace_spans_submit_wake_up_claim_turns_and_calls() {
+    let (endpoint, exports) = collector().await;
+    let (dispatch, guard) = telemetry::build(&config(Some(endpoint)), "longhaul-test").unwrap();
+    // The test has one thread, so every task of API and worker speaks to this collector.
+    let default = set_default(&dispatch);
+    let mut fleet = Fleet::start().await;
+    let api = Api::start(&mut fleet).await;
+    let tool = TestTool::recording("note", ToolEffect::ReadOnly);
+    fleet.apply(&agent_with(&["note"]), &definition("d", &["is_valid_json"])).await;
+    let worker = fleet.worker_with(|builder| builder.tool(tool).unwrap());
+    fleet.llm.push(reply_calls([("note", json!({"value": 1}))]));
+    fleet.llm.push(reply_text("{}"));
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let submit = api
+        .client
+        .post(format!("{}/executions", api.url))
+        .bearer_auth(&api.key)
+        .header("traceparent", format!("00-{trace}-b7ad6b7169203331-01"))
+        .json(&json!({"definition": "d", "input": {}}));
+    let submitted: Value = submit.send().await.unwrap().json().await.unwrap();
+    let id = ExecutionId(submitted["id"].as_str().unwrap().parse().unwrap());
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    worker.drain().await;
+    // Each model call carries the trace to the provider's gateway.
+    for request in fleet.llm.requests() {
+        assert!(request.header("traceparent").unwrap().contains(trace));
+    }
+    drop(default);
+    tokio::task::spawn_blocking(move || drop(guard)).await.unwrap();
+
+    let exports = exports.lock().unwrap().clone();
+    let all: Vec<Span> = exports.iter().flat_map(|(_, body)| spans(body)).filter(|span| span.trace == trace).collect();
+    let of = |name: &str| -> Vec<&Span> { all.iter().filter(|span| span.name == name).collect() };
+    let counts = ["POST /v1/executions", "wakeup", "attempt", "claim", "turn", "call"].map(|name| of(name).len());
+    assert_eq!(counts, [1, 1, 1, 1, 2, 1], "{all:?}");
+    let (submit, attempt) = (of("POST /v1/executions")[0], of("attempt")[0]);
+    assert_eq!(submit.parent, "b7ad6b7169203331");
+    for (name, parent) in
+        [("wakeup", submit), ("attempt", submit), ("claim", attempt), ("turn", attempt), ("call", attempt)]
+    {
+        assert!(of(name).iter().all(|span| span.parent == parent.id), "{name}: {all:?}");
+    }
+}
