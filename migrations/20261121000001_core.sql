@@ -186,6 +186,11 @@ create table parked (
     wait_reason text not null,
     wait_until timestamptz not null
 );
+-- Removes the row of an execution that is locked by the calling statement. Volatile, so that it looks with a snapshot of its own:
+-- the statement's is older than a park that it waited for, and would leave that park's row behind.
+create function longhaul_unpark(execution uuid) returns void
+    language sql volatile
+    as $$ delete from parked where execution_id = execution $$;
 create index parked_due on parked (wait_until);
 create index parked_reason on parked (tenant_id, wait_reason, execution_id);
 

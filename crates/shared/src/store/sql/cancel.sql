@@ -26,7 +26,7 @@ payload as (
     update execution_payloads p set failure_summary = 'cancelled by the caller' from ended where p.execution_id = ended.id
 ),
 unparked as (
-    delete from parked using ended where parked.execution_id = ended.id
+    select longhaul_unpark(id) from ended
 ),
 undeadlined as (
     delete from deadlines using ended where deadlines.execution_id = ended.id
@@ -42,4 +42,4 @@ counts as (
     select tenant_id, definition_key, agent_key, (created_at at time zone 'UTC')::date, change.status, change.n
     from ended, lateral (values (old_status, -1), ('FAILED'::execution_status, 1)) as change (status, n)
 )
-select ended as "ended!" from cancelled
+select ended as "ended!" from cancelled left join unparked on true

@@ -26,7 +26,7 @@ ended as (
     where worker_id is not null
 ),
 gone as (
-    delete from parked p using late where p.execution_id = late.id
+    select late.id, longhaul_unpark(late.id) from late
 ),
 no_deadline as (
     delete from deadlines d using late where d.execution_id = late.id
@@ -47,6 +47,6 @@ counts as (
 update executions e
 set status = 'FAILED', wait_reason = null, wait_until = null, worker_id = null, active_until = null, finished_at = l.now,
     wake_seq = e.wake_seq + 1, event_seq = e.event_seq + 1, failure_class = 'permanent', failure_code = 'deadline_exceeded'
-from late l
+from late l join gone on gone.id = l.id
 where e.id = l.id
 returning e.id as "id!"
