@@ -37,32 +37,17 @@ impl Method {
     }
 
     /// What `old` becomes.
-    fn apply(self, old: Option<Value>, new: Value) -> Value {
+    pub(super) fn apply(self, old: Option<Value>, new: Value) -> Value {
         match (self, old) {
             (Self::Set, _) | (Self::Merge | Self::Assign | Self::Concat, None) => new,
             (Self::Merge, Some(old)) => merge(old, new),
-            (Self::Assign, Some(Value::Object(mut old))) => match new {
-                Value::Object(new) => {
-                    old.extend(new);
-                    Value::Object(old)
-                }
-                new => new,
-            },
-            (Self::Assign, Some(_)) => new,
+            (Self::Assign, Some(old)) => assign(old, new),
             (Self::Push, old) => {
                 let mut items = list(old);
                 items.push(new);
                 Value::Array(items)
             }
-            (Self::Concat, Some(Value::String(old))) => match new {
-                Value::String(new) => Value::String(old + &new),
-                new => Value::Array([Value::String(old)].into_iter().chain(list(Some(new))).collect()),
-            },
-            (Self::Concat, Some(old)) => {
-                let mut items = list(Some(old));
-                items.extend(list(Some(new)));
-                Value::Array(items)
-            }
+            (Self::Concat, Some(old)) => concat(old, new),
         }
     }
 }
@@ -89,6 +74,23 @@ fn merge(old: Value, new: Value) -> Value {
             Value::Object(old)
         }
         (_, new) => new,
+    }
+}
+
+fn assign(old: Value, new: Value) -> Value {
+    match (old, new) {
+        (Value::Object(mut old), Value::Object(new)) => {
+            old.extend(new);
+            Value::Object(old)
+        }
+        (_, new) => new,
+    }
+}
+
+fn concat(old: Value, new: Value) -> Value {
+    match (old, new) {
+        (Value::String(old), Value::String(new)) => Value::String(old + &new),
+        (old, new) => Value::Array(list(Some(old)).into_iter().chain(list(Some(new))).collect()),
     }
 }
 

@@ -10,6 +10,8 @@ mod fold;
 mod instance;
 mod path;
 mod plan;
+#[cfg(test)]
+mod properties;
 mod resolve;
 mod shown;
 mod signature;

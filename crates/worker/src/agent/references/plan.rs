@@ -181,16 +181,15 @@ impl Metas {
             Meta::OutputMethod => self.method = method(&value)?,
             Meta::When => self.condition = Some(condition(&value)?),
             Meta::Instance => {
-                let token = match &value {
-                    Value::String(token) => token.clone(),
-                    Value::Number(number) => number.to_string(),
-                    other => return Err(format!("expected a token such as \"①\", found {}", shape(other))),
+                let number = value.as_u64().map(|number| number.to_string());
+                let Some(token) = value.as_str().or(number.as_deref()) else {
+                    return Err(format!("expected a token such as \"①\", found {}", shape(&value)));
                 };
-                self.instance = Some(signature.features.instances.named(&token)?);
+                self.instance = Some(signature.features.instances.named(token)?);
             }
-            Meta::Detached => match value {
-                Value::Bool(is_detached) => self.is_detached = is_detached,
-                other => return Err(format!("expected true or false, found {}", shape(&other))),
+            Meta::Detached => match value.as_bool() {
+                Some(is_detached) => self.is_detached = is_detached,
+                None => return Err(format!("expected true or false, found {}", shape(&value))),
             },
             Meta::Output => self.output = Some(value),
         }
@@ -215,12 +214,11 @@ fn method(value: &Value) -> Result<Method, String> {
 }
 
 fn condition(value: &Value) -> Result<Condition, String> {
-    let text = match value {
-        Value::String(text) => text.clone(),
-        Value::Bool(holds) => holds.to_string(),
-        other => return Err(format!("expected a condition such as \"{DAGGER}state.x > 1\", found {}", shape(other))),
+    let constant = value.as_bool().map(|holds| holds.to_string());
+    let Some(text) = value.as_str().or(constant.as_deref()) else {
+        return Err(format!("expected a condition such as \"{DAGGER}state.x > 1\", found {}", shape(value)));
     };
-    Condition::parse(&text).map_err(|error| error.to_string())
+    Condition::parse(text).map_err(|error| error.to_string())
 }
 
 impl Template {

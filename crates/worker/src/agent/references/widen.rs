@@ -247,15 +247,15 @@ fn strict_members(named: &Value) -> Option<Map<String, Value>> {
 }
 
 fn make_nullable(schema: &mut Value) {
-    let null = json!({ "type": "null" });
     if let Some(listed) = only_alternatives(schema) {
-        if !listed.contains(&null) {
-            listed.push(null);
+        let nothing = json!({ "type": "null" });
+        if !listed.contains(&nothing) {
+            listed.push(nothing);
         }
         return;
     }
     let description = schema.as_object_mut().and_then(|members| members.remove("description"));
-    *schema = json!({ "anyOf": [schema.take(), null] });
+    *schema = json!({ "anyOf": [schema.take(), { "type": "null" }] });
     if let Some(description) = description {
         schema["description"] = description;
     }
