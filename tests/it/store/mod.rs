@@ -1,8 +1,10 @@
 //! The store's promises, each against a real PostgreSQL.
 
 mod cancels;
+mod children;
 mod fences;
 mod lost_replies;
 mod parking;
 mod reaping;
 mod sweep;
+mod trees;

@@ -80,8 +80,12 @@ pub struct Claimed {
     pub retries: RetryCounters,
     /// Whether its cancellation was requested.
     pub cancel_requested: bool,
-    /// Whether anything may be recorded of it: an earlier attempt, or the journal copied from the execution it retries.
+    /// Whether anything may be recorded of it: an earlier attempt, or the journal copied from the execution it retries or forks.
     pub has_history: bool,
+    /// The topmost execution of its tree: itself, when nobody started it.
+    pub root: ExecutionId,
+    /// Levels below the root.
+    pub depth: i16,
     /// Whether this is the first claim.
     pub is_first: bool,
     /// The exact JSON text of the input.
@@ -204,7 +208,9 @@ impl Store {
                     llm_error: row.llm_error_retries.unsigned_abs().into(),
                 },
                 cancel_requested: row.cancel_requested_at.is_some(),
-                has_history: row.attempt > 1 || row.retry_of.is_some(),
+                has_history: row.attempt > 1 || row.retry_of.is_some() || row.forked_from.is_some(),
+                root: ExecutionId(row.root_id.unwrap_or(row.id)),
+                depth: row.depth,
                 is_first: row.was_pending,
                 input: row.input,
                 traceparent: row.traceparent,

@@ -12,6 +12,7 @@
 pub mod api_keys;
 mod batch;
 pub mod body;
+pub mod children;
 pub mod claims;
 pub mod control;
 pub mod definitions;

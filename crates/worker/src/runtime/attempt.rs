@@ -14,7 +14,7 @@ use longhaul_sdk::{
     spec::Runner,
 };
 use longhaul_shared::{
-    domain::{Decision, ExecutionStatus, RetryPolicy, decide},
+    domain::{Decision, ExecutionStatus, RetryPolicy, WaitReason, decide},
     store::{
         StoreError,
         claims::Claimed,
@@ -246,6 +246,10 @@ async fn conclude(
             deps.shared.publisher.look([claimed.id.0]);
             if concluded.status == ExecutionStatus::InProgress {
                 crate::wake(&deps.shared.publisher, &concluded.queue, claimed.id, concluded.wait_reason);
+            } else if let Some(parent) = concluded.parent {
+                // It may be runnable now; if it is not, the wake-up finds nothing and costs nothing.
+                deps.shared.publisher.look([parent.0]);
+                crate::wake(&deps.shared.publisher, &concluded.queue, parent, Some(WaitReason::Worker));
             }
         }
         Err(error) => {

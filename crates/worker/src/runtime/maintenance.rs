@@ -129,9 +129,18 @@ async fn sweep_once(deps: &Deps, rare: &mut Rare) -> Result<(), StoreError> {
     announce(deps, &deps.store.wake_served(CHUNK).await?);
     let overdue = deps.store.end_overdue(CHUNK, OVERDUE_GRACE).await?;
     deps.publisher.look(overdue.iter().map(|id| id.0));
+    for _ in 0..CHUNKS {
+        // One level of a tree after the other.
+        let cancelled = deps.store.cancel_descendants(CHUNK).await?;
+        deps.publisher.look(cancelled.iter().map(|id| id.0));
+        if cancelled.is_empty() {
+            break;
+        }
+    }
     deps.store.fold_counts(10_000).await?;
     republish(deps).await?;
     if is_due(&mut rare.unserved, UNSERVED_EVERY) {
+        announce(deps, &deps.store.wake_childless(CHUNK).await?);
         for (queue, serve_key) in deps.store.unserved().await? {
             let parked = deps.store.park_unserved((&queue, &serve_key), UNSERVED_GRACE, CHUNK).await?;
             if parked > 0 {
