@@ -184,6 +184,7 @@ impl WorkerBuilder {
             max_connections: config.database.max_connections,
             statement_timeout: config.database.statement_timeout,
             lock_timeout: config.database.lock_timeout,
+            acquire_timeout: config.database.acquire_timeout,
             application_name: "longhaul-worker".into(),
             ..StoreOptions::new(config.database_url()?.expose_secret())
         })?;
