@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    agent::host::HostTool,
     deps::{Deps, Versions},
     llm::{
         Clocks,
@@ -195,6 +196,8 @@ impl WorkerBuilder {
         let has = self
             .tools
             .names()
+            .map(str::to_owned)
+            .chain(HostTool::ALL.map(|tool| tool.spec().name))
             .map(|name| format!("tool:{name}"))
             .chain(self.validators.names().map(|name| format!("validator:{name}")))
             .collect();
