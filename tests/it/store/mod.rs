@@ -1,6 +1,8 @@
 //! The store's promises, each against a real PostgreSQL.
 
+mod batches;
 mod cancels;
+mod claims;
 mod fences;
 mod lost_replies;
 mod parking;

@@ -31,8 +31,8 @@ const CHUNKS: usize = 20;
 const OVERDUE_GRACE: Duration = Duration::from_secs(15);
 /// How long an execution may be runnable without any live worker for it before it waits with `no_worker`.
 const UNSERVED_GRACE: Duration = Duration::from_secs(10);
-/// A claim whose reply has not arrived by now never will: two seconds more than a claim may take, so that one that comes in late is
-/// not handed back while it is being taken note of.
+/// A claim whose reply has not arrived by now never will: two seconds more than one is waited for, so that one that comes in late
+/// is not handed back while it is being taken note of.
 const CLAIM_GRACE: Duration = Duration::from_secs(7);
 const UNSERVED_EVERY: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(600);
@@ -198,7 +198,7 @@ pub(crate) async fn reconcile(deps: Arc<Deps>, writer: LeaseWriter, held: Arc<He
             match held.get(lease.id, lease.token) {
                 Some(control) if lease.cancel_requested => control.interrupt(Interrupt::Cancelled),
                 Some(_) => {}
-                None if lease.is_settled => {
+                None if lease.is_settled && held.give_up(lease.id, lease.token) => {
                     tracing::warn!(execution.id = %lease.id, "a lease nobody holds is handed back");
                     let conclusion = Conclusion::Release { drained: false };
                     let end = LeaseEnd { id: lease.id, token: lease.token, attempt: 0, conclusion };
