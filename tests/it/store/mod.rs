@@ -4,5 +4,6 @@ mod cancels;
 mod fences;
 mod lost_replies;
 mod parking;
+mod people;
 mod reaping;
 mod sweep;

@@ -90,6 +90,8 @@ label! {
         Claim = "claim",
         Record = "record",
         Conclude = "conclude",
+        /// Calls put before people.
+        Request = "request",
         Renew = "renew",
     }
 }
