@@ -6,5 +6,6 @@ mod claims;
 mod fences;
 mod lost_replies;
 mod parking;
+mod people;
 mod reaping;
 mod sweep;

@@ -105,13 +105,15 @@ impl World {
              + (select count(*) from executions e left join parked p on p.execution_id = e.id
                 where e.wait_reason <> 'worker' and p.execution_id is null)
              + (select count(*) from deadlines d join executions e on e.id = d.execution_id where e.finished_at is not null)
+             + (select count(*) from human_requests r join executions e on e.id = r.execution_id
+                where r.state = 'waiting' and e.finished_at is not null)
              + (select count(*) from executions e
                 where e.event_seq <> (select count(*) from events v where v.execution_id = e.id))",
         )
         .fetch_one(self.pool())
         .await
         .unwrap();
-        assert_eq!(astray, 0, "parked rows, deadlines or events that do not fit their execution");
+        assert_eq!(astray, 0, "parked rows, deadlines, requests or events that do not fit their execution");
     }
 }
 

@@ -26,7 +26,7 @@ payload as (
     update execution_payloads p set failure_summary = 'cancelled by the caller' from ended where p.execution_id = ended.id
 ),
 unparked as (
-    select longhaul_unpark(id) from ended
+    select longhaul_unpark(id), longhaul_close_requests(id) from ended
 ),
 undeadlined as (
     delete from deadlines using ended where deadlines.execution_id = ended.id

@@ -92,6 +92,8 @@ label! {
         Claim = "claim",
         Record = "record",
         Conclude = "conclude",
+        /// Calls put before people.
+        Request = "request",
         Renew = "renew",
     }
 }
