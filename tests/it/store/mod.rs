@@ -1,10 +1,13 @@
 //! The store's promises, each against a real PostgreSQL.
 
+mod batches;
 mod cancels;
 mod children;
+mod claims;
 mod fences;
 mod lost_replies;
 mod parking;
+mod people;
 mod reaping;
 mod sweep;
 mod trees;

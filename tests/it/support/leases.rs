@@ -111,13 +111,15 @@ impl World {
              + (select count(*) from deadlines d join executions e on e.id = d.execution_id where e.finished_at is not null)
              + (select count(*) from executions e where e.finished_at is null and e.open_children
                 <> (select count(*) from executions c where c.parent_id = e.id and c.finished_at is null))
+             + (select count(*) from human_requests r join executions e on e.id = r.execution_id
+                where r.state = 'waiting' and e.finished_at is not null)
              + (select count(*) from executions e
                 where e.event_seq <> (select count(*) from events v where v.execution_id = e.id))",
         )
         .fetch_one(self.pool())
         .await
         .unwrap();
-        assert_eq!(astray, 0, "parked rows, deadlines, children or events that do not fit their execution");
+        assert_eq!(astray, 0, "parked rows, deadlines, children, requests or events that do not fit their execution");
     }
 }
 

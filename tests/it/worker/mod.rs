@@ -1,6 +1,7 @@
 //! Whole executions through a real worker.
 
 mod control;
+mod growth;
 mod journal;
 mod kit;
 mod retries;

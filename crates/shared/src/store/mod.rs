@@ -21,6 +21,7 @@ pub mod error;
 pub mod events;
 pub mod executions;
 pub mod floor;
+pub mod human_requests;
 pub mod ids;
 pub mod journal;
 pub mod maintenance;

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::{
     Store, StoreError,
     batch::{BatchLimits, Batcher, Flushed},
+    human_requests::{HumanRequest, NewHumanRequest},
     journal::{JournalWrite, Recorded, storable},
 };
 use crate::domain::{ExecutionId, ExecutionStatus, LeaseToken, WaitReason, WorkerId};
@@ -99,6 +100,7 @@ pub struct LeaseWriter {
     worker: WorkerId,
     records: Arc<Batcher<JournalWrite, Recorded>>,
     ends: Arc<Batcher<LeaseEnd, Concluded>>,
+    requests: Arc<Batcher<NewHumanRequest, HumanRequest>>,
 }
 
 impl LeaseWriter {
@@ -107,7 +109,7 @@ impl LeaseWriter {
     #[must_use]
     pub fn spawn(store: &Store, worker: WorkerId, patience: Duration) -> Self {
         let limits = |what| BatchLimits { what, max_items: MAX_BATCH, lanes: 2, max_waiting: 20_000, patience };
-        let (for_records, for_ends) = (store.clone(), store.clone());
+        let (for_records, for_ends, for_requests) = (store.clone(), store.clone(), store.clone());
         Self {
             worker,
             records: Arc::new(Batcher::spawn(limits(StoreBatch::Record), move |items: Vec<Arc<JournalWrite>>| {
@@ -117,6 +119,10 @@ impl LeaseWriter {
             ends: Arc::new(Batcher::spawn(limits(StoreBatch::Conclude), move |items: Vec<Arc<LeaseEnd>>| {
                 let store = for_ends.clone();
                 async move { store.conclude(worker, &items).await }
+            })),
+            requests: Arc::new(Batcher::spawn(limits(StoreBatch::Request), move |items: Vec<Arc<NewHumanRequest>>| {
+                let store = for_requests.clone();
+                async move { store.request(worker, &items).await }
             })),
         }
     }
@@ -141,6 +147,15 @@ impl LeaseWriter {
     /// The lease is lost, the values were refused, or Postgres stayed away.
     pub async fn conclude(&self, end: LeaseEnd) -> Result<Concluded, StoreError> {
         self.ends.submit(end).await
+    }
+
+    /// Puts a call before people, once however often it is asked; when this returns, it is committed. Gives the request as it
+    /// stands, which may be decided long since.
+    ///
+    /// # Errors
+    /// The lease is lost, the values were refused, or Postgres stayed away.
+    pub async fn request(&self, request: NewHumanRequest) -> Result<HumanRequest, StoreError> {
+        self.requests.submit(request).await
     }
 }
 

@@ -3,7 +3,11 @@
 //! Restore the journal, run the definition under interruption and panic guard, decide, and write the decision down once. The
 //! decision is pure (`domain::decision`); this file carries it out.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use chrono::{DateTime, Utc};
 use futures::FutureExt;
@@ -32,7 +36,7 @@ use crate::{
     agent::{
         Agent,
         conversation::JournaledConversation,
-        journal::{Journal, from_store},
+        journal::{Journal, Parked, from_store},
         prompt::render,
     },
     deps::AttemptDeps,
@@ -70,8 +74,9 @@ pub(crate) async fn run(lease: Lease, deps: AttemptDeps, held: Arc<Held>) {
     async {
         note_claim(&claimed);
         deps.shared.probe.at(Point::Claimed, id).await;
-        let (outcome, journal, policy) = attempt(&claimed, &control, &deps).await;
-        conclude(&claimed, outcome, journal, policy, &deps).await;
+        let started = Instant::now();
+        let ended = attempt(&claimed, &control, &deps).await;
+        conclude(&claimed, ended, started, &deps).await;
         deps.shared.probe.at(Point::Concluded, id).await;
     }
     .instrument(span)
@@ -200,14 +205,9 @@ fn runner(pinned: &PinnedVersions, deps: &AttemptDeps) -> Result<Running, Failur
 }
 
 /// Decides what becomes of the execution, and writes it down.
-async fn conclude(
-    claimed: &Claimed,
-    mut outcome: Step<ExecutionResult>,
-    journal: Option<Journal>,
-    policy: RetryPolicy,
-    deps: &AttemptDeps,
-) {
-    let (mut spent, mut wake_seq) = (None, claimed.wake_seq);
+async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &AttemptDeps) {
+    let (mut outcome, journal, policy) = ended;
+    let (mut spent, mut wake_seq, mut parked) = (None, claimed.wake_seq, None);
     if let Some(mut journal) = journal {
         // What waits for a commit belongs to the record, whatever the attempt came to; a lost lease cannot write it.
         if outcome != Err(StepError::Interrupt(Interrupt::LeaseLost))
@@ -215,7 +215,7 @@ async fn conclude(
         {
             outcome = merge(outcome, error);
         }
-        (spent, wake_seq) = (journal.blamed(), journal.wake_seq());
+        (spent, wake_seq, parked) = (journal.blamed(), journal.wake_seq(), journal.parked());
     }
     deps.shared.probe.at(Point::BeforeConclusion, claimed.id).await;
     let decision = decide(outcome, &policy, claimed.retries, chance(claimed));
@@ -224,6 +224,7 @@ async fn conclude(
         Decision::Fail(failure) => Conclusion::Fail { failure, spent },
         Decision::Refuse { code, summary } => Conclusion::Refuse { code, summary },
         Decision::Retry { failure, delay } => Conclusion::Retry { failure, spent, delay, wake_seq },
+        Decision::Park => park(claimed, started.elapsed(), parked),
         Decision::Cancel => Conclusion::Cancel,
         Decision::Release => Conclusion::Release { drained: true },
         Decision::Abandon => {
@@ -257,6 +258,14 @@ async fn conclude(
             tracing::warn!(error = %error, "the end of the attempt was not accepted");
         }
     }
+}
+
+/// A wait that ends by the database's clock, measured from the claim: both that instant and the limit are of that clock.
+fn park(claimed: &Claimed, held_for: Duration, parked: Option<Parked>) -> Conclusion {
+    // Nothing to wait for is runnable at once.
+    let Some(Parked { waiting, wake_seq }) = parked else { return Conclusion::Release { drained: false } };
+    let wait = waiting.until.map(|until| between(claimed.claimed_at, until).saturating_sub(held_for));
+    Conclusion::Park { reason: waiting.reason, wait, wake_seq }
 }
 
 /// An interrupt found while writing outranks a failure, and nothing outranks a proven success but a lost lease.

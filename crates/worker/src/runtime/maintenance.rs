@@ -31,10 +31,14 @@ const CHUNKS: usize = 20;
 const OVERDUE_GRACE: Duration = Duration::from_secs(15);
 /// How long an execution may be runnable without any live worker for it before it waits with `no_worker`.
 const UNSERVED_GRACE: Duration = Duration::from_secs(10);
-/// A claim whose reply has not arrived by now never will: two seconds more than a claim may take, so that one that comes in late is
-/// not handed back while it is being taken note of.
+/// A claim whose reply has not arrived by now never will: two seconds more than one is waited for, so that one that comes in late
+/// is not handed back while it is being taken note of.
 const CLAIM_GRACE: Duration = Duration::from_secs(7);
 const UNSERVED_EVERY: Duration = Duration::from_secs(5);
+/// The net below the wakes of decisions, and how far back it looks: longer than any pause of the sweep. What is older wakes at its
+/// `wait_until`, which is never later than the next expiry.
+const DECIDED_EVERY: Duration = Duration::from_secs(10);
+const DECIDED_WINDOW: Duration = Duration::from_secs(3_600);
 const TIDY_EVERY: Duration = Duration::from_secs(600);
 const ALARMS_EVERY: Duration = Duration::from_secs(30);
 /// History partitions made ahead, in weeks.
@@ -98,6 +102,7 @@ pub(crate) async fn sweep(deps: Arc<Deps>, config: WorkerConfig) {
 /// When the rarer duties are due.
 struct Rare {
     unserved: Instant,
+    decided: Instant,
     tidy: Instant,
     alarms: Instant,
 }
@@ -105,7 +110,7 @@ struct Rare {
 impl Rare {
     fn new() -> Self {
         let now = Instant::now();
-        Self { unserved: now, tidy: now, alarms: now }
+        Self { unserved: now, decided: now, tidy: now, alarms: now }
     }
 }
 
@@ -119,6 +124,11 @@ fn is_due(at: &mut Instant, every: Duration) -> bool {
 }
 
 async fn sweep_once(deps: &Deps, rare: &mut Rare) -> Result<(), StoreError> {
+    // Before the waits of their executions, which end at the same time: nobody shall find a request that is overdue and waits.
+    announce(deps, &deps.store.expire_requests(CHUNK, None).await?);
+    if is_due(&mut rare.decided, DECIDED_EVERY) {
+        announce(deps, &deps.store.wake_decided(CHUNK, DECIDED_WINDOW).await?);
+    }
     for _ in 0..CHUNKS {
         let woken = deps.store.wake_due(CHUNK).await?;
         announce(deps, &woken);
@@ -207,7 +217,7 @@ pub(crate) async fn reconcile(deps: Arc<Deps>, writer: LeaseWriter, held: Arc<He
             match held.get(lease.id, lease.token) {
                 Some(control) if lease.cancel_requested => control.interrupt(Interrupt::Cancelled),
                 Some(_) => {}
-                None if lease.is_settled => {
+                None if lease.is_settled && held.give_up(lease.id, lease.token) => {
                     tracing::warn!(execution.id = %lease.id, "a lease nobody holds is handed back");
                     let conclusion = Conclusion::Release { drained: false };
                     let end = LeaseEnd { id: lease.id, token: lease.token, attempt: 0, conclusion };

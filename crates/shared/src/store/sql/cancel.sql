@@ -35,7 +35,7 @@ payload as (
     update execution_payloads p set failure_summary = $3 from ended where p.execution_id = ended.id
 ),
 unparked as (
-    select id, longhaul_unpark(id) from ended
+    select id, longhaul_unpark(id), longhaul_close_requests(id) from ended
 ),
 undeadlined as (
     delete from deadlines using ended where deadlines.execution_id = ended.id

@@ -93,6 +93,13 @@ spent as (
     from verdict
     where s.execution_id = verdict.id and s.seq = verdict.spent_seq
 ),
+closed as (
+    -- By the statement's snapshot: a function call for every end would cost the hot path more than its worth. What is being
+    -- written beside it is closed at its expiry.
+    update human_requests r set state = 'closed', decided_at = verdict.now
+    from verdict
+    where r.execution_id = verdict.id and r.state = 'waiting' and verdict.status <> 'IN_PROGRESS'
+),
 no_deadline as (
     delete from deadlines d using verdict where d.execution_id = verdict.id and verdict.status <> 'IN_PROGRESS'
 ),

@@ -27,7 +27,7 @@ ended as (
     where worker_id is not null
 ),
 gone as (
-    select late.id, longhaul_unpark(late.id) from late
+    select late.id, longhaul_unpark(late.id), longhaul_close_requests(late.id) from late
 ),
 no_deadline as (
     delete from deadlines d using late where d.execution_id = late.id

@@ -48,6 +48,11 @@ said as (
     from verdict
     where p.execution_id = verdict.id and verdict.failure_code is not null
 ),
+closed as (
+    update human_requests r set state = 'closed', decided_at = verdict.now
+    from verdict
+    where r.execution_id = verdict.id and r.state = 'waiting' and verdict.failure_code is not null
+),
 no_deadline as (
     delete from deadlines d using verdict where d.execution_id = verdict.id and verdict.failure_code is not null
 ),

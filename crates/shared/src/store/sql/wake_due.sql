@@ -31,6 +31,9 @@ gone as (
 no_deadline as (
     delete from deadlines d using waiting where d.execution_id = waiting.id and waiting.is_over
 ),
+closed as (
+    select id, longhaul_close_requests(id) from waiting where is_over
+),
 told as (
     insert into events (execution_id, seq, at, kind, data)
     select id, event_seq + 1, now, case when is_over then 'failed' else 'woken' end,
@@ -56,6 +59,6 @@ set status = case when w.is_over then 'FAILED'::execution_status else e.status e
     finished_at = case when w.is_over then w.now end,
     failure_class = case when w.is_over then 'permanent' end,
     failure_code = case when w.is_over then 'deadline_exceeded' end
-from waiting w
+from waiting w left join closed on closed.id = w.id
 where e.id = w.id
 returning e.id as "id!", e.queue as "queue!", e.status = 'FAILED' as "is_over!"
