@@ -3,6 +3,7 @@
 mod batches;
 mod cancels;
 mod claims;
+mod costs;
 mod fences;
 mod lost_replies;
 mod parking;
