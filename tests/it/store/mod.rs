@@ -7,5 +7,6 @@ mod costs;
 mod fences;
 mod lost_replies;
 mod parking;
+mod prune;
 mod reaping;
 mod sweep;

@@ -1,11 +1,13 @@
 //! Plain data and pure functions: no IO, no clock, no async.
 
+pub mod deadline;
 pub mod decision;
 pub mod ids;
 pub mod requirements;
 pub mod retry;
 pub mod status;
 
+pub use deadline::MAX_DEADLINE;
 pub use decision::{Decision, Outcome, decide};
 pub use ids::{AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, LeaseToken, TenantId, WorkerId};
 pub use requirements::ServeKey;

@@ -11,7 +11,7 @@ use longhaul_sdk::{
     spec::{AgentSpec, DefinitionSpec, Runner},
 };
 use longhaul_shared::{
-    domain::TenantId,
+    domain::{MAX_DEADLINE, TenantId},
     store::{api_keys::Scope, definitions::AGENT_DEFINITION},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -131,7 +131,7 @@ fn definition_violations(spec: &DefinitionSpec) -> Vec<Violation> {
             violations.push(Violation::new(format!("/failure_codes/{index}"), error.to_string()));
         }
     }
-    if !(1..=30 * 24 * 3_600).contains(&spec.deadline_seconds) {
+    if !(1..=MAX_DEADLINE.as_secs()).contains(&spec.deadline_seconds.into()) {
         violations.push(Violation::new("/deadline_seconds", "must be between 1 and 2592000"));
     }
     if spec.active_timeout_seconds == 0 {
