@@ -79,6 +79,12 @@ pub(crate) async fn agent(
         }
     }
     refuse(violations)?;
+    let starting = spec.mcp_servers.iter().find(|(_, server)| !server.command.is_empty());
+    if let Some((server, _)) = starting
+        && !state.options.stdio_servers.permits(owner)
+    {
+        return Err(ApiError::CommandNotAllowed { server: server.clone() });
+    }
     let put = state.store.put_agent(owner, &spec).await?;
     state.catalog.forget();
     let stored = state.store.resolve_agent(owner, &key, Some(put.version)).await?;
