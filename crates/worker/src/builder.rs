@@ -208,6 +208,7 @@ impl WorkerBuilder {
             models: models(&config)?,
             tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas },
             validators: self.validators,
+            stdio_servers: config.tools.mcp.stdio,
             definitions: self.definitions,
             versions: Versions::default(),
             probe: self.probe,

@@ -18,6 +18,7 @@ use longhaul_sdk::{
     spec::Runner,
 };
 use longhaul_shared::{
+    config::StdioServers,
     domain::{Decision, ExecutionStatus, RetryPolicy, WaitReason, decide},
     store::{
         StoreError,
@@ -163,6 +164,7 @@ async fn execute(
         Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the stored input is not JSON: {error}"))
     })?;
     let config = pinned.agent.config(ConfigType::AgenticExecutionDefinition);
+    refuse_commands(pinned, shared.stdio_servers)?;
     let toolbox = match journal.pinned_tools()? {
         Some(specs) => Toolbox::pinned(&config, specs, &shared.tools)?,
         None => Toolbox::open(&config, &shared.tools).await?,
@@ -183,6 +185,22 @@ async fn execute(
     let output_schema = pinned.definition.output_schema.as_ref();
     let mut conversation = JournaledConversation { agent: &agent, journal, input: &input, output_schema };
     definition.run(&pinned.definition, &validators, &input, &mut conversation).await
+}
+
+/// The API refuses to store such an agent; this one was stored when it was allowed, or past the API.
+fn refuse_commands(pinned: &PinnedVersions, stdio_servers: StdioServers) -> Result<(), Failure> {
+    let starting = pinned.agent.mcp_servers.iter().find(|(_, server)| !server.command.is_empty());
+    match starting {
+        Some((server, _)) if !stdio_servers.permits(pinned.agent_owner) => {
+            let summary = format!(
+                "the tool server `{server}` is started by a command, which this worker does not do for the agent `{}` (setting \
+                 tools.mcp.stdio)",
+                pinned.agent.key
+            );
+            Err(Failure::permanent(FailureCode::INVALID_DEFINITION, summary))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 type Running = (Arc<dyn AnyDefinition>, Vec<Arc<dyn Validator>>);
