@@ -13,6 +13,7 @@ pub mod list;
 pub mod mcp_catalogue;
 pub mod migrate;
 pub mod openapi;
+pub mod prune;
 pub mod retry;
 pub mod submit;
 pub mod watch;

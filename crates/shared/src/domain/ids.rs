@@ -49,6 +49,8 @@ id! {
     DefinitionVersionId;
     /// One API key.
     ApiKeyId;
+    /// One thing that an execution wants of a person. A UUIDv7 of the database's clock.
+    HumanRequestId;
 }
 
 impl WorkerId {

@@ -1,13 +1,19 @@
 //! Plain data and pure functions: no IO, no clock, no async.
 
+pub mod deadline;
 pub mod decision;
+pub mod human_request;
 pub mod ids;
 pub mod requirements;
 pub mod retry;
 pub mod status;
 
+pub use deadline::MAX_DEADLINE;
 pub use decision::{Decision, Outcome, decide};
-pub use ids::{AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, LeaseToken, TenantId, WorkerId};
+pub use human_request::{RequestKind, RequestState};
+pub use ids::{
+    AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, HumanRequestId, LeaseToken, TenantId, WorkerId,
+};
 pub use requirements::ServeKey;
 pub use retry::{RetryCounters, RetryPolicy};
 pub use status::{ExecutionStatus, WaitReason};

@@ -36,6 +36,7 @@ macro_rules! named {
         }
     };
 }
+pub(super) use named;
 
 named! {
     /// The stored status. It only moves rightwards.

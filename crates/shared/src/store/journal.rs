@@ -409,6 +409,6 @@ fn parse_state(name: &str) -> Result<StepState, StoreError> {
     known.ok_or_else(|| StoreError::Corrupt(format!("unknown step state `{name}`")))
 }
 
-fn hash(bytes: &[u8]) -> Result<Hash, StoreError> {
+pub(super) fn hash(bytes: &[u8]) -> Result<Hash, StoreError> {
     bytes.try_into().map_err(|_| StoreError::Corrupt("a hash is not 32 bytes long".into()))
 }

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::{
     Store, StoreError,
     batch::{BatchLimits, Batcher, Flushed},
+    human_requests::{HumanRequest, NewHumanRequest},
     journal::{JournalWrite, Recorded, storable},
 };
 use crate::domain::{ExecutionId, ExecutionStatus, LeaseToken, WaitReason, WorkerId};
@@ -89,6 +90,8 @@ pub struct Concluded {
     pub wait_reason: Option<WaitReason>,
     /// Its queue.
     pub queue: String,
+    /// The execution that started it, which runs in the same queue and was told when this one ended.
+    pub parent: Option<ExecutionId>,
 }
 
 /// The writes of one worker identity, batched over the executions it holds.
@@ -97,6 +100,7 @@ pub struct LeaseWriter {
     worker: WorkerId,
     records: Arc<Batcher<JournalWrite, Recorded>>,
     ends: Arc<Batcher<LeaseEnd, Concluded>>,
+    requests: Arc<Batcher<NewHumanRequest, HumanRequest>>,
 }
 
 impl LeaseWriter {
@@ -105,7 +109,7 @@ impl LeaseWriter {
     #[must_use]
     pub fn spawn(store: &Store, worker: WorkerId, patience: Duration) -> Self {
         let limits = |what| BatchLimits { what, max_items: MAX_BATCH, lanes: 2, max_waiting: 20_000, patience };
-        let (for_records, for_ends) = (store.clone(), store.clone());
+        let (for_records, for_ends, for_requests) = (store.clone(), store.clone(), store.clone());
         Self {
             worker,
             records: Arc::new(Batcher::spawn(limits(StoreBatch::Record), move |items: Vec<Arc<JournalWrite>>| {
@@ -115,6 +119,10 @@ impl LeaseWriter {
             ends: Arc::new(Batcher::spawn(limits(StoreBatch::Conclude), move |items: Vec<Arc<LeaseEnd>>| {
                 let store = for_ends.clone();
                 async move { store.conclude(worker, &items).await }
+            })),
+            requests: Arc::new(Batcher::spawn(limits(StoreBatch::Request), move |items: Vec<Arc<NewHumanRequest>>| {
+                let store = for_requests.clone();
+                async move { store.request(worker, &items).await }
             })),
         }
     }
@@ -140,6 +148,15 @@ impl LeaseWriter {
     pub async fn conclude(&self, end: LeaseEnd) -> Result<Concluded, StoreError> {
         self.ends.submit(end).await
     }
+
+    /// Puts a call before people, once however often it is asked; when this returns, it is committed. Gives the request as it
+    /// stands, which may be decided long since.
+    ///
+    /// # Errors
+    /// The lease is lost, the values were refused, or Postgres stayed away.
+    pub async fn request(&self, request: NewHumanRequest) -> Result<HumanRequest, StoreError> {
+        self.requests.submit(request).await
+    }
 }
 
 /// A lease as it stands, for a write that was not applied.
@@ -153,6 +170,7 @@ pub(super) struct LeaseState {
     status: String,
     wait_reason: Option<String>,
     queue: String,
+    parent: Option<Uuid>,
     worker_lives: bool,
 }
 
@@ -265,7 +283,7 @@ impl Store {
         .await?;
         let mut ended = HashMap::new();
         for row in rows {
-            ended.insert(row.id, concluded(&row.status, row.wait_reason.as_deref(), row.queue)?);
+            ended.insert(row.id, concluded(&row.status, row.wait_reason.as_deref(), row.queue, row.parent_id)?);
         }
         let missing: Vec<Uuid> = items.iter().map(|item| item.id.0).filter(|id| !ended.contains_key(id)).collect();
         let states = self.lease_states(&missing).await?;
@@ -277,7 +295,8 @@ impl Store {
                 (None, Some(state)) if lease_state(worker, item.token, state).is_some() => Flushed::Locked,
                 // Ended by this very lease before: the answer to the first write was lost.
                 (None, Some(state)) if before.contains(&(item.id.0, item.attempt, item.token.0)) => {
-                    Flushed::Done(concluded(&state.status, state.wait_reason.as_deref(), state.queue.clone()))
+                    let queue = state.queue.clone();
+                    Flushed::Done(concluded(&state.status, state.wait_reason.as_deref(), queue, state.parent))
                 }
                 (None, _) => Flushed::Done(Err(StoreError::LeaseLost)),
             });
@@ -292,7 +311,7 @@ impl Store {
         let rows = sqlx::query!(
             r#"
             select id, worker_id, lease_token, lease_write, cancel_requested_at is not null as "cancel_requested!", wake_seq,
-                status::text as "status!", wait_reason, queue,
+                status::text as "status!", wait_reason, queue, parent_id,
                 exists (
                     select from workers w
                     where w.id = e.worker_id and w.dead_at is null and w.expires_at > clock_timestamp()
@@ -315,6 +334,7 @@ impl Store {
                     status: row.status,
                     wait_reason: row.wait_reason,
                     queue: row.queue,
+                    parent: row.parent_id,
                     worker_lives: row.worker_lives,
                 };
                 (row.id, state)
@@ -337,7 +357,12 @@ impl Store {
     }
 }
 
-fn concluded(status: &str, wait_reason: Option<&str>, queue: String) -> Result<Concluded, StoreError> {
+fn concluded(
+    status: &str,
+    wait_reason: Option<&str>,
+    queue: String,
+    parent: Option<Uuid>,
+) -> Result<Concluded, StoreError> {
     let unknown = |what: &str| StoreError::Corrupt(format!("unknown {what}"));
     Ok(Concluded {
         status: ExecutionStatus::parse(status).ok_or_else(|| unknown("status"))?,
@@ -345,5 +370,6 @@ fn concluded(status: &str, wait_reason: Option<&str>, queue: String) -> Result<C
             .map(|name| WaitReason::parse(name).ok_or_else(|| unknown("wait reason")))
             .transpose()?,
         queue,
+        parent: parent.map(ExecutionId),
     })
 }

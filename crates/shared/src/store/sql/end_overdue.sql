@@ -15,6 +15,7 @@ late as materialized (
             where h.worker_id is not null and h.active_until < now.now - $2 * interval '1 second' limit $1)
         )
         and (e.worker_id is null or e.active_until < now.now - $2 * interval '1 second')
+        and (e.parent_id is null or longhaul_try_lock(e.parent_id))
     order by e.id
     for update of e skip locked
 ),
@@ -26,7 +27,7 @@ ended as (
     where worker_id is not null
 ),
 gone as (
-    select late.id, longhaul_unpark(late.id) from late
+    select late.id, longhaul_unpark(late.id), longhaul_close_requests(late.id) from late
 ),
 no_deadline as (
     delete from deadlines d using late where d.execution_id = late.id

@@ -9,6 +9,7 @@ orphan as materialized (
         (select count(*) from executions s where s.worker_id = e.worker_id and s.crash_count >= 2) as suspects
     from executions e
     where e.worker_id in (select id from workers where dead_at is not null)
+        and (e.parent_id is null or longhaul_try_lock(e.parent_id))
     -- Suspects first, so that one chunk sees all of a worker.
     order by e.crash_count desc, e.id
     limit $1
@@ -46,6 +47,11 @@ said as (
     end
     from verdict
     where p.execution_id = verdict.id and verdict.failure_code is not null
+),
+closed as (
+    update human_requests r set state = 'closed', decided_at = verdict.now
+    from verdict
+    where r.execution_id = verdict.id and r.state = 'waiting' and verdict.failure_code is not null
 ),
 no_deadline as (
     delete from deadlines d using verdict where d.execution_id = verdict.id and verdict.failure_code is not null

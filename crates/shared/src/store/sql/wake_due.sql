@@ -13,6 +13,7 @@ waiting as materialized (
         e.deadline_at <= now.now as is_over
     from now, due join executions e on e.id = due.execution_id
     where e.worker_id is null and e.finished_at is null
+        and (e.parent_id is null or longhaul_try_lock(e.parent_id))
     order by e.id
     for update of e skip locked
 ),
@@ -29,6 +30,9 @@ gone as (
 ),
 no_deadline as (
     delete from deadlines d using waiting where d.execution_id = waiting.id and waiting.is_over
+),
+closed as (
+    select id, longhaul_close_requests(id) from waiting where is_over
 ),
 told as (
     insert into events (execution_id, seq, at, kind, data)
@@ -55,6 +59,6 @@ set status = case when w.is_over then 'FAILED'::execution_status else e.status e
     finished_at = case when w.is_over then w.now end,
     failure_class = case when w.is_over then 'permanent' end,
     failure_code = case when w.is_over then 'deadline_exceeded' end
-from waiting w
+from waiting w left join closed on closed.id = w.id
 where e.id = w.id
 returning e.id as "id!", e.queue as "queue!", e.status = 'FAILED' as "is_over!"

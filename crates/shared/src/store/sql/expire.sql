@@ -1,0 +1,49 @@
+-- Ends the wait for people who did not answer in time, and wakes their executions as a decision does. What belongs to an
+-- execution that is over is closed without a word: its own end may have missed a request that was being written beside it.
+with due as materialized (
+    select id, execution_id from human_requests
+    where state = 'waiting' and expires_at <= longhaul_now() and ($2::uuid is null or execution_id = $2)
+    order by expires_at
+    limit $1
+),
+execution as materialized (
+    select e.id, e.event_seq, e.queue, e.finished_at is not null as is_over,
+        coalesce(e.wait_reason in ('approval', 'input', 'children'), false) as was_parked
+    from executions e
+    where e.id in (select execution_id from due)
+    order by e.id
+    for update of e skip locked
+),
+ended as (
+    update human_requests r
+    set state = case when x.is_over then 'closed' else 'expired' end, decided_at = longhaul_now()
+    from due, execution x
+    where r.id = due.id and x.id = due.execution_id and r.state = 'waiting'
+    returning r.id, r.execution_id, r.kind, r.tool, r.decided_at, x.is_over
+),
+expired as (
+    select ended.*, x.event_seq + row_number() over (partition by x.id order by ended.id) as seq
+    from ended join execution x on x.id = ended.execution_id
+    where not ended.is_over
+),
+told as (
+    insert into events (execution_id, seq, at, kind, data)
+    select execution_id, seq, decided_at, case kind when 'approval' then 'approval_expired' else 'question_expired' end,
+        jsonb_build_object('id', id, 'tool', tool)
+    from expired
+),
+woken as (
+    select execution_id, max(seq) as seq from expired group by execution_id
+),
+unparked as (
+    select x.id, longhaul_unpark(x.id) from execution x join woken on woken.execution_id = x.id where x.was_parked
+)
+update executions e
+set wake_seq = e.wake_seq + 1, event_seq = woken.seq,
+    -- Postgres checks constraints on the row as the statement's snapshot has it before it finds that a newer one is locked: what
+    -- a worker holds in that row must stay without a reason there.
+    wait_reason = case when e.worker_id is null then case when x.was_parked then 'worker' else e.wait_reason end end,
+    wait_until = case when not x.was_parked then e.wait_until end
+from execution x join woken on woken.execution_id = x.id left join unparked on unparked.id = x.id
+where e.id = x.id
+returning e.id as "id!", x.queue as "queue!", x.was_parked as "is_runnable!"

@@ -1,0 +1,49 @@
+-- Puts calls of running attempts before people, many at once: each once, with its event. Fenced by the worker's row and each
+-- lease. A call that was put before somebody earlier, by an attempt that died, keeps that row.
+with me as materialized (
+    select id from workers where id = $1 and dead_at is null and expires_at > clock_timestamp() for key share
+),
+now as materialized (
+    select longhaul_now() as now from me
+),
+item as (
+    select * from unnest(
+        $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::text[], $7::bytea[], $8::text[], $9::bytea[], $10::text[],
+        $11::text[], $12::bool[], $13::float8[]
+    ) as item (
+        execution_id, token, kind, call_key, tool, arguments, shown, hash, schema, policy, allow_self, expires_seconds
+    )
+),
+held as materialized (
+    select e.id, e.tenant_id, e.agent_key, e.event_seq, e.deadline_at, e.lease_token
+    from me, executions e
+    where e.id in (select execution_id from item) and e.worker_id = $1
+    order by e.id
+    for update of e skip locked
+),
+asked as (
+    insert into human_requests (
+        execution_id, tenant_id, agent_key, kind, call_key, tool, arguments, shown, hash, schema, policy, allow_self,
+        requested_at, expires_at
+    )
+    select held.id, held.tenant_id, held.agent_key, item.kind, item.call_key, item.tool, item.arguments, item.shown, item.hash,
+        item.schema::json, item.policy, item.allow_self, now.now,
+        least(now.now + item.expires_seconds * interval '1 second', held.deadline_at)
+    from now, item join held on held.id = item.execution_id and held.lease_token = item.token
+    on conflict (execution_id, call_key) do nothing
+    returning id, execution_id, kind, tool, policy, requested_at, expires_at
+),
+numbered as (
+    select asked.*, held.event_seq + row_number() over (partition by asked.execution_id order by asked.id) as seq
+    from asked join held on held.id = asked.execution_id
+),
+told as (
+    insert into events (execution_id, seq, at, kind, data)
+    select execution_id, seq, requested_at, case kind when 'approval' then 'approval_requested' else 'question_asked' end,
+        jsonb_strip_nulls(jsonb_build_object('id', id, 'tool', tool, 'policy', policy, 'expires_at', expires_at))
+    from numbered
+)
+update executions e
+set event_seq = last.seq
+from (select execution_id, max(seq) as seq from numbered group by execution_id) as last
+where e.id = last.execution_id
