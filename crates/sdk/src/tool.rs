@@ -33,6 +33,12 @@ pub struct ToolSpec {
     pub parameters: Value,
     /// What running it twice would do.
     pub effect: ToolEffect,
+    /// Set for a latent tool: JSON Schema of the result that the model writes itself. No code runs for a call of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latent_output: Option<Value>,
+    /// The parameters are in the form that providers can hold a model to: every property required, nothing else allowed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_strict: bool,
 }
 
 /// What a tool may use while it runs.

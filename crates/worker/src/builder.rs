@@ -162,6 +162,10 @@ impl WorkerBuilder {
             model: execution.model,
             tools: execution.tools,
             mcp_servers: execution.mcp_servers,
+            latent_tools: execution.latent_tools,
+            references: execution.references,
+            conditions: execution.conditions,
+            instances: execution.instances,
             limits: execution.limits,
         });
         Ok(self)

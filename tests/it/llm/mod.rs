@@ -55,6 +55,8 @@ fn look_up() -> ToolSpec {
         description: "looks something up".into(),
         parameters: json!({ "type": "object" }),
         effect: ToolEffect::ReadOnly,
+        latent_output: None,
+        is_strict: false,
     }
 }
 

@@ -6,6 +6,8 @@ pub(crate) mod conversation;
 pub(crate) mod host;
 pub(crate) mod journal;
 pub(crate) mod prompt;
+#[expect(dead_code, unused_imports, reason = "the orchestrator of calls is built on it next")]
+pub(crate) mod references;
 pub(crate) mod run;
 pub(crate) mod transcript;
 

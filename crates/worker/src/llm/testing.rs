@@ -17,6 +17,8 @@ pub(super) fn tool(name: &str) -> ToolSpec {
         description: format!("does {name}"),
         parameters: json!({ "type": "object", "properties": { "q": { "type": "string" } } }),
         effect: ToolEffect::ReadOnly,
+        latent_output: None,
+        is_strict: false,
     }
 }
 

@@ -42,6 +42,8 @@ impl<T: Tool> AnyTool for Typed<T> {
             description: self.0.description().into(),
             parameters: schemars::schema_for!(T::Args).to_value(),
             effect: self.0.effect(),
+            latent_output: None,
+            is_strict: false,
         }
     }
 

@@ -135,7 +135,10 @@ fn wire_tools(tools: &[ToolSpec]) -> Vec<Value> {
     // An order of the registry's or of a tool server's is no reason for other bytes, and a cold prompt cache.
     tools.sort_by(|a, b| a.name.cmp(&b.name));
     let tool = |tool: &ToolSpec| {
-        let function = json!({ "name": tool.name, "description": tool.description, "parameters": tool.parameters });
+        let mut function = json!({ "name": tool.name, "description": tool.description, "parameters": tool.parameters });
+        if tool.is_strict {
+            function["strict"] = json!(true);
+        }
         json!({ "type": "function", "function": function })
     };
     tools.into_iter().map(tool).collect()

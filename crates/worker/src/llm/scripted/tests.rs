@@ -23,6 +23,8 @@ async fn ask_with(
         description: String::new(),
         parameters: json!({ "type": "object" }),
         effect: ToolEffect::ReadOnly,
+        latent_output: None,
+        is_strict: false,
     }];
     let request = ModelRequest {
         model: spec,
