@@ -304,6 +304,9 @@ pub struct ModelSpec {
     /// OpenAI-compatible servers only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub strict_tools: bool,
+    /// How the answer of a definition with an output schema is asked for.
+    #[serde(default, skip_serializing_if = "OutputMode::is_tool")]
+    pub output: OutputMode,
     /// Ask for the reply as a stream.
     #[serde(default = "yes")]
     pub stream: bool,
@@ -313,6 +316,26 @@ pub struct ModelSpec {
     /// What the scripted model answers: a minijinja program over `messages`, `tools` and `turn` (docs/scripted-model.md).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
+}
+
+/// How the answer of a definition with an output schema is asked for. However it comes, it is validated in the same way, and an
+/// answer in plain text is taken as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputMode {
+    /// As a call of the tool `submit_output`, whose arguments have the schema.
+    #[default]
+    Tool,
+    /// As text that the provider itself holds to the schema. OpenAI-compatible servers only; others ask for plain text.
+    Native,
+    /// As plain text.
+    Text,
+}
+
+impl OutputMode {
+    fn is_tool(&self) -> bool {
+        *self == Self::Tool
+    }
 }
 
 /// How long a model may think; scales the clocks of a call.
@@ -514,6 +537,8 @@ pub struct AgentLimits {
     pub max_turns: u32,
     /// Calls of one reply; the ones beyond are answered with an error.
     pub max_calls_per_turn: u32,
+    /// Calls of one execution that run at a time; the others wait for one to end.
+    pub max_parallel_calls: u32,
     /// Bytes of one tool result shown to the model.
     pub max_tool_result_bytes: u32,
     /// Seconds one tool call may take.
@@ -531,6 +556,7 @@ impl Default for AgentLimits {
         Self {
             max_turns: 50,
             max_calls_per_turn: 64,
+            max_parallel_calls: 16,
             max_tool_result_bytes: 65_536,
             tool_timeout_seconds: 60,
             context_tokens: 128_000,

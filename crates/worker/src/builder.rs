@@ -217,6 +217,7 @@ impl WorkerBuilder {
             versions: Versions::default(),
             probe: self.probe,
             loading: Semaphore::new(config.worker.journal_loads_max),
+            call_permits: Arc::new(Semaphore::new(config.worker.parallel_calls_max)),
         };
         Ok(Worker { deps, config, agents: self.agents, has })
     }

@@ -49,6 +49,7 @@ pub(super) fn request<'a>(
         idempotency_key: "key",
         traceparent: None,
         context_tokens: None,
+        output_schema: None,
     }
 }
 

@@ -21,12 +21,11 @@ mod syntax;
 mod tests;
 mod widen;
 
-pub(crate) use fold::Method;
-pub(crate) use instance::{Instance, Instances};
-pub(crate) use path::{Kind, Path};
+pub(crate) use instance::Instance;
+pub(crate) use path::Path;
 pub(crate) use plan::PlannedCall;
-pub(crate) use resolve::{Missing, Resolution, Resolved, Source};
+pub(crate) use resolve::{Missing, Resolution, Resolved};
 pub(crate) use shown::{stored, value_of};
 pub(crate) use signature::{Features, Signature};
-pub(crate) use state::{CallWrite, StateConflict, StateError, StateLimits, StateLog, StateWrite};
+pub(crate) use state::{CallWrite, StateLimits, StateLog, StateWrite};
 pub(crate) use widen::{instructions, shown};

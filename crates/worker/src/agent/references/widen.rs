@@ -2,7 +2,7 @@
 //!
 //! The same tools and settings give the same bytes: providers cache by them.
 
-use longhaul_sdk::{AgentConfig, ToolSpec, spec::Detached};
+use longhaul_sdk::{AgentConfig, ToolSpec};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -263,7 +263,7 @@ fn make_nullable(schema: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_sdk::{AgentConfigProvider, AgentSpec, ConfigType, ToolEffect};
+    use longhaul_sdk::{AgentConfigProvider, AgentSpec, ConfigType, ToolEffect, spec::Detached};
 
     use super::*;
 

@@ -51,6 +51,7 @@ pub(super) fn request_body(request: &ModelRequest<'_>, model: &str, limit: Outpu
         match request.tool_choice {
             ToolChoice::Auto => {}
             ToolChoice::Required => body.set("tool_choice", &"required")?,
+            ToolChoice::None => body.set("tool_choice", &"none")?,
             ToolChoice::Named(name) => {
                 body.set("tool_choice", &json!({ "type": "function", "function": { "name": name } }))?;
             }
@@ -71,6 +72,10 @@ pub(super) fn request_body(request: &ModelRequest<'_>, model: &str, limit: Outpu
         Effort::High => "high",
     });
     body.set_some("reasoning_effort", effort.as_ref())?;
+    if let Some(schema) = request.output_schema {
+        let format = json!({ "type": "json_schema", "json_schema": { "name": "output", "schema": schema } });
+        body.set("response_format", &format)?;
+    }
     body.merge(&spec.extra, &RESERVED)?;
     body.to_bytes()
 }

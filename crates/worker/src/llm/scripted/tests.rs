@@ -34,6 +34,7 @@ async fn ask_with(
         idempotency_key: "key",
         traceparent: None,
         context_tokens,
+        output_schema: None,
     };
     let mut heard = Vec::new();
     let reply = model.complete(request, &mut |event| heard.push(event)).await;
