@@ -126,6 +126,13 @@ impl Stage {
         self.inner.lock().unwrap().arguments.get(call).map_or(0, Vec::len)
     }
 
+    /// A worker with both tools.
+    fn worker(&self, fleet: &Fleet) -> FleetWorker {
+        let tool = |name, effect| StageTool { name, effect, stage: self.clone() };
+        let (work, act) = (tool(WORK, ToolEffect::ReadOnly), tool(ACT, ToolEffect::SideEffect));
+        fleet.worker_with(|worker| worker.tool(work).unwrap().tool(act).unwrap())
+    }
+
     async fn play(&self, arguments: Work) -> Result<ToolOutput, ToolFailure> {
         let call = arguments.call.clone();
         let given = serde_json::to_value(&arguments).unwrap();
@@ -226,7 +233,8 @@ pub(crate) fn call_of(tool: &str, name: &str, mut arguments: Value) -> Ev {
 pub(crate) struct Run {
     pub(crate) fleet: Fleet,
     pub(crate) id: ExecutionId,
-    _worker: FleetWorker,
+    stage: Stage,
+    worker: FleetWorker,
 }
 
 impl Run {
@@ -237,8 +245,7 @@ impl Run {
         input: Value,
         replies: impl IntoIterator<Item = Reply>,
     ) -> Self {
-        let any_answer = DefinitionSpec { validators: Vec::new(), ..DefinitionSpec::new("d", "a") };
-        Self::start_as(&any_answer, agent, stage, input, replies.into_iter().chain([reply_text("done")])).await
+        Self::start_as(&any_answer(), agent, stage, input, replies.into_iter().chain([reply_text("done")])).await
     }
 
     /// Starts an execution of `definition`, whose model answers `replies` and nothing else.
@@ -249,14 +256,29 @@ impl Run {
         input: Value,
         replies: impl IntoIterator<Item = Reply>,
     ) -> Self {
-        let fleet = Fleet::start().await;
+        Self::on(Fleet::start().await, definition, agent, stage, input, replies).await
+    }
+
+    /// The same on a fleet of the test's own.
+    pub(crate) async fn on(
+        fleet: Fleet,
+        definition: &DefinitionSpec,
+        agent: &AgentSpec,
+        stage: &Stage,
+        input: Value,
+        replies: impl IntoIterator<Item = Reply>,
+    ) -> Self {
         fleet.apply(agent, definition).await;
         replies.into_iter().for_each(|reply| fleet.llm.push(reply));
         let id = fleet.submit(&definition.key, input).await;
-        let tool = |name, effect| StageTool { name, effect, stage: stage.clone() };
-        let (work, act) = (tool(WORK, ToolEffect::ReadOnly), tool(ACT, ToolEffect::SideEffect));
-        let worker = fleet.worker_with(|worker| worker.tool(work).unwrap().tool(act).unwrap());
-        Self { fleet, id, _worker: worker }
+        let worker = stage.worker(&fleet);
+        Self { fleet, id, stage: stage.clone(), worker }
+    }
+
+    /// Kills the worker and starts another.
+    pub(crate) async fn replace_worker(&mut self) {
+        let next = self.stage.worker(&self.fleet);
+        std::mem::replace(&mut self.worker, next).kill().await;
     }
 
     /// Waits for the end, which must be FINISHED, and returns the row.
@@ -322,6 +344,11 @@ fn results(request: &Captured) -> BTreeMap<String, String> {
     let results = request.messages().iter().filter(|message| message["role"] == "tool");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     results.map(|message| (text(&message["tool_call_id"]), text(&message["content"]))).collect()
+}
+
+/// A definition that takes any answer.
+pub(crate) fn any_answer() -> DefinitionSpec {
+    DefinitionSpec { validators: Vec::new(), ..DefinitionSpec::new("d", "a") }
 }
 
 /// A definition whose answer is an object, submitted as a call.
