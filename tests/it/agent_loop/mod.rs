@@ -1,0 +1,7 @@
+//! The agent loop, behaviour by behaviour; docs/loop.md lists them by number.
+
+mod blocking;
+mod instances;
+mod kit;
+mod latent;
+mod references;
