@@ -1,7 +1,11 @@
 //! The agent loop, behaviour by behaviour; docs/loop.md lists them by number.
 
 mod blocking;
+mod durability;
+mod errors;
 mod instances;
 mod kit;
 mod latent;
 mod references;
+mod streaming;
+mod termination;
