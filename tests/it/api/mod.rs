@@ -7,6 +7,7 @@ mod definitions;
 mod events;
 mod list;
 mod operation;
+mod people;
 mod refusals;
 mod retry;
 mod submit;
