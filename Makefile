@@ -21,7 +21,7 @@ dev: bootstrap ## API, worker and status page on private servers; data in .longh
 	@cargo run -p longhaul-cli --bin longhaul -- dev
 
 test: bootstrap ## all tests
-	@cargo test --workspace
+	@cargo test --workspace --no-fail-fast
 
 lint: ## formatting and clippy, as CI runs them
 	@cargo fmt --all --check

@@ -63,6 +63,7 @@ pub(crate) enum ApiError {
     UnknownVersion { of: String, version: i32 },
     VersionRemoved { of: String, version: i32 },
     KeyReserved(String),
+    CommandNotAllowed { server: String },
     IdempotencyKeyReused(ExecutionId),
     ExecutionIsTerminal(ExecutionStatus),
     ExecutionNotFailed(ExecutionStatus),
@@ -84,7 +85,7 @@ impl ApiError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Unauthenticated | Self::InvalidApiKey => StatusCode::UNAUTHORIZED,
-            Self::MissingScope(_) | Self::SelfApproval => StatusCode::FORBIDDEN,
+            Self::MissingScope(_) | Self::SelfApproval | Self::CommandNotAllowed { .. } => StatusCode::FORBIDDEN,
             Self::NotFound(_) | Self::NoSuchRoute => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
@@ -131,6 +132,7 @@ impl ApiError {
             Self::UnknownVersion { .. } => "unknown_version",
             Self::VersionRemoved { .. } => "version_removed",
             Self::KeyReserved(_) => "key_reserved",
+            Self::CommandNotAllowed { .. } => "command_not_allowed",
             Self::IdempotencyKeyReused(_) => "idempotency_key_reused",
             Self::ExecutionIsTerminal(_) => "execution_is_terminal",
             Self::ExecutionNotFailed(_) => "execution_not_failed",
@@ -164,6 +166,9 @@ impl ApiError {
             Self::UnknownVersion { of, version } => format!("`{of}` has no version {version}"),
             Self::VersionRemoved { of, version } => format!("version {version} of `{of}` was removed"),
             Self::KeyReserved(key) => format!("the key `{key}` is built in"),
+            Self::CommandNotAllowed { server } => format!(
+                "the tool server `{server}` is started by a command, which this agent may not (setting tools.mcp.stdio); give it a `url`"
+            ),
             Self::IdempotencyKeyReused(_) => "the Idempotency-Key was used for a different request".into(),
             Self::ExecutionIsTerminal(status) => format!("the execution is {status}, which never changes"),
             Self::ExecutionNotFailed(status) => format!("the execution is {status}; only FAILED ones can be retried"),
@@ -190,6 +195,10 @@ impl ApiError {
             }
             Self::InputContainsNul { path } => {
                 (Some(vec![Violation::new(path.clone(), "contains the character U+0000")]), None)
+            }
+            Self::CommandNotAllowed { server } => {
+                let path = format!("/mcp_servers/{server}/command");
+                (Some(vec![Violation::new(path, "is not allowed for an agent of this owner")]), None)
             }
             Self::IdempotencyKeyReused(id) => (None, Some(id.to_string())),
             Self::Unauthenticated

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use longhaul_cli::{
     commands::{
         api, apply, approvals, bench, cancel, config_check, demo, dev, get, keys, list, mcp_catalogue, migrate,
-        openapi, questions, retry, submit, watch, with_servers, worker,
+        openapi, prune, questions, retry, submit, watch, with_servers, worker,
     },
     context::Context,
     exit::{EXIT_CODES, Exit},
@@ -31,6 +31,7 @@ enum Command {
     Api(api::ApiArgs),
     Worker(worker::WorkerArgs),
     Migrate(migrate::MigrateArgs),
+    Prune(prune::PruneArgs),
     Keys(keys::KeysArgs),
     Apply(apply::ApplyArgs),
     Submit(submit::SubmitArgs),
@@ -87,6 +88,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Api(args) => run::role(context.load(args.flags())?, "longhaul-api", api::run),
         Command::Worker(args) => run::role(context.load(args.flags())?, "longhaul-worker", worker::run),
         Command::Migrate(_) => run::plain(migrate::run(context.load(Vec::new())?, context)),
+        Command::Prune(args) => run::plain(prune::run(context.load(Vec::new())?, args, context)),
         Command::Keys(args) => run::plain(keys::run(context.load(Vec::new())?, args, context)),
         Command::Apply(args) => run::plain(apply::run(args, context)),
         Command::Submit(args) => run::plain(submit::run(args, context)),

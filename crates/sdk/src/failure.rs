@@ -211,6 +211,8 @@ pub enum Interrupt {
     Draining,
     /// The deadline or the active timeout passed.
     DeadlineExceeded,
+    /// It waits for somebody outside: a decision, an answer, another execution. It goes on from its journal.
+    Waiting,
 }
 
 /// What carries an attempt out of the agent loop: an interrupt, which is no failure, or a failure.

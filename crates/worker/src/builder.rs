@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    agent::host::HostTool,
     deps::{Deps, Versions},
     llm::{
         Clocks,
@@ -184,6 +185,7 @@ impl WorkerBuilder {
             max_connections: config.database.max_connections,
             statement_timeout: config.database.statement_timeout,
             lock_timeout: config.database.lock_timeout,
+            acquire_timeout: config.database.acquire_timeout,
             application_name: "longhaul-worker".into(),
             ..StoreOptions::new(config.database_url()?.expose_secret())
         })?;
@@ -195,6 +197,8 @@ impl WorkerBuilder {
         let has = self
             .tools
             .names()
+            .map(str::to_owned)
+            .chain(HostTool::ALL.map(|tool| tool.spec().name))
             .map(|name| format!("tool:{name}"))
             .chain(self.validators.names().map(|name| format!("validator:{name}")))
             .collect();
@@ -204,6 +208,7 @@ impl WorkerBuilder {
             models: models(&config)?,
             tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas },
             validators: self.validators,
+            stdio_servers: config.tools.mcp.stdio,
             definitions: self.definitions,
             versions: Versions::default(),
             probe: self.probe,

@@ -7,6 +7,7 @@ use std::{
 
 use longhaul_sdk::RegisteredDefinition;
 use longhaul_shared::{
+    config::StdioServers,
     domain::{AgentVersionId, DefinitionVersionId},
     queue::producer::WakeupPublisher,
     store::{Store, StoreError, definitions::PinnedVersions, outcomes::LeaseWriter},
@@ -26,6 +27,8 @@ pub(crate) struct Deps {
     pub(crate) models: Models,
     pub(crate) tools: ToolSources,
     pub(crate) validators: ValidatorRegistry,
+    /// Whose agents may start tool servers by a command.
+    pub(crate) stdio_servers: StdioServers,
     pub(crate) definitions: HashMap<String, RegisteredDefinition>,
     pub(crate) versions: Versions,
     pub(crate) probe: Probe,

@@ -162,6 +162,11 @@ async fn every_access_path_scans_its_index() {
     let api = TestApi::start().await;
     fill(&api).await;
     let base = ListFilter { limit: 50, ..ListFilter::default() };
+    let some_id = Some(api.submit().await);
+    let trees = [
+        (ListFilter { parent: some_id, ..base.clone() }, AccessPath::Children, "executions_children"),
+        (ListFilter { root: some_id, ..base.clone() }, AccessPath::Tree, "executions_tree"),
+    ];
     let cases = [
         (base.clone(), AccessPath::Tenant, "executions_tenant"),
         (ListFilter { agent: Some("agent-7".into()), ..base.clone() }, AccessPath::Agent, "executions_agent"),
@@ -185,10 +190,32 @@ async fn every_access_path_scans_its_index() {
             "executions_failed",
         ),
     ];
-    for (filter, path, index) in cases {
+    for (filter, path, index) in cases.into_iter().chain(trees) {
         assert_eq!(filter.access_path(), path);
         let plan = api.store.explain_list(&Reach::from(api.tenant), &filter, Explain::Plan).await.unwrap();
         assert!(plan.contains(index), "{path:?} does not use {index}:\n{plan}");
         assert!(!plan.contains("Seq Scan on executions"), "{path:?}:\n{plan}");
     }
+}
+
+#[tokio::test]
+async fn a_tree_is_listed_by_parent_and_by_root() {
+    let api = TestApi::start().await;
+    let worker = TestWorker::start(&api.store).await;
+    let root = api.submit().await;
+    let held = worker.claim_one().await;
+    let children = worker.spawn(&held, 0..2).await;
+    let child = worker.claim_one().await;
+    let grandchild = worker.spawn(&child, 0..1).await[0];
+    let newest_first = [grandchild, children[1], children[0], root].map(|id| id.to_string());
+    assert_eq!(ids(&api, &format!("?parent={root}")).await, newest_first[1..3]);
+    assert_eq!(ids(&api, &format!("?root={root}")).await, newest_first);
+    assert_eq!(ids(&api, &format!("?root={root}&status=IN_PROGRESS")).await.len(), 2);
+    assert_eq!(api.acme.get("/v1/executions?parent=x").await.status, 422);
+    let shown = api.acme.get(&format!("/v1/executions/{grandchild}")).await.body;
+    let place = json!([children[0].to_string(), root.to_string(), 2, 0]);
+    assert_eq!(json!([shown["parent_id"], shown["root_id"], shown["depth"], shown["children"]]), place);
+    let shown = api.acme.get(&format!("/v1/executions/{root}")).await.body;
+    let place = json!([null, root.to_string(), 0, 2]);
+    assert_eq!(json!([shown["parent_id"], shown["root_id"], shown["depth"], shown["children"]]), place);
 }

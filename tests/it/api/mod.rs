@@ -6,6 +6,7 @@ mod cancel;
 mod definitions;
 mod events;
 mod list;
+mod many_streams;
 mod operation;
 mod people;
 mod refusals;

@@ -54,7 +54,16 @@ enum Order {
 struct Plan {
     request: Vec<u8>,
     reply: Vec<u8>,
-    lost: oneshot::Sender<()>,
+    seen: oneshot::Sender<()>,
+    then: Then,
+}
+
+/// What becomes of the planned reply.
+#[derive(Debug)]
+enum Then {
+    Lose,
+    /// It waits until this is sent, or given up.
+    Hold(oneshot::Receiver<()>),
 }
 
 /// A reply that will be lost; see [`ChaosProxy::lose_reply`].
@@ -65,6 +74,20 @@ impl LostReply {
     /// Waits until the server has answered and the answer was thrown away.
     pub(crate) async fn lost(self) {
         within("the planned reply is lost", SOON, self.0).await.expect("the proxy lives");
+    }
+}
+
+/// A reply that waits on its way; see [`ChaosProxy::hold_reply`]. It passes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct HeldReply {
+    seen: oneshot::Receiver<()>,
+    _release: oneshot::Sender<()>,
+}
+
+impl HeldReply {
+    /// Waits until the server has begun to answer; the client has not heard a word of it.
+    pub(crate) async fn held(&mut self) {
+        within("the planned reply is held", SOON, &mut self.seen).await.expect("the proxy lives");
     }
 }
 
@@ -144,9 +167,20 @@ impl ChaosProxy {
     /// A PostgreSQL client prepares a statement in an exchange of its own that holds the statement's text, so give
     /// `reply` the tag of the completed command, or lose the reply of `COMMIT`.
     pub(crate) fn lose_reply(&self, request: impl Into<Vec<u8>>, reply: impl Into<Vec<u8>>) -> LostReply {
-        let (lost, seen) = oneshot::channel();
-        *lock(&self.shared.plan) = Some(Plan { request: request.into(), reply: reply.into(), lost });
-        LostReply(seen)
+        LostReply(self.plan(request.into(), reply.into(), Then::Lose))
+    }
+
+    /// Holds the answer to one request, which is found as by [`Self::lose_reply`], and everything behind it on its connection:
+    /// nothing more is read from the server either.
+    pub(crate) fn hold_reply(&self, request: impl Into<Vec<u8>>, reply: impl Into<Vec<u8>>) -> HeldReply {
+        let (release, released) = oneshot::channel();
+        HeldReply { seen: self.plan(request.into(), reply.into(), Then::Hold(released)), _release: release }
+    }
+
+    fn plan(&self, request: Vec<u8>, reply: Vec<u8>, then: Then) -> oneshot::Receiver<()> {
+        let (seen, receiver) = oneshot::channel();
+        *lock(&self.shared.plan) = Some(Plan { request, reply, seen, then });
+        receiver
     }
 
     async fn order(&self, order: Order) {
@@ -263,8 +297,12 @@ async fn carry_replies(
         shared.passable().await;
         let due = lock(armed).take_if(|plan| arrives(&mut tail, &chunk[..read], &plan.reply));
         if let Some(plan) = due {
-            let _ = plan.lost.send(());
-            return Err(io::Error::other("this reply was planned to be lost"));
+            let _ = plan.seen.send(());
+            match plan.then {
+                Then::Lose => return Err(io::Error::other("this reply was planned to be lost")),
+                // Given up is as good as released.
+                Then::Hold(released) => drop(released.await),
+            }
         }
         to.write_all(&chunk[..read]).await?;
     }

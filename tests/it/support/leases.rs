@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
 use longhaul_shared::domain::{ExecutionId, ServeKey, TenantId, WorkerId};
+use longhaul_shared::store::children::{NewChild, SpawnLease, SpawnRefused, TreeLimits};
 use longhaul_shared::store::claims::{ClaimBounds, ClaimRequest, Claimed};
 use longhaul_shared::store::journal::{JournalStep, JournalWrite, NewEvent, Recorded, StepKind, StepState, StepUsage};
 use longhaul_shared::store::outcomes::{Concluded, Conclusion, LeaseEnd, LeaseWriter};
@@ -19,6 +20,9 @@ use super::db::TestDb;
 /// Longer than any test: leases end when a test says so.
 pub(crate) const LONG_LEASE: Duration = Duration::from_secs(600);
 
+/// More than any test spawns.
+pub(crate) const ROOMY: TreeLimits = TreeLimits { depth: 9, children: 1_000, executions: 10_000 };
+
 /// A database with a store and a tenant.
 pub(crate) struct World {
     pub(crate) db: TestDb,
@@ -28,7 +32,11 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn create() -> Self {
-        let db = TestDb::create().await;
+        Self::on(TestDb::create().await).await
+    }
+
+    /// Over a database of the test's own.
+    pub(crate) async fn on(db: TestDb) -> Self {
         let store = Store::open(StoreOptions::new(db.url.clone())).unwrap();
         let tenant = store.ensure_tenant("acme", None).await.unwrap().id;
         Self { db, store, tenant }
@@ -105,6 +113,8 @@ impl World {
              + (select count(*) from executions e left join parked p on p.execution_id = e.id
                 where e.wait_reason <> 'worker' and p.execution_id is null)
              + (select count(*) from deadlines d join executions e on e.id = d.execution_id where e.finished_at is not null)
+             + (select count(*) from executions e where e.finished_at is null and e.open_children
+                <> (select count(*) from executions c where c.parent_id = e.id and c.finished_at is null))
              + (select count(*) from human_requests r join executions e on e.id = r.execution_id
                 where r.state = 'waiting' and e.finished_at is not null)
              + (select count(*) from executions e
@@ -113,7 +123,7 @@ impl World {
         .fetch_one(self.pool())
         .await
         .unwrap();
-        assert_eq!(astray, 0, "parked rows, deadlines, requests or events that do not fit their execution");
+        assert_eq!(astray, 0, "parked rows, deadlines, children, requests or events that do not fit their execution");
     }
 }
 
@@ -193,6 +203,26 @@ impl TestWorker {
         let mut claimed = self.claim(1).await;
         assert_eq!(claimed.len(), 1, "nothing to claim");
         claimed.remove(0)
+    }
+
+    /// Asks for children of `parent` under these spawn keys.
+    pub(crate) async fn try_spawn(
+        &self,
+        parent: &Claimed,
+        keys: std::ops::Range<u8>,
+        limits: TreeLimits,
+    ) -> Result<Result<Vec<ExecutionId>, SpawnRefused>, StoreError> {
+        let mut children = Vec::new();
+        for key in keys {
+            let execution = new_execution(&self.store, parent.tenant_id).await;
+            children.push(NewChild { key: [key; 32], execution });
+        }
+        let lease = SpawnLease { worker: self.id, parent: parent.id, token: parent.token };
+        self.store.spawn_children(lease, &children, limits).await
+    }
+
+    pub(crate) async fn spawn(&self, parent: &Claimed, keys: std::ops::Range<u8>) -> Vec<ExecutionId> {
+        self.try_spawn(parent, keys, ROOMY).await.unwrap().unwrap()
     }
 
     pub(crate) async fn record(&self, write: JournalWrite) -> Result<Recorded, StoreError> {

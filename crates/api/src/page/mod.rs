@@ -96,10 +96,17 @@ pub(crate) async fn detail(
     let requests = if is_over { Vec::new() } else { state.store.requests_of(id).await? };
     let waiting: Vec<Value> =
         requests.iter().filter(|request| request.state == RequestState::Waiting).map(wanted).collect();
+    let children = match record.summary.children {
+        0 => Vec::new(),
+        _ => {
+            let filter = ListFilter { parent: Some(id), limit: ROWS, ..ListFilter::default() };
+            state.store.list_executions(&viewer.reach, &filter).await?.into_iter().map(Execution::from).collect()
+        }
+    };
     let execution = serde_json::to_value(Execution::from(record.summary)).map_err(|_| ApiError::Internal)?;
     Ok(Html(templates::detail(json!({
         "e": execution, "input": input, "output": output, "failure_detail": detail, "timeline": timeline,
-        "waiting": waiting, "is_over": is_over, "viewer": viewer.label, "is_signed_in": viewer.is_signed_in,
+        "children": children, "waiting": waiting, "is_over": is_over, "viewer": viewer.label, "is_signed_in": viewer.is_signed_in,
     })))
     .into_response())
 }

@@ -14,6 +14,7 @@ pub mod list;
 pub mod mcp_catalogue;
 pub mod migrate;
 pub mod openapi;
+pub mod prune;
 pub mod questions;
 pub mod retry;
 pub mod submit;

@@ -34,6 +34,8 @@ pub enum Decision {
         /// How long to wait.
         delay: Duration,
     },
+    /// Park until what it waits for has happened.
+    Park,
     /// FAILED `cancelled`.
     Cancel,
     /// Hand it back: another worker continues, no attempt spent.
@@ -53,6 +55,7 @@ pub fn decide(outcome: Outcome, policy: &RetryPolicy, had: RetryCounters, chance
             None => Decision::Fail(failure),
         },
         Err(StepError::Interrupt(Interrupt::Cancelled)) => Decision::Cancel,
+        Err(StepError::Interrupt(Interrupt::Waiting)) => Decision::Park,
         Err(StepError::Interrupt(Interrupt::Draining)) => Decision::Release,
         Err(StepError::Interrupt(Interrupt::LeaseLost)) => Decision::Abandon,
         Err(StepError::Interrupt(Interrupt::DeadlineExceeded)) => Decision::Fail(Failure::new(
@@ -88,6 +91,7 @@ mod tests {
         assert_eq!(decide_fresh(Err(Interrupt::LeaseLost.into())), Decision::Abandon);
         assert_eq!(decide_fresh(Err(Interrupt::Draining.into())), Decision::Release);
         assert_eq!(decide_fresh(Err(Interrupt::Cancelled.into())), Decision::Cancel);
+        assert_eq!(decide_fresh(Err(Interrupt::Waiting.into())), Decision::Park);
     }
 
     #[test]

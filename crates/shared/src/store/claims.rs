@@ -7,11 +7,15 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{Store, StoreError};
 use crate::domain::{AgentVersionId, DefinitionVersionId, ExecutionId, LeaseToken, RetryCounters, TenantId, WorkerId};
 
+/// The longest the answer to a claim is waited for, from the moment it is sent: the wait for a connection does not count, since
+/// until then nothing is taken. What an answer that comes later would have brought is handed back by reconciliation.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Priorities, highest first.
 const PRIORITIES: std::ops::RangeInclusive<i16> = 0..=9;
 /// How long a remembered low bound is used before a scan starts from zero again. Retries and hand-backs are older than the
@@ -80,8 +84,12 @@ pub struct Claimed {
     pub retries: RetryCounters,
     /// Whether its cancellation was requested.
     pub cancel_requested: bool,
-    /// Whether anything may be recorded of it: an earlier attempt, or the journal copied from the execution it retries.
+    /// Whether anything may be recorded of it: an earlier attempt, or the journal copied from the execution it retries or forks.
     pub has_history: bool,
+    /// The topmost execution of its tree: itself, when nobody started it.
+    pub root: ExecutionId,
+    /// Levels below the root.
+    pub depth: i16,
     /// Whether this is the first claim.
     pub is_first: bool,
     /// The exact JSON text of the input.
@@ -114,14 +122,14 @@ impl ClaimBounds {
         }
     }
 
-    /// Remembers what a full batch took; a batch that was not full found the end of the queue and needs no bound.
-    fn remember(&self, claimed: &[Claimed], serves: &[String], priorities: &[i16]) {
-        let [serve] = serves else { return };
+    /// Remembers what a full batch took; a batch that was not full found the end of the queue and needs no bound. Suspects are
+    /// few and are looked for from the start.
+    fn remember(&self, claimed: &[Claimed], slots: Vec<(String, i16)>) {
         let mut bounds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for (claim, &priority) in claimed.iter().zip(priorities) {
-            let bound = bounds
-                .entry((claim.queue.clone(), serve.clone(), priority))
-                .or_insert_with(|| (Uuid::nil(), Instant::now()));
+        let normal = claimed.iter().zip(slots).filter(|(claim, _)| claim.lane == Lane::Normal as i16);
+        for (claim, (serve, priority)) in normal {
+            let bound =
+                bounds.entry((claim.queue.clone(), serve, priority)).or_insert_with(|| (Uuid::nil(), Instant::now()));
             bound.0 = bound.0.max(claim.id.0);
         }
     }
@@ -165,10 +173,12 @@ impl Store {
     /// Claims up to `request.max` executions. An empty answer is a duplicate wake-up, or a worker whose row is dead.
     ///
     /// # Errors
-    /// Postgres is unavailable. If the claim was committed all the same, the worker's reconciliation hands it back.
+    /// Postgres is unavailable, or its answer is late. If the claim was committed all the same, the worker's reconciliation
+    /// hands it back.
     pub async fn claim(&self, request: &ClaimRequest<'_>, bounds: &ClaimBounds) -> Result<Vec<Claimed>, StoreError> {
         let slots = Slots::of(request, bounds);
-        let rows = sqlx::query_file!(
+        let mut connection = self.claims.acquire().await?;
+        let claim = sqlx::query_file!(
             "src/store/sql/claim.sql",
             request.worker.0,
             &slots.queues,
@@ -179,9 +189,19 @@ impl Store {
             &slots.rooms,
             i64::from(request.max),
         )
-        .fetch_all(&self.pool)
-        .await?;
-        let priorities: Vec<i16> = rows.iter().map(|row| row.priority).collect();
+        .fetch_all(&mut *connection);
+        let sent = Instant::now();
+        let Ok(answer) = timeout(ANSWER_LIMIT, claim).await else {
+            // Its answer may still be under way; the next claim must not wait for it.
+            connection.close_on_drop();
+            return Err(StoreError::TimedOut(ANSWER_LIMIT));
+        };
+        let mut rows = answer?;
+        // The timer gives way to an answer that lay ready while this process did not run.
+        if sent.elapsed() > ANSWER_LIMIT {
+            return Err(StoreError::TimedOut(ANSWER_LIMIT));
+        }
+        let slots = rows.iter_mut().map(|row| (std::mem::take(&mut row.serve_key), row.priority)).collect();
         let claimed: Vec<Claimed> = rows
             .into_iter()
             .map(|row| Claimed {
@@ -204,14 +224,16 @@ impl Store {
                     llm_error: row.llm_error_retries.unsigned_abs().into(),
                 },
                 cancel_requested: row.cancel_requested_at.is_some(),
-                has_history: row.attempt > 1 || row.retry_of.is_some(),
+                has_history: row.attempt > 1 || row.retry_of.is_some() || row.forked_from.is_some(),
+                root: ExecutionId(row.root_id.unwrap_or(row.id)),
+                depth: row.depth,
                 is_first: row.was_pending,
                 input: row.input,
                 traceparent: row.traceparent,
             })
             .collect();
         if claimed.len() == usize::try_from(request.max).unwrap_or_default() {
-            bounds.remember(&claimed, request.serves, &priorities);
+            bounds.remember(&claimed, slots);
         }
         Ok(claimed)
     }

@@ -1,6 +1,7 @@
 //! What people do to executions: cancel and retry.
 
 use longhaul_sdk::failure::FailureCode;
+use uuid::Uuid;
 
 use super::{
     Store, StoreError,
@@ -15,6 +16,8 @@ pub enum Cancelled {
     Ended,
     /// A worker holds it and was told; asking again changes nothing.
     Requested,
+    /// It ended FAILED `cancelled` before: an earlier request, whose answer may have been lost, did what this one asks for.
+    Before,
     /// It was over before.
     AlreadyOver(ExecutionStatus),
     /// There is no such execution of this tenant.
@@ -57,22 +60,40 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn cancel_execution(&self, tenant: TenantId, id: ExecutionId) -> Result<Cancelled, StoreError> {
-        let row = sqlx::query_file!("src/store/sql/cancel.sql", id.0, tenant.0).fetch_optional(&self.pool).await?;
-        if let Some(row) = row {
-            return Ok(if row.ended { Cancelled::Ended } else { Cancelled::Requested });
+        let cancelled = self.cancel_rows(&[id.0], Some(tenant), "cancelled by the caller").await?;
+        if let Some((_, has_ended)) = cancelled.first() {
+            return Ok(if *has_ended { Cancelled::Ended } else { Cancelled::Requested });
         }
-        let status = sqlx::query_scalar!(
-            "select status::text as \"status!\" from executions where id = $1 and tenant_id = $2",
+        let standing = sqlx::query!(
+            "select status::text as \"status!\", failure_code from executions where id = $1 and tenant_id = $2",
             id.0,
             tenant.0,
         )
         .fetch_optional(&self.pool)
         .await?;
-        Ok(match status.as_deref().and_then(ExecutionStatus::parse) {
+        let Some(standing) = standing else { return Ok(Cancelled::NotFound) };
+        if standing.failure_code.as_deref() == Some(FailureCode::CANCELLED.as_str()) {
+            return Ok(Cancelled::Before);
+        }
+        Ok(match ExecutionStatus::parse(&standing.status) {
             Some(status @ (ExecutionStatus::Finished | ExecutionStatus::Failed)) => Cancelled::AlreadyOver(status),
             Some(ExecutionStatus::Pending | ExecutionStatus::InProgress) => Cancelled::Requested,
-            None => Cancelled::NotFound,
+            None => return Err(StoreError::Corrupt(format!("status `{}` is unknown", standing.status))),
         })
+    }
+
+    /// Cancels what is not over, and tells of each whether it ended. With no `tenant`, because their parents end.
+    pub(super) async fn cancel_rows(
+        &self,
+        ids: &[Uuid],
+        tenant: Option<TenantId>,
+        summary: &str,
+    ) -> Result<Vec<(ExecutionId, bool)>, StoreError> {
+        let tenant = tenant.map(|tenant| tenant.0);
+        let rows = sqlx::query_file!("src/store/sql/cancel.sql", ids, tenant as Option<Uuid>, summary)
+            .fetch_all(&self.pool)
+            .await?;
+        Ok(rows.into_iter().map(|row| (ExecutionId(row.id), row.ended)).collect())
     }
 
     /// The execution that a retry would repeat, as a new submit of the same; `None` when this tenant has none.

@@ -4,7 +4,7 @@
 //! (core-rules 16). The statements are fixed; only the choice between them is made here. What a path does not use of the
 //! filters it checks row by row.
 //!
-//! Longer than most files: the seven access paths share one row, one page and one set of filters, and reading them side by
+//! Longer than most files: the nine access paths share one row, one page and one set of filters, and reading them side by
 //! side is what shows that no filter was forgotten in one of them.
 
 use chrono::{DateTime, Duration, Utc};
@@ -81,6 +81,16 @@ pub struct ExecutionSummary {
     pub cancel_requested_at: Option<DateTime<Utc>>,
     /// Which execution it is a person's retry of.
     pub retry_of: Option<ExecutionId>,
+    /// Which execution it continues from the middle, and the first step that it does not share with it.
+    pub forked_from: Option<(ExecutionId, i32)>,
+    /// Which execution started it.
+    pub parent: Option<ExecutionId>,
+    /// The topmost execution of its tree: itself, when nobody started it.
+    pub root: ExecutionId,
+    /// Levels below the root.
+    pub depth: i16,
+    /// Executions that it started.
+    pub children: i32,
     /// Who submitted it.
     pub submitted_by: Option<ApiKeyId>,
     /// Who holds it.
@@ -121,6 +131,10 @@ pub struct ListFilter {
     pub queue: Option<String>,
     /// An object all of whose fields their metadata have.
     pub metadata: Option<Value>,
+    /// Started by this execution.
+    pub parent: Option<ExecutionId>,
+    /// Of the tree below this execution, itself included.
+    pub root: Option<ExecutionId>,
     /// Submitted at this time or later.
     pub created_after: Option<DateTime<Utc>>,
     /// Submitted before this time.
@@ -134,6 +148,10 @@ pub struct ListFilter {
 /// The index that a list scans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessPath {
+    /// `executions_children`.
+    Children,
+    /// `executions_tree`, and the root by its id.
+    Tree,
     /// `executions_metadata`, the GIN index.
     Metadata,
     /// `parked_reason`.
@@ -155,6 +173,12 @@ impl ListFilter {
     #[must_use]
     pub fn access_path(&self) -> AccessPath {
         let is_open = matches!(self.status, Some(ExecutionStatus::Pending | ExecutionStatus::InProgress));
+        if self.parent.is_some() {
+            return AccessPath::Children;
+        }
+        if self.root.is_some() {
+            return AccessPath::Tree;
+        }
         match self.wait_reason {
             Some(WaitReason::Worker) => return AccessPath::Open,
             Some(_) => return AccessPath::Parked,
@@ -223,6 +247,12 @@ struct Row {
     deadline_at: DateTime<Utc>,
     cancel_requested_at: Option<DateTime<Utc>>,
     retry_of: Option<Uuid>,
+    forked_from: Option<Uuid>,
+    forked_before: Option<i32>,
+    parent_id: Option<Uuid>,
+    root_id: Option<Uuid>,
+    depth: i16,
+    children: i32,
     submitted_by: Option<Uuid>,
     worker_id: Option<Uuid>,
     metadata: Value,
@@ -269,6 +299,11 @@ impl TryFrom<Row> for ExecutionSummary {
             deadline_at: row.deadline_at,
             cancel_requested_at: row.cancel_requested_at,
             retry_of: row.retry_of.map(ExecutionId),
+            forked_from: row.forked_from.map(ExecutionId).zip(row.forked_before),
+            parent: row.parent_id.map(ExecutionId),
+            root: ExecutionId(row.root_id.unwrap_or(row.id)),
+            depth: row.depth,
+            children: row.children,
             submitted_by: row.submitted_by.map(ApiKeyId),
             worker_id: row.worker_id.map(WorkerId),
             metadata: row.metadata,
@@ -296,7 +331,7 @@ macro_rules! page {
                 e.attempt, e.transient_retries, e.tool_error_retries, e.llm_error_retries, e.turns, e.calls,
                 e.input_tokens, e.output_tokens, extract(epoch from e.active_time)::float8 as active_seconds,
                 e.created_at, e.started_at, e.finished_at, e.deadline_at, e.cancel_requested_at, e.retry_of,
-                e.submitted_by, e.worker_id, e.metadata, e.event_seq,
+                e.forked_from, e.forked_before, e.parent_id, e.root_id, e.depth, e.children, e.submitted_by, e.worker_id, e.metadata, e.event_seq,
             "# + $($bodies)* + r#"
             from page
             join executions e on e.id = page.id
@@ -338,6 +373,8 @@ macro_rules! newest {
                     and ($11::jsonb is null or e.metadata @> $11)
                     and ($12::timestamptz is null or e.created_at >= $12)
                     and ($13::timestamptz is null or e.created_at < $13)
+                    and ($14::uuid is null or e.parent_id = $14)
+                    and ($15::uuid is null or e.root_id = $15 or e.id = $15)
                 order by e.id desc
                 limit $4
             ) picked
@@ -358,6 +395,8 @@ macro_rules! newest {
             filter.metadata,
             filter.created_after,
             filter.created_before,
+            filter.parent.map(|id| id.0),
+            filter.root.map(|id| id.0),
         )
     }};
 }
@@ -367,6 +406,8 @@ fn list_statement(reach: &Reach, filter: &ListFilter) -> Result<Statement, Store
     let tenants = tenants.as_deref() as Option<&[Uuid]>;
     Ok(match filter.access_path() {
         AccessPath::Tenant => newest!((""), (""), ("true"), filter, tenants),
+        AccessPath::Children => newest!((""), (""), ("e.parent_id = $14"), filter, tenants),
+        AccessPath::Tree => newest!((""), (""), ("(e.root_id = $15 or e.id = $15)"), filter, tenants),
         AccessPath::Definition => newest!((""), (""), ("e.definition_key = $8"), filter, tenants),
         AccessPath::Agent => newest!((""), (""), ("e.agent_key = $7"), filter, tenants),
         AccessPath::Metadata => {

@@ -12,6 +12,7 @@
 pub mod api_keys;
 mod batch;
 pub mod body;
+pub mod children;
 pub mod claims;
 pub mod control;
 pub mod definitions;
@@ -26,6 +27,7 @@ pub mod journal;
 pub mod maintenance;
 pub mod outcomes;
 mod pool;
+pub mod prune;
 pub mod submit;
 pub mod tenants;
 pub mod workers;

@@ -90,6 +90,8 @@ pub struct Concluded {
     pub wait_reason: Option<WaitReason>,
     /// Its queue.
     pub queue: String,
+    /// The execution that started it, which runs in the same queue and was told when this one ended.
+    pub parent: Option<ExecutionId>,
 }
 
 /// The writes of one worker identity, batched over the executions it holds.
@@ -168,6 +170,7 @@ pub(super) struct LeaseState {
     status: String,
     wait_reason: Option<String>,
     queue: String,
+    parent: Option<Uuid>,
     worker_lives: bool,
 }
 
@@ -280,7 +283,7 @@ impl Store {
         .await?;
         let mut ended = HashMap::new();
         for row in rows {
-            ended.insert(row.id, concluded(&row.status, row.wait_reason.as_deref(), row.queue)?);
+            ended.insert(row.id, concluded(&row.status, row.wait_reason.as_deref(), row.queue, row.parent_id)?);
         }
         let missing: Vec<Uuid> = items.iter().map(|item| item.id.0).filter(|id| !ended.contains_key(id)).collect();
         let states = self.lease_states(&missing).await?;
@@ -292,7 +295,8 @@ impl Store {
                 (None, Some(state)) if lease_state(worker, item.token, state).is_some() => Flushed::Locked,
                 // Ended by this very lease before: the answer to the first write was lost.
                 (None, Some(state)) if before.contains(&(item.id.0, item.attempt, item.token.0)) => {
-                    Flushed::Done(concluded(&state.status, state.wait_reason.as_deref(), state.queue.clone()))
+                    let queue = state.queue.clone();
+                    Flushed::Done(concluded(&state.status, state.wait_reason.as_deref(), queue, state.parent))
                 }
                 (None, _) => Flushed::Done(Err(StoreError::LeaseLost)),
             });
@@ -307,7 +311,7 @@ impl Store {
         let rows = sqlx::query!(
             r#"
             select id, worker_id, lease_token, lease_write, cancel_requested_at is not null as "cancel_requested!", wake_seq,
-                status::text as "status!", wait_reason, queue,
+                status::text as "status!", wait_reason, queue, parent_id,
                 exists (
                     select from workers w
                     where w.id = e.worker_id and w.dead_at is null and w.expires_at > clock_timestamp()
@@ -330,6 +334,7 @@ impl Store {
                     status: row.status,
                     wait_reason: row.wait_reason,
                     queue: row.queue,
+                    parent: row.parent_id,
                     worker_lives: row.worker_lives,
                 };
                 (row.id, state)
@@ -352,7 +357,12 @@ impl Store {
     }
 }
 
-fn concluded(status: &str, wait_reason: Option<&str>, queue: String) -> Result<Concluded, StoreError> {
+fn concluded(
+    status: &str,
+    wait_reason: Option<&str>,
+    queue: String,
+    parent: Option<Uuid>,
+) -> Result<Concluded, StoreError> {
     let unknown = |what: &str| StoreError::Corrupt(format!("unknown {what}"));
     Ok(Concluded {
         status: ExecutionStatus::parse(status).ok_or_else(|| unknown("status"))?,
@@ -360,5 +370,6 @@ fn concluded(status: &str, wait_reason: Option<&str>, queue: String) -> Result<C
             .map(|name| WaitReason::parse(name).ok_or_else(|| unknown("wait reason")))
             .transpose()?,
         queue,
+        parent: parent.map(ExecutionId),
     })
 }

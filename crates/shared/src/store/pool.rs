@@ -13,6 +13,14 @@ use sqlx::{
 
 use super::{StoreError, ids::DatabaseClock};
 
+/// Connections beside the pool for claims and for the comparison of what a worker holds, one each. Whatever waits for the pool
+/// (group commits, journals, the sweep), neither waits with it: an answer that is late in this process would be taken for a
+/// lost one, and what it claimed handed back unstarted (core-rules 1).
+const CLAIM_CONNECTIONS: u32 = 2;
+/// A claim that takes longer is ended by the server, and then has taken nothing. Shorter than what its caller waits
+/// ([`super::claims`]), so that only a lost answer leaves a claim that nobody knows of.
+const CLAIM_STATEMENT_LIMIT: Duration = Duration::from_secs(4);
+
 /// When a statement of this process was last refused because its server is read-only. Of the whole process, because the error is
 /// recognised where nobody knows the pool; for a second pool it costs a reconnect.
 static REFUSED_READ_ONLY: Mutex<Option<Instant>> = Mutex::new(None);
@@ -33,7 +41,7 @@ fn is_distrusted(age: Duration) -> bool {
 pub struct StoreOptions {
     /// `postgres://…`.
     pub url: String,
-    /// The most connections this process opens.
+    /// The most connections of the pool. Claims, their comparison and the heartbeat of a worker have one more each.
     pub max_connections: u32,
     /// The longest one statement may run.
     pub statement_timeout: Duration,
@@ -73,6 +81,9 @@ impl StoreOptions {
             ("tcp_keepalives_idle", "10".to_owned()),
             ("tcp_keepalives_interval", "5".to_owned()),
             ("tcp_keepalives_count", "3".to_owned()),
+            // A client that is stopped while it reads a long answer keeps the statement, and its locks, open for ever: no limit
+            // of the server counts while it waits for room in the socket, but this one.
+            ("tcp_user_timeout", "5000".to_owned()),
             ("timezone", "UTC".to_owned()),
             ("jit", "off".to_owned()),
         ]))
@@ -83,35 +94,23 @@ impl StoreOptions {
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) pool: PgPool,
+    /// For claims alone. Opened by the first one, so a process that claims nothing has none.
+    pub(crate) claims: PgPool,
     pub(crate) clock: Arc<DatabaseClock>,
     pub(crate) options: Arc<StoreOptions>,
 }
 
 impl Store {
-    /// Opens the pool without waiting for a connection: a process starts while Postgres is away and recovers by itself.
+    /// Opens the pools without waiting for a connection: a process starts while Postgres is away and recovers by itself.
     ///
     /// # Errors
     /// The URL cannot be read.
     pub fn open(options: StoreOptions) -> Result<Self, StoreError> {
-        let pool = PgPoolOptions::new()
-            .max_connections(options.max_connections)
-            .acquire_timeout(options.acquire_timeout)
-            .max_lifetime(Duration::from_secs(30 * 60))
-            .before_acquire(|_, connection| Box::pin(std::future::ready(Ok(!is_distrusted(connection.age)))))
-            .after_connect(|connection, _| {
-                Box::pin(async move {
-                    // A pooled connection to a demoted primary would answer read-only errors for ever (core-rules 20).
-                    let read_only: bool = sqlx::query_scalar("select current_setting('transaction_read_only')::bool")
-                        .fetch_one(connection)
-                        .await?;
-                    if read_only {
-                        return Err(sqlx::Error::Protocol("the server is read-only".into()));
-                    }
-                    Ok(())
-                })
-            })
-            .connect_lazy_with(options.connect_options()?);
-        Ok(Self { pool, clock: Arc::new(DatabaseClock::default()), options: Arc::new(options) })
+        let pool = open(&options, options.max_connections)?;
+        let statement_timeout = options.statement_timeout.min(CLAIM_STATEMENT_LIMIT);
+        let lock_timeout = options.lock_timeout.min(CLAIM_STATEMENT_LIMIT);
+        let claims = open(&StoreOptions { statement_timeout, lock_timeout, ..options.clone() }, CLAIM_CONNECTIONS)?;
+        Ok(Self { pool, claims, clock: Arc::new(DatabaseClock::default()), options: Arc::new(options) })
     }
 
     /// Applies the migrations that are missing.
@@ -149,6 +148,28 @@ impl Store {
 
     /// Closes the connections.
     pub async fn close(&self) {
+        self.claims.close().await;
         self.pool.close().await;
     }
+}
+
+fn open(options: &StoreOptions, max_connections: u32) -> Result<PgPool, StoreError> {
+    Ok(PgPoolOptions::new()
+        .max_connections(max_connections)
+        .acquire_timeout(options.acquire_timeout)
+        .max_lifetime(Duration::from_secs(30 * 60))
+        .before_acquire(|_, connection| Box::pin(std::future::ready(Ok(!is_distrusted(connection.age)))))
+        .after_connect(|connection, _| {
+            Box::pin(async move {
+                // A pooled connection to a demoted primary would answer read-only errors for ever (core-rules 20).
+                let read_only: bool = sqlx::query_scalar("select current_setting('transaction_read_only')::bool")
+                    .fetch_one(connection)
+                    .await?;
+                if read_only {
+                    return Err(sqlx::Error::Protocol("the server is read-only".into()));
+                }
+                Ok(())
+            })
+        })
+        .connect_lazy_with(options.connect_options()?))
 }

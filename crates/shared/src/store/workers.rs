@@ -104,7 +104,7 @@ impl Store {
             id.0,
             grace.as_secs_f64(),
         )
-        .fetch_all(&self.pool)
+        .fetch_all(&self.claims)
         .await?;
         Ok(rows
             .into_iter()

@@ -1,7 +1,9 @@
-//! The agent: the loop (`run`), what it remembers (`journal`), what the model sees (`prompt`, `transcript`), and how a
-//! definition talks to it (`conversation`).
+//! The agent: the loop (`run`), what it remembers (`journal`), whether a call may run (`admission`), the calls Longhaul answers
+//! itself (`host`), what the model sees (`prompt`, `transcript`), and how a definition talks to it (`conversation`).
 
+pub(crate) mod admission;
 pub(crate) mod conversation;
+pub(crate) mod host;
 pub(crate) mod journal;
 pub(crate) mod prompt;
 pub(crate) mod run;

@@ -3,7 +3,11 @@
 //! Restore the journal, run the definition under interruption and panic guard, decide, and write the decision down once. The
 //! decision is pure (`domain::decision`); this file carries it out.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use chrono::{DateTime, Utc};
 use futures::FutureExt;
@@ -14,7 +18,8 @@ use longhaul_sdk::{
     spec::Runner,
 };
 use longhaul_shared::{
-    domain::{Decision, ExecutionStatus, RetryPolicy, decide},
+    config::StdioServers,
+    domain::{Decision, ExecutionStatus, RetryPolicy, WaitReason, decide},
     store::{
         StoreError,
         claims::Claimed,
@@ -32,7 +37,7 @@ use crate::{
     agent::{
         Agent,
         conversation::JournaledConversation,
-        journal::{Journal, from_store},
+        journal::{Journal, Parked, from_store},
         prompt::render,
     },
     deps::AttemptDeps,
@@ -70,8 +75,9 @@ pub(crate) async fn run(lease: Lease, deps: AttemptDeps, held: Arc<Held>) {
     async {
         note_claim(&claimed);
         deps.shared.probe.at(Point::Claimed, id).await;
-        let (outcome, journal, policy) = attempt(&claimed, &control, &deps).await;
-        conclude(&claimed, outcome, journal, policy, &deps).await;
+        let started = Instant::now();
+        let ended = attempt(&claimed, &control, &deps).await;
+        conclude(&claimed, ended, started, &deps).await;
         deps.shared.probe.at(Point::Concluded, id).await;
     }
     .instrument(span)
@@ -158,6 +164,7 @@ async fn execute(
         Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the stored input is not JSON: {error}"))
     })?;
     let config = pinned.agent.config(ConfigType::AgenticExecutionDefinition);
+    refuse_commands(pinned, shared.stdio_servers)?;
     let toolbox = match journal.pinned_tools()? {
         Some(specs) => Toolbox::pinned(&config, specs, &shared.tools)?,
         None => Toolbox::open(&config, &shared.tools).await?,
@@ -180,6 +187,22 @@ async fn execute(
     definition.run(&pinned.definition, &validators, &input, &mut conversation).await
 }
 
+/// The API refuses to store such an agent; this one was stored when it was allowed, or past the API.
+fn refuse_commands(pinned: &PinnedVersions, stdio_servers: StdioServers) -> Result<(), Failure> {
+    let starting = pinned.agent.mcp_servers.iter().find(|(_, server)| !server.command.is_empty());
+    match starting {
+        Some((server, _)) if !stdio_servers.permits(pinned.agent_owner) => {
+            let summary = format!(
+                "the tool server `{server}` is started by a command, which this worker does not do for the agent `{}` (setting \
+                 tools.mcp.stdio)",
+                pinned.agent.key
+            );
+            Err(Failure::permanent(FailureCode::INVALID_DEFINITION, summary))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 type Running = (Arc<dyn AnyDefinition>, Vec<Arc<dyn Validator>>);
 
 /// The code of a definition, with the validators of its answers.
@@ -200,14 +223,9 @@ fn runner(pinned: &PinnedVersions, deps: &AttemptDeps) -> Result<Running, Failur
 }
 
 /// Decides what becomes of the execution, and writes it down.
-async fn conclude(
-    claimed: &Claimed,
-    mut outcome: Step<ExecutionResult>,
-    journal: Option<Journal>,
-    policy: RetryPolicy,
-    deps: &AttemptDeps,
-) {
-    let (mut spent, mut wake_seq) = (None, claimed.wake_seq);
+async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &AttemptDeps) {
+    let (mut outcome, journal, policy) = ended;
+    let (mut spent, mut wake_seq, mut parked) = (None, claimed.wake_seq, None);
     if let Some(mut journal) = journal {
         // What waits for a commit belongs to the record, whatever the attempt came to; a lost lease cannot write it.
         if outcome != Err(StepError::Interrupt(Interrupt::LeaseLost))
@@ -215,7 +233,7 @@ async fn conclude(
         {
             outcome = merge(outcome, error);
         }
-        (spent, wake_seq) = (journal.blamed(), journal.wake_seq());
+        (spent, wake_seq, parked) = (journal.blamed(), journal.wake_seq(), journal.parked());
     }
     deps.shared.probe.at(Point::BeforeConclusion, claimed.id).await;
     let decision = decide(outcome, &policy, claimed.retries, chance(claimed));
@@ -224,6 +242,7 @@ async fn conclude(
         Decision::Fail(failure) => Conclusion::Fail { failure, spent },
         Decision::Refuse { code, summary } => Conclusion::Refuse { code, summary },
         Decision::Retry { failure, delay } => Conclusion::Retry { failure, spent, delay, wake_seq },
+        Decision::Park => park(claimed, started.elapsed(), parked),
         Decision::Cancel => Conclusion::Cancel,
         Decision::Release => Conclusion::Release { drained: true },
         Decision::Abandon => {
@@ -246,6 +265,10 @@ async fn conclude(
             deps.shared.publisher.look([claimed.id.0]);
             if concluded.status == ExecutionStatus::InProgress {
                 crate::wake(&deps.shared.publisher, &concluded.queue, claimed.id, concluded.wait_reason);
+            } else if let Some(parent) = concluded.parent {
+                // It may be runnable now; if it is not, the wake-up finds nothing and costs nothing.
+                deps.shared.publisher.look([parent.0]);
+                crate::wake(&deps.shared.publisher, &concluded.queue, parent, Some(WaitReason::Worker));
             }
         }
         Err(error) => {
@@ -253,6 +276,14 @@ async fn conclude(
             tracing::warn!(error = %error, "the end of the attempt was not accepted");
         }
     }
+}
+
+/// A wait that ends by the database's clock, measured from the claim: both that instant and the limit are of that clock.
+fn park(claimed: &Claimed, held_for: Duration, parked: Option<Parked>) -> Conclusion {
+    // Nothing to wait for is runnable at once.
+    let Some(Parked { waiting, wake_seq }) = parked else { return Conclusion::Release { drained: false } };
+    let wait = waiting.until.map(|until| between(claimed.claimed_at, until).saturating_sub(held_for));
+    Conclusion::Park { reason: waiting.reason, wait, wake_seq }
 }
 
 /// An interrupt found while writing outranks a failure, and nothing outranks a proven success but a lost lease.

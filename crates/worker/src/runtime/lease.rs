@@ -5,7 +5,7 @@
 //! nothing may be launched until a renewal answers. A stale lease heals; a lost one does not (core-rules 2, 4).
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI16, Ordering},
@@ -138,18 +138,31 @@ impl AttemptControl {
 /// handed back (core-rules 1).
 #[derive(Debug)]
 pub(crate) struct Held {
-    attempts: Mutex<HashMap<ExecutionId, Arc<AttemptControl>>>,
+    leases: Mutex<Leases>,
     lease: Arc<WorkerLease>,
     draining: CancellationToken,
 }
 
+/// What is held, and what is not any more although a claim may still bring it: both under one lock, so that a lease is either
+/// started or handed back, never both.
+#[derive(Debug, Default)]
+struct Leases {
+    attempts: HashMap<ExecutionId, Arc<AttemptControl>>,
+    given_up: HashSet<LeaseToken>,
+}
+
 impl Held {
     pub(crate) fn new(lease: Arc<WorkerLease>, draining: CancellationToken) -> Self {
-        Self { attempts: Mutex::default(), lease, draining }
+        Self { leases: Mutex::default(), lease, draining }
     }
 
-    /// Takes note of a claim before anything can go wrong with it.
-    pub(crate) fn enter(&self, id: ExecutionId, token: LeaseToken, lane: i16) -> Arc<AttemptControl> {
+    /// Takes note of a claim before anything can go wrong with it. `None`: its answer came so late that the lease is being handed
+    /// back already.
+    pub(crate) fn enter(&self, id: ExecutionId, token: LeaseToken, lane: i16) -> Option<Arc<AttemptControl>> {
+        let mut leases = self.leases();
+        if leases.given_up.contains(&token) {
+            return None;
+        }
         let control = Arc::new(AttemptControl {
             token,
             lane: AtomicI16::new(lane),
@@ -157,46 +170,87 @@ impl Held {
             draining: self.draining.clone(),
             lease: self.lease.clone(),
         });
-        self.attempts().insert(id, control.clone());
-        control
+        leases.attempts.insert(id, control.clone());
+        Some(control)
     }
 
     /// Forgets a lease that has ended.
     pub(crate) fn leave(&self, id: ExecutionId, token: LeaseToken) {
-        let mut attempts = self.attempts();
+        let attempts = &mut self.leases().attempts;
         if attempts.get(&id).is_some_and(|control| control.token == token) {
             attempts.remove(&id);
         }
     }
 
     pub(crate) fn get(&self, id: ExecutionId, token: LeaseToken) -> Option<Arc<AttemptControl>> {
-        self.attempts().get(&id).filter(|control| control.token == token).cloned()
+        self.leases().attempts.get(&id).filter(|control| control.token == token).cloned()
+    }
+
+    /// Decides that a lease which nobody here knows is handed back: from now on nobody can start it. False when it was entered
+    /// meanwhile.
+    pub(crate) fn give_up(&self, id: ExecutionId, token: LeaseToken) -> bool {
+        let mut leases = self.leases();
+        if leases.attempts.get(&id).is_some_and(|control| control.token == token) {
+            return false;
+        }
+        leases.given_up.insert(token);
+        true
+    }
+
+    /// No claim is under way, so none can bring what was given up until now.
+    pub(crate) fn claimed(&self) {
+        self.leases().given_up.clear();
     }
 
     /// How many suspects are held (core-rules 5).
     pub(crate) fn suspects(&self) -> i32 {
-        let count = self.attempts().values().filter(|control| control.lane.load(Ordering::Relaxed) > 0).count();
+        let count = self.leases().attempts.values().filter(|control| control.lane.load(Ordering::Relaxed) > 0).count();
         i32::try_from(count).unwrap_or(i32::MAX)
     }
 
     /// Whether one of them must be alone.
     pub(crate) fn holds_alone(&self) -> bool {
-        self.attempts().values().any(|control| control.lane.load(Ordering::Relaxed) > 1)
+        self.leases().attempts.values().any(|control| control.lane.load(Ordering::Relaxed) > 1)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.attempts().len()
+        self.leases().attempts.len()
     }
 
     /// Ends every attempt at once.
     pub(crate) fn interrupt_all(&self, reason: Interrupt) {
-        for control in self.attempts().values() {
+        for control in self.leases().attempts.values() {
             control.interrupt(reason);
         }
     }
 
-    fn attempts(&self) -> MutexGuard<'_, HashMap<ExecutionId, Arc<AttemptControl>>> {
-        // Every use is one map operation; a panic cannot leave it half done.
-        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn leases(&self) -> MutexGuard<'_, Leases> {
+        // Every use changes one of the two; a panic cannot leave it half done.
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_lease_is_either_started_or_handed_back_whichever_comes_first() {
+        let lease = Arc::new(WorkerLease::new(Instant::now(), Duration::from_secs(60)));
+        let held = Held::new(lease, CancellationToken::new());
+        let (id, late, early) = (ExecutionId(Uuid::nil()), LeaseToken(Uuid::new_v4()), LeaseToken(Uuid::new_v4()));
+
+        // The comparison decides while the answer to the claim lies unread: what it brings is not started.
+        assert!(held.give_up(id, late));
+        assert!(held.enter(id, late, 0).is_none());
+        assert_eq!(held.len(), 0);
+        held.claimed();
+
+        // The other way round: what was entered is not handed back, even if the comparison read before that.
+        assert!(held.enter(id, early, 0).is_some());
+        assert!(!held.give_up(id, early));
+        assert!(held.get(id, early).is_some());
     }
 }

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use longhaul_sdk::Interrupt;
 use longhaul_shared::{
     config::WorkerConfig,
-    domain::WaitReason,
+    domain::{MAX_DEADLINE, WaitReason},
     queue::QueueName,
     store::{
         StoreError,
@@ -31,8 +31,8 @@ const CHUNKS: usize = 20;
 const OVERDUE_GRACE: Duration = Duration::from_secs(15);
 /// How long an execution may be runnable without any live worker for it before it waits with `no_worker`.
 const UNSERVED_GRACE: Duration = Duration::from_secs(10);
-/// A claim whose reply has not arrived by now never will: two seconds more than a claim may take, so that one that comes in late is
-/// not handed back while it is being taken note of.
+/// A claim whose reply has not arrived by now never will: two seconds more than one is waited for, so that one that comes in late
+/// is not handed back while it is being taken note of.
 const CLAIM_GRACE: Duration = Duration::from_secs(7);
 const UNSERVED_EVERY: Duration = Duration::from_secs(5);
 /// The net below the wakes of decisions, and how far back it looks: longer than any pause of the sweep. What is older wakes at its
@@ -43,8 +43,8 @@ const TIDY_EVERY: Duration = Duration::from_secs(600);
 const ALARMS_EVERY: Duration = Duration::from_secs(30);
 /// History partitions made ahead, in weeks.
 const WEEKS_AHEAD: i32 = 4;
-/// How long an idempotency key is honoured.
-const KEEP_KEYS: Duration = Duration::from_secs(30 * 24 * 3_600);
+/// How long an idempotency key is honoured. Retention is longer (`store::prune`), so that no key names what is gone.
+const KEEP_KEYS: Duration = MAX_DEADLINE;
 /// Runnable executions counted per queue for metrics and wake-ups.
 const HEAD_CAP: i64 = 1_000;
 
@@ -139,9 +139,18 @@ async fn sweep_once(deps: &Deps, rare: &mut Rare) -> Result<(), StoreError> {
     announce(deps, &deps.store.wake_served(CHUNK).await?);
     let overdue = deps.store.end_overdue(CHUNK, OVERDUE_GRACE).await?;
     deps.publisher.look(overdue.iter().map(|id| id.0));
+    for _ in 0..CHUNKS {
+        // One level of a tree after the other.
+        let cancelled = deps.store.cancel_descendants(CHUNK).await?;
+        deps.publisher.look(cancelled.iter().map(|id| id.0));
+        if cancelled.is_empty() {
+            break;
+        }
+    }
     deps.store.fold_counts(10_000).await?;
     republish(deps).await?;
     if is_due(&mut rare.unserved, UNSERVED_EVERY) {
+        announce(deps, &deps.store.wake_childless(CHUNK).await?);
         for (queue, serve_key) in deps.store.unserved().await? {
             let parked = deps.store.park_unserved((&queue, &serve_key), UNSERVED_GRACE, CHUNK).await?;
             if parked > 0 {
@@ -208,7 +217,7 @@ pub(crate) async fn reconcile(deps: Arc<Deps>, writer: LeaseWriter, held: Arc<He
             match held.get(lease.id, lease.token) {
                 Some(control) if lease.cancel_requested => control.interrupt(Interrupt::Cancelled),
                 Some(_) => {}
-                None if lease.is_settled => {
+                None if lease.is_settled && held.give_up(lease.id, lease.token) => {
                     tracing::warn!(execution.id = %lease.id, "a lease nobody holds is handed back");
                     let conclusion = Conclusion::Release { drained: false };
                     let end = LeaseEnd { id: lease.id, token: lease.token, attempt: 0, conclusion };

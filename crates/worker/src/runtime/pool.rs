@@ -19,7 +19,7 @@ use longhaul_shared::{
     },
     store::{
         Store, StoreError,
-        claims::{ClaimBounds, ClaimRequest},
+        claims::{ClaimBounds, ClaimRequest, Claimed},
         outcomes::{Conclusion, LeaseEnd, LeaseWriter},
         workers::{HeartbeatConnection, WorkerRecord},
     },
@@ -42,8 +42,6 @@ use crate::{
 
 /// Suspects one process holds at a time, so that the one that kills does not take many along (core-rules 5).
 const MAX_SUSPECTS: i32 = 4;
-/// The longest a claim may take; what it took after that is handed back by reconciliation.
-const CLAIM_LIMIT: Duration = Duration::from_secs(5);
 /// The longest an outage of Postgres is waited out by a write; the fence decides afterwards whether it counts.
 const WRITE_PATIENCE: Duration = Duration::from_secs(600);
 /// How often the database is asked what this worker holds: half of what a cancel may take to arrive.
@@ -274,22 +272,20 @@ impl Claimer {
             suspects: if alone || self.held.holds_alone() { 0 } else { (MAX_SUSPECTS - suspects).max(0) },
             may_take_alone: alone,
         };
-        match tokio::time::timeout(CLAIM_LIMIT, self.deps.store.claim(&request, &self.bounds)).await {
-            Ok(Ok(claimed)) => {
+        match self.deps.store.claim(&request, &self.bounds).await {
+            Ok(claimed) => {
                 self.deps.publisher.look(claimed.iter().map(|claim| claim.id.0));
-                let enter = |claimed| {
-                    let claimed: longhaul_shared::store::claims::Claimed = claimed;
-                    let control = self.held.enter(claimed.id, claimed.token, claimed.lane);
-                    Lease { claimed, control }
+                let enter = |claimed: Claimed| {
+                    let control = self.held.enter(claimed.id, claimed.token, claimed.lane)?;
+                    Some(Lease { claimed, control })
                 };
-                claimed.into_iter().map(enter).collect()
+                let leases = claimed.into_iter().filter_map(enter).collect();
+                self.held.claimed();
+                leases
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 tracing::warn!(error = %error, "claim failed");
-                Vec::new()
-            }
-            Err(_) => {
-                tracing::warn!("claim got no answer");
+                self.held.claimed();
                 Vec::new()
             }
         }

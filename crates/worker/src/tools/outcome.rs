@@ -19,6 +19,8 @@ pub enum CallErrorKind {
     Runtime,
     /// The tool took longer than it may. It may have taken effect.
     Timeout,
+    /// A person said no.
+    Rejected,
 }
 
 impl CallErrorKind {
@@ -29,6 +31,7 @@ impl CallErrorKind {
             Self::Structural => "structural",
             Self::Runtime => "runtime",
             Self::Timeout => "timeout",
+            Self::Rejected => "rejected",
         }
     }
 }

@@ -14,6 +14,7 @@ use super::{
     schema,
     stop_execution::StopExecution,
 };
+use crate::agent::host::HostTool;
 
 /// The longest name a model API accepts.
 const MAX_NAME: usize = 64;
@@ -155,7 +156,7 @@ impl ToolRegistry {
         if !is_valid_name(&name) || name.starts_with("mcp__") {
             return Err(ToolRegistryError::InvalidName(name));
         }
-        if self.0.contains_key(&name) {
+        if self.0.contains_key(&name) || HostTool::named(&name).is_some() {
             return Err(ToolRegistryError::Duplicate(name));
         }
         self.0.insert(name, factory);

@@ -64,6 +64,8 @@ pub(crate) struct Links {
     events: String,
     cancel: String,
     retry: String,
+    /// What it started.
+    children: String,
 }
 
 /// One execution. Lists leave out `input`, `output` and the failure's detail.
@@ -102,6 +104,14 @@ pub(crate) struct Execution {
     pub(crate) deadline_at: DateTime<Utc>,
     pub(crate) cancel_requested_at: Option<DateTime<Utc>>,
     pub(crate) retry_of: Option<String>,
+    /// The execution that started it; null when a caller did.
+    pub(crate) parent_id: Option<String>,
+    /// The topmost execution of its tree: itself, when a caller started it.
+    pub(crate) root_id: String,
+    /// Levels below the root.
+    pub(crate) depth: i16,
+    /// How many executions it started.
+    pub(crate) children: i32,
     pub(crate) worker_id: Option<String>,
     pub(crate) tenant: TenantView,
     pub(crate) links: Links,
@@ -109,7 +119,7 @@ pub(crate) struct Execution {
 
 impl From<ExecutionSummary> for Execution {
     fn from(of: ExecutionSummary) -> Self {
-        let this = format!("/v1/executions/{}", of.id);
+        let (this, children) = (format!("/v1/executions/{}", of.id), format!("/v1/executions?parent={}", of.id));
         let [transient, tool_error, llm_error] = of.retries;
         Self {
             id: of.id.to_string(),
@@ -144,6 +154,10 @@ impl From<ExecutionSummary> for Execution {
             deadline_at: of.deadline_at,
             cancel_requested_at: of.cancel_requested_at,
             retry_of: of.retry_of.map(|id| id.to_string()),
+            parent_id: of.parent.map(|id| id.to_string()),
+            root_id: of.root.to_string(),
+            depth: of.depth,
+            children: of.children,
             worker_id: of.worker_id.map(|id| id.to_string()),
             tenant: TenantView { org_id: of.org_id, group_id: of.group_id },
             links: Links {
@@ -152,6 +166,7 @@ impl From<ExecutionSummary> for Execution {
                 events: format!("{this}/events"),
                 cancel: format!("{this}/cancel"),
                 retry: format!("{this}/retry"),
+                children,
                 this,
             },
         }

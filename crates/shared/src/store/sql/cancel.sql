@@ -1,6 +1,16 @@
--- Cancels one execution of one tenant. Unheld: it ends as FAILED `cancelled`. Held: it gets the flag, once. No row: it is over,
--- was flagged before, or does not exist. All is decided by the row under its lock, so a claim or park in between is seen.
-with cancelled as (
+-- Cancels executions. Unheld: it ends as FAILED `cancelled`. Held: it gets the flag, once. No row: it is over, was flagged
+-- before, or does not exist. All is decided by the row under its lock, so a claim or park in between is seen.
+--
+-- $2 is the tenant that asks; null when their parents end, and then no parent's lock is waited for while theirs are held.
+with target as materialized (
+    select e.id
+    from executions e
+    where e.id = any ($1) and e.finished_at is null and (e.worker_id is null or e.cancel_requested_at is null)
+        and (e.tenant_id = $2 or ($2::uuid is null and longhaul_try_lock(e.parent_id)))
+    order by e.id
+    for no key update of e
+),
+cancelled as (
     update executions e
     set cancel_requested_at = coalesce(e.cancel_requested_at, now.now),
         wake_seq = e.wake_seq + 1,
@@ -11,9 +21,8 @@ with cancelled as (
         finished_at = case when e.worker_id is null then now.now end,
         wait_reason = null,
         wait_until = null
-    from (select longhaul_now() as now) now
-    where e.id = $1 and e.tenant_id = $2 and e.finished_at is null
-        and (e.worker_id is null or e.cancel_requested_at is null)
+    from target, (select longhaul_now() as now) now
+    where e.id = target.id
     returning e.id, e.tenant_id, e.definition_key, e.agent_key, e.created_at, e.event_seq, now.now,
         e.finished_at is not null as ended,
         -- A status moves from PENDING with the first claim, which sets `started_at`.
@@ -23,10 +32,10 @@ ended as (
     select * from cancelled where ended
 ),
 payload as (
-    update execution_payloads p set failure_summary = 'cancelled by the caller' from ended where p.execution_id = ended.id
+    update execution_payloads p set failure_summary = $3 from ended where p.execution_id = ended.id
 ),
 unparked as (
-    select longhaul_unpark(id), longhaul_close_requests(id) from ended
+    select id, longhaul_unpark(id), longhaul_close_requests(id) from ended
 ),
 undeadlined as (
     delete from deadlines using ended where deadlines.execution_id = ended.id
@@ -39,7 +48,8 @@ event as (
 ),
 counts as (
     insert into execution_count_changes (tenant_id, definition_key, agent_key, day, status, n)
-    select tenant_id, definition_key, agent_key, (created_at at time zone 'UTC')::date, change.status, change.n
+    select tenant_id, definition_key, agent_key, (created_at at time zone 'UTC')::date, change.status, sum(change.n)
     from ended, lateral (values (old_status, -1), ('FAILED'::execution_status, 1)) as change (status, n)
+    group by 1, 2, 3, 4, 5
 )
-select ended as "ended!" from cancelled left join unparked on true
+select cancelled.id as "id!", ended as "ended!" from cancelled left join unparked using (id)

@@ -20,6 +20,12 @@ held as materialized (
         e.cancel_requested_at, e.wake_seq, e.event_seq
     from me, item join executions e on e.id = item.id
     where e.worker_id = $1 and e.lease_token = item.token
+        -- The end of a child changes its parent.
+        and (
+            e.parent_id is null
+            or (item.verb in ('park', 'release') and e.cancel_requested_at is null)
+            or longhaul_try_lock(e.parent_id)
+        )
     order by e.id
     for update of e skip locked
 ),
@@ -45,7 +51,8 @@ verdict as materialized (
     from now, item join held on held.id = item.id
     cross join lateral (
         select item.verb <> 'finish' and held.cancel_requested_at is not null as cancelled,
-            item.verb = 'park' and item.wake_seq <> held.wake_seq as woken
+            -- A backoff waits for its time and for nothing that a wake could tell.
+            item.verb = 'park' and item.outcome <> 'retrying' and item.wake_seq <> held.wake_seq as woken
     ) as meanwhile
 ),
 ended as (
@@ -115,4 +122,4 @@ set status = v.status, wait_reason = v.wait_reason, wait_until = v.wait_until, w
     event_seq = e.event_seq + 1
 from verdict v
 where e.id = v.id
-returning e.id as "id!", e.status::text as "status!", e.wait_reason, e.queue as "queue!"
+returning e.id as "id!", e.status::text as "status!", e.wait_reason, e.queue as "queue!", e.parent_id

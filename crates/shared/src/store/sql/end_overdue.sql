@@ -15,6 +15,7 @@ late as materialized (
             where h.worker_id is not null and h.active_until < now.now - $2 * interval '1 second' limit $1)
         )
         and (e.worker_id is null or e.active_until < now.now - $2 * interval '1 second')
+        and (e.parent_id is null or longhaul_try_lock(e.parent_id))
     order by e.id
     for update of e skip locked
 ),

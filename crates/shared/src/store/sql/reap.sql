@@ -9,6 +9,7 @@ orphan as materialized (
         (select count(*) from executions s where s.worker_id = e.worker_id and s.crash_count >= 2) as suspects
     from executions e
     where e.worker_id in (select id from workers where dead_at is not null)
+        and (e.parent_id is null or longhaul_try_lock(e.parent_id))
     -- Suspects first, so that one chunk sees all of a worker.
     order by e.crash_count desc, e.id
     limit $1

@@ -13,6 +13,7 @@ waiting as materialized (
         e.deadline_at <= now.now as is_over
     from now, due join executions e on e.id = due.execution_id
     where e.worker_id is null and e.finished_at is null
+        and (e.parent_id is null or longhaul_try_lock(e.parent_id))
     order by e.id
     for update of e skip locked
 ),

@@ -75,6 +75,8 @@ label! {
         Error = "error",
         /// The arguments broke the tool's schema.
         InvalidArguments = "invalid_arguments",
+        /// A person said no.
+        Rejected = "rejected",
         UnknownTool = "unknown_tool",
         Timeout = "timeout",
         /// It may have happened, and its tool cannot say.

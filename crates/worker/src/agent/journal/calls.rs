@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use longhaul_sdk::{Failure, Step, ToolEffect, ToolScratchpad};
+use longhaul_sdk::{Failure, Interrupt, Step, ToolEffect, ToolScratchpad};
 use longhaul_shared::{
     store::journal::{Hash, JournalStep, StepKind, StepState},
     telemetry::metrics,
@@ -14,7 +14,11 @@ use tracing::Instrument;
 
 use super::{Agent, Journal, Turn, preview, read_body};
 use crate::{
-    agent::transcript::hash_parts,
+    agent::{
+        admission::{Admission, ReadyCall, admit},
+        host::Hosted,
+        transcript::hash_parts,
+    },
     llm::{Message, ToolCall},
     probe::Point,
     tools::{CallErrorKind, CallOutcome},
@@ -59,11 +63,21 @@ struct Ran {
     scratchpad: Arc<ToolScratchpad>,
 }
 
+/// What becomes of a call that is not recorded.
+enum Admitted {
+    Launch(ReadyCall),
+    Answered(CallOutcome),
+    /// It is noted what for.
+    Waits,
+}
+
 impl Journal {
     /// Runs what is not recorded of a turn's calls and appends every result, in call order.
     ///
+    /// A call that waits does not keep the others from running; only then does the attempt end.
+    ///
     /// # Errors
-    /// An interrupt, or the failure of a tool that ends the run.
+    /// An interrupt, also when a call waits, or the failure of a tool that ends the run.
     pub(crate) async fn calls(&mut self, agent: &Agent, turn: &Turn) -> Step<()> {
         let mut results: Vec<Option<Answered>> = vec![None; turn.calls.len()];
         let mut launch = Vec::new();
@@ -72,15 +86,22 @@ impl Journal {
             match self.known(agent, turn, index, call, &key)? {
                 Known::Recorded(answered) => results[index] = Some(answered),
                 Known::Refused(message) => results[index] = Some(self.record_refused(call, key, message)?),
-                Known::New => launch.push((index, key)),
+                Known::New => match self.admitted(agent, call, key).await? {
+                    Admitted::Launch(ready) => launch.push((index, ready)),
+                    Admitted::Answered(outcome) => {
+                        let ran = Ran { index, key, outcome, scratchpad: Arc::default() };
+                        results[index] = Some(self.record_call(call, ran).await?.0);
+                    }
+                    Admitted::Waits => {}
+                },
             }
         }
         if !launch.is_empty() {
-            self.prepare(agent, turn, &launch).await?;
+            self.prepare(agent, &launch).await?;
             self.at(Point::BeforeCall).await;
         }
         let mut running: FuturesUnordered<_> =
-            launch.into_iter().map(|(index, key)| self.run_call(agent, &turn.calls[index], index, key)).collect();
+            launch.into_iter().map(|(index, ready)| self.run_call(agent, index, ready)).collect();
         let mut failed = None;
         while let Some(ran) = running.next().await {
             self.at(Point::CallAnswered).await;
@@ -94,6 +115,9 @@ impl Journal {
         if let Some(failure) = failed {
             return Err(failure.into());
         }
+        if self.parked.is_some() {
+            return Err(Interrupt::Waiting.into());
+        }
         // In the order of the calls, not of their ends, so that a replay comes to the same transcript and scratchpad.
         for answered in results.into_iter().flatten() {
             for (tool, value) in answered.scratchpad {
@@ -104,13 +128,39 @@ impl Journal {
         Ok(())
     }
 
+    /// Asks about a call that is ready to run, and answers it if Longhaul itself does.
+    async fn admitted(&mut self, agent: &Agent, call: &ToolCall, key: Hash) -> Step<Admitted> {
+        let arguments = match agent.toolbox.check(&call.name, &call.arguments) {
+            Ok(arguments) => arguments,
+            Err(error) => return Ok(Admitted::Answered(agent.toolbox.refuse(&error, &call.name, &call.arguments))),
+        };
+        let ready = ReadyCall { key, written: call.clone(), tool: call.name.clone(), arguments, note: None };
+        // Whatever wakes the execution from here on is newer than this.
+        let wake_seq = self.wake_seq;
+        let waiting = match admit(agent, self, ready).await? {
+            Admission::Launch(ready) => match agent.toolbox.host(&ready.tool) {
+                None => return Ok(Admitted::Launch(ready)),
+                Some(tool) => match tool.call(agent, self, &ready).await? {
+                    Hosted::Answered(outcome) => return Ok(Admitted::Answered(noted(outcome, ready.note))),
+                    Hosted::Waiting(waiting) => waiting,
+                },
+            },
+            Admission::Wait(waiting) => waiting,
+            Admission::Refuse(error) => {
+                return Ok(Admitted::Answered(agent.toolbox.refuse(&error, &call.name, &call.arguments)));
+            }
+        };
+        self.park(waiting, wake_seq);
+        Ok(Admitted::Waits)
+    }
+
     /// Makes sure that every side-effecting call has its intent committed, and that launching is allowed.
-    async fn prepare(&mut self, agent: &Agent, turn: &Turn, launch: &[(usize, Hash)]) -> Step<()> {
-        let side_effects = launch.iter().map(|&(index, key)| (&turn.calls[index].name, key));
+    async fn prepare(&mut self, agent: &Agent, launch: &[(usize, ReadyCall)]) -> Step<()> {
+        let side_effects = launch.iter().map(|(_, ready)| (&ready.tool, ready.key));
         let side_effects: Vec<_> =
             side_effects.filter(|(name, _)| agent.toolbox.effect(name) == ToolEffect::SideEffect).collect();
-        // The intents of a turn are committed with it. Those of a call that ended an earlier attempt, or was withdrawn by it,
-        // are spent: it needs another before it runs again.
+        // Not with the turn: a call that waits for a decision has not begun. An intent of an earlier attempt that still stands is
+        // used again.
         for (name, key) in &side_effects {
             if !self.intents.contains_key(key) {
                 self.intend(name, *key)?;
@@ -177,22 +227,23 @@ impl Journal {
     fn run_call<'a>(
         &self,
         agent: &'a Agent,
-        call: &'a ToolCall,
         index: usize,
-        key: Hash,
+        ready: ReadyCall,
     ) -> impl Future<Output = Ran> + Send + use<'a> {
-        let idempotency_key = self.idempotency_key(&key);
+        let idempotency_key = self.idempotency_key(&ready.key);
         let span = tracing::info_span!(
             "call",
             execution.id = %self.id,
             gen_ai.operation.name = "execute_tool",
-            gen_ai.tool.name = call.name,
-            gen_ai.tool.call.id = call.id,
+            gen_ai.tool.name = ready.tool,
+            gen_ai.tool.call.id = ready.written.id,
         );
         async move {
             let scratchpad = Arc::new(ToolScratchpad::default());
-            let outcome = agent.toolbox.call(&call.name, &call.arguments, &idempotency_key, scratchpad.clone()).await;
-            Ran { index, key, outcome, scratchpad }
+            let ReadyCall { key, written, tool, arguments, note } = ready;
+            let toolbox = &agent.toolbox;
+            let outcome = toolbox.run(&tool, arguments, &written.arguments, &idempotency_key, scratchpad.clone()).await;
+            Ran { index, key, outcome: noted(outcome, note), scratchpad }
         }
         .instrument(span)
     }
@@ -261,11 +312,20 @@ fn refused(call: &ToolCall, kind: &str, message: &str) -> Known {
     Known::Refused(result(call, text.to_string(), true))
 }
 
+/// The outcome, behind what the model must know of it first.
+fn noted(outcome: CallOutcome, note: Option<String>) -> CallOutcome {
+    match note {
+        Some(note) => CallOutcome { text: format!("{note}\n{}", outcome.text), ..outcome },
+        None => outcome,
+    }
+}
+
 fn label(outcome: &CallOutcome) -> metrics::CallOutcome {
     match outcome.error {
         None => metrics::CallOutcome::Ok,
         Some(CallErrorKind::Structural) => metrics::CallOutcome::InvalidArguments,
         Some(CallErrorKind::Runtime) => metrics::CallOutcome::Error,
         Some(CallErrorKind::Timeout) => metrics::CallOutcome::Timeout,
+        Some(CallErrorKind::Rejected) => metrics::CallOutcome::Rejected,
     }
 }

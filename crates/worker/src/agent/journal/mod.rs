@@ -33,6 +33,7 @@ pub(crate) use turn::Turn;
 
 use super::{
     Agent,
+    admission::Waiting,
     transcript::{Transcript, hash_parts},
 };
 use crate::{deps::Deps, llm::Message, probe::Point, runtime::lease::AttemptControl};
@@ -87,6 +88,15 @@ pub(crate) struct Journal {
     said: Vec<String>,
     /// The step the attempt is about to end because of.
     blamed: Option<i32>,
+    /// What the attempt is about to wait for.
+    parked: Option<Parked>,
+}
+
+/// A wait, with the wake counter read before its condition was checked: what happened since ends it at once (core-rules 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Parked {
+    pub(crate) waiting: Waiting,
+    pub(crate) wake_seq: i32,
 }
 
 impl Journal {
@@ -118,6 +128,7 @@ impl Journal {
             scratchpad: Arc::default(),
             said: Vec::new(),
             blamed: None,
+            parked: None,
         };
         for step in stored.steps {
             match (step.state, step.kind) {
@@ -190,6 +201,22 @@ impl Journal {
     /// The step to mark as spent when the attempt ends with a failure.
     pub(crate) fn blamed(&self) -> Option<i32> {
         self.blamed
+    }
+
+    /// What the attempt waits for when it ends by [`Interrupt::Waiting`].
+    pub(crate) fn parked(&self) -> Option<Parked> {
+        self.parked
+    }
+
+    /// Notes a wait whose condition was checked after `wake_seq` was read. Of several the first reason is shown, the nearest end
+    /// counts, and so does the oldest check.
+    fn park(&mut self, waiting: Waiting, wake_seq: i32) {
+        let parked = self.parked.get_or_insert(Parked { waiting, wake_seq });
+        parked.wake_seq = parked.wake_seq.min(wake_seq);
+        parked.waiting.until = match (parked.waiting.until, waiting.until) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
     }
 
     /// The wake counter as of the last commit.

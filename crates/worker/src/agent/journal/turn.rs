@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, StepError, ToolEffect};
+use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, StepError};
 use longhaul_shared::{
     store::journal::{Hash, JournalStep, StepKind, StepState, StepUsage},
     telemetry::{
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tracing::Instrument;
 
-use super::{Agent, Journal, calls::call_key, preview, read_body};
+use super::{Agent, Journal, preview, read_body};
 use crate::{
     agent::transcript::hash_parts,
     llm::{FinishReason, Message, ModelError, ModelReply, ModelRequest, ToolCall, ToolChoice, Usage},
@@ -210,7 +210,6 @@ impl Journal {
                 "took_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             }),
         );
-        self.intend_all(agent, &turn)?;
         self.flush().await?;
         self.at(Point::TurnRecorded).await;
         if is_cut {
@@ -219,17 +218,6 @@ impl Journal {
             return Err(Failure::new(FailureClass::LlmError, FailureCode::MODEL_OUTPUT_TRUNCATED, summary).into());
         }
         Ok(turn)
-    }
-
-    /// A call that may change something is written down before it runs: found again without a result, it is not repeated blindly.
-    fn intend_all(&mut self, agent: &Agent, turn: &Turn) -> Step<()> {
-        let max = agent.config.limits.max_calls_per_turn as usize;
-        for (index, call) in turn.calls.iter().enumerate().take(max) {
-            if agent.toolbox.effect(&call.name) == ToolEffect::SideEffect && turn.unfinished_call != Some(index) {
-                self.intend(&call.name, call_key(&turn.key, index, call))?;
-            }
-        }
-        Ok(())
     }
 
     /// A failure the model's side answered with is spent at once, so that the next request is another one; where no answer came

@@ -23,6 +23,7 @@ use super::{
     registry::{AnyTool, ToolRegistry},
     schema::{self, SchemaCache},
 };
+use crate::agent::host::HostTool;
 
 /// An agent may not set a smaller limit than this: the sentence about what was cut needs room.
 const MIN_RESULT_BYTES: usize = 256;
@@ -50,9 +51,16 @@ pub struct Toolbox {
     dynamic: bool,
 }
 
+/// Who answers a call.
+#[derive(Clone)]
+enum Answerer {
+    Tool(Arc<dyn AnyTool>),
+    Host(HostTool),
+}
+
 #[derive(Clone)]
 struct Callable {
-    tool: Arc<dyn AnyTool>,
+    answerer: Answerer,
     arguments: Arc<Validator>,
     timeout: Duration,
 }
@@ -75,15 +83,14 @@ impl Toolbox {
     pub async fn open(agent: &AgentConfig, sources: &ToolSources) -> Result<Self, Failure> {
         let mut toolbox = Self::empty(agent);
         for reference in &agent.tools {
-            let tool = native(reference, sources)?;
-            let spec = with_effect(tool.spec(), reference);
-            toolbox.add(spec, tool, native_timeout(agent, reference), sources)?;
+            let (spec, answerer) = native(reference, sources)?;
+            toolbox.add(with_effect(spec, reference), answerer, native_timeout(agent, reference), sources)?;
         }
         let servers = servers(agent, sources)?;
         for tools in try_join_all(servers.values().map(|server| server.tools(&sources.schemas))).await? {
             for tool in tools {
                 let (spec, timeout) = (tool.spec(), tool.timeout());
-                toolbox.add(spec, Arc::new(tool), timeout, sources)?;
+                toolbox.add(spec, Answerer::Tool(Arc::new(tool)), timeout, sources)?;
             }
         }
         Ok(toolbox)
@@ -101,13 +108,13 @@ impl Toolbox {
                 let Some(server) = servers.get(server) else { return Err(gone(&spec.name)) };
                 let tool = server.tool(tool, spec.clone());
                 let timeout = tool.timeout();
-                toolbox.add(spec, Arc::new(tool), timeout, sources)?;
+                toolbox.add(spec, Answerer::Tool(Arc::new(tool)), timeout, sources)?;
             } else {
                 let Some(reference) = agent.tools.iter().rfind(|tool| tool.name() == spec.name) else {
                     return Err(gone(&spec.name));
                 };
-                let tool = native(reference, sources)?;
-                toolbox.add(spec, tool, native_timeout(agent, reference), sources)?;
+                let (_, answerer) = native(reference, sources)?;
+                toolbox.add(spec, answerer, native_timeout(agent, reference), sources)?;
             }
         }
         Ok(toolbox)
@@ -131,6 +138,14 @@ impl Toolbox {
         self.dynamic
     }
 
+    /// The tool of Longhaul's own that answers `name`, if one does.
+    pub(crate) fn host(&self, name: &str) -> Option<HostTool> {
+        match self.index.get(name).map(|&at| &self.tools[at].answerer) {
+            Some(Answerer::Host(tool)) => Some(*tool),
+            Some(Answerer::Tool(_)) | None => None,
+        }
+    }
+
     /// Runs one call of the model. `arguments` is the text the model wrote; empty means no arguments.
     ///
     /// Dropping the future stops the wait and tells a tool server that the call is cancelled.
@@ -141,30 +156,51 @@ impl Toolbox {
         idempotency_key: &str,
         scratchpad: Arc<ToolScratchpad>,
     ) -> CallOutcome {
+        match self.check(name, arguments) {
+            Ok(args) => self.run(name, args, arguments, idempotency_key, scratchpad).await,
+            Err(error) => self.refuse(&error, name, arguments),
+        }
+    }
+
+    /// Runs a call whose arguments were [checked](Self::check). `written` is the text of the arguments that an error repeats.
+    pub(crate) async fn run(
+        &self,
+        name: &str,
+        args: Value,
+        written: &str,
+        idempotency_key: &str,
+        scratchpad: Arc<ToolScratchpad>,
+    ) -> CallOutcome {
+        let callable = match self.callable(name) {
+            Ok(callable) => callable,
+            Err(error) => return self.refuse(&error, name, written),
+        };
         let started = Instant::now();
-        let mut outcome = CallOutcome {
-            text: String::new(),
+        let context =
+            ToolCallContext { idempotency_key: idempotency_key.into(), scratchpad, timeout: callable.timeout };
+        let mut outcome = match run(callable, name, args, context).await {
+            Ok(text) => self.answer(name, text),
+            Err((error, ends_run)) => CallOutcome { ends_run, ..self.refuse(&error, name, written) },
+        };
+        outcome.duration = started.elapsed();
+        outcome
+    }
+
+    /// The outcome of a call whose result is `text`.
+    pub(crate) fn answer(&self, name: &str, text: String) -> CallOutcome {
+        CallOutcome {
+            text: cut(&storable(text), self.max_result_bytes).into_owned(),
             error: None,
             ends_run: None,
             duration: Duration::ZERO,
             effect: self.effect(name),
-        };
-        match self.checked(name, arguments) {
-            Ok((callable, args)) => {
-                let context =
-                    ToolCallContext { idempotency_key: idempotency_key.into(), scratchpad, timeout: callable.timeout };
-                match run(callable, args, context).await {
-                    Ok(text) => outcome.text = cut(&storable(text), self.max_result_bytes).into_owned(),
-                    Err((error, ends_run)) => {
-                        outcome.set_error(&error, name, arguments, self.max_result_bytes);
-                        outcome.ends_run = ends_run;
-                    }
-                }
-            }
-            Err(error) => outcome.set_error(&error, name, arguments, self.max_result_bytes),
         }
-        outcome.duration = started.elapsed();
-        outcome
+    }
+
+    /// The outcome of a call that failed, or did not run.
+    pub(crate) fn refuse(&self, error: &CallError, name: &str, written: &str) -> CallOutcome {
+        let text = storable(error.to_text(name, written));
+        CallOutcome { error: Some(error.kind), ..self.answer(name, text) }
     }
 
     fn empty(agent: &AgentConfig) -> Self {
@@ -180,14 +216,14 @@ impl Toolbox {
     fn add(
         &mut self,
         spec: ToolSpec,
-        tool: Arc<dyn AnyTool>,
+        answerer: Answerer,
         timeout: Duration,
         sources: &ToolSources,
     ) -> Result<(), Failure> {
         let arguments = sources.schemas.get(&spec.parameters).map_err(|reason| {
             invalid(format!("the arguments of tool `{}` have no usable schema: {reason}", spec.name))
         })?;
-        let callable = Callable { tool, arguments, timeout };
+        let callable = Callable { answerer, arguments, timeout };
         if let Some(&at) = self.index.get(&spec.name) {
             self.specs[at] = spec;
             self.tools[at] = callable;
@@ -199,15 +235,9 @@ impl Toolbox {
         Ok(())
     }
 
-    /// The tool and its arguments, or what is wrong with the call.
-    fn checked(&self, name: &str, arguments: &str) -> Result<(&Callable, Value), CallError> {
-        let structural = |message: String| CallError::new(CallErrorKind::Structural, message);
-        let Some(&at) = self.index.get(name) else {
-            let known: Vec<_> = self.specs.iter().take(MAX_KNOWN_NAMES).map(|spec| spec.name.as_str()).collect();
-            return Err(structural(format!("there is no tool named `{}`", cut(name, 128)))
-                .with_details(json!({ "known_tools": known })));
-        };
-        let callable = &self.tools[at];
+    /// The arguments of a call as a value that fits the tool's schema, or what is wrong with the call.
+    pub(crate) fn check(&self, name: &str, arguments: &str) -> Result<Value, CallError> {
+        let callable = self.callable(name)?;
         let args: Value = if arguments.trim().is_empty() {
             json!({})
         } else {
@@ -215,35 +245,47 @@ impl Toolbox {
                 .map_err(|error| structural(format!("the arguments are not valid JSON: {error}")))?
         };
         match schema::violations(&callable.arguments, &args) {
-            None => Ok((callable, args)),
+            None => Ok(args),
             Some(found) => Err(structural("the arguments do not fit the tool's schema".into())
                 .with_details(json!({ "violations": found.listed, "more_violations": found.more }))),
         }
     }
+
+    fn callable(&self, name: &str) -> Result<&Callable, CallError> {
+        if let Some(&at) = self.index.get(name) {
+            return Ok(&self.tools[at]);
+        }
+        let known: Vec<_> = self.specs.iter().take(MAX_KNOWN_NAMES).map(|spec| spec.name.as_str()).collect();
+        Err(structural(format!("there is no tool named `{}`", cut(name, 128)))
+            .with_details(json!({ "known_tools": known })))
+    }
 }
 
-impl CallOutcome {
-    fn set_error(&mut self, error: &CallError, name: &str, arguments: &str, max_bytes: usize) {
-        self.text = cut(&storable(error.to_text(name, arguments)), max_bytes).into_owned();
-        self.error = Some(error.kind);
-    }
+fn structural(message: String) -> CallError {
+    CallError::new(CallErrorKind::Structural, message)
 }
 
 /// Runs a checked call within its time; a panic inside the tool stays inside.
 async fn run(
     callable: &Callable,
+    name: &str,
     args: Value,
     context: ToolCallContext,
 ) -> Result<String, (CallError, Option<Failure>)> {
     let runtime = |message: String| CallError::new(CallErrorKind::Runtime, message);
-    let call = AssertUnwindSafe(callable.tool.call(args, context)).catch_unwind();
+    let tool = match &callable.answerer {
+        Answerer::Tool(tool) => tool,
+        // The loop asks these by themselves; there is no conversation here that one could belong to.
+        Answerer::Host(_) => return Err((runtime("the tool is not available here".into()), None)),
+    };
+    let call = AssertUnwindSafe(tool.call(args, context)).catch_unwind();
     match tokio::time::timeout(callable.timeout, call).await {
         Ok(Ok(Ok(output))) => Ok(output.text),
         Ok(Ok(Err(ToolFailure::Reported(message)))) => Err((runtime(message), None)),
         Ok(Ok(Err(ToolFailure::EndsRun(failure)))) => Err((runtime(failure.summary.clone()), Some(failure))),
         Ok(Err(_panic)) => {
             // The message of a panic may hold arguments, so it goes to the panic hook alone.
-            tracing::error!(tool.name = callable.tool.spec().name, "tool panicked; the model is told");
+            tracing::error!(tool.name = name, "tool panicked; the model is told");
             Err((runtime("the tool failed unexpectedly".into()), None))
         }
         Err(_elapsed) => {
@@ -254,9 +296,14 @@ async fn run(
     }
 }
 
-fn native(reference: &ToolRef, sources: &ToolSources) -> Result<Arc<dyn AnyTool>, Failure> {
+/// A tool that needs no server: one of Longhaul's own, or one of the registry.
+fn native(reference: &ToolRef, sources: &ToolSources) -> Result<(ToolSpec, Answerer), Failure> {
+    if let Some(tool) = HostTool::named(reference.name()) {
+        return Ok((tool.spec(), Answerer::Host(tool)));
+    }
     let settings = reference.settings().map_or(&Value::Null, |with| &with.settings);
-    sources.registry.resolve(reference.name(), settings).map_err(|error| invalid(error.to_string()))
+    let tool = sources.registry.resolve(reference.name(), settings).map_err(|error| invalid(error.to_string()))?;
+    Ok((tool.spec(), Answerer::Tool(tool)))
 }
 
 fn with_effect(mut spec: ToolSpec, reference: &ToolRef) -> ToolSpec {

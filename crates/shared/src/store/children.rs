@@ -1,0 +1,202 @@
+//! Children: executions that a running execution starts, waits for and takes along when it ends.
+//!
+//! What must hold (core-rules 3, 17):
+//! - One call of the parent is one child: spawning again, after a crash or by another attempt, finds it.
+//! - A child is inserted under its parent's lock, and not at all once the parent is over or to be cancelled.
+//! - A child's end tells its parent in the transaction that ends the child; a trigger does it (migrations, `tree`), so no
+//!   statement can forget.
+//! - The open descendants of what ended are cancelled level by level until none is left.
+
+use std::collections::HashMap;
+
+use serde_json::value::RawValue;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use super::{Store, StoreError, journal::Hash, maintenance::Runnable, submit::NewExecution};
+use crate::domain::{ExecutionId, ExecutionStatus, LeaseToken, WorkerId};
+
+/// What the summary of a descendant says.
+const PARENT_ENDED: &str = "cancelled because the execution that started it ended";
+
+/// A running attempt, as it asks for children.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpawnLease {
+    /// The worker that holds it.
+    pub worker: WorkerId,
+    /// The execution.
+    pub parent: ExecutionId,
+    /// Its lease.
+    pub token: LeaseToken,
+}
+
+/// A child to start.
+#[derive(Debug, Clone)]
+pub struct NewChild {
+    /// Which call of the parent it carries out; the same key is the same child.
+    pub key: Hash,
+    /// What it runs. Tenant, queue, priority and caller are its parent's, and it does not outlive its parent's deadline.
+    pub execution: NewExecution,
+}
+
+/// How large a tree may grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TreeLimits {
+    /// Levels below the root.
+    pub depth: i16,
+    /// Children of one execution, ended ones included.
+    pub children: i32,
+    /// Executions of one tree, the root included. Checked before the insert: parents that spawn at the same moment may pass it by
+    /// what they add.
+    pub executions: i32,
+}
+
+/// Why children were not started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpawnRefused {
+    /// The parent is to be cancelled.
+    #[error("the execution is being cancelled")]
+    Cancelled,
+    /// The parent is on the lowest level there may be.
+    #[error("executions may be nested {0} deep, and this one is on the last level")]
+    TooDeep(i16),
+    /// The parent would have too many.
+    #[error("one execution may start {0} children over its whole life")]
+    TooManyChildren(i32),
+    /// The tree would be too large.
+    #[error("a tree may hold {0} executions")]
+    TreeFull(i32),
+}
+
+/// A child as its parent sees it.
+#[derive(Debug, Clone)]
+pub struct Child {
+    /// Its id.
+    pub id: ExecutionId,
+    /// Which call it carries out.
+    pub key: Hash,
+    /// Where it stands.
+    pub status: ExecutionStatus,
+    /// By which agent.
+    pub agent_key: String,
+    /// What it answered, once FINISHED.
+    pub output: Option<Box<RawValue>>,
+    /// Why it failed, once FAILED.
+    pub failure_code: Option<String>,
+    /// Why it failed, for people and models.
+    pub failure_summary: Option<String>,
+}
+
+impl Store {
+    /// Starts children of the execution that `lease` holds, all or none, and returns their ids in order. Those that were
+    /// started before under the same keys are found again.
+    ///
+    /// # Errors
+    /// The lease is lost, a value was refused, or Postgres is unavailable.
+    pub async fn spawn_children(
+        &self,
+        lease: SpawnLease,
+        children: &[NewChild],
+        limits: TreeLimits,
+    ) -> Result<Result<Vec<ExecutionId>, SpawnRefused>, StoreError> {
+        macro_rules! column {
+            ($child:ident => $value:expr) => {
+                &children.iter().map(|$child| $value).collect::<Vec<_>>()
+            };
+        }
+        let row = sqlx::query_file!(
+            "src/store/sql/spawn.sql",
+            lease.worker.0,
+            lease.parent.0,
+            lease.token.0,
+            column!(child => child.key.to_vec()),
+            column!(child => child.execution.id.0),
+            column!(child => child.execution.definition_key.clone()),
+            column!(child => child.execution.definition_version_id.0),
+            column!(child => child.execution.agent_key.clone()),
+            column!(child => child.execution.agent_version_id.0),
+            column!(child => child.execution.serve_key.0.clone()),
+            column!(child => Json(child.execution.metadata.clone())) as _,
+            column!(child => child.execution.input.clone()),
+            column!(child => child.execution.deadline.as_secs_f64()),
+            column!(child => child.execution.deadline_is_near),
+            column!(child => child.execution.active_timeout.as_secs_f64()),
+            limits.depth,
+            limits.children,
+            limits.executions,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        let Some(row) = row else { return Err(StoreError::LeaseLost) };
+        match row.refusal.as_deref() {
+            None => {}
+            Some("cancelled") => return Ok(Err(SpawnRefused::Cancelled)),
+            Some("too_deep") => return Ok(Err(SpawnRefused::TooDeep(limits.depth))),
+            Some("too_many_children") => return Ok(Err(SpawnRefused::TooManyChildren(limits.children))),
+            Some("tree_full") => return Ok(Err(SpawnRefused::TreeFull(limits.executions))),
+            Some(other) => return Err(StoreError::Corrupt(format!("refusal `{other}` is unknown"))),
+        }
+        // A second statement: the first one's snapshot may be older than children it met.
+        let found: HashMap<Hash, ExecutionId> =
+            self.children_of(lease.parent).await?.into_iter().map(|child| (child.key, child.id)).collect();
+        let ids = children.iter().map(|child| found.get(&child.key).copied());
+        ids.map(|id| id.ok_or(StoreError::NotFound("child"))).collect::<Result<_, _>>().map(Ok)
+    }
+
+    /// The children of an execution, in the order they were started.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or a row cannot be read.
+    pub async fn children_of(&self, parent: ExecutionId) -> Result<Vec<Child>, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            select e.id, e.spawn_key as "spawn_key!", e.status::text as "status!", e.agent_key, e.failure_code,
+                p.output::text as output, p.failure_summary as "failure_summary?"
+            from executions e left join execution_payloads p on p.execution_id = e.id
+            where e.parent_id = $1
+            order by e.id
+            "#,
+            parent.0,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let corrupt = |what: &str| StoreError::Corrupt(format!("a child's {what} cannot be read"));
+        rows.into_iter()
+            .map(|row| {
+                Ok(Child {
+                    id: ExecutionId(row.id),
+                    key: row.spawn_key.try_into().map_err(|_| corrupt("spawn key"))?,
+                    status: ExecutionStatus::parse(&row.status).ok_or_else(|| corrupt("status"))?,
+                    agent_key: row.agent_key,
+                    output: row.output.map(RawValue::from_string).transpose().map_err(|_| corrupt("output"))?,
+                    failure_code: row.failure_code,
+                    failure_summary: row.failure_summary,
+                })
+            })
+            .collect()
+    }
+
+    /// Cancels up to `limit` open children of executions that ended or are to end: one level of their trees. To be repeated
+    /// until it finds none.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn cancel_descendants(&self, limit: i64) -> Result<Vec<ExecutionId>, StoreError> {
+        let rows = sqlx::query_file!("src/store/sql/open_descendants.sql", limit).fetch_all(&self.pool).await?;
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<Uuid> = rows.into_iter().map(|row| row.id).collect();
+        let cancelled = self.cancel_rows(&ids, None, PARENT_ENDED).await?;
+        Ok(cancelled.into_iter().map(|(id, _)| id).collect())
+    }
+
+    /// Makes runnable up to `limit` executions that wait for children of which none is open.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn wake_childless(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
+        let rows = sqlx::query_file!("src/store/sql/wake_childless.sql", limit).fetch_all(&self.pool).await?;
+        Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+    }
+}

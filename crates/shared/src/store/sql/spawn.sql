@@ -1,0 +1,94 @@
+-- Inserts children of one running execution, each once by its spawn key, with their payloads and first events. The parent is
+-- locked first and must be held by the asking lease and neither over nor to be cancelled (core-rules 17). All or, with a
+-- refusal, none.
+with me as materialized (
+    select id from workers where id = $1 and dead_at is null and expires_at > clock_timestamp() for key share
+),
+now as materialized (
+    select longhaul_now() as now from me
+),
+parent as materialized (
+    select e.*, exists (select from deadlines d where d.execution_id = e.id) as has_near_deadline
+    from me join executions e on e.id = $2
+    where e.worker_id = $1 and e.lease_token = $3
+    for no key update of e
+),
+wanted as materialized (
+    select wanted.*
+    from unnest(
+        $4::bytea[], $5::uuid[], $6::text[], $7::uuid[], $8::text[], $9::uuid[], $10::text[], $11::jsonb[], $12::text[],
+        $13::float8[], $14::bool[], $15::float8[]
+    ) as wanted (
+        spawn_key, id, definition_key, definition_version_id, agent_key, agent_version_id, serve_key, metadata, input,
+        deadline_seconds, deadline_is_near, active_timeout_seconds
+    )
+    where not exists (select from executions c where c.parent_id = $2 and c.spawn_key = wanted.spawn_key)
+),
+verdict as materialized (
+    select case
+        when parent.cancel_requested_at is not null then 'cancelled'
+        when asked.n = 0 then null
+        when parent.depth >= $16::smallint then 'too_deep'
+        when parent.children + asked.n > $17::int then 'too_many_children'
+        when asked.n + 1 + (
+            select count(*) from (
+                select from executions t where t.root_id = coalesce(parent.root_id, parent.id) limit $18::int
+            ) counted
+        ) > $18::int then 'tree_full'
+    end as refusal
+    from parent, (select count(*) as n from wanted) asked
+),
+inserted as (
+    insert into executions (
+        id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
+        metadata, created_at, deadline_at, active_timeout, submitted_by, wait_reason, event_seq, parent_id, root_id, depth,
+        spawn_key
+    )
+    select
+        wanted.id, parent.tenant_id, wanted.definition_key, wanted.definition_version_id, wanted.agent_key,
+        wanted.agent_version_id, parent.queue, wanted.serve_key, parent.priority, wanted.metadata, now.now,
+        least(now.now + wanted.deadline_seconds * interval '1 second', parent.deadline_at),
+        wanted.active_timeout_seconds * interval '1 second', parent.submitted_by, 'worker', 1, parent.id,
+        coalesce(parent.root_id, parent.id), parent.depth + 1, wanted.spawn_key
+    from wanted, parent, verdict, now
+    where verdict.refusal is null
+    order by wanted.id
+    on conflict do nothing
+    returning id, tenant_id, definition_key, agent_key, created_at, deadline_at
+),
+payloads as (
+    insert into execution_payloads (execution_id, input, traceparent)
+    select inserted.id, wanted.input::json, p.traceparent
+    from inserted join wanted on wanted.id = inserted.id left join execution_payloads p on p.execution_id = $2
+),
+near_deadlines as (
+    insert into deadlines (execution_id, deadline_at)
+    select inserted.id, inserted.deadline_at
+    from parent, inserted join wanted on wanted.id = inserted.id
+    where wanted.deadline_is_near or parent.has_near_deadline
+),
+first_events as (
+    insert into events (execution_id, seq, at, kind, data)
+    select id, 1, created_at, 'submitted', jsonb_build_object('parent_id', $2::uuid) from inserted
+),
+told as (
+    insert into events (execution_id, seq, at, kind, data)
+    select parent.id, parent.event_seq + row_number() over (order by inserted.id), inserted.created_at, 'child_spawned',
+        jsonb_build_object('child_id', inserted.id, 'agent', inserted.agent_key, 'definition', inserted.definition_key)
+    from parent, inserted
+),
+counts as (
+    insert into execution_count_changes (tenant_id, definition_key, agent_key, day, status, n)
+    select tenant_id, definition_key, agent_key, (created_at at time zone 'UTC')::date, 'PENDING', count(*)
+    from inserted
+    group by 1, 2, 3, 4
+),
+raised as (
+    update executions e
+    set children = e.children + new.n, open_children = e.open_children + new.n, event_seq = e.event_seq + new.n
+    from parent, (select count(*)::int as n from inserted) new
+    where e.id = parent.id and new.n > 0
+    returning e.id
+)
+select verdict.refusal, parent.queue as "queue!", (select count(*) from raised) as "raised!"
+from parent, verdict

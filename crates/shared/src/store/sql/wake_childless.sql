@@ -1,0 +1,25 @@
+-- Makes runnable what waits for children and has none open: the wait is over, whatever became of the wake.
+with now as materialized (
+    select longhaul_now() as now
+),
+over as materialized (
+    select e.id, e.event_seq, e.wait_reason, now.now
+    from now, parked p join executions e on e.id = p.execution_id
+    where p.wait_reason = 'children' and e.wait_reason = 'children'
+        and not exists (select from executions c where c.parent_id = e.id and c.finished_at is null)
+    order by e.id
+    limit $1
+    for no key update of e skip locked
+),
+gone as (
+    delete from parked p using over where p.execution_id = over.id
+),
+told as (
+    insert into events (execution_id, seq, at, kind, data)
+    select id, event_seq + 1, now, 'woken', jsonb_build_object('waited_for', wait_reason) from over
+)
+update executions e
+set wait_reason = 'worker', wait_until = null, wake_seq = e.wake_seq + 1, event_seq = e.event_seq + 1
+from over
+where e.id = over.id
+returning e.id as "id!", e.queue as "queue!"

@@ -1,0 +1,51 @@
+//! Tools that Longhaul answers itself. They may wait: for a person, for another execution.
+//!
+//! What must hold: they are asked again after every resume with the same call, so what they do outside is found by the call's
+//! key and done once, and what they say to somebody outside is said after the turn is committed ([`Journal::flush`]). They
+//! answer soon: the calls beside them stand still meanwhile.
+
+use longhaul_sdk::{Step, ToolSpec};
+
+use super::{
+    Agent,
+    admission::{ReadyCall, Waiting},
+    journal::Journal,
+};
+use crate::tools::CallOutcome;
+
+/// A tool of Longhaul's own. An agent names it in its `tools` like any other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HostTool {}
+
+/// What a call of such a tool came to.
+#[derive(Debug)]
+#[expect(dead_code, reason = "the first such tool constructs them")]
+pub(crate) enum Hosted {
+    /// Its result.
+    Answered(CallOutcome),
+    /// Nothing yet.
+    Waiting(Waiting),
+}
+
+impl HostTool {
+    /// Every one of them.
+    pub(crate) const ALL: [Self; 0] = [];
+
+    /// The tool of this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|tool| tool.spec().name == name)
+    }
+
+    /// What the model is shown of it.
+    pub(crate) fn spec(self) -> ToolSpec {
+        match self {}
+    }
+
+    /// Answers one call, or says what it waits for.
+    ///
+    /// # Errors
+    /// An interrupt, or a failure of the store.
+    pub(crate) async fn call(self, _agent: &Agent, _journal: &mut Journal, _call: &ReadyCall) -> Step<Hosted> {
+        match self {}
+    }
+}

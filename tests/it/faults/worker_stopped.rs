@@ -1,0 +1,192 @@
+//! A worker stopped in the middle of a statement (SIGSTOP, a suspended machine): it may hold up nobody (core-rules 10).
+//!
+//! A statement is its own transaction, so a stop before it was sent or after it was answered leaves nothing behind. Between the
+//! two are the points below: the server has worked, and the process never reads its answer.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use longhaul_sdk::DefinitionSpec;
+use longhaul_shared::{
+    domain::ExecutionId,
+    store::{Store, StoreOptions},
+};
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::{LOAD_PATIENCE, all_finish, submit_many};
+use crate::support::{
+    chaos::ChaosProxy,
+    db::TestDb,
+    fleet::{Fleet, agent},
+    leases::TestWorker,
+    llm::reply_text,
+    process::WorkerProcess,
+    wait::{SOON, eventually},
+};
+
+/// Where a worker is stopped: while it reads the answer to this statement about the execution.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Statement {
+    Claim,
+    Record,
+    Conclude,
+    Reap,
+    WakeDue,
+    FoldCounts,
+}
+
+impl Statement {
+    const ALL: [Self; 6] = [Self::Claim, Self::Record, Self::Conclude, Self::Reap, Self::WakeDue, Self::FoldCounts];
+
+    /// Words that no other statement has.
+    fn words(self) -> &'static str {
+        match self {
+            Self::Claim => "picked as materialized",
+            Self::Record => "set lease_write = item.write",
+            Self::Conclude => "set status = v.status, wait_reason = v.wait_reason",
+            Self::Reap => "then 'crash_loop'",
+            Self::WakeDue => "due as materialized",
+            Self::FoldCounts => "longhaul.fold_counts",
+        }
+    }
+}
+
+/// A fleet whose dead workers are found soon, and the way of the worker that will be stopped to the database.
+async fn fleet_and_proxy() -> (Fleet, ChaosProxy, String) {
+    let mut fleet = Fleet::start().await;
+    let direct = fleet.db.url.clone();
+    let proxy = ChaosProxy::before(&direct).await;
+    fleet.set("DATABASE_URL", &proxy.url_through(&direct));
+    fleet.set("LONGHAUL__WORKER__LEASE_SECONDS", "2");
+    fleet.set("LONGHAUL__WORKER__RENEW_SECONDS", "0.6");
+    fleet.apply(&agent("a"), &DefinitionSpec::new("d", "a")).await;
+    fleet.llm.answer_with(|_| reply_text("{}"));
+    (fleet, proxy, direct)
+}
+
+/// An execution that the sweep must wake before anybody can claim it.
+async fn submit_scheduled(fleet: &Fleet) -> ExecutionId {
+    let mut new = fleet.new_execution("d", json!({})).await;
+    new.run_at = Some(fleet.store.now().await.unwrap() + chrono::Duration::milliseconds(500));
+    fleet.submit_new(new).await
+}
+
+/// No session of a worker is in a transaction, holds a lock that others wait for, or keeps the advisory lock of a duty.
+async fn nothing_is_held(fleet: &Fleet, at: Statement) {
+    eventually("the stopped worker holds nothing", SOON, async || {
+        let held = fleet
+            .json(
+                "select coalesce(jsonb_agg(jsonb_build_object('state', a.state, 'lock', l.locktype, 'query', left(a.query, 80))), '[]')
+                 from pg_stat_activity a
+                 left join pg_locks l on l.pid = a.pid and l.locktype in ('tuple', 'transactionid', 'advisory')
+                 where a.datname = current_database() and a.application_name = 'longhaul-worker'
+                    and (a.xact_start is not null or l.pid is not null)",
+            )
+            .await;
+        if held == json!([]) { Ok(()) } else { Err(format!("{at:?}: {held}")) }
+    })
+    .await;
+}
+
+/// Stops a worker at `at`; another one, started then, does all the work there is, the sweep's included.
+async fn stopped_at(at: Statement) {
+    let (mut fleet, proxy, direct) = fleet_and_proxy().await;
+    let id = match at {
+        Statement::WakeDue => submit_scheduled(&fleet).await,
+        Statement::Claim | Statement::Record | Statement::Conclude | Statement::Reap | Statement::FoldCounts => {
+            fleet.submit("d", json!({})).await
+        }
+    };
+    if at == Statement::Reap {
+        let dead = TestWorker::start(&fleet.store).await;
+        assert_eq!(dead.claim_one().await.id, id);
+        dead.expire().await;
+    }
+    let answer = if at == Statement::FoldCounts { b"INSERT 0 ".to_vec() } else { id.0.as_bytes().to_vec() };
+    let mut reply = proxy.hold_reply(at.words(), answer);
+    let stopped = WorkerProcess::start(&fleet).await;
+    reply.held().await;
+    stopped.signal(Signal::STOP);
+    let stopped_since = Instant::now();
+    nothing_is_held(&fleet, at).await;
+
+    fleet.set("DATABASE_URL", &direct);
+    let _other = WorkerProcess::start(&fleet).await;
+    submit_scheduled(&fleet).await;
+    submit_many(&fleet, "d", 10).await;
+    all_finish(&fleet, 12).await;
+    println!("stopped at {at:?}: another had finished everything {:.1} s later", stopped_since.elapsed().as_secs_f64());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_stopped_at_any_statement_leaves_nothing_locked_and_its_work_is_finished_by_another() {
+    join_all(Statement::ALL.map(stopped_at)).await;
+}
+
+/// The one statement whose answer can be larger than the buffers between server and client: the server is still at it, in its
+/// transaction, and no limit on statements counts while it waits for room to write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_stopped_inside_a_large_answer_does_not_keep_what_it_claimed_locked() {
+    /// 16 MiB together, several times what the buffers take.
+    const LARGE: usize = 128;
+    let (mut fleet, proxy, direct) = fleet_and_proxy().await;
+    let mut ids = Vec::new();
+    for _ in 0..LARGE {
+        ids.push(fleet.submit("d", json!({"text": "x".repeat(128 << 10)})).await);
+    }
+    let mut reply = proxy.hold_reply(Statement::Claim.words(), ids[0].0.as_bytes().to_vec());
+    let stopped = WorkerProcess::start(&fleet).await;
+    reply.held().await;
+    stopped.signal(Signal::STOP);
+    let stopped_since = Instant::now();
+    eventually("the server waits for the client in the middle of the claim", SOON, async || {
+        let waits = fleet
+            .json(
+                "select coalesce(jsonb_agg(wait_event), '[]') from pg_stat_activity
+                 where datname = current_database() and application_name = 'longhaul-worker' and state = 'active'",
+            )
+            .await;
+        if waits == json!(["ClientWrite"]) { Ok(()) } else { Err(waits) }
+    })
+    .await;
+
+    fleet.set("DATABASE_URL", &direct);
+    let _other = WorkerProcess::start(&fleet).await;
+    all_finish(&fleet, LARGE).await;
+    println!("stopped inside a large answer: all finished {:.1} s later", stopped_since.elapsed().as_secs_f64());
+}
+
+#[tokio::test]
+async fn every_session_ends_an_idle_transaction_and_a_long_wait_for_a_lock_by_itself() {
+    let db = TestDb::create().await;
+    let options = StoreOptions { lock_timeout: Duration::from_millis(300), ..StoreOptions::new(&db.url) };
+    let store = Store::open(options).unwrap();
+    let set = sqlx::query_scalar::<_, serde_json::Value>(
+        "select jsonb_object_agg(name, setting) from pg_settings where name in ('idle_in_transaction_session_timeout',
+            'lock_timeout', 'statement_timeout', 'tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count',
+            'tcp_user_timeout')",
+    )
+    .fetch_one(store.pool())
+    .await
+    .unwrap();
+    let expected = json!({
+        "idle_in_transaction_session_timeout": "5000", "lock_timeout": "300", "statement_timeout": "30000",
+        "tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3", "tcp_user_timeout": "5000",
+    });
+    assert_eq!(set, expected);
+
+    let mut idle = store.pool().begin().await.unwrap();
+    sqlx::query("select from clock for update").execute(&mut *idle).await.unwrap();
+    let refused = sqlx::query("update clock set shift = shift").execute(store.pool()).await.unwrap_err();
+    assert_eq!(refused.as_database_error().unwrap().code().unwrap(), "55P03", "{refused}");
+    // Nobody ends the transaction but the server.
+    eventually("the lock of the idle transaction is gone", LOAD_PATIENCE, async || {
+        match sqlx::query("update clock set shift = shift").execute(store.pool()).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    })
+    .await;
+    assert!(sqlx::query("select 1").execute(&mut *idle).await.is_err(), "its session lives");
+}

@@ -1,0 +1,166 @@
+//! Core-rules 9 and 14: writes that share a statement do not share their fate, and do not wait for each other.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use longhaul_shared::domain::ExecutionId;
+use longhaul_shared::store::StoreError;
+use longhaul_shared::store::claims::Claimed;
+use longhaul_shared::store::journal::StepKind::{Prompt, Turn};
+use longhaul_shared::store::outcomes::Conclusion;
+use longhaul_shared::store::submit::{NewExecution, Submitted, Submitter};
+use serde_json::json;
+use tokio::task::unconstrained;
+
+use crate::support::leases::{TestWorker, World, step, write};
+use crate::support::wait::{SOON, within};
+
+const BATCH: usize = 500;
+const POISONED: usize = 250;
+/// A batch with a bad item is halved nine times, each half in a debug build on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// All of them handed in before the first is flushed, so that they share statements.
+async fn at_once<T>(writes: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    within("every write's verdict", PATIENCE, unconstrained(join_all(writes))).await
+}
+
+/// Fails unless exactly the poisoned one was refused, and because of its values.
+fn only_the_poison_failed<T: std::fmt::Debug>(verdicts: &[Result<T, StoreError>]) {
+    assert_eq!(verdicts.len(), BATCH);
+    for (place, verdict) in verdicts.iter().enumerate() {
+        match verdict {
+            Ok(_) => assert_ne!(place, POISONED, "the poison was stored: {verdict:?}"),
+            Err(error) => assert!(place == POISONED && matches!(error, StoreError::Rejected(_)), "{place}: {error}"),
+        }
+    }
+}
+
+async fn count(world: &World, sql: &'static str) -> usize {
+    let count: i64 = sqlx::query_scalar(sql).fetch_one(world.pool()).await.unwrap();
+    usize::try_from(count).unwrap()
+}
+
+#[tokio::test]
+async fn of_500_submits_the_one_that_no_jsonb_can_hold_fails_alone() {
+    let world = World::create().await;
+    let submitter = Submitter::spawn(world.store.clone(), SOON);
+    let mut new = Vec::with_capacity(BATCH);
+    for place in 0..BATCH {
+        let metadata = if place == POISONED { json!({"name": "a\u{0}b"}) } else { json!({"name": "fine"}) };
+        new.push(NewExecution { metadata, ..world.new_execution().await });
+    }
+    let ids: Vec<ExecutionId> = new.iter().map(|new| new.id).collect();
+    let verdicts = at_once(new.into_iter().map(|new| submitter.submit(new))).await;
+    only_the_poison_failed(&verdicts);
+    let created = verdicts
+        .into_iter()
+        .zip(ids)
+        .filter(|(verdict, id)| matches!(verdict, Ok(Submitted::Created(created)) if created == id));
+    assert_eq!(created.count(), BATCH - 1);
+    assert_eq!(count(&world, "select count(*) from executions").await, BATCH - 1);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn of_500_steps_and_500_ends_the_one_that_cannot_be_stored_fails_alone() {
+    let world = World::create().await;
+    world.submit(BATCH).await;
+    let worker = world.worker().await;
+    let claimed = worker.claim(i32::try_from(BATCH).unwrap()).await;
+    let turn = |place: usize| {
+        let mut turn = step(1, Turn, "said");
+        turn.failure_code = (place == POISONED).then(|| "a\u{0}b".into());
+        turn
+    };
+    let records = claimed.iter().enumerate().map(|(place, one)| worker.record(write(one, 1, vec![turn(place)])));
+    only_the_poison_failed(&at_once(records).await);
+    assert_eq!(count(&world, "select count(*) from steps").await, BATCH - 1);
+    assert_eq!(count(&world, "select count(*) from events where kind = 'turn'").await, BATCH - 1);
+
+    let output = |place: usize| if place == POISONED { "not JSON" } else { "7" };
+    let ends = claimed
+        .iter()
+        .enumerate()
+        .map(|(place, one)| worker.end(one, Conclusion::Finish { output: output(place).into() }));
+    only_the_poison_failed(&at_once(ends).await);
+    assert_eq!(count(&world, "select count(*) from executions where status = 'FINISHED'").await, BATCH - 1);
+    // The refused one is still its worker's, which ends it in another way.
+    worker.finish(&claimed[POISONED]).await.unwrap();
+    world.check().await;
+}
+
+/// The writes `from` and after of a lease, a step each.
+async fn work(worker: &TestWorker, claimed: &Claimed, writes: std::ops::RangeInclusive<i32>) {
+    for number in writes {
+        worker.record(write(claimed, number, vec![step(number, Turn, "said")])).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_somebody_else_holds_delays_its_own_writes_and_no_others() {
+    let world = World::create().await;
+    world.submit(20).await;
+    let worker = world.worker().await;
+    let claimed = worker.claim(20).await;
+    let (locked, others) = claimed.split_first().unwrap();
+    // Somebody's own statement, such as an operator's, in a transaction that stays open.
+    let mut foreign = world.pool().begin().await.unwrap();
+    sqlx::query("select from executions where id = $1 for update")
+        .bind(locked.id.0)
+        .execute(&mut *foreign)
+        .await
+        .unwrap();
+    let mut waiting = std::pin::pin!(async {
+        work(&worker, locked, 1..=1).await;
+        worker.finish(locked).await.unwrap();
+    });
+    // Those beside it in its batches go through several of them, to their end, while the row is held.
+    let beside = at_once(others.iter().map(|one| async {
+        work(&worker, one, 1..=5).await;
+        worker.finish(one).await.unwrap();
+    }));
+    tokio::select! {
+        () = &mut waiting => panic!("a locked row was written"),
+        ended = beside => assert_eq!(ended.len(), 19),
+    }
+    assert_eq!(count(&world, "select count(*) from executions where status = 'FINISHED'").await, 19);
+    assert_eq!(world.standing(locked.id).await.0, "IN_PROGRESS");
+    foreign.rollback().await.unwrap();
+    within("the locked one's end", PATIENCE, waiting).await;
+    assert_eq!(world.events(locked.id).await, ["submitted", "claimed", "turn", "finished"]);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn thirty_two_writers_of_one_prompt_wait_for_nobody_not_even_for_one_that_has_not_committed() {
+    let world = World::create().await;
+    world.submit(33).await;
+    let prompt = "you are a careful clerk";
+    let first = world.worker().await;
+    let open = first.claim_one().await;
+    // A group commit under way that holds this very prompt: its message is inserted and not committed.
+    let message = step(1, Prompt, prompt);
+    let mut under_way = world.pool().begin().await.unwrap();
+    sqlx::query("insert into messages (execution_id, hash, body) values ($1, $2, $3)")
+        .bind(open.id.0)
+        .bind(message.appends[0].as_slice())
+        .bind(message.body.as_slice())
+        .execute(&mut *under_way)
+        .await
+        .unwrap();
+    let mut writers = Vec::new();
+    for _ in 0..32 {
+        let writer = world.worker().await;
+        let claimed = writer.claim_one().await;
+        writers.push((writer, claimed));
+    }
+    let records = writers.iter().map(|(writer, claimed)| writer.record(write(claimed, 1, vec![message.clone()])));
+    for verdict in at_once(records).await {
+        verdict.unwrap();
+    }
+    // All are stored, each with its own copy, while the first still is not.
+    assert_eq!(count(&world, "select count(*) from messages").await, 32);
+    under_way.commit().await.unwrap();
+    assert_eq!(count(&world, "select count(distinct hash) from messages").await, 1);
+}

@@ -1,0 +1,108 @@
+//! Core-rules 17 over trees: what ended or is to end takes along everything it started, however deep, even what it is starting.
+
+use longhaul_shared::domain::ExecutionId;
+use longhaul_shared::store::claims::Claimed;
+use longhaul_shared::store::control::Cancelled;
+use longhaul_shared::store::outcomes::Conclusion;
+
+use crate::support::leases::{ROOMY, TestWorker, World};
+
+async fn sweep(world: &World) -> usize {
+    let mut told = 0;
+    loop {
+        let cancelled = world.store.cancel_descendants(7).await.unwrap();
+        if cancelled.is_empty() {
+            return told;
+        }
+        told += cancelled.len();
+    }
+}
+
+async fn open(world: &World) -> Vec<(uuid::Uuid, Option<String>)> {
+    sqlx::query_as("select id, wait_reason from executions where finished_at is null and cancel_requested_at is null")
+        .fetch_all(world.pool())
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn an_end_takes_open_descendants_along_and_leaves_ended_ones_alone() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    world.submit(1).await;
+    let root = worker.claim_one().await;
+    worker.spawn(&root, 0..3).await;
+    let children = worker.claim(3).await;
+    worker.spawn(&children[0], 0..2).await;
+    worker.finish(&children[2]).await.unwrap();
+    assert_eq!(sweep(&world).await, 0, "nothing ended that has open children");
+    worker.finish(&root).await.unwrap();
+    // Two held children get the flag; the grandchildren, whom nobody holds, end when their parent was told.
+    assert_eq!(sweep(&world).await, 4);
+    assert_eq!(open(&world).await, []);
+    for child in &children[..2] {
+        let ended = worker.end(child, Conclusion::Release { drained: false }).await.unwrap();
+        assert_eq!(ended.parent, Some(root.id));
+        assert_eq!(world.standing(child.id).await.2.as_deref(), Some("cancelled"));
+    }
+    assert_eq!(world.standing(children[2].id).await.0, "FINISHED");
+    assert_eq!(sweep(&world).await, 0);
+    let left: i64 = sqlx::query_scalar("select count(*) from ending_parents").fetch_one(world.pool()).await.unwrap();
+    assert_eq!(left, 0);
+    world.check().await;
+}
+
+/// Claims whatever of the tree there is and spawns below it, until it is refused everywhere.
+async fn grow(worker: &TestWorker) -> Vec<Claimed> {
+    let mut held = Vec::new();
+    loop {
+        let claimed = worker.claim(20).await;
+        if claimed.is_empty() {
+            return held;
+        }
+        for one in &claimed {
+            if one.depth < 2 {
+                // Refused once it is to be cancelled, which is what the test is about.
+                let _ = worker.try_spawn(one, 0..9, ROOMY).await.unwrap();
+            }
+        }
+        held.extend(claimed);
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_reaches_all_of_a_hundred_executions_that_are_still_spawning() {
+    let world = World::create().await;
+    for round in 0..5_usize {
+        let root: ExecutionId = world.submit(1).await[0];
+        let (one, two) = (world.worker().await, world.worker().await);
+        let cancel = async {
+            // At another place of the growth in each round; the last one meets the whole tree.
+            let grown = "select count(*) from executions where id = $1 or root_id = $1";
+            loop {
+                let count: i64 = sqlx::query_scalar(grown).bind(root.0).fetch_one(world.pool()).await.unwrap();
+                if count > (round as i64 * 24).min(90) {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            let cancelled = world.store.cancel_execution(world.tenant, root).await.unwrap();
+            assert!(matches!(cancelled, Cancelled::Ended | Cancelled::Requested));
+            sweep(&world).await;
+        };
+        let (held_one, held_two, ()) = tokio::join!(grow(&one), grow(&two), cancel);
+        for (worker, held) in [(&one, held_one), (&two, held_two)] {
+            for claimed in &held {
+                worker.end(claimed, Conclusion::Release { drained: false }).await.unwrap();
+            }
+            sweep(&world).await;
+        }
+        let open: i64 = sqlx::query_scalar("select count(*) from executions where finished_at is null")
+            .fetch_one(world.pool())
+            .await
+            .unwrap();
+        assert_eq!(open, 0, "round {round}");
+        assert!(one.claim(100).await.is_empty());
+        world.check().await;
+    }
+}
