@@ -89,6 +89,8 @@ codes! {
     BUDGET_EXHAUSTED = "budget_exhausted";
     /// The agent used all its turns without an answer.
     MAX_TURNS_EXCEEDED = "max_turns_exceeded";
+    /// The agent made the same failing call again and again.
+    REPEATED_CALL = "repeated_call";
     /// Code inside the attempt panicked.
     PANIC = "panic";
     /// Something Longhaul did not foresee.

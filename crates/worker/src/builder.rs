@@ -162,6 +162,10 @@ impl WorkerBuilder {
             model: execution.model,
             tools: execution.tools,
             mcp_servers: execution.mcp_servers,
+            latent_tools: execution.latent_tools,
+            references: execution.references,
+            conditions: execution.conditions,
+            instances: execution.instances,
             limits: execution.limits,
         });
         Ok(self)
@@ -213,6 +217,7 @@ impl WorkerBuilder {
             versions: Versions::default(),
             probe: self.probe,
             loading: Semaphore::new(config.worker.journal_loads_max),
+            call_permits: Arc::new(Semaphore::new(config.worker.parallel_calls_max)),
         };
         Ok(Worker { deps, config, agents: self.agents, has })
     }

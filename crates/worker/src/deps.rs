@@ -34,6 +34,8 @@ pub(crate) struct Deps {
     pub(crate) probe: Probe,
     /// Journals that may load at once, so that a mass takeover does not load thousands (core-rules 4).
     pub(crate) loading: Semaphore,
+    /// Tool calls that may run at once.
+    pub(crate) call_permits: Arc<Semaphore>,
 }
 
 /// What attempts of one identity share.

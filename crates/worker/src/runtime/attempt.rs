@@ -15,7 +15,7 @@ use longhaul_sdk::{
     AgentConfigProvider, ConfigType, ExecutionResult, Failure, FailureClass, FailureCode, Interrupt, Step, StepError,
     Validator,
     definition::{AnyDefinition, Declarative},
-    spec::Runner,
+    spec::{OutputMode, Runner},
 };
 use longhaul_shared::{
     config::StdioServers,
@@ -37,8 +37,10 @@ use crate::{
     agent::{
         Agent,
         conversation::JournaledConversation,
-        journal::{Journal, Parked, from_store},
+        journal::{Journal, Parked, PinnedTools, from_store},
+        menu::{Menu, Task},
         prompt::render,
+        references::instructions,
     },
     deps::AttemptDeps,
     direct::AgentDirectly,
@@ -165,15 +167,27 @@ async fn execute(
     })?;
     let config = pinned.agent.config(ConfigType::AgenticExecutionDefinition);
     refuse_commands(pinned, shared.stdio_servers)?;
-    let toolbox = match journal.pinned_tools()? {
-        Some(specs) => Toolbox::pinned(&config, specs, &shared.tools)?,
-        None => Toolbox::open(&config, &shared.tools).await?,
+    let (toolbox, shown) = match journal.pinned_tools()? {
+        Some(PinnedTools { tools, shown }) => (Toolbox::pinned(&config, tools, &shared.tools)?, Some(shown)),
+        None => (Toolbox::open(&config, &shared.tools).await?, None),
     };
+    let output_schema = pinned.definition.output_schema.as_ref();
+    let (submitted, native_output_schema) = match config.model.output {
+        OutputMode::Tool => (output_schema, None),
+        OutputMode::Native => (None, output_schema.cloned()),
+        OutputMode::Text => (None, None),
+    };
+    let task = Task { input: &input, output_schema: submitted };
+    let menu = Menu::new(&config, toolbox.specs(), task, shown, &shared.tools.schemas)?;
     let model = shared.models.get(&config.model).map_err(|error| error.to_failure())?.clone();
-    let agent = Agent { config, model, toolbox, max_compressions: policy.max_compressions };
+    let max_compressions = policy.max_compressions;
+    let agent = Agent { config, model, toolbox, menu, native_output_schema, max_compressions };
     journal
-        .open(&agent, || {
-            let system = render("system prompt", &agent.config.prompt, &input)?;
+        .open(&agent, &input, || {
+            let mut system = render("system prompt", &agent.config.prompt, &input)?;
+            if let Some(instructions) = instructions(&agent.config, &input) {
+                system = format!("{system}\n\n{instructions}");
+            }
             let user = match &pinned.definition.prompt {
                 Some(template) => render("prompt", template, &input)?,
                 None => claimed.input.clone(),
@@ -182,7 +196,6 @@ async fn execute(
         })
         .await?;
     let (definition, validators) = runner(pinned, deps)?;
-    let output_schema = pinned.definition.output_schema.as_ref();
     let mut conversation = JournaledConversation { agent: &agent, journal, input: &input, output_schema };
     definition.run(&pinned.definition, &validators, &input, &mut conversation).await
 }
@@ -227,6 +240,15 @@ async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &Atte
     let (mut outcome, journal, policy) = ended;
     let (mut spent, mut wake_seq, mut parked) = (None, claimed.wake_seq, None);
     if let Some(mut journal) = journal {
+        if let Err(StepError::Interrupt(reason @ (Interrupt::Cancelled | Interrupt::DeadlineExceeded))) = &outcome {
+            let reason = match reason {
+                Interrupt::DeadlineExceeded => "the execution ran longer than it may",
+                _ => "the execution was cancelled",
+            };
+            if let Err(error) = journal.answer_open_calls(reason) {
+                outcome = merge(outcome, error);
+            }
+        }
         // What waits for a commit belongs to the record, whatever the attempt came to; a lost lease cannot write it.
         if outcome != Err(StepError::Interrupt(Interrupt::LeaseLost))
             && let Err(error) = journal.flush().await

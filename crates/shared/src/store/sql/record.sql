@@ -36,8 +36,10 @@ recorded as (
     )
     join held on held.id = step.execution_id
     on conflict (execution_id, seq) do update
-    set state = excluded.state, appends = excluded.appends, body = excluded.body, preview = excluded.preview,
-        failure_code = excluded.failure_code, finished_at = excluded.finished_at
+    set state = excluded.state, name = excluded.name, appends = excluded.appends, body = excluded.body,
+        preview = excluded.preview, failure_code = excluded.failure_code, input_tokens = excluded.input_tokens,
+        output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens, started_at = excluded.started_at,
+        finished_at = excluded.finished_at
     where s.state = 'intent'
 ),
 said as (

@@ -106,6 +106,7 @@ impl Journal {
             idempotency_key: &self.idempotency_key(key),
             traceparent: None,
             context_tokens: Some(agent.config.limits.context_tokens),
+            output_schema: None,
         };
         agent.model.complete(request, &mut |_| {}).await
     }
