@@ -90,7 +90,7 @@ async fn detached_call_of_a_dead_worker_goes_the_way_of_its_effect() {
         reply_events([work("next", json!({}))]),
         reply_text("done"),
     ];
-    let mut run = Run::on(fleet, &any_answer(), &detaching(), &stage, json!({}), replies).await;
+    let mut run = Run::start_on(fleet, &any_answer(), &detaching(), &stage, json!({}), replies).await;
     within("the second turn is asked", PATIENCE, waiting.reached()).await;
     stage.started("harmless").await;
     stage.started("harmful").await;
