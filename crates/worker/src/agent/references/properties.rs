@@ -5,8 +5,10 @@ use proptest::{collection::vec, prelude::*};
 use serde_json::{Value, json};
 
 use super::{
-    CallWrite, Instance, Kind, Method, Path, StateLimits, StateLog,
+    CallWrite, Instance, Path, StateLimits, StateLog,
     expression::{InputExpression, OutputExpression},
+    fold::Method,
+    path::Kind,
 };
 
 fn any_path() -> impl Strategy<Value = Path> {

@@ -9,8 +9,8 @@ use longhaul_sdk::{
 use serde_json::{Value, json};
 
 use super::{
-    CallWrite, Features, Instances, Method, Path, PlannedCall, Resolution, Resolved, Signature, StateError,
-    StateLimits, StateLog,
+    CallWrite, Features, Path, PlannedCall, Resolution, Resolved, Signature, StateLimits, StateLog, fold::Method,
+    instance::Instances, state::StateError,
 };
 use crate::{
     llm::ToolCall,
