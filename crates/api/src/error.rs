@@ -67,6 +67,9 @@ pub(crate) enum ApiError {
     IdempotencyKeyReused(ExecutionId),
     ExecutionIsTerminal(ExecutionStatus),
     ExecutionNotFailed(ExecutionStatus),
+    SelfApproval,
+    StaleHash,
+    AlreadyDecided(String),
     TooManyStreams,
     Refused,
     Unavailable,
@@ -82,13 +85,15 @@ impl ApiError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Unauthenticated | Self::InvalidApiKey => StatusCode::UNAUTHORIZED,
-            Self::MissingScope(_) | Self::CommandNotAllowed { .. } => StatusCode::FORBIDDEN,
+            Self::MissingScope(_) | Self::SelfApproval | Self::CommandNotAllowed { .. } => StatusCode::FORBIDDEN,
             Self::NotFound(_) | Self::NoSuchRoute => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::IdempotencyKeyReused(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)
+            | Self::StaleHash
+            | Self::AlreadyDecided(_)
             | Self::KeyReserved(_) => StatusCode::CONFLICT,
             Self::PayloadTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -131,6 +136,9 @@ impl ApiError {
             Self::IdempotencyKeyReused(_) => "idempotency_key_reused",
             Self::ExecutionIsTerminal(_) => "execution_is_terminal",
             Self::ExecutionNotFailed(_) => "execution_not_failed",
+            Self::SelfApproval => "self_approval",
+            Self::StaleHash => "stale_hash",
+            Self::AlreadyDecided(_) => "already_decided",
             Self::TooManyStreams => "too_many_streams",
             Self::Refused => "refused_values",
             Self::Unavailable => "unavailable",
@@ -164,6 +172,13 @@ impl ApiError {
             Self::IdempotencyKeyReused(_) => "the Idempotency-Key was used for a different request".into(),
             Self::ExecutionIsTerminal(status) => format!("the execution is {status}, which never changes"),
             Self::ExecutionNotFailed(status) => format!("the execution is {status}; only FAILED ones can be retried"),
+            Self::SelfApproval => {
+                "the execution was submitted with this key; another key must decide, unless the agent's policy says \
+                 `allow_self`"
+                    .into()
+            }
+            Self::StaleHash => "the hash is not that of this call; look at it again before you decide".into(),
+            Self::AlreadyDecided(how) => format!("there is nothing to decide any more: {how}"),
             Self::TooManyStreams => "this server follows as many event streams as it may".into(),
             Self::Refused => "the database refused a value of the request".into(),
             Self::Unavailable => "the service cannot reach its database; try again".into(),
@@ -203,6 +218,9 @@ impl ApiError {
             | Self::KeyReserved(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)
+            | Self::SelfApproval
+            | Self::StaleHash
+            | Self::AlreadyDecided(_)
             | Self::TooManyStreams
             | Self::Refused
             | Self::Unavailable

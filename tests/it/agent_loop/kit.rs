@@ -276,7 +276,8 @@ pub(crate) fn call_of(tool: &str, name: &str, mut arguments: Value) -> Ev {
 pub(crate) struct Run {
     pub(crate) fleet: Fleet,
     pub(crate) id: ExecutionId,
-    _worker: FleetWorker,
+    stage: Stage,
+    worker: FleetWorker,
 }
 
 impl Run {
@@ -314,7 +315,13 @@ impl Run {
         replies.into_iter().for_each(|reply| fleet.llm.push(reply));
         let id = fleet.submit(&definition.key, input).await;
         let worker = fleet.worker_with(|worker| stage.tools(worker));
-        Self { fleet, id, _worker: worker }
+        Self { fleet, id, stage: stage.clone(), worker }
+    }
+
+    /// Kills the worker and starts another.
+    pub(crate) async fn replace_worker(&mut self) {
+        let next = self.fleet.worker_with(|worker| self.stage.tools(worker));
+        std::mem::replace(&mut self.worker, next).kill().await;
     }
 
     /// Waits for the end, which must be FINISHED, and returns the row.

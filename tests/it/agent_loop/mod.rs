@@ -1,6 +1,7 @@
 //! The agent loop, behaviour by behaviour; docs/loop.md lists them by number.
 
 mod blocking;
+mod detached;
 mod durability;
 mod errors;
 mod instances;

@@ -8,6 +8,7 @@ mod events;
 mod list;
 mod many_streams;
 mod operation;
+mod people;
 mod refusals;
 mod retry;
 mod submit;

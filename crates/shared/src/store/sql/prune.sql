@@ -8,6 +8,9 @@ with gone as (
 payloads as (
     delete from execution_payloads p using gone where p.execution_id = gone.id
 ),
+requests as (
+    delete from human_requests r using gone where r.execution_id = gone.id
+),
 old_attempts as (
     delete from attempts a where a.execution_id = any ($1) and a.execution_id in (select id from gone)
 ),

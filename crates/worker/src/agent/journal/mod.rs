@@ -9,6 +9,7 @@
 
 mod calls;
 mod compress;
+mod detached;
 mod limits;
 mod output;
 mod turn;
@@ -33,6 +34,8 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 pub(crate) use calls::{Answered, Ran, RanAs, Recalled, Reply, call_key};
+use detached::DetachedCalls;
+pub(crate) use detached::detached_key;
 use limits::Spending;
 use output::OpenOutput;
 pub(crate) use turn::{Asked, NextTurn, Turn};
@@ -119,6 +122,7 @@ pub(crate) struct Journal {
     transcript: Transcript,
     state: StateLog,
     output: Option<OpenOutput>,
+    detached: DetachedCalls,
     scratchpad: Arc<ToolScratchpad>,
     said: Vec<String>,
     /// The step the attempt is about to end because of.
@@ -168,6 +172,7 @@ impl Journal {
             transcript: Transcript::default(),
             state: StateLog::new(Value::Null, None, StateLimits { value_bytes: 0, total_bytes: 0 }),
             output: None,
+            detached: DetachedCalls::default(),
             scratchpad: Arc::default(),
             said: Vec::new(),
             blamed: None,
