@@ -2,7 +2,11 @@
 
 mod blocking;
 mod detached;
+mod durability;
+mod errors;
 mod instances;
 mod kit;
 mod latent;
 mod references;
+mod streaming;
+mod termination;

@@ -9,6 +9,8 @@
 
 mod detached;
 mod leftovers;
+#[cfg(test)]
+mod properties;
 mod run_call;
 mod schedule;
 mod taken;
