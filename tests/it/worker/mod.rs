@@ -2,8 +2,8 @@
 
 mod commands;
 mod control;
-mod growth;
 mod diverged;
+mod growth;
 mod journal;
 mod kit;
 mod odd_json;

@@ -11,6 +11,7 @@ mod calls;
 mod compress;
 mod limits;
 mod output;
+mod people;
 mod turn;
 mod verdict;
 
@@ -35,6 +36,7 @@ use tokio::sync::Semaphore;
 pub(crate) use calls::{Answered, Ran, RanAs, Recalled, Reply, call_key};
 use limits::Spending;
 use output::OpenOutput;
+pub(crate) use people::Wanted;
 pub(crate) use turn::{Asked, NextTurn, Turn};
 
 use super::{
