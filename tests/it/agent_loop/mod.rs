@@ -1,6 +1,11 @@
-//! The behaviours of the agent loop, one test each, named for the behaviour and ending in its number (docs/loop.md).
+//! The agent loop, behaviour by behaviour; docs/loop.md lists them by number.
 
 mod approvals;
+mod blocking;
+mod instances;
+mod kit;
+mod latent;
 mod parked;
 mod people;
 mod questions;
+mod references;
