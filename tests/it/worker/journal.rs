@@ -145,7 +145,7 @@ impl World {
 }
 
 /// How often an attempt of the script passes each point.
-const VISITS: [(Point, usize); 11] = [
+const VISITS: [(Point, usize); 12] = [
     (Point::Claimed, 1),
     (Point::Restored, 1),
     (Point::BeforeTurn, 4),
@@ -153,6 +153,7 @@ const VISITS: [(Point, usize); 11] = [
     (Point::TurnBegun, 0),
     (Point::TurnAnswered, 4),
     (Point::TurnRecorded, 4),
+    (Point::PutBeforePeople, 0),
     (Point::BeforeCall, 2),
     (Point::CallAnswered, 3),
     (Point::CallRecorded, 3),

@@ -39,6 +39,7 @@ use crate::{
         conversation::JournaledConversation,
         journal::{Journal, Parked, PinnedTools, from_store},
         menu::{Menu, Task},
+        policy::Policy,
         prompt::render,
         references::instructions,
     },
@@ -181,7 +182,8 @@ async fn execute(
     let menu = Menu::new(&config, toolbox.specs(), task, shown, &shared.tools.schemas)?;
     let model = shared.models.get(&config.model).map_err(|error| error.to_failure())?.clone();
     let max_compressions = policy.max_compressions;
-    let agent = Agent { config, model, toolbox, menu, native_output_schema, max_compressions };
+    let policy = Policy::new(&config.approvals)?;
+    let agent = Agent { config, model, toolbox, menu, policy, native_output_schema, max_compressions };
     journal
         .open(&agent, &input, || {
             let mut system = render("system prompt", &agent.config.prompt, &input)?;
