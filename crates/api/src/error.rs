@@ -63,6 +63,8 @@ pub(crate) enum ApiError {
     UnknownVersion { of: String, version: i32 },
     VersionRemoved { of: String, version: i32 },
     KeyReserved(String),
+    PriceUnknown { model: String },
+    NoBudget,
     IdempotencyKeyReused(ExecutionId),
     ExecutionIsTerminal(ExecutionStatus),
     ExecutionNotFailed(ExecutionStatus),
@@ -88,6 +90,7 @@ impl ApiError {
             Self::IdempotencyKeyReused(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)
+            | Self::NoBudget
             | Self::KeyReserved(_) => StatusCode::CONFLICT,
             Self::PayloadTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -99,6 +102,7 @@ impl ApiError {
             | Self::UnknownAgent(_)
             | Self::UnknownVersion { .. }
             | Self::VersionRemoved { .. }
+            | Self::PriceUnknown { .. }
             | Self::Refused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooManyStreams | Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
@@ -126,6 +130,8 @@ impl ApiError {
             Self::UnknownVersion { .. } => "unknown_version",
             Self::VersionRemoved { .. } => "version_removed",
             Self::KeyReserved(_) => "key_reserved",
+            Self::PriceUnknown { .. } => "price_unknown",
+            Self::NoBudget => "no_budget",
             Self::IdempotencyKeyReused(_) => "idempotency_key_reused",
             Self::ExecutionIsTerminal(_) => "execution_is_terminal",
             Self::ExecutionNotFailed(_) => "execution_not_failed",
@@ -156,6 +162,10 @@ impl ApiError {
             Self::UnknownVersion { of, version } => format!("`{of}` has no version {version}"),
             Self::VersionRemoved { of, version } => format!("version {version} of `{of}` was removed"),
             Self::KeyReserved(key) => format!("the key `{key}` is built in"),
+            Self::PriceUnknown { model } => {
+                format!("the budget is in money, and no price is configured for the model {model}")
+            }
+            Self::NoBudget => "the execution has no budget".into(),
             Self::IdempotencyKeyReused(_) => "the Idempotency-Key was used for a different request".into(),
             Self::ExecutionIsTerminal(status) => format!("the execution is {status}, which never changes"),
             Self::ExecutionNotFailed(status) => format!("the execution is {status}; only FAILED ones can be retried"),
@@ -191,6 +201,8 @@ impl ApiError {
             | Self::UnknownAgent(_)
             | Self::UnknownVersion { .. }
             | Self::VersionRemoved { .. }
+            | Self::PriceUnknown { .. }
+            | Self::NoBudget
             | Self::KeyReserved(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)

@@ -25,6 +25,7 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(executions::events::events))
         .routes(routes!(executions::cancel::cancel))
         .routes(routes!(executions::retry::retry))
+        .routes(routes!(executions::budget::raise))
         // agents and definitions
         .routes(routes!(definitions::list::definitions))
         .routes(routes!(definitions::get::definition, definitions::put::definition))

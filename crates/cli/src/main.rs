@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use longhaul_cli::{
     commands::{
         api, apply, bench, cancel, config_check, demo, dev, get, keys, list, mcp_catalogue, migrate, openapi, retry,
-        submit, watch, with_servers, worker,
+        submit, top_up, watch, with_servers, worker,
     },
     context::Context,
     exit::{EXIT_CODES, Exit},
@@ -39,6 +39,7 @@ enum Command {
     Watch(watch::WatchArgs),
     Cancel(cancel::CancelArgs),
     Retry(retry::RetryArgs),
+    TopUp(top_up::TopUpArgs),
     Config(config_check::ConfigArgs),
     Openapi(openapi::OpenapiArgs),
     Bench(bench::BenchArgs),
@@ -93,6 +94,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Watch(args) => run::plain(watch::run(args, context)),
         Command::Cancel(args) => run::plain(cancel::run(args, context)),
         Command::Retry(args) => run::plain(retry::run(args, context)),
+        Command::TopUp(args) => run::plain(top_up::run(args, context)),
         Command::Config(args) => run::plain(config_check::run(args, context)),
         Command::Openapi(_) => openapi::run(),
         Command::Bench(args) => run::plain(bench::run(args, context)),

@@ -9,10 +9,7 @@ use axum::{
 };
 use longhaul_shared::{
     domain::ExecutionStatus,
-    store::{
-        events::Cursor,
-        executions::{Bodies, ListFilter},
-    },
+    store::{events::Cursor, executions::ListFilter, history::Bodies},
 };
 use serde_json::{Value, json, value::RawValue};
 

@@ -15,6 +15,7 @@ pub mod migrate;
 pub mod openapi;
 pub mod retry;
 pub mod submit;
+pub mod top_up;
 pub mod watch;
 pub mod with_servers;
 pub mod worker;

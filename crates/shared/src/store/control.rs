@@ -136,6 +136,7 @@ impl Store {
                 submitted_by: None,
                 traceparent: None,
                 idempotency: None,
+                budget: None,
             },
         }))
     }

@@ -22,6 +22,7 @@ use longhaul_shared::{
     domain::ExecutionId,
     store::{
         StoreError,
+        budgets::Settlement,
         journal::{Hash, JournalStep, JournalWrite, NewEvent, StepKind, StepState, StepUsage, StoredJournal},
         outcomes::LeaseWriter,
     },
@@ -49,6 +50,7 @@ struct Pending {
     events: Vec<NewEvent>,
     turns: i32,
     calls: i32,
+    settlements: Vec<Settlement>,
 }
 
 impl Pending {
@@ -243,6 +245,7 @@ impl Journal {
             events: pending.events,
             turns: pending.turns,
             calls: pending.calls,
+            settlements: pending.settlements,
         };
         let recorded = self.writer.record(write).await.map_err(from_store)?;
         self.control.clear();

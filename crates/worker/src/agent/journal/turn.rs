@@ -288,5 +288,6 @@ pub(super) fn usage(usage: Usage) -> StepUsage {
         input_tokens: tokens(usage.input_tokens),
         output_tokens: tokens(usage.output_tokens),
         cached_tokens: tokens(usage.cached_tokens),
+        cost: None,
     }
 }
