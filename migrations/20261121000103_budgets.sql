@@ -203,7 +203,9 @@ begin
                 delete from reservations x where x.execution_id = item.id and x.step_key = item.step_key;
             end if;
             select * into b from budgets x where x.root_id = root;
-            if (b.max_cost is null or b.spent_cost + b.reserved_cost + coalesce(item.cost, 0) <= b.max_cost)
+            if b.max_cost is not null and item.cost is null then
+                return query select item.place::int, 'unpriced', e.wake_seq;
+            elsif (b.max_cost is null or b.spent_cost + b.reserved_cost + coalesce(item.cost, 0) <= b.max_cost)
                 and (b.max_tokens is null or b.spent_tokens + b.reserved_tokens + item.amount <= b.max_tokens)
                 and (b.max_calls is null or b.spent_calls + b.reserved_calls < b.max_calls)
             then

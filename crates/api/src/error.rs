@@ -65,9 +65,13 @@ pub(crate) enum ApiError {
     KeyReserved(String),
     PriceUnknown { model: String },
     NoBudget,
+    CommandNotAllowed { server: String },
     IdempotencyKeyReused(ExecutionId),
     ExecutionIsTerminal(ExecutionStatus),
     ExecutionNotFailed(ExecutionStatus),
+    SelfApproval,
+    StaleHash,
+    AlreadyDecided(String),
     TooManyStreams,
     Refused,
     Unavailable,
@@ -83,7 +87,7 @@ impl ApiError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Unauthenticated | Self::InvalidApiKey => StatusCode::UNAUTHORIZED,
-            Self::MissingScope(_) => StatusCode::FORBIDDEN,
+            Self::MissingScope(_) | Self::SelfApproval | Self::CommandNotAllowed { .. } => StatusCode::FORBIDDEN,
             Self::NotFound(_) | Self::NoSuchRoute => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
@@ -91,6 +95,8 @@ impl ApiError {
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)
             | Self::NoBudget
+            | Self::StaleHash
+            | Self::AlreadyDecided(_)
             | Self::KeyReserved(_) => StatusCode::CONFLICT,
             Self::PayloadTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -132,9 +138,13 @@ impl ApiError {
             Self::KeyReserved(_) => "key_reserved",
             Self::PriceUnknown { .. } => "price_unknown",
             Self::NoBudget => "no_budget",
+            Self::CommandNotAllowed { .. } => "command_not_allowed",
             Self::IdempotencyKeyReused(_) => "idempotency_key_reused",
             Self::ExecutionIsTerminal(_) => "execution_is_terminal",
             Self::ExecutionNotFailed(_) => "execution_not_failed",
+            Self::SelfApproval => "self_approval",
+            Self::StaleHash => "stale_hash",
+            Self::AlreadyDecided(_) => "already_decided",
             Self::TooManyStreams => "too_many_streams",
             Self::Refused => "refused_values",
             Self::Unavailable => "unavailable",
@@ -166,9 +176,19 @@ impl ApiError {
                 format!("the budget is in money, and no price is configured for the model {model}")
             }
             Self::NoBudget => "the execution has no budget".into(),
+            Self::CommandNotAllowed { server } => format!(
+                "the tool server `{server}` is started by a command, which this agent may not (setting tools.mcp.stdio); give it a `url`"
+            ),
             Self::IdempotencyKeyReused(_) => "the Idempotency-Key was used for a different request".into(),
             Self::ExecutionIsTerminal(status) => format!("the execution is {status}, which never changes"),
             Self::ExecutionNotFailed(status) => format!("the execution is {status}; only FAILED ones can be retried"),
+            Self::SelfApproval => {
+                "the execution was submitted with this key; another key must decide, unless the agent's policy says \
+                 `allow_self`"
+                    .into()
+            }
+            Self::StaleHash => "the hash is not that of this call; look at it again before you decide".into(),
+            Self::AlreadyDecided(how) => format!("there is nothing to decide any more: {how}"),
             Self::TooManyStreams => "this server follows as many event streams as it may".into(),
             Self::Refused => "the database refused a value of the request".into(),
             Self::Unavailable => "the service cannot reach its database; try again".into(),
@@ -185,6 +205,10 @@ impl ApiError {
             }
             Self::InputContainsNul { path } => {
                 (Some(vec![Violation::new(path.clone(), "contains the character U+0000")]), None)
+            }
+            Self::CommandNotAllowed { server } => {
+                let path = format!("/mcp_servers/{server}/command");
+                (Some(vec![Violation::new(path, "is not allowed for an agent of this owner")]), None)
             }
             Self::IdempotencyKeyReused(id) => (None, Some(id.to_string())),
             Self::Unauthenticated
@@ -206,6 +230,9 @@ impl ApiError {
             | Self::KeyReserved(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)
+            | Self::SelfApproval
+            | Self::StaleHash
+            | Self::AlreadyDecided(_)
             | Self::TooManyStreams
             | Self::Refused
             | Self::Unavailable

@@ -17,6 +17,7 @@ use longhaul_shared::{
         Store,
         events::{Cursor, Event},
     },
+    telemetry::metrics,
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
@@ -90,16 +91,7 @@ impl Hub {
         shutdown: CancellationToken,
     ) -> Self {
         let (subscribes, inbox) = mpsc::channel(256);
-        let follower = Follower {
-            store,
-            inbox,
-            looks: Some(looks),
-            shutdown,
-            streams: HashMap::new(),
-            by_execution: HashMap::new(),
-            due: HashSet::new(),
-            next_key: 0,
-        };
+        let follower = Follower::new(store, inbox, looks, shutdown);
         Self {
             subscribes,
             permits: Arc::new(Semaphore::new(max_streams)),
@@ -143,6 +135,24 @@ struct Follower {
 }
 
 impl Follower {
+    fn new(
+        store: Store,
+        inbox: mpsc::Receiver<Stream>,
+        looks: BoxStream<'static, Look>,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self {
+            store,
+            inbox,
+            looks: Some(looks),
+            shutdown,
+            streams: HashMap::new(),
+            by_execution: HashMap::new(),
+            due: HashSet::new(),
+            next_key: 0,
+        }
+    }
+
     async fn run(mut self) {
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -170,11 +180,13 @@ impl Follower {
         self.by_execution.entry(stream.cursor.execution).or_default().push(key);
         self.streams.insert(key, stream);
         self.due.insert(key);
+        metrics::streams_open(self.streams.len());
     }
 
     fn remove(&mut self, key: u64) {
         self.due.remove(&key);
         let Some(stream) = self.streams.remove(&key) else { return };
+        metrics::streams_open(self.streams.len());
         if let Some(keys) = self.by_execution.get_mut(&stream.cursor.execution) {
             keys.retain(|&other| other != key);
             if keys.is_empty() {
@@ -300,6 +312,35 @@ mod tests {
             Frame::Over => "over".into(),
         };
         std::iter::from_fn(|| receiver.try_recv().ok()).map(text).collect()
+    }
+
+    #[tokio::test]
+    async fn the_metric_says_how_many_streams_are_open() {
+        use longhaul_shared::{
+            config::{LogFormat, TelemetryConfig},
+            store::StoreOptions,
+        };
+        let config = TelemetryConfig { log_format: LogFormat::Json, log_filter: "off".into(), otlp_endpoint: None };
+        let _telemetry = longhaul_shared::telemetry::build(&config, "test").unwrap();
+        let shown = || {
+            let text = metrics::render();
+            let line = text.lines().find_map(|line| line.strip_prefix("longhaul_events_streams_open "));
+            line.map(str::to_owned)
+        };
+        // No stream that is still open is read, so nobody asks this database.
+        let store = Store::open(StoreOptions::new("postgres://nobody@127.0.0.1:1/none")).unwrap();
+        let (_subscribes, inbox) = mpsc::channel(1);
+        let looks = Box::pin(futures::stream::pending());
+        let mut follower = Follower::new(store, inbox, looks, CancellationToken::new());
+        let (first, first_reader) = stream(0);
+        let (second, second_reader) = stream(0);
+        follower.add(first);
+        follower.add(second);
+        assert_eq!(shown().as_deref(), Some("2"));
+        // Readers that hang up are noticed at the next read.
+        drop((first_reader, second_reader));
+        assert!(follower.read().await);
+        assert_eq!(shown().as_deref(), Some("0"));
     }
 
     #[test]

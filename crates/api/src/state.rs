@@ -5,6 +5,7 @@ use std::{fmt, ops::Deref, sync::Arc};
 use axum::http::HeaderMap;
 use futures::stream::BoxStream;
 use longhaul_shared::{
+    config::StdioServers,
     domain::{ExecutionId, Prices},
     store::{Store, api_keys::Pepper, submit::Submitter},
 };
@@ -21,11 +22,18 @@ pub struct ApiOptions {
     pub max_streams: usize,
     /// Cookies of the status page are sent over TLS alone.
     pub secure_cookies: bool,
+    /// Whose agents may start tool servers by a command.
+    pub stdio_servers: StdioServers,
 }
 
 impl Default for ApiOptions {
     fn default() -> Self {
-        Self { open_status_page: false, max_streams: 4_096, secure_cookies: false }
+        Self {
+            open_status_page: false,
+            max_streams: 4_096,
+            secure_cookies: false,
+            stdio_servers: StdioServers::default(),
+        }
     }
 }
 

@@ -79,7 +79,7 @@ pub async fn serve_api(
         pepper: pepper(config)?,
         looks,
         hooks: hooks(&publisher, state),
-        options,
+        options: ApiOptions { stdio_servers: config.tools.mcp.stdio, ..options },
     };
     let served = longhaul_api::serve(deps, listener, shutdown.clone());
     within_shutdown(served, shutdown, config.api.shutdown).await?.context("the listener failed")

@@ -36,6 +36,8 @@ use crate::{
 const DEV: &str = "dev";
 /// A developer who stops the server waits for it; what was not finished goes on at the next start.
 const DRAIN_SECONDS: &str = "5";
+/// Whoever applies agents here owns the machine on which their tool servers start.
+const STDIO: &str = "any";
 
 /// How to start.
 #[derive(Debug)]
@@ -110,6 +112,8 @@ impl Embedded {
                 ("LONGHAUL_API_KEY_PEPPER", &pepper),
                 ("LONGHAUL_URL", &url),
                 ("LONGHAUL_API_KEY", key.expose_secret()),
+                // For workers started beside this one.
+                ("LONGHAUL__TOOLS__MCP__STDIO", STDIO),
             ],
         )
         .with_context(|| env_path.display().to_string())?;
@@ -209,6 +213,7 @@ fn settings(postgres: &PrivatePostgres, redis: &PrivateRedis, pepper: &str, url:
         ("api.key_pepper", pepper),
         ("client.url", url),
         ("worker.drain_seconds", DRAIN_SECONDS),
+        ("tools.mcp.stdio", STDIO),
     ];
     settings.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }

@@ -91,6 +91,8 @@ codes! {
     PRICE_UNKNOWN = "price_unknown";
     /// The agent used all its turns without an answer.
     MAX_TURNS_EXCEEDED = "max_turns_exceeded";
+    /// The agent made the same failing call again and again.
+    REPEATED_CALL = "repeated_call";
     /// Code inside the attempt panicked.
     PANIC = "panic";
     /// Something Longhaul did not foresee.

@@ -26,5 +26,5 @@ pub use result::ExecutionResult;
 pub use schemars::{self, JsonSchema};
 pub use scratchpad::ToolScratchpad;
 pub use spec::{AgentConfig, AgentSpec, DefinitionSpec};
-pub use tool::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, ToolSpec};
+pub use tool::{Reconciled, Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, ToolSpec};
 pub use validator::{IsValidJson, Validation, Validator, ValidatorResponse};

@@ -41,6 +41,10 @@ impl AgentConfigProvider for AgentSpec {
             model: self.model.clone(),
             tools: self.tools.clone(),
             mcp_servers: self.mcp_servers.clone(),
+            latent_tools: self.latent_tools.clone(),
+            references: self.references,
+            conditions: self.conditions,
+            instances: self.instances.clone(),
             limits: self.limits.clone(),
         }
     }

@@ -233,9 +233,43 @@ pub struct AgentSpec {
     /// Tool servers spoken to over MCP; their tools are named `mcp__<server>__<tool>`.
     #[serde(default)]
     pub mcp_servers: BTreeMap<String, McpServerSpec>,
+    /// Tools without a handler: the model writes their results itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub latent_tools: Vec<LatentToolSpec>,
+    /// Calls may read each other's results (`†state.x`) and say where theirs go (`_outputPath`); see docs/loop.md.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub references: bool,
+    /// Calls may carry a condition (`_when`). Has an effect only with `references`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub conditions: bool,
+    /// Calls may name an instance (`_instance`): one plan over many items. Has an effect only with `references`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instances: Option<InstancesSpec>,
     /// Caps on what one execution may use.
     #[serde(default)]
     pub limits: AgentLimits,
+}
+
+impl AgentSpec {
+    /// An agent with every default and no tools, as a YAML file with nothing but its key and prompt would be.
+    #[must_use]
+    pub fn new(key: impl Into<String>, conversation: impl Into<String>) -> Self {
+        let key = key.into();
+        Self {
+            name: key.clone(),
+            key,
+            description: None,
+            prompts: AgentPrompts { conversation: conversation.into(), agentic_execution_definition: None },
+            model: ModelSpec::default(),
+            tools: Vec::new(),
+            mcp_servers: BTreeMap::new(),
+            latent_tools: Vec::new(),
+            references: false,
+            conditions: false,
+            instances: None,
+            limits: AgentLimits::default(),
+        }
+    }
 }
 
 /// System prompts, minijinja templates over `input`.
@@ -260,8 +294,35 @@ pub struct AgentConfig {
     pub tools: Vec<ToolRef>,
     /// Tool servers.
     pub mcp_servers: BTreeMap<String, McpServerSpec>,
+    /// Tools without a handler.
+    #[serde(default)]
+    pub latent_tools: Vec<LatentToolSpec>,
+    /// Whether calls may read each other's results.
+    #[serde(default)]
+    pub references: bool,
+    /// Whether calls may carry a condition.
+    #[serde(default)]
+    pub conditions: bool,
+    /// Whether calls may name an instance.
+    #[serde(default)]
+    pub instances: Option<InstancesSpec>,
     /// Caps.
     pub limits: AgentLimits,
+}
+
+impl AgentConfig {
+    /// How calls of `tool` are run; a tool of a server is given by its full name, `mcp__<server>__<tool>`.
+    #[must_use]
+    pub fn call_settings(&self, tool: &str) -> CallSettings {
+        if let Some(own) = self.tools.iter().rfind(|reference| reference.name() == tool) {
+            return own.settings().map(ToolSettings::calls).unwrap_or_default();
+        }
+        let of_server = |(server, spec): (&String, &McpServerSpec)| {
+            let name = tool.strip_prefix("mcp__")?.strip_prefix(server.as_str())?.strip_prefix("__")?;
+            spec.calls.get(name).copied()
+        };
+        self.mcp_servers.iter().find_map(of_server).unwrap_or_default()
+    }
 }
 
 /// Which model, and how it is asked. A field left out is not sent.
@@ -283,6 +344,13 @@ pub struct ModelSpec {
     /// Reasoning effort, for models that know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<Effort>,
+    /// Have the provider hold the model to the schemas of its tools, where a schema can be said in the provider's strict form.
+    /// OpenAI-compatible servers only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict_tools: bool,
+    /// How the answer of a definition with an output schema is asked for.
+    #[serde(default, skip_serializing_if = "OutputMode::is_tool")]
+    pub output: OutputMode,
     /// Ask for the reply as a stream.
     #[serde(default = "yes")]
     pub stream: bool,
@@ -292,6 +360,26 @@ pub struct ModelSpec {
     /// What the scripted model answers: a minijinja program over `messages`, `tools` and `turn` (docs/scripted-model.md).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
+}
+
+/// How the answer of a definition with an output schema is asked for. However it comes, it is validated in the same way, and an
+/// answer in plain text is taken as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputMode {
+    /// As a call of the tool `submit_output`, whose arguments have the schema.
+    #[default]
+    Tool,
+    /// As text that the provider itself holds to the schema. OpenAI-compatible servers only; others ask for plain text.
+    Native,
+    /// As plain text.
+    Text,
+}
+
+impl OutputMode {
+    fn is_tool(&self) -> bool {
+        *self == Self::Tool
+    }
 }
 
 /// How long a model may think; scales the clocks of a call.
@@ -328,9 +416,107 @@ pub struct ToolSettings {
     /// The longest one call may take, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u32>,
+    /// When a call of it starts; by its effect when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<Launch>,
+    /// Whether its calls are waited for.
+    #[serde(default, skip_serializing_if = "Detached::is_never")]
+    pub detached: Detached,
+    /// The most calls of it that one execution runs at a time; no limit of its own when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
     /// Passed to the tool as they are, for instance `allow_private_addresses` of `fetch_url`.
     #[serde(default)]
     pub settings: Value,
+}
+
+impl ToolSettings {
+    /// How its calls are run.
+    #[must_use]
+    pub fn calls(&self) -> CallSettings {
+        CallSettings { launch: self.launch, detached: self.detached, concurrency: self.concurrency }
+    }
+}
+
+/// How calls of one tool are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CallSettings {
+    /// When a call starts; by the tool's effect when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<Launch>,
+    /// Whether calls are waited for.
+    #[serde(default, skip_serializing_if = "Detached::is_never")]
+    pub detached: Detached,
+    /// The most calls that one execution runs at a time; no limit of its own when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+}
+
+impl CallSettings {
+    /// When a call of a tool with `effect` starts.
+    #[must_use]
+    pub fn launch(&self, effect: ToolEffect) -> Launch {
+        self.launch.unwrap_or(match effect {
+            ToolEffect::ReadOnly | ToolEffect::Idempotent => Launch::Eager,
+            ToolEffect::SideEffect => Launch::OnClose,
+        })
+    }
+}
+
+/// When a call whose references are there starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Launch {
+    /// As soon as its arguments have streamed. The default for tools that change nothing, or change it once.
+    Eager,
+    /// When the whole reply has arrived. The default for side effects: a reply may still fail as a whole.
+    OnClose,
+}
+
+/// Whether a call is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Detached {
+    /// Its result is waited for.
+    #[default]
+    Never,
+    /// The model may say `_detached: true`: the call is accepted, and nothing waits for it.
+    Allowed,
+    /// Nothing ever waits for it.
+    Always,
+}
+
+impl Detached {
+    fn is_never(&self) -> bool {
+        *self == Self::Never
+    }
+}
+
+/// A tool without a handler. The model writes its result into `_output` in the same breath as the call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LatentToolSpec {
+    /// The name the model calls; `[a-zA-Z0-9_-]{1,64}`, unique among the agent's tools.
+    pub name: String,
+    /// For the model.
+    pub description: String,
+    /// JSON Schema of the arguments; an object.
+    #[serde(default = "any_object")]
+    pub parameters: Value,
+    /// JSON Schema of the result that the model writes; anything when absent.
+    #[serde(default = "anything")]
+    pub output: Value,
+}
+
+/// One plan over many items: what the tokens of `_instance` mean.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InstancesSpec {
+    /// A member of the input that is an array: instance ① sees its first item as its `†input`, ② the second, and so on. Absent:
+    /// the model makes up its own tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<String>,
 }
 
 impl ToolRef {
@@ -379,6 +565,9 @@ pub struct McpServerSpec {
     /// What running its tools twice would do, by tool name, where it is known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub effects: BTreeMap<String, ToolEffect>,
+    /// How calls of its tools are run, by tool name, where it differs from the defaults.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub calls: BTreeMap<String, CallSettings>,
     /// The longest one call may take, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u32>,
@@ -392,6 +581,8 @@ pub struct AgentLimits {
     pub max_turns: u32,
     /// Calls of one reply; the ones beyond are answered with an error.
     pub max_calls_per_turn: u32,
+    /// Calls of one execution that run at a time; the others wait for one to end.
+    pub max_parallel_calls: u32,
     /// Bytes of one tool result shown to the model.
     pub max_tool_result_bytes: u32,
     /// Seconds one tool call may take.
@@ -401,6 +592,10 @@ pub struct AgentLimits {
     /// What one execution and everything it starts may spend, where neither the submit nor the definition says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetSpec>,
+    /// Bytes of one value that a call writes to a path.
+    pub max_state_value_bytes: u32,
+    /// Bytes of all values that calls of one execution wrote to paths and that can still be read.
+    pub max_state_bytes: u32,
 }
 
 impl Default for AgentLimits {
@@ -408,16 +603,23 @@ impl Default for AgentLimits {
         Self {
             max_turns: 50,
             max_calls_per_turn: 64,
+            max_parallel_calls: 16,
             max_tool_result_bytes: 65_536,
             tool_timeout_seconds: 60,
             context_tokens: 128_000,
             budget: None,
+            max_state_value_bytes: 1 << 20,
+            max_state_bytes: 16 << 20,
         }
     }
 }
 
 fn any_object() -> Value {
     serde_json::json!({ "type": "object" })
+}
+
+fn anything() -> Value {
+    Value::Bool(true)
 }
 
 fn default_validators() -> Vec<ValidatorRef> {

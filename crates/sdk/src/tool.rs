@@ -33,6 +33,12 @@ pub struct ToolSpec {
     pub parameters: Value,
     /// What running it twice would do.
     pub effect: ToolEffect,
+    /// Set for a latent tool: JSON Schema of the result that the model writes itself. No code runs for a call of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latent_output: Option<Value>,
+    /// The parameters are in the form that providers can hold a model to: every property required, nothing else allowed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_strict: bool,
 }
 
 /// What a tool may use while it runs.
@@ -51,11 +57,33 @@ pub struct ToolCallContext {
 pub struct ToolOutput {
     /// The text of the result; longer than the agent's limit, it is cut and says so.
     pub text: String,
+    /// Which of the call's alternative places the result goes to, such as `†state.rejected`; the first when absent.
+    pub destination: Option<String>,
+}
+
+impl ToolOutput {
+    /// Chooses among the places that the call offers for its result.
+    #[must_use]
+    pub fn at(mut self, destination: impl Into<String>) -> Self {
+        self.destination = Some(destination.into());
+        self
+    }
+}
+
+/// What a tool knows of a call that may have run before a crash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reconciled {
+    /// It ran, and this is its result.
+    Done(ToolOutput),
+    /// It did not run: it runs now, under the same key.
+    NotDone,
+    /// Nobody can say. The model is told `outcome_unknown`.
+    Unknown,
 }
 
 impl<T: Into<String>> From<T> for ToolOutput {
     fn from(text: T) -> Self {
-        Self { text: text.into() }
+        Self { text: text.into(), destination: None }
     }
 }
 
@@ -93,4 +121,10 @@ pub trait Tool: Send + Sync + 'static {
 
     /// Runs one call.
     async fn call(&self, args: Self::Args, context: ToolCallContext) -> Result<ToolOutput, ToolFailure>;
+
+    /// Looks up, by `context.idempotency_key`, whether a call that was under way when a worker died has taken effect. Asked only for
+    /// tools whose effect is [`ToolEffect::SideEffect`], and never changes anything.
+    async fn reconcile(&self, _args: Self::Args, _context: ToolCallContext) -> Reconciled {
+        Reconciled::Unknown
+    }
 }

@@ -162,6 +162,10 @@ impl WorkerBuilder {
             model: execution.model,
             tools: execution.tools,
             mcp_servers: execution.mcp_servers,
+            latent_tools: execution.latent_tools,
+            references: execution.references,
+            conditions: execution.conditions,
+            instances: execution.instances,
             limits: execution.limits,
         });
         Ok(self)
@@ -206,12 +210,15 @@ impl WorkerBuilder {
             store,
             publisher: WakeupPublisher::start(&redis)?,
             models: models(&config)?,
+            prices: config.llm.prices(),
             tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas },
             validators: self.validators,
+            stdio_servers: config.tools.mcp.stdio,
             definitions: self.definitions,
             versions: Versions::default(),
             probe: self.probe,
             loading: Semaphore::new(config.worker.journal_loads_max),
+            call_permits: Arc::new(Semaphore::new(config.worker.parallel_calls_max)),
         };
         Ok(Worker { deps, config, agents: self.agents, has })
     }

@@ -7,7 +7,8 @@ use std::{
 
 use longhaul_sdk::RegisteredDefinition;
 use longhaul_shared::{
-    domain::{AgentVersionId, DefinitionVersionId},
+    config::StdioServers,
+    domain::{AgentVersionId, DefinitionVersionId, Prices},
     queue::producer::WakeupPublisher,
     store::{Store, StoreError, definitions::PinnedVersions, outcomes::LeaseWriter},
 };
@@ -24,13 +25,18 @@ pub(crate) struct Deps {
     pub(crate) store: Store,
     pub(crate) publisher: WakeupPublisher,
     pub(crate) models: Models,
+    pub(crate) prices: Prices,
     pub(crate) tools: ToolSources,
     pub(crate) validators: ValidatorRegistry,
+    /// Whose agents may start tool servers by a command.
+    pub(crate) stdio_servers: StdioServers,
     pub(crate) definitions: HashMap<String, RegisteredDefinition>,
     pub(crate) versions: Versions,
     pub(crate) probe: Probe,
     /// Journals that may load at once, so that a mass takeover does not load thousands (core-rules 4).
     pub(crate) loading: Semaphore,
+    /// Tool calls that may run at once.
+    pub(crate) call_permits: Arc<Semaphore>,
 }
 
 /// What attempts of one identity share.

@@ -15,6 +15,8 @@ pub enum Point {
     Restored,
     /// About to ask the model.
     BeforeTurn,
+    /// The turn is committed in part: a call of it is about to start, and its reply still streams.
+    TurnBegun,
     /// The model answered; nothing is recorded.
     TurnAnswered,
     /// The turn, with the intents of its calls, is committed.
@@ -33,10 +35,11 @@ pub enum Point {
 
 impl Point {
     /// Every point, in order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Claimed,
         Self::Restored,
         Self::BeforeTurn,
+        Self::TurnBegun,
         Self::TurnAnswered,
         Self::TurnRecorded,
         Self::BeforeCall,

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use longhaul_sdk::{
     AgentSpec, DefinitionSpec, ExecutionDefinition, FailureCode, IsValidJson, JsonSchema, Tool, ToolCallContext,
-    ToolEffect, ToolFailure, ToolOutput, Validation, Validator, ValidatorResponse, answer, async_trait,
-    spec::{AgentLimits, AgentPrompts, ModelSpec, ToolRef},
+    ToolEffect, ToolFailure, ToolOutput, Validation, Validator, ValidatorResponse, answer, async_trait, spec::ToolRef,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -164,21 +163,13 @@ impl Validator for TotalMatches {
 
 /// The agent `bookkeeper`, on the worker's default model.
 pub fn agent() -> AgentSpec {
-    AgentSpec {
-        key: AGENT.into(),
-        name: "Bookkeeper".into(),
-        description: None,
-        prompts: AgentPrompts {
-            conversation: "You are a bookkeeper.".into(),
-            agentic_execution_definition: Some(
-                "You are a bookkeeper. Ask for exchange rates instead of guessing them. Answer with JSON alone: \
-                 {\"total_eur\": number}."
-                    .into(),
-            ),
-        },
-        model: ModelSpec::default(),
-        tools: vec![ToolRef::Name(EXCHANGE_RATE.into())],
-        mcp_servers: Default::default(),
-        limits: AgentLimits::default(),
-    }
+    let mut agent = AgentSpec::new(AGENT, "You are a bookkeeper.");
+    agent.name = "Bookkeeper".into();
+    agent.prompts.agentic_execution_definition = Some(
+        "You are a bookkeeper. Ask for exchange rates instead of guessing them. Answer with JSON alone: \
+         {\"total_eur\": number}."
+            .into(),
+    );
+    agent.tools = vec![ToolRef::Name(EXCHANGE_RATE.into())];
+    agent
 }

@@ -29,8 +29,9 @@ async fn what_no_worker_holds_ends_at_once() {
         assert_eq!(answer.body["wait_reason"], json!(null));
         assert_eq!(answer.body["failure"]["code"], "cancelled");
         assert_eq!(answer.body["failure"]["class"], "permanent");
-        // Terminal is terminal.
-        assert_eq!(cancel(&api, id).await.error(), (409, "execution_is_terminal"));
+        // Whose answer was lost asks again and is told the same.
+        let again = cancel(&api, id).await;
+        assert_eq!((again.status, &again.body), (200, &answer.body), "{}", again.text);
     }
     assert_eq!(*api.told.announced.lock().unwrap(), [pending, scheduled, parked]);
     let left: i64 = sqlx::query_scalar("select count(*) from parked").fetch_one(&api.db.pool).await.unwrap();
@@ -52,7 +53,10 @@ async fn what_a_worker_holds_is_flagged_once_and_ended_by_its_worker() {
     worker.end(&claimed, Conclusion::Cancel).await.unwrap();
     let over = api.acme.get(&format!("/v1/executions/{id}")).await;
     assert_eq!(over.body["failure"]["code"], "cancelled");
-    assert_eq!(cancel(&api, id).await.error(), (409, "execution_is_terminal"));
+    let again = cancel(&api, id).await;
+    assert_eq!((again.status, &again.body), (200, &over.body), "{}", again.text);
+    let events = api.acme.get(&format!("/v1/executions/{id}/events")).await;
+    assert_eq!(events.body["last"], 4, "asking again is no event");
 }
 
 #[tokio::test]
@@ -64,4 +68,16 @@ async fn a_finish_that_came_first_stands() {
     let answer = cancel(&api, id).await;
     assert_eq!(answer.error(), (409, "execution_is_terminal"));
     assert!(answer.body["detail"].as_str().unwrap().contains("FINISHED"));
+}
+
+#[tokio::test]
+async fn a_failure_that_came_first_stands() {
+    let api = TestApi::start().await;
+    let id = api.submit().await;
+    let worker = TestWorker::start(&api.store).await;
+    let failure = longhaul_sdk::Failure::permanent(longhaul_sdk::FailureCode::PANIC, "it panicked");
+    worker.end(&worker.claim_one().await, Conclusion::Fail { failure, spent: None }).await.unwrap();
+    let answer = cancel(&api, id).await;
+    assert_eq!(answer.error(), (409, "execution_is_terminal"));
+    assert!(answer.body["detail"].as_str().unwrap().contains("FAILED"));
 }

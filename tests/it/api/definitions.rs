@@ -1,5 +1,7 @@
 //! `/v1/definitions` and `/v1/agents`: versions are put, listed, read and removed.
 
+use longhaul_api::ApiOptions;
+use longhaul_shared::config::StdioServers;
 use longhaul_shared::store::api_keys::Scope;
 use serde_json::{Value, json};
 
@@ -96,6 +98,27 @@ async fn what_could_never_run_is_refused() {
     let rows: i64 =
         sqlx::query_scalar("select count(*) from definition_versions").fetch_one(&api.db.pool).await.unwrap();
     assert_eq!(rows, 1);
+}
+
+#[tokio::test]
+async fn a_command_that_starts_a_tool_server_is_for_agents_whose_owner_may() {
+    let with = |server: Value| json!({"key": "me", "name": "Me", "prompts": {"conversation": ""}, "mcp_servers": {"crm": server}});
+    let (command, url) = (with(json!({"command": ["crm-tools"]})), with(json!({"url": "https://crm.example.com/mcp"})));
+    for (stdio_servers, tenants_own, shared) in
+        [(StdioServers::Any, 201, 201), (StdioServers::AppliedOnly, 403, 201), (StdioServers::Off, 403, 403)]
+    {
+        let api = TestApi::start_with(ApiOptions { stdio_servers, ..ApiOptions::default() }).await;
+        let operator = api.caller("operator", &[Scope::Admin, Scope::DefinitionsWrite]).await;
+        let of_tenant = api.acme.put("/v1/agents/me", &command).await;
+        let of_all = operator.put("/v1/agents/me?shared=true", &command).await;
+        assert_eq!((of_tenant.status, of_all.status), (tenants_own, shared), "{stdio_servers:?}");
+        for refused in [of_tenant, of_all].iter().filter(|answer| answer.status == 403) {
+            assert_eq!((refused.code(), refused.paths()), ("command_not_allowed", vec!["/mcp_servers/crm/command"]));
+        }
+        // By address everybody may.
+        assert_eq!(api.acme.put("/v1/agents/me", &url).await.status, 201);
+    }
+    assert_eq!(ApiOptions::default().stdio_servers, StdioServers::AppliedOnly);
 }
 
 #[tokio::test]

@@ -55,6 +55,8 @@ fn look_up() -> ToolSpec {
         description: "looks something up".into(),
         parameters: json!({ "type": "object" }),
         effect: ToolEffect::ReadOnly,
+        latent_output: None,
+        is_strict: false,
     }
 }
 
@@ -74,6 +76,7 @@ async fn ask(
         idempotency_key: "execution-1/turn-1",
         traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
         context_tokens: None,
+        output_schema: None,
     };
     let mut events = Vec::new();
     let reply = client.complete(request, &mut |event| events.push(event)).await;

@@ -131,6 +131,7 @@ async fn a_call_is_told_while_the_reply_still_streams() {
                 idempotency_key: "k",
                 traceparent: None,
                 context_tokens: None,
+                output_schema: None,
             };
             client.complete(request, &mut |event| drop(heard.send(event))).await
         });

@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use longhaul_sdk::{
-    AgentSpec, DefinitionSpec,
-    spec::{AgentLimits, AgentPrompts, ModelSpec},
-};
+use longhaul_sdk::{AgentSpec, DefinitionSpec};
 use longhaul_shared::{
     config::{Config, Sources},
     domain::{AgentVersionId, DefinitionVersionId, ExecutionId, ServeKey, TenantId, requirements::requirements},
@@ -67,19 +64,9 @@ impl FleetWorker {
 
 /// An agent without tools, on the provider under test.
 pub(crate) fn agent(key: &str) -> AgentSpec {
-    AgentSpec {
-        key: key.into(),
-        name: key.into(),
-        description: None,
-        prompts: AgentPrompts {
-            conversation: "talk".into(),
-            agentic_execution_definition: Some("answer in JSON".into()),
-        },
-        model: ModelSpec::default(),
-        tools: Vec::new(),
-        mcp_servers: BTreeMap::new(),
-        limits: AgentLimits::default(),
-    }
+    let mut agent = AgentSpec::new(key, "talk");
+    agent.prompts.agentic_execution_definition = Some("answer in JSON".into());
+    agent
 }
 
 impl Fleet {

@@ -32,7 +32,11 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn create() -> Self {
-        let db = TestDb::create().await;
+        Self::on(TestDb::create().await).await
+    }
+
+    /// Over a database of the test's own.
+    pub(crate) async fn on(db: TestDb) -> Self {
         let store = Store::open(StoreOptions::new(db.url.clone())).unwrap();
         let tenant = store.ensure_tenant("acme", None).await.unwrap().id;
         Self { db, store, tenant }

@@ -1,9 +1,12 @@
 //! Whole executions through a real worker.
 
+mod commands;
 mod control;
+mod diverged;
 mod growth;
 mod journal;
 mod kit;
+mod odd_json;
 mod retries;
 mod run;
 mod trace;

@@ -31,7 +31,7 @@ pub use self::{
     redis::RedisConfig,
     secret::{host_name, inherited_environment, resolve_secret, reveal},
     telemetry::{LogFormat, TelemetryConfig},
-    tools::{FetchUrlConfig, ToolsConfig},
+    tools::{FetchUrlConfig, McpConfig, StdioServers, ToolsConfig},
     worker::WorkerConfig,
 };
 use crate::queue::QueueOptions;

@@ -1,14 +1,46 @@
-//! `[tools]`: limits of the built-in tools.
+//! `[tools]`: limits of the built-in tools, and who may start tool servers.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Rules, units};
+use crate::domain::TenantId;
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ToolsConfig {
     pub fetch_url: FetchUrlConfig,
+    pub mcp: McpConfig,
+}
+
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct McpConfig {
+    pub stdio: StdioServers,
+}
+
+/// Whose agents may name a command that starts a tool server. It runs on the worker's machine, as the worker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StdioServers {
+    /// Everybody's, a tenant's own included.
+    Any,
+    /// Those that all tenants share, which operators apply.
+    #[default]
+    AppliedOnly,
+    /// Nobody's.
+    Off,
+}
+
+impl StdioServers {
+    /// Whether an agent of this owner may; nobody's own is shared by all tenants.
+    #[must_use]
+    pub fn permits(self, owner: Option<TenantId>) -> bool {
+        match self {
+            Self::Any => true,
+            Self::AppliedOnly => owner.is_none(),
+            Self::Off => false,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Deserialize, Serialize)]

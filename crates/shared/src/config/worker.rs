@@ -28,6 +28,7 @@ pub struct WorkerConfig {
     /// 0 for three quarters of what the machine or container has.
     pub memory_limit_bytes: u64,
     pub journal_loads_max: usize,
+    pub parallel_calls_max: usize,
 }
 
 impl WorkerConfig {
@@ -80,5 +81,9 @@ impl WorkerConfig {
             "worker.drain_seconds must be longer than worker.renew_seconds, since a drain renews the lease until it ends",
         );
         rules.require((1..=1_000).contains(&self.journal_loads_max), "worker.journal_loads_max must be 1 to 1,000");
+        rules.require(
+            (1..=1_000_000).contains(&self.parallel_calls_max),
+            "worker.parallel_calls_max must be 1 to 1,000,000 tool calls at a time",
+        );
     }
 }

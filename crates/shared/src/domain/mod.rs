@@ -1,5 +1,6 @@
 //! Plain data and pure functions: no IO, no clock, no async.
 
+pub mod deadline;
 pub mod decision;
 pub mod human_request;
 pub mod ids;
@@ -8,6 +9,7 @@ pub mod requirements;
 pub mod retry;
 pub mod status;
 
+pub use deadline::MAX_DEADLINE;
 pub use decision::{Decision, Outcome, decide};
 pub use human_request::{RequestKind, RequestState};
 pub use ids::{

@@ -48,21 +48,12 @@ impl ServeKey {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_sdk::spec::{AgentLimits, AgentPrompts, ModelSpec, ToolRef, ValidatorRef};
+    use longhaul_sdk::spec::{ToolRef, ValidatorRef};
 
     use super::*;
 
     fn agent(tools: &[&str]) -> AgentSpec {
-        AgentSpec {
-            key: "a".into(),
-            name: "A".into(),
-            description: None,
-            prompts: AgentPrompts { conversation: String::new(), agentic_execution_definition: None },
-            model: ModelSpec::default(),
-            tools: tools.iter().map(|name| ToolRef::Name((*name).into())).collect(),
-            mcp_servers: Default::default(),
-            limits: AgentLimits::default(),
-        }
+        AgentSpec { tools: tools.iter().map(|name| ToolRef::Name((*name).into())).collect(), ..AgentSpec::new("a", "") }
     }
 
     #[test]

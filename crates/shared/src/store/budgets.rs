@@ -63,6 +63,8 @@ pub enum Reserved {
     Exhausted,
     /// No: the execution is to be cancelled.
     Cancelled,
+    /// No: the budget is in money, and nobody knows what the call costs.
+    Unpriced,
 }
 
 /// What became of a reserved call.
@@ -76,7 +78,7 @@ pub struct Settlement {
     pub tokens: u64,
     /// Model calls that were made: none, when it was reserved in vain.
     pub calls: u32,
-    /// Whether these are the reserved amounts because nobody counted.
+    /// Nobody counted: what was reserved is charged, whatever is said above.
     pub is_estimate: bool,
 }
 
@@ -242,6 +244,7 @@ impl Store {
                 "waiting" => Reserved::Waiting { wake_seq: row.wake_seq },
                 "exhausted" => Reserved::Exhausted,
                 "cancelled" => Reserved::Cancelled,
+                "unpriced" => Reserved::Unpriced,
                 other => return Err(StoreError::Corrupt(format!("verdict `{other}` is unknown"))),
             };
             answers.insert(usize::try_from(row.place).unwrap_or_default(), reserved);

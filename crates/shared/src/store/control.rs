@@ -16,6 +16,8 @@ pub enum Cancelled {
     Ended,
     /// A worker holds it and was told; asking again changes nothing.
     Requested,
+    /// It ended FAILED `cancelled` before: an earlier request, whose answer may have been lost, did what this one asks for.
+    Before,
     /// It was over before.
     AlreadyOver(ExecutionStatus),
     /// There is no such execution of this tenant.
@@ -62,17 +64,21 @@ impl Store {
         if let Some((_, has_ended)) = cancelled.first() {
             return Ok(if *has_ended { Cancelled::Ended } else { Cancelled::Requested });
         }
-        let status = sqlx::query_scalar!(
-            "select status::text as \"status!\" from executions where id = $1 and tenant_id = $2",
+        let standing = sqlx::query!(
+            "select status::text as \"status!\", failure_code from executions where id = $1 and tenant_id = $2",
             id.0,
             tenant.0,
         )
         .fetch_optional(&self.pool)
         .await?;
-        Ok(match status.as_deref().and_then(ExecutionStatus::parse) {
+        let Some(standing) = standing else { return Ok(Cancelled::NotFound) };
+        if standing.failure_code.as_deref() == Some(FailureCode::CANCELLED.as_str()) {
+            return Ok(Cancelled::Before);
+        }
+        Ok(match ExecutionStatus::parse(&standing.status) {
             Some(status @ (ExecutionStatus::Finished | ExecutionStatus::Failed)) => Cancelled::AlreadyOver(status),
             Some(ExecutionStatus::Pending | ExecutionStatus::InProgress) => Cancelled::Requested,
-            None => Cancelled::NotFound,
+            None => return Err(StoreError::Corrupt(format!("status `{}` is unknown", standing.status))),
         })
     }
 

@@ -281,6 +281,8 @@ pub struct PinnedVersions {
     pub agent: AgentSpec,
     /// Its number.
     pub agent_version: i32,
+    /// Whose it is; `None` when all tenants share it.
+    pub agent_owner: Option<TenantId>,
 }
 
 impl Store {
@@ -320,7 +322,7 @@ impl Store {
         let row = sqlx::query!(
             r#"
             select d.version as definition_version, d.spec::text as "definition!", a.version as agent_version,
-                a.spec::text as "agent!"
+                a.spec::text as "agent!", a.tenant_id as agent_owner
             from definition_versions d, agent_versions a
             where d.id = $1 and a.id = $2
             "#,
@@ -335,6 +337,7 @@ impl Store {
             definition_version: row.definition_version,
             agent: read_spec(&row.agent)?,
             agent_version: row.agent_version,
+            agent_owner: row.agent_owner.map(TenantId),
         })
     }
 

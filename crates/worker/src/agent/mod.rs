@@ -1,17 +1,23 @@
-//! The agent: the loop (`run`), what it remembers (`journal`), whether a call may run (`admission`), the calls Longhaul answers
-//! itself (`host`), what the model sees (`prompt`, `transcript`), and how a definition talks to it (`conversation`).
+//! The agent: the loop (`run`), which call of a reply runs when (`orchestrator`, `references`), what is remembered (`journal`),
+//! whether a call may run (`admission`), the calls Longhaul answers itself (`host`), what the model sees (`menu`, `prompt`,
+//! `transcript`), and how a definition talks to it (`conversation`).
 
 pub(crate) mod admission;
 pub(crate) mod conversation;
 pub(crate) mod host;
 pub(crate) mod journal;
+pub(crate) mod menu;
+pub(crate) mod orchestrator;
 pub(crate) mod prompt;
+pub(crate) mod references;
 pub(crate) mod run;
 pub(crate) mod transcript;
 
 use std::sync::Arc;
 
 use longhaul_sdk::AgentConfig;
+use menu::Menu;
+use serde_json::Value;
 
 use crate::{llm::ChatModel, tools::Toolbox};
 
@@ -20,5 +26,15 @@ pub(crate) struct Agent {
     pub(crate) config: AgentConfig,
     pub(crate) model: Arc<dyn ChatModel>,
     pub(crate) toolbox: Toolbox,
+    pub(crate) menu: Menu,
+    /// The schema that the provider itself is to hold the answer to.
+    pub(crate) native_output_schema: Option<Value>,
     pub(crate) max_compressions: u32,
+}
+
+impl Agent {
+    /// Bytes of one tool result shown to the model.
+    pub(crate) fn max_result_bytes(&self) -> usize {
+        self.toolbox.max_result_bytes()
+    }
 }

@@ -1,24 +1,27 @@
-//! THE AGENT LOOP: turn, calls, turn, … until the model answers.
+//! THE AGENT LOOP: turn, calls, turn, … until there is an output.
 //!
-//! Nothing else belongs here. What is durable or observable happens in the journal, what is provider-specific behind
-//! `ChatModel`, what concerns the window in the transcript. A new feature is a tool, a validator, a transcript policy or a kind
-//! of journal entry, not a branch in this loop.
+//! Nothing else belongs here. Which call of a reply runs when is the orchestrator's business, what is durable or observable the
+//! journal's, what is provider-specific stays behind `ChatModel`. A new feature is a tool, a validator, a transcript policy or a
+//! kind of journal entry, not a branch in this loop.
 
 use longhaul_sdk::Step;
 
-use super::{Agent, journal::Journal};
+use super::{
+    Agent,
+    journal::Journal,
+    orchestrator::{self, Ticked},
+};
 
-/// Runs the agent until it answers, and returns the answer's text.
+/// Runs the agent until it has an output, and returns the output's text.
 ///
 /// # Errors
-/// An interrupt (lease lost, cancelled, draining, deadline) or the failure that ends the attempt.
+/// An interrupt (lease lost, cancelled, draining, deadline, waiting) or the failure that ends the attempt.
 pub(crate) async fn run(agent: &Agent, journal: &mut Journal) -> Step<String> {
     loop {
-        journal.check_budget(agent)?;
-        let turn = journal.turn(agent).await?;
-        if turn.calls.is_empty() {
-            return Ok(turn.text);
+        let offer = journal.next_offer(agent)?;
+        match orchestrator::tick(agent, journal, offer).await? {
+            Ticked::Output(output) => return Ok(output),
+            Ticked::Continue => {}
         }
-        journal.calls(agent, &turn).await?;
     }
 }

@@ -17,6 +17,8 @@ pub(super) fn tool(name: &str) -> ToolSpec {
         description: format!("does {name}"),
         parameters: json!({ "type": "object", "properties": { "q": { "type": "string" } } }),
         effect: ToolEffect::ReadOnly,
+        latent_output: None,
+        is_strict: false,
     }
 }
 
@@ -47,6 +49,7 @@ pub(super) fn request<'a>(
         idempotency_key: "key",
         traceparent: None,
         context_tokens: None,
+        output_schema: None,
     }
 }
 

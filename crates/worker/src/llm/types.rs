@@ -198,6 +198,8 @@ pub enum ToolChoice<'a> {
     Required,
     /// This tool.
     Named(&'a str),
+    /// None of them: only text.
+    None,
 }
 
 /// One model call.
@@ -217,6 +219,8 @@ pub struct ModelRequest<'a> {
     pub traceparent: Option<&'a str>,
     /// The model's window in tokens, where it is known. Only the scripted model enforces it; real ones know their own.
     pub context_tokens: Option<u32>,
+    /// The schema that the provider is to hold the text of the answer to, where it can.
+    pub output_schema: Option<&'a serde_json::Value>,
 }
 
 /// What a model answered.

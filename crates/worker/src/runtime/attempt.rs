@@ -15,9 +15,10 @@ use longhaul_sdk::{
     AgentConfigProvider, ConfigType, ExecutionResult, Failure, FailureClass, FailureCode, Interrupt, Step, StepError,
     Validator,
     definition::{AnyDefinition, Declarative},
-    spec::Runner,
+    spec::{OutputMode, Runner},
 };
 use longhaul_shared::{
+    config::StdioServers,
     domain::{Decision, ExecutionStatus, RetryPolicy, WaitReason, decide},
     store::{
         StoreError,
@@ -36,8 +37,14 @@ use crate::{
     agent::{
         Agent,
         conversation::JournaledConversation,
-        journal::{Journal, Parked, from_store},
+        journal::{
+            Journal, Parked, PinnedTools,
+            budget::{Place, fold_budget},
+            from_store,
+        },
+        menu::{Menu, Task},
         prompt::render,
+        references::instructions,
     },
     deps::AttemptDeps,
     direct::AgentDirectly,
@@ -129,8 +136,15 @@ async fn restore(
     } else {
         StoredJournal::default()
     };
-    let journal =
-        Journal::new(claimed.id, stored, claimed.wake_seq, shared.clone(), deps.writer.clone(), control.clone());
+    let place = Place { root: claimed.root, has_budget: claimed.has_budget };
+    let journal = Journal::new(
+        (claimed.id, place),
+        stored,
+        claimed.wake_seq,
+        shared.clone(),
+        deps.writer.clone(),
+        control.clone(),
+    );
     Ok((pinned, journal))
 }
 
@@ -163,15 +177,28 @@ async fn execute(
         Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the stored input is not JSON: {error}"))
     })?;
     let config = pinned.agent.config(ConfigType::AgenticExecutionDefinition);
-    let toolbox = match journal.pinned_tools()? {
-        Some(specs) => Toolbox::pinned(&config, specs, &shared.tools)?,
-        None => Toolbox::open(&config, &shared.tools).await?,
+    refuse_commands(pinned, shared.stdio_servers)?;
+    let (toolbox, shown) = match journal.pinned_tools()? {
+        Some(PinnedTools { tools, shown }) => (Toolbox::pinned(&config, tools, &shared.tools)?, Some(shown)),
+        None => (Toolbox::open(&config, &shared.tools).await?, None),
     };
+    let output_schema = pinned.definition.output_schema.as_ref();
+    let (submitted, native_output_schema) = match config.model.output {
+        OutputMode::Tool => (output_schema, None),
+        OutputMode::Native => (None, output_schema.cloned()),
+        OutputMode::Text => (None, None),
+    };
+    let task = Task { input: &input, output_schema: submitted };
+    let menu = Menu::new(&config, toolbox.specs(), task, shown, &shared.tools.schemas)?;
     let model = shared.models.get(&config.model).map_err(|error| error.to_failure())?.clone();
-    let agent = Agent { config, model, toolbox, max_compressions: policy.max_compressions };
+    let max_compressions = policy.max_compressions;
+    let agent = Agent { config, model, toolbox, menu, native_output_schema, max_compressions };
     journal
-        .open(&agent, || {
-            let system = render("system prompt", &agent.config.prompt, &input)?;
+        .open(&agent, &input, || {
+            let mut system = render("system prompt", &agent.config.prompt, &input)?;
+            if let Some(instructions) = instructions(&agent.config, &input) {
+                system = format!("{system}\n\n{instructions}");
+            }
             let user = match &pinned.definition.prompt {
                 Some(template) => render("prompt", template, &input)?,
                 None => claimed.input.clone(),
@@ -180,9 +207,24 @@ async fn execute(
         })
         .await?;
     let (definition, validators) = runner(pinned, deps)?;
-    let output_schema = pinned.definition.output_schema.as_ref();
     let mut conversation = JournaledConversation { agent: &agent, journal, input: &input, output_schema };
     definition.run(&pinned.definition, &validators, &input, &mut conversation).await
+}
+
+/// The API refuses to store such an agent; this one was stored when it was allowed, or past the API.
+fn refuse_commands(pinned: &PinnedVersions, stdio_servers: StdioServers) -> Result<(), Failure> {
+    let starting = pinned.agent.mcp_servers.iter().find(|(_, server)| !server.command.is_empty());
+    match starting {
+        Some((server, _)) if !stdio_servers.permits(pinned.agent_owner) => {
+            let summary = format!(
+                "the tool server `{server}` is started by a command, which this worker does not do for the agent `{}` (setting \
+                 tools.mcp.stdio)",
+                pinned.agent.key
+            );
+            Err(Failure::permanent(FailureCode::INVALID_DEFINITION, summary))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 type Running = (Arc<dyn AnyDefinition>, Vec<Arc<dyn Validator>>);
@@ -209,6 +251,15 @@ async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &Atte
     let (mut outcome, journal, policy) = ended;
     let (mut spent, mut wake_seq, mut parked) = (None, claimed.wake_seq, None);
     if let Some(mut journal) = journal {
+        if let Err(StepError::Interrupt(reason @ (Interrupt::Cancelled | Interrupt::DeadlineExceeded))) = &outcome {
+            let reason = match reason {
+                Interrupt::DeadlineExceeded => "the execution ran longer than it may",
+                _ => "the execution was cancelled",
+            };
+            if let Err(error) = journal.answer_open_calls(reason) {
+                outcome = merge(outcome, error);
+            }
+        }
         // What waits for a commit belongs to the record, whatever the attempt came to; a lost lease cannot write it.
         if outcome != Err(StepError::Interrupt(Interrupt::LeaseLost))
             && let Err(error) = journal.flush().await
@@ -245,6 +296,9 @@ async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &Atte
     match concluded {
         Ok(concluded) => {
             deps.shared.publisher.look([claimed.id.0]);
+            if claimed.has_budget && concluded.status.is_terminal() {
+                fold_budget(&deps.shared, &deps.writer, claimed.root).await;
+            }
             if concluded.status == ExecutionStatus::InProgress {
                 crate::wake(&deps.shared.publisher, &concluded.queue, claimed.id, concluded.wait_reason);
             } else if let Some(parent) = concluded.parent {

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use longhaul_sdk::Interrupt;
 use longhaul_shared::{
     config::WorkerConfig,
-    domain::WaitReason,
+    domain::{MAX_DEADLINE, WaitReason},
     queue::QueueName,
     store::{
         StoreError,
@@ -43,8 +43,8 @@ const TIDY_EVERY: Duration = Duration::from_secs(600);
 const ALARMS_EVERY: Duration = Duration::from_secs(30);
 /// History partitions made ahead, in weeks.
 const WEEKS_AHEAD: i32 = 4;
-/// How long an idempotency key is honoured.
-const KEEP_KEYS: Duration = Duration::from_secs(30 * 24 * 3_600);
+/// How long an idempotency key is honoured. Retention is longer (`store::prune`), so that no key names what is gone.
+const KEEP_KEYS: Duration = MAX_DEADLINE;
 /// Runnable executions counted per queue for metrics and wake-ups.
 const HEAD_CAP: i64 = 1_000;
 

@@ -21,6 +21,16 @@ pub enum CallErrorKind {
     Timeout,
     /// A person said no.
     Rejected,
+    /// What it reads would have come from a call that failed or did not run.
+    DependencyFailed,
+    /// It waits for calls that wait for it.
+    Cycle,
+    /// It reads what nothing wrote.
+    UnresolvedReference,
+    /// It may have run before a crash, and nobody can say.
+    OutcomeUnknown,
+    /// The run ended before it did.
+    Cancelled,
 }
 
 impl CallErrorKind {
@@ -32,6 +42,11 @@ impl CallErrorKind {
             Self::Runtime => "runtime",
             Self::Timeout => "timeout",
             Self::Rejected => "rejected",
+            Self::DependencyFailed => "dependency_failed",
+            Self::Cycle => "cycle",
+            Self::UnresolvedReference => "unresolved_reference",
+            Self::OutcomeUnknown => "outcome_unknown",
+            Self::Cancelled => "cancelled",
         }
     }
 }
@@ -41,6 +56,10 @@ impl CallErrorKind {
 pub struct CallOutcome {
     /// Shown to the model; within the agent's limit.
     pub text: String,
+    /// The whole result, when `text` had to be cut.
+    pub whole: Option<String>,
+    /// Which of the call's alternative places the tool chose for its result.
+    pub destination: Option<String>,
     /// Set when `text` is an error.
     pub error: Option<CallErrorKind>,
     /// Set when the run cannot go on.
@@ -56,6 +75,12 @@ impl CallOutcome {
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.error.is_some()
+    }
+
+    /// The result, uncut.
+    #[must_use]
+    pub fn whole(&self) -> &str {
+        self.whole.as_deref().unwrap_or(&self.text)
     }
 }
 

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use async_trait::async_trait;
-use longhaul_sdk::{Tool, ToolCallContext, ToolFailure, ToolOutput, ToolSpec};
+use longhaul_sdk::{Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, ToolSpec};
 use serde::de::Error as _;
 use serde_json::Value;
 
@@ -30,6 +30,11 @@ pub trait AnyTool: Send + Sync {
     /// # Errors
     /// What the model should be told, or a failure that ends the run.
     async fn call(&self, args: Value, context: ToolCallContext) -> Result<ToolOutput, ToolFailure>;
+
+    /// Looks up whether a call that was under way when a worker died has taken effect.
+    async fn reconcile(&self, _args: Value, _context: ToolCallContext) -> Reconciled {
+        Reconciled::Unknown
+    }
 }
 
 struct Typed<T>(T);
@@ -42,6 +47,8 @@ impl<T: Tool> AnyTool for Typed<T> {
             description: self.0.description().into(),
             parameters: schemars::schema_for!(T::Args).to_value(),
             effect: self.0.effect(),
+            latent_output: None,
+            is_strict: false,
         }
     }
 
@@ -50,6 +57,13 @@ impl<T: Tool> AnyTool for Typed<T> {
         let args = serde_json::from_value(args)
             .map_err(|error| ToolFailure::Reported(format!("the arguments do not fit the tool: {error}")))?;
         self.0.call(args, context).await
+    }
+
+    async fn reconcile(&self, args: Value, context: ToolCallContext) -> Reconciled {
+        match serde_json::from_value(args) {
+            Ok(args) => self.0.reconcile(args, context).await,
+            Err(_) => Reconciled::Unknown,
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use jsonschema::{PatternOptions, ValidationOptions, Validator};
+use jsonschema::{PatternOptions, ValidationError, ValidationOptions, Validator, error::ValidationErrorKind};
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -61,7 +61,17 @@ impl Violations {
 
 /// Looks for violations, in document order of the schema.
 pub(crate) fn violations(validator: &Validator, value: &Value) -> Option<Violations> {
-    let mut errors = validator.iter_errors(value);
+    violations_that(validator, value, |_, _| true)
+}
+
+/// The violations that `count`, which is given each one's path and kind.
+pub(crate) fn violations_that(
+    validator: &Validator,
+    value: &Value,
+    count: impl Fn(&str, &ValidationErrorKind) -> bool,
+) -> Option<Violations> {
+    let counts = |error: &ValidationError<'_>| count(error.instance_path().as_str(), error.kind());
+    let mut errors = validator.iter_errors(value).filter(counts);
     let listed: Vec<_> = errors
         .by_ref()
         .take(MAX_VIOLATIONS)

@@ -25,6 +25,10 @@ impl Gate {
         self.0.open.send_replace(true);
     }
 
+    pub(crate) fn is_open(&self) -> bool {
+        *self.0.open.borrow()
+    }
+
     /// Waits until a reply stands at the gate: all that comes before it has been handed to the connection.
     pub(crate) async fn reached(&self) {
         self.0.reached.subscribe().wait_for(|reached| *reached).await.unwrap();
@@ -58,6 +62,11 @@ pub(crate) fn ev_text(text: &str) -> Ev {
 /// A whole call, in several deltas when streamed. The format of OpenAI tells its end by what follows.
 pub(crate) fn ev_call(id: &str, name: &str, arguments: &Value) -> Ev {
     Ev::Call { id: id.into(), name: name.into(), arguments: arguments.to_string() }
+}
+
+/// The same with the arguments as the model wrote them, JSON or not.
+pub(crate) fn ev_call_raw(id: &str, name: &str, arguments: &str) -> Ev {
+    Ev::Call { id: id.into(), name: name.into(), arguments: arguments.into() }
 }
 
 /// The finish reason, in the words of OpenAI's format, and the end of the reply.
@@ -167,6 +176,14 @@ impl Reply {
 
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Lets `event` happen before all others.
+    pub(crate) fn before(mut self, event: Ev) -> Self {
+        if let Content::Events(events) = &mut self.content {
+            events.insert(0, event);
+        }
         self
     }
 

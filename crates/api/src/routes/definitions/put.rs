@@ -11,7 +11,7 @@ use longhaul_sdk::{
     spec::{AgentSpec, DefinitionSpec, Runner},
 };
 use longhaul_shared::{
-    domain::TenantId,
+    domain::{MAX_DEADLINE, TenantId},
     store::{api_keys::Scope, definitions::AGENT_DEFINITION},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -79,6 +79,12 @@ pub(crate) async fn agent(
         }
     }
     refuse(violations)?;
+    let starting = spec.mcp_servers.iter().find(|(_, server)| !server.command.is_empty());
+    if let Some((server, _)) = starting
+        && !state.options.stdio_servers.permits(owner)
+    {
+        return Err(ApiError::CommandNotAllowed { server: server.clone() });
+    }
     let put = state.store.put_agent(owner, &spec).await?;
     state.catalog.forget();
     let stored = state.store.resolve_agent(owner, &key, Some(put.version)).await?;
@@ -131,7 +137,7 @@ fn definition_violations(spec: &DefinitionSpec) -> Vec<Violation> {
             violations.push(Violation::new(format!("/failure_codes/{index}"), error.to_string()));
         }
     }
-    if !(1..=30 * 24 * 3_600).contains(&spec.deadline_seconds) {
+    if !(1..=MAX_DEADLINE.as_secs()).contains(&spec.deadline_seconds.into()) {
         violations.push(Violation::new("/deadline_seconds", "must be between 1 and 2592000"));
     }
     if spec.active_timeout_seconds == 0 {

@@ -17,9 +17,9 @@ const CHUNK: i64 = 500;
 const LEVELS: usize = 8;
 
 /// Ends an execution as FAILED `cancelled`: at once when no worker holds it, within seconds otherwise, with everything it started.
-/// Idempotent until then.
+/// Idempotent: one that was cancelled before is answered as it stands; one that ended in another way is a conflict.
 #[utoipa::path(post, path = "/v1/executions/{id}/cancel", tag = "executions", params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "It is over", body = Execution),
+    responses((status = 200, description = "It is cancelled, now or before", body = Execution),
         (status = 202, description = "Its worker was told", body = Execution)))]
 pub(crate) async fn cancel(
     State(state): State<ApiState>,
@@ -27,13 +27,16 @@ pub(crate) async fn cancel(
     ExecutionPath(id): ExecutionPath,
 ) -> ApiResult<(StatusCode, Json<Execution>)> {
     principal.need(Scope::ExecutionsWrite)?;
-    let status = match state.store.cancel_execution(principal.tenant(), id).await? {
-        Cancelled::Ended => StatusCode::OK,
+    let cancelled = state.store.cancel_execution(principal.tenant(), id).await?;
+    let status = match cancelled {
+        Cancelled::Ended | Cancelled::Before => StatusCode::OK,
         Cancelled::Requested => StatusCode::ACCEPTED,
         Cancelled::AlreadyOver(status) => return Err(ApiError::ExecutionIsTerminal(status)),
         Cancelled::NotFound => return Err(ApiError::NotFound("execution")),
     };
-    (state.hooks.announce)(id);
+    if cancelled != Cancelled::Before {
+        (state.hooks.announce)(id);
+    }
     // The rest of its tree, one level after the other. What is left when this fails or stops early is the sweep's.
     for _ in 0..LEVELS {
         match state.store.cancel_descendants(CHUNK).await {

@@ -6,7 +6,7 @@ use axum::http::HeaderMap;
 use chrono::{DateTime, Utc};
 use longhaul_sdk::spec::BudgetSpec;
 use longhaul_shared::{
-    domain::ExecutionId,
+    domain::{ExecutionId, MAX_DEADLINE},
     store::submit::{Idempotency, NewExecution, Submitted},
 };
 use serde::Serialize;
@@ -26,7 +26,6 @@ use crate::{
 const DEFAULT_QUEUE: &str = "default";
 const DEFAULT_PRIORITY: i16 = 5;
 const MAX_PRIORITY: i16 = 9;
-const MAX_DEADLINE: Duration = Duration::from_secs(30 * 24 * 3_600);
 const MAX_METADATA_BYTES: usize = 16 * 1024;
 const MAX_METADATA_KEYS: usize = 64;
 const MAX_KEY_CHARS: usize = 255;

@@ -1,7 +1,5 @@
 //! `POST /v1/executions/{id}/retry`: a new execution that points back. Only FAILED ones: a FINISHED one has its answer.
 
-use std::time::Duration;
-
 use axum::{
     body::{Body, HttpBody},
     extract::State,
@@ -9,7 +7,7 @@ use axum::{
     response::Response,
 };
 use longhaul_shared::{
-    domain::ExecutionStatus,
+    domain::{ExecutionStatus, MAX_DEADLINE},
     store::{
         api_keys::Scope,
         control::{Continue, Origin},
@@ -33,8 +31,6 @@ use crate::{
     schema,
     state::ApiState,
 };
-
-const MAX_DEADLINE: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// How to retry. The body may be left out.
 #[derive(Debug, ToSchema)]

@@ -4,10 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use longhaul_api::ApiOptions;
-use longhaul_sdk::{
-    AgentSpec, DefinitionSpec,
-    spec::{AgentLimits, AgentPrompts, ModelSpec},
-};
+use longhaul_sdk::{AgentSpec, DefinitionSpec, spec::ModelSpec};
 use longhaul_shared::{
     config::{Config, Sources},
     http,
@@ -99,14 +96,9 @@ impl Bare {
 
 fn agent() -> AgentSpec {
     AgentSpec {
-        key: DEFINITION.into(),
         name: "Benchmark".into(),
-        description: None,
-        prompts: AgentPrompts { conversation: "Answer.".into(), agentic_execution_definition: None },
         model: ModelSpec { script: Some(r#"{"text": "{\"ok\": true}"}"#.into()), ..ModelSpec::default() },
-        tools: Vec::new(),
-        mcp_servers: BTreeMap::new(),
-        limits: AgentLimits::default(),
+        ..AgentSpec::new(DEFINITION, "Answer.")
     }
 }
 

@@ -37,8 +37,10 @@ recorded as (
     )
     join held on held.id = step.execution_id
     on conflict (execution_id, seq) do update
-    set state = excluded.state, appends = excluded.appends, body = excluded.body, preview = excluded.preview,
-        failure_code = excluded.failure_code, finished_at = excluded.finished_at
+    set state = excluded.state, name = excluded.name, appends = excluded.appends, body = excluded.body,
+        preview = excluded.preview, failure_code = excluded.failure_code, input_tokens = excluded.input_tokens,
+        output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens, started_at = excluded.started_at,
+        finished_at = excluded.finished_at
     where s.state = 'intent'
 ),
 said as (
@@ -57,7 +59,8 @@ told as (
 settled as (
     -- The reservation alone: the budget's own row would be in everybody's way here.
     update reservations r
-    set state = 'settled', charged_cost = settlement.cost, charged_tokens = settlement.tokens,
+    set state = 'settled', charged_cost = case when settlement.is_estimate then r.cost else settlement.cost end,
+        charged_tokens = case when settlement.is_estimate then r.tokens else settlement.tokens end,
         charged_calls = settlement.calls, is_estimate = settlement.is_estimate
     from unnest($35::uuid[], $36::bytea[], $37::bigint[], $38::bigint[], $39::int[], $40::bool[])
         as settlement (execution_id, step_key, cost, tokens, calls, is_estimate)

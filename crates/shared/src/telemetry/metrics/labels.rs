@@ -82,6 +82,8 @@ label! {
         /// It may have happened, and its tool cannot say.
         Unknown = "unknown",
         Aborted = "aborted",
+        /// What it reads was not there.
+        Unrun = "unrun",
     }
 }
 

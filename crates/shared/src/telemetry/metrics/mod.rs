@@ -174,7 +174,7 @@ pub fn api_request(route: &str, method: &'static str, status: u16, took: Duratio
     histogram!("longhaul_api_request_duration_seconds", &labels).record(took.as_secs_f64());
 }
 
-/// Event streams open in this process.
+/// Event streams, and held submits, that this process follows.
 pub fn streams_open(count: usize) {
     gauge!("longhaul_events_streams_open").set(count as f64);
 }

@@ -1,322 +1,426 @@
-//! The tool calls of one reply: all at once, each recorded as it ends, their results appended in the order of the calls.
+//! The tool calls of a reply on the record: intents before what may not be repeated, results as calls end, and the results in the
+//! transcript in the order of the calls when the tick closes.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use futures::{StreamExt, stream::FuturesUnordered};
-use longhaul_sdk::{Failure, Interrupt, Step, ToolEffect, ToolScratchpad};
+use longhaul_sdk::{Failure, Step, ToolEffect, ToolScratchpad};
 use longhaul_shared::{
     store::journal::{Hash, JournalStep, StepKind, StepState},
     telemetry::metrics,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tracing::Instrument;
 
-use super::{Agent, Journal, Turn, preview, read_body};
+use super::{Agent, Journal, preview, read_body};
 use crate::{
     agent::{
-        admission::{Admission, ReadyCall, admit},
-        host::Hosted,
+        admission::ReadyCall,
+        references::{CallWrite, Path, PlannedCall, StateWrite, stored, value_of},
         transcript::hash_parts,
     },
     llm::{Message, ToolCall},
-    probe::Point,
-    tools::{CallErrorKind, CallOutcome},
+    tools::{CallError, CallErrorKind, CallOutcome, cut},
 };
 
-/// The body of a call step.
-#[derive(Debug, Serialize, Deserialize)]
-struct CallBody {
+/// The body of a call step, of an intent as of a result.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct CallBody {
+    /// The model is told an error.
+    #[serde(default)]
     is_error: bool,
+    /// The call did not run, and nothing is wrong.
+    #[serde(default)]
+    is_skipped: bool,
     /// What the tool recorded for the validators; applied again on replay.
+    #[serde(default)]
     scratchpad: BTreeMap<String, Value>,
+    /// What the result wrote into the state; applied again on replay, in the order in which the calls ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    writes: Vec<StateWrite>,
+    /// The calls of the reply that were complete when this one started before the reply had ended, so far as no other step of
+    /// the turn holds them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    begun: Vec<ToolCall>,
+    /// What running it twice would do. None for a call that did not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    effect: Option<ToolEffect>,
+    /// What its tool was given to recognise a repetition by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    idempotency_key: Option<String>,
+    /// What ran, where it is not what the model wrote: values for references, or what a person made of the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ran: Option<RanAs>,
+    /// How a call with an intent came to its result without running again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resolution: Option<String>,
+}
+
+/// A tool with whole arguments.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RanAs {
+    pub(crate) tool: String,
+    pub(crate) arguments: Value,
 }
 
 /// A call's key: its turn, its place in the reply, and what was written. Two identical calls of one reply differ by place.
-pub(super) fn call_key(turn: &Hash, index: usize, call: &ToolCall) -> Hash {
+pub(crate) fn call_key(turn: &Hash, index: usize, call: &ToolCall) -> Hash {
     hash_parts(&[b"call", turn, &index.to_be_bytes(), call.name.as_bytes(), call.arguments.as_bytes()])
 }
 
 /// A call with its result, recorded.
-#[derive(Clone)]
-struct Answered {
-    message: Message,
+#[derive(Debug, Clone)]
+pub(crate) struct Answered {
+    pub(crate) message: Message,
     hash: Hash,
     scratchpad: BTreeMap<String, Value>,
+    /// Where its result went.
+    pub(crate) wrote: Vec<Path>,
+    /// The result itself, where the model was shown less of it.
+    value: Option<Value>,
+    /// What ran, where it is not what the model wrote.
+    pub(super) ran: Option<RanAs>,
+    pub(crate) is_error: bool,
+    pub(crate) is_skipped: bool,
 }
 
-/// What is known of a call before it runs.
-enum Known {
-    /// Nothing: run it.
+/// What the record says of a call.
+#[derive(Debug)]
+pub(crate) enum Recalled {
+    /// Nothing.
     New,
-    /// Answered by the record.
-    Recorded(Answered),
-    /// Answered without running.
-    Refused(Message),
+    /// Its result.
+    Answered(Answered),
+    /// It may have run: there is an intent and no result.
+    Begun(Option<RanAs>),
 }
 
 /// A call that ran.
-struct Ran {
-    index: usize,
-    key: Hash,
-    outcome: CallOutcome,
-    scratchpad: Arc<ToolScratchpad>,
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) index: usize,
+    pub(crate) ready: ReadyCall,
+    pub(crate) outcome: CallOutcome,
+    pub(crate) scratchpad: Arc<ToolScratchpad>,
 }
 
-/// What becomes of a call that is not recorded.
-enum Admitted {
-    Launch(ReadyCall),
-    Answered(CallOutcome),
-    /// It is noted what for.
-    Waits,
+/// An answer to a call that did not run.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) text: String,
+    pub(crate) error: Option<CallErrorKind>,
+    pub(crate) is_skipped: bool,
+}
+
+impl Reply {
+    /// An error about a call that did not run.
+    pub(crate) fn error(error: &CallError, call: &ToolCall) -> Self {
+        Self { text: error.to_text(&call.name, &call.arguments), error: Some(error.kind), is_skipped: false }
+    }
+
+    /// A word about a call that did not run, with nothing wrong.
+    pub(crate) fn skipped(text: Value) -> Self {
+        Self { text: text.to_string(), error: None, is_skipped: true }
+    }
 }
 
 impl Journal {
-    /// Runs what is not recorded of a turn's calls and appends every result, in call order.
-    ///
-    /// A call that waits does not keep the others from running; only then does the attempt end.
+    /// What is recorded of a call. State that it wrote is there from now on.
     ///
     /// # Errors
-    /// An interrupt, also when a call waits, or the failure of a tool that ends the run.
-    pub(crate) async fn calls(&mut self, agent: &Agent, turn: &Turn) -> Step<()> {
-        let mut results: Vec<Option<Answered>> = vec![None; turn.calls.len()];
-        let mut launch = Vec::new();
-        for (index, call) in turn.calls.iter().enumerate() {
-            let key = call_key(&turn.key, index, call);
-            match self.known(agent, turn, index, call, &key)? {
-                Known::Recorded(answered) => results[index] = Some(answered),
-                Known::Refused(message) => results[index] = Some(self.record_refused(call, key, message)?),
-                Known::New => match self.admitted(agent, call, key).await? {
-                    Admitted::Launch(ready) => launch.push((index, ready)),
-                    Admitted::Answered(outcome) => {
-                        let ran = Ran { index, key, outcome, scratchpad: Arc::default() };
-                        results[index] = Some(self.record_call(call, ran).await?.0);
-                    }
-                    Admitted::Waits => {}
-                },
-            }
+    /// A record that cannot be read.
+    pub(crate) fn recall(&mut self, key: &Hash) -> Step<Recalled> {
+        let Some(step) = self.recorded_calls.remove(key) else { return Ok(Recalled::New) };
+        let body: CallBody = read_body(&step)?;
+        if step.state != StepState::Live {
+            self.intents.insert(*key, step.seq);
+            self.begun.insert(*key, body.begun);
+            return Ok(Recalled::Begun(body.ran));
         }
-        if !launch.is_empty() {
-            self.prepare(agent, &launch).await?;
-            self.at(Point::BeforeCall).await;
-        }
-        let mut running: FuturesUnordered<_> =
-            launch.into_iter().map(|(index, ready)| self.run_call(agent, index, ready)).collect();
-        let mut failed = None;
-        while let Some(ran) = running.next().await {
-            self.at(Point::CallAnswered).await;
-            let index = ran.index;
-            let (answered, failure) = self.record_call(&turn.calls[index], ran).await?;
-            self.at(Point::CallRecorded).await;
-            results[index] = Some(answered);
-            failed = failed.or(failure);
-        }
-        drop(running);
-        if let Some(failure) = failed {
-            return Err(failure.into());
-        }
-        if self.parked.is_some() {
-            return Err(Interrupt::Waiting.into());
-        }
-        // In the order of the calls, not of their ends, so that a replay comes to the same transcript and scratchpad.
-        for answered in results.into_iter().flatten() {
-            for (tool, value) in answered.scratchpad {
-                self.scratchpad.record(tool, value);
-            }
-            self.transcript.push(answered.message, answered.hash);
-        }
-        Ok(())
+        let hash = *step.appends.first().ok_or_else(|| super::corrupt(&"a call without a result"))?;
+        let wrote = body.writes.iter().map(|write| write.path.clone()).collect();
+        let value = body.writes.first().map(|write| write.value.clone());
+        self.state.restore(body.writes);
+        Ok(Recalled::Answered(Answered {
+            message: self.stored_message(&hash)?,
+            hash,
+            scratchpad: body.scratchpad,
+            wrote,
+            value,
+            ran: body.ran,
+            is_error: body.is_error,
+            is_skipped: body.is_skipped,
+        }))
     }
 
-    /// Asks about a call that is ready to run, and answers it if Longhaul itself does.
-    async fn admitted(&mut self, agent: &Agent, call: &ToolCall, key: Hash) -> Step<Admitted> {
-        let arguments = match agent.toolbox.check(&call.name, &call.arguments) {
-            Ok(arguments) => arguments,
-            Err(error) => return Ok(Admitted::Answered(agent.toolbox.refuse(&error, &call.name, &call.arguments))),
-        };
-        let ready = ReadyCall { key, written: call.clone(), tool: call.name.clone(), arguments, note: None };
-        // Whatever wakes the execution from here on is newer than this.
-        let wake_seq = self.wake_seq;
-        let waiting = match admit(agent, self, ready).await? {
-            Admission::Launch(ready) => match agent.toolbox.host(&ready.tool) {
-                None => return Ok(Admitted::Launch(ready)),
-                Some(tool) => match tool.call(agent, self, &ready).await? {
-                    Hosted::Answered(outcome) => return Ok(Admitted::Answered(noted(outcome, ready.note))),
-                    Hosted::Waiting(waiting) => waiting,
-                },
-            },
-            Admission::Wait(waiting) => waiting,
-            Admission::Refuse(error) => {
-                return Ok(Admitted::Answered(agent.toolbox.refuse(&error, &call.name, &call.arguments)));
-            }
-        };
-        self.park(waiting, wake_seq);
-        Ok(Admitted::Waits)
+    /// The calls of a turn that is recorded in part, as far as they are recorded: the steps after it hold them, whatever became
+    /// of those.
+    pub(super) fn begun_calls(&mut self) -> Step<Vec<ToolCall>> {
+        let mut steps = std::mem::take(&mut self.begun_steps);
+        steps.sort_by_key(|step| step.seq);
+        let mut calls = Vec::new();
+        for step in steps {
+            calls.extend(read_body::<CallBody>(&step)?.begun);
+        }
+        Ok(calls)
     }
 
-    /// Makes sure that every side-effecting call has its intent committed, and that launching is allowed.
-    async fn prepare(&mut self, agent: &Agent, launch: &[(usize, ReadyCall)]) -> Step<()> {
-        let side_effects = launch.iter().map(|(_, ready)| (&ready.tool, ready.key));
-        let side_effects: Vec<_> =
-            side_effects.filter(|(name, _)| agent.toolbox.effect(name) == ToolEffect::SideEffect).collect();
-        // Not with the turn: a call that waits for a decision has not begun. An intent of an earlier attempt that still stands is
-        // used again.
-        for (name, key) in &side_effects {
-            if !self.intents.contains_key(key) {
-                self.intend(name, *key)?;
-            }
+    /// Writes down, with the next commit, that a call may run, unless that is written down. `begun` are the calls that a turn
+    /// recorded in part has beyond those of its other steps.
+    pub(crate) fn intend(&mut self, agent: &Agent, ready: &ReadyCall, begun: Vec<ToolCall>) -> Step<()> {
+        if self.intents.contains_key(&ready.key) {
+            return Ok(());
         }
-        self.flush().await?;
-        let Err(stop) = self.control.may_launch().await else { return Ok(()) };
-        // These calls certainly did not run. Left as they are, the next worker would have to call their outcome unknown.
-        for (name, key) in side_effects {
-            if let Some(seq) = self.intents.remove(&key) {
-                let step = self.step(StepKind::Call, key, &Value::Null)?;
-                let step = JournalStep { seq, state: StepState::Spent, name: Some(name.clone()), ..step };
-                self.pending.steps.push(step);
-            }
-        }
-        Err(stop)
-    }
-
-    /// Writes down, with the next commit, that a call may run.
-    pub(super) fn intend(&mut self, name: &str, key: Hash) -> Step<()> {
-        let step = self.step(StepKind::Call, key, &Value::Null)?;
-        let step = JournalStep { state: StepState::Intent, name: Some(name.to_owned()), ..step };
-        self.intents.insert(key, step.seq);
+        let body = CallBody { begun: begun.clone(), ..self.body_of(agent, ready) };
+        let step = self.step(StepKind::Call, ready.key, &body)?;
+        let step = JournalStep { state: StepState::Intent, name: Some(ready.tool.clone()), ..step };
+        self.intents.insert(ready.key, step.seq);
+        self.begun.insert(ready.key, begun);
         self.pending.steps.push(step);
         Ok(())
     }
 
-    /// What the record, the limits or the reply itself say about a call.
-    fn known(&mut self, agent: &Agent, turn: &Turn, index: usize, call: &ToolCall, key: &Hash) -> Step<Known> {
-        if index >= agent.config.limits.max_calls_per_turn as usize {
-            let max = agent.config.limits.max_calls_per_turn;
-            return Ok(refused(call, "structural", &format!("a reply may hold {max} calls; this one did not run")));
+    /// Takes back the intent of a call that certainly did not run. Left as it is, the next worker would have to call its outcome
+    /// unknown.
+    pub(crate) fn withdraw(&mut self, agent: &Agent, ready: &ReadyCall) -> Step<()> {
+        let Some(seq) = self.intents.remove(&ready.key) else { return Ok(()) };
+        let begun = self.begun.remove(&ready.key).unwrap_or_default();
+        let body = CallBody { begun, ..self.body_of(agent, ready) };
+        let step = self.step(StepKind::Call, ready.key, &body)?;
+        self.pending.steps.push(JournalStep { seq, state: StepState::Spent, name: Some(ready.tool.clone()), ..step });
+        Ok(())
+    }
+
+    fn body_of(&self, agent: &Agent, ready: &ReadyCall) -> CallBody {
+        let is_as_written = ready.tool == ready.written.name
+            && serde_json::from_str::<Value>(&ready.written.arguments).is_ok_and(|written| written == ready.arguments);
+        let ran = (!is_as_written).then(|| RanAs { tool: ready.tool.clone(), arguments: ready.arguments.clone() });
+        CallBody {
+            effect: Some(agent.toolbox.effect(&ready.tool)),
+            idempotency_key: Some(self.idempotency_key(&ready.key)),
+            ran,
+            ..CallBody::default()
         }
-        if turn.unfinished_call == Some(index) {
-            return Ok(refused(call, "structural", "the reply was cut inside this call; it did not run"));
-        }
-        match self.recorded_calls.remove(key) {
-            None => Ok(Known::New),
-            Some(step) if step.state == StepState::Live => {
-                let CallBody { scratchpad, .. } = read_body(&step)?;
-                let hash = *step.appends.first().ok_or_else(|| super::corrupt(&"a call without a result"))?;
-                Ok(Known::Recorded(Answered { message: self.stored_message(&hash)?, hash, scratchpad }))
+    }
+
+    /// Records the answer to a call that did not run, with the next commit. `resolution` says how an intent was resolved.
+    ///
+    /// # Errors
+    /// The message cannot be written.
+    pub(crate) fn record_answer(
+        &mut self,
+        agent: &Agent,
+        key: Hash,
+        call: &ToolCall,
+        reply: Reply,
+        resolution: Option<&str>,
+    ) -> Step<Answered> {
+        let Reply { text, error, is_skipped } = reply;
+        let effect = resolution.map(|_| agent.toolbox.effect(&call.name));
+        let body = CallBody {
+            is_error: error.is_some(),
+            is_skipped,
+            effect,
+            idempotency_key: effect.map(|_| self.idempotency_key(&key)),
+            resolution: resolution.map(str::to_owned),
+            ..CallBody::default()
+        };
+        let outcome = error.map_or(if is_skipped { "skipped" } else { "ok" }, CallErrorKind::as_str);
+        self.event("call", json!({ "tool": call.name, "outcome": outcome }));
+        self.push_result(key, call, text, body, |step| step)
+    }
+
+    /// Records what a call came to, with the next commit, and writes its result where the call says that it goes.
+    ///
+    /// # Errors
+    /// The message cannot be written.
+    pub(crate) fn record_call(&mut self, agent: &Agent, ran: &Ran, planned: Option<&PlannedCall>) -> Step<Answered> {
+        let Ran { ready, outcome, scratchpad, .. } = ran;
+        metrics::tool_call(label(outcome), outcome.duration);
+        let body = CallBody { scratchpad: scratchpad.snapshot(), ..self.body_of(agent, ready) };
+        self.pending.calls += 1;
+        self.record_outcome(agent, ready, outcome, planned, body)
+    }
+
+    /// Records what a tool says of a call that was under way when a worker died, with the next commit.
+    ///
+    /// # Errors
+    /// The message cannot be written.
+    pub(crate) fn record_reconciled(
+        &mut self,
+        agent: &Agent,
+        ready: &ReadyCall,
+        outcome: &CallOutcome,
+        planned: Option<&PlannedCall>,
+    ) -> Step<Answered> {
+        let body = CallBody { resolution: Some("reconciled".into()), ..self.body_of(agent, ready) };
+        self.record_outcome(agent, ready, outcome, planned, body)
+    }
+
+    fn record_outcome(
+        &mut self,
+        agent: &Agent,
+        ready: &ReadyCall,
+        outcome: &CallOutcome,
+        planned: Option<&PlannedCall>,
+        mut body: CallBody,
+    ) -> Step<Answered> {
+        let (mut text, mut error) = (outcome.text.clone(), outcome.error);
+        if error.is_none() {
+            match planned.map_or(Ok(Vec::new()), |planned| {
+                self.write(&ready.written, planned, outcome.destination.as_deref(), value_of(outcome.whole()))
+            }) {
+                Ok(writes) => {
+                    let paths: Vec<Path> = writes.iter().map(|write| write.path.clone()).collect();
+                    if !paths.is_empty() {
+                        text = stored(outcome.whole(), &paths);
+                    }
+                    body.writes = writes;
+                }
+                Err(reason) => {
+                    let refused = CallError::new(CallErrorKind::Runtime, reason);
+                    text = refused.to_text(&ready.written.name, &ready.written.arguments);
+                    error = Some(refused.kind);
+                }
             }
-            // An intent of an earlier attempt: the call may have run.
-            Some(step) => match agent.toolbox.effect(&call.name) {
-                ToolEffect::ReadOnly | ToolEffect::Idempotent => {
-                    self.intents.insert(*key, step.seq);
-                    Ok(Known::New)
-                }
-                ToolEffect::SideEffect => {
-                    self.intents.insert(*key, step.seq);
-                    self.event("call", json!({ "tool": call.name, "outcome": "outcome_unknown" }));
-                    metrics::tool_call(metrics::CallOutcome::Unknown, std::time::Duration::ZERO);
-                    Ok(refused(
-                        call,
-                        "outcome_unknown",
-                        "the worker died while this call ran; it may or may not have taken effect and was not repeated",
-                    ))
-                }
-            },
         }
-    }
-
-    fn run_call<'a>(
-        &self,
-        agent: &'a Agent,
-        index: usize,
-        ready: ReadyCall,
-    ) -> impl Future<Output = Ran> + Send + use<'a> {
-        let idempotency_key = self.idempotency_key(&ready.key);
-        let span = tracing::info_span!(
+        body.is_error = error.is_some();
+        if let Some(note) = &ready.note {
+            text = format!("{note}\n{text}");
+        }
+        let text = cut(&text, agent.max_result_bytes()).into_owned();
+        self.event(
             "call",
-            execution.id = %self.id,
-            gen_ai.operation.name = "execute_tool",
-            gen_ai.tool.name = ready.tool,
-            gen_ai.tool.call.id = ready.written.id,
+            json!({
+                "tool": ready.tool, "outcome": error.map_or("ok", CallErrorKind::as_str),
+                "took_ms": u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX),
+            }),
         );
-        async move {
-            let scratchpad = Arc::new(ToolScratchpad::default());
-            let ReadyCall { key, written, tool, arguments, note } = ready;
-            let toolbox = &agent.toolbox;
-            let outcome = toolbox.run(&tool, arguments, &written.arguments, &idempotency_key, scratchpad.clone()).await;
-            Ran { index, key, outcome: noted(outcome, note), scratchpad }
-        }
-        .instrument(span)
-    }
-
-    /// Records the answer to a call that does not run, with the next commit.
-    fn record_refused(&mut self, call: &ToolCall, key: Hash, message: Message) -> Step<Answered> {
-        let hash = self.store_message(&message)?;
-        let mut step = self.step(StepKind::Call, key, &CallBody { is_error: true, scratchpad: BTreeMap::new() })?;
-        if let Some(intent) = self.intents.remove(&key) {
-            step.seq = intent;
-        }
-        self.pending.steps.push(JournalStep {
-            name: Some(call.name.clone()),
-            appends: vec![hash],
-            preview: Some(preview(message.text())),
+        let ends_run = outcome.ends_run.as_ref();
+        self.push_result(ready.key, &ready.written, text, body, |step| JournalStep {
+            name: Some(ready.tool.clone()),
+            // A tool that ended the run is asked again by the retry, so its step does not count.
+            state: if ends_run.is_some() { StepState::Spent } else { StepState::Live },
+            failure_code: ends_run.map(|failure: &Failure| failure.code.to_string()),
+            took: outcome.duration,
             ..step
-        });
-        Ok(Answered { message, hash, scratchpad: BTreeMap::new() })
+        })
     }
 
-    async fn record_call(&mut self, call: &ToolCall, ran: Ran) -> Step<(Answered, Option<Failure>)> {
-        let Ran { key, outcome, scratchpad, .. } = ran;
-        metrics::tool_call(label(&outcome), outcome.duration);
-        let is_error = outcome.is_error();
-        let message = result(call, outcome.text, is_error);
+    /// Writes a result into the state; nowhere when the call names no place. `chosen` is the alternative that the tool named.
+    fn write(
+        &mut self,
+        call: &ToolCall,
+        planned: &PlannedCall,
+        chosen: Option<&str>,
+        value: Value,
+    ) -> Result<Vec<StateWrite>, String> {
+        let Some(destination) = planned.destination() else { return Ok(Vec::new()) };
+        let chosen = chosen.map(str::parse::<Path>).transpose();
+        let chosen = chosen.map_err(|error| format!("the tool named a place for its result that is none: {error}"))?;
+        let write = CallWrite {
+            tick: self.turns,
+            call_id: call.id.clone(),
+            instance: planned.instance().cloned(),
+            paths: destination.choose(chosen.as_ref())?,
+            method: planned.method(),
+            value,
+        };
+        self.state.write(write).map_err(|error| error.to_string())
+    }
+
+    /// The result of a latent call: what the model wrote.
+    ///
+    /// # Errors
+    /// The message cannot be written.
+    pub(crate) fn record_latent(
+        &mut self,
+        key: Hash,
+        call: &ToolCall,
+        planned: Option<&PlannedCall>,
+        output: Value,
+    ) -> Step<Answered> {
+        let written = planned.map_or(Ok(Vec::new()), |planned| self.write(call, planned, None, output));
+        let (text, body) = match written {
+            Ok(writes) => (json!({ "status": "recorded" }).to_string(), CallBody { writes, ..CallBody::default() }),
+            Err(reason) => {
+                let text = CallError::new(CallErrorKind::Structural, reason).to_text(&call.name, &call.arguments);
+                (text, CallBody { is_error: true, ..CallBody::default() })
+            }
+        };
+        self.push_result(key, call, text, body, |step| step)
+    }
+
+    fn push_result(
+        &mut self,
+        key: Hash,
+        call: &ToolCall,
+        text: String,
+        mut body: CallBody,
+        finish: impl FnOnce(JournalStep) -> JournalStep,
+    ) -> Step<Answered> {
+        let (is_error, is_skipped) = (body.is_error, body.is_skipped);
+        let message = Message::Tool { call_id: call.id.clone(), name: call.name.clone(), text, is_error };
         let hash = self.store_message(&message)?;
-        let body = CallBody { is_error, scratchpad: scratchpad.snapshot() };
+        // Whoever finds the turn recorded in part finds its calls in the results as well.
+        body.begun = self.begun.remove(&key).unwrap_or_default();
         let mut step = self.step(StepKind::Call, key, &body)?;
         if let Some(intent) = self.intents.remove(&key) {
             step.seq = intent;
         }
-        // A tool that ended the run is asked again by the retry, so its step does not count.
-        let state = if outcome.ends_run.is_some() { StepState::Spent } else { StepState::Live };
-        self.pending.steps.push(JournalStep {
-            state,
+        let step = JournalStep {
             name: Some(call.name.clone()),
             appends: vec![hash],
             preview: Some(preview(message.text())),
-            failure_code: outcome.ends_run.as_ref().map(|failure| failure.code.to_string()),
-            took: outcome.duration,
             ..step
-        });
-        self.pending.calls += 1;
-        self.event(
-            "call",
-            json!({
-                "tool": call.name, "outcome": outcome.error.map_or("ok", CallErrorKind::as_str),
-                "took_ms": u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX),
-            }),
-        );
-        self.flush().await?;
-        Ok((Answered { message, hash, scratchpad: body.scratchpad }, outcome.ends_run))
+        };
+        self.pending.steps.push(finish(step));
+        let wrote = body.writes.iter().map(|write| write.path.clone()).collect();
+        let value = body.writes.into_iter().next().map(|write| write.value);
+        self.close_call(&key);
+        Ok(Answered { message, hash, scratchpad: body.scratchpad, wrote, value, ran: body.ran, is_error, is_skipped })
     }
-}
 
-fn result(call: &ToolCall, text: String, is_error: bool) -> Message {
-    Message::Tool { call_id: call.id.clone(), name: call.name.clone(), text, is_error }
-}
+    /// Appends the results of a tick, in the order of the calls and not of their ends, so that a replay comes to the same
+    /// transcript and scratchpad. From now on they can be read as `†calls.<id>`.
+    pub(crate) fn close_tick(&mut self, agent: &Agent, answers: Vec<Answered>) {
+        for answered in answers {
+            self.push_answer(agent.config.references, answered);
+        }
+    }
 
-/// An error result for a call that does not run.
-fn refused(call: &ToolCall, kind: &str, message: &str) -> Known {
-    let text = json!({
-        "error": { "type": kind, "message": message },
-        "call": { "_tool": call.name, "arguments": call.arguments },
-    });
-    Known::Refused(result(call, text.to_string(), true))
-}
+    pub(super) fn push_answer(&mut self, is_readable: bool, answered: Answered) {
+        for (tool, value) in answered.scratchpad {
+            self.scratchpad.record(tool, value);
+        }
+        if let Message::Tool { call_id, text, is_error: false, .. } = &answered.message
+            && is_readable
+        {
+            self.state.finish_call(call_id, answered.value.unwrap_or_else(|| value_of(text)));
+        }
+        self.transcript.push(answered.message, answered.hash);
+    }
 
-/// The outcome, behind what the model must know of it first.
-fn noted(outcome: CallOutcome, note: Option<String>) -> CallOutcome {
-    match note {
-        Some(note) => CallOutcome { text: format!("{note}\n{}", outcome.text), ..outcome },
-        None => outcome,
+    /// The call has its result.
+    pub(crate) fn close_call(&mut self, key: &Hash) {
+        self.open_calls.retain(|(open, _)| open != key);
+    }
+
+    /// Takes note of a call that has no result yet.
+    pub(crate) fn open_call(&mut self, key: Hash, call: &ToolCall) {
+        self.open_calls.push((key, call.clone()));
+    }
+
+    /// Answers every call that has no result, because the run ends here.
+    ///
+    /// # Errors
+    /// A message cannot be written.
+    pub(crate) fn answer_open_calls(&mut self, reason: &str) -> Step<()> {
+        for (key, call) in std::mem::take(&mut self.open_calls) {
+            let text = CallError::new(CallErrorKind::Cancelled, reason).to_text(&call.name, &call.arguments);
+            self.event("call", json!({ "tool": call.name, "outcome": CallErrorKind::Cancelled.as_str() }));
+            self.push_result(key, &call, text, CallBody { is_error: true, ..CallBody::default() }, |step| step)?;
+        }
+        Ok(())
     }
 }
 
@@ -327,5 +431,10 @@ fn label(outcome: &CallOutcome) -> metrics::CallOutcome {
         Some(CallErrorKind::Runtime) => metrics::CallOutcome::Error,
         Some(CallErrorKind::Timeout) => metrics::CallOutcome::Timeout,
         Some(CallErrorKind::Rejected) => metrics::CallOutcome::Rejected,
+        Some(CallErrorKind::OutcomeUnknown) => metrics::CallOutcome::Unknown,
+        Some(CallErrorKind::Cancelled) => metrics::CallOutcome::Aborted,
+        Some(CallErrorKind::DependencyFailed | CallErrorKind::Cycle | CallErrorKind::UnresolvedReference) => {
+            metrics::CallOutcome::Unrun
+        }
     }
 }

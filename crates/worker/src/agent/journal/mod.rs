@@ -7,8 +7,11 @@
 //!   their repetition.
 //! - Before anything is launched the lease must be fresh and the worker not draining ([`AttemptControl::may_launch`]).
 
+pub(crate) mod budget;
 mod calls;
 mod compress;
+mod limits;
+mod output;
 mod turn;
 mod verdict;
 
@@ -29,15 +32,27 @@ use longhaul_shared::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
-pub(crate) use turn::Turn;
+use budget::Place;
+pub(crate) use calls::{Answered, Ran, RanAs, Recalled, Reply, call_key};
+use limits::Spending;
+use output::OpenOutput;
+pub(crate) use turn::{Asked, NextTurn, Turn};
 
 use super::{
     Agent,
     admission::Waiting,
+    menu::Offer,
+    references::{StateLimits, StateLog},
     transcript::{Transcript, hash_parts},
 };
-use crate::{deps::Deps, llm::Message, probe::Point, runtime::lease::AttemptControl};
+use crate::{
+    deps::Deps,
+    llm::{Message, ToolCall},
+    probe::Point,
+    runtime::lease::AttemptControl,
+};
 
 /// Characters of a text kept beside a step for people.
 const PREVIEW_CHARS: usize = 200;
@@ -55,7 +70,7 @@ struct Pending {
 
 impl Pending {
     fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.messages.is_empty() && self.events.is_empty()
+        self.steps.is_empty() && self.messages.is_empty() && self.events.is_empty() && self.settlements.is_empty()
     }
 }
 
@@ -63,19 +78,36 @@ impl Pending {
 #[derive(Debug, Serialize, Deserialize)]
 struct PromptBody {
     tools: Vec<ToolSpec>,
+    /// The list as the model is shown it.
+    shown: Vec<ToolSpec>,
+}
+
+/// The tools that an earlier attempt started with.
+#[derive(Debug)]
+pub(crate) struct PinnedTools {
+    pub(crate) tools: Vec<ToolSpec>,
+    /// As the model is shown them.
+    pub(crate) shown: Vec<ToolSpec>,
 }
 
 /// One attempt's view of its execution's record.
 pub(crate) struct Journal {
     id: ExecutionId,
+    place: Place,
     deps: Arc<Deps>,
     writer: LeaseWriter,
     control: Arc<AttemptControl>,
     /// Live steps in order that have not been replayed yet; calls are found by key instead.
     recorded: VecDeque<JournalStep>,
     recorded_calls: HashMap<Hash, JournalStep>,
+    /// The calls after a turn that is recorded in part.
+    begun_steps: Vec<JournalStep>,
     /// Numbers of intents that this attempt may turn into results.
     intents: HashMap<Hash, i32>,
+    /// What those intents hold of a turn that is recorded in part.
+    begun: HashMap<Hash, Vec<ToolCall>>,
+    /// Calls of the current tick that have no result.
+    open_calls: Vec<(Hash, ToolCall)>,
     stored_messages: HashMap<Hash, Vec<u8>>,
     /// How many spent steps there are with a key.
     spent: HashMap<Hash, i32>,
@@ -84,8 +116,14 @@ pub(crate) struct Journal {
     writes: i32,
     wake_seq: i32,
     turns: u32,
+    /// Replies without text or calls since the last other one.
+    empty_turns: u32,
+    spending: Spending,
+    repeats: HashMap<Hash, u32>,
     compressions: u32,
     transcript: Transcript,
+    state: StateLog,
+    output: Option<OpenOutput>,
     scratchpad: Arc<ToolScratchpad>,
     said: Vec<String>,
     /// The step the attempt is about to end because of.
@@ -103,7 +141,7 @@ pub(crate) struct Parked {
 
 impl Journal {
     pub(crate) fn new(
-        id: ExecutionId,
+        (id, place): (ExecutionId, Place),
         stored: StoredJournal,
         wake_seq: i32,
         deps: Arc<Deps>,
@@ -112,12 +150,16 @@ impl Journal {
     ) -> Self {
         let mut journal = Self {
             id,
+            place,
             deps,
             writer,
             control,
             recorded: VecDeque::new(),
             recorded_calls: HashMap::new(),
+            begun_steps: Vec::new(),
             intents: HashMap::new(),
+            begun: HashMap::new(),
+            open_calls: Vec::new(),
             stored_messages: stored.messages,
             spent: HashMap::new(),
             pending: Pending::default(),
@@ -125,14 +167,24 @@ impl Journal {
             writes: 0,
             wake_seq,
             turns: 0,
+            empty_turns: 0,
+            spending: Spending::default(),
+            repeats: HashMap::new(),
             compressions: 0,
             transcript: Transcript::default(),
+            state: StateLog::new(Value::Null, None, StateLimits { value_bytes: 0, total_bytes: 0 }),
+            output: None,
             scratchpad: Arc::default(),
             said: Vec::new(),
             blamed: None,
             parked: None,
         };
+        let begun_turn = |step: &JournalStep| step.kind == StepKind::Turn && step.state == StepState::Intent;
+        let begun_at = stored.steps.iter().rfind(|step| begun_turn(step)).map(|step| step.seq);
         for step in stored.steps {
+            if step.kind == StepKind::Call && begun_at.is_some_and(|at| step.seq > at) {
+                journal.begun_steps.push(step.clone());
+            }
             match (step.state, step.kind) {
                 (StepState::Spent, _) => *journal.spent.entry(step.key).or_default() += 1,
                 (StepState::Live | StepState::Intent, StepKind::Call) => {
@@ -148,9 +200,12 @@ impl Journal {
     ///
     /// # Errors
     /// The record cannot be read.
-    pub(crate) fn pinned_tools(&self) -> Step<Option<Vec<ToolSpec>>> {
+    pub(crate) fn pinned_tools(&self) -> Step<Option<PinnedTools>> {
         match self.recorded.front() {
-            Some(step) if step.kind == StepKind::Prompt => Ok(Some(read_body::<PromptBody>(step)?.tools)),
+            Some(step) if step.kind == StepKind::Prompt => {
+                let PromptBody { tools, shown } = read_body(step)?;
+                Ok(Some(PinnedTools { tools, shown }))
+            }
             Some(_) | None => Ok(None),
         }
     }
@@ -162,14 +217,17 @@ impl Journal {
     pub(crate) async fn open(
         &mut self,
         agent: &Agent,
+        input: &Value,
         prompt: impl FnOnce() -> Result<[String; 2], Failure>,
     ) -> Step<()> {
+        let (instances, limits) = (agent.config.instances.as_ref(), StateLimits::from(&agent.config.limits));
+        self.state = StateLog::new(input.clone(), instances, limits);
         if let Some(step) = self.replay(StepKind::Prompt) {
             return self.replay_appends(&step);
         }
         let [system, user] = prompt()?;
         let appends = [self.append(Message::system(system))?, self.append(Message::user(user))?];
-        let body = PromptBody { tools: agent.toolbox.specs().to_vec() };
+        let body = PromptBody { tools: agent.toolbox.specs().to_vec(), shown: agent.menu.shown(Offer::All).to_vec() };
         let step = self.step(StepKind::Prompt, hash_parts(&[b"prompt", &appends[0], &appends[1]]), &body)?;
         self.pending.steps.push(JournalStep { appends: appends.to_vec(), ..step });
         if agent.toolbox.is_dynamic() {
@@ -182,18 +240,6 @@ impl Journal {
     /// Adds a user message that the next turn sends.
     pub(crate) fn say(&mut self, message: &str) {
         self.said.push(message.to_owned());
-    }
-
-    /// # Errors
-    /// `max_turns_exceeded`.
-    pub(crate) fn check_budget(&self, agent: &Agent) -> Step<()> {
-        let max = agent.config.limits.max_turns;
-        if self.turns >= max {
-            let summary = format!("the agent used all its {max} turns without an answer");
-            let failure = Failure::permanent(FailureCode::MAX_TURNS_EXCEEDED, summary);
-            return Err(failure.with_detail(json!({ "turns": self.turns })).into());
-        }
-        Ok(())
     }
 
     pub(crate) fn scratchpad(&self) -> &Arc<ToolScratchpad> {
@@ -212,13 +258,18 @@ impl Journal {
 
     /// Notes a wait whose condition was checked after `wake_seq` was read. Of several the first reason is shown, the nearest end
     /// counts, and so does the oldest check.
-    fn park(&mut self, waiting: Waiting, wake_seq: i32) {
+    pub(crate) fn park(&mut self, waiting: Waiting, wake_seq: i32) {
         let parked = self.parked.get_or_insert(Parked { waiting, wake_seq });
         parked.wake_seq = parked.wake_seq.min(wake_seq);
         parked.waiting.until = match (parked.waiting.until, waiting.until) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
+    }
+
+    /// What the tool of a call recognises a repetition by.
+    pub(crate) fn call_idempotency_key(&self, key: &Hash) -> String {
+        self.idempotency_key(key)
     }
 
     /// The wake counter as of the last commit.
@@ -236,6 +287,7 @@ impl Journal {
         }
         let pending = std::mem::take(&mut self.pending);
         self.writes += 1;
+        let frees = pending.settlements.iter().any(|settlement| !settlement.is_estimate);
         let write = JournalWrite {
             id: self.id,
             token: self.control.token,
@@ -251,6 +303,9 @@ impl Journal {
         self.control.clear();
         self.wake_seq = recorded.wake_seq;
         self.deps.publisher.look([self.id.0]);
+        if frees {
+            self.fold_budget().await;
+        }
         if recorded.cancel_requested { Err(Interrupt::Cancelled.into()) } else { Ok(()) }
     }
 
@@ -270,7 +325,7 @@ impl Journal {
         self.event("journal_diverged", data);
     }
 
-    fn event(&mut self, kind: &'static str, data: Value) {
+    pub(crate) fn event(&mut self, kind: &'static str, data: Value) {
         self.pending.events.push(NewEvent { kind, data });
     }
 
@@ -296,7 +351,7 @@ impl Journal {
     fn replay_appends(&mut self, step: &JournalStep) -> Step<()> {
         for hash in &step.appends {
             let message = self.stored_message(hash)?;
-            self.transcript.push(message, *hash);
+            self.replay_message(message, *hash);
         }
         Ok(())
     }
@@ -325,7 +380,37 @@ impl Journal {
         self.spent.get(key).copied().unwrap_or_default()
     }
 
-    async fn at(&self, point: Point) {
+    /// What the calls wrote so far.
+    pub(crate) fn state(&self) -> &StateLog {
+        &self.state
+    }
+
+    /// Asks whether anything may be launched: the lease is fresh and the worker is not draining.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn may_launch(&self) -> Step<()> {
+        self.control.may_launch().await
+    }
+
+    /// The permits for calls that this process runs at a time.
+    pub(crate) fn call_permits(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.deps.call_permits)
+    }
+
+    /// The execution.
+    pub(crate) fn execution(&self) -> ExecutionId {
+        self.id
+    }
+
+    /// Tells observers of places that two calls of the tick set: the later one counts.
+    pub(crate) fn note_conflicts(&mut self) {
+        for conflict in self.state.conflicts(self.turns) {
+            self.event("state_conflict", json!(conflict));
+        }
+    }
+
+    pub(crate) async fn at(&self, point: Point) {
         self.deps.probe.at(point, self.id).await;
     }
 }

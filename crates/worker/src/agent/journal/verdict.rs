@@ -32,10 +32,12 @@ impl Journal {
             && let Some(step) = self.replay(StepKind::Verdict)
         {
             let VerdictBody { retry_needed, feedback, failure_code } = read_body(&step)?;
+            self.refuse_output(feedback.as_deref());
             return Ok(Some(ValidatorResponse { validation_successful: false, retry_needed, feedback, failure_code }));
         }
         let Some(refusal) = first_failure(validators, validation).await else { return Ok(None) };
         let response = refusal.response;
+        self.refuse_output(response.feedback.as_deref());
         let body = VerdictBody {
             retry_needed: response.retry_needed,
             feedback: response.feedback.clone(),
@@ -52,7 +54,7 @@ impl Journal {
         Ok(Some(response))
     }
 
-    /// Clears the scratchpad and appends the feedback.
+    /// Clears the scratchpad and appends the feedback: as the result of the output's call when the output was one.
     ///
     /// # Errors
     /// A record that cannot be read.
@@ -63,7 +65,10 @@ impl Journal {
         {
             return self.replay_appends(&step);
         }
-        let hash = self.append(Message::user(feedback))?;
+        let hash = match self.output_result(feedback) {
+            Some(result) => self.settle_output(result)?,
+            None => self.append(Message::user(feedback))?,
+        };
         let step =
             self.step(StepKind::Correction, hash_parts(&[b"correction", self.transcript.chain()]), &json!({}))?;
         self.pending.steps.push(JournalStep { appends: vec![hash], preview: Some(preview(feedback)), ..step });

@@ -46,6 +46,7 @@ pub(super) fn request_body(request: &ModelRequest<'_>, model: &str) -> Result<Ve
         match request.tool_choice {
             ToolChoice::Auto => {}
             ToolChoice::Required => body.set("tool_choice", &json!({ "type": "any" }))?,
+            ToolChoice::None => body.set("tool_choice", &json!({ "type": "none" }))?,
             ToolChoice::Named(name) => body.set("tool_choice", &json!({ "type": "tool", "name": name }))?,
         }
     }

@@ -51,6 +51,7 @@ pub(super) fn request_body(request: &ModelRequest<'_>, model: &str, limit: Outpu
         match request.tool_choice {
             ToolChoice::Auto => {}
             ToolChoice::Required => body.set("tool_choice", &"required")?,
+            ToolChoice::None => body.set("tool_choice", &"none")?,
             ToolChoice::Named(name) => {
                 body.set("tool_choice", &json!({ "type": "function", "function": { "name": name } }))?;
             }
@@ -71,6 +72,10 @@ pub(super) fn request_body(request: &ModelRequest<'_>, model: &str, limit: Outpu
         Effort::High => "high",
     });
     body.set_some("reasoning_effort", effort.as_ref())?;
+    if let Some(schema) = request.output_schema {
+        let format = json!({ "type": "json_schema", "json_schema": { "name": "output", "schema": schema } });
+        body.set("response_format", &format)?;
+    }
     body.merge(&spec.extra, &RESERVED)?;
     body.to_bytes()
 }
@@ -135,7 +140,10 @@ fn wire_tools(tools: &[ToolSpec]) -> Vec<Value> {
     // An order of the registry's or of a tool server's is no reason for other bytes, and a cold prompt cache.
     tools.sort_by(|a, b| a.name.cmp(&b.name));
     let tool = |tool: &ToolSpec| {
-        let function = json!({ "name": tool.name, "description": tool.description, "parameters": tool.parameters });
+        let mut function = json!({ "name": tool.name, "description": tool.description, "parameters": tool.parameters });
+        if tool.is_strict {
+            function["strict"] = json!(true);
+        }
         json!({ "type": "function", "function": function })
     };
     tools.into_iter().map(tool).collect()

@@ -23,6 +23,8 @@ async fn ask_with(
         description: String::new(),
         parameters: json!({ "type": "object" }),
         effect: ToolEffect::ReadOnly,
+        latent_output: None,
+        is_strict: false,
     }];
     let request = ModelRequest {
         model: spec,
@@ -32,6 +34,7 @@ async fn ask_with(
         idempotency_key: "key",
         traceparent: None,
         context_tokens,
+        output_schema: None,
     };
     let mut heard = Vec::new();
     let reply = model.complete(request, &mut |event| heard.push(event)).await;

@@ -63,7 +63,17 @@ pub(super) struct SlotKey(String);
 impl SlotKey {
     pub(super) fn of(spec: &McpServerSpec) -> Self {
         // Every field is named, so that one added later is a decision here.
-        let McpServerSpec { command, env, url, headers, allow: _, trusted: _, effects: _, timeout_seconds: _ } = spec;
+        let McpServerSpec {
+            command,
+            env,
+            url,
+            headers,
+            allow: _,
+            trusted: _,
+            effects: _,
+            timeout_seconds: _,
+            calls: _,
+        } = spec;
         Self(format!("{:?}", (command, env, url, headers)))
     }
 }

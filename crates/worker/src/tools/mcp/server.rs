@@ -131,7 +131,8 @@ impl McpServer {
             return None;
         }
         let description = cut(tool.description.as_deref().unwrap_or_default(), MAX_DESCRIPTION_BYTES).into_owned();
-        let spec = ToolSpec { name, description, parameters, effect: self.effect_of(&tool) };
+        let effect = self.effect_of(&tool);
+        let spec = ToolSpec { name, description, parameters, effect, latent_output: None, is_strict: false };
         Some(McpTool { server: self.clone(), name: tool.name.into_owned(), spec })
     }
 

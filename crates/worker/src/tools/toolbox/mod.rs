@@ -11,8 +11,8 @@ use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Durati
 use futures::{FutureExt, future::try_join_all};
 use jsonschema::Validator;
 use longhaul_sdk::{
-    AgentConfig, Failure, FailureCode, ToolCallContext, ToolEffect, ToolFailure, ToolScratchpad, ToolSpec,
-    spec::ToolRef,
+    AgentConfig, Failure, FailureCode, Reconciled, ToolCallContext, ToolEffect, ToolFailure, ToolOutput,
+    ToolScratchpad, ToolSpec, spec::ToolRef,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -179,17 +179,44 @@ impl Toolbox {
         let context =
             ToolCallContext { idempotency_key: idempotency_key.into(), scratchpad, timeout: callable.timeout };
         let mut outcome = match run(callable, name, args, context).await {
-            Ok(text) => self.answer(name, text),
+            Ok(output) => CallOutcome { destination: output.destination, ..self.answer(name, output.text) },
             Err((error, ends_run)) => CallOutcome { ends_run, ..self.refuse(&error, name, written) },
         };
         outcome.duration = started.elapsed();
         outcome
     }
 
+    /// Asks the tool whether a call that was under way when a worker died has taken effect.
+    pub(crate) async fn reconcile(&self, name: &str, args: Value, idempotency_key: &str) -> Reconciled {
+        let Ok(Callable { answerer: Answerer::Tool(tool), timeout, .. }) = self.callable(name) else {
+            return Reconciled::Unknown;
+        };
+        let context =
+            ToolCallContext { idempotency_key: idempotency_key.into(), scratchpad: Arc::default(), timeout: *timeout };
+        let asked = AssertUnwindSafe(tool.reconcile(args, context)).catch_unwind();
+        match tokio::time::timeout(*timeout, asked).await {
+            Ok(Ok(reconciled)) => reconciled,
+            Ok(Err(_)) | Err(_) => Reconciled::Unknown,
+        }
+    }
+
+    /// Bytes of one result shown to the model.
+    pub(crate) fn max_result_bytes(&self) -> usize {
+        self.max_result_bytes
+    }
+
     /// The outcome of a call whose result is `text`.
     pub(crate) fn answer(&self, name: &str, text: String) -> CallOutcome {
+        let whole = storable(text);
+        let (text, whole) = if whole.len() > self.max_result_bytes {
+            (cut(&whole, self.max_result_bytes).into_owned(), Some(whole))
+        } else {
+            (whole, None)
+        };
         CallOutcome {
-            text: cut(&storable(text), self.max_result_bytes).into_owned(),
+            text,
+            whole,
+            destination: None,
             error: None,
             ends_run: None,
             duration: Duration::ZERO,
@@ -236,7 +263,7 @@ impl Toolbox {
     }
 
     /// The arguments of a call as a value that fits the tool's schema, or what is wrong with the call.
-    pub(crate) fn check(&self, name: &str, arguments: &str) -> Result<Value, CallError> {
+    fn check(&self, name: &str, arguments: &str) -> Result<Value, CallError> {
         let callable = self.callable(name)?;
         let args: Value = if arguments.trim().is_empty() {
             json!({})
@@ -271,7 +298,7 @@ async fn run(
     name: &str,
     args: Value,
     context: ToolCallContext,
-) -> Result<String, (CallError, Option<Failure>)> {
+) -> Result<ToolOutput, (CallError, Option<Failure>)> {
     let runtime = |message: String| CallError::new(CallErrorKind::Runtime, message);
     let tool = match &callable.answerer {
         Answerer::Tool(tool) => tool,
@@ -280,7 +307,7 @@ async fn run(
     };
     let call = AssertUnwindSafe(tool.call(args, context)).catch_unwind();
     match tokio::time::timeout(callable.timeout, call).await {
-        Ok(Ok(Ok(output))) => Ok(output.text),
+        Ok(Ok(Ok(output))) => Ok(output),
         Ok(Ok(Err(ToolFailure::Reported(message)))) => Err((runtime(message), None)),
         Ok(Ok(Err(ToolFailure::EndsRun(failure)))) => Err((runtime(failure.summary.clone()), Some(failure))),
         Ok(Err(_panic)) => {

@@ -1,0 +1,89 @@
+//! `longhaul prune`: removes what ended long ago.
+
+use std::time::Duration;
+
+use longhaul_shared::{
+    config::Config,
+    store::prune::{Pruned, Retention},
+};
+use serde_json::json;
+
+use crate::{
+    compose,
+    context::Context,
+    exit::{Exit, UsageError},
+    output,
+};
+
+/// Remove executions that ended long ago, with their history
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Needs DATABASE_URL. Whole weeks of history are dropped where nothing in them is needed any more; the rest goes in small batches, so
+it may run beside everything else, be stopped, and be repeated: from cron, say. Executions that have not ended stay with their
+history, however old they are. What is removed is gone; --dry-run only counts it.
+
+Examples:
+  longhaul prune --older-than 60d --dry-run
+  longhaul prune --older-than 13w")]
+pub struct PruneArgs {
+    /// How long executions are kept after their end, in days (60d) or weeks (13w); at least 31d
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    older_than: Duration,
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Prunes.
+///
+/// # Errors
+/// The age is too short, or Postgres is away.
+pub async fn run(config: Config, args: PruneArgs, context: &Context) -> anyhow::Result<Exit> {
+    let retention =
+        Retention::new(args.older_than).map_err(|error| UsageError(format!("--older-than is too short: {error}")))?;
+    let store = compose::store(&config, "longhaul-prune")?;
+    let pruned = if args.dry_run { store.prunable(retention).await? } else { store.prune(retention).await? };
+    let Pruned { before, weeks, executions } = pruned;
+    if context.json {
+        let dry_run = args.dry_run;
+        output::json(&json!({"dry_run": dry_run, "before": before, "weeks": weeks, "executions": executions}));
+        return Ok(Exit::Done);
+    }
+    let done = if args.dry_run { "would be removed" } else { "removed" };
+    output::line(format!("{done}: {executions} executions that ended before {}", before.format("%F %T UTC")));
+    output::line(format!(
+        "{done}: {} whole weeks of history{}",
+        weeks.len(),
+        if weeks.is_empty() { "" } else { ", from" }
+    ));
+    for week in weeks {
+        output::line(format!("  {week}"));
+    }
+    Ok(Exit::Done)
+}
+
+fn age(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is not a number of days or weeks, such as 60d or 13w");
+    let (number, days) = match (text.strip_suffix('d'), text.strip_suffix('w')) {
+        (Some(number), _) => (number, 1),
+        (_, Some(number)) => (number, 7),
+        (None, None) => return Err(wrong()),
+    };
+    let number: u32 = number.parse().map_err(|_| wrong())?;
+    Ok(Duration::from_secs(u64::from(number) * days * 24 * 3_600))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_days_or_weeks() {
+        let day = Duration::from_secs(24 * 3_600);
+        assert_eq!(age("60d"), Ok(60 * day));
+        assert_eq!(age("13w"), Ok(91 * day));
+        for wrong in ["60", "d", "-1d", "1.5w", "60 d", "60h", ""] {
+            assert!(age(wrong).unwrap_err().contains("60d or 13w"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Retention: executions that ended long ago go, with everything that is kept of them.
+//!
+//! What must hold (core-rules 15): nothing of an unfinished execution is touched, however old it is; weeks of history are dropped
+//! whole where they can be; every statement is bounded and safe to repeat, so that a run that was stopped is finished by the next.
+
+use std::time::Duration;
+
+use chrono::{DateTime, NaiveDate, Utc};
+use sqlx::{Connection, PgConnection};
+use uuid::Uuid;
+
+use super::{Store, StoreError};
+use crate::domain::MAX_DEADLINE;
+
+/// What is kept beyond the longest life of an execution: room for clocks, and for idempotency keys, which are honoured as long.
+const MARGIN: Duration = Duration::from_secs(24 * 3_600);
+/// Executions removed by one statement.
+const BATCH: i64 = 1_000;
+/// Tables of history; `events` last, because a week is found by it.
+const HISTORY: [&str; 4] = ["attempts", "steps", "messages", "events"];
+/// To find out whether a week is needed, its executions are read once: minutes, where there are millions.
+const SEARCH_LIMIT: &str = "600000";
+/// How often a partition is tried to be dropped while others use its table, and the pause between.
+const DROP_TRIES: u32 = 20;
+const DROP_PAUSE: Duration = Duration::from_millis(500);
+
+/// How long executions are kept after their end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention(Duration);
+
+/// A retention that would be shorter than the life of an execution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "executions are kept for at least {} days after their end: the longest deadline is {} days, and one day more is for clocks and \
+     for idempotency keys, which are honoured as long",
+    Retention::SHORTEST.as_secs() / 86_400,
+    MAX_DEADLINE.as_secs() / 86_400
+)]
+pub struct RetentionTooShort;
+
+impl Retention {
+    /// The shortest.
+    pub const SHORTEST: Duration = Duration::from_secs(MAX_DEADLINE.as_secs() + MARGIN.as_secs());
+
+    /// # Errors
+    /// It is shorter than [`Self::SHORTEST`].
+    pub fn new(kept: Duration) -> Result<Self, RetentionTooShort> {
+        if kept < Self::SHORTEST { Err(RetentionTooShort) } else { Ok(Self(kept)) }
+    }
+}
+
+/// What a run of pruning removed, or would remove.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pruned {
+    /// Executions that ended before this.
+    pub before: DateTime<Utc>,
+    /// The Mondays of the weeks whose history was dropped.
+    pub weeks: Vec<NaiveDate>,
+    /// The number of executions.
+    pub executions: u64,
+}
+
+impl Store {
+    /// What [`Self::prune`] would remove now.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn prunable(&self, retention: Retention) -> Result<Pruned, StoreError> {
+        let before = self.ended_before(retention).await?;
+        let mut pruned = Pruned { before, weeks: self.prunable_weeks(before).await?, executions: 0 };
+        let mut after = Uuid::nil();
+        loop {
+            let ids = self.ended_executions_after(after, before).await?;
+            pruned.executions += ids.len() as u64;
+            match ids.last() {
+                Some(last) => after = *last,
+                None => return Ok(pruned),
+            }
+        }
+    }
+
+    /// Removes what ended before the retention began: whole weeks of history first, then the executions in batches.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or a table is in use for long; what was removed stays removed, and the next run goes on.
+    pub async fn prune(&self, retention: Retention) -> Result<Pruned, StoreError> {
+        let before = self.ended_before(retention).await?;
+        let mut pruned = Pruned { before, weeks: self.prunable_weeks(before).await?, executions: 0 };
+        for week in &pruned.weeks {
+            for table in HISTORY {
+                self.drop_week(table, *week, before).await?;
+            }
+        }
+        let mut after = Uuid::nil();
+        loop {
+            let ids = self.ended_executions_after(after, before).await?;
+            let Some(last) = ids.last() else { return Ok(pruned) };
+            after = *last;
+            let gone = sqlx::query_file_scalar!("src/store/sql/prune.sql", &ids, before).fetch_one(&self.pool).await?;
+            pruned.executions += gone.unsigned_abs();
+        }
+    }
+
+    async fn ended_before(&self, retention: Retention) -> Result<DateTime<Utc>, StoreError> {
+        let kept = chrono::Duration::from_std(retention.0).unwrap_or(chrono::Duration::MAX);
+        Ok(self.now().await?.checked_sub_signed(kept).unwrap_or(DateTime::UNIX_EPOCH))
+    }
+
+    async fn prunable_weeks(&self, before: DateTime<Utc>) -> Result<Vec<NaiveDate>, StoreError> {
+        let options = self.options.connect_options()?.options([("statement_timeout", SEARCH_LIMIT)]);
+        let mut connection = PgConnection::connect_with(&options).await?;
+        let weeks = sqlx::query_scalar!(r#"select week as "week!" from longhaul_prunable_weeks($1) as week"#, before)
+            .fetch_all(&mut connection)
+            .await?;
+        connection.close().await?;
+        Ok(weeks)
+    }
+
+    /// Drops the partition of one week, when it still may go. While others use the table it waits its turn in small portions.
+    async fn drop_week(&self, table: &str, week: NaiveDate, before: DateTime<Utc>) -> Result<(), StoreError> {
+        let options = self.options.connect_options()?.options([("statement_timeout", SEARCH_LIMIT)]);
+        let mut connection = PgConnection::connect_with(&options).await?;
+        let mut tries = 1;
+        loop {
+            let drop = sqlx::query_scalar!("select longhaul_drop_week($1, $2, $3)", table, week, before);
+            match drop.fetch_one(&mut connection).await.map_err(StoreError::from) {
+                Err(error) if error.is_retryable() && tries < DROP_TRIES => {
+                    tracing::debug!(error = %error, "a week of history is in use; trying again");
+                    tries += 1;
+                    tokio::time::sleep(DROP_PAUSE).await;
+                }
+                dropped => {
+                    dropped?;
+                    return Ok(connection.close().await?);
+                }
+            }
+        }
+    }
+
+    /// The next executions that ended before `before`, in the order of ids. An execution is older than its end, so those that are
+    /// younger need not be looked at.
+    async fn ended_executions_after(&self, after: Uuid, before: DateTime<Utc>) -> Result<Vec<Uuid>, StoreError> {
+        let ids = sqlx::query_scalar!(
+            r#"
+            select id from executions
+            where id > $1 and id < longhaul_uuid_floor($2) and finished_at < $2
+            order by id
+            limit $3
+            "#,
+            after,
+            before,
+            BATCH,
+        );
+        Ok(ids.fetch_all(&self.pool).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retention_is_longer_than_the_longest_life() {
+        let days = |days: u64| Duration::from_secs(days * 24 * 3_600);
+        assert_eq!(Retention::new(days(30)), Err(RetentionTooShort));
+        assert!(RetentionTooShort.to_string().contains("at least 31 days"), "{RetentionTooShort}");
+        assert_eq!(Retention::new(days(31)), Ok(Retention(days(31))));
+    }
+}

@@ -1,0 +1,40 @@
+-- Removes executions that ended before $2 with everything that is kept of them, a batch at a time. What their partitions held may
+-- have been dropped before; what shares a week with an execution that still needs its history is deleted here. The counts by status
+-- are those of what is there, so they go down.
+with gone as (
+    delete from executions where id = any ($1) and finished_at < $2
+    returning id, tenant_id, definition_key, agent_key, created_at, status
+),
+payloads as (
+    delete from execution_payloads p using gone where p.execution_id = gone.id
+),
+requests as (
+    delete from human_requests r using gone where r.execution_id = gone.id
+),
+old_budgets as (
+    delete from budgets b using gone where b.root_id = gone.id
+),
+old_reservations as (
+    delete from reservations r using gone where r.execution_id = gone.id
+),
+old_work as (
+    delete from ending_parents p using gone where p.execution_id = gone.id
+),
+old_attempts as (
+    delete from attempts a where a.execution_id = any ($1) and a.execution_id in (select id from gone)
+),
+old_steps as (
+    delete from steps s where s.execution_id = any ($1) and s.execution_id in (select id from gone)
+),
+old_messages as (
+    delete from messages m where m.execution_id = any ($1) and m.execution_id in (select id from gone)
+),
+old_events as (
+    delete from events v where v.execution_id = any ($1) and v.execution_id in (select id from gone)
+),
+counts as (
+    insert into execution_count_changes (tenant_id, definition_key, agent_key, day, status, n)
+    select tenant_id, definition_key, agent_key, (created_at at time zone 'UTC')::date, status, -count(*) from gone
+    group by 1, 2, 3, 4, 5
+)
+select count(*) as "gone!" from gone

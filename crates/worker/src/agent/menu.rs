@@ -1,0 +1,223 @@
+//! What the model is shown of an execution's tools, and how its calls of them are read.
+//!
+//! What must hold: the list is the same bytes on every turn but the last, whatever happened in between, because providers cache
+//! by them; a resumed execution shows the list that it started with.
+
+use std::{collections::HashMap, sync::Arc};
+
+use longhaul_sdk::{AgentConfig, Failure, FailureCode, ToolEffect, ToolSpec, spec::LatentToolSpec};
+use serde_json::{Value, json};
+
+use super::references::{self, Features, PlannedCall, Signature};
+use crate::{
+    llm::ToolCall,
+    tools::{CallError, CallErrorKind, SchemaCache, cut},
+};
+
+/// The reserved tool that takes the final output of a definition with an output schema.
+pub(crate) const SUBMIT_OUTPUT: &str = "submit_output";
+/// Its only argument. The output is there when the argument is, whatever its value.
+pub(crate) const OUTPUT: &str = "output";
+/// Names of the other tools told to a model that asked for one it does not have.
+const MAX_KNOWN_NAMES: usize = 100;
+
+/// What the execution is about, as far as tools depend on it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Task<'a> {
+    /// Its input.
+    pub(crate) input: &'a Value,
+    /// The schema its output must satisfy.
+    pub(crate) output_schema: Option<&'a Value>,
+}
+
+/// What a turn offers the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offer {
+    /// Every tool.
+    All,
+    /// It is the last turn: nothing but the output.
+    OutputOnly,
+}
+
+/// The tools of one execution, as the model meets them.
+#[derive(Debug)]
+pub(crate) struct Menu {
+    shown: Vec<ToolSpec>,
+    output: Option<ToolSpec>,
+    signatures: HashMap<String, Arc<Signature>>,
+}
+
+impl Menu {
+    /// The menu of `tools` and of the agent's latent ones; `pinned` is what an earlier attempt has shown.
+    ///
+    /// # Errors
+    /// `invalid_definition` for a schema that cannot be used, or a latent tool with a reserved name.
+    pub(crate) fn new(
+        config: &AgentConfig,
+        tools: &[ToolSpec],
+        task: Task<'_>,
+        pinned: Option<Vec<ToolSpec>>,
+        schemas: &SchemaCache,
+    ) -> Result<Self, Failure> {
+        let latent = config.latent_tools.iter().map(latent_spec);
+        let mut shown = Vec::new();
+        let mut signatures = HashMap::new();
+        for spec in tools.iter().cloned().chain(latent) {
+            if spec.name == SUBMIT_OUTPUT {
+                return Err(invalid(format!("`{SUBMIT_OUTPUT}` is reserved; no tool can have that name")));
+            }
+            let features = Features::of(config, &spec.name, task.input);
+            let signature = Signature::new(&spec, features, schemas).map_err(|reason| unusable(&spec.name, &reason))?;
+            let is_again = signatures.insert(spec.name.clone(), Arc::new(signature)).is_some();
+            if is_again {
+                shown.retain(|shown: &ToolSpec| shown.name != spec.name);
+            }
+            shown.push(references::shown(&spec, &features));
+        }
+        let output = match task.output_schema {
+            None => None,
+            Some(schema) => {
+                let features = Features::of_output(config);
+                // What the output itself must be, the validators say: an output that is wrong is corrected, not refused.
+                let signature = Signature::new(&output_spec(&Value::Bool(true)), features, schemas)
+                    .map_err(|reason| unusable(SUBMIT_OUTPUT, &reason))?;
+                signatures.insert(SUBMIT_OUTPUT.to_owned(), Arc::new(signature));
+                Some(references::shown(&output_spec(schema), &features))
+            }
+        };
+        shown.extend(output.clone());
+        if let Some(pinned) = pinned {
+            shown = pinned;
+        }
+        Ok(Self { shown, output, signatures })
+    }
+
+    /// The list that `offer` shows. Without an output schema the last turn shows the whole list and allows none of it: a
+    /// transcript with calls cannot be sent without the tools it calls.
+    pub(crate) fn shown(&self, offer: Offer) -> &[ToolSpec] {
+        match (offer, &self.output) {
+            (Offer::All, _) | (Offer::OutputOnly, None) => &self.shown,
+            (Offer::OutputOnly, Some(output)) => std::slice::from_ref(output),
+        }
+    }
+
+    /// Whether the output is a call.
+    pub(crate) fn has_output(&self) -> bool {
+        self.output.is_some()
+    }
+
+    /// Reads a call as the model wrote it.
+    ///
+    /// # Errors
+    /// Structural: no such tool, or what [`PlannedCall::read`] says.
+    pub(crate) fn read(&self, call: &ToolCall) -> Result<PlannedCall, CallError> {
+        let Some(signature) = self.signatures.get(&call.name) else {
+            let known: Vec<_> = self.shown.iter().take(MAX_KNOWN_NAMES).map(|spec| spec.name.as_str()).collect();
+            let message = format!("there is no tool named `{}`", cut(&call.name, 128));
+            let error = CallError::new(CallErrorKind::Structural, message);
+            return Err(error.with_details(json!({ "known_tools": known })));
+        };
+        PlannedCall::read(call, signature)
+    }
+}
+
+fn latent_spec(latent: &LatentToolSpec) -> ToolSpec {
+    ToolSpec {
+        name: latent.name.clone(),
+        description: latent.description.clone(),
+        parameters: latent.parameters.clone(),
+        effect: ToolEffect::ReadOnly,
+        latent_output: Some(latent.output.clone()),
+        is_strict: false,
+    }
+}
+
+fn output_spec(schema: &Value) -> ToolSpec {
+    let mut schema = schema.clone();
+    if let Some(members) = schema.as_object_mut() {
+        // Pointers into the schema now start one floor higher; an id of its own would make them start there again.
+        members.remove("$schema");
+        members.remove("$id");
+    }
+    rebase(&mut schema);
+    ToolSpec {
+        name: SUBMIT_OUTPUT.into(),
+        description: "Submits the final output and ends the run, after the other calls of the same reply have run. Call it once, \
+                      when the task is done."
+            .into(),
+        parameters: json!({
+            "type": "object",
+            "properties": { OUTPUT: schema },
+            "required": [OUTPUT],
+            "additionalProperties": false,
+        }),
+        effect: ToolEffect::ReadOnly,
+        latent_output: None,
+        is_strict: false,
+    }
+}
+
+/// Rewrites the references of a schema that becomes the schema of the property `output`.
+fn rebase(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            for (name, member) in members {
+                match member {
+                    Value::String(target) if name == "$ref" => {
+                        if let Some(rest) =
+                            target.strip_prefix('#').filter(|rest| rest.is_empty() || rest.starts_with('/'))
+                        {
+                            *target = format!("#/properties/{OUTPUT}{rest}");
+                        }
+                    }
+                    Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+                    Value::Array(_) | Value::Object(_) => rebase(member),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(rebase),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn unusable(tool: &str, reason: &str) -> Failure {
+    invalid(format!("the arguments of tool `{tool}` have no usable schema: {reason}"))
+}
+
+fn invalid(summary: String) -> Failure {
+    Failure::permanent(FailureCode::INVALID_DEFINITION, summary)
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_sdk::{AgentConfigProvider, AgentSpec, ConfigType};
+
+    use super::*;
+
+    fn menu(agent: &AgentSpec, output_schema: Option<&Value>) -> Result<Menu, Failure> {
+        let config = agent.config(ConfigType::Conversation);
+        Menu::new(&config, &[], Task { input: &json!({}), output_schema }, None, &SchemaCache::default())
+    }
+
+    #[test]
+    fn an_output_schema_keeps_its_meaning_inside_the_tool() {
+        let schema = json!({
+            "$id": "https://example.org/list", "$ref": "#/$defs/node",
+            "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "$ref": {"type": "null"}}}},
+        });
+        let menu = menu(&AgentSpec::new("a", "p"), Some(&schema)).unwrap();
+        let parameters = &menu.shown(Offer::OutputOnly)[0].parameters;
+        let validator = crate::tools::schema::compile(parameters).unwrap();
+        assert!(validator.is_valid(&json!({"output": {"next": {"next": {}}}})));
+        assert!(!validator.is_valid(&json!({"output": {"next": {"next": 1}}})));
+        assert!(!validator.is_valid(&json!({})));
+    }
+
+    #[test]
+    fn nobody_else_is_called_submit_output() {
+        let mut agent = AgentSpec::new("a", "p");
+        let latent = json!({"name": "submit_output", "description": "d"});
+        agent.latent_tools.push(serde_json::from_value(latent).unwrap());
+        assert_eq!(menu(&agent, None).unwrap_err().code, FailureCode::INVALID_DEFINITION);
+    }
+}

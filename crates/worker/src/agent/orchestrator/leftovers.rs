@@ -1,0 +1,164 @@
+//! What becomes of the calls of a reply that nothing can start any more: one closed table, in this order.
+//!
+//! Held for a person's approval · an alternative that its producer did not take · a condition that does not hold · something it
+//! depends on failed or did not run · a cycle · a path that nothing writes. Each round answers one row; answering may unblock
+//! others, so the machine looks again before the next.
+
+use serde_json::json;
+
+use super::schedule::{Fate, Progress, Slot, Unrun};
+use crate::{
+    agent::references::{Missing, Path, Resolution, StateLog},
+    tools::{CallError, CallErrorKind},
+};
+
+/// A call that cannot start.
+#[derive(Debug)]
+pub(super) struct Stranded {
+    /// Its place in the reply.
+    pub(super) index: usize,
+    /// What it comes to now.
+    pub(super) lacks: Resolution,
+}
+
+/// What becomes of it.
+#[derive(Debug)]
+pub(super) enum Leftover {
+    /// A person may still write the approval that it reads.
+    Hold,
+    /// It does not run.
+    Unrun(Unrun),
+}
+
+/// The first row of the table that fits any of the stranded calls, for all of them that it fits.
+pub(super) fn classify(slots: &[Slot], stranded: &[Stranded], state: &StateLog) -> Vec<(usize, Leftover)> {
+    let rows: [&dyn Fn(&Stranded) -> Option<Leftover>; 6] = [
+        &|call| call.missing().iter().any(is_gate).then_some(Leftover::Hold),
+        &|call| untaken_branch(slots, call),
+        &|call| match &call.lacks {
+            Resolution::Held { condition } => Some(Leftover::Unrun(Unrun::HeldCondition(condition.clone()))),
+            Resolution::Ready(_) | Resolution::Waiting(_) | Resolution::Invalid(_) => None,
+        },
+        &|call| dependency_failed(slots, call),
+        &|call| cycle(slots, stranded, call),
+        &|call| unresolved(call, state),
+    ];
+    for row in rows {
+        let found: Vec<_> = stranded.iter().filter_map(|call| row(call).map(|left| (call.index, left))).collect();
+        if !found.is_empty() {
+            return found;
+        }
+    }
+    Vec::new()
+}
+
+impl Stranded {
+    fn missing(&self) -> &[Missing] {
+        match &self.lacks {
+            Resolution::Waiting(missing) => missing,
+            Resolution::Ready(_) | Resolution::Held { .. } | Resolution::Invalid(_) => &[],
+        }
+    }
+}
+
+fn is_gate(missing: &Missing) -> bool {
+    missing.any_of.iter().any(Path::is_approval)
+}
+
+/// The calls that say they write what would satisfy `missing`, as `reader` sees it.
+fn producers<'a>(slots: &'a [Slot], reader: usize, missing: &'a Missing) -> impl Iterator<Item = (usize, &'a Slot)> {
+    let instance = slots[reader].instance.as_ref();
+    slots.iter().enumerate().filter(move |(_, slot)| missing.any_of.iter().any(|path| slot.declares(path, instance)))
+}
+
+fn may_still_come(slots: &[Slot], reader: usize, missing: &Missing) -> bool {
+    producers(slots, reader, missing).any(|(_, slot)| slot.open().is_some())
+}
+
+/// Its producer succeeded and wrote another of its alternatives.
+fn untaken_branch(slots: &[Slot], call: &Stranded) -> Option<Leftover> {
+    let is_untaken = |missing: &&Missing| {
+        let took_another = producers(slots, call.index, missing).any(|(_, slot)| match &slot.progress {
+            Progress::Done(Fate::Succeeded { wrote }) => {
+                !wrote.iter().any(|wrote| missing.any_of.iter().any(|path| wrote.is_above_or_below(path)))
+            }
+            Progress::Done(Fate::Failed | Fate::Skipped)
+            | Progress::Pending(_)
+            | Progress::Running(_)
+            | Progress::Waiting(_) => false,
+        });
+        took_another && !may_still_come(slots, call.index, missing)
+    };
+    call.missing().iter().find(is_untaken).map(|_| Leftover::Unrun(Unrun::UntakenBranch))
+}
+
+/// What it reads would have come from a call that failed or did not run.
+fn dependency_failed(slots: &[Slot], call: &Stranded) -> Option<Leftover> {
+    let (missing, at, producer) = call.missing().iter().find_map(|missing| {
+        if may_still_come(slots, call.index, missing) {
+            return None;
+        }
+        let ended_without = |slot: &Slot| matches!(slot.progress, Progress::Done(Fate::Failed | Fate::Skipped));
+        let found = producers(slots, call.index, missing).find(|(_, slot)| ended_without(slot));
+        found.map(|(at, slot)| (missing, at, slot))
+    })?;
+    let how = if matches!(producer.progress, Progress::Done(Fate::Failed)) { "failed" } else { "did not run" };
+    let path = missing.any_of.first().map(ToString::to_string).unwrap_or_default();
+    let message =
+        format!("call {} of the reply (`{}`) {how}, and this call reads {path} from it", at + 1, producer.tool);
+    let details = json!({ "argument": missing.argument, "path": path, "cause": named(producer) });
+    Some(error(CallErrorKind::DependencyFailed, message, details))
+}
+
+/// It waits for calls that, in the end, wait for it.
+fn cycle(slots: &[Slot], stranded: &[Stranded], call: &Stranded) -> Option<Leftover> {
+    let waits_for = |reader: &Stranded| -> Vec<usize> {
+        let producers = reader.missing().iter().flat_map(|missing| producers(slots, reader.index, missing));
+        producers.filter(|(_, slot)| slot.open().is_some()).map(|(at, _)| at).collect()
+    };
+    let reach = |from: usize| -> Vec<usize> {
+        let mut reached = Vec::new();
+        let mut next = vec![from];
+        while let Some(at) = next.pop() {
+            let found = stranded.iter().find(|call| call.index == at).map(waits_for).unwrap_or_default();
+            for at in found {
+                if !reached.contains(&at) {
+                    reached.push(at);
+                    next.push(at);
+                }
+            }
+        }
+        reached
+    };
+    let reached = reach(call.index);
+    if !reached.contains(&call.index) {
+        return None;
+    }
+    let mut members: Vec<usize> = reached.into_iter().filter(|&at| reach(at).contains(&call.index)).collect();
+    members.sort_unstable();
+    let names: Vec<String> = members.iter().map(|&at| format!("{} (`{}`)", at + 1, slots[at].tool)).collect();
+    let message = match names.as_slice() {
+        [only] => format!("call {only} of the reply reads what it writes itself"),
+        _ => format!("the calls {} of the reply wait for each other", names.join(", ")),
+    };
+    let members: Vec<_> = members.iter().map(|&at| named(&slots[at])).collect();
+    Some(error(CallErrorKind::Cycle, message, json!({ "members": members })))
+}
+
+/// Nothing wrote it and nothing will.
+fn unresolved(call: &Stranded, state: &StateLog) -> Option<Leftover> {
+    let missing = call.missing().first()?;
+    let path = missing.any_of.first()?;
+    let nearest: Vec<String> = state.nearest(path).iter().map(ToString::to_string).collect();
+    let message = format!("nothing is at {path}, and no call of the reply writes it");
+    let details = json!({ "argument": missing.argument, "path": path.to_string(), "nearest": nearest });
+    Some(error(CallErrorKind::UnresolvedReference, message, details))
+}
+
+fn named(slot: &Slot) -> serde_json::Value {
+    json!({ "id": slot.id, "_tool": slot.tool })
+}
+
+fn error(kind: CallErrorKind, message: String, details: serde_json::Value) -> Leftover {
+    Leftover::Unrun(Unrun::Error(CallError::new(kind, message).with_details(details)))
+}

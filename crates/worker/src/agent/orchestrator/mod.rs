@@ -1,0 +1,414 @@
+//! One tick: a reply of the model and everything it calls. [`tick`] is the only way in.
+//!
+//! The machine that decides what runs when is pure (`schedule`, `leftovers`); this file feeds it what happens and does what it
+//! says. What must hold:
+//! - A call may start while the reply streams only after the turn is recorded in part, with the call's intent, in one write.
+//! - A reply that breaks after a call has started is never asked for again: what there is of it counts.
+//! - Every call of a reply gets exactly one result, and the results stand in the order of the calls.
+//! - A call that waits for somebody outside, or a worker that drains, never stops what already runs.
+
+mod leftovers;
+mod run_call;
+mod schedule;
+mod taken;
+
+use std::{collections::VecDeque, pin::pin};
+
+use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use longhaul_sdk::{Failure, FailureClass, Interrupt, Step, StepError};
+use longhaul_shared::{domain::WaitReason, store::journal::Hash};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use self::{
+    run_call::run_call,
+    schedule::{Command, Event, Fate, Schedule, Unrun},
+    taken::Taken,
+};
+use super::{
+    Agent,
+    admission::{Admission, ReadyCall, Waiting, admit},
+    host::Hosted,
+    journal::{Answered, Asked, Journal, NextTurn, Ran, Reply, Turn},
+    menu::{OUTPUT, Offer},
+    references::{PlannedCall, Resolved},
+};
+use crate::{
+    llm::{ModelError, ModelReply, ReplyEvent},
+    probe::Point,
+    tools::{CallError, CallErrorKind, CallOutcome},
+};
+
+const EMPTY_NOTICE: &str = "[Your reply was empty. Call a tool, or answer.]";
+
+/// What a tick came to.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Ticked {
+    /// There is no output yet.
+    Continue,
+    /// The output's text.
+    Output(String),
+}
+
+/// The next reply, and its calls until each has its result.
+///
+/// # Errors
+/// An interrupt, also when a call waits for somebody outside, or the failure that ends the attempt.
+pub(crate) async fn tick(agent: &Agent, journal: &mut Journal, offer: Offer) -> Step<Ticked> {
+    let mut asked = match journal.next_turn(agent, offer).await? {
+        NextTurn::Recorded(turn) => return Tick::new(agent, journal, turn.key, offer).recorded(turn).await,
+        NextTurn::Empty => {
+            journal.say(EMPTY_NOTICE);
+            return Ok(Ticked::Continue);
+        }
+        NextTurn::Ask(asked) => asked,
+    };
+    loop {
+        match Tick::new(agent, journal, asked.key, offer).live(asked).await? {
+            Live::Ticked(ticked) => return Ok(ticked),
+            Live::TooLong(too_long, failure) => asked = journal.ask_shorter(agent, too_long, failure).await?,
+        }
+    }
+}
+
+/// What asking came to.
+enum Live {
+    Ticked(Ticked),
+    /// The conversation does not fit the model's window.
+    TooLong(Asked, Failure),
+}
+
+struct Tick<'a> {
+    agent: &'a Agent,
+    journal: &'a mut Journal,
+    offer: Offer,
+    turn: Hash,
+    schedule: Schedule,
+    calls: Vec<Taken>,
+    running: FuturesUnordered<BoxFuture<'a, Ran>>,
+    /// The turn while its reply streams.
+    asked: Option<Asked>,
+    /// The reply is complete and its turn waits for its commit.
+    is_unrecorded: bool,
+    output: Option<(usize, String)>,
+    /// Why the attempt ends when what runs has ended.
+    ending: Option<StepError>,
+}
+
+impl<'a> Tick<'a> {
+    fn new(agent: &'a Agent, journal: &'a mut Journal, turn: Hash, offer: Offer) -> Self {
+        Self {
+            schedule: Schedule::new(agent.config.limits.max_parallel_calls as usize),
+            agent,
+            journal,
+            offer,
+            turn,
+            calls: Vec::new(),
+            running: FuturesUnordered::new(),
+            asked: None,
+            is_unrecorded: false,
+            output: None,
+            ending: None,
+        }
+    }
+
+    /// A turn of the record: whatever its calls still need.
+    async fn recorded(self, turn: Turn) -> Step<Ticked> {
+        self.closed(turn).await
+    }
+
+    /// A turn that is asked now.
+    async fn live(mut self, asked: Asked) -> Step<Live> {
+        let (sink, mut heard) = mpsc::unbounded_channel();
+        let mut reply = pin!(self.journal.request(self.agent, &asked, sink));
+        self.asked = Some(asked);
+        let ended = loop {
+            tokio::select! {
+                // What was heard first comes first.
+                biased;
+                Some(event) = heard.recv() => self.hear(event).await?,
+                ended = &mut reply => break ended,
+                Some(ran) = self.running.next(), if !self.running.is_empty() => self.ended(ran).await?,
+            }
+        };
+        self.journal.at(Point::TurnAnswered).await;
+        let Some(mut asked) = self.asked.take() else { return Err(Interrupt::LeaseLost.into()) };
+        // The whole reply repeats what was not heard yet.
+        while let Ok(event) = heard.try_recv() {
+            asked.hear(event);
+        }
+        match ended {
+            Ok(reply) => self.answered(asked, reply).await.map(Live::Ticked),
+            Err(error) => self.failed(asked, error).await,
+        }
+    }
+
+    /// A call whose arguments are complete may start before the reply has ended.
+    async fn hear(&mut self, event: ReplyEvent) -> Step<()> {
+        let call = self.asked.as_mut().and_then(|asked| asked.hear(event));
+        let Some(call) = call else { return Ok(()) };
+        let streamed = self.take(call, false).await?;
+        self.on(VecDeque::from([streamed])).await
+    }
+
+    async fn answered(mut self, asked: Asked, reply: ModelReply) -> Step<Ticked> {
+        let turn = self.journal.record_turn(self.agent, &asked, reply).await?;
+        self.is_unrecorded = true;
+        self.closed(turn).await
+    }
+
+    async fn failed(mut self, asked: Asked, error: ModelError) -> Step<Live> {
+        // A refusal ends the run, whatever had started.
+        let is_refusal = matches!(error.root(), ModelError::Refused { .. });
+        if asked.is_begun() && !is_refusal {
+            let partial = error.partial().cloned();
+            self.is_unrecorded = true;
+            let turn = self.journal.record_broken(self.agent, asked, partial)?;
+            return self.closed(turn).await.map(Live::Ticked);
+        }
+        if matches!(error.root(), ModelError::Empty) {
+            self.journal.record_empty(self.agent, asked, &error).await?;
+            self.journal.say(EMPTY_NOTICE);
+            return Ok(Live::Ticked(Ticked::Continue));
+        }
+        if error.class() == FailureClass::ContextLimit {
+            return Ok(Live::TooLong(asked, error.to_failure()));
+        }
+        Err(self.journal.record_failed_turn(self.agent, asked, &error).await)
+    }
+
+    /// The reply is known to its end: takes the calls that were not heard, and drains them all.
+    async fn closed(mut self, turn: Turn) -> Step<Ticked> {
+        if turn.calls.is_empty() && !turn.is_broken {
+            self.commit().await?;
+            return Ok(Ticked::Output(turn.text));
+        }
+        let mut events = VecDeque::new();
+        for (index, call) in turn.calls.into_iter().enumerate().skip(self.calls.len()) {
+            events.push_back(self.take(call, turn.unfinished_call == Some(index)).await?);
+        }
+        events.push_back(Event::StreamClosed);
+        self.on(events).await?;
+        self.commit().await?;
+        while !self.is_drained() {
+            let Some(ran) = self.running.next().await else { break };
+            self.ended(ran).await?;
+        }
+        self.close()
+    }
+
+    fn is_drained(&self) -> bool {
+        self.running.is_empty() && (self.ending.is_some() || self.schedule.is_quiescent())
+    }
+
+    /// Tells the machine what happened, does what it says, and starts what may start with one commit for all.
+    async fn on(&mut self, mut events: VecDeque<Event>) -> Step<()> {
+        let mut ready = Vec::new();
+        while let Some(event) = events.pop_front() {
+            for command in self.schedule.on(event, self.journal.state()) {
+                match command {
+                    Command::Start { index, resolved } => {
+                        events.extend(self.start(index, resolved, &mut ready).await?);
+                    }
+                    Command::Answer { index, unrun } => self.answer_unrun(index, unrun)?,
+                    Command::Hold => {
+                        let wake_seq = self.journal.wake_seq();
+                        self.journal.park(Waiting { reason: WaitReason::Approval, until: None }, wake_seq);
+                    }
+                }
+            }
+        }
+        self.launch(ready).await
+    }
+
+    /// A call that nothing blocks: asks whether it may run, and answers it here if no tool has to. What happened to it at once is
+    /// given back.
+    async fn start(
+        &mut self,
+        index: usize,
+        resolved: Resolved,
+        ready: &mut Vec<(usize, ReadyCall)>,
+    ) -> Step<Option<Event>> {
+        let taken = &self.calls[index];
+        if taken.is_output {
+            return self.submit(index, resolved).map(Some);
+        }
+        if taken.planned.as_ref().is_some_and(PlannedCall::is_latent) {
+            return self.answer_latent(index, resolved).map(Some);
+        }
+        let call = taken.ready(resolved);
+        // Whatever wakes the execution from here on is newer than this.
+        let wake_seq = self.journal.wake_seq();
+        let waiting = match admit(self.agent, self.journal, call).await? {
+            Admission::Launch(call) => match self.agent.toolbox.host(&call.tool) {
+                None => {
+                    ready.push((index, call));
+                    return Ok(None);
+                }
+                Some(tool) => match tool.call(self.agent, self.journal, &call).await? {
+                    Hosted::Answered(outcome) => return self.record(index, call, outcome).map(Some),
+                    Hosted::Waiting(waiting) => waiting,
+                },
+            },
+            Admission::Wait(waiting) => waiting,
+            Admission::Refuse(error) => return self.refuse(index, &error).map(Some),
+        };
+        self.journal.park(waiting, wake_seq);
+        Ok(Some(Event::CallWaits { index }))
+    }
+
+    /// Starts calls, after what must be recorded before them is.
+    async fn launch(&mut self, ready: Vec<(usize, ReadyCall)>) -> Step<()> {
+        if ready.is_empty() {
+            return Ok(());
+        }
+        let is_early = self.asked.is_some();
+        for (index, call) in &ready {
+            let mut begun = Vec::new();
+            if let Some(asked) = &mut self.asked {
+                begun = self.journal.begin_turn(asked)?;
+            }
+            if is_early || self.calls[*index].needs_intent(self.agent, call) {
+                self.journal.intend(self.agent, call, begun)?;
+            }
+        }
+        self.commit().await?;
+        if is_early {
+            self.journal.at(Point::TurnBegun).await;
+        }
+        if let Err(stop) = self.journal.may_launch().await {
+            for (_, call) in &ready {
+                self.journal.withdraw(self.agent, call)?;
+            }
+            return self.end(stop).await;
+        }
+        self.journal.at(Point::BeforeCall).await;
+        for (index, call) in ready {
+            let key = self.journal.call_idempotency_key(&call.key);
+            let (execution, permits) = (self.journal.execution(), self.journal.call_permits());
+            self.running.push(Box::pin(run_call(self.agent, execution, permits, index, call, key)));
+        }
+        Ok(())
+    }
+
+    /// Commits what waits; the turn, if it is among that.
+    async fn commit(&mut self) -> Step<()> {
+        self.journal.flush().await?;
+        if std::mem::take(&mut self.is_unrecorded) {
+            self.journal.at(Point::TurnRecorded).await;
+        }
+        Ok(())
+    }
+
+    async fn ended(&mut self, ran: Ran) -> Step<()> {
+        self.journal.at(Point::CallAnswered).await;
+        let (index, failure) = (ran.index, ran.outcome.ends_run.clone());
+        let fate = self.record_ran(ran)?;
+        self.journal.flush().await?;
+        self.journal.at(Point::CallRecorded).await;
+        match failure {
+            Some(failure) => self.end(failure.into()).await,
+            None => self.on(VecDeque::from([Event::CallFinished { index, fate }])).await,
+        }
+    }
+
+    /// The attempt ends, but not before what runs has ended.
+    async fn end(&mut self, reason: StepError) -> Step<()> {
+        let outranks = |old: &StepError| matches!(old, StepError::Interrupt(_));
+        if self.ending.as_ref().is_none_or(outranks) {
+            self.ending = Some(reason);
+        }
+        // Draining starts nothing, so no command comes back.
+        self.schedule.on(Event::Draining, self.journal.state());
+        Ok(())
+    }
+
+    fn record(&mut self, index: usize, ready: ReadyCall, outcome: CallOutcome) -> Step<Event> {
+        let fate = self.record_ran(Ran { index, ready, outcome, scratchpad: std::sync::Arc::default() })?;
+        Ok(Event::CallFinished { index, fate })
+    }
+
+    fn record_ran(&mut self, ran: Ran) -> Step<Fate> {
+        let taken = &mut self.calls[ran.index];
+        let answered = self.journal.record_call(self.agent, &ran, taken.planned.as_ref())?;
+        Ok(taken.answered(answered))
+    }
+
+    fn refuse(&mut self, index: usize, error: &CallError) -> Step<Event> {
+        self.answer(index, Reply::error(error, &self.calls[index].call), None)?;
+        Ok(Event::CallFinished { index, fate: Fate::Failed })
+    }
+
+    fn answer_unrun(&mut self, index: usize, unrun: Unrun) -> Step<()> {
+        let call = &self.calls[index].call;
+        let reply = match unrun {
+            Unrun::Error(error) => Reply::error(&error, call),
+            Unrun::UntakenBranch => Reply::skipped(json!({
+                "status": "skipped_branch",
+                "message": "the call reads an alternative that its producer did not take; it did not run",
+            })),
+            Unrun::HeldCondition(condition) => {
+                Reply::skipped(json!({ "status": "held_condition", "condition": condition }))
+            }
+            Unrun::Superseded => Reply::skipped(json!({
+                "status": "superseded", "message": "the reply submits another output after this one, which counts",
+            })),
+        };
+        self.answer(index, reply, None)
+    }
+
+    fn answer(&mut self, index: usize, reply: Reply, resolution: Option<&str>) -> Step<()> {
+        let taken = &mut self.calls[index];
+        let answered = self.journal.record_answer(self.agent, taken.key, &taken.call, reply, resolution)?;
+        taken.answered(answered);
+        Ok(())
+    }
+
+    fn answer_latent(&mut self, index: usize, resolved: Resolved) -> Step<Event> {
+        let Some(output) = resolved.output else {
+            let reply = Reply::skipped(json!({ "status": "deferred" }));
+            self.answer(index, reply, None)?;
+            return Ok(Event::CallFinished { index, fate: Fate::Skipped });
+        };
+        let taken = &mut self.calls[index];
+        let answered = self.journal.record_latent(taken.key, &taken.call, taken.planned.as_ref(), output)?;
+        let fate = taken.answered(answered);
+        Ok(Event::CallFinished { index, fate })
+    }
+
+    /// The final output: there when it is there, whatever its value.
+    fn submit(&mut self, index: usize, mut resolved: Resolved) -> Step<Event> {
+        let output = resolved.arguments.as_object_mut().and_then(|arguments| arguments.remove(OUTPUT));
+        let Some(output) = output else {
+            let error = CallError::new(CallErrorKind::Structural, format!("there is no `{OUTPUT}` in the call"));
+            return self.refuse(index, &error);
+        };
+        self.output = Some((index, output.to_string()));
+        Ok(Event::CallFinished { index, fate: Fate::Succeeded { wrote: Vec::new() } })
+    }
+
+    /// Every call has its result, or the attempt ends.
+    fn close(self) -> Step<Ticked> {
+        let Self { agent, journal, calls, output, ending, .. } = self;
+        if let Some(ending) = ending {
+            return Err(ending);
+        }
+        if journal.parked().is_some() {
+            return Err(Interrupt::Waiting.into());
+        }
+        journal.note_conflicts();
+        let (taken, answers): (Vec<_>, Vec<Option<Answered>>) =
+            calls.into_iter().map(|taken| (taken.call, taken.answer)).unzip();
+        let repeats = taken.iter().zip(&answers).filter_map(|(call, answer)| Some((call, answer.as_ref()?)));
+        let guarded = journal.guard_repeats(repeats);
+        let answers = answers.into_iter().flatten().collect();
+        if let Some((index, text)) = output {
+            let Some(call) = taken.into_iter().nth(index) else { return Ok(Ticked::Output(text)) };
+            journal.hold_output(agent, call, answers, index);
+            return Ok(Ticked::Output(text));
+        }
+        journal.close_tick(agent, answers);
+        guarded?;
+        Ok(Ticked::Continue)
+    }
+}

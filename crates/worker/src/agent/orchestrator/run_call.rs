@@ -1,0 +1,40 @@
+//! One call on its way to its tool.
+
+use std::sync::Arc;
+
+use longhaul_sdk::ToolScratchpad;
+use longhaul_shared::domain::ExecutionId;
+use tokio::sync::Semaphore;
+use tracing::Instrument;
+
+use crate::agent::{Agent, admission::ReadyCall, journal::Ran};
+
+/// Runs a call once the process has room for it. It borrows nothing of the journal, which records meanwhile.
+///
+/// Dropping the future stops the wait and tells a tool server that the call is cancelled.
+pub(super) fn run_call<'a>(
+    agent: &'a Agent,
+    execution: ExecutionId,
+    permits: Arc<Semaphore>,
+    index: usize,
+    ready: ReadyCall,
+    idempotency_key: String,
+) -> impl Future<Output = Ran> + Send + use<'a> {
+    let span = tracing::info_span!(
+        "call",
+        execution.id = %execution,
+        gen_ai.operation.name = "execute_tool",
+        gen_ai.tool.name = ready.tool,
+        gen_ai.tool.call.id = ready.written.id,
+    );
+    async move {
+        // The semaphore is never closed; if it were, running without a permit is the lesser harm.
+        let _permit = permits.acquire_owned().await.ok();
+        let scratchpad = Arc::new(ToolScratchpad::default());
+        let (arguments, written) = (ready.arguments.clone(), &ready.written.arguments);
+        let toolbox = &agent.toolbox;
+        let outcome = toolbox.run(&ready.tool, arguments, written, &idempotency_key, scratchpad.clone()).await;
+        Ran { index, ready, outcome, scratchpad }
+    }
+    .instrument(span)
+}

@@ -1,0 +1,349 @@
+//! Which calls of one reply may run now: a pure machine. It is told what happened and says what is to be done.
+//!
+//! A call starts when what it reads is there, no earlier call that is not done may still write it (program order), its condition
+//! holds, and a slot is free. When nothing runs and nothing can start any more, what is left is classified (`leftovers`); nothing
+//! ever waits for something that cannot come.
+
+use longhaul_sdk::spec::Launch;
+
+use super::leftovers::{self, Leftover, Stranded};
+use crate::{
+    agent::references::{Instance, Path, PlannedCall, Resolution, Resolved, StateLog},
+    tools::CallError,
+};
+
+/// What happened. Cancellation, deadlines and lost leases are no events: they end the attempt from outside.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The arguments of the next call are complete.
+    CallStreamed(Streamed),
+    /// A call has its result: its tool answered, or it was refused.
+    CallFinished {
+        /// Its place in the reply.
+        index: usize,
+        /// How it ended.
+        fate: Fate,
+    },
+    /// A call waits for somebody outside.
+    CallWaits {
+        /// Its place in the reply.
+        index: usize,
+    },
+    /// The reply is whole, or it broke: no further call comes.
+    StreamClosed,
+    /// The worker drains: what runs may end, nothing starts.
+    Draining,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Run the call with these arguments, unless somebody objects.
+    Start {
+        /// Its place in the reply.
+        index: usize,
+        /// Values in the place of references.
+        resolved: Resolved,
+    },
+    /// Answer the call without running it.
+    Answer {
+        /// Its place in the reply.
+        index: usize,
+        /// Why it did not run.
+        unrun: Unrun,
+    },
+    /// The call waits for an approval that a person writes into the state.
+    Hold,
+}
+
+/// Why a call did not run.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Unrun {
+    /// Something is wrong, and the model is told as an error.
+    Error(CallError),
+    /// It reads an alternative that its producer did not take.
+    UntakenBranch,
+    /// Its condition does not hold.
+    HeldCondition(String),
+    /// Another output of the same reply stands in its place.
+    Superseded,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// With a result, which went to these paths.
+    Succeeded {
+        /// Where to; empty when it was not stored.
+        wrote: Vec<Path>,
+    },
+    /// With an error.
+    Failed,
+    /// It did not run, and nothing is wrong.
+    Skipped,
+}
+
+/// A call whose arguments are complete.
+#[derive(Debug)]
+pub(crate) struct Streamed {
+    /// The provider's id of it.
+    pub(crate) id: String,
+    /// The tool.
+    pub(crate) tool: String,
+    /// The call taken apart; none when it cannot run or has run already.
+    pub(crate) planned: Option<PlannedCall>,
+    /// Where it says its result goes, as far as that can be read.
+    pub(crate) declares: Vec<Path>,
+    /// The instance it reads and writes as.
+    pub(crate) instance: Option<Instance>,
+    /// When it may start.
+    pub(crate) launch: Launch,
+    /// The most calls of its tool at a time.
+    pub(crate) concurrency: Option<usize>,
+    /// It is the final output: it comes after everything else.
+    pub(crate) is_output: bool,
+    /// How it ended, when that is known already.
+    pub(crate) fate: Option<Fate>,
+}
+
+#[derive(Debug)]
+pub(super) enum Progress {
+    Pending(PlannedCall),
+    Running(PlannedCall),
+    Waiting(PlannedCall),
+    Done(Fate),
+}
+
+/// One call of the reply.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) id: String,
+    pub(super) tool: String,
+    pub(super) declares: Vec<Path>,
+    pub(super) instance: Option<Instance>,
+    launch: Launch,
+    concurrency: Option<usize>,
+    is_output: bool,
+    pub(super) progress: Progress,
+}
+
+impl Slot {
+    pub(super) fn open(&self) -> Option<&PlannedCall> {
+        match &self.progress {
+            Progress::Pending(planned) | Progress::Running(planned) | Progress::Waiting(planned) => Some(planned),
+            Progress::Done(_) => None,
+        }
+    }
+
+    /// Whether a reader of this instance would see what the call writes at `path`.
+    pub(super) fn declares(&self, path: &Path, reader: Option<&Instance>) -> bool {
+        let is_seen = self.instance.is_none() || self.instance.as_ref() == reader;
+        is_seen && self.declares.iter().any(|declared| declared.is_above_or_below(path))
+    }
+}
+
+/// The calls of one reply.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    slots: Vec<Slot>,
+    max_running: usize,
+    is_closed: bool,
+    is_draining: bool,
+}
+
+impl Schedule {
+    /// No call yet; at most `max_running` at a time.
+    pub(crate) fn new(max_running: usize) -> Self {
+        Self { slots: Vec::new(), max_running: max_running.max(1), is_closed: false, is_draining: false }
+    }
+
+    /// Takes note of what happened and says what is to be done, in the order of the calls.
+    pub(crate) fn on(&mut self, event: Event, state: &StateLog) -> Vec<Command> {
+        let mut commands = Vec::new();
+        match event {
+            Event::CallStreamed(streamed) => self.slots.push(Slot::from(streamed)),
+            Event::CallFinished { index, fate } => self.set(index, |_| Progress::Done(fate)),
+            Event::CallWaits { index } => self.set(index, Progress::Waiting),
+            Event::StreamClosed => self.close(&mut commands),
+            Event::Draining => self.is_draining = true,
+        }
+        self.settle(state, &mut commands);
+        commands
+    }
+
+    /// Nothing more will happen by itself: every call has its result or waits for somebody outside, unless the worker drains.
+    pub(crate) fn is_quiescent(&self) -> bool {
+        self.is_closed && self.running(None) == 0
+    }
+
+    fn close(&mut self, commands: &mut Vec<Command>) {
+        self.is_closed = true;
+        // Of two outputs the last counts.
+        let outputs: Vec<usize> = (0..self.slots.len()).filter(|&at| self.slots[at].is_output).collect();
+        for &index in outputs.iter().rev().skip(1).rev() {
+            if self.slots[index].open().is_some() {
+                self.answer(index, Unrun::Superseded, commands);
+            }
+        }
+    }
+
+    /// Starts what can start; when nothing runs and nothing can, ends what never will.
+    fn settle(&mut self, state: &StateLog, commands: &mut Vec<Command>) {
+        loop {
+            self.start(state, commands);
+            if self.is_draining || !self.is_quiescent() {
+                return;
+            }
+            let left = leftovers::classify(&self.slots, &self.stranded(state), state);
+            if left.is_empty() {
+                return;
+            }
+            for (index, leftover) in left {
+                match leftover {
+                    Leftover::Hold => {
+                        self.set(index, Progress::Waiting);
+                        commands.push(Command::Hold);
+                    }
+                    Leftover::Unrun(unrun) => self.answer(index, unrun, commands),
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, state: &StateLog, commands: &mut Vec<Command>) {
+        let mut index = 0;
+        while index < self.slots.len() && !self.is_draining {
+            if let Some(resolution) = self.resolution(index, state) {
+                match resolution {
+                    Resolution::Ready(resolved) if self.has_room(index) => {
+                        self.set(index, Progress::Running);
+                        commands.push(Command::Start { index, resolved });
+                    }
+                    Resolution::Invalid(error) => {
+                        self.answer(index, Unrun::Error(error), commands);
+                        // What it declared is not coming: calls before it may have been waiting for that.
+                        index = 0;
+                        continue;
+                    }
+                    Resolution::Ready(_) | Resolution::Waiting(_) | Resolution::Held { .. } => {}
+                }
+            }
+            index += 1;
+        }
+    }
+
+    /// What a pending call comes to; none when it is not its turn.
+    fn resolution(&self, index: usize, state: &StateLog) -> Option<Resolution> {
+        let slot = &self.slots[index];
+        let Progress::Pending(planned) = &slot.progress else { return None };
+        let may_start = match slot.launch {
+            Launch::Eager => true,
+            Launch::OnClose => self.is_closed,
+        };
+        let others_are_done = || {
+            let mut others = self.slots.iter().enumerate().filter(|(at, _)| *at != index);
+            others.all(|(_, slot)| slot.open().is_none())
+        };
+        if !may_start || slot.is_output && !others_are_done() {
+            return None;
+        }
+        Some(self.resolve(index, planned, state))
+    }
+
+    fn resolve(&self, index: usize, planned: &PlannedCall, state: &StateLog) -> Resolution {
+        planned.resolve(state, &|path| self.is_not_there_yet(index, path))
+    }
+
+    /// Whether a call must not read what stands at `path`: an earlier call may still write it, or should have and did not. What
+    /// another earlier call of the reply wrote there is good.
+    fn is_not_there_yet(&self, index: usize, path: &Path) -> bool {
+        let reader = self.slots[index].instance.as_ref();
+        let mut is_stale = false;
+        for slot in &self.slots[..index] {
+            match &slot.progress {
+                Progress::Pending(planned) | Progress::Running(planned) | Progress::Waiting(planned) => {
+                    if planned.may_write(path, reader) {
+                        return true;
+                    }
+                }
+                Progress::Done(Fate::Failed | Fate::Skipped) => is_stale |= slot.declares(path, reader),
+                Progress::Done(Fate::Succeeded { .. }) => {}
+            }
+        }
+        let is_fresh = |slot: &Slot| match &slot.progress {
+            Progress::Done(Fate::Succeeded { wrote }) => {
+                slot.declares(path, reader) && wrote.iter().any(|wrote| wrote.is_above_or_below(path))
+            }
+            Progress::Done(Fate::Failed | Fate::Skipped)
+            | Progress::Pending(_)
+            | Progress::Running(_)
+            | Progress::Waiting(_) => false,
+        };
+        is_stale && !self.slots[..index].iter().any(is_fresh)
+    }
+
+    fn has_room(&self, index: usize) -> bool {
+        let slot = &self.slots[index];
+        let is_latent = slot.open().is_some_and(PlannedCall::is_latent);
+        let has_room = self.running(None) < self.max_running
+            && slot.concurrency.is_none_or(|max| self.running(Some(&slot.tool)) < max.max(1));
+        is_latent || has_room
+    }
+
+    fn running(&self, tool: Option<&str>) -> usize {
+        let runs = |slot: &&Slot| match &slot.progress {
+            Progress::Running(_) => tool.is_none_or(|tool| slot.tool == tool),
+            Progress::Pending(_) | Progress::Waiting(_) | Progress::Done(_) => false,
+        };
+        self.slots.iter().filter(runs).count()
+    }
+
+    /// The calls that nothing will start any more, with what they lack. While something waits for somebody outside there are none:
+    /// what they read may still come. The output comes last, when its siblings have ended.
+    fn stranded(&self, state: &StateLog) -> Vec<Stranded> {
+        if self.slots.iter().any(|slot| matches!(slot.progress, Progress::Waiting(_))) {
+            return Vec::new();
+        }
+        let of = |is_output: bool| -> Vec<Stranded> {
+            let pending = |(index, slot): (usize, &Slot)| match &slot.progress {
+                Progress::Pending(planned) if slot.is_output == is_output => {
+                    Some(Stranded { index, lacks: self.resolve(index, planned, state) })
+                }
+                Progress::Pending(_) | Progress::Running(_) | Progress::Waiting(_) | Progress::Done(_) => None,
+            };
+            self.slots.iter().enumerate().filter_map(pending).collect()
+        };
+        let calls = of(false);
+        if calls.is_empty() { of(true) } else { calls }
+    }
+
+    fn answer(&mut self, index: usize, unrun: Unrun, commands: &mut Vec<Command>) {
+        let fate = match unrun {
+            Unrun::Error(_) => Fate::Failed,
+            Unrun::UntakenBranch | Unrun::HeldCondition(_) | Unrun::Superseded => Fate::Skipped,
+        };
+        self.set(index, |_| Progress::Done(fate));
+        commands.push(Command::Answer { index, unrun });
+    }
+
+    fn set(&mut self, index: usize, next: impl FnOnce(PlannedCall) -> Progress) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        let progress = std::mem::replace(&mut slot.progress, Progress::Done(Fate::Skipped));
+        slot.progress = match progress {
+            Progress::Pending(planned) | Progress::Running(planned) | Progress::Waiting(planned) => next(planned),
+            done @ Progress::Done(_) => done,
+        };
+    }
+}
+
+impl From<Streamed> for Slot {
+    fn from(streamed: Streamed) -> Self {
+        let Streamed { id, tool, planned, declares, instance, launch, concurrency, is_output, fate } = streamed;
+        let progress = match (planned, fate) {
+            (Some(planned), None) => Progress::Pending(planned),
+            (_, Some(fate)) => Progress::Done(fate),
+            (None, None) => Progress::Done(Fate::Failed),
+        };
+        Self { id, tool, declares, instance, launch, concurrency, is_output, progress }
+    }
+}

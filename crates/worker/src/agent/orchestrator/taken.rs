@@ -1,0 +1,193 @@
+//! Stage one of a call: what the record, the limits and the call itself say of it before anything else does.
+
+use longhaul_sdk::{Reconciled, Step, ToolEffect, spec::Launch};
+use longhaul_shared::{store::journal::Hash, telemetry::metrics};
+use serde_json::Value;
+
+use super::{
+    Tick,
+    schedule::{Event, Fate, Streamed},
+};
+use crate::{
+    agent::{
+        Agent,
+        admission::{ReadyCall, may_start_early},
+        journal::{Answered, RanAs, Recalled, Reply, call_key},
+        menu::{Offer, SUBMIT_OUTPUT},
+        references::{Path, PlannedCall, Resolved},
+    },
+    llm::ToolCall,
+    tools::{CallError, CallErrorKind},
+};
+
+/// A call of the reply.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) call: ToolCall,
+    pub(super) key: Hash,
+    pub(super) planned: Option<PlannedCall>,
+    pub(super) is_output: bool,
+    /// What an earlier attempt began to run: the same again, whatever its references have come to since.
+    begun: Option<RanAs>,
+    pub(super) answer: Option<Answered>,
+}
+
+impl Taken {
+    /// The call with the values that it is to run with.
+    pub(super) fn ready(&self, resolved: Resolved) -> ReadyCall {
+        let (tool, arguments) = match &self.begun {
+            Some(RanAs { tool, arguments }) => (tool.clone(), arguments.clone()),
+            None => (self.call.name.clone(), resolved.arguments),
+        };
+        ReadyCall { key: self.key, written: self.call.clone(), tool, arguments, note: None }
+    }
+
+    /// Whether the record must say that the call may run before it does: it must not run twice, or, run again, must run with the
+    /// same values.
+    pub(super) fn needs_intent(&self, agent: &Agent, ready: &ReadyCall) -> bool {
+        match agent.toolbox.effect(&ready.tool) {
+            ToolEffect::SideEffect => true,
+            ToolEffect::Idempotent => self.planned.as_ref().is_some_and(|planned| !planned.reads().is_empty()),
+            ToolEffect::ReadOnly => false,
+        }
+    }
+
+    pub(super) fn answered(&mut self, answered: Answered) -> Fate {
+        let fate = if answered.is_error {
+            Fate::Failed
+        } else if answered.is_skipped {
+            Fate::Skipped
+        } else {
+            Fate::Succeeded { wrote: answered.wrote.clone() }
+        };
+        self.answer = Some(answered);
+        fate
+    }
+}
+
+impl Tick<'_> {
+    /// Takes the next call of the reply: answers it if the record does, or if it cannot run.
+    pub(super) async fn take(&mut self, call: ToolCall, is_unfinished: bool) -> Step<Event> {
+        let index = self.calls.len();
+        let key = call_key(&self.turn, index, &call);
+        let is_output = call.name == SUBMIT_OUTPUT && self.agent.menu.has_output();
+        let mut taken = Taken { call, key, planned: None, is_output, begun: None, answer: None };
+        self.journal.open_call(key, &taken.call);
+        let recalled = self.journal.recall(&key)?;
+        let mut fate = None;
+        let planned = self.agent.menu.read(&taken.call);
+        match recalled {
+            Recalled::Answered(answered) => {
+                taken.planned = planned.ok();
+                fate = Some(taken.answered(answered));
+                self.journal.close_call(&key);
+            }
+            Recalled::Begun(ran) if !self.is_repeatable(&taken.call, ran.as_ref()) => {
+                taken.planned = planned.ok();
+                taken.begun = ran;
+                fate = self.reconcile(&mut taken).await?;
+            }
+            Recalled::New | Recalled::Begun(_) => {
+                if let Recalled::Begun(ran) = recalled {
+                    taken.begun = ran;
+                }
+                match self.check(index, is_unfinished, is_output).and(planned) {
+                    Ok(planned) => taken.planned = Some(planned),
+                    Err(error) => {
+                        let reply = Reply::error(&error, &taken.call);
+                        let answered = self.journal.record_answer(self.agent, key, &taken.call, reply, None)?;
+                        fate = Some(taken.answered(answered));
+                    }
+                }
+            }
+        }
+        let streamed = self.streamed(&taken, fate);
+        self.calls.push(taken);
+        Ok(Event::CallStreamed(streamed))
+    }
+
+    /// Whether an intent without a result may simply run again.
+    fn is_repeatable(&self, call: &ToolCall, ran: Option<&RanAs>) -> bool {
+        let tool = ran.map_or(call.name.as_str(), |ran| ran.tool.as_str());
+        self.agent.toolbox.effect(tool) != ToolEffect::SideEffect
+    }
+
+    fn check(&self, index: usize, is_unfinished: bool, is_output: bool) -> Result<(), CallError> {
+        let structural = |message: String| Err(CallError::new(CallErrorKind::Structural, message));
+        let max = self.agent.config.limits.max_calls_per_turn;
+        if index >= max as usize {
+            return structural(format!("a reply may hold {max} calls; this one did not run"));
+        }
+        if is_unfinished {
+            return structural("the reply was cut inside this call; it did not run".into());
+        }
+        if self.offer == Offer::OutputOnly && !is_output {
+            return structural(
+                "this was the last turn, and only the output could be produced; the call did not run".into(),
+            );
+        }
+        Ok(())
+    }
+
+    /// A call that may have had its effect before a worker died: its tool may know. It runs again only if the tool says that it
+    /// did not.
+    async fn reconcile(&mut self, taken: &mut Taken) -> Step<Option<Fate>> {
+        let (tool, arguments) = match &taken.begun {
+            Some(RanAs { tool, arguments }) => (tool.clone(), arguments.clone()),
+            None => (taken.call.name.clone(), serde_json::from_str(&taken.call.arguments).unwrap_or(Value::Null)),
+        };
+        let idempotency_key = self.journal.call_idempotency_key(&taken.key);
+        let reconciled = self.agent.toolbox.reconcile(&tool, arguments.clone(), &idempotency_key).await;
+        let (reply, resolution) = match reconciled {
+            Reconciled::NotDone if taken.planned.is_some() => {
+                // Exactly what was begun, not what its references have come to since.
+                taken.begun = Some(RanAs { tool, arguments });
+                return Ok(None);
+            }
+            Reconciled::Done(output) => {
+                let outcome = self.agent.toolbox.answer(&tool, output.text);
+                let ready = ReadyCall { key: taken.key, written: taken.call.clone(), tool, arguments, note: None };
+                let outcome = crate::tools::CallOutcome { destination: output.destination, ..outcome };
+                let answered = self.journal.record_reconciled(self.agent, &ready, &outcome, taken.planned.as_ref())?;
+                return Ok(Some(taken.answered(answered)));
+            }
+            Reconciled::NotDone | Reconciled::Unknown => {
+                metrics::tool_call(metrics::CallOutcome::Unknown, std::time::Duration::ZERO);
+                let message =
+                    "the worker died while this call ran; it may or may not have taken effect and was not repeated";
+                let error = CallError::new(CallErrorKind::OutcomeUnknown, message);
+                (Reply::error(&error, &taken.call), "outcome_unknown")
+            }
+        };
+        let answered = self.journal.record_answer(self.agent, taken.key, &taken.call, reply, Some(resolution))?;
+        Ok(Some(taken.answered(answered)))
+    }
+
+    fn streamed(&self, taken: &Taken, fate: Option<Fate>) -> Streamed {
+        let settings = self.agent.config.call_settings(&taken.call.name);
+        let is_early = self.agent.toolbox.host(&taken.call.name).is_none() && may_start_early(self.agent, &taken.call);
+        let effect = self.agent.toolbox.effect(&taken.call.name);
+        Streamed {
+            id: taken.call.id.clone(),
+            tool: taken.call.name.clone(),
+            planned: if fate.is_none() { taken.planned.clone() } else { None },
+            declares: match &taken.planned {
+                Some(planned) => planned.writes().into_iter().cloned().collect(),
+                None => declared(&taken.call),
+            },
+            instance: taken.planned.as_ref().and_then(|planned| planned.instance().cloned()),
+            launch: if is_early && !taken.is_output { settings.launch(effect) } else { Launch::OnClose },
+            concurrency: settings.concurrency.map(|max| max as usize),
+            is_output: taken.is_output,
+            fate,
+        }
+    }
+}
+
+/// Where a call that cannot be read says that its result goes, so that who reads that is told the cause.
+fn declared(call: &ToolCall) -> Vec<Path> {
+    let arguments: Option<Value> = serde_json::from_str(&call.arguments).ok();
+    let text = arguments.as_ref().and_then(|arguments| arguments.get("_outputPath")).and_then(Value::as_str);
+    let operands = text.unwrap_or_default().split(['|', '&', '<', '>', '*']);
+    operands.filter_map(|operand| operand.trim().parse().ok()).collect()
+}

@@ -1,0 +1,291 @@
+//! `_when`: a tiny boolean grammar over paths and values.
+//!
+//! Unlike expressions, conditions are about truth: `false`, `null`, `0`, `""` and what does not exist are false, everything else
+//! is true. `&&` binds tighter than `||` here, as everybody expects of a condition.
+
+use std::{cmp::Ordering, fmt};
+
+use serde_json::Value;
+
+use super::{
+    path::Path,
+    syntax::{Cursor, SyntaxError},
+};
+
+/// Nested parentheses and negations.
+const MAX_DEPTH: usize = 32;
+
+/// A condition as it was written, parsed.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Condition {
+    text: String,
+    term: Term,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Term {
+    Path(Path),
+    Literal(Value),
+    Not(Box<Term>),
+    Compare(Box<Term>, Comparison, Box<Term>),
+    All(Vec<Term>),
+    Any(Vec<Term>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// Longer ones first: `<=` begins with `<`.
+const COMPARISONS: [(&str, Comparison); 6] = [
+    ("==", Comparison::Equal),
+    ("!=", Comparison::NotEqual),
+    ("<=", Comparison::LessOrEqual),
+    (">=", Comparison::GreaterOrEqual),
+    ("<", Comparison::Less),
+    (">", Comparison::Greater),
+];
+
+impl Condition {
+    /// # Errors
+    /// What is wrong, and where.
+    pub(crate) fn parse(text: &str) -> Result<Self, SyntaxError> {
+        let mut cursor = Cursor::new(text)?;
+        let term = any(&mut cursor, 0)?;
+        cursor.skip_space();
+        if !cursor.is_at_end() {
+            return Err(cursor.error(format!("unexpected {}", cursor.found())));
+        }
+        Ok(Self { text: text.to_owned(), term })
+    }
+
+    /// Every path it reads.
+    pub(crate) fn paths(&self) -> Vec<&Path> {
+        let mut paths = Vec::new();
+        self.term.collect(&mut paths);
+        paths
+    }
+
+    /// Whether it holds, where `read` gives what exists at a path.
+    pub(crate) fn holds(&self, read: &mut dyn FnMut(&Path) -> Option<Value>) -> bool {
+        is_true(&self.term.value(read))
+    }
+}
+
+impl Term {
+    fn collect<'a>(&'a self, paths: &mut Vec<&'a Path>) {
+        match self {
+            Self::Path(path) => paths.push(path),
+            Self::Literal(_) => {}
+            Self::Not(term) => term.collect(paths),
+            Self::Compare(left, _, right) => {
+                left.collect(paths);
+                right.collect(paths);
+            }
+            Self::All(terms) | Self::Any(terms) => terms.iter().for_each(|term| term.collect(paths)),
+        }
+    }
+
+    fn value(&self, read: &mut dyn FnMut(&Path) -> Option<Value>) -> Value {
+        match self {
+            Self::Path(path) => read(path).unwrap_or(Value::Null),
+            Self::Literal(value) => value.clone(),
+            Self::Not(term) => Value::Bool(!is_true(&term.value(read))),
+            Self::Compare(left, comparison, right) => {
+                Value::Bool(comparison.holds(&left.value(read), &right.value(read)))
+            }
+            Self::All(terms) => Value::Bool(terms.iter().all(|term| is_true(&term.value(read)))),
+            Self::Any(terms) => Value::Bool(terms.iter().any(|term| is_true(&term.value(read)))),
+        }
+    }
+}
+
+impl Comparison {
+    fn holds(self, left: &Value, right: &Value) -> bool {
+        let order = order(left, right);
+        match self {
+            Self::Equal => is_equal(left, right),
+            Self::NotEqual => !is_equal(left, right),
+            Self::Less => order == Some(Ordering::Less),
+            Self::LessOrEqual => matches!(order, Some(Ordering::Less | Ordering::Equal)),
+            Self::Greater => order == Some(Ordering::Greater),
+            Self::GreaterOrEqual => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
+        }
+    }
+}
+
+/// Numbers by value, so that `1 == 1.0`; everything else as it is.
+fn is_equal(left: &Value, right: &Value) -> bool {
+    left == right || order(left, right) == Some(Ordering::Equal)
+}
+
+/// Numbers and texts have an order among themselves; nothing else has.
+fn order(left: &Value, right: &Value) -> Option<Ordering> {
+    match (left, right) {
+        (Value::Number(left), Value::Number(right)) => match (left.as_i64(), right.as_i64()) {
+            (Some(left), Some(right)) => Some(left.cmp(&right)),
+            (_, _) => left.as_f64()?.partial_cmp(&right.as_f64()?),
+        },
+        (Value::String(left), Value::String(right)) => Some(left.cmp(right)),
+        (_, _) => None,
+    }
+}
+
+fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(is_true) => *is_true,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(_) | Value::Object(_) => true,
+    }
+}
+
+fn any(cursor: &mut Cursor<'_>, depth: usize) -> Result<Term, SyntaxError> {
+    let mut terms = vec![all(cursor, depth)?];
+    while cursor.take_any(&["||"]).is_some() {
+        terms.push(all(cursor, depth)?);
+    }
+    Ok(one_or(terms, Term::Any))
+}
+
+fn all(cursor: &mut Cursor<'_>, depth: usize) -> Result<Term, SyntaxError> {
+    let mut terms = vec![comparison(cursor, depth)?];
+    while cursor.take_any(&["&&"]).is_some() {
+        terms.push(comparison(cursor, depth)?);
+    }
+    Ok(one_or(terms, Term::All))
+}
+
+fn comparison(cursor: &mut Cursor<'_>, depth: usize) -> Result<Term, SyntaxError> {
+    let left = unary(cursor, depth)?;
+    cursor.skip_space();
+    let Some((_, comparison)) = COMPARISONS.iter().find(|(token, _)| cursor.take(token)) else { return Ok(left) };
+    // `===` is what models that write JavaScript mean by `==`.
+    if matches!(comparison, Comparison::Equal | Comparison::NotEqual) {
+        cursor.take("=");
+    }
+    Ok(Term::Compare(Box::new(left), *comparison, Box::new(unary(cursor, depth)?)))
+}
+
+fn unary(cursor: &mut Cursor<'_>, depth: usize) -> Result<Term, SyntaxError> {
+    cursor.skip_space();
+    if depth >= MAX_DEPTH {
+        return Err(cursor.error(format!("a condition may be nested {MAX_DEPTH} deep")));
+    }
+    if cursor.take("!") {
+        return Ok(Term::Not(Box::new(unary(cursor, depth + 1)?)));
+    }
+    if cursor.take("(") {
+        let inner = any(cursor, depth + 1)?;
+        return match cursor.take_any(&[")"]) {
+            Some(_) => Ok(inner),
+            None => Err(cursor.error(format!("expected `)`, found {}", cursor.found()))),
+        };
+    }
+    match cursor.literal()? {
+        Some(literal) => Ok(Term::Literal(literal)),
+        None => Path::read(cursor, false).map(Term::Path),
+    }
+}
+
+fn one_or(mut terms: Vec<Term>, many: impl Fn(Vec<Term>) -> Term) -> Term {
+    match terms.pop() {
+        Some(only) if terms.is_empty() => only,
+        Some(last) => {
+            terms.push(last);
+            many(terms)
+        }
+        None => many(terms),
+    }
+}
+
+/// As the model wrote it.
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn holds(text: &str, state: &Value) -> bool {
+        Condition::parse(text).unwrap().holds(&mut |path| path.find(state).cloned())
+    }
+
+    #[test]
+    fn a_path_holds_when_its_value_is_true_not_when_it_exists() {
+        for falsy in [json!(null), json!(false), json!(0), json!(-0.0), json!("")] {
+            assert!(!holds("†state.a", &json!({ "a": falsy })), "{falsy}");
+            assert!(holds("!†state.a", &json!({ "a": falsy })), "{falsy}");
+        }
+        for truthy in [json!(true), json!(1), json!("0"), json!([]), json!({})] {
+            assert!(holds("†state.a", &json!({ "a": truthy })), "{truthy}");
+        }
+        assert!(!holds("†state.a", &json!({})));
+        assert!(holds("!†state.a", &json!({})));
+    }
+
+    #[test]
+    fn comparisons_and_connectives_work_as_everybody_expects() {
+        let state = json!({"n": 5, "s": "open", "list": [1, 2], "no": false});
+        for (text, expected) in [
+            ("†state.n == 5.0", true),
+            ("†state.n === 5", true),
+            ("†state.n != 5", false),
+            ("†state.n !== 4", true),
+            ("†state.n < 5", false),
+            ("†state.n <= 5 && †state.n >= 5", true),
+            ("†state.n > 4.5", true),
+            ("†state.s == 'open'", true),
+            ("†state.s == \"closed\" || †state.n > 1", true),
+            ("†state.s < \"p\"", true),
+            ("†state.s < 3", false),
+            ("†state.s >= 3", false),
+            ("†state.list.1 == 2", true),
+            ("†state.gone == null", true),
+            ("†state.no || †state.n && †state.no", false),
+            ("(†state.no || †state.n) && !†state.no", true),
+            ("!(†state.n == 5)", false),
+            ("true", true),
+        ] {
+            assert_eq!(holds(text, &state), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_parse_says_why() {
+        for (text, reason) in [
+            ("", "expected a reference"),
+            ("state.a", "`state` is neither a reference"),
+            ("†state.a =", "unexpected `=`"),
+            ("†state.a == 'x", "the quoted text does not end"),
+            ("(†state.a", "expected `)`, found the end"),
+            ("†state.a == 1 2", "unexpected `2`"),
+            ("†state.a && ", "found the end"),
+        ] {
+            let error = Condition::parse(text).unwrap_err().to_string();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+        let deep = "!".repeat(100);
+        assert!(Condition::parse(&deep).unwrap_err().to_string().contains("nested 32 deep"));
+    }
+
+    #[test]
+    fn paths_are_all_found_and_the_text_is_kept() {
+        let condition = Condition::parse("!(†state.a == †data.b) || †input.c").unwrap();
+        let paths: Vec<_> = condition.paths().iter().map(ToString::to_string).collect();
+        assert_eq!(paths, ["†state.a", "†data.b", "†input.c"]);
+        assert_eq!(condition.to_string(), "!(†state.a == †data.b) || †input.c");
+    }
+}

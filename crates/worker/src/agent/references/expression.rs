@@ -1,0 +1,289 @@
+//! Expressions over paths: what a call reads, and where its result goes.
+//!
+//! `a || b` is the first that exists, `a && b` the last once all exist: existence, never truthiness, so that a 0 is a value.
+//! `||` binds tighter than `&&`. `<|>` and `*>` are other spellings of the same; the canonical text has `||` and `&&`.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::{
+    path::Path,
+    syntax::{Cursor, DAGGER, SyntaxError},
+};
+
+const OR: [&str; 2] = ["||", "<|>"];
+const AND: [&str; 2] = ["&&", "*>"];
+/// What models write that this grammar does not have, with what to write instead.
+const FOREIGN: [(&str, &str); 6] = [
+    ("|>", "there are no pipes; call a tool for each step"),
+    ("??", "write `||` for the first that exists"),
+    ("(", "there are no parentheses; `||` binds tighter than `&&`"),
+    ("==", "a reference is no condition; conditions go into `_when`"),
+    ("+", "texts are not joined; pass them in parts"),
+    ("†", "two references need `||` or `&&` between them"),
+];
+
+/// One operand of an input expression.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Operand {
+    /// The value at a path.
+    Path(Path),
+    /// Itself; it always exists.
+    Literal(Value),
+}
+
+/// What a call reads: all of these groups, each by its first operand that exists; the value is that of the last group.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct InputExpression(Vec<Vec<Operand>>);
+
+/// The value of an input expression, or what it still lacks.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Evaluated {
+    /// The value, and the path it came from unless it was a literal.
+    Value { value: Value, from: Option<Path> },
+    /// For each group without a value, the paths any of which would do.
+    Missing(Vec<Vec<Path>>),
+}
+
+impl InputExpression {
+    /// Reads a whole text. With `is_bare`, daggers may be left out.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub(crate) fn parse(text: &str, is_bare: bool) -> Result<Self, SyntaxError> {
+        let operand = |cursor: &mut Cursor<'_>| {
+            if !is_bare
+                && !cursor.rest().starts_with(DAGGER)
+                && let Some(literal) = cursor.literal()?
+            {
+                return Ok(Operand::Literal(literal));
+            }
+            Path::read(cursor, is_bare).map(Operand::Path)
+        };
+        let groups = groups(text, operand)?;
+        if groups.iter().flatten().all(|operand| matches!(operand, Operand::Literal(_))) {
+            return Err(Cursor::new(text)?.error("there is no reference in it"));
+        }
+        Ok(Self(groups))
+    }
+
+    /// Every path it may read.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().flatten().filter_map(|operand| match operand {
+            Operand::Path(path) => Some(path),
+            Operand::Literal(_) => None,
+        })
+    }
+
+    /// Its value, where `read` gives what exists at a path.
+    pub(crate) fn evaluate(&self, mut read: impl FnMut(&Path) -> Option<Value>) -> Evaluated {
+        let mut missing = Vec::new();
+        let mut last = None;
+        for group in &self.0 {
+            let first = group.iter().find_map(|operand| match operand {
+                Operand::Path(path) => read(path).map(|value| (value, Some(path.clone()))),
+                Operand::Literal(value) => Some((value.clone(), None)),
+            });
+            if first.is_none() {
+                let paths = group.iter().filter_map(|operand| match operand {
+                    Operand::Path(path) => Some(path.clone()),
+                    Operand::Literal(_) => None,
+                });
+                missing.push(paths.collect());
+            }
+            last = first;
+        }
+        match last {
+            Some((value, from)) if missing.is_empty() => Evaluated::Value { value, from },
+            Some(_) | None => Evaluated::Missing(missing),
+        }
+    }
+}
+
+/// Where a result goes: into all of these groups, in each into exactly one alternative.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OutputExpression(Vec<Vec<Path>>);
+
+impl OutputExpression {
+    /// Reads a whole text; the paths are not yet known to be writable. With `is_bare`, daggers may be left out.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub(crate) fn parse(text: &str, is_bare: bool) -> Result<Self, SyntaxError> {
+        groups(text, |cursor| Path::read(cursor, is_bare)).map(Self)
+    }
+
+    /// Every path it may write.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().flatten()
+    }
+
+    /// The paths to write: the one the tool `named` where that is an alternative, the first of each group otherwise.
+    ///
+    /// # Errors
+    /// The tool named a path that is no alternative.
+    pub(crate) fn choose(&self, named: Option<&Path>) -> Result<Vec<Path>, String> {
+        if let Some(named) = named
+            && !self.paths().any(|path| path == named)
+        {
+            return Err(format!("the tool chose {named} for its result, which is not one of {self}"));
+        }
+        let choice = |group: &Vec<Path>| group.iter().find(|path| Some(*path) == named).or(group.first()).cloned();
+        Ok(self.0.iter().filter_map(choice).collect())
+    }
+}
+
+/// `a || b && c`: groups of alternatives.
+fn groups<T>(
+    text: &str,
+    operand: impl Fn(&mut Cursor<'_>) -> Result<T, SyntaxError>,
+) -> Result<Vec<Vec<T>>, SyntaxError> {
+    let mut cursor = Cursor::new(text)?;
+    let mut groups = vec![Vec::new()];
+    loop {
+        cursor.skip_space();
+        let operand = operand(&mut cursor)?;
+        if let Some(group) = groups.last_mut() {
+            group.push(operand);
+        }
+        if cursor.take_any(&OR).is_some() {
+            continue;
+        }
+        if cursor.take_any(&AND).is_some() {
+            groups.push(Vec::new());
+            continue;
+        }
+        if cursor.is_at_end() {
+            return Ok(groups);
+        }
+        let hint = FOREIGN.iter().find(|(token, _)| cursor.rest().starts_with(token)).map(|(_, hint)| *hint);
+        let hint = hint.unwrap_or("a reference is the whole text; pass other text in another argument");
+        return Err(cursor.error(format!("unexpected {}: {hint}", cursor.found())));
+    }
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => path.fmt(f),
+            Self::Literal(value) => value.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for InputExpression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_groups(&self.0, f)
+    }
+}
+
+impl fmt::Display for OutputExpression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_groups(&self.0, f)
+    }
+}
+
+fn write_groups<T: fmt::Display>(groups: &[Vec<T>], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (at, group) in groups.iter().enumerate() {
+        f.write_str(if at == 0 { "" } else { " && " })?;
+        for (at, operand) in group.iter().enumerate() {
+            f.write_str(if at == 0 { "" } else { " || " })?;
+            operand.fmt(f)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn evaluate(text: &str, state: &Value) -> Evaluated {
+        InputExpression::parse(text, false).unwrap().evaluate(|path| path.find(state).cloned())
+    }
+
+    fn value(text: &str, state: &Value) -> Value {
+        match evaluate(text, state) {
+            Evaluated::Value { value, .. } => value,
+            Evaluated::Missing(missing) => panic!("{text}: missing {missing:?}"),
+        }
+    }
+
+    fn path(text: &str) -> Path {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn alternatives_test_existence_and_prefer_the_left() {
+        for falsy in [json!(0), json!(false), json!(""), json!(null), json!([]), json!({})] {
+            assert_eq!(value("†state.a || †state.b", &json!({"a": falsy, "b": 1})), falsy);
+        }
+        assert_eq!(value("†state.a || †state.b", &json!({"b": 1})), json!(1));
+        assert_eq!(value("†state.count <|> 5", &json!({"count": 0})), json!(0));
+        assert_eq!(value("†state.count || 5", &json!({})), json!(5));
+        assert_eq!(value("†state.a || 'none'", &json!({})), json!("none"));
+        let missing = vec![vec![path("†state.a"), path("†state.b")]];
+        assert_eq!(evaluate("†state.a || †state.b", &json!({})), Evaluated::Missing(missing));
+    }
+
+    #[test]
+    fn conjunctions_need_all_and_give_the_last() {
+        assert_eq!(value("†state.a && †state.b", &json!({"a": 0, "b": 2})), json!(2));
+        assert_eq!(value("†state.a *> †state.b", &json!({"a": false, "b": 2})), json!(2));
+        let missing = vec![vec![path("†state.a")]];
+        assert_eq!(evaluate("†state.a && †state.b", &json!({"b": 2})), Evaluated::Missing(missing));
+    }
+
+    #[test]
+    fn alternatives_bind_tighter_than_conjunctions() {
+        let state = json!({"b": 2, "c": 3});
+        assert_eq!(value("†state.a || †state.b && †state.c", &state), json!(3));
+        assert_eq!(value("†state.c && †state.a || †state.b", &state), json!(2));
+    }
+
+    #[test]
+    fn a_value_remembers_its_path() {
+        let from = |text| match evaluate(text, &json!({"b": 1})) {
+            Evaluated::Value { from, .. } => from.map(|path| path.to_string()),
+            Evaluated::Missing(_) => None,
+        };
+        assert_eq!(from("†state.a || †state.b").as_deref(), Some("†state.b"));
+        assert_eq!(from("†state.a || 1"), None);
+    }
+
+    #[test]
+    fn an_output_goes_to_all_groups_and_one_alternative_of_each() {
+        let parse = |text| OutputExpression::parse(text, false).unwrap();
+        let texts = |paths: Vec<Path>| paths.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(texts(parse("†state.x && †data.y").choose(None).unwrap()), ["†state.x", "†data.y"]);
+        let either = parse("†state.x || †state.y");
+        assert_eq!(texts(either.choose(None).unwrap()), ["†state.x"]);
+        assert_eq!(texts(either.choose(Some(&path("†state.y"))).unwrap()), ["†state.y"]);
+        let refused = either.choose(Some(&path("†state.z"))).unwrap_err();
+        assert_eq!(refused, "the tool chose †state.z for its result, which is not one of †state.x || †state.y");
+        let both = parse("†state.x <|> †state.y *> †data.log");
+        assert_eq!(texts(both.choose(Some(&path("†state.y"))).unwrap()), ["†state.y", "†data.log"]);
+    }
+
+    #[test]
+    fn what_does_not_parse_says_what_to_write_instead() {
+        for (text, reason) in [
+            ("see †state.a", "`see` is neither a reference"),
+            ("†state.a is it", "a reference is the whole text"),
+            ("†state.a |> †state.b", "there are no pipes"),
+            ("†state.a ?? 1", "write `||`"),
+            ("†state.a †state.b", "two references need"),
+            ("†state.a == 1", "conditions go into `_when`"),
+            ("†state.a ||", "found the end"),
+            ("5 || 6", "there is no reference in it"),
+        ] {
+            let error = InputExpression::parse(text, false).unwrap_err().to_string();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+        let computed = OutputExpression::parse("†state.a || 'b'", false).unwrap_err().to_string();
+        assert!(computed.contains("expected a reference"), "{computed}");
+    }
+}

@@ -1,0 +1,138 @@
+//! What must hold of every path, every expression and every list of writes.
+
+use longhaul_sdk::spec::AgentLimits;
+use proptest::{collection::vec, prelude::*};
+use serde_json::{Value, json};
+
+use super::{
+    CallWrite, Instance, Kind, Method, Path, StateLimits, StateLog,
+    expression::{InputExpression, OutputExpression},
+};
+
+fn any_path() -> impl Strategy<Value = Path> {
+    let segment = prop_oneof![4 => "[a-zé①_-]{1,6}", 1 => any::<String>(), 1 => "[0-9]{1,2}"];
+    (prop::sample::select(Kind::ALL.to_vec()), vec(segment, 0..5))
+        .prop_map(|(kind, segments)| Path { kind, segments })
+        .prop_filter("longer than any expression may be", |path| path.to_string().len() < 100)
+}
+
+fn groups(operand: impl Strategy<Value = String>) -> impl Strategy<Value = String> {
+    vec(vec(operand, 1..3).prop_map(|group| group.join(" || ")), 1..3).prop_map(|groups| groups.join(" && "))
+}
+
+/// Few names, so that writes meet; one of them of digits alone, as a member of an object.
+fn written_path() -> impl Strategy<Value = Path> {
+    vec(prop::sample::select(vec!["a", "b"]), 1..4)
+        .prop_map(|names| Path { kind: Kind::State, segments: names.into_iter().map(str::to_owned).collect() })
+}
+
+fn any_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![Just(json!(null)), Just(json!(0)), Just(json!("x")), (1..9).prop_map(|n| json!(n))];
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..3).prop_map(Value::Array),
+            vec((prop::sample::select(vec!["a", "b"]), inner), 0..3).prop_map(|members| {
+                Value::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+            }),
+        ]
+    })
+}
+
+#[derive(Debug, Clone)]
+struct Written {
+    tick: u32,
+    instance: Option<usize>,
+    path: Path,
+    method: Method,
+    value: Value,
+}
+
+fn writes() -> impl Strategy<Value = Vec<Written>> {
+    let method = prop::sample::select(Method::ALL.to_vec());
+    let write = (prop::option::weighted(0.4, 0..2_usize), written_path(), method, any_value());
+    vec(write, 0..14).prop_map(|writes| {
+        let numbered = writes.into_iter().enumerate();
+        // Three writes a turn.
+        numbered
+            .map(|(at, (instance, path, method, value))| Written { tick: at as u32 / 3, instance, path, method, value })
+            .collect()
+    })
+}
+
+/// The naive model: one document, every write applied to it in order, nothing left out.
+fn document<'a>(writes: impl Iterator<Item = &'a Written>) -> Option<Value> {
+    writes.fold(None, |document, write| Some(applied(document, &write.path.segments, write)))
+}
+
+fn applied(old: Option<Value>, segments: &[String], write: &Written) -> Value {
+    let Some((first, rest)) = segments.split_first() else { return write.method.apply(old, write.value.clone()) };
+    let mut members = old.and_then(|old| old.as_object().cloned()).unwrap_or_default();
+    let member = applied(members.get(first).cloned(), rest, write);
+    members.insert(first.clone(), member);
+    Value::Object(members)
+}
+
+proptest! {
+    #[test]
+    fn a_path_is_what_its_text_says(path in any_path()) {
+        let text = path.to_string();
+        prop_assert_eq!(text.parse::<Path>().unwrap(), path);
+    }
+
+    #[test]
+    fn an_expression_is_what_its_canonical_text_says(
+        input in groups(prop_oneof![any_path().prop_map(|path| path.to_string()), any_value().prop_filter_map(
+            "no literal of the grammar",
+            |value| (!value.is_array() && !value.is_object()).then(|| value.to_string()),
+        )]),
+        output in groups(any_path().prop_map(|path| path.to_string())),
+    ) {
+        prop_assume!(input.len() <= 1_000 && output.len() <= 1_000);
+        if let Ok(parsed) = InputExpression::parse(&input, false) {
+            prop_assert_eq!(parsed.to_string(), input.as_str());
+            prop_assert_eq!(InputExpression::parse(&input, false).unwrap(), parsed);
+        } else {
+            prop_assert!(!input.contains('†'), "{}", input);
+        }
+        let parsed = OutputExpression::parse(&output, false).unwrap();
+        prop_assert_eq!(parsed.to_string(), output);
+    }
+
+    #[test]
+    fn no_text_makes_the_parsers_fail_otherwise_than_by_saying_so(text in "[†a-z.|&<>*()!='\"0-9 \\[\\]\\\\]{0,40}") {
+        for is_bare in [false, true] {
+            if let Ok(parsed) = InputExpression::parse(&text, is_bare) {
+                prop_assert_eq!(InputExpression::parse(&parsed.to_string(), false).unwrap(), parsed);
+            }
+        }
+        if let Ok(condition) = super::condition::Condition::parse(&text) {
+            condition.holds(&mut |_| None);
+        }
+    }
+
+    #[test]
+    fn folding_equals_one_document_to_which_everything_is_applied(writes in writes(), path in written_path()) {
+        let mut log = StateLog::new(json!({}), None, StateLimits::from(&AgentLimits::default()));
+        let mut recorded = Vec::new();
+        for (at, write) in writes.iter().enumerate() {
+            let Written { tick, instance, path, method, value } = write.clone();
+            let instance = instance.map(Instance::numbered);
+            let call = CallWrite { tick, call_id: at.to_string(), instance, paths: vec![path], method, value };
+            recorded.push((tick, log.write(call).unwrap()));
+        }
+        // Given back turn by turn, but within a turn from the last call to the first.
+        let mut restored = StateLog::new(json!({}), None, StateLimits::from(&AgentLimits::default()));
+        recorded.reverse();
+        recorded.sort_by_key(|(tick, _)| *tick);
+        recorded.into_iter().for_each(|(_, writes)| restored.restore(writes));
+
+        for reader in [None, Some(0), Some(1)] {
+            let global = writes.iter().filter(|write| write.instance.is_none());
+            let own = writes.iter().filter(|write| reader.is_some() && write.instance == reader);
+            let expected = document(global.chain(own)).and_then(|document| path.find(&document).cloned());
+            let instance = reader.map(Instance::numbered);
+            prop_assert_eq!(log.read(&path, instance.as_ref()), expected.clone());
+            prop_assert_eq!(restored.read(&path, instance.as_ref()), expected);
+        }
+    }
+}

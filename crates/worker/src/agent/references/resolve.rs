@@ -1,0 +1,174 @@
+//! What a planned call comes to against the state of this moment.
+
+use std::{cell::RefCell, fmt};
+
+use serde_json::Value;
+
+use super::{
+    condition::Condition,
+    expression::Evaluated,
+    path::Path,
+    plan::{PlannedCall, Template},
+    state::StateLog,
+};
+use crate::tools::{CallError, CallErrorKind};
+
+/// Bytes of a call's arguments once values stand in for its references.
+const MAX_RESOLVED_BYTES: usize = 8 << 20;
+
+/// Whether a call can start.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Resolution {
+    /// Now, with these arguments. They are a snapshot: what is written later does not change them.
+    Ready(Resolved),
+    /// Not before what it reads is there.
+    Waiting(Vec<Missing>),
+    /// Its condition does not hold; a later write may change that.
+    Held {
+        /// As the model wrote it.
+        condition: String,
+    },
+    /// Never: what it reads does not fit. Structural.
+    Invalid(CallError),
+}
+
+/// A call with values in the place of references.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Resolved {
+    /// Valid against the tool's own schema.
+    pub(crate) arguments: Value,
+    /// What the model wrote as the result of a latent tool.
+    pub(crate) output: Option<Value>,
+    /// Where the values came from.
+    pub(crate) sources: Vec<Source>,
+}
+
+/// An argument whose value was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Source {
+    /// JSON pointer into the arguments.
+    pub(crate) argument: String,
+    /// The expression, canonical.
+    pub(crate) expression: String,
+    /// The path whose value it was; `None` for a literal alternative.
+    pub(crate) path: Option<Path>,
+}
+
+/// Something a call reads that is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// JSON pointer into the arguments; `/_output…` in a latent tool's result, `/_when` for the condition.
+    pub(crate) argument: String,
+    /// Any one of these would do.
+    pub(crate) any_of: Vec<Path>,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.path {
+            Some(path) => path.fmt(f),
+            None => f.write_str(&self.expression),
+        }
+    }
+}
+
+impl PlannedCall {
+    /// Resolves the call against `state`. `is_pending` says whether an earlier call of the reply that is not done may still write to
+    /// a path; such a path counts as not there, so that nobody reads what is about to be replaced, and `||` takes its other side.
+    pub(crate) fn resolve(&self, state: &StateLog, is_pending: &dyn Fn(&Path) -> bool) -> Resolution {
+        let read = |path: &Path| if is_pending(path) { None } else { state.read(path, self.instance()) };
+        if let Some(condition) = &self.condition {
+            match met(condition, &read, is_pending) {
+                Met::Yes => {}
+                Met::No => return Resolution::Held { condition: condition.to_string() },
+                Met::NotYet(missing) => return Resolution::Waiting(missing),
+            }
+        }
+        let mut filling = Filling { read: &read, sources: Vec::new(), missing: Vec::new() };
+        let arguments = filling.fill(&self.arguments, "");
+        let of_arguments = std::mem::take(&mut filling.sources);
+        let output = self.output.as_ref().map(|output| filling.fill(output, "/_output"));
+        let of_output = filling.sources;
+        if !filling.missing.is_empty() {
+            return Resolution::Waiting(filling.missing);
+        }
+        let checked = check_size(&arguments, &of_arguments)
+            .and_then(|()| self.signature.check(&arguments, &of_arguments))
+            .and_then(|()| output.as_ref().map_or(Ok(()), |output| self.signature.check_output(output, &of_output)));
+        match checked {
+            Ok(()) => {
+                let labelled = |source: Source| Source { argument: format!("/_output{}", source.argument), ..source };
+                let sources = of_arguments.into_iter().chain(of_output.into_iter().map(labelled)).collect();
+                Resolution::Ready(Resolved { arguments, output, sources })
+            }
+            Err(error) => Resolution::Invalid(error),
+        }
+    }
+}
+
+struct Filling<'a> {
+    read: &'a dyn Fn(&Path) -> Option<Value>,
+    sources: Vec<Source>,
+    missing: Vec<Missing>,
+}
+
+impl Filling<'_> {
+    /// The template with values in its slots, as far as there are any.
+    fn fill(&mut self, template: &Template, label: &str) -> Value {
+        let mut filled = template.value.clone();
+        for slot in &template.slots {
+            match slot.expression.evaluate(self.read) {
+                Evaluated::Value { value, from } => {
+                    if let Some(place) = filled.pointer_mut(&slot.pointer) {
+                        *place = value;
+                    }
+                    let expression = slot.expression.to_string();
+                    self.sources.push(Source { argument: slot.pointer.clone(), expression, path: from });
+                }
+                Evaluated::Missing(groups) => {
+                    let argument = format!("{label}{}", slot.pointer);
+                    let missing = groups.into_iter().map(|any_of| Missing { argument: argument.clone(), any_of });
+                    self.missing.extend(missing);
+                }
+            }
+        }
+        filled
+    }
+}
+
+enum Met {
+    Yes,
+    No,
+    NotYet(Vec<Missing>),
+}
+
+/// Whether a condition holds. What does not exist is false, except for what an earlier call may still write and for a person's
+/// approval: those are waited for.
+fn met(condition: &Condition, read: &dyn Fn(&Path) -> Option<Value>, is_pending: &dyn Fn(&Path) -> bool) -> Met {
+    let missing = RefCell::new(Vec::new());
+    let holds = condition.holds(&mut |path| {
+        let value = read(path);
+        if value.is_none() && (is_pending(path) || path.is_approval()) {
+            missing.borrow_mut().push(Missing { argument: "/_when".to_owned(), any_of: vec![path.clone()] });
+        }
+        value
+    });
+    match (missing.into_inner(), holds) {
+        (missing, _) if !missing.is_empty() => Met::NotYet(missing),
+        (_, true) => Met::Yes,
+        (_, false) => Met::No,
+    }
+}
+
+/// References multiply values: a short call may name a large one many times.
+fn check_size(arguments: &Value, sources: &[Source]) -> Result<(), CallError> {
+    if sources.is_empty() {
+        return Ok(());
+    }
+    let bytes = super::state::size(arguments);
+    if bytes <= MAX_RESOLVED_BYTES {
+        return Ok(());
+    }
+    let message = format!("the arguments have {bytes} bytes with their references; they may have {MAX_RESOLVED_BYTES}");
+    Err(CallError::new(CallErrorKind::Structural, message))
+}

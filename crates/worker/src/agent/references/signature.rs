@@ -1,0 +1,232 @@
+//! A tool as its calls are read and checked: its schemas, compiled, and what the agent lets a call say beside its arguments.
+
+use std::sync::Arc;
+
+use jsonschema::{Validator, error::ValidationErrorKind};
+use longhaul_sdk::{AgentConfig, ToolSpec, spec::Detached};
+use serde_json::{Value, json};
+
+use super::{instance::Instances, resolve::Source};
+use crate::tools::{
+    CallError, CallErrorKind, SchemaCache,
+    schema::{self, Violations},
+};
+
+/// What the calls of one tool may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Features {
+    /// Arguments may be references.
+    pub(crate) references: bool,
+    /// Results may be sent to paths.
+    pub(crate) destinations: bool,
+    /// Calls may carry conditions.
+    pub(crate) conditions: bool,
+    /// Calls may name an instance.
+    pub(crate) instances: Instances,
+    /// Whether calls are waited for.
+    pub(crate) detached: Detached,
+    /// Schemas are shown in the strict form where they have one.
+    pub(crate) strict: bool,
+}
+
+impl Features {
+    /// What the agent's settings mean for `tool`.
+    pub(crate) fn of(config: &AgentConfig, tool: &str, input: &Value) -> Self {
+        let detached = config.call_settings(tool).detached;
+        let on = config.references;
+        Self {
+            references: on,
+            // Nobody waits for the result, so it cannot be sent anywhere.
+            destinations: on && detached != Detached::Always,
+            conditions: on && config.conditions,
+            instances: if on { Instances::of(config.instances.as_ref(), input) } else { Instances::Off },
+            detached,
+            strict: config.model.strict_tools,
+        }
+    }
+
+    /// What the reserved tool that takes the final output may use: references, and nothing beside its arguments.
+    pub(crate) fn of_output(config: &AgentConfig) -> Self {
+        Self { references: config.references, strict: config.model.strict_tools, ..Self::default() }
+    }
+}
+
+/// A property that belongs to the call and not to the tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meta {
+    OutputPath,
+    OutputMethod,
+    When,
+    Instance,
+    Detached,
+    Output,
+}
+
+impl Meta {
+    pub(super) const ALL: [Self; 6] =
+        [Self::OutputPath, Self::OutputMethod, Self::When, Self::Instance, Self::Detached, Self::Output];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::OutputPath => "_outputPath",
+            Self::OutputMethod => "_outputMethod",
+            Self::When => "_when",
+            Self::Instance => "_instance",
+            Self::Detached => "_detached",
+            Self::Output => "_output",
+        }
+    }
+
+    /// Whether calls of `spec` may say it. A tool's own property of that name stays the tool's.
+    pub(super) fn is_offered(self, spec: &ToolSpec, features: &Features) -> bool {
+        let is_on = match self {
+            Self::OutputPath | Self::OutputMethod => features.destinations,
+            Self::When => features.conditions,
+            Self::Instance => features.instances != Instances::Off,
+            Self::Detached => features.detached == Detached::Allowed,
+            Self::Output => spec.latent_output.is_some(),
+        };
+        is_on && !self.is_own_property(spec)
+    }
+
+    fn is_own_property(self, spec: &ToolSpec) -> bool {
+        spec.parameters.get("properties").is_some_and(|properties| properties.get(self.name()).is_some())
+    }
+}
+
+/// A tool, ready to read calls of it. One per tool and execution.
+#[derive(Debug)]
+pub(crate) struct Signature {
+    pub(super) features: Features,
+    pub(super) offered: Vec<Meta>,
+    /// Names of the others: a call that uses one is told so.
+    pub(super) refused: Vec<Meta>,
+    pub(super) is_latent: bool,
+    arguments: Arc<Validator>,
+    output: Option<Arc<Validator>>,
+}
+
+impl Signature {
+    /// Compiles the schemas of `spec`.
+    ///
+    /// # Errors
+    /// A schema is not valid.
+    pub(crate) fn new(spec: &ToolSpec, features: Features, schemas: &SchemaCache) -> Result<Self, String> {
+        let (offered, others): (Vec<_>, Vec<_>) =
+            Meta::ALL.into_iter().partition(|meta| meta.is_offered(spec, &features));
+        // Without references the arguments are the tool's business alone.
+        let is_refused = |meta: &Meta| features.references && !meta.is_own_property(spec);
+        Ok(Self {
+            features,
+            offered,
+            refused: others.into_iter().filter(is_refused).collect(),
+            is_latent: spec.latent_output.is_some(),
+            arguments: schemas.get(&spec.parameters)?,
+            output: spec.latent_output.as_ref().map(|schema| schemas.get(schema)).transpose()?,
+        })
+    }
+
+    /// Stage two: whole arguments, after substitution or a person's edit, against the tool's own schema.
+    ///
+    /// # Errors
+    /// A structural error that names the path a bad value came from.
+    pub(crate) fn check(&self, arguments: &Value, sources: &[Source]) -> Result<(), CallError> {
+        match schema::violations(&self.arguments, arguments) {
+            None => Ok(()),
+            Some(found) => Err(unfit("the arguments do not fit the tool's schema", &found, sources)),
+        }
+    }
+
+    /// Stage two for what the model wrote as the result of a latent tool.
+    ///
+    /// # Errors
+    /// A structural error that names the path a bad value came from.
+    pub(crate) fn check_output(&self, output: &Value, sources: &[Source]) -> Result<(), CallError> {
+        let Some(validator) = &self.output else { return Ok(()) };
+        match schema::violations(validator, output) {
+            None => Ok(()),
+            Some(found) => Err(unfit("`_output` does not fit the tool's output schema", &found, sources)),
+        }
+    }
+
+    /// Stage one: everything but the values that references at `slots` stand in for. A null that the schema refuses is an absent
+    /// property where the call is right without it.
+    pub(super) fn check_written(&self, arguments: &mut Value, slots: &[&str]) -> Result<(), CallError> {
+        let Some(found) = around(&self.arguments, arguments, slots) else { return Ok(()) };
+        let mut without = arguments.clone();
+        for violation in &found.listed {
+            remove_null(&mut without, &violation.path);
+        }
+        if around(&self.arguments, &without, slots).is_none() {
+            *arguments = without;
+            return Ok(());
+        }
+        Err(unfit("the arguments do not fit the tool's schema", &found, &[]))
+    }
+
+    /// Stage one for the result of a latent tool.
+    pub(super) fn check_written_output(&self, output: &Value, slots: &[&str]) -> Result<(), CallError> {
+        match self.output.as_ref().and_then(|validator| around(validator, output, slots)) {
+            None => Ok(()),
+            Some(found) => Err(unfit("`_output` does not fit the tool's output schema", &found, &[])),
+        }
+    }
+}
+
+/// Violations that the values at `slots` cannot cure.
+fn around(validator: &Validator, value: &Value, slots: &[&str]) -> Option<Violations> {
+    schema::violations_that(validator, value, |path, kind| {
+        let is_inside = slots.iter().any(|slot| is_at_or_below(path, slot));
+        let is_around = slots.iter().any(|slot| is_at_or_below(slot, path));
+        !is_inside && (!is_around || is_about_the_container(kind))
+    })
+}
+
+/// Whether a violation is about an object or a list and not about what stands in it.
+fn is_about_the_container(kind: &ValidationErrorKind) -> bool {
+    matches!(
+        kind,
+        ValidationErrorKind::Type { .. }
+            | ValidationErrorKind::Required { .. }
+            | ValidationErrorKind::AdditionalProperties { .. }
+            | ValidationErrorKind::PropertyNames { .. }
+            | ValidationErrorKind::MinItems { .. }
+            | ValidationErrorKind::MaxItems { .. }
+            | ValidationErrorKind::MinProperties { .. }
+            | ValidationErrorKind::MaxProperties { .. }
+    )
+}
+
+/// Whether the JSON pointer `path` is `at` or leads into it.
+pub(super) fn is_at_or_below(path: &str, at: &str) -> bool {
+    path.strip_prefix(at).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn remove_null(value: &mut Value, pointer: &str) {
+    let Some((parent, name)) = pointer.rsplit_once('/') else { return };
+    let name = name.replace("~1", "/").replace("~0", "~");
+    if let Some(members) = value.pointer_mut(parent).and_then(Value::as_object_mut)
+        && members.get(&name) == Some(&Value::Null)
+    {
+        members.remove(&name);
+    }
+}
+
+fn unfit(message: &str, found: &Violations, sources: &[Source]) -> CallError {
+    let mut blamed = Vec::new();
+    let violations = found.listed.iter().map(|violation| {
+        let mut told = json!({ "path": violation.path, "message": violation.message });
+        let source = sources.iter().find(|source| is_at_or_below(&violation.path, &source.argument));
+        if let Some(source) = source {
+            told["source"] = json!(source.to_string());
+            blamed.push(source.to_string());
+        }
+        told
+    });
+    let details = json!({ "violations": violations.collect::<Vec<_>>(), "more_violations": found.more });
+    let message = match blamed.first() {
+        None => message.to_owned(),
+        Some(source) => format!("{message}: the value from {source} is not of the type that is needed here"),
+    };
+    CallError::new(CallErrorKind::Structural, message).with_details(details)
+}

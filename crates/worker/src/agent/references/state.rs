@@ -1,0 +1,274 @@
+//! The state of a run: an append-only list of writes, read by folding it.
+//!
+//! Writes are numbered in the order in which their calls finished, so that the last completion wins wherever the call stood in its
+//! reply. The journal keeps a call's writes in the call's step and gives them back on replay, in whatever order it reads its steps.
+
+use std::collections::BTreeMap;
+
+use longhaul_sdk::spec::{AgentLimits, InstancesSpec};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    fold::{Effect, Method, fold},
+    instance::Instance,
+    path::{Kind, Path},
+};
+
+/// Paths named to a model that asked for one which nothing wrote.
+const MAX_SUGGESTIONS: usize = 5;
+
+/// One value that a call wrote.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StateWrite {
+    /// Its place in the log: the order of completion.
+    pub(crate) order: u64,
+    /// The turn whose call wrote it.
+    pub(crate) tick: u32,
+    /// The call.
+    pub(crate) call_id: String,
+    /// The only instance that sees it; every instance when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) instance: Option<Instance>,
+    /// Where it went.
+    pub(crate) path: Path,
+    /// How.
+    pub(crate) method: Method,
+    /// What.
+    pub(crate) value: Value,
+}
+
+/// What a finished call writes.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CallWrite {
+    pub(crate) tick: u32,
+    pub(crate) call_id: String,
+    pub(crate) instance: Option<Instance>,
+    /// Every path it writes; the value goes to each.
+    pub(crate) paths: Vec<Path>,
+    pub(crate) method: Method,
+    pub(crate) value: Value,
+}
+
+/// Two calls of one turn set what the other one's readers see. The later completion won.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct StateConflict {
+    pub(crate) path: Path,
+    /// The call whose value stands.
+    pub(crate) kept: String,
+    /// The call whose value was overwritten, at least in part.
+    pub(crate) overwritten: String,
+}
+
+/// Why a value was not stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum StateError {
+    #[error("the result has {bytes} bytes; a value stored at a path may have {max}")]
+    ValueTooLarge { bytes: usize, max: usize },
+    #[error("the state would have {bytes} bytes with this result; one execution may keep {max}")]
+    StateTooLarge { bytes: usize, max: usize },
+}
+
+/// How much a run may keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StateLimits {
+    pub(crate) value_bytes: usize,
+    pub(crate) total_bytes: usize,
+}
+
+impl From<&AgentLimits> for StateLimits {
+    fn from(limits: &AgentLimits) -> Self {
+        Self { value_bytes: limits.max_state_value_bytes as usize, total_bytes: limits.max_state_bytes as usize }
+    }
+}
+
+/// Everything that references of one run can read.
+#[derive(Debug)]
+pub(crate) struct StateLog {
+    input: Value,
+    /// The member of the input whose items are the inputs of the instances.
+    items: Option<String>,
+    limits: StateLimits,
+    /// Ordered by `order`. What a later turn has set anew is dropped: no reader can see it.
+    writes: Vec<StateWrite>,
+    calls: BTreeMap<String, Value>,
+    bytes: usize,
+    next_order: u64,
+}
+
+impl StateLog {
+    pub(crate) fn new(input: Value, instances: Option<&InstancesSpec>, limits: StateLimits) -> Self {
+        let items = instances.and_then(|spec| spec.over.clone());
+        Self { input, items, limits, writes: Vec::new(), calls: BTreeMap::new(), bytes: 0, next_order: 1 }
+    }
+
+    /// The value at `path` as `instance` sees it: its own writes over those that everybody sees. A written null is a value.
+    pub(crate) fn read(&self, path: &Path, instance: Option<&Instance>) -> Option<Value> {
+        match path.kind {
+            Kind::Input => self.read_input(path, instance),
+            Kind::Calls => {
+                let (id, rest) = path.segments.split_first()?;
+                super::path::find(self.calls.get(id)?, rest).cloned()
+            }
+            Kind::State | Kind::Data => match instance {
+                None => fold(self.effects(None), path),
+                Some(_) => fold(self.effects(None).chain(self.effects(instance)), path),
+            },
+        }
+    }
+
+    /// Appends what a finished call writes, all of it or nothing, and returns what the journal must keep.
+    ///
+    /// # Errors
+    /// The value, or all values together, are too large.
+    pub(crate) fn write(&mut self, call: CallWrite) -> Result<Vec<StateWrite>, StateError> {
+        let bytes = size(&call.value);
+        if bytes > self.limits.value_bytes {
+            return Err(StateError::ValueTooLarge { bytes, max: self.limits.value_bytes });
+        }
+        let with_it = self.bytes + bytes * call.paths.len();
+        if with_it > self.limits.total_bytes {
+            return Err(StateError::StateTooLarge { bytes: with_it, max: self.limits.total_bytes });
+        }
+        let CallWrite { tick, call_id, instance, paths, method, value } = call;
+        let written: Vec<_> = paths
+            .into_iter()
+            .zip(self.next_order..)
+            .map(|(path, order)| StateWrite {
+                order,
+                tick,
+                call_id: call_id.clone(),
+                instance: instance.clone(),
+                path,
+                method,
+                value: value.clone(),
+            })
+            .collect();
+        self.restore(written.clone());
+        Ok(written)
+    }
+
+    /// Takes back what [`write`](Self::write) returned earlier. Each write finds its place by its number, whatever order the calls
+    /// are given back in; one that is already there changes nothing.
+    pub(crate) fn restore(&mut self, writes: Vec<StateWrite>) {
+        for write in writes {
+            self.next_order = self.next_order.max(write.order + 1);
+            if self.writes.binary_search_by_key(&write.order, |known| known.order).is_ok() {
+                continue;
+            }
+            self.bytes += size(&write.value);
+            if write.method == Method::Set {
+                self.drop_hidden(&write);
+            }
+            let at = self.writes.partition_point(|known| known.order < write.order);
+            self.writes.insert(at, write);
+        }
+    }
+
+    /// The result of a finished call becomes readable as `†calls.<id>`.
+    pub(crate) fn finish_call(&mut self, call_id: &str, value: Value) {
+        self.calls.insert(call_id.to_owned(), value);
+    }
+
+    /// What calls of one turn set against each other, in the order of completion.
+    pub(crate) fn conflicts(&self, tick: u32) -> Vec<StateConflict> {
+        let sets: Vec<_> =
+            self.writes.iter().filter(|write| write.tick == tick && write.method == Method::Set).collect();
+        let mut conflicts = Vec::new();
+        for (at, later) in sets.iter().enumerate() {
+            let against = |earlier: &&&StateWrite| {
+                earlier.call_id != later.call_id
+                    && earlier.instance == later.instance
+                    && earlier.path.is_above_or_below(&later.path)
+            };
+            conflicts.extend(sets[..at].iter().filter(against).map(|earlier| StateConflict {
+                path: later.path.clone(),
+                kept: later.call_id.clone(),
+                overwritten: earlier.call_id.clone(),
+            }));
+        }
+        conflicts
+    }
+
+    /// Known paths most like one that nothing wrote, the most alike first.
+    pub(crate) fn nearest(&self, path: &Path) -> Vec<Path> {
+        let mut known: Vec<Path> = self.writes.iter().map(|write| write.path.clone()).collect();
+        let members = |kind, names: Vec<String>| names.into_iter().map(move |name| Path { kind, segments: vec![name] });
+        let inputs = self.input.as_object().map(|members| members.keys().cloned().collect());
+        known.extend(members(Kind::Input, inputs.unwrap_or_default()));
+        known.extend(members(Kind::Calls, self.calls.keys().cloned().collect()));
+        known.sort();
+        known.dedup();
+        let wanted = path.to_string();
+        known.sort_by_cached_key(|known| distance(&known.to_string(), &wanted));
+        known.truncate(MAX_SUGGESTIONS);
+        known
+    }
+
+    fn effects<'a>(&'a self, of: Option<&'a Instance>) -> impl DoubleEndedIterator<Item = Effect<'a>> {
+        self.writes.iter().filter(move |write| write.instance.as_ref() == of).map(StateWrite::effect)
+    }
+
+    fn read_input(&self, path: &Path, instance: Option<&Instance>) -> Option<Value> {
+        if let (Some(instance), Some(items)) = (instance, &self.items)
+            && let Some(items) = self.input.get(items).and_then(Value::as_array)
+            && let Some((_, item)) = items.iter().enumerate().find(|(at, _)| Instance::numbered(*at) == *instance)
+            && let Some(own) = path.find(item)
+        {
+            return Some(own.clone());
+        }
+        path.find(&self.input).cloned()
+    }
+
+    /// What an earlier turn wrote at or below a path that is set anew can never be read again.
+    fn drop_hidden(&mut self, set: &StateWrite) {
+        let bytes = &mut self.bytes;
+        self.writes.retain(|write| {
+            let is_earlier = write.tick < set.tick && write.order < set.order;
+            let is_hidden = is_earlier && write.instance == set.instance && set.path.covers(&write.path);
+            *bytes -= if is_hidden { size(&write.value) } else { 0 };
+            !is_hidden
+        });
+    }
+}
+
+impl StateWrite {
+    fn effect(&self) -> Effect<'_> {
+        Effect { path: &self.path, method: self.method, value: &self.value }
+    }
+}
+
+/// Bytes of a value's JSON text, counted without building it.
+pub(super) fn size(value: &Value) -> usize {
+    struct Counter(usize);
+    impl std::io::Write for Counter {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counter = Counter(0);
+    // Counting cannot fail, and neither can writing a value that was read from JSON.
+    let _ = serde_json::to_writer(&mut counter, value);
+    counter.0
+}
+
+/// Edits that turn one text into the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (at, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = at + 1;
+        for (column, to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,440 @@
+//! What one call comes to, from the text the model wrote to the arguments its tool gets.
+
+use std::sync::Arc;
+
+use longhaul_sdk::{
+    ToolEffect, ToolSpec,
+    spec::{AgentLimits, Detached, InstancesSpec},
+};
+use serde_json::{Value, json};
+
+use super::{
+    CallWrite, Features, Instances, Method, Path, PlannedCall, Resolution, Resolved, Signature, StateError,
+    StateLimits, StateLog,
+};
+use crate::{
+    llm::ToolCall,
+    tools::{CallError, SchemaCache},
+};
+
+fn all() -> Features {
+    Features {
+        references: true,
+        destinations: true,
+        conditions: true,
+        instances: Instances::Free,
+        detached: Detached::Allowed,
+        strict: false,
+    }
+}
+
+/// A tool with one argument of every type, of which only `n` is needed.
+fn spec() -> ToolSpec {
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            "n": {"type": "integer"},
+            "text": {"type": "string"},
+            "deep": {"type": "object", "properties": {"list": {"type": "array", "items": {"type": "integer"}}}},
+            "schema": {"type": "object"},
+        },
+        "required": ["n"],
+        "additionalProperties": false,
+    });
+    ToolSpec {
+        name: "t".into(),
+        description: String::new(),
+        parameters,
+        effect: ToolEffect::ReadOnly,
+        latent_output: None,
+        is_strict: false,
+    }
+}
+
+fn latent() -> ToolSpec {
+    ToolSpec {
+        parameters: json!({"type": "object"}),
+        latent_output: Some(json!({"type": "object", "required": ["verdict"]})),
+        ..spec()
+    }
+}
+
+fn read_as(spec: &ToolSpec, features: Features, arguments: &Value) -> Result<PlannedCall, CallError> {
+    let signature = Arc::new(Signature::new(spec, features, &SchemaCache::default()).unwrap());
+    let call = ToolCall { id: "c".into(), name: spec.name.clone(), arguments: arguments.to_string() };
+    PlannedCall::read(&call, &signature)
+}
+
+fn read(arguments: Value) -> Result<PlannedCall, CallError> {
+    read_as(&spec(), all(), &arguments)
+}
+
+fn refusal(arguments: Value) -> String {
+    read(arguments).unwrap_err().message
+}
+
+fn path(text: &str) -> Path {
+    text.parse().unwrap()
+}
+
+fn log(state: &Value) -> StateLog {
+    log_with(state, None)
+}
+
+fn log_with(state: &Value, instances: Option<&InstancesSpec>) -> StateLog {
+    let input = json!({"city": "Rome", "orders": [{"id": 1}, {"id": 2, "city": "Oslo"}]});
+    let mut log = StateLog::new(input, instances, StateLimits::from(&AgentLimits::default()));
+    for (name, value) in state.as_object().unwrap() {
+        write(&mut log, 1, name, &format!("†state.{name}"), Method::Set, value.clone());
+    }
+    log
+}
+
+fn write(log: &mut StateLog, tick: u32, call: &str, at: &str, method: Method, value: Value) {
+    let write = CallWrite { tick, call_id: call.into(), instance: None, paths: vec![path(at)], method, value };
+    log.write(write).unwrap();
+}
+
+fn ready(call: &PlannedCall, state: &StateLog) -> Resolved {
+    match call.resolve(state, &|_| false) {
+        Resolution::Ready(resolved) => resolved,
+        other @ (Resolution::Waiting(_) | Resolution::Held { .. } | Resolution::Invalid(_)) => panic!("{other:?}"),
+    }
+}
+
+fn missing(call: &PlannedCall, state: &StateLog, pending: &[&str]) -> Vec<String> {
+    let is_pending = |at: &Path| pending.iter().any(|pending| path(pending).is_above_or_below(at));
+    match call.resolve(state, &is_pending) {
+        Resolution::Waiting(missing) => missing
+            .iter()
+            .map(|missing| {
+                let paths: Vec<_> = missing.any_of.iter().map(ToString::to_string).collect();
+                format!("{}: {}", missing.argument, paths.join(", "))
+            })
+            .collect(),
+        other @ (Resolution::Ready(_) | Resolution::Held { .. } | Resolution::Invalid(_)) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn values_replace_references_wherever_they_are_and_keep_their_types() {
+    let call = read(json!({
+        "n": "†state.n",
+        "text": "†state.text",
+        "deep": {"list": ["†state.n", 7, {"$ref": "state.n"}]},
+        "schema": {"$ref": "†state.whole || †state.n"},
+    }))
+    .unwrap();
+    let reads: Vec<_> = call.reads().iter().map(ToString::to_string).collect();
+    assert_eq!(reads, ["†state.n", "†state.text", "†state.whole"]);
+    let resolved = ready(&call, &log(&json!({"n": 5, "text": "†state.n is not read", "whole": {"a": null}})));
+    let expected = json!({
+        "n": 5,
+        "text": "†state.n is not read",
+        "deep": {"list": [5, 7, 5]},
+        "schema": {"a": null},
+    });
+    assert_eq!(resolved.arguments, expected);
+    let sources: Vec<_> = resolved.sources.iter().map(|source| format!("{} = {source}", source.argument)).collect();
+    assert!(sources.contains(&"/deep/list/2 = †state.n".to_owned()), "{sources:?}");
+    assert!(sources.contains(&"/schema = †state.whole".to_owned()), "{sources:?}");
+}
+
+#[test]
+fn a_reference_is_the_whole_text_and_doubled_daggers_are_plain_text() {
+    for embedded in ["see †state.text", "†state.text!", "died † 1990"] {
+        let message = refusal(json!({"n": 1, "text": embedded}));
+        assert!(
+            message.starts_with("at /text: ") && message.contains("write every one of the text as ††"),
+            "{message}"
+        );
+    }
+    let plain = read(json!({"n": 1, "text": "††state.text", "schema": {"a": ["died ††1990"]}})).unwrap();
+    assert!(plain.reads().is_empty());
+    let arguments = ready(&plain, &log(&json!({}))).arguments;
+    assert_eq!(arguments, json!({"n": 1, "text": "†state.text", "schema": {"a": ["died †1990"]}}));
+    let unknown = refusal(json!({"n": "†stat.n"}));
+    assert!(unknown.starts_with("at /n: unknown kind `stat`"), "{unknown}");
+    // A reference inside a schema that the model writes is data.
+    let schema = json!({"n": 1, "schema": {"items": {"$ref": "#/$defs/x"}, "y": {"$ref": "stateful"}}});
+    assert_eq!(ready(&read(schema.clone()).unwrap(), &log(&json!({}))).arguments, schema);
+}
+
+#[test]
+fn without_references_daggers_and_underscores_are_the_tools_business() {
+    let free = ToolSpec { parameters: json!({"type": "object"}), ..spec() };
+    let arguments = json!({"a": "†state.x and more", "_outputPath": "†state.y", "$ref": "state.x"});
+    let call = read_as(&free, Features::default(), &arguments).unwrap();
+    assert!(call.reads().is_empty() && call.writes().is_empty());
+    assert_eq!(ready(&call, &log(&json!({}))).arguments, arguments);
+}
+
+#[test]
+fn what_a_call_says_beside_its_arguments_is_taken_out() {
+    let call = read(json!({
+        "n": 1, "_outputPath": "†state.x && state.y", "_outputMethod": "push", "_when": "†state.ok", "_instance": "①",
+        "_detached": null, "_output": null,
+    }))
+    .unwrap();
+    assert_eq!(call.writes().iter().map(ToString::to_string).collect::<Vec<_>>(), ["†state.x", "†state.y"]);
+    assert_eq!((call.method(), call.is_detached()), (Method::Push, false));
+    assert_eq!(call.instance().unwrap().to_string(), "①");
+    assert_eq!(call.reads().iter().map(ToString::to_string).collect::<Vec<_>>(), ["†state.ok"]);
+    assert_eq!(ready(&call, &log(&json!({"ok": true}))).arguments, json!({"n": 1}));
+    assert!(read(json!({"n": 1, "_detached": true})).unwrap().is_detached());
+    let always = Features { detached: Detached::Always, ..all() };
+    assert!(read_as(&spec(), always, &json!({"n": 1})).unwrap().is_detached());
+}
+
+#[test]
+fn what_a_call_says_wrongly_is_refused_with_the_reason() {
+    for (arguments, reason) in [
+        (json!({"_outputPath": 5}), "`_outputPath`: expected a path such as \"†state.x\", found a number"),
+        (json!({"_outputPath": "†state.x + 1"}), "`_outputPath`: unexpected `+`"),
+        (json!({"_outputPath": "†input.x"}), "`_outputPath`: †input.x cannot be written"),
+        (json!({"_outputPath": "†state.x || †state.approvals.pay"}), "approvals are given by people"),
+        (json!({"_outputPath": {"$ref": "state.approvals.pay"}}), "approvals are given by people"),
+        (json!({"_outputMethod": "append"}), "expected one of set, merge, assign, push, concat, found \"append\""),
+        (json!({"_when": "†state.x ="}), "`_when`: unexpected `=`"),
+        (json!({"_when": 1}), "`_when`: expected a condition"),
+        (json!({"_instance": []}), "`_instance`: expected a token"),
+        (json!({"_detached": "yes"}), "`_detached`: expected true or false"),
+        (json!({"_detached": true, "_outputPath": "†state.x"}), "a detached call is not waited for"),
+        (json!({"_output": 1}), "`_output` cannot be used with this tool"),
+    ] {
+        let mut arguments = arguments;
+        arguments["n"] = json!(1);
+        let message = refusal(arguments);
+        assert!(message.contains(reason), "{message}");
+    }
+}
+
+#[test]
+fn arguments_are_checked_at_once_where_no_reference_stands_in() {
+    let fitting = read(json!({"n": "†state.n", "text": 5})).unwrap_err();
+    assert_eq!(fitting.message, "the arguments do not fit the tool's schema");
+    assert_eq!(fitting.details["violations"].as_array().unwrap().len(), 1);
+    assert_eq!(fitting.details["violations"][0]["path"], "/text");
+    let required = read(json!({"text": "†state.n"})).unwrap_err();
+    assert!(required.details["violations"][0]["message"].as_str().unwrap().contains("required"), "{required:?}");
+    let unknown = read(json!({"n": {"$ref": "state.n"}, "m": 1})).unwrap_err();
+    assert_eq!(unknown.details["violations"].as_array().unwrap().len(), 1);
+    let not_json = PlannedCall::read(
+        &ToolCall { id: "c".into(), name: "t".into(), arguments: "{".into() },
+        &Arc::new(Signature::new(&spec(), all(), &SchemaCache::default()).unwrap()),
+    );
+    assert!(not_json.unwrap_err().message.starts_with("the arguments are not valid JSON"));
+}
+
+#[test]
+fn a_null_for_an_optional_argument_is_absent_and_for_a_required_one_wrong() {
+    let call = read(json!({"n": 1, "text": null, "deep": null})).unwrap();
+    assert_eq!(ready(&call, &log(&json!({}))).arguments, json!({"n": 1}));
+    assert!(read(json!({"n": null})).is_err());
+}
+
+#[test]
+fn a_value_of_the_wrong_type_is_an_error_that_names_its_path() {
+    let call = read(json!({"n": "†state.gone || †state.n"})).unwrap();
+    let Resolution::Invalid(error) = call.resolve(&log(&json!({"n": "five"})), &|_| false) else { panic!() };
+    assert!(error.message.contains("the value from †state.n is not of the type"), "{}", error.message);
+    assert_eq!(error.details["violations"][0]["source"], "†state.n");
+    assert_eq!(error.details["violations"][0]["path"], "/n");
+}
+
+#[test]
+fn a_call_waits_for_what_is_missing_and_for_what_an_earlier_call_may_still_write() {
+    let call = read(json!({"n": "†state.n", "text": "†state.a || †state.b"})).unwrap();
+    assert_eq!(missing(&call, &log(&json!({})), &[]), ["/n: †state.n", "/text: †state.a, †state.b"]);
+    let state = log(&json!({"n": 1, "b": "right"}));
+    assert_eq!(missing(&call, &state, &["†state.n.part"]), ["/n: †state.n"]);
+    // The other side of an alternative does not wait.
+    let is_pending = |at: &Path| *at == path("†state.a");
+    let Resolution::Ready(resolved) = call.resolve(&state, &is_pending) else { panic!() };
+    assert_eq!(resolved.arguments["text"], "right");
+}
+
+#[test]
+fn program_order_is_about_paths_above_and_below_as_the_reader_sees_them() {
+    let writer = read(json!({"n": 1, "_outputPath": "†state.user"})).unwrap();
+    let (one, two) = (Instances::Free.named("①").unwrap(), Instances::Free.named("②").unwrap());
+    assert!(writer.may_write(&path("†state.user.name"), None) && writer.may_write(&path("†state"), Some(&one)));
+    assert!(!writer.may_write(&path("†state.other"), None));
+    let own = read(json!({"n": 1, "_outputPath": "†state.user", "_instance": "①"})).unwrap();
+    let reads = [None, Some(&one), Some(&two)].map(|reader| own.may_write(&path("†state.user"), reader));
+    assert_eq!(reads, [false, true, false]);
+}
+
+#[test]
+fn conditions_hold_on_truth_and_wait_for_writers_and_people() {
+    let call = |when: &str| read(json!({"n": 1, "_when": when})).unwrap();
+    let held = |when: &str, state: Value| match call(when).resolve(&log(&state), &|_| false) {
+        Resolution::Held { condition } => condition == when,
+        Resolution::Ready(_) => false,
+        other @ (Resolution::Waiting(_) | Resolution::Invalid(_)) => panic!("{other:?}"),
+    };
+    assert!(held("†state.ok", json!({"ok": 0})) && held("†state.ok", json!({})));
+    assert!(!held("†state.ok", json!({"ok": 1})) && !held("!†state.error", json!({})));
+    assert_eq!(missing(&call("!†state.error"), &log(&json!({})), &["†state.error"]), ["/_when: †state.error"]);
+    assert_eq!(missing(&call("†state.approvals.pay"), &log(&json!({})), &[]), ["/_when: †state.approvals.pay"]);
+}
+
+#[test]
+fn a_latent_call_brings_its_own_result_or_puts_it_off() {
+    let read = |arguments: Value| read_as(&latent(), all(), &arguments);
+    let call = read(json!({"q": 1, "_output": {"verdict": "†state.n"}, "_outputPath": "†state.v"})).unwrap();
+    assert!(call.is_latent() && !call.is_deferred() && call.may_write(&path("†state.v"), None));
+    let resolved = ready(&call, &log(&json!({"n": 5})));
+    assert_eq!((resolved.arguments, resolved.output), (json!({"q": 1}), Some(json!({"verdict": 5}))));
+    assert_eq!(resolved.sources[0].argument, "/_output/verdict");
+    let deferred = read(json!({"_output": null, "_outputPath": "†state.v"})).unwrap();
+    assert!(deferred.is_deferred() && !deferred.may_write(&path("†state.v"), None));
+    let unfit = read(json!({"_output": {}})).unwrap_err();
+    assert_eq!(unfit.message, "`_output` does not fit the tool's output schema");
+}
+
+#[test]
+fn many_references_to_one_large_value_are_refused_together() {
+    let free = ToolSpec { parameters: json!({"type": "object"}), ..spec() };
+    let call = read_as(&free, all(), &json!({"list": vec!["†state.big"; 10]})).unwrap();
+    let state = log(&json!({"big": "x".repeat(1_000_000)}));
+    let Resolution::Invalid(error) = call.resolve(&state, &|_| false) else { panic!() };
+    assert!(error.message.contains("the arguments have 10000"), "{}", error.message);
+}
+
+#[test]
+fn an_edited_call_is_checked_like_any_other() {
+    let call = read(json!({"n": 1})).unwrap();
+    assert!(call.signature().check(&json!({"n": 2}), &[]).is_ok());
+    assert!(call.signature().check(&json!({"n": "two"}), &[]).is_err());
+}
+
+#[test]
+fn the_last_completion_wins_and_the_conflict_is_known() {
+    let mut log = log(&json!({}));
+    write(&mut log, 2, "first", "†state.x", Method::Set, json!({"a": 1}));
+    write(&mut log, 2, "second", "†state.x.a", Method::Set, json!(2));
+    write(&mut log, 2, "second", "†state.x.b", Method::Merge, json!(3));
+    assert_eq!(log.read(&path("†state.x"), None), Some(json!({"a": 2, "b": 3})));
+    let conflicts = serde_json::to_value(log.conflicts(2)).unwrap();
+    assert_eq!(conflicts, json!([{"path": "†state.x.a", "kept": "second", "overwritten": "first"}]));
+    assert_eq!(log.conflicts(1), []);
+}
+
+#[test]
+fn the_methods_fold_as_their_names_say() {
+    for (writes, expected) in [
+        (vec![(Method::Push, json!(1)), (Method::Push, json!([2]))], json!([1, [2]])),
+        (
+            vec![(Method::Concat, json!([1])), (Method::Concat, json!([2, 3])), (Method::Concat, json!(4))],
+            json!([1, 2, 3, 4]),
+        ),
+        (vec![(Method::Set, json!("a")), (Method::Concat, json!("b"))], json!("ab")),
+        (
+            vec![(Method::Set, json!({"u": {"a": 1, "b": 2}})), (Method::Merge, json!({"u": {"b": 3}, "v": 1}))],
+            json!({"u": {"a": 1, "b": 3}, "v": 1}),
+        ),
+        (
+            vec![(Method::Set, json!({"u": {"a": 1}, "w": 0})), (Method::Assign, json!({"u": {"b": 3}}))],
+            json!({"u": {"b": 3}, "w": 0}),
+        ),
+        (vec![(Method::Push, json!(1)), (Method::Set, json!(null)), (Method::Push, json!(2))], json!([2])),
+        (vec![(Method::Set, json!(1)), (Method::Push, json!(2))], json!([1, 2])),
+    ] {
+        let mut log = log(&json!({}));
+        for (method, value) in &writes {
+            write(&mut log, 1, "c", "†data.x", *method, value.clone());
+        }
+        assert_eq!(log.read(&path("†data.x"), None), Some(expected), "{writes:?}");
+    }
+}
+
+#[test]
+fn a_write_to_a_part_hides_no_sibling_and_a_whole_one_hides_all() {
+    let mut log = log(&json!({"user": {"name": "Ada", "status": "new"}}));
+    write(&mut log, 2, "c", "†state.user.status", Method::Set, json!("old"));
+    assert_eq!(log.read(&path("†state.user.name"), None), Some(json!("Ada")));
+    assert_eq!(log.read(&path("†state.user"), None), Some(json!({"name": "Ada", "status": "old"})));
+    write(&mut log, 3, "c", "†state.user", Method::Set, json!({"status": null}));
+    assert_eq!(log.read(&path("†state.user.name"), None), None);
+    assert_eq!(log.read(&path("†state.user.status"), None), Some(json!(null)));
+}
+
+#[test]
+fn instances_see_their_own_writes_over_everybodys() {
+    let orders = InstancesSpec { over: Some("orders".into()) };
+    let mut log = log_with(&json!({"user": {"name": "Ada"}}), Some(&orders));
+    let [one, two] = ["1", "2"].map(|token| Instances::Items(2).named(token).unwrap());
+    log.write(CallWrite {
+        tick: 1,
+        call_id: "c".into(),
+        instance: Some(one.clone()),
+        paths: vec![path("†state.user.status")],
+        method: Method::Set,
+        value: json!("mine"),
+    })
+    .unwrap();
+    assert_eq!(log.read(&path("†state.user"), Some(&one)), Some(json!({"name": "Ada", "status": "mine"})));
+    assert_eq!(log.read(&path("†state.user"), Some(&two)), Some(json!({"name": "Ada"})));
+    assert_eq!(log.read(&path("†state.user.status"), None), None);
+    let input = |text: &str, of| log.read(&path(text), of);
+    assert_eq!(input("†input.id", Some(&two)), Some(json!(2)));
+    assert_eq!(input("†input.city", Some(&one)), Some(json!("Rome")));
+    assert_eq!(input("†input.city", Some(&two)), Some(json!("Oslo")));
+    assert_eq!(input("†input.id", None), None);
+}
+
+#[test]
+fn what_is_too_large_is_refused_whole_and_what_nobody_can_read_makes_room() {
+    let limits = StateLimits { value_bytes: 12, total_bytes: 20 };
+    let mut log = StateLog::new(json!({}), None, limits);
+    let write = |log: &mut StateLog, tick, at: &[&str], value: &str| {
+        let paths = at.iter().map(|at| path(at)).collect();
+        let value = json!(value);
+        log.write(CallWrite { tick, call_id: "c".into(), instance: None, paths, method: Method::Set, value })
+    };
+    let too_large = write(&mut log, 1, &["†state.a"], &"x".repeat(11)).unwrap_err();
+    assert_eq!(too_large, StateError::ValueTooLarge { bytes: 13, max: 12 });
+    assert!(write(&mut log, 1, &["†state.a"], &"x".repeat(8)).is_ok());
+    let full = write(&mut log, 1, &["†state.b", "†state.c"], "xxxx").unwrap_err();
+    assert_eq!(full, StateError::StateTooLarge { bytes: 22, max: 20 });
+    assert_eq!(log.read(&path("†state.b"), None), None);
+    // A later turn that sets the path anew frees what it hides.
+    assert!(write(&mut log, 2, &["†state.a"], "y").is_ok());
+    assert!(write(&mut log, 2, &["†state.b", "†state.c"], "xxxx").is_ok());
+}
+
+#[test]
+fn recorded_writes_come_to_the_same_state_in_whatever_order_they_are_given_back() {
+    let mut original = log(&json!({}));
+    let mut recorded = Vec::new();
+    for (at, method, value) in [
+        ("†state.x", Method::Set, json!([1])),
+        ("†state.x", Method::Push, json!(2)),
+        ("†state.x", Method::Push, json!(3)),
+    ] {
+        let write = CallWrite { tick: 1, call_id: "c".into(), instance: None, paths: vec![path(at)], method, value };
+        recorded.push(original.write(write).unwrap());
+    }
+    let mut restored = log(&json!({}));
+    for writes in recorded.into_iter().rev() {
+        let text = serde_json::to_string(&writes).unwrap();
+        for _twice in 0..2 {
+            restored.restore(serde_json::from_str(&text).unwrap());
+        }
+    }
+    assert_eq!(restored.read(&path("†state.x"), None), Some(json!([1, 2, 3])));
+    write(&mut restored, 2, "next", "†state.x", Method::Push, json!(4));
+    assert_eq!(restored.read(&path("†state.x"), None), Some(json!([1, 2, 3, 4])));
+}
+
+#[test]
+fn finished_calls_are_readable_and_near_misses_are_named() {
+    let mut log = log(&json!({"report": 1}));
+    log.finish_call("call_1", json!({"a": [1]}));
+    assert_eq!(log.read(&path("†calls.call_1.a.0"), None), Some(json!(1)));
+    assert_eq!(log.read(&path("†calls.call_2"), None), None);
+    let nearest: Vec<_> = log.nearest(&path("†state.reprot")).iter().map(ToString::to_string).collect();
+    assert_eq!(nearest[0], "†state.report");
+    assert_eq!(nearest.len(), 4);
+}

@@ -1,0 +1,186 @@
+//! Core-rules 16: what an execution costs the database, and that a snapshot somebody holds does not make claims dearer and dearer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use longhaul_shared::store::claims::{ClaimBounds, ClaimRequest, Claimed};
+use longhaul_shared::store::journal::StepKind::{Prompt, Turn};
+use longhaul_shared::store::outcomes::LeaseWriter;
+use longhaul_shared::store::submit::NewExecution;
+use longhaul_shared::store::{Store, StoreOptions};
+use sqlx::PgPool;
+
+use crate::support::db::TestDb;
+use crate::support::leases::{TestWorker, World, step, write};
+use crate::support::servers::dedicated_postgres;
+use crate::support::wait::eventually;
+
+/// Statistics of a session arrive when it ends, or seconds after its last statement.
+const STATISTICS: Duration = Duration::from_secs(60);
+
+/// Submits so many as the API does, in batches.
+async fn submit(world: &World, count: usize) {
+    let template = world.new_execution().await;
+    for _ in 0..count / 500 {
+        let mut batch = Vec::with_capacity(500);
+        for _ in 0..500 {
+            let id = world.store.new_execution_id().await.unwrap();
+            batch.push(Arc::new(NewExecution { id, ..template.clone() }));
+        }
+        world.store.submit_executions(&batch).await.unwrap();
+    }
+}
+
+/// Write-ahead log of the whole server so far.
+async fn wal_bytes(pool: &PgPool) -> i64 {
+    sqlx::query_scalar("select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint")
+        .fetch_one(pool)
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_execution_writes_a_bounded_amount_of_log() {
+    const EXECUTIONS: usize = 3_000;
+    /// Measured: 5,936 bytes here, 6,819 with the bodies of a whole run (docs/performance.md), full page images included: a new
+    /// database writes each of its pages for the first time. The rest is room for other versions of the server.
+    const LIMIT: i64 = 9_000;
+    // The log is the whole server's.
+    let postgres = dedicated_postgres().await;
+    let world = World::on(TestDb::create_on(postgres.url()).await).await;
+    let before = wal_bytes(world.pool()).await;
+    submit(&world, EXECUTIONS).await;
+    let worker = world.worker().await;
+    for _ in 0..EXECUTIONS / 250 {
+        let claimed = worker.claim(250).await;
+        assert_eq!(claimed.len(), 250);
+        // As a run of one turn: the prompt waits for the turn and shares its write, with the messages of both.
+        join_all(claimed.iter().map(|one| async {
+            let steps = vec![step(1, Prompt, "you are a careful clerk"), step(2, Turn, r#"{"total": 12}"#)];
+            worker.record(write(one, 1, steps)).await.unwrap();
+            worker.finish(one).await.unwrap();
+        }))
+        .await;
+    }
+    let each = (wal_bytes(world.pool()).await - before) / i64::try_from(EXECUTIONS).unwrap();
+    println!("{each} bytes of write-ahead log per execution");
+    assert!(each <= LIMIT, "{each} bytes of write-ahead log per execution");
+    world.check().await;
+}
+
+/// Updates of `executions`, and those of them that touched no index, once all of `expected` have been counted.
+async fn updates(pool: &PgPool, expected: i64) -> (i64, i64) {
+    eventually("the updates are counted", STATISTICS, async || {
+        let (all, hot): (i64, i64) =
+            sqlx::query_as("select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'executions'")
+                .fetch_one(pool)
+                .await
+                .unwrap();
+        if all == expected { Ok((all, hot)) } else { Err(format!("{all} of {expected} updates")) }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recording_a_step_touches_no_index_of_executions() {
+    const EXECUTIONS: usize = 1_000;
+    const STEPS: i32 = 6;
+    let world = World::create().await;
+    submit(&world, EXECUTIONS).await;
+    let claiming = Store::open(StoreOptions::new(&world.db.url)).unwrap();
+    let worker = TestWorker::start(&claiming).await;
+    let claimed = worker.claim(i32::try_from(EXECUTIONS).unwrap()).await;
+    // A session that ends tells its statistics.
+    claiming.close().await;
+    let claims = i64::try_from(claimed.len()).unwrap();
+    let (_, hot_before) = updates(world.pool(), claims).await;
+
+    let recording = Store::open(StoreOptions::new(&world.db.url)).unwrap();
+    let writer = LeaseWriter::spawn(&recording, worker.id, Duration::from_secs(10));
+    join_all(claimed.iter().map(|one| async {
+        for number in 1..=STEPS {
+            writer.record(write(one, number, vec![step(number, Turn, "said")])).await.unwrap();
+        }
+    }))
+    .await;
+    recording.close().await;
+    let records = claims * i64::from(STEPS);
+    let (_, hot) = updates(world.pool(), claims + records).await;
+    let share = (hot - hot_before) as f64 / records as f64;
+    println!("{:.1} % of {records} updates that record a step touched no index", share * 100.0);
+    assert!(share >= 0.95, "only {share:.3} of the updates touched no index");
+}
+
+/// Claims everything in small batches, as a worker does under backlog: one set of remembered bounds for all of them.
+async fn claim_all(world: &World, expected: usize) -> (Vec<Vec<Claimed>>, i64) {
+    let before = entries_read(world.pool()).await;
+    let store = Store::open(StoreOptions::new(&world.db.url)).unwrap();
+    let worker = TestWorker::start(&store).await;
+    let (queues, serves) = (["default".to_owned()], [String::new(), "of another definition".to_owned()]);
+    let bounds = ClaimBounds::default();
+    let mut all: Vec<Vec<Claimed>> = Vec::new();
+    while all.iter().map(Vec::len).sum::<usize>() < expected {
+        let request = ClaimRequest {
+            worker: worker.id,
+            queues: &queues,
+            serves: &serves,
+            max: 50,
+            suspects: 0,
+            may_take_alone: false,
+        };
+        let claimed = store.claim(&request, &bounds).await.unwrap();
+        assert!(!claimed.is_empty(), "nothing left after {} claims", all.len());
+        all.push(claimed);
+    }
+    store.close().await;
+    let expected = i64::try_from(expected).unwrap();
+    let read = eventually("the scans are counted", STATISTICS, async || {
+        let read = entries_read(world.pool()).await - before;
+        if read >= expected { Ok(read) } else { Err(read) }
+    })
+    .await;
+    (all, read)
+}
+
+/// Entries of the claim index that scans have returned so far, dead ones included.
+async fn entries_read(pool: &PgPool) -> i64 {
+    sqlx::query_scalar("select idx_tup_read from pg_stat_user_indexes where indexrelname = 'executions_claim'")
+        .fetch_one(pool)
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_a_snapshot_is_held_claims_stay_right_and_do_not_step_over_all_that_was_claimed_before() {
+    const EXECUTIONS: usize = 6_000;
+    let world = World::create().await;
+    submit(&world, EXECUTIONS).await;
+    let (_, freely) = claim_all(&world, EXECUTIONS).await;
+
+    // A report that somebody forgot: from here on nothing that dies can be removed.
+    let mut report = world.pool().begin().await.unwrap();
+    sqlx::query("set transaction isolation level repeatable read").execute(&mut *report).await.unwrap();
+    let seen = async |report: &mut sqlx::PgConnection| -> i64 {
+        let count = "select count(*) from executions where wait_reason is null";
+        sqlx::query_scalar(count).fetch_one(report).await.unwrap()
+    };
+    let before = seen(&mut report).await;
+    submit(&world, EXECUTIONS).await;
+    let claiming_since = Instant::now();
+    let (claimed, held) = claim_all(&world, EXECUTIONS).await;
+    let claiming_for = claiming_since.elapsed();
+    assert_eq!(seen(&mut report).await, before, "the snapshot was not held");
+
+    // Each once, and the oldest first.
+    assert!(claimed.iter().flatten().all(|one| one.attempt == 1));
+    let newest = |batch: &[Claimed]| batch.iter().map(|one| one.id).max();
+    let oldest = |batch: &[Claimed]| batch.iter().map(|one| one.id).min();
+    assert!(claimed.windows(2).all(|pair| newest(&pair[0]) < oldest(&pair[1])), "claimed out of order");
+    println!("{EXECUTIONS} claims read {freely} entries of their index; {held} while a snapshot was held");
+    // Each claim steps over what the one before it took, and once a second one looks from the start. Without a remembered bound each
+    // of the 120 would step over everything claimed before it: sixty times as many, or more.
+    let looks_from_the_start = i64::try_from(claiming_for.as_secs()).unwrap() + 1;
+    let limit = (4 + looks_from_the_start) * i64::try_from(EXECUTIONS).unwrap();
+    assert!(held <= limit, "{held} entries read in {claiming_for:?} while a snapshot was held; {limit} are allowed");
+}

@@ -1,0 +1,162 @@
+//! Core-rules 15: retention. What ended long ago goes; an execution that has not ended stays with all its history, however old.
+
+use std::time::Duration;
+
+use longhaul_shared::domain::{ExecutionId, WaitReason};
+use longhaul_shared::store::journal::StepKind::Turn;
+use longhaul_shared::store::outcomes::Conclusion;
+use longhaul_shared::store::prune::{Pruned, Retention};
+use longhaul_shared::store::{Store, StoreOptions};
+
+use crate::support::leases::{TestWorker, World, step, transient, write};
+use crate::support::wait::{SOON, eventually, within};
+
+const DAY: f64 = 86_400.0;
+
+fn retention() -> Retention {
+    Retention::new(Duration::from_secs(60 * 86_400)).unwrap()
+}
+
+/// A worker of the time at which the database's clock stands now, with the partitions of that time.
+async fn worker_of_the_time(world: &World) -> TestWorker {
+    sqlx::query("select longhaul_ensure_partitions(1)").execute(world.pool()).await.unwrap();
+    // Ids are of the database's clock, as last measured.
+    world.store.now().await.unwrap();
+    world.worker().await
+}
+
+/// Submits one, which gets a step, and leaves it as `conclusion` says.
+async fn one(world: &World, worker: &TestWorker, conclusion: Conclusion) -> ExecutionId {
+    let id = world.submit(1).await[0];
+    let claimed = worker.claim_one().await;
+    assert_eq!(claimed.id, id);
+    worker.record(write(&claimed, 1, vec![step(1, Turn, "said")])).await.unwrap();
+    worker.end(&claimed, conclusion).await.unwrap();
+    id
+}
+
+fn finish() -> Conclusion {
+    Conclusion::Finish { output: "7".into() }
+}
+
+/// Attempts, steps, messages and events that are kept of an execution, and whether it and its payload are.
+async fn kept(world: &World, id: ExecutionId) -> [i64; 6] {
+    let mut kept = [0; 6];
+    for (place, sql) in [
+        "select count(*) from executions where id = $1",
+        "select count(*) from execution_payloads where execution_id = $1",
+        "select count(*) from attempts where execution_id = $1",
+        "select count(*) from steps where execution_id = $1",
+        "select count(*) from messages where execution_id = $1",
+        "select count(*) from events where execution_id = $1",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        kept[place] = sqlx::query_scalar(sql).bind(id.0).fetch_one(world.pool()).await.unwrap();
+    }
+    kept
+}
+
+/// Partitions of all tables of history that begin on this day.
+async fn partitions(world: &World, week: chrono::NaiveDate) -> i64 {
+    sqlx::query_scalar(
+        "select count(*) from pg_class where relname ~ ('^(attempts|steps|messages|events)_' || $1 || '$')",
+    )
+    .bind(week.format("%Y%m%d").to_string())
+    .fetch_one(world.pool())
+    .await
+    .unwrap()
+}
+
+const NOTHING: [i64; 6] = [0; 6];
+const ALL_OF_ONE_TURN: [i64; 6] = [1, 1, 1, 1, 1, 4];
+
+#[tokio::test]
+async fn what_ended_long_ago_goes_and_an_old_parked_execution_stays_with_its_history() {
+    let world = World::create().await;
+    // A week with an execution that has been waiting for somebody ever since.
+    world.shift_clock(-100.0 * DAY).await;
+    let worker = worker_of_the_time(&world).await;
+    let finished = one(&world, &worker, finish()).await;
+    let failed = one(&world, &worker, Conclusion::Fail { failure: transient(), spent: None }).await;
+    let park = Conclusion::Park { reason: WaitReason::Approval, wait: None, wake_seq: 0 };
+    let parked = one(&world, &worker, park).await;
+    // One with nothing that is needed any more.
+    world.shift_clock(14.0 * DAY).await;
+    let worker = worker_of_the_time(&world).await;
+    let in_a_whole_week = [one(&world, &worker, finish()).await, one(&world, &worker, finish()).await];
+    // One that began long ago and ended within the retention.
+    world.shift_clock(14.0 * DAY).await;
+    let worker = worker_of_the_time(&world).await;
+    let long = one(&world, &worker, Conclusion::Park { reason: WaitReason::Input, wait: None, wake_seq: 0 }).await;
+    world.shift_clock(25.0 * DAY).await;
+    world.store.cancel_execution(world.tenant, long).await.unwrap();
+    // And today's.
+    world.shift_clock(47.0 * DAY).await;
+    let worker = worker_of_the_time(&world).await;
+    let recent = one(&world, &worker, finish()).await;
+    world.store.fold_counts(1_000).await.unwrap();
+    world.check().await;
+
+    let would = world.store.prunable(retention()).await.unwrap();
+    assert_eq!(would.executions, 4);
+    let (seconds, _) = in_a_whole_week[0].0.get_timestamp().unwrap().to_unix();
+    let day = chrono::DateTime::from_timestamp(i64::try_from(seconds).unwrap(), 0).unwrap().date_naive();
+    let week = day.week(chrono::Weekday::Mon).first_day();
+    assert!(would.weeks.contains(&week), "{:?} without {week}", would.weeks);
+    assert_eq!(kept(&world, finished).await, ALL_OF_ONE_TURN, "a dry run removes nothing");
+    assert_eq!(partitions(&world, week).await, 4);
+
+    let Pruned { weeks, executions, .. } = world.store.prune(retention()).await.unwrap();
+    assert_eq!((&weeks, executions), (&would.weeks, 4));
+    assert_eq!(partitions(&world, week).await, 0);
+    for gone in [finished, failed, in_a_whole_week[0], in_a_whole_week[1]] {
+        assert_eq!(kept(&world, gone).await, NOTHING, "{gone}");
+    }
+    for stays in [parked, recent] {
+        assert_eq!(kept(&world, stays).await, ALL_OF_ONE_TURN, "{stays}");
+    }
+    assert_eq!(kept(&world, long).await[0..5], ALL_OF_ONE_TURN[0..5], "{long}");
+    // Counts are those of what is there, and the waiting one goes on from its record.
+    world.check().await;
+    assert_eq!(world.store.load_journal(parked).await.unwrap().steps.len(), 1);
+    assert_eq!(world.standing(parked).await.1.as_deref(), Some("approval"));
+    world.store.cancel_execution(world.tenant, parked).await.unwrap();
+    assert_eq!(world.events(parked).await, ["submitted", "claimed", "turn", "parked", "failed"]);
+
+    let again = world.store.prune(retention()).await.unwrap();
+    assert_eq!((again.weeks.len(), again.executions), (0, 0));
+}
+
+#[tokio::test]
+async fn a_week_that_is_in_use_is_dropped_when_its_reader_has_gone() {
+    let world = World::create().await;
+    world.shift_clock(-100.0 * DAY).await;
+    let worker = worker_of_the_time(&world).await;
+    one(&world, &worker, finish()).await;
+    world.shift_clock(100.0 * DAY).await;
+    // A report over the history.
+    let mut report = world.pool().begin().await.unwrap();
+    sqlx::query("select count(*) from steps").execute(&mut *report).await.unwrap();
+    let store = Store::open(StoreOptions::new(&world.db.url)).unwrap();
+    let pruning = tokio::spawn(async move { store.prune(retention()).await });
+    eventually("the drop waits for the report", SOON, async || {
+        let waiting: i64 = sqlx::query_scalar(
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()",
+        )
+        .fetch_one(world.pool())
+        .await
+        .unwrap();
+        if waiting == 1 { Ok(()) } else { Err(waiting) }
+    })
+    .await;
+    // Whoever writes meanwhile queues up behind the drop, but not for longer than its patience of half a second.
+    let worker = worker_of_the_time(&world).await;
+    within("a write beside the waiting drop", SOON, one(&world, &worker, finish())).await;
+    assert!(!pruning.is_finished());
+    report.rollback().await.unwrap();
+    let pruned = within("the pruning", SOON, pruning).await.unwrap().unwrap();
+    assert_eq!((pruned.weeks.is_empty(), pruned.executions), (false, 1));
+    world.check().await;
+}

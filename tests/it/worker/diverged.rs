@@ -1,0 +1,113 @@
+//! Core-rules 7: a resumed attempt whose code or configuration is not what it was. It follows the record, says so, and repeats
+//! nothing.
+
+use longhaul_sdk::{Conversation, ExecutionDefinition, JsonSchema, Step, ToolEffect, async_trait};
+use longhaul_shared::domain::ExecutionId;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::kit::{TestTool, agent_with, definition};
+use crate::support::{
+    fleet::{Fleet, FleetWorker},
+    llm::{reply_calls, reply_status, reply_text},
+};
+
+/// Runs until the model refuses for a while, and drains: the record ends in the middle.
+async fn until_it_backs_off(fleet: &Fleet, worker: FleetWorker, definition: &str) -> ExecutionId {
+    fleet.llm.push(reply_status(429, "slow down"));
+    let id = fleet.submit(definition, json!({})).await;
+    fleet.until(id, "the retry waits", |row| row["wait_reason"] == "retry_backoff").await;
+    worker.drain().await;
+    id
+}
+
+/// What the journal said of its divergences.
+async fn divergences(fleet: &Fleet) -> Value {
+    fleet.json("select coalesce(jsonb_agg(data order by seq), '[]') from events where kind = 'journal_diverged'").await
+}
+
+fn echo() -> TestTool {
+    TestTool::recording("echo", ToolEffect::SideEffect)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_provider_than_the_recorded_one_is_told_and_asks_nothing_again() {
+    let mut fleet = Fleet::start().await;
+    fleet.apply(&agent_with(&["echo"]), &definition("d", &["is_valid_json"])).await;
+    let tool = echo();
+    fleet.llm.push(reply_calls([("echo", json!({"value": 1}))]));
+    let first = fleet.worker_with(|builder| builder.tool(tool.clone()).unwrap());
+    let id = until_it_backs_off(&fleet, first, "d").await;
+
+    // A deploy: the same server under another name.
+    let url = fleet.llm.url();
+    for (name, value) in [("KIND", "openai"), ("BASE_URL", url.as_str()), ("DEFAULT_MODEL", "other")] {
+        fleet.set(&format!("LONGHAUL__LLM__PROVIDERS__RENAMED__{name}"), value);
+    }
+    fleet.set("LONGHAUL__LLM__DEFAULT_PROVIDER", "renamed");
+    fleet.llm.push(reply_text("{}"));
+    let second = fleet.worker_with(|builder| builder.tool(tool.clone()).unwrap());
+    fleet.advance(std::time::Duration::from_secs(11)).await;
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    assert_eq!(divergences(&fleet).await, json!([{"turn": 1}]));
+    // The recorded turn was not asked again: the call, the refusal, the answer. Nor was its call run again.
+    let requests = fleet.llm.requests();
+    assert_eq!(requests.iter().map(|request| request.replies()).collect::<Vec<_>>(), [0, 1, 1]);
+    assert_eq!(requests[1].body["messages"], requests[2].body["messages"]);
+    assert_eq!(tool.count(), 1);
+    second.drain().await;
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Nothing {}
+
+/// As it was deployed first: each answer is validated.
+struct Before;
+
+/// A later build of the same definition: two answers before it validates.
+struct After;
+
+#[async_trait]
+impl ExecutionDefinition for Before {
+    type Input = Nothing;
+    const KEY: &'static str = "rewritten";
+    const AGENT_KEY: &'static str = "a";
+    const NAME: &'static str = "Rewritten";
+}
+
+#[async_trait]
+impl ExecutionDefinition for After {
+    type Input = Nothing;
+    const KEY: &'static str = Before::KEY;
+    const AGENT_KEY: &'static str = Before::AGENT_KEY;
+    const NAME: &'static str = Before::NAME;
+
+    async fn execute(&self, _input: &Nothing, conversation: &mut dyn Conversation) -> Step<String> {
+        conversation.ask().await?;
+        conversation.ask().await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_that_goes_another_way_follows_the_record_and_repeats_no_call() {
+    let fleet = Fleet::start().await;
+    fleet.store.put_shared_agent(&agent_with(&["echo"])).await.unwrap();
+    let tool = echo();
+    let first = fleet.worker_with(|builder| builder.tool(tool.clone()).unwrap().definition(Before).unwrap());
+    fleet.published(Before::KEY).await;
+    fleet.llm.push(reply_text("prose"));
+    fleet.llm.push(reply_calls([("echo", json!({"value": 1}))]));
+    let id = until_it_backs_off(&fleet, first, Before::KEY).await;
+
+    fleet.llm.push(reply_text("{}"));
+    let second = fleet.worker_with(|builder| builder.tool(tool.clone()).unwrap().definition(After).unwrap());
+    fleet.advance(std::time::Duration::from_secs(11)).await;
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    // Where it validated before, it asks: the verdict and the correction of the record are passed over, the turn after them is not
+    // asked again, and neither is its call run again.
+    let passed_over = json!({"expected": "turn", "recorded": "verdict", "skipped": 2});
+    assert_eq!(divergences(&fleet).await, json!([passed_over, {"turn": 2}]));
+    assert_eq!(fleet.llm.requests().len(), 4);
+    assert_eq!(tool.count(), 1);
+    second.drain().await;
+}
