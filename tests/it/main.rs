@@ -2,6 +2,8 @@
 
 // `cfg(test)` is always true here; it tells clippy that these modules are tests.
 #[cfg(test)]
+mod agent_loop;
+#[cfg(test)]
 mod api;
 #[cfg(test)]
 mod docs;

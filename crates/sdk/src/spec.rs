@@ -326,7 +326,7 @@ impl AgentConfig {
 }
 
 /// Which model, and how it is asked. A field left out is not sent.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSpec {
     /// A provider of the worker's configuration; the configured default when absent.
@@ -360,6 +360,23 @@ pub struct ModelSpec {
     /// What the scripted model answers: a minijinja program over `messages`, `tools` and `turn` (docs/scripted-model.md).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
+}
+
+impl Default for ModelSpec {
+    fn default() -> Self {
+        Self {
+            provider: None,
+            name: None,
+            temperature: None,
+            max_output_tokens: None,
+            effort: None,
+            strict_tools: false,
+            output: OutputMode::default(),
+            stream: true,
+            extra: BTreeMap::new(),
+            script: None,
+        }
+    }
 }
 
 /// How the answer of a definition with an output schema is asked for. However it comes, it is validated in the same way, and an

@@ -98,12 +98,15 @@ async fn recording_a_step_touches_no_index_of_executions() {
 
     let recording = Store::open(StoreOptions::new(&world.db.url)).unwrap();
     let writer = LeaseWriter::spawn(&recording, worker.id, Duration::from_secs(10));
-    join_all(claimed.iter().map(|one| async {
-        for number in 1..=STEPS {
-            writer.record(write(one, number, vec![step(number, Turn, "said")])).await.unwrap();
+    for number in 1..=STEPS {
+        // Between two steps of an execution a model thinks, and no statement lasts as long: what the step before left behind can be
+        // removed when the next one needs its room. Without any pause two batches that always overlap keep it for each other, and
+        // only every second update finds room on its page (measured: 51 %).
+        let records = claimed.iter().map(|one| writer.record(write(one, number, vec![step(number, Turn, "said")])));
+        for recorded in join_all(records).await {
+            recorded.unwrap();
         }
-    }))
-    .await;
+    }
     recording.close().await;
     let records = claims * i64::from(STEPS);
     let (_, hot) = updates(world.pool(), claims + records).await;

@@ -208,7 +208,10 @@ async fn execute(
         .await?;
     let (definition, validators) = runner(pinned, deps)?;
     let mut conversation = JournaledConversation { agent: &agent, journal, input: &input, output_schema };
-    definition.run(&pinned.definition, &validators, &input, &mut conversation).await
+    let result = definition.run(&pinned.definition, &validators, &input, &mut conversation).await;
+    // Whatever it came to: what was accepted ends before the lease does.
+    journal.join_detached(&agent).await?;
+    result
 }
 
 /// The API refuses to store such an agent; this one was stored when it was allowed, or past the API.

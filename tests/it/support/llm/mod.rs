@@ -28,7 +28,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 pub(crate) use self::{
     captured::Captured,
     reply::{
-        Gate, Reply, ev_call, ev_call_raw, ev_cut, ev_end, ev_error, ev_finish, ev_gate, ev_raw, ev_stall, ev_text,
+        Ev, Gate, Reply, ev_call, ev_call_raw, ev_cut, ev_end, ev_error, ev_finish, ev_gate, ev_raw, ev_stall, ev_text,
     },
     reply::{reply_calls, reply_events, reply_silent, reply_status, reply_text},
     validate::Caps,

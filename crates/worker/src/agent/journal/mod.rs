@@ -10,6 +10,7 @@
 pub(crate) mod budget;
 mod calls;
 mod compress;
+mod detached;
 mod limits;
 mod output;
 mod turn;
@@ -36,6 +37,8 @@ use tokio::sync::Semaphore;
 
 use budget::Place;
 pub(crate) use calls::{Answered, Ran, RanAs, Recalled, Reply, call_key};
+use detached::DetachedCalls;
+pub(crate) use detached::detached_key;
 use limits::Spending;
 use output::OpenOutput;
 pub(crate) use turn::{Asked, NextTurn, Turn};
@@ -124,6 +127,7 @@ pub(crate) struct Journal {
     transcript: Transcript,
     state: StateLog,
     output: Option<OpenOutput>,
+    detached: DetachedCalls,
     scratchpad: Arc<ToolScratchpad>,
     said: Vec<String>,
     /// The step the attempt is about to end because of.
@@ -174,6 +178,7 @@ impl Journal {
             transcript: Transcript::default(),
             state: StateLog::new(Value::Null, None, StateLimits { value_bytes: 0, total_bytes: 0 }),
             output: None,
+            detached: DetachedCalls::default(),
             scratchpad: Arc::default(),
             said: Vec::new(),
             blamed: None,

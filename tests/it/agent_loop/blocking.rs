@@ -1,0 +1,109 @@
+//! Calls that can never run: classified when nothing else can happen, never waited for.
+
+use serde_json::json;
+
+use super::kit::{Run, Stage, WORK, referring, work};
+use crate::support::llm::{Gate, ev_gate, reply_events};
+
+#[tokio::test]
+async fn calls_that_read_each_other_are_a_cycle_and_the_run_goes_on_c21() {
+    let stage = Stage::default();
+    let reply = reply_events([
+        work("a", json!({"value": "†state.b", "_outputPath": "†state.a"})),
+        work("b", json!({"value": "†state.a", "_outputPath": "†state.b"})),
+        work("behind", json!({"value": "†state.a"})),
+        work("free", json!({"value": 1})),
+    ]);
+    let run = Run::start(&referring(), &stage, json!({}), [reply]).await;
+    run.finished().await;
+    let told = run.told(1);
+    for member in ["a", "b"] {
+        assert_eq!(told.error(member).as_deref(), Some("cycle"), "{}", told.text(member));
+        let members = &told.value(member)["error"]["details"]["members"];
+        assert_eq!(members, &json!([{"id": "a", "_tool": WORK}, {"id": "b", "_tool": WORK}]));
+        assert_eq!(stage.runs(member), 0);
+    }
+    assert_eq!(told.error("behind").as_deref(), Some("dependency_failed"));
+    assert_eq!(told.value("free"), json!(1));
+}
+
+#[tokio::test]
+async fn reference_that_nobody_writes_is_unresolved_after_the_stream_closed_c22() {
+    let stage = Stage::default();
+    let open = Gate::new();
+    let reply = reply_events([
+        work("reader", json!({"value": "†state.reprot"})),
+        work("writer", json!({"value": 1, "_outputPath": "†state.report"})),
+        work("after", json!({})),
+        ev_gate(&open),
+    ]);
+    let run = Run::start(&referring(), &stage, json!({"name": "n"}), [reply]).await;
+    // Nothing runs any more, but a producer may still come.
+    stage.ended("writer").await;
+    assert_eq!(run.fleet.llm.requests().len(), 1);
+    open.open();
+    run.finished().await;
+    let told = run.told(1);
+    assert_eq!(told.error("reader").as_deref(), Some("unresolved_reference"));
+    let details = &told.value("reader")["error"]["details"];
+    assert_eq!((&details["path"], &details["argument"]), (&json!("†state.reprot"), &json!("/value")));
+    assert_eq!(details["nearest"][0], "†state.report");
+    assert_eq!(stage.runs("reader"), 0);
+}
+
+#[tokio::test]
+async fn reader_of_a_failed_call_is_skipped_and_names_it_c23() {
+    let stage = Stage::default().fails("a", "no such customer");
+    let old = reply_events([work("old", json!({"value": "stale", "_outputPath": "†state.a"}))]);
+    let reply = reply_events([
+        work("a", json!({"_outputPath": "†state.a"})),
+        work("b", json!({"value": "†state.a", "_outputPath": "†state.b"})),
+        work("c", json!({"value": "unrelated"})),
+        work("d", json!({"value": "†state.b"})),
+    ]);
+    let run = Run::start(&referring(), &stage, json!({}), [old, reply]).await;
+    run.finished().await;
+    let told = run.told(2);
+    assert_eq!(told.error("a").as_deref(), Some("runtime"));
+    // Not even on the value of the turn before.
+    for (reader, cause) in [("b", "a"), ("d", "b")] {
+        assert_eq!(told.error(reader).as_deref(), Some("dependency_failed"));
+        assert_eq!(told.value(reader)["error"]["details"]["cause"]["id"], cause);
+        assert_eq!(stage.runs(reader), 0);
+    }
+    assert_eq!(told.value("c"), json!("unrelated"));
+}
+
+#[tokio::test]
+async fn reader_of_an_untaken_alternative_is_skipped_without_error_c24() {
+    let stage = Stage::default().answers_at("check", "\"looks fine\"", "†state.good");
+    let reply = reply_events([
+        work("check", json!({"_outputPath": "†state.bad || †state.good"})),
+        work("on_good", json!({"value": "†state.good"})),
+        work("on_bad", json!({"value": "†state.bad"})),
+    ]);
+    let run = Run::start(&referring(), &stage, json!({}), [reply]).await;
+    run.finished().await;
+    let told = run.told(1);
+    assert_eq!(stage.arguments("on_good")["value"], "looks fine");
+    assert_eq!((stage.runs("on_bad"), told.error("on_bad")), (0, None));
+    assert_eq!(told.value("on_bad")["status"], "skipped_branch");
+}
+
+#[tokio::test]
+async fn call_that_reads_what_it_writes_is_a_cycle_of_one_c25() {
+    let stage = Stage::default();
+    let reply = reply_events([
+        work("own", json!({"value": "†state.x", "_outputPath": "†state.x"})),
+        work("below", json!({"value": "†state.y.z", "_outputPath": "†state.y"})),
+    ]);
+    let run = Run::start(&referring(), &stage, json!({}), [reply]).await;
+    run.finished().await;
+    let told = run.told(1);
+    for own in ["own", "below"] {
+        assert_eq!(told.error(own).as_deref(), Some("cycle"), "{}", told.text(own));
+        let members = told.value(own)["error"]["details"]["members"].clone();
+        assert_eq!(members, json!([{"id": own, "_tool": WORK}]));
+        assert_eq!(stage.runs(own), 0);
+    }
+}

@@ -1,0 +1,415 @@
+//! A run whose model and tools are played by the test: replies stream on command, and calls wait at gates of their own.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use longhaul_sdk::{
+    AgentSpec, DefinitionSpec, JsonSchema, Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait,
+    spec::{ModelSpec, ToolRef},
+};
+use longhaul_shared::domain::ExecutionId;
+use longhaul_worker::WorkerBuilder;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::support::{
+    fleet::{Fleet, FleetWorker, PATIENCE, agent},
+    llm::{Captured, Ev, Gate, Reply, ev_call, reply_text},
+    wait::within,
+};
+
+/// The tool that changes nothing: its calls start while the reply streams.
+pub(crate) const WORK: &str = "work";
+/// The tool that the same idempotency key changes things once with.
+pub(crate) const PUT: &str = "put";
+/// The tool with side effects: its calls start when the reply has closed.
+pub(crate) const ACT: &str = "act";
+
+/// What calls did, in order: `+a` when call `a` started, `-a` when it ended.
+type Log = Vec<String>;
+
+/// How a call answers; what it was given as `value`, unless told otherwise.
+#[derive(Clone)]
+enum Answer {
+    Text(String),
+    At(String, String),
+    Failure(String),
+    Panic,
+}
+
+#[derive(Default)]
+struct Inner {
+    gates: BTreeMap<String, Gate>,
+    answers: BTreeMap<String, Answer>,
+    arguments: BTreeMap<String, Vec<Value>>,
+}
+
+/// What the calls of a test do and did. Calls are told apart by their argument `call`.
+#[derive(Clone, Default)]
+pub(crate) struct Stage {
+    inner: Arc<Mutex<Inner>>,
+    log: Arc<watch::Sender<Log>>,
+}
+
+impl Stage {
+    /// Keeps `call` from ending, until it is released.
+    pub(crate) fn hold(self, call: &str) -> Self {
+        self.inner.lock().unwrap().gates.insert(call.into(), Gate::new());
+        self
+    }
+
+    /// Makes `call` answer this text.
+    pub(crate) fn answers(self, call: &str, text: &str) -> Self {
+        self.answer(call, Answer::Text(text.into()))
+    }
+
+    /// Makes `call` answer this text and choose `destination` for it.
+    pub(crate) fn answers_at(self, call: &str, text: &str, destination: &str) -> Self {
+        self.answer(call, Answer::At(text.into(), destination.into()))
+    }
+
+    /// Makes `call` fail.
+    pub(crate) fn fails(self, call: &str, message: &str) -> Self {
+        self.answer(call, Answer::Failure(message.into()))
+    }
+
+    /// Makes `call` panic.
+    pub(crate) fn panics(self, call: &str) -> Self {
+        self.answer(call, Answer::Panic)
+    }
+
+    fn answer(self, call: &str, answer: Answer) -> Self {
+        self.inner.lock().unwrap().answers.insert(call.into(), answer);
+        self
+    }
+
+    /// Lets a held call end.
+    pub(crate) fn release(&self, call: &str) {
+        self.inner.lock().unwrap().gates[call].open();
+    }
+
+    /// Waits until `call` has started.
+    pub(crate) async fn started(&self, call: &str) {
+        self.seen(&format!("+{call}")).await;
+    }
+
+    /// Waits until `call` has ended.
+    pub(crate) async fn ended(&self, call: &str) {
+        self.seen(&format!("-{call}")).await;
+    }
+
+    async fn seen(&self, moment: &str) {
+        let mut log = self.log.subscribe();
+        let seen = log.wait_for(|log| log.iter().any(|seen| seen == moment));
+        within(&format!("`{moment}` is seen"), PATIENCE, seen).await.unwrap();
+    }
+
+    /// What happened so far.
+    pub(crate) fn log(&self) -> Log {
+        self.log.borrow().clone()
+    }
+
+    /// Asserts that one moment came before another, as `("-a", "+b")`.
+    pub(crate) fn assert_before(&self, earlier: &str, later: &str) {
+        let log = self.log();
+        let at = |moment: &str| log.iter().position(|seen| seen == moment);
+        let (Some(first), Some(second)) = (at(earlier), at(later)) else {
+            panic!("{earlier} or {later} not in {log:?}")
+        };
+        assert!(first < second, "{earlier} not before {later}: {log:?}");
+    }
+
+    /// What the only run of `call` was given.
+    pub(crate) fn arguments(&self, call: &str) -> Value {
+        let inner = self.inner.lock().unwrap();
+        let given = inner.arguments.get(call).map_or(&[][..], Vec::as_slice);
+        let [only] = given else { panic!("call `{call}` ran {} times", given.len()) };
+        only.clone()
+    }
+
+    /// How often `call` ran.
+    pub(crate) fn runs(&self, call: &str) -> usize {
+        self.inner.lock().unwrap().arguments.get(call).map_or(0, Vec::len)
+    }
+
+    /// Registers the tools that play on this stage.
+    pub(crate) fn tools(&self, worker: WorkerBuilder) -> WorkerBuilder {
+        let tool = |name, effect| StageTool { name, effect, stage: self.clone() };
+        let worker = worker.tool(tool(WORK, ToolEffect::ReadOnly)).unwrap();
+        let worker = worker.tool(tool(PUT, ToolEffect::Idempotent)).unwrap();
+        worker.tool(tool(ACT, ToolEffect::SideEffect)).unwrap()
+    }
+
+    async fn play(&self, arguments: Work) -> Result<ToolOutput, ToolFailure> {
+        let call = arguments.call.clone();
+        let given = serde_json::to_value(&arguments).unwrap();
+        let (gate, answer) = {
+            let mut inner = self.inner.lock().unwrap();
+            inner.arguments.entry(call.clone()).or_default().push(given);
+            (inner.gates.get(&call).cloned(), inner.answers.get(&call).cloned())
+        };
+        self.log.send_modify(|log| log.push(format!("+{call}")));
+        if let Some(gate) = gate {
+            gate.pass().await;
+        }
+        self.log.send_modify(|log| log.push(format!("-{call}")));
+        match answer {
+            None => Ok(arguments.value.to_string().into()),
+            Some(Answer::Text(text)) => Ok(text.into()),
+            Some(Answer::At(text, destination)) => Ok(ToolOutput::from(text).at(destination)),
+            Some(Answer::Failure(message)) => Err(ToolFailure::Reported(message)),
+            Some(Answer::Panic) => panic!("as the test says"),
+        }
+    }
+}
+
+/// The arguments of both tools. What is not here is refused, so a call's own properties never reach a tool.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Work {
+    /// Which call of the test it is.
+    call: String,
+    #[serde(default)]
+    value: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    n: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deep: Option<Deep>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Deep {
+    items: Vec<Item>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Item {
+    n: i64,
+}
+
+struct StageTool {
+    name: &'static str,
+    effect: ToolEffect,
+    stage: Stage,
+}
+
+#[async_trait]
+impl Tool for StageTool {
+    type Args = Work;
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn description(&self) -> &str {
+        "Does as the test says."
+    }
+
+    fn effect(&self) -> ToolEffect {
+        self.effect
+    }
+
+    async fn call(&self, arguments: Work, _context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
+        self.stage.play(arguments).await
+    }
+}
+
+/// An agent with both tools and references, whose replies stream.
+pub(crate) fn referring() -> AgentSpec {
+    AgentSpec {
+        model: ModelSpec { stream: true, ..ModelSpec::default() },
+        tools: [WORK, PUT, ACT].map(|name| ToolRef::Name(name.into())).to_vec(),
+        references: true,
+        ..agent("a")
+    }
+}
+
+/// A call of the tool without side effects that is `name` to the model and to the test.
+pub(crate) fn work(name: &str, arguments: Value) -> Ev {
+    call_of(WORK, name, arguments)
+}
+
+/// A call of `tool` that is `name` to the model and to the test.
+pub(crate) fn call_of(tool: &str, name: &str, mut arguments: Value) -> Ev {
+    arguments["call"] = json!(name);
+    ev_call(name, tool, &arguments)
+}
+
+/// A run under way.
+pub(crate) struct Run {
+    pub(crate) fleet: Fleet,
+    pub(crate) id: ExecutionId,
+    stage: Stage,
+    worker: FleetWorker,
+}
+
+impl Run {
+    /// Starts an execution of `agent`, whose model answers `replies` and then `done`.
+    pub(crate) async fn start(
+        agent: &AgentSpec,
+        stage: &Stage,
+        input: Value,
+        replies: impl IntoIterator<Item = Reply>,
+    ) -> Self {
+        Self::start_as(&any_answer(), agent, stage, input, replies.into_iter().chain([reply_text("done")])).await
+    }
+
+    /// Starts an execution of `definition`, whose model answers `replies` and nothing else.
+    pub(crate) async fn start_as(
+        definition: &DefinitionSpec,
+        agent: &AgentSpec,
+        stage: &Stage,
+        input: Value,
+        replies: impl IntoIterator<Item = Reply>,
+    ) -> Self {
+        Self::start_on(Fleet::start().await, definition, agent, stage, input, replies).await
+    }
+
+    /// Starts an execution on a fleet of the test's own.
+    pub(crate) async fn start_on(
+        fleet: Fleet,
+        definition: &DefinitionSpec,
+        agent: &AgentSpec,
+        stage: &Stage,
+        input: Value,
+        replies: impl IntoIterator<Item = Reply>,
+    ) -> Self {
+        fleet.apply(agent, definition).await;
+        replies.into_iter().for_each(|reply| fleet.llm.push(reply));
+        let id = fleet.submit(&definition.key, input).await;
+        let worker = fleet.worker_with(|worker| stage.tools(worker));
+        Self { fleet, id, stage: stage.clone(), worker }
+    }
+
+    /// Kills the worker and starts another.
+    pub(crate) async fn replace_worker(&mut self) {
+        let next = self.fleet.worker_with(|worker| self.stage.tools(worker));
+        std::mem::replace(&mut self.worker, next).kill().await;
+    }
+
+    /// Waits for the end, which must be FINISHED, and returns the row.
+    pub(crate) async fn finished(&self) -> Value {
+        let row = self.fleet.ended(self.id).await;
+        assert_eq!(row["status"], "FINISHED", "{row}");
+        row
+    }
+
+    /// What the model was told of each call, by its id: every result in the request with this number, from 0.
+    pub(crate) fn told(&self, request: usize) -> Told {
+        let requests = self.fleet.llm.requests();
+        Told(results(&requests[request]))
+    }
+
+    /// How many calls of a tool have their result on the record.
+    pub(crate) async fn recorded(&self, tool: &str) -> i64 {
+        sqlx::query_scalar("select count(*) from steps where execution_id = $1 and name = $2 and state = 'live'")
+            .bind(self.id.0)
+            .bind(tool)
+            .fetch_one(&self.fleet.db.pool)
+            .await
+            .unwrap()
+    }
+
+    /// How many calls have their result on the record.
+    pub(crate) async fn recorded_calls(&self) -> i64 {
+        sqlx::query_scalar("select count(*) from steps where execution_id = $1 and kind = 'call' and state = 'live'")
+            .bind(self.id.0)
+            .fetch_one(&self.fleet.db.pool)
+            .await
+            .unwrap()
+    }
+
+    /// The data of every event of this kind, in order.
+    pub(crate) async fn events(&self, kind: &str) -> Vec<Value> {
+        sqlx::query_scalar("select data from events where execution_id = $1 and kind = $2 order by seq")
+            .bind(self.id.0)
+            .bind(kind)
+            .fetch_all(&self.fleet.db.pool)
+            .await
+            .unwrap()
+    }
+}
+
+/// The results of calls in one request.
+pub(crate) struct Told(BTreeMap<String, String>);
+
+impl Told {
+    /// The text of the result of a call.
+    pub(crate) fn text(&self, id: &str) -> &str {
+        self.0.get(id).unwrap_or_else(|| panic!("no result of `{id}` in {:?}", self.0.keys()))
+    }
+
+    /// The result of a call as a value.
+    pub(crate) fn value(&self, id: &str) -> Value {
+        serde_json::from_str(self.text(id)).unwrap_or_else(|_| json!(self.text(id)))
+    }
+
+    /// The kind of error that a call came to; none when it has a result or was skipped.
+    pub(crate) fn error(&self, id: &str) -> Option<String> {
+        self.value(id)["error"]["type"].as_str().map(str::to_owned)
+    }
+
+    /// What the error of a call says.
+    pub(crate) fn message(&self, id: &str) -> String {
+        self.value(id)["error"]["message"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// The result of every call in a request, in the order in which they stand, by the call's id.
+pub(crate) fn results_in_order(request: &Captured) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let of_message = |message: &Value| -> Vec<(String, String)> {
+        if message["role"] == "tool" {
+            return vec![(text(&message["tool_call_id"]), text(&message["content"]))];
+        }
+        let parts = message["content"].as_array().map_or(&[][..], Vec::as_slice);
+        let results = parts.iter().filter(|part| part["type"] == "tool_result");
+        results.map(|part| (text(&part["tool_use_id"]), text(&part["content"]))).collect()
+    };
+    request.messages().iter().flat_map(of_message).collect()
+}
+
+fn results(request: &Captured) -> BTreeMap<String, String> {
+    results_in_order(request).into_iter().collect()
+}
+
+/// A definition whose answer is an object, submitted as a call.
+pub(crate) fn with_output_schema() -> DefinitionSpec {
+    DefinitionSpec { output_schema: Some(json!({"type": "object"})), ..DefinitionSpec::new("d", "a") }
+}
+
+/// A definition that takes any text for an answer.
+pub(crate) fn any_answer() -> DefinitionSpec {
+    DefinitionSpec { validators: Vec::new(), ..DefinitionSpec::new("d", "a") }
+}
+
+/// A wire format that models are spoken to in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wire {
+    /// Chat completions: a call is complete when the next one begins, or the finish reason comes.
+    OpenAi,
+    /// Anthropic's messages: a call is complete when its block stops.
+    Anthropic,
+}
+
+impl Wire {
+    pub(crate) const ALL: [Self; 2] = [Self::OpenAi, Self::Anthropic];
+
+    /// A fleet whose workers speak it.
+    pub(crate) async fn fleet(self) -> Fleet {
+        let mut fleet = Fleet::start().await;
+        if self == Self::Anthropic {
+            let url = fleet.llm.url();
+            for (field, value) in [("KIND", "anthropic"), ("BASE_URL", url.as_str()), ("DEFAULT_MODEL", "claude")] {
+                fleet.set(&format!("LONGHAUL__LLM__PROVIDERS__CLAUDE__{field}"), value);
+            }
+            fleet.set("LONGHAUL__LLM__DEFAULT_PROVIDER", "claude");
+        }
+        fleet
+    }
+}
