@@ -63,10 +63,15 @@ pub(crate) enum ApiError {
     UnknownVersion { of: String, version: i32 },
     VersionRemoved { of: String, version: i32 },
     KeyReserved(String),
+    PriceUnknown { model: String },
+    NoBudget,
     CommandNotAllowed { server: String },
     IdempotencyKeyReused(ExecutionId),
     ExecutionIsTerminal(ExecutionStatus),
     ExecutionNotFailed(ExecutionStatus),
+    SelfApproval,
+    StaleHash,
+    AlreadyDecided(String),
     TooManyStreams,
     Refused,
     Unavailable,
@@ -82,13 +87,16 @@ impl ApiError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Unauthenticated | Self::InvalidApiKey => StatusCode::UNAUTHORIZED,
-            Self::MissingScope(_) | Self::CommandNotAllowed { .. } => StatusCode::FORBIDDEN,
+            Self::MissingScope(_) | Self::SelfApproval | Self::CommandNotAllowed { .. } => StatusCode::FORBIDDEN,
             Self::NotFound(_) | Self::NoSuchRoute => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::IdempotencyKeyReused(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)
+            | Self::NoBudget
+            | Self::StaleHash
+            | Self::AlreadyDecided(_)
             | Self::KeyReserved(_) => StatusCode::CONFLICT,
             Self::PayloadTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -100,6 +108,7 @@ impl ApiError {
             | Self::UnknownAgent(_)
             | Self::UnknownVersion { .. }
             | Self::VersionRemoved { .. }
+            | Self::PriceUnknown { .. }
             | Self::Refused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooManyStreams | Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
@@ -127,10 +136,15 @@ impl ApiError {
             Self::UnknownVersion { .. } => "unknown_version",
             Self::VersionRemoved { .. } => "version_removed",
             Self::KeyReserved(_) => "key_reserved",
+            Self::PriceUnknown { .. } => "price_unknown",
+            Self::NoBudget => "no_budget",
             Self::CommandNotAllowed { .. } => "command_not_allowed",
             Self::IdempotencyKeyReused(_) => "idempotency_key_reused",
             Self::ExecutionIsTerminal(_) => "execution_is_terminal",
             Self::ExecutionNotFailed(_) => "execution_not_failed",
+            Self::SelfApproval => "self_approval",
+            Self::StaleHash => "stale_hash",
+            Self::AlreadyDecided(_) => "already_decided",
             Self::TooManyStreams => "too_many_streams",
             Self::Refused => "refused_values",
             Self::Unavailable => "unavailable",
@@ -158,12 +172,23 @@ impl ApiError {
             Self::UnknownVersion { of, version } => format!("`{of}` has no version {version}"),
             Self::VersionRemoved { of, version } => format!("version {version} of `{of}` was removed"),
             Self::KeyReserved(key) => format!("the key `{key}` is built in"),
+            Self::PriceUnknown { model } => {
+                format!("the budget is in money, and no price is configured for the model {model}")
+            }
+            Self::NoBudget => "the execution has no budget".into(),
             Self::CommandNotAllowed { server } => format!(
                 "the tool server `{server}` is started by a command, which this agent may not (setting tools.mcp.stdio); give it a `url`"
             ),
             Self::IdempotencyKeyReused(_) => "the Idempotency-Key was used for a different request".into(),
             Self::ExecutionIsTerminal(status) => format!("the execution is {status}, which never changes"),
             Self::ExecutionNotFailed(status) => format!("the execution is {status}; only FAILED ones can be retried"),
+            Self::SelfApproval => {
+                "the execution was submitted with this key; another key must decide, unless the agent's policy says \
+                 `allow_self`"
+                    .into()
+            }
+            Self::StaleHash => "the hash is not that of this call; look at it again before you decide".into(),
+            Self::AlreadyDecided(how) => format!("there is nothing to decide any more: {how}"),
             Self::TooManyStreams => "this server follows as many event streams as it may".into(),
             Self::Refused => "the database refused a value of the request".into(),
             Self::Unavailable => "the service cannot reach its database; try again".into(),
@@ -200,9 +225,14 @@ impl ApiError {
             | Self::UnknownAgent(_)
             | Self::UnknownVersion { .. }
             | Self::VersionRemoved { .. }
+            | Self::PriceUnknown { .. }
+            | Self::NoBudget
             | Self::KeyReserved(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)
+            | Self::SelfApproval
+            | Self::StaleHash
+            | Self::AlreadyDecided(_)
             | Self::TooManyStreams
             | Self::Refused
             | Self::Unavailable

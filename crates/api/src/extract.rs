@@ -13,6 +13,7 @@ use longhaul_shared::store::api_keys::Scope;
 use longhaul_shared::{domain::ExecutionId, store::tenants::Reach};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, value::RawValue};
+use uuid::Uuid;
 
 use crate::{
     auth::Principal,
@@ -239,15 +240,15 @@ impl FromRequestParts<ApiState> for ExecutionPath {
 /// Cursors are opaque: a version byte and an id.
 const CURSOR_VERSION: u8 = 1;
 
-pub(crate) fn write_cursor(last: ExecutionId) -> String {
-    let bytes: Vec<u8> = [CURSOR_VERSION].into_iter().chain(*last.0.as_bytes()).collect();
+pub(crate) fn write_cursor(last: Uuid) -> String {
+    let bytes: Vec<u8> = [CURSOR_VERSION].into_iter().chain(*last.as_bytes()).collect();
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-pub(crate) fn read_cursor(text: &str) -> Option<ExecutionId> {
+pub(crate) fn read_cursor(text: &str) -> Option<Uuid> {
     let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
     match bytes.split_first()? {
-        (&CURSOR_VERSION, id) => uuid::Uuid::from_slice(id).ok().map(ExecutionId),
+        (&CURSOR_VERSION, id) => Uuid::from_slice(id).ok(),
         _ => None,
     }
 }
@@ -276,7 +277,7 @@ mod tests {
 
     #[test]
     fn cursors_round_trip_and_others_are_refused() {
-        let id = ExecutionId(uuid::Uuid::new_v4());
+        let id = Uuid::new_v4();
         assert_eq!(read_cursor(&write_cursor(id)), Some(id));
         for bad in ["", "AAAA", "!", &URL_SAFE_NO_PAD.encode([2; 17]), &URL_SAFE_NO_PAD.encode([1; 16])] {
             assert_eq!(read_cursor(bad), None, "{bad}");

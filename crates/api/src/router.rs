@@ -9,7 +9,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     error::ApiError,
     middleware, page,
-    routes::{definitions, docs, executions, health},
+    routes::{definitions, docs, executions, health, human_requests},
     state::{ApiDeps, ApiState},
 };
 
@@ -25,6 +25,14 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(executions::events::events))
         .routes(routes!(executions::cancel::cancel))
         .routes(routes!(executions::retry::retry))
+        .routes(routes!(executions::budget::raise))
+        // people
+        .routes(routes!(human_requests::list::approvals))
+        .routes(routes!(human_requests::get::approval))
+        .routes(routes!(human_requests::decide::decision))
+        .routes(routes!(human_requests::list::questions))
+        .routes(routes!(human_requests::get::question))
+        .routes(routes!(human_requests::answer::answer))
         // agents and definitions
         .routes(routes!(definitions::list::definitions))
         .routes(routes!(definitions::get::definition, definitions::put::definition))

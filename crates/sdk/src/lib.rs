@@ -5,9 +5,11 @@
 //! record in the database.
 
 pub mod answer;
+pub mod approvals;
 pub mod conversation;
 pub mod definition;
 pub mod failure;
+pub mod money;
 pub mod provider;
 pub mod result;
 pub mod scratchpad;
@@ -19,6 +21,7 @@ pub use async_trait::async_trait;
 pub use conversation::Conversation;
 pub use definition::{ExecutionDefinition, RegisteredDefinition};
 pub use failure::{Failure, FailureClass, FailureCode, Interrupt, Step, StepError};
+pub use money::Usd;
 pub use provider::{AgentConfigProvider, ConfigType};
 pub use result::ExecutionResult;
 pub use schemars::{self, JsonSchema};

@@ -166,6 +166,7 @@ impl WorkerBuilder {
             references: execution.references,
             conditions: execution.conditions,
             instances: execution.instances,
+            approvals: execution.approvals,
             limits: execution.limits,
         });
         Ok(self)
@@ -210,6 +211,7 @@ impl WorkerBuilder {
             store,
             publisher: WakeupPublisher::start(&redis)?,
             models: models(&config)?,
+            prices: config.llm.prices(),
             tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas },
             validators: self.validators,
             stdio_servers: config.tools.mcp.stdio,

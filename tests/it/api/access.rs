@@ -8,7 +8,7 @@ use crate::support::api::{EVERYDAY, TestApi};
 
 /// Every `/v1` route with the scope it needs; `{id}` is an execution of tenant `acme`.
 fn routes() -> Vec<(Method, &'static str, Scope)> {
-    use Scope::{DefinitionsRead, DefinitionsWrite, ExecutionsRead, ExecutionsWrite};
+    use Scope::{ApprovalsDecide, DefinitionsRead, DefinitionsWrite, ExecutionsRead, ExecutionsWrite};
     vec![
         (Method::POST, "/v1/executions", ExecutionsWrite),
         (Method::POST, "/v1/executions/batch", ExecutionsWrite),
@@ -19,6 +19,12 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
         (Method::GET, "/v1/executions/{id}/events", ExecutionsRead),
         (Method::POST, "/v1/executions/{id}/cancel", ExecutionsWrite),
         (Method::POST, "/v1/executions/{id}/retry", ExecutionsWrite),
+        (Method::GET, "/v1/approvals", ExecutionsRead),
+        (Method::GET, "/v1/approvals/{id}", ExecutionsRead),
+        (Method::POST, "/v1/approvals/{id}/decision", ApprovalsDecide),
+        (Method::GET, "/v1/questions", ExecutionsRead),
+        (Method::GET, "/v1/questions/{id}", ExecutionsRead),
+        (Method::POST, "/v1/questions/{id}/answer", ExecutionsWrite),
         (Method::GET, "/v1/definitions", DefinitionsRead),
         (Method::GET, "/v1/definitions/{key}", DefinitionsRead),
         (Method::PUT, "/v1/definitions/{key}", DefinitionsWrite),
@@ -75,7 +81,7 @@ async fn every_route_needs_a_key_that_is_known_and_has_the_scope() {
 async fn another_tenants_execution_does_not_exist() {
     let api = TestApi::start().await;
     let id = api.submit().await.to_string();
-    let beta = api.caller("beta", EVERYDAY).await;
+    let beta = api.caller("beta", &[EVERYDAY, &[Scope::ApprovalsDecide]].concat()).await;
     let ids = [id.as_str(), "0197f3a0-0000-7000-8000-000000000000", "no-id"];
     for (method, path, _) in routes().into_iter().filter(|(_, path, _)| path.contains("{id}")) {
         for id in ids {

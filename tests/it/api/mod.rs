@@ -2,12 +2,14 @@
 
 mod access;
 mod batch;
+mod budget;
 mod cancel;
 mod definitions;
 mod events;
 mod list;
 mod many_streams;
 mod operation;
+mod people;
 mod refusals;
 mod retry;
 mod submit;

@@ -23,7 +23,7 @@ use crate::support::{
 };
 
 /// A fleet whose dead workers are found soon.
-async fn quick_fleet() -> Fleet {
+pub(super) async fn quick_fleet() -> Fleet {
     let mut fleet = Fleet::start().await;
     for (name, seconds) in [("LEASE", "2"), ("RENEW", "0.5"), ("REAPER_TICK", "0.3"), ("SWEEP_TICK", "0.3")] {
         fleet.set(&format!("LONGHAUL__WORKER__{name}_SECONDS"), seconds);
@@ -79,7 +79,7 @@ impl Holds {
 }
 
 /// Which execution a request belongs to: the prompt is its input.
-fn case_of(request: &Captured) -> String {
+pub(super) fn case_of(request: &Captured) -> String {
     let input: Value = serde_json::from_str(&said(request)[1].1).unwrap();
     input["case"].as_str().unwrap().to_owned()
 }
@@ -145,7 +145,7 @@ impl World {
 }
 
 /// How often an attempt of the script passes each point.
-const VISITS: [(Point, usize); 11] = [
+const VISITS: [(Point, usize); 12] = [
     (Point::Claimed, 1),
     (Point::Restored, 1),
     (Point::BeforeTurn, 4),
@@ -153,6 +153,7 @@ const VISITS: [(Point, usize); 11] = [
     (Point::TurnBegun, 0),
     (Point::TurnAnswered, 4),
     (Point::TurnRecorded, 4),
+    (Point::PutBeforePeople, 0),
     (Point::BeforeCall, 2),
     (Point::CallAnswered, 3),
     (Point::CallRecorded, 3),

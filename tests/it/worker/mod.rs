@@ -1,5 +1,6 @@
 //! Whole executions through a real worker.
 
+mod budgets;
 mod commands;
 mod control;
 mod diverged;

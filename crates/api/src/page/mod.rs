@@ -8,11 +8,8 @@ use axum::{
     response::{Html, IntoResponse, Response},
 };
 use longhaul_shared::{
-    domain::ExecutionStatus,
-    store::{
-        events::Cursor,
-        executions::{Bodies, ListFilter},
-    },
+    domain::{ExecutionStatus, RequestKind, RequestState},
+    store::{events::Cursor, executions::ListFilter, history::Bodies, human_requests::HumanRequest},
 };
 use serde_json::{Value, json, value::RawValue};
 
@@ -92,6 +89,9 @@ pub(crate) async fn detail(
             entry
         })
         .collect();
+    let requests = if is_over { Vec::new() } else { state.store.requests_of(id).await? };
+    let waiting: Vec<Value> =
+        requests.iter().filter(|request| request.state == RequestState::Waiting).map(wanted).collect();
     let children = match record.summary.children {
         0 => Vec::new(),
         _ => {
@@ -102,9 +102,25 @@ pub(crate) async fn detail(
     let execution = serde_json::to_value(Execution::from(record.summary)).map_err(|_| ApiError::Internal)?;
     Ok(Html(templates::detail(json!({
         "e": execution, "input": input, "output": output, "failure_detail": detail, "timeline": timeline,
-        "children": children, "is_over": is_over, "viewer": viewer.label, "is_signed_in": viewer.is_signed_in,
+        "children": children, "waiting": waiting, "is_over": is_over, "viewer": viewer.label, "is_signed_in": viewer.is_signed_in,
     })))
     .into_response())
+}
+
+/// What a person is asked for. The page only shows it: a decision needs a key with the scope for it.
+fn wanted(request: &HumanRequest) -> Value {
+    let what = match request.kind {
+        RequestKind::Approval => format!("approval of {}", request.tool),
+        RequestKind::Question => "answer".to_owned(),
+    };
+    json!({
+        "id": request.id.to_string(), "what": what, "shown": request.shown, "policy": request.policy,
+        "since": readable(request.requested_at), "until": readable(request.expires_at),
+    })
+}
+
+fn readable(at: chrono::DateTime<chrono::Utc>) -> String {
+    at.format("%Y-%m-%d %H:%M:%S").to_string()
 }
 
 fn pretty(raw: Option<&RawValue>) -> Option<String> {

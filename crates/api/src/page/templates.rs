@@ -49,10 +49,11 @@ mod tests {
         let values = json!({
             "e": {"id": "i", "definition": {}, "agent": {}, "usage": {}, "failure": {"code": "<u>", "summary": "<script>"}},
             "input": "<script>alert(1)</script>", "timeline": [{"at": "", "type": "step", "name": "<i>", "text": "<img>"}],
+            "waiting": [{"id": "7", "what": "approval of <b>", "shown": "<script>", "since": "", "until": ""}],
         });
         let html = detail(values);
         assert!(html.contains("&lt;script&gt;"), "{html}");
-        for raw in ["<script>", "<img>", "<i>", "<u>"] {
+        for raw in ["<script>", "<img>", "<i>", "<u>", "of <b>"] {
             assert!(!html.contains(raw), "{raw}");
         }
     }

@@ -4,3 +4,4 @@ pub(crate) mod definitions;
 pub(crate) mod docs;
 pub(crate) mod executions;
 pub(crate) mod health;
+pub(crate) mod human_requests;

@@ -30,7 +30,7 @@ enum KeysCommand {
     /// Make a key; it is shown once and stored as a hash
     #[command(after_help = "\
 Needs DATABASE_URL and the API's LONGHAUL_API_KEY_PEPPER.
-Scopes: executions:read, executions:write, definitions:read, definitions:write, admin.
+Scopes: executions:read, executions:write, approvals:decide, definitions:read, definitions:write, admin.
 
 Examples:
   longhaul keys create --name checkout --org acme

@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod apply;
+pub mod approvals;
 pub mod bench;
 pub mod cancel;
 pub mod config_check;
@@ -14,8 +15,10 @@ pub mod mcp_catalogue;
 pub mod migrate;
 pub mod openapi;
 pub mod prune;
+pub mod questions;
 pub mod retry;
 pub mod submit;
+pub mod top_up;
 pub mod watch;
 pub mod with_servers;
 pub mod worker;

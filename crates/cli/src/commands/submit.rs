@@ -1,17 +1,10 @@
 //! `longhaul submit`: starts an execution, and waits for it when asked to.
 
-use std::io::Read;
-
 use anyhow::Context as _;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::{
-    client::Client,
-    context::Context,
-    exit::{Exit, UsageError},
-    output, progress,
-};
+use crate::{client::Client, context::Context, exit::Exit, json_input::json_input, output, progress};
 
 /// Submit an execution
 #[derive(Debug, clap::Args)]
@@ -102,7 +95,7 @@ fn body(args: &SubmitArgs) -> anyhow::Result<Value> {
     };
     set("definition", args.definition.clone().map(Value::from));
     set("agent", args.agent.clone().map(Value::from));
-    set("input", Some(input(&args.input)?));
+    set("input", Some(json_input("--input", &args.input)?));
     set("version", args.definition_version.map(Value::from));
     set("priority", args.priority.map(Value::from));
     set("queue", args.queue.clone().map(Value::from));
@@ -111,18 +104,4 @@ fn body(args: &SubmitArgs) -> anyhow::Result<Value> {
         args.metadata.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
     set("metadata", (!metadata.is_empty()).then_some(metadata.into()));
     Ok(body.into())
-}
-
-/// The input as JSON, from where the flag says.
-fn input(from: &str) -> anyhow::Result<Value> {
-    let text = match from.strip_prefix('@') {
-        Some(path) => std::fs::read_to_string(path).with_context(|| format!("--input {from}"))?,
-        None if from == "-" => {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("--input -")?;
-            text
-        }
-        None => from.to_owned(),
-    };
-    Ok(serde_json::from_str(&text).map_err(|error| UsageError(format!("--input is not JSON: {error}")))?)
 }

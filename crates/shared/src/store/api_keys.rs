@@ -25,6 +25,8 @@ pub enum Scope {
     ExecutionsRead,
     /// Submit, cancel and retry executions.
     ExecutionsWrite,
+    /// Decide on approvals. Not among the everyday scopes: whoever submits should not be who decides.
+    ApprovalsDecide,
     /// Read agents and definitions.
     DefinitionsRead,
     /// Put and remove versions of agents and definitions.
@@ -35,8 +37,14 @@ pub enum Scope {
 
 impl Scope {
     /// Every scope.
-    pub const ALL: [Self; 5] =
-        [Self::ExecutionsRead, Self::ExecutionsWrite, Self::DefinitionsRead, Self::DefinitionsWrite, Self::Admin];
+    pub const ALL: [Self; 6] = [
+        Self::ExecutionsRead,
+        Self::ExecutionsWrite,
+        Self::ApprovalsDecide,
+        Self::DefinitionsRead,
+        Self::DefinitionsWrite,
+        Self::Admin,
+    ];
 
     /// The name as stored and shown.
     #[must_use]
@@ -44,6 +52,7 @@ impl Scope {
         match self {
             Self::ExecutionsRead => "executions:read",
             Self::ExecutionsWrite => "executions:write",
+            Self::ApprovalsDecide => "approvals:decide",
             Self::DefinitionsRead => "definitions:read",
             Self::DefinitionsWrite => "definitions:write",
             Self::Admin => "admin",

@@ -9,17 +9,20 @@ use longhaul_sdk::{Step, ToolSpec};
 use super::{
     Agent,
     admission::{ReadyCall, Waiting},
+    ask_caller,
     journal::Journal,
 };
 use crate::tools::CallOutcome;
 
 /// A tool of Longhaul's own. An agent names it in its `tools` like any other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HostTool {}
+pub(crate) enum HostTool {
+    /// Asks the caller.
+    AskCaller,
+}
 
 /// What a call of such a tool came to.
 #[derive(Debug)]
-#[expect(dead_code, reason = "the first such tool constructs them")]
 pub(crate) enum Hosted {
     /// Its result.
     Answered(CallOutcome),
@@ -29,7 +32,7 @@ pub(crate) enum Hosted {
 
 impl HostTool {
     /// Every one of them.
-    pub(crate) const ALL: [Self; 0] = [];
+    pub(crate) const ALL: [Self; 1] = [Self::AskCaller];
 
     /// The tool of this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
@@ -38,14 +41,18 @@ impl HostTool {
 
     /// What the model is shown of it.
     pub(crate) fn spec(self) -> ToolSpec {
-        match self {}
+        match self {
+            Self::AskCaller => ask_caller::spec(),
+        }
     }
 
     /// Answers one call, or says what it waits for.
     ///
     /// # Errors
     /// An interrupt, or a failure of the store.
-    pub(crate) async fn call(self, _agent: &Agent, _journal: &mut Journal, _call: &ReadyCall) -> Step<Hosted> {
-        match self {}
+    pub(crate) async fn call(self, agent: &Agent, journal: &mut Journal, call: &ReadyCall) -> Step<Hosted> {
+        match self {
+            Self::AskCaller => ask_caller::call(agent, journal, call).await,
+        }
     }
 }

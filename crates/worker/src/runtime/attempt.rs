@@ -37,8 +37,13 @@ use crate::{
     agent::{
         Agent,
         conversation::JournaledConversation,
-        journal::{Journal, Parked, PinnedTools, from_store},
+        journal::{
+            Journal, Parked, PinnedTools,
+            budget::{Place, fold_budget},
+            from_store,
+        },
         menu::{Menu, Task},
+        policy::Policy,
         prompt::render,
         references::instructions,
     },
@@ -132,8 +137,15 @@ async fn restore(
     } else {
         StoredJournal::default()
     };
-    let journal =
-        Journal::new(claimed.id, stored, claimed.wake_seq, shared.clone(), deps.writer.clone(), control.clone());
+    let place = Place { root: claimed.root, has_budget: claimed.has_budget };
+    let journal = Journal::new(
+        (claimed.id, place),
+        stored,
+        claimed.wake_seq,
+        shared.clone(),
+        deps.writer.clone(),
+        control.clone(),
+    );
     Ok((pinned, journal))
 }
 
@@ -181,7 +193,8 @@ async fn execute(
     let menu = Menu::new(&config, toolbox.specs(), task, shown, &shared.tools.schemas)?;
     let model = shared.models.get(&config.model).map_err(|error| error.to_failure())?.clone();
     let max_compressions = policy.max_compressions;
-    let agent = Agent { config, model, toolbox, menu, native_output_schema, max_compressions };
+    let policy = Policy::new(&config.approvals)?;
+    let agent = Agent { config, model, toolbox, menu, policy, native_output_schema, max_compressions };
     journal
         .open(&agent, &input, || {
             let mut system = render("system prompt", &agent.config.prompt, &input)?;
@@ -288,6 +301,9 @@ async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &Atte
     match concluded {
         Ok(concluded) => {
             deps.shared.publisher.look([claimed.id.0]);
+            if claimed.has_budget && concluded.status.is_terminal() {
+                fold_budget(&deps.shared, &deps.writer, claimed.root).await;
+            }
             if concluded.status == ExecutionStatus::InProgress {
                 crate::wake(&deps.shared.publisher, &concluded.queue, claimed.id, concluded.wait_reason);
             } else if let Some(parent) = concluded.parent {

@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State};
 use longhaul_shared::{
-    domain::{ExecutionStatus, WaitReason},
+    domain::{ExecutionId, ExecutionStatus, WaitReason},
     store::{api_keys::Scope, executions::ListFilter},
 };
 use serde::Serialize;
@@ -76,7 +76,7 @@ pub(crate) async fn list(
         root: params.take("root"),
         created_after: params.take("created_after"),
         created_before: params.take("created_before"),
-        before: params.named("cursor", read_cursor),
+        before: params.named("cursor", read_cursor).map(ExecutionId),
         // One more than asked for says whether there is a next page.
         limit: limit + 1,
     };
@@ -85,6 +85,6 @@ pub(crate) async fn list(
     let page_length = usize::try_from(limit).unwrap_or_default();
     let has_more = found.len() > page_length;
     found.truncate(page_length);
-    let next_cursor = found.last().filter(|_| has_more).map(|last| write_cursor(last.id));
+    let next_cursor = found.last().filter(|_| has_more).map(|last| write_cursor(last.id.0));
     Ok(Json(ExecutionPage { executions: found.into_iter().map(Execution::from).collect(), next_cursor }))
 }

@@ -7,11 +7,13 @@
 //!   their repetition.
 //! - Before anything is launched the lease must be fresh and the worker not draining ([`AttemptControl::may_launch`]).
 
+pub(crate) mod budget;
 mod calls;
 mod compress;
 mod detached;
 mod limits;
 mod output;
+mod people;
 mod turn;
 mod verdict;
 
@@ -25,6 +27,7 @@ use longhaul_shared::{
     domain::ExecutionId,
     store::{
         StoreError,
+        budgets::Settlement,
         journal::{Hash, JournalStep, JournalWrite, NewEvent, StepKind, StepState, StepUsage, StoredJournal},
         outcomes::LeaseWriter,
     },
@@ -33,11 +36,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+use budget::Place;
 pub(crate) use calls::{Answered, Ran, RanAs, Recalled, Reply, call_key};
 use detached::DetachedCalls;
 pub(crate) use detached::detached_key;
 use limits::Spending;
 use output::OpenOutput;
+pub(crate) use people::Wanted;
 pub(crate) use turn::{Asked, NextTurn, Turn};
 
 use super::{
@@ -65,11 +70,12 @@ struct Pending {
     events: Vec<NewEvent>,
     turns: i32,
     calls: i32,
+    settlements: Vec<Settlement>,
 }
 
 impl Pending {
     fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.messages.is_empty() && self.events.is_empty()
+        self.steps.is_empty() && self.messages.is_empty() && self.events.is_empty() && self.settlements.is_empty()
     }
 }
 
@@ -92,6 +98,7 @@ pub(crate) struct PinnedTools {
 /// One attempt's view of its execution's record.
 pub(crate) struct Journal {
     id: ExecutionId,
+    place: Place,
     deps: Arc<Deps>,
     writer: LeaseWriter,
     control: Arc<AttemptControl>,
@@ -140,7 +147,7 @@ pub(crate) struct Parked {
 
 impl Journal {
     pub(crate) fn new(
-        id: ExecutionId,
+        (id, place): (ExecutionId, Place),
         stored: StoredJournal,
         wake_seq: i32,
         deps: Arc<Deps>,
@@ -149,6 +156,7 @@ impl Journal {
     ) -> Self {
         let mut journal = Self {
             id,
+            place,
             deps,
             writer,
             control,
@@ -286,6 +294,7 @@ impl Journal {
         }
         let pending = std::mem::take(&mut self.pending);
         self.writes += 1;
+        let frees = pending.settlements.iter().any(|settlement| !settlement.is_estimate);
         let write = JournalWrite {
             id: self.id,
             token: self.control.token,
@@ -295,11 +304,15 @@ impl Journal {
             events: pending.events,
             turns: pending.turns,
             calls: pending.calls,
+            settlements: pending.settlements,
         };
         let recorded = self.writer.record(write).await.map_err(from_store)?;
         self.control.clear();
         self.wake_seq = recorded.wake_seq;
         self.deps.publisher.look([self.id.0]);
+        if frees {
+            self.fold_budget().await;
+        }
         if recorded.cancel_requested { Err(Interrupt::Cancelled.into()) } else { Ok(()) }
     }
 

@@ -106,6 +106,7 @@ impl StateLog {
     /// The value at `path` as `instance` sees it: its own writes over those that everybody sees. A written null is a value.
     pub(crate) fn read<'a>(&'a self, path: &Path, instance: Option<&'a Instance>) -> Option<Cow<'a, Value>> {
         match path.kind {
+            Kind::Arguments => None,
             Kind::Input => self.read_input(path, instance),
             Kind::Calls => {
                 let (id, rest) = path.segments.split_first()?;

@@ -1,0 +1,137 @@
+//! `POST /v1/approvals/{id}/decision`.
+//!
+//! Nobody decides on an execution submitted with the same key, unless the agent's policy allows it: an approval is a second
+//! pair of eyes.
+
+use axum::{
+    Json,
+    body::Body,
+    extract::{Path, State},
+    http::HeaderMap,
+};
+use longhaul_shared::{
+    domain::RequestKind,
+    store::{
+        api_keys::Scope,
+        human_requests::{Decider, NewDecision, Verdict},
+        journal::Hash,
+    },
+};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::{MAX_PERSON, MAX_REASON, decide, find, refuse_decided, take_json, take_text, view::Approval, violations};
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    extract::{Fields, Params, SUBMIT_LIMIT, read_body},
+    state::ApiState,
+};
+
+/// Characters of a tool's name.
+const MAX_TOOL: usize = 128;
+
+/// A decision, as documented; read by hand so that every violation is reported at once.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes the body in OpenAPI")]
+pub(crate) struct DecisionBody {
+    /// `approve`, `edit` (with `arguments`), `replace` (with `tool` and `arguments`) or `reject`.
+    #[schema(example = "approve")]
+    decision: String,
+    /// The `hash` of the approval as it was seen.
+    hash: String,
+    /// What the call, or the one in its place, is given.
+    #[schema(value_type = Option<Object>)]
+    arguments: Option<Value>,
+    /// The tool that runs in its place; the agent's policy is asked about it again.
+    tool: Option<String>,
+    /// At most 2,000 characters; the model is told why a call was rejected.
+    reason: Option<String>,
+    /// In whose name; the key itself is always recorded.
+    decided_by: Option<String>,
+}
+
+/// Decides on a waiting call. Once: a second decision is 409 and says who made the first.
+#[utoipa::path(post, path = "/v1/approvals/{id}/decision", tag = "people", request_body = DecisionBody,
+    params(("id" = String, Path, description = "Its id")),
+    responses((status = 200, description = "Decided", body = Approval)))]
+pub(crate) async fn decision(
+    State(state): State<ApiState>,
+    principal: Principal,
+    path: Path<String>,
+    params: Params,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<Json<Approval>> {
+    principal.need(Scope::ApprovalsDecide)?;
+    params.finish()?;
+    let request = find(&state, &principal.reach(), RequestKind::Approval, path).await?;
+    let bytes = read_body(&headers, body, SUBMIT_LIMIT).await?;
+    let mut fields = Fields::parse(&bytes)?;
+    let hash = fields.take::<String>("hash").and_then(|text| read_hash(&text));
+    if hash.is_none() {
+        fields.violation("/hash", "is required: 64 hexadecimal digits, those of the approval as you saw it");
+    }
+    let arguments = take_json(&mut fields, "arguments");
+    if arguments.as_ref().is_some_and(|(_, value)| !value.is_object()) {
+        fields.violation("/arguments", "must be an object");
+    }
+    let verdict = read_verdict(&mut fields, arguments.as_ref().map(|(text, _)| text.clone()));
+    let reason = take_text(&mut fields, "reason", MAX_REASON);
+    let person = take_text(&mut fields, "decided_by", MAX_PERSON);
+    fields.finish()?;
+    // What was absent has been reported.
+    let (Some(hash), Some(verdict)) = (hash, verdict) else { return Err(ApiError::Internal) };
+    if request.submitted_by == Some(principal.key_id()) && !request.allow_self {
+        return Err(ApiError::SelfApproval);
+    }
+    refuse_decided(&request)?;
+    if hash != request.hash {
+        return Err(ApiError::StaleHash);
+    }
+    if let (Verdict::Edit { .. }, Some((_, value))) = (&verdict, &arguments) {
+        let found = violations(&request, value, "/arguments");
+        if !found.is_empty() {
+            return Err(ApiError::InvalidRequest(found));
+        }
+    }
+    let by = Decider { key_id: principal.key_id(), key_name: principal.key().name.clone(), person };
+    let decided = decide(&state, &principal, &request, &NewDecision { verdict, hash, by, reason }).await?;
+    Ok(Json(Approval::full(&decided)?))
+}
+
+fn read_hash(text: &str) -> Option<Hash> {
+    hex::decode(text).ok()?.try_into().ok()
+}
+
+/// The verdict, when it has what it needs and nothing else.
+fn read_verdict(fields: &mut Fields<'_>, arguments: Option<Vec<u8>>) -> Option<Verdict> {
+    let tool = take_text(fields, "tool", MAX_TOOL);
+    let Some(decision) = fields.take::<String>("decision") else {
+        fields.violation("/decision", "is required");
+        return None;
+    };
+    let mut needs = |name: &str, is_there: bool, is_needed: bool| match (is_there, is_needed) {
+        (false, true) => fields.violation(format!("/{name}"), format!("is required to {decision}")),
+        (true, false) => fields.violation(format!("/{name}"), format!("means nothing with `{decision}`")),
+        (true, true) | (false, false) => {}
+    };
+    let (needs_arguments, needs_tool) = match decision.as_str() {
+        "approve" | "reject" => (false, false),
+        "edit" => (true, false),
+        "replace" => (true, true),
+        _ => {
+            fields.violation("/decision", "must be `approve`, `edit`, `replace` or `reject`");
+            return None;
+        }
+    };
+    needs("arguments", arguments.is_some(), needs_arguments);
+    needs("tool", tool.is_some(), needs_tool);
+    match (decision.as_str(), arguments, tool) {
+        ("approve", None, None) => Some(Verdict::Approve),
+        ("reject", None, None) => Some(Verdict::Reject),
+        ("edit", Some(arguments), None) => Some(Verdict::Edit { arguments }),
+        ("replace", Some(arguments), Some(tool)) => Some(Verdict::Replace { tool, arguments }),
+        _ => None,
+    }
+}

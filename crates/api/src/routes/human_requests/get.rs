@@ -1,0 +1,48 @@
+//! `GET /v1/approvals/{id}` and `GET /v1/questions/{id}`.
+
+use axum::{
+    Json,
+    extract::{Path, State},
+};
+use longhaul_shared::{domain::RequestKind, store::api_keys::Scope};
+
+use super::{
+    find,
+    view::{Approval, Question},
+};
+use crate::{
+    auth::Principal,
+    error::ApiResult,
+    extract::{Params, take_reach},
+    state::ApiState,
+};
+
+/// One approval, in full: what a decider must have seen.
+#[utoipa::path(get, path = "/v1/approvals/{id}", tag = "people", params(("id" = String, Path, description = "Its id")),
+    responses((status = 200, description = "The approval", body = Approval)))]
+pub(crate) async fn approval(
+    State(state): State<ApiState>,
+    principal: Principal,
+    path: Path<String>,
+    mut params: Params,
+) -> ApiResult<Json<Approval>> {
+    principal.need(Scope::ExecutionsRead)?;
+    let reach = take_reach(&state, &principal, &mut params).await?;
+    params.finish()?;
+    Ok(Json(Approval::full(&find(&state, &reach, RequestKind::Approval, path).await?)?))
+}
+
+/// One question, with the schema of its answer.
+#[utoipa::path(get, path = "/v1/questions/{id}", tag = "people", params(("id" = String, Path, description = "Its id")),
+    responses((status = 200, description = "The question", body = Question)))]
+pub(crate) async fn question(
+    State(state): State<ApiState>,
+    principal: Principal,
+    path: Path<String>,
+    mut params: Params,
+) -> ApiResult<Json<Question>> {
+    principal.need(Scope::ExecutionsRead)?;
+    let reach = take_reach(&state, &principal, &mut params).await?;
+    params.finish()?;
+    Ok(Json(Question::full(&find(&state, &reach, RequestKind::Question, path).await?)?))
+}

@@ -1,0 +1,112 @@
+//! `GET /v1/approvals` and `GET /v1/questions`.
+
+use axum::{Json, extract::State};
+use longhaul_shared::{
+    domain::{HumanRequestId, RequestKind, RequestState},
+    store::{
+        api_keys::Scope,
+        human_requests::{HumanRequest, RequestFilter},
+    },
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::view::{Approval, Question};
+use crate::{
+    auth::Principal,
+    error::ApiResult,
+    extract::{Params, read_cursor, take_reach, write_cursor},
+    state::ApiState,
+};
+
+const DEFAULT_LIMIT: i64 = 50;
+const MAX_LIMIT: i64 = 200;
+
+/// One page of approvals.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ApprovalPage {
+    /// Newest first.
+    approvals: Vec<Approval>,
+    /// For the next page; null on the last one.
+    next_cursor: Option<String>,
+}
+
+/// One page of questions.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct QuestionPage {
+    /// Newest first.
+    questions: Vec<Question>,
+    /// For the next page; null on the last one.
+    next_cursor: Option<String>,
+}
+
+/// Calls that wait, or waited, for a person's word; newest first.
+#[utoipa::path(get, path = "/v1/approvals", tag = "people",
+    params(
+        ("state" = Option<String>, Query, description = "`waiting`, `approved`, `edited`, `replaced`, `rejected`, `expired` or `closed`"),
+        ("execution" = Option<String>, Query, description = "Of this execution"),
+        ("agent" = Option<String>, Query, description = "By agent key"),
+        ("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
+        ("group_id" = Option<String>, Query, description = "Of this group of `org_id`"),
+        ("all_tenants" = Option<bool>, Query, description = "Of everybody; needs the scope `admin`"),
+        ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+    ),
+    responses((status = 200, description = "A page", body = ApprovalPage)))]
+pub(crate) async fn approvals(
+    State(state): State<ApiState>,
+    principal: Principal,
+    params: Params,
+) -> ApiResult<Json<ApprovalPage>> {
+    let (found, next_cursor) = page(&state, &principal, RequestKind::Approval, params).await?;
+    Ok(Json(ApprovalPage { approvals: found.iter().map(Approval::brief).collect(), next_cursor }))
+}
+
+/// Questions of executions to their callers; newest first.
+#[utoipa::path(get, path = "/v1/questions", tag = "people",
+    params(
+        ("state" = Option<String>, Query, description = "`waiting`, `answered`, `expired` or `closed`"),
+        ("execution" = Option<String>, Query, description = "Of this execution"),
+        ("agent" = Option<String>, Query, description = "By agent key"),
+        ("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
+        ("group_id" = Option<String>, Query, description = "Of this group of `org_id`"),
+        ("all_tenants" = Option<bool>, Query, description = "Of everybody; needs the scope `admin`"),
+        ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+    ),
+    responses((status = 200, description = "A page", body = QuestionPage)))]
+pub(crate) async fn questions(
+    State(state): State<ApiState>,
+    principal: Principal,
+    params: Params,
+) -> ApiResult<Json<QuestionPage>> {
+    let (found, next_cursor) = page(&state, &principal, RequestKind::Question, params).await?;
+    Ok(Json(QuestionPage { questions: found.iter().map(Question::brief).collect(), next_cursor }))
+}
+
+async fn page(
+    state: &ApiState,
+    principal: &Principal,
+    kind: RequestKind,
+    mut params: Params,
+) -> ApiResult<(Vec<HumanRequest>, Option<String>)> {
+    principal.need(Scope::ExecutionsRead)?;
+    let reach = take_reach(state, principal, &mut params).await?;
+    let limit = params.limit(DEFAULT_LIMIT, MAX_LIMIT);
+    let filter = RequestFilter {
+        kind,
+        state: params.named("state", RequestState::parse),
+        execution_id: params.take("execution"),
+        agent: params.text("agent"),
+        before: params.named("cursor", read_cursor).map(HumanRequestId),
+        // One more than asked for says whether there is a next page.
+        limit: limit + 1,
+    };
+    params.finish()?;
+    let mut found = state.store.list_requests(&reach, &filter).await?;
+    let page_length = usize::try_from(limit).unwrap_or_default();
+    let has_more = found.len() > page_length;
+    found.truncate(page_length);
+    let next_cursor = found.last().filter(|_| has_more).map(|last| write_cursor(last.id.0));
+    Ok((found, next_cursor))
+}

@@ -1,0 +1,223 @@
+//! `longhaul approvals`: what executions want to do and a person must allow.
+
+use reqwest::Method;
+use serde_json::{Map, Value, json};
+
+use crate::{client::Client, context::Context, exit::Exit, json_input::json_input, output, progress};
+
+/// List calls that wait for a person, and decide on them
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Without a subcommand: those that wait. A decision needs a key with the scope approvals:decide, other than the one that submitted
+the execution. One that comes second, too late or after the execution's end is refused with exit code 6.
+
+Examples:
+  longhaul approvals
+  longhaul approvals show 019a2c3e-…
+  longhaul approvals approve 019a2c3e-… --hash 5f2a… --by Ada
+  longhaul approvals edit 019a2c3e-… --arguments '{\"amount\": 10}'
+  longhaul approvals reject 019a2c3e-… --reason 'too much'")]
+pub struct ApprovalsArgs {
+    #[command(subcommand)]
+    command: Option<ApprovalsCommand>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum ApprovalsCommand {
+    /// List approvals, newest first
+    List(ListArgs),
+    /// Show the exact call, with its hash
+    Show {
+        /// The approval's id
+        id: String,
+    },
+    /// Let the call run as it is
+    Approve(DecideArgs),
+    /// Let it run with other arguments
+    Edit {
+        #[command(flatten)]
+        decide: DecideArgs,
+        /// JSON, or @FILE, or - for standard input
+        #[arg(long, value_name = "JSON")]
+        arguments: String,
+    },
+    /// Run another call in its place; the agent's policy is asked about that one again
+    Replace {
+        #[command(flatten)]
+        decide: DecideArgs,
+        /// The other tool
+        #[arg(long)]
+        tool: String,
+        /// JSON, or @FILE, or - for standard input
+        #[arg(long, value_name = "JSON")]
+        arguments: String,
+    },
+    /// Keep it from running; the model is told why
+    Reject(DecideArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ListArgs {
+    /// What came of them; `all` for any
+    #[arg(long, default_value = "waiting")]
+    pub(super) state: String,
+    /// Of one execution
+    #[arg(long, value_name = "ID")]
+    pub(super) execution: Option<String>,
+    /// By agent key
+    #[arg(long)]
+    pub(super) agent: Option<String>,
+    /// 1 to 200
+    #[arg(long, default_value_t = 50)]
+    pub(super) limit: u32,
+    /// `next_cursor` of the page before
+    #[arg(long)]
+    pub(super) cursor: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct DecideArgs {
+    /// The approval's id
+    id: String,
+    /// The hash of the call as you saw it; when absent, the call is shown and its hash taken
+    #[arg(long)]
+    hash: Option<String>,
+    /// Why
+    #[arg(long)]
+    reason: Option<String>,
+    /// In whose name
+    #[arg(long, value_name = "PERSON")]
+    by: Option<String>,
+}
+
+impl ListArgs {
+    /// What waits, when nothing else is asked for.
+    fn waiting() -> Self {
+        Self { state: "waiting".to_owned(), execution: None, agent: None, limit: 50, cursor: None }
+    }
+
+    pub(super) fn query(&self) -> Vec<(&'static str, String)> {
+        let state = (self.state != "all").then(|| self.state.clone());
+        let named = [("state", state), ("execution", self.execution.clone()), ("agent", self.agent.clone())];
+        let named = named.into_iter().chain([("cursor", self.cursor.clone())]);
+        let named = named.filter_map(|(name, value)| Some((name, value?)));
+        named.chain([("limit", self.limit.to_string())]).collect()
+    }
+}
+
+/// Runs a subcommand.
+///
+/// # Errors
+/// There is no such approval, nothing can be decided any more, the key may not, or the API is away.
+pub async fn run(args: ApprovalsArgs, context: &Context) -> anyhow::Result<Exit> {
+    let client = Client::new(&context.load_for_client()?)?;
+    match args.command {
+        None => list(&client, &ListArgs::waiting(), context).await,
+        Some(ApprovalsCommand::List(args)) => list(&client, &args, context).await,
+        Some(ApprovalsCommand::Show { id }) => {
+            print(&client.get(&path(&id)).await?, context);
+            Ok(Exit::Done)
+        }
+        Some(ApprovalsCommand::Approve(args)) => decide(&client, &args, json!({"decision": "approve"}), context).await,
+        Some(ApprovalsCommand::Reject(args)) => decide(&client, &args, json!({"decision": "reject"}), context).await,
+        Some(ApprovalsCommand::Edit { decide: args, arguments }) => {
+            let arguments = json_input("--arguments", &arguments)?;
+            decide(&client, &args, json!({"decision": "edit", "arguments": arguments}), context).await
+        }
+        Some(ApprovalsCommand::Replace { decide: args, tool, arguments }) => {
+            let arguments = json_input("--arguments", &arguments)?;
+            decide(&client, &args, json!({"decision": "replace", "tool": tool, "arguments": arguments}), context).await
+        }
+    }
+}
+
+fn path(id: &str) -> String {
+    format!("/v1/approvals/{id}")
+}
+
+async fn list(client: &Client, args: &ListArgs, context: &Context) -> anyhow::Result<Exit> {
+    let page = client.send(client.request(Method::GET, "/v1/approvals").query(&args.query())).await?.body;
+    if context.json {
+        output::json(&page);
+        return Ok(Exit::Done);
+    }
+    let mut table = progress::table(["ID", "STATE", "EXECUTION", "AGENT", "TOOL", "EXPIRES", "ARGUMENTS"]);
+    for approval in page["approvals"].as_array().into_iter().flatten() {
+        table.add_row([
+            text(&approval["id"]),
+            text(&approval["state"]),
+            text(&approval["execution_id"]),
+            text(&approval["agent"]),
+            text(&approval["tool"]),
+            text(&approval["expires_at"]).chars().take(19).collect(),
+            text(&approval["preview"]).chars().take(60).collect(),
+        ]);
+    }
+    output::line(table.trim_fmt());
+    if let Some(cursor) = page["next_cursor"].as_str() {
+        output::note(format!("more with --cursor {cursor}"));
+    }
+    Ok(Exit::Done)
+}
+
+async fn decide(client: &Client, args: &DecideArgs, mut body: Value, context: &Context) -> anyhow::Result<Exit> {
+    let hash = match &args.hash {
+        Some(hash) => hash.clone(),
+        None => {
+            let approval = client.get(&path(&args.id)).await?;
+            output::note(format!("{} {}", text(&approval["tool"]), approval["arguments"]));
+            text(&approval["hash"])
+        }
+    };
+    let fields = [("hash", Some(hash)), ("reason", args.reason.clone()), ("decided_by", args.by.clone())];
+    let fields: Map<String, Value> =
+        fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect();
+    body.as_object_mut().into_iter().for_each(|body| body.extend(fields.clone()));
+    let request = client.request(Method::POST, &format!("{}/decision", path(&args.id))).json(&body);
+    let decided = client.send(request).await?.body;
+    if context.json {
+        output::json(&decided);
+    } else {
+        output::line(text(&decided["state"]));
+    }
+    Ok(Exit::Done)
+}
+
+fn print(approval: &Value, context: &Context) {
+    if context.json {
+        return output::json(approval);
+    }
+    let row = |name: &str, value: String| output::line(format!("{name:<11} {value}"));
+    for name in [
+        "id",
+        "state",
+        "execution_id",
+        "agent",
+        "tool",
+        "policy",
+        "hash",
+        "requested_at",
+        "expires_at",
+        "decided_at",
+        "reason",
+    ] {
+        if let Some(value) = approval[name].as_str() {
+            row(name, value.to_owned());
+        }
+    }
+    if let Some(by) = approval["decided_by"].as_object() {
+        let person = by["person"].as_str().map_or_else(String::new, |person| format!(" for {person}"));
+        row("decided_by", format!("{}{person}", text(&by["key_name"])));
+    }
+    row("arguments", output::pretty(&approval["arguments"]));
+    if let Some(arguments) = approval.get("decided_arguments") {
+        row(
+            "runs",
+            format!("{} {}", text(approval.get("decided_tool").unwrap_or(&Value::Null)), output::pretty(arguments)),
+        );
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

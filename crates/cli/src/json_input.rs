@@ -1,0 +1,22 @@
+//! JSON from where an argument says.
+
+use std::io::Read;
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use crate::exit::UsageError;
+
+/// JSON from where an argument says: itself, `@FILE`, or `-` for standard input.
+pub(crate) fn json_input(what: &str, from: &str) -> anyhow::Result<Value> {
+    let text = match from.strip_prefix('@') {
+        Some(path) => std::fs::read_to_string(path).with_context(|| format!("{what} {from}"))?,
+        None if from == "-" => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).with_context(|| format!("{what} -"))?;
+            text
+        }
+        None => from.to_owned(),
+    };
+    Ok(serde_json::from_str(&text).map_err(|error| UsageError(format!("{what} is not JSON: {error}")))?)
+}
