@@ -12,9 +12,9 @@ use std::{
 };
 
 use jsonschema::Validator;
-use longhaul_sdk::spec::{AgentSpec, DefinitionSpec};
+use longhaul_sdk::spec::{AgentSpec, BudgetSpec, DefinitionSpec, ModelSpec};
 use longhaul_shared::{
-    domain::{AgentVersionId, DefinitionVersionId, ServeKey, TenantId, requirements::requirements},
+    domain::{AgentVersionId, DefinitionVersionId, Prices, ServeKey, TenantId, requirements::requirements},
     store::{
         Store,
         definitions::{AGENT_DEFINITION, Put, Version, agent_definition},
@@ -50,6 +50,20 @@ pub(crate) struct Runnable {
     pub(crate) deadline: Duration,
     pub(crate) active_timeout: Duration,
     pub(crate) input: Arc<Validator>,
+    /// What an execution may spend when its submit says nothing.
+    pub(crate) budget: Option<BudgetSpec>,
+    pub(crate) model: ModelSpec,
+}
+
+impl Runnable {
+    /// The model, when `budget` is in money and there is no price for it.
+    pub(crate) fn unpriced(&self, budget: Option<&BudgetSpec>, prices: &Prices) -> Option<String> {
+        let is_in_money = budget.is_some_and(|budget| budget.max_cost_usd.is_some());
+        (is_in_money && prices.of(&self.model).is_none()).then(|| {
+            let name = self.model.name.as_deref().unwrap_or("its default");
+            format!("`{name}` of `{}`", self.model.provider.as_deref().unwrap_or(&prices.default_provider))
+        })
+    }
 }
 
 type Known = HashMap<(TenantId, Target, Option<i32>), (Instant, Arc<Runnable>)>;
@@ -118,19 +132,22 @@ impl Catalog {
             }
             Target::Agent(key) => (self.built_in().await?, self.agent(tenant, key, version).await?),
         };
-        let DefinitionSpec { deadline_seconds, active_timeout_seconds, .. } = definition.spec;
         let requirements = requirements(&definition.spec, definition.version, &agent.spec);
         let serve_key = ServeKey::of(&requirements);
         self.put_serve_key(&serve_key, &requirements.into_iter().collect::<Vec<_>>()).await?;
+        let input = self.validator(DefinitionVersionId(definition.id), &definition.spec)?;
+        let DefinitionSpec { key, deadline_seconds, active_timeout_seconds, budget, .. } = definition.spec;
         Ok(Runnable {
-            input: self.validator(DefinitionVersionId(definition.id), &definition.spec)?,
-            definition_key: definition.spec.key,
+            input,
+            definition_key: key,
             definition_version_id: DefinitionVersionId(definition.id),
             agent_key: agent.spec.key,
             agent_version_id: AgentVersionId(agent.id),
             serve_key,
             deadline: Duration::from_secs(deadline_seconds.into()),
             active_timeout: Duration::from_secs(active_timeout_seconds.into()),
+            budget: budget.or(agent.spec.limits.budget),
+            model: agent.spec.model,
         })
     }
 

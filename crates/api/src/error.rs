@@ -63,6 +63,8 @@ pub(crate) enum ApiError {
     UnknownVersion { of: String, version: i32 },
     VersionRemoved { of: String, version: i32 },
     KeyReserved(String),
+    PriceUnknown { model: String },
+    NoBudget,
     CommandNotAllowed { server: String },
     IdempotencyKeyReused(ExecutionId),
     ExecutionIsTerminal(ExecutionStatus),
@@ -92,6 +94,7 @@ impl ApiError {
             Self::IdempotencyKeyReused(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)
+            | Self::NoBudget
             | Self::StaleHash
             | Self::AlreadyDecided(_)
             | Self::KeyReserved(_) => StatusCode::CONFLICT,
@@ -105,6 +108,7 @@ impl ApiError {
             | Self::UnknownAgent(_)
             | Self::UnknownVersion { .. }
             | Self::VersionRemoved { .. }
+            | Self::PriceUnknown { .. }
             | Self::Refused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooManyStreams | Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
@@ -132,6 +136,8 @@ impl ApiError {
             Self::UnknownVersion { .. } => "unknown_version",
             Self::VersionRemoved { .. } => "version_removed",
             Self::KeyReserved(_) => "key_reserved",
+            Self::PriceUnknown { .. } => "price_unknown",
+            Self::NoBudget => "no_budget",
             Self::CommandNotAllowed { .. } => "command_not_allowed",
             Self::IdempotencyKeyReused(_) => "idempotency_key_reused",
             Self::ExecutionIsTerminal(_) => "execution_is_terminal",
@@ -166,6 +172,10 @@ impl ApiError {
             Self::UnknownVersion { of, version } => format!("`{of}` has no version {version}"),
             Self::VersionRemoved { of, version } => format!("version {version} of `{of}` was removed"),
             Self::KeyReserved(key) => format!("the key `{key}` is built in"),
+            Self::PriceUnknown { model } => {
+                format!("the budget is in money, and no price is configured for the model {model}")
+            }
+            Self::NoBudget => "the execution has no budget".into(),
             Self::CommandNotAllowed { server } => format!(
                 "the tool server `{server}` is started by a command, which this agent may not (setting tools.mcp.stdio); give it a `url`"
             ),
@@ -215,6 +225,8 @@ impl ApiError {
             | Self::UnknownAgent(_)
             | Self::UnknownVersion { .. }
             | Self::VersionRemoved { .. }
+            | Self::PriceUnknown { .. }
+            | Self::NoBudget
             | Self::KeyReserved(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)

@@ -6,7 +6,7 @@ use axum::http::HeaderMap;
 use futures::stream::BoxStream;
 use longhaul_shared::{
     config::StdioServers,
-    domain::ExecutionId,
+    domain::{ExecutionId, Prices},
     store::{Store, api_keys::Pepper, submit::Submitter},
 };
 use tokio_util::sync::CancellationToken;
@@ -115,6 +115,8 @@ pub struct ApiDeps {
     pub store: Store,
     /// The process's batch of submits.
     pub submitter: Submitter,
+    /// What models cost.
+    pub prices: Prices,
     /// Under which keys are hashed and cookies signed.
     pub pepper: Pepper,
     /// Hints for event streams.
@@ -138,6 +140,7 @@ pub(crate) struct ApiState(Arc<Shared>);
 pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) submitter: Submitter,
+    pub(crate) prices: Prices,
     pub(crate) pepper: Pepper,
     pub(crate) hooks: Hooks,
     pub(crate) options: ApiOptions,
@@ -157,13 +160,14 @@ impl Deref for ApiState {
 
 impl ApiState {
     pub(crate) fn new(deps: ApiDeps, shutdown: CancellationToken) -> Self {
-        let ApiDeps { store, submitter, pepper, looks, hooks, options } = deps;
+        let ApiDeps { store, submitter, prices, pepper, looks, hooks, options } = deps;
         Self(Arc::new(Shared {
             keys: KeyCache::default(),
             catalog: Catalog::new(store.clone()),
             hub: Hub::spawn(store.clone(), looks, options.max_streams, shutdown.clone()),
             store,
             submitter,
+            prices,
             pepper,
             hooks,
             options,

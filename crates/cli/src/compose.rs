@@ -75,6 +75,7 @@ pub async fn serve_api(
     let deps = ApiDeps {
         submitter: Submitter::spawn(store.clone(), SUBMIT_PATIENCE),
         store,
+        prices: config.llm.prices(),
         pepper: pepper(config)?,
         looks,
         hooks: hooks(&publisher, state),

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use longhaul_cli::{
     commands::{
         api, apply, approvals, bench, cancel, config_check, demo, dev, get, keys, list, mcp_catalogue, migrate,
-        openapi, prune, questions, retry, submit, watch, with_servers, worker,
+        openapi, prune, questions, retry, submit, top_up, watch, with_servers, worker,
     },
     context::Context,
     exit::{EXIT_CODES, Exit},
@@ -40,6 +40,7 @@ enum Command {
     Watch(watch::WatchArgs),
     Cancel(cancel::CancelArgs),
     Retry(retry::RetryArgs),
+    TopUp(top_up::TopUpArgs),
     Approvals(approvals::ApprovalsArgs),
     Questions(questions::QuestionsArgs),
     Config(config_check::ConfigArgs),
@@ -97,6 +98,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Watch(args) => run::plain(watch::run(args, context)),
         Command::Cancel(args) => run::plain(cancel::run(args, context)),
         Command::Retry(args) => run::plain(retry::run(args, context)),
+        Command::TopUp(args) => run::plain(top_up::run(args, context)),
         Command::Approvals(args) => run::plain(approvals::run(args, context)),
         Command::Questions(args) => run::plain(questions::run(args, context)),
         Command::Config(args) => run::plain(config_check::run(args, context)),

@@ -87,6 +87,8 @@ codes! {
     DEADLINE_EXCEEDED = "deadline_exceeded";
     /// A budget was exhausted and the definition says to fail.
     BUDGET_EXHAUSTED = "budget_exhausted";
+    /// The budget is in money, and the model has no price in the configuration.
+    PRICE_UNKNOWN = "price_unknown";
     /// The agent used all its turns without an answer.
     MAX_TURNS_EXCEEDED = "max_turns_exceeded";
     /// The agent made the same failing call again and again.

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{approvals::ApprovalsSpec, tool::ToolEffect};
+use crate::{approvals::ApprovalsSpec, money::Usd, tool::ToolEffect};
 
 /// The prompt that asks the model for a failure summary when its corrections are used up.
 pub const FAILURE_SUMMARY_PROMPT: &str = "You could not produce a valid answer within the allowed attempts. Explain in at \
@@ -61,9 +61,52 @@ pub struct DefinitionSpec {
     /// The longest life of an execution, waits included, in seconds.
     #[serde(default = "default_deadline")]
     pub deadline_seconds: u32,
+    /// What one execution and everything it starts may spend, where a submit says nothing; the agent's when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetSpec>,
     /// Where it is written.
     #[serde(default)]
     pub runner: Runner,
+}
+
+/// What an execution and everything it starts may spend together. What is left out is not limited.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetSpec {
+    /// Money, in US dollars. Every model that is used must have a price in the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cost_usd: Option<Usd>,
+    /// Tokens sent and received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u32>,
+    /// Model calls, failed ones included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_model_calls: Option<u32>,
+    /// What becomes of an execution whose next model call does not fit.
+    #[serde(default)]
+    pub on_exhausted: OnExhausted,
+}
+
+/// What becomes of an execution whose next model call does not fit its budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExhausted {
+    /// It waits until somebody raises the budget, or something that was reserved comes back.
+    #[default]
+    Park,
+    /// It is FAILED `budget_exhausted`.
+    Fail,
+}
+
+impl OnExhausted {
+    /// The name as stored and shown.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Park => "park",
+            Self::Fail => "fail",
+        }
+    }
 }
 
 impl DefinitionSpec {
@@ -86,6 +129,7 @@ impl DefinitionSpec {
             retry: RetrySpec::default(),
             active_timeout_seconds: default_active_timeout(),
             deadline_seconds: default_deadline(),
+            budget: None,
             runner: Runner::Declarative,
         }
     }
@@ -569,6 +613,9 @@ pub struct AgentLimits {
     pub tool_timeout_seconds: u32,
     /// The model's window in tokens; a longer conversation is compressed.
     pub context_tokens: u32,
+    /// What one execution and everything it starts may spend, where neither the submit nor the definition says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetSpec>,
     /// Bytes of one value that a call writes to a path.
     pub max_state_value_bytes: u32,
     /// Bytes of all values that calls of one execution wrote to paths and that can still be read.
@@ -584,6 +631,7 @@ impl Default for AgentLimits {
             max_tool_result_bytes: 65_536,
             tool_timeout_seconds: 60,
             context_tokens: 128_000,
+            budget: None,
             max_state_value_bytes: 1 << 20,
             max_state_bytes: 16 << 20,
         }

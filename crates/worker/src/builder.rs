@@ -211,6 +211,7 @@ impl WorkerBuilder {
             store,
             publisher: WakeupPublisher::start(&redis)?,
             models: models(&config)?,
+            prices: config.llm.prices(),
             tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas },
             validators: self.validators,
             stdio_servers: config.tools.mcp.stdio,

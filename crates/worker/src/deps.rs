@@ -8,7 +8,7 @@ use std::{
 use longhaul_sdk::RegisteredDefinition;
 use longhaul_shared::{
     config::StdioServers,
-    domain::{AgentVersionId, DefinitionVersionId},
+    domain::{AgentVersionId, DefinitionVersionId, Prices},
     queue::producer::WakeupPublisher,
     store::{Store, StoreError, definitions::PinnedVersions, outcomes::LeaseWriter},
 };
@@ -25,6 +25,7 @@ pub(crate) struct Deps {
     pub(crate) store: Store,
     pub(crate) publisher: WakeupPublisher,
     pub(crate) models: Models,
+    pub(crate) prices: Prices,
     pub(crate) tools: ToolSources,
     pub(crate) validators: ValidatorRegistry,
     /// Whose agents may start tool servers by a command.

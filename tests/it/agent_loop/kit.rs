@@ -10,6 +10,7 @@ use longhaul_sdk::{
     spec::{ModelSpec, ToolRef},
 };
 use longhaul_shared::domain::ExecutionId;
+use longhaul_worker::WorkerBuilder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -22,6 +23,8 @@ use crate::support::{
 
 /// The tool that changes nothing: its calls start while the reply streams.
 pub(crate) const WORK: &str = "work";
+/// The tool that the same idempotency key changes things once with.
+pub(crate) const PUT: &str = "put";
 /// The tool with side effects: its calls start when the reply has closed.
 pub(crate) const ACT: &str = "act";
 
@@ -34,6 +37,7 @@ enum Answer {
     Text(String),
     At(String, String),
     Failure(String),
+    Panic,
 }
 
 #[derive(Default)]
@@ -41,6 +45,8 @@ struct Inner {
     gates: BTreeMap<String, Gate>,
     answers: BTreeMap<String, Answer>,
     arguments: BTreeMap<String, Vec<Value>>,
+    keys: BTreeMap<String, BTreeMap<String, usize>>,
+    on_start: Option<Arc<dyn Fn(&str) + Send + Sync>>,
 }
 
 /// What the calls of a test do and did. Calls are told apart by their argument `call`.
@@ -70,6 +76,11 @@ impl Stage {
     /// Makes `call` fail.
     pub(crate) fn fails(self, call: &str, message: &str) -> Self {
         self.answer(call, Answer::Failure(message.into()))
+    }
+
+    /// Makes `call` panic.
+    pub(crate) fn panics(self, call: &str) -> Self {
+        self.answer(call, Answer::Panic)
     }
 
     fn answer(self, call: &str, answer: Answer) -> Self {
@@ -126,24 +137,63 @@ impl Stage {
         self.inner.lock().unwrap().arguments.get(call).map_or(0, Vec::len)
     }
 
-    async fn play(&self, arguments: Work) -> Result<ToolOutput, ToolFailure> {
-        let call = arguments.call.clone();
-        let given = serde_json::to_value(&arguments).unwrap();
-        let (gate, answer) = {
+    /// Registers the tools that play on this stage.
+    pub(crate) fn tools(&self, worker: WorkerBuilder) -> WorkerBuilder {
+        let tool = |name, effect| StageTool { name, effect, stage: self.clone() };
+        let worker = worker.tool(tool(WORK, ToolEffect::ReadOnly)).unwrap();
+        let worker = worker.tool(tool(PUT, ToolEffect::Idempotent)).unwrap();
+        worker.tool(tool(ACT, ToolEffect::SideEffect)).unwrap()
+    }
+
+    /// Calls `hook` whenever a call starts.
+    pub(crate) fn on_start(self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.inner.lock().unwrap().on_start = Some(Arc::new(hook));
+        self
+    }
+
+    /// How often `call` ran under each idempotency key.
+    pub(crate) fn keys(&self, call: &str) -> BTreeMap<String, usize> {
+        self.inner.lock().unwrap().keys.get(call).cloned().unwrap_or_default()
+    }
+
+    /// Takes note of a run of `call` by a tool of the test's own, and keeps it from ending while it is held.
+    pub(crate) async fn visit(&self, call: &str, idempotency_key: &str) {
+        self.inner.lock().unwrap().arguments.entry(call.into()).or_default().push(Value::Null);
+        self.pass(call, idempotency_key).await;
+    }
+
+    async fn pass(&self, call: &str, idempotency_key: &str) {
+        let (gate, hook) = {
             let mut inner = self.inner.lock().unwrap();
-            inner.arguments.entry(call.clone()).or_default().push(given);
-            (inner.gates.get(&call).cloned(), inner.answers.get(&call).cloned())
+            let keys = inner.keys.entry(call.into()).or_default();
+            *keys.entry(idempotency_key.into()).or_default() += 1;
+            (inner.gates.get(call).cloned(), inner.on_start.clone())
         };
         self.log.send_modify(|log| log.push(format!("+{call}")));
+        if let Some(hook) = hook {
+            hook(call);
+        }
         if let Some(gate) = gate {
             gate.pass().await;
         }
         self.log.send_modify(|log| log.push(format!("-{call}")));
+    }
+
+    async fn play(&self, arguments: Work, idempotency_key: &str) -> Result<ToolOutput, ToolFailure> {
+        let call = arguments.call.clone();
+        let given = serde_json::to_value(&arguments).unwrap();
+        let answer = {
+            let mut inner = self.inner.lock().unwrap();
+            inner.arguments.entry(call.clone()).or_default().push(given);
+            inner.answers.get(&call).cloned()
+        };
+        self.pass(&call, idempotency_key).await;
         match answer {
             None => Ok(arguments.value.to_string().into()),
             Some(Answer::Text(text)) => Ok(text.into()),
             Some(Answer::At(text, destination)) => Ok(ToolOutput::from(text).at(destination)),
             Some(Answer::Failure(message)) => Err(ToolFailure::Reported(message)),
+            Some(Answer::Panic) => panic!("as the test says"),
         }
     }
 }
@@ -196,8 +246,8 @@ impl Tool for StageTool {
         self.effect
     }
 
-    async fn call(&self, arguments: Work, _context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
-        self.stage.play(arguments).await
+    async fn call(&self, arguments: Work, context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
+        self.stage.play(arguments, &context.idempotency_key).await
     }
 }
 
@@ -205,7 +255,7 @@ impl Tool for StageTool {
 pub(crate) fn referring() -> AgentSpec {
     AgentSpec {
         model: ModelSpec { stream: true, ..ModelSpec::default() },
-        tools: [WORK, ACT].map(|name| ToolRef::Name(name.into())).to_vec(),
+        tools: [WORK, PUT, ACT].map(|name| ToolRef::Name(name.into())).to_vec(),
         references: true,
         ..agent("a")
     }
@@ -226,7 +276,8 @@ pub(crate) fn call_of(tool: &str, name: &str, mut arguments: Value) -> Ev {
 pub(crate) struct Run {
     pub(crate) fleet: Fleet,
     pub(crate) id: ExecutionId,
-    _worker: FleetWorker,
+    stage: Stage,
+    worker: FleetWorker,
 }
 
 impl Run {
@@ -237,8 +288,7 @@ impl Run {
         input: Value,
         replies: impl IntoIterator<Item = Reply>,
     ) -> Self {
-        let any_answer = DefinitionSpec { validators: Vec::new(), ..DefinitionSpec::new("d", "a") };
-        Self::start_as(&any_answer, agent, stage, input, replies.into_iter().chain([reply_text("done")])).await
+        Self::start_as(&any_answer(), agent, stage, input, replies.into_iter().chain([reply_text("done")])).await
     }
 
     /// Starts an execution of `definition`, whose model answers `replies` and nothing else.
@@ -249,14 +299,29 @@ impl Run {
         input: Value,
         replies: impl IntoIterator<Item = Reply>,
     ) -> Self {
-        let fleet = Fleet::start().await;
+        Self::start_on(Fleet::start().await, definition, agent, stage, input, replies).await
+    }
+
+    /// Starts an execution on a fleet of the test's own.
+    pub(crate) async fn start_on(
+        fleet: Fleet,
+        definition: &DefinitionSpec,
+        agent: &AgentSpec,
+        stage: &Stage,
+        input: Value,
+        replies: impl IntoIterator<Item = Reply>,
+    ) -> Self {
         fleet.apply(agent, definition).await;
         replies.into_iter().for_each(|reply| fleet.llm.push(reply));
         let id = fleet.submit(&definition.key, input).await;
-        let tool = |name, effect| StageTool { name, effect, stage: stage.clone() };
-        let (work, act) = (tool(WORK, ToolEffect::ReadOnly), tool(ACT, ToolEffect::SideEffect));
-        let worker = fleet.worker_with(|worker| worker.tool(work).unwrap().tool(act).unwrap());
-        Self { fleet, id, _worker: worker }
+        let worker = fleet.worker_with(|worker| stage.tools(worker));
+        Self { fleet, id, stage: stage.clone(), worker }
+    }
+
+    /// Kills the worker and starts another.
+    pub(crate) async fn replace_worker(&mut self) {
+        let next = self.fleet.worker_with(|worker| self.stage.tools(worker));
+        std::mem::replace(&mut self.worker, next).kill().await;
     }
 
     /// Waits for the end, which must be FINISHED, and returns the row.
@@ -277,6 +342,15 @@ impl Run {
         sqlx::query_scalar("select count(*) from steps where execution_id = $1 and name = $2 and state = 'live'")
             .bind(self.id.0)
             .bind(tool)
+            .fetch_one(&self.fleet.db.pool)
+            .await
+            .unwrap()
+    }
+
+    /// How many calls have their result on the record.
+    pub(crate) async fn recorded_calls(&self) -> i64 {
+        sqlx::query_scalar("select count(*) from steps where execution_id = $1 and kind = 'call' and state = 'live'")
+            .bind(self.id.0)
             .fetch_one(&self.fleet.db.pool)
             .await
             .unwrap()
@@ -318,13 +392,56 @@ impl Told {
     }
 }
 
-fn results(request: &Captured) -> BTreeMap<String, String> {
-    let results = request.messages().iter().filter(|message| message["role"] == "tool");
+/// The result of every call in a request, in the order in which they stand, by the call's id.
+pub(crate) fn results_in_order(request: &Captured) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    results.map(|message| (text(&message["tool_call_id"]), text(&message["content"]))).collect()
+    let of_message = |message: &Value| -> Vec<(String, String)> {
+        if message["role"] == "tool" {
+            return vec![(text(&message["tool_call_id"]), text(&message["content"]))];
+        }
+        let parts = message["content"].as_array().map_or(&[][..], Vec::as_slice);
+        let results = parts.iter().filter(|part| part["type"] == "tool_result");
+        results.map(|part| (text(&part["tool_use_id"]), text(&part["content"]))).collect()
+    };
+    request.messages().iter().flat_map(of_message).collect()
+}
+
+fn results(request: &Captured) -> BTreeMap<String, String> {
+    results_in_order(request).into_iter().collect()
 }
 
 /// A definition whose answer is an object, submitted as a call.
 pub(crate) fn with_output_schema() -> DefinitionSpec {
     DefinitionSpec { output_schema: Some(json!({"type": "object"})), ..DefinitionSpec::new("d", "a") }
+}
+
+/// A definition that takes any text for an answer.
+pub(crate) fn any_answer() -> DefinitionSpec {
+    DefinitionSpec { validators: Vec::new(), ..DefinitionSpec::new("d", "a") }
+}
+
+/// A wire format that models are spoken to in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wire {
+    /// Chat completions: a call is complete when the next one begins, or the finish reason comes.
+    OpenAi,
+    /// Anthropic's messages: a call is complete when its block stops.
+    Anthropic,
+}
+
+impl Wire {
+    pub(crate) const ALL: [Self; 2] = [Self::OpenAi, Self::Anthropic];
+
+    /// A fleet whose workers speak it.
+    pub(crate) async fn fleet(self) -> Fleet {
+        let mut fleet = Fleet::start().await;
+        if self == Self::Anthropic {
+            let url = fleet.llm.url();
+            for (field, value) in [("KIND", "anthropic"), ("BASE_URL", url.as_str()), ("DEFAULT_MODEL", "claude")] {
+                fleet.set(&format!("LONGHAUL__LLM__PROVIDERS__CLAUDE__{field}"), value);
+            }
+            fleet.set("LONGHAUL__LLM__DEFAULT_PROVIDER", "claude");
+        }
+        fleet
+    }
 }

@@ -2,6 +2,9 @@
 
 mod approvals;
 mod blocking;
+mod detached;
+mod durability;
+mod errors;
 mod instances;
 mod kit;
 mod latent;
@@ -9,3 +12,5 @@ mod parked;
 mod people;
 mod questions;
 mod references;
+mod streaming;
+mod termination;

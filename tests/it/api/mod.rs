@@ -2,6 +2,7 @@
 
 mod access;
 mod batch;
+mod budget;
 mod cancel;
 mod definitions;
 mod events;

@@ -1,7 +1,7 @@
 //! Core-rules 16: what an execution costs the database, and that a snapshot somebody holds does not make claims dearer and dearer.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use longhaul_shared::store::claims::{ClaimBounds, ClaimRequest, Claimed};
@@ -98,12 +98,15 @@ async fn recording_a_step_touches_no_index_of_executions() {
 
     let recording = Store::open(StoreOptions::new(&world.db.url)).unwrap();
     let writer = LeaseWriter::spawn(&recording, worker.id, Duration::from_secs(10));
-    join_all(claimed.iter().map(|one| async {
-        for number in 1..=STEPS {
-            writer.record(write(one, number, vec![step(number, Turn, "said")])).await.unwrap();
+    for number in 1..=STEPS {
+        // Between two steps of an execution a model thinks, and no statement lasts as long: what the step before left behind can be
+        // removed when the next one needs its room. Without any pause two batches that always overlap keep it for each other, and
+        // only every second update finds room on its page (measured: 51 %).
+        let records = claimed.iter().map(|one| writer.record(write(one, number, vec![step(number, Turn, "said")])));
+        for recorded in join_all(records).await {
+            recorded.unwrap();
         }
-    }))
-    .await;
+    }
     recording.close().await;
     let records = claims * i64::from(STEPS);
     let (_, hot) = updates(world.pool(), claims + records).await;
@@ -167,7 +170,9 @@ async fn while_a_snapshot_is_held_claims_stay_right_and_do_not_step_over_all_tha
     };
     let before = seen(&mut report).await;
     submit(&world, EXECUTIONS).await;
+    let claiming_since = Instant::now();
     let (claimed, held) = claim_all(&world, EXECUTIONS).await;
+    let claiming_for = claiming_since.elapsed();
     assert_eq!(seen(&mut report).await, before, "the snapshot was not held");
 
     // Each once, and the oldest first.
@@ -176,6 +181,9 @@ async fn while_a_snapshot_is_held_claims_stay_right_and_do_not_step_over_all_tha
     let oldest = |batch: &[Claimed]| batch.iter().map(|one| one.id).min();
     assert!(claimed.windows(2).all(|pair| newest(&pair[0]) < oldest(&pair[1])), "claimed out of order");
     println!("{EXECUTIONS} claims read {freely} entries of their index; {held} while a snapshot was held");
-    // Without a remembered bound each claim would step over everything claimed before it: sixty times as many.
-    assert!(held <= 12 * freely, "{held} entries read while a snapshot was held, {freely} without");
+    // Each claim steps over what the one before it took, and once a second one looks from the start. Without a remembered bound each
+    // of the 120 would step over everything claimed before it: sixty times as many, or more.
+    let looks_from_the_start = i64::try_from(claiming_for.as_secs()).unwrap() + 1;
+    let limit = (4 + looks_from_the_start) * i64::try_from(EXECUTIONS).unwrap();
+    assert!(held <= limit, "{held} entries read in {claiming_for:?} while a snapshot was held; {limit} are allowed");
 }

@@ -1,6 +1,7 @@
 //! The store's promises, each against a real PostgreSQL.
 
 mod batches;
+mod budgets;
 mod cancels;
 mod children;
 mod claims;

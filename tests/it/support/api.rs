@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::channel::mpsc::UnboundedSender;
 use longhaul_api::{ApiDeps, ApiOptions, Hooks, Look, QueueState};
 use longhaul_sdk::spec::{AgentSpec, DefinitionSpec};
-use longhaul_shared::domain::{ExecutionId, TenantId};
+use longhaul_shared::domain::{ExecutionId, Price, Prices, ProviderPrices, TenantId};
 use longhaul_shared::http::{HttpOptions, client};
 use longhaul_shared::store::api_keys::{Pepper, Scope};
 use longhaul_shared::store::submit::Submitter;
@@ -38,6 +38,15 @@ pub(crate) struct TestApi {
     pub(crate) looks: UnboundedSender<Look>,
     pepper: Pepper,
     _stop: DropGuard,
+}
+
+/// The default model of the default provider has a price; no other model has.
+fn prices() -> Prices {
+    let usd = |text: &str| text.parse().unwrap();
+    let price = Price { input: usd("1"), cached_input: usd("0.10"), output: usd("4") };
+    let scripted =
+        ProviderPrices { default_model: Some("scripted".into()), models: [("scripted".into(), price)].into() };
+    Prices { default_provider: "scripted".into(), providers: [("scripted".into(), scripted)].into() }
 }
 
 /// What the process told the queue.
@@ -98,6 +107,7 @@ impl TestApi {
         };
         let pepper = Pepper::from(SecretString::from("a pepper of the tests"));
         let deps = ApiDeps {
+            prices: prices(),
             store: store.clone(),
             submitter: Submitter::spawn(store.clone(), Duration::from_secs(10)),
             pepper: pepper.clone(),

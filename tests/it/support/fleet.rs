@@ -199,6 +199,7 @@ impl Fleet {
             submitted_by: None,
             traceparent: None,
             idempotency: None,
+            budget: None,
         }
     }
 

@@ -156,6 +156,7 @@ pub(crate) async fn new_execution(store: &Store, tenant: TenantId) -> NewExecuti
         submitted_by: None,
         traceparent: None,
         idempotency: None,
+        budget: None,
     }
 }
 
@@ -268,7 +269,7 @@ pub(crate) fn step(seq: i32, kind: StepKind, text: &str) -> JournalStep {
         body: text.as_bytes().to_vec(),
         preview: Some(text.into()),
         failure_code: None,
-        usage: StepUsage { input_tokens: Some(10), output_tokens: Some(2), cached_tokens: None },
+        usage: StepUsage { input_tokens: Some(10), output_tokens: Some(2), cached_tokens: None, cost: None },
         took: Duration::from_millis(3),
     }
 }
@@ -287,6 +288,7 @@ pub(crate) fn write(claimed: &Claimed, write: i32, steps: Vec<JournalStep>) -> J
         steps,
         turns,
         calls: 0,
+        settlements: Vec::new(),
     }
 }
 

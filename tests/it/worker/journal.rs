@@ -23,7 +23,7 @@ use crate::support::{
 };
 
 /// A fleet whose dead workers are found soon.
-async fn quick_fleet() -> Fleet {
+pub(super) async fn quick_fleet() -> Fleet {
     let mut fleet = Fleet::start().await;
     for (name, seconds) in [("LEASE", "2"), ("RENEW", "0.5"), ("REAPER_TICK", "0.3"), ("SWEEP_TICK", "0.3")] {
         fleet.set(&format!("LONGHAUL__WORKER__{name}_SECONDS"), seconds);
@@ -33,7 +33,7 @@ async fn quick_fleet() -> Fleet {
 
 /// Holds executions for ever, each at its own visit of its own point.
 #[derive(Clone, Default)]
-struct Holds(Arc<Mutex<HoldsState>>);
+pub(crate) struct Holds(Arc<Mutex<HoldsState>>);
 
 #[derive(Default)]
 struct HoldsState {
@@ -43,11 +43,11 @@ struct HoldsState {
 }
 
 impl Holds {
-    fn plan(&self, id: ExecutionId, point: Point, visit: usize) {
+    pub(crate) fn plan(&self, id: ExecutionId, point: Point, visit: usize) {
         self.0.lock().unwrap().planned.insert(id, (point, visit));
     }
 
-    fn probe(&self) -> Probe {
+    pub(crate) fn probe(&self) -> Probe {
         let state = self.0.clone();
         Probe::armed(move |point, id| {
             let mut state = state.lock().unwrap();
@@ -64,7 +64,7 @@ impl Holds {
         })
     }
 
-    async fn all_held(&self) {
+    pub(crate) async fn all_held(&self) {
         eventually("every execution stands at its point", PATIENCE, || async {
             let state = self.0.lock().unwrap();
             let missing: Vec<_> = state.planned.iter().filter(|(id, _)| !state.held.contains(id)).collect();
@@ -73,13 +73,13 @@ impl Holds {
         .await;
     }
 
-    fn visits(&self, id: ExecutionId, point: Point) -> usize {
+    pub(crate) fn visits(&self, id: ExecutionId, point: Point) -> usize {
         self.0.lock().unwrap().visits.get(&(id, point)).copied().unwrap_or_default()
     }
 }
 
 /// Which execution a request belongs to: the prompt is its input.
-fn case_of(request: &Captured) -> String {
+pub(super) fn case_of(request: &Captured) -> String {
     let input: Value = serde_json::from_str(&said(request)[1].1).unwrap();
     input["case"].as_str().unwrap().to_owned()
 }

@@ -1,11 +1,12 @@
 //! Whole executions through a real worker.
 
+mod budgets;
 mod commands;
 mod control;
 mod diverged;
 mod growth;
-mod journal;
-mod kit;
+pub(crate) mod journal;
+pub(crate) mod kit;
 mod odd_json;
 mod retries;
 mod run;

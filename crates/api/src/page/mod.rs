@@ -9,11 +9,7 @@ use axum::{
 };
 use longhaul_shared::{
     domain::{ExecutionStatus, RequestKind, RequestState},
-    store::{
-        events::Cursor,
-        executions::{Bodies, ListFilter},
-        human_requests::HumanRequest,
-    },
+    store::{events::Cursor, executions::ListFilter, history::Bodies, human_requests::HumanRequest},
 };
 use serde_json::{Value, json, value::RawValue};
 

@@ -18,6 +18,7 @@ pub mod prune;
 pub mod questions;
 pub mod retry;
 pub mod submit;
+pub mod top_up;
 pub mod watch;
 pub mod with_servers;
 pub mod worker;

@@ -2,10 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use longhaul_sdk::Usd;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
 use super::{Rules, units};
+use crate::domain::{Price, Prices, ProviderPrices};
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct LlmConfig {
@@ -47,6 +49,21 @@ pub struct ProviderConfig {
     /// Sent with every request; values may be references.
     #[serde(default, serialize_with = "units::secrets::serialize")]
     pub headers: BTreeMap<String, SecretString>,
+    /// A model that is not listed is uncosted.
+    #[serde(default)]
+    pub prices: Vec<PriceConfig>,
+}
+
+/// What a model costs, in US dollars for a million tokens.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct PriceConfig {
+    /// The provider's name of it; `*` for all that are not listed.
+    pub model: String,
+    pub input: Usd,
+    pub output: Usd,
+    /// Input that the provider had cached; as other input when absent.
+    pub cached_input: Option<Usd>,
 }
 
 // The clocks of a provider whose section does not set them; a test holds them equal to those of the default file.
@@ -67,6 +84,23 @@ fn total() -> Duration {
 }
 
 impl LlmConfig {
+    /// The prices of all providers.
+    pub fn prices(&self) -> Prices {
+        let price = |of: &PriceConfig| Price {
+            input: of.input,
+            cached_input: of.cached_input.unwrap_or(of.input),
+            output: of.output,
+        };
+        let prices = |provider: &ProviderConfig| ProviderPrices {
+            default_model: provider.default_model.clone(),
+            models: provider.prices.iter().map(|of| (of.model.clone(), price(of))).collect(),
+        };
+        Prices {
+            default_provider: self.default_provider.clone(),
+            providers: self.providers.iter().map(|(name, provider)| (name.clone(), prices(provider))).collect(),
+        }
+    }
+
     pub(super) fn check(&self, rules: &mut Rules) {
         if !self.providers.contains_key(&self.default_provider) {
             let known: Vec<&str> = self.providers.keys().map(String::as_str).collect();
@@ -96,6 +130,11 @@ impl ProviderConfig {
         rules.positive(&key("connect_seconds"), self.connect);
         rules.positive(&key("first_token_seconds"), self.first_token);
         rules.positive(&key("gap_seconds"), self.gap);
+        let mut models: Vec<&str> = self.prices.iter().map(|price| price.model.as_str()).collect();
+        models.sort_unstable();
+        if let Some(twice) = models.windows(2).find(|pair| pair[0] == pair[1]) {
+            rules.broken(format!("{} lists {:?} twice", key("prices"), twice[0]));
+        }
         if self.connect.max(self.first_token).max(self.gap) > self.total {
             rules.broken(format!("{} must not be shorter than the provider's other clocks", key("total_seconds")));
         }

@@ -4,6 +4,7 @@ pub mod deadline;
 pub mod decision;
 pub mod human_request;
 pub mod ids;
+pub mod price;
 pub mod requirements;
 pub mod retry;
 pub mod status;
@@ -14,6 +15,7 @@ pub use human_request::{RequestKind, RequestState};
 pub use ids::{
     AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, HumanRequestId, LeaseToken, TenantId, WorkerId,
 };
+pub use price::{Price, Prices, ProviderPrices};
 pub use requirements::ServeKey;
 pub use retry::{RetryCounters, RetryPolicy};
 pub use status::{ExecutionStatus, WaitReason};

@@ -90,6 +90,8 @@ pub struct Claimed {
     pub root: ExecutionId,
     /// Levels below the root.
     pub depth: i16,
+    /// Whether its tree has a budget.
+    pub has_budget: bool,
     /// Whether this is the first claim.
     pub is_first: bool,
     /// The exact JSON text of the input.
@@ -227,6 +229,7 @@ impl Store {
                 has_history: row.attempt > 1 || row.retry_of.is_some() || row.forked_from.is_some(),
                 root: ExecutionId(row.root_id.unwrap_or(row.id)),
                 depth: row.depth,
+                has_budget: row.has_budget,
                 is_first: row.was_pending,
                 input: row.input,
                 traceparent: row.traceparent,

@@ -142,6 +142,7 @@ impl Store {
                 submitted_by: None,
                 traceparent: None,
                 idempotency: None,
+                budget: None,
             },
         }))
     }

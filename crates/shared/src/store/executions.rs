@@ -1,4 +1,4 @@
-//! Reading executions: one, many by filter, their attempts and their journal.
+//! Reading executions: one, and many by filter.
 //!
 //! A list takes the access path that its filters name, so that each is one backward scan of an index per tenant
 //! (core-rules 16). The statements are fixed; only the choice between them is made here. What a path does not use of the
@@ -8,6 +8,7 @@
 //! side is what shows that no filter was forgotten in one of them.
 
 use chrono::{DateTime, Duration, Utc};
+use longhaul_sdk::Usd;
 use serde_json::{Value, value::RawValue};
 use sqlx::{AssertSqlSafe, Execute, SqlStr, postgres::PgArguments};
 use uuid::Uuid;
@@ -67,6 +68,10 @@ pub struct ExecutionSummary {
     pub input_tokens: i64,
     /// Tokens received.
     pub output_tokens: i64,
+    /// What its model calls cost, as far as it is known.
+    pub cost: Usd,
+    /// Model calls whose cost is not known.
+    pub uncosted_turns: i32,
     /// Seconds workers held it.
     pub active_seconds: f64,
     /// When it was submitted.
@@ -240,6 +245,8 @@ struct Row {
     calls: i32,
     input_tokens: i64,
     output_tokens: i64,
+    cost: i64,
+    uncosted_turns: i32,
     active_seconds: f64,
     created_at: DateTime<Utc>,
     started_at: Option<DateTime<Utc>>,
@@ -292,6 +299,8 @@ impl TryFrom<Row> for ExecutionSummary {
             calls: row.calls,
             input_tokens: row.input_tokens,
             output_tokens: row.output_tokens,
+            cost: Usd::from_nanos(row.cost),
+            uncosted_turns: row.uncosted_turns,
             active_seconds: row.active_seconds,
             created_at: row.created_at,
             started_at: row.started_at,
@@ -329,7 +338,7 @@ macro_rules! page {
                 d.version as definition_version, e.agent_key, a.version as agent_version, e.queue, e.priority,
                 e.status::text as status, e.wait_reason, e.wait_until, e.failure_class, e.failure_code, p.failure_summary,
                 e.attempt, e.transient_retries, e.tool_error_retries, e.llm_error_retries, e.turns, e.calls,
-                e.input_tokens, e.output_tokens, extract(epoch from e.active_time)::float8 as active_seconds,
+                e.input_tokens, e.output_tokens, e.cost, e.uncosted_turns, extract(epoch from e.active_time)::float8 as active_seconds,
                 e.created_at, e.started_at, e.finished_at, e.deadline_at, e.cancel_requested_at, e.retry_of,
                 e.forked_from, e.forked_before, e.parent_id, e.root_id, e.depth, e.children, e.submitted_by, e.worker_id, e.metadata, e.event_seq,
             "# + $($bodies)* + r#"
@@ -528,77 +537,6 @@ impl Store {
         }))
     }
 
-    /// The ended leases of an execution, in order; at most `limit` after `after`.
-    ///
-    /// # Errors
-    /// Postgres is unavailable.
-    pub async fn list_attempts(&self, id: ExecutionId, after: i32, limit: i64) -> Result<Vec<Attempt>, StoreError> {
-        let attempts = sqlx::query_as!(
-            Attempt,
-            r#"
-            select number, worker_id, started_at, ended_at, outcome, failure_class, failure_code, failure_summary, wait_reason
-            from attempts
-            where execution_id = $1 and number > $2
-            order by number
-            limit $3
-            "#,
-            id.0,
-            after,
-            limit,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        Ok(attempts)
-    }
-
-    /// The recorded steps of an execution, in order; at most `limit` after `after`. Bodies are as stored (`store::body`)
-    /// and empty unless asked for.
-    ///
-    /// # Errors
-    /// Postgres is unavailable.
-    pub async fn list_steps(
-        &self,
-        id: ExecutionId,
-        after: i32,
-        limit: i64,
-        bodies: Bodies,
-    ) -> Result<Vec<RecordedStep>, StoreError> {
-        let steps = sqlx::query_as!(
-            RecordedStep,
-            r#"
-            select seq, attempt, kind, state, name, preview, failure_code, input_tokens, output_tokens, cached_tokens,
-                started_at, finished_at, appends, case when $4 then body else '' end as "body!"
-            from steps
-            where execution_id = $1 and seq > $2
-            order by seq
-            limit $3
-            "#,
-            id.0,
-            after,
-            limit,
-            bodies == Bodies::Read,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        Ok(steps)
-    }
-
-    /// Messages of an execution's transcript by hash, as stored (`store::body`).
-    ///
-    /// # Errors
-    /// Postgres is unavailable.
-    pub async fn read_messages(
-        &self,
-        id: ExecutionId,
-        hashes: &[Vec<u8>],
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
-        let rows =
-            sqlx::query!("select hash, body from messages where execution_id = $1 and hash = any($2)", id.0, hashes,)
-                .fetch_all(&self.pool)
-                .await?;
-        Ok(rows.into_iter().map(|row| (row.hash, row.body)).collect())
-    }
-
     /// The execution that an idempotency key stands for, with the hash of its request.
     ///
     /// # Errors
@@ -649,69 +587,4 @@ pub enum Explain {
     Plan,
     /// The plan as carried out, with rows, times and buffers.
     Analyze,
-}
-
-/// Whether [`Store::list_steps`] reads bodies, which may be large.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bodies {
-    /// Yes.
-    Read,
-    /// No.
-    Leave,
-}
-
-/// One ended lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attempt {
-    /// Counted from 1.
-    pub number: i32,
-    /// Who held it.
-    pub worker_id: Uuid,
-    /// When it was claimed.
-    pub started_at: DateTime<Utc>,
-    /// When the lease ended.
-    pub ended_at: DateTime<Utc>,
-    /// How it ended.
-    pub outcome: String,
-    /// Why it failed.
-    pub failure_class: Option<String>,
-    /// Why it failed, by name.
-    pub failure_code: Option<String>,
-    /// Why it failed, for people.
-    pub failure_summary: Option<String>,
-    /// What it was parked for.
-    pub wait_reason: Option<String>,
-}
-
-/// One recorded step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordedStep {
-    /// Its place in the journal.
-    pub seq: i32,
-    /// The attempt that recorded it; 0 when it was copied by a retry.
-    pub attempt: i32,
-    /// What kind of effect it is.
-    pub kind: String,
-    /// `intent`, `live` or `spent`.
-    pub state: String,
-    /// The tool or validator.
-    pub name: Option<String>,
-    /// The beginning of its body, for people.
-    pub preview: Option<String>,
-    /// Why it failed.
-    pub failure_code: Option<String>,
-    /// Tokens sent.
-    pub input_tokens: Option<i32>,
-    /// Tokens received.
-    pub output_tokens: Option<i32>,
-    /// Tokens the provider had cached.
-    pub cached_tokens: Option<i32>,
-    /// When it began.
-    pub started_at: DateTime<Utc>,
-    /// When it was over.
-    pub finished_at: Option<DateTime<Utc>>,
-    /// Hashes of the messages it appended to the transcript, in order.
-    pub appends: Vec<Vec<u8>>,
-    /// Its body as stored; empty unless asked for.
-    pub body: Vec<u8>,
 }

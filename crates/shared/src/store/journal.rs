@@ -5,6 +5,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use longhaul_sdk::Usd;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -12,6 +13,7 @@ use super::{
     Store, StoreError,
     batch::Flushed,
     body,
+    budgets::{Settlement, SettlementColumns},
     outcomes::{LeaseState, lease_state},
 };
 use crate::domain::{ExecutionId, LeaseToken, WorkerId};
@@ -76,7 +78,7 @@ impl StepState {
     }
 }
 
-/// Tokens of one model call; absent is unknown, never zero.
+/// What one model call took; absent is unknown, never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StepUsage {
     /// Tokens sent.
@@ -85,6 +87,8 @@ pub struct StepUsage {
     pub output_tokens: Option<i32>,
     /// Of the tokens sent, those the provider had cached.
     pub cached_tokens: Option<i32>,
+    /// What it cost.
+    pub cost: Option<Usd>,
 }
 
 /// One journal entry.
@@ -144,6 +148,8 @@ pub struct JournalWrite {
     pub turns: i32,
     /// Tool calls made.
     pub calls: i32,
+    /// What became of model calls that were reserved.
+    pub settlements: Vec<Settlement>,
 }
 
 /// What a committed write tells its attempt.
@@ -181,6 +187,7 @@ struct StepColumns {
     output_tokens: Vec<Option<i32>>,
     cached_tokens: Vec<Option<i32>>,
     took_ms: Vec<f64>,
+    cost: Vec<Option<i64>>,
 }
 
 impl StepColumns {
@@ -200,6 +207,7 @@ impl StepColumns {
         self.output_tokens.push(step.usage.output_tokens);
         self.cached_tokens.push(step.usage.cached_tokens);
         self.took_ms.push(step.took.as_secs_f64() * 1_000.0);
+        self.cost.push(step.usage.cost.map(Usd::nanos));
     }
 }
 
@@ -224,6 +232,7 @@ struct WriteColumns {
     steps: StepColumns,
     messages: MessageColumns,
     events: EventColumns,
+    settlements: SettlementColumns,
 }
 
 impl WriteColumns {
@@ -236,6 +245,7 @@ impl WriteColumns {
                 columns.messages.hash.push(hash.to_vec());
                 columns.messages.body.push(body::encode(bytes));
             }
+            item.settlements.iter().for_each(|settlement| columns.settlements.push(item.id, settlement));
             for (number, event) in (1..).zip(&item.events) {
                 columns.events.execution_id.push(item.id.0);
                 columns.events.number.push(number);
@@ -245,6 +255,13 @@ impl WriteColumns {
         }
         columns
     }
+}
+
+/// Whether it is the answer of a model and nobody knows what that cost. A call that failed counts as free: providers charge for
+/// answers.
+fn is_uncosted(step: &JournalStep) -> bool {
+    let is_answer = matches!(step.kind, StepKind::Turn | StepKind::Compression) && step.failure_code.is_none();
+    is_answer && step.usage.cost.is_none()
 }
 
 /// Text without the one character that Postgres cannot store.
@@ -279,7 +296,7 @@ impl Store {
                 &items.iter().map(|$item| $value).collect::<Vec<_>>()
             };
         }
-        let WriteColumns { steps, messages, events } = WriteColumns::of(items);
+        let WriteColumns { steps, messages, events, settlements } = WriteColumns::of(items);
         let tokens = |item: &JournalWrite, of: fn(&StepUsage) -> Option<i32>| -> i64 {
             item.steps.iter().filter_map(|step| of(&step.usage)).map(i64::from).sum()
         };
@@ -294,6 +311,8 @@ impl Store {
             column!(item => item.calls),
             column!(item => tokens(item, |usage| usage.input_tokens)),
             column!(item => tokens(item, |usage| usage.output_tokens)),
+            column!(item => item.steps.iter().filter_map(|step| step.usage.cost).map(Usd::nanos).sum()),
+            column!(item => i32::try_from(item.steps.iter().filter(|step| is_uncosted(step)).count()).unwrap_or(i32::MAX)),
             &steps.execution_id,
             &steps.seq,
             &steps.kind,
@@ -309,6 +328,7 @@ impl Store {
             &steps.output_tokens as _,
             &steps.cached_tokens as _,
             &steps.took_ms,
+            &steps.cost as _,
             &messages.execution_id,
             &messages.hash,
             &messages.body,
@@ -316,6 +336,12 @@ impl Store {
             &events.number,
             &events.kind,
             &events.data,
+            &settlements.execution_id,
+            &settlements.step_key,
+            &settlements.cost as _,
+            &settlements.tokens,
+            &settlements.calls,
+            &settlements.is_estimate,
         )
         .fetch_all(&self.pool)
         .await?;
@@ -350,7 +376,7 @@ impl Store {
         let rows = sqlx::query!(
             r#"
             select seq, kind, state, key, occurrence, name, appends, body, preview, failure_code,
-                input_tokens, output_tokens, cached_tokens,
+                input_tokens, output_tokens, cached_tokens, cost,
                 coalesce(extract(epoch from finished_at - started_at), 0)::float8 as "took!"
             from steps where execution_id = $1 order by seq
             "#,
@@ -375,6 +401,7 @@ impl Store {
                     input_tokens: row.input_tokens,
                     output_tokens: row.output_tokens,
                     cached_tokens: row.cached_tokens,
+                    cost: row.cost.map(Usd::from_nanos),
                 },
                 took: std::time::Duration::try_from_secs_f64(row.took).unwrap_or_default(),
             });

@@ -12,6 +12,7 @@
 pub mod api_keys;
 mod batch;
 pub mod body;
+pub mod budgets;
 pub mod children;
 pub mod claims;
 pub mod control;
@@ -21,6 +22,7 @@ pub mod error;
 pub mod events;
 pub mod executions;
 pub mod floor;
+pub mod history;
 pub mod human_requests;
 pub mod ids;
 pub mod journal;

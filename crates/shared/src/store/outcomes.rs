@@ -8,8 +8,10 @@ use uuid::Uuid;
 use super::{
     Store, StoreError,
     batch::{BatchLimits, Batcher, Flushed},
+    budgets::{BudgetDone, BudgetOp, Reservation, Reserved},
     human_requests::{HumanRequest, NewHumanRequest},
     journal::{JournalWrite, Recorded, storable},
+    maintenance::Runnable,
 };
 use crate::domain::{ExecutionId, ExecutionStatus, LeaseToken, WaitReason, WorkerId};
 use crate::telemetry::metrics::StoreBatch;
@@ -101,6 +103,7 @@ pub struct LeaseWriter {
     records: Arc<Batcher<JournalWrite, Recorded>>,
     ends: Arc<Batcher<LeaseEnd, Concluded>>,
     requests: Arc<Batcher<NewHumanRequest, HumanRequest>>,
+    budgets: Arc<Batcher<BudgetOp, BudgetDone>>,
 }
 
 impl LeaseWriter {
@@ -110,6 +113,7 @@ impl LeaseWriter {
     pub fn spawn(store: &Store, worker: WorkerId, patience: Duration) -> Self {
         let limits = |what| BatchLimits { what, max_items: MAX_BATCH, lanes: 2, max_waiting: 20_000, patience };
         let (for_records, for_ends, for_requests) = (store.clone(), store.clone(), store.clone());
+        let for_budgets = store.clone();
         Self {
             worker,
             records: Arc::new(Batcher::spawn(limits(StoreBatch::Record), move |items: Vec<Arc<JournalWrite>>| {
@@ -123,6 +127,10 @@ impl LeaseWriter {
             requests: Arc::new(Batcher::spawn(limits(StoreBatch::Request), move |items: Vec<Arc<NewHumanRequest>>| {
                 let store = for_requests.clone();
                 async move { store.request(worker, &items).await }
+            })),
+            budgets: Arc::new(Batcher::spawn(limits(StoreBatch::Budget), move |items: Vec<Arc<BudgetOp>>| {
+                let store = for_budgets.clone();
+                async move { store.budget_batch(worker, &items).await }
             })),
         }
     }
@@ -156,6 +164,30 @@ impl LeaseWriter {
     /// The lease is lost, the values were refused, or Postgres stayed away.
     pub async fn request(&self, request: NewHumanRequest) -> Result<HumanRequest, StoreError> {
         self.requests.submit(request).await
+    }
+}
+
+impl LeaseWriter {
+    /// Reserves a model call in its tree's budget; when this returns, it is committed.
+    ///
+    /// # Errors
+    /// The lease is lost, the values were refused, or Postgres stayed away.
+    pub async fn reserve(&self, reservation: Reservation) -> Result<Reserved, StoreError> {
+        match self.budgets.submit(BudgetOp::Reserve(reservation)).await? {
+            BudgetDone::Reserved(reserved) => Ok(reserved),
+            BudgetDone::Folded(_) => Err(StoreError::Corrupt("a reservation was answered with a fold".into())),
+        }
+    }
+
+    /// Takes note, in the budget of a tree, of what was settled and recorded before, and wakes who now fits.
+    ///
+    /// # Errors
+    /// Postgres stayed away.
+    pub async fn fold_budget(&self, root: ExecutionId) -> Result<Vec<Runnable>, StoreError> {
+        match self.budgets.submit(BudgetOp::Fold(root)).await? {
+            BudgetDone::Folded(woken) => Ok(woken),
+            BudgetDone::Reserved(_) => Err(StoreError::Corrupt("a fold was answered with a reservation".into())),
+        }
     }
 }
 

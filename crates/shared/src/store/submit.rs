@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
+use longhaul_sdk::{Usd, spec::BudgetSpec};
 use serde_json::Value;
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -10,6 +11,7 @@ use uuid::Uuid;
 use super::{
     Store, StoreError,
     batch::{BatchLimits, Batcher, Flushed},
+    budgets::Caps,
 };
 use crate::domain::{AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, ServeKey, TenantId};
 use crate::telemetry::metrics::StoreBatch;
@@ -58,6 +60,8 @@ pub struct NewExecution {
     pub traceparent: Option<String>,
     /// The caller's idempotency key with the hash of the request it stands for.
     pub idempotency: Option<Idempotency>,
+    /// What it and everything it starts may spend. A child has its root's, whatever is said here.
+    pub budget: Option<BudgetSpec>,
 }
 
 /// A caller's `Idempotency-Key`.
@@ -149,6 +153,7 @@ impl Store {
     }
 
     async fn insert_executions(&self, rows: &[&NewExecution]) -> Result<Vec<Uuid>, StoreError> {
+        let caps = |row: &NewExecution| row.budget.as_ref().map(Caps::from).unwrap_or_default();
         macro_rules! column {
             ($row:ident => $value:expr) => {
                 &rows.iter().map(|$row| $value).collect::<Vec<_>>()
@@ -176,6 +181,10 @@ impl Store {
             column!(row => row.traceparent.clone()) as _,
             column!(row => row.idempotency.as_ref().map(|own| own.key.clone())) as _,
             column!(row => row.idempotency.as_ref().map(|own| own.request_hash.clone())) as _,
+            column!(row => row.budget.as_ref().map(|budget| budget.on_exhausted.as_str().to_owned())) as _,
+            column!(row => caps(row).max_cost.map(Usd::nanos)) as _,
+            column!(row => caps(row).max_tokens) as _,
+            column!(row => caps(row).max_calls) as _,
         )
         .fetch_all(&self.pool)
         .await?;

@@ -29,7 +29,7 @@ pub use registry::{AmbientModels, Models, ModelsError, ProviderConfig, ProviderK
 pub use transport::EndpointError;
 pub use types::{
     FinishReason, Message, ModelReply, ModelRequest, NativeBlocks, NativeFormat, ReplyEvent, ToolCall, ToolChoice,
-    Usage,
+    Usage, estimate_tokens,
 };
 
 /// Receives what is known of a reply while it arrives, in order.

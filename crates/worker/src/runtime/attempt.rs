@@ -37,7 +37,11 @@ use crate::{
     agent::{
         Agent,
         conversation::JournaledConversation,
-        journal::{Journal, Parked, PinnedTools, from_store},
+        journal::{
+            Journal, Parked, PinnedTools,
+            budget::{Place, fold_budget},
+            from_store,
+        },
         menu::{Menu, Task},
         policy::Policy,
         prompt::render,
@@ -133,8 +137,15 @@ async fn restore(
     } else {
         StoredJournal::default()
     };
-    let journal =
-        Journal::new(claimed.id, stored, claimed.wake_seq, shared.clone(), deps.writer.clone(), control.clone());
+    let place = Place { root: claimed.root, has_budget: claimed.has_budget };
+    let journal = Journal::new(
+        (claimed.id, place),
+        stored,
+        claimed.wake_seq,
+        shared.clone(),
+        deps.writer.clone(),
+        control.clone(),
+    );
     Ok((pinned, journal))
 }
 
@@ -199,7 +210,10 @@ async fn execute(
         .await?;
     let (definition, validators) = runner(pinned, deps)?;
     let mut conversation = JournaledConversation { agent: &agent, journal, input: &input, output_schema };
-    definition.run(&pinned.definition, &validators, &input, &mut conversation).await
+    let result = definition.run(&pinned.definition, &validators, &input, &mut conversation).await;
+    // Whatever it came to: what was accepted ends before the lease does.
+    journal.join_detached(&agent).await?;
+    result
 }
 
 /// The API refuses to store such an agent; this one was stored when it was allowed, or past the API.
@@ -287,6 +301,9 @@ async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &Atte
     match concluded {
         Ok(concluded) => {
             deps.shared.publisher.look([claimed.id.0]);
+            if claimed.has_budget && concluded.status.is_terminal() {
+                fold_budget(&deps.shared, &deps.writer, claimed.root).await;
+            }
             if concluded.status == ExecutionStatus::InProgress {
                 crate::wake(&deps.shared.publisher, &concluded.queue, claimed.id, concluded.wait_reason);
             } else if let Some(parent) = concluded.parent {

@@ -147,6 +147,7 @@ async fn sweep_once(deps: &Deps, rare: &mut Rare) -> Result<(), StoreError> {
             break;
         }
     }
+    announce(deps, &deps.store.fold_budgets(CHUNK).await?);
     deps.store.fold_counts(10_000).await?;
     republish(deps).await?;
     if is_due(&mut rare.unserved, UNSERVED_EVERY) {

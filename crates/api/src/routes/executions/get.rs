@@ -3,7 +3,7 @@
 use axum::{Json, extract::State};
 use longhaul_shared::store::api_keys::Scope;
 
-use super::view::Execution;
+use super::{budget::BudgetView, view::Execution};
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
@@ -23,6 +23,8 @@ pub(crate) async fn get(
     principal.need(Scope::ExecutionsRead)?;
     let reach = take_reach(&state, &principal, &mut params).await?;
     params.finish()?;
-    let record = state.store.get_execution(&reach, id).await?;
-    Ok(Json(record.ok_or(ApiError::NotFound("execution"))?.into()))
+    let record = state.store.get_execution(&reach, id).await?.ok_or(ApiError::NotFound("execution"))?;
+    let mut execution = Execution::from(record);
+    execution.budget = state.store.read_budget(&reach, id).await?.map(BudgetView::from);
+    Ok(Json(execution))
 }

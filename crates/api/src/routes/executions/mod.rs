@@ -2,6 +2,7 @@
 
 pub(crate) mod attempts;
 pub(crate) mod batch;
+pub(crate) mod budget;
 pub(crate) mod cancel;
 pub(crate) mod events;
 pub(crate) mod get;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use chrono::{DateTime, Utc};
+use longhaul_sdk::spec::BudgetSpec;
 use longhaul_shared::{
     domain::{ExecutionId, MAX_DEADLINE},
     store::submit::{Idempotency, NewExecution, Submitted},
@@ -56,6 +57,23 @@ pub(crate) struct SubmitBody {
     /// An object of at most 64 keys and 16 KiB, for filters.
     #[schema(value_type = Option<Object>)]
     metadata: Option<Value>,
+    /// What it and everything it starts may spend; the definition's or the agent's when absent.
+    budget: Option<BudgetBody>,
+}
+
+/// A budget. What is left out is not limited.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes the body in OpenAPI")]
+pub(crate) struct BudgetBody {
+    /// Money in US dollars, exact to nine decimal places; a number or a text.
+    #[schema(example = 0.5)]
+    max_cost_usd: Option<f64>,
+    /// Tokens sent and received.
+    max_tokens: Option<u32>,
+    /// Model calls, failed ones included.
+    max_model_calls: Option<u32>,
+    /// `park` (when absent): wait until the budget is raised; `fail`: FAILED `budget_exhausted`.
+    on_exhausted: Option<String>,
 }
 
 /// A submit as asked for. Its serialized form is what an idempotency key stands for.
@@ -72,6 +90,8 @@ pub(crate) struct SubmitRequest {
     run_at: Option<DateTime<Utc>>,
     deadline_seconds: Option<u32>,
     metadata: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<BudgetSpec>,
     #[serde(skip)]
     pub(crate) idempotency_key: Option<String>,
 }
@@ -120,6 +140,7 @@ impl SubmitRequest {
             fields.violation("/deadline_seconds", "must be between 1 and 2592000");
         }
         let metadata = read_metadata(&mut fields);
+        let budget = read_budget(&mut fields);
         let idempotency_key = match key_in {
             KeyIn::Body => fields.take::<String>("idempotency_key"),
             KeyIn::Header => None,
@@ -144,6 +165,7 @@ impl SubmitRequest {
             run_at,
             deadline_seconds,
             metadata,
+            budget,
             idempotency_key,
         })
     }
@@ -208,6 +230,10 @@ impl SubmitRequest {
         {
             return Err(ApiError::invalid("/run_at", "is not before the deadline"));
         }
+        let budget = self.budget.or_else(|| runnable.budget.clone());
+        if let Some(model) = runnable.unpriced(budget.as_ref(), &state.prices) {
+            return Err(ApiError::PriceUnknown { model });
+        }
         Ok(NewExecution {
             id: state.store.new_execution_id().await?,
             tenant_id: principal.tenant(),
@@ -228,6 +254,7 @@ impl SubmitRequest {
             submitted_by: Some(principal.key_id()),
             traceparent,
             idempotency: self.idempotency_key.map(|key| Idempotency { key, request_hash: hash.to_vec() }),
+            budget,
         })
     }
 }
@@ -264,6 +291,15 @@ fn read_metadata(fields: &mut Fields<'_>) -> Value {
         }
     }
     metadata
+}
+
+/// A budget that limits something.
+pub(crate) fn read_budget(fields: &mut Fields<'_>) -> Option<BudgetSpec> {
+    let budget: BudgetSpec = fields.take("budget")?;
+    if budget.max_cost_usd.is_none() && budget.max_tokens.is_none() && budget.max_model_calls.is_none() {
+        fields.violation("/budget", "needs one of max_cost_usd, max_tokens and max_model_calls");
+    }
+    Some(budget)
 }
 
 fn is_queue_name(name: &str) -> bool {

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
+use longhaul_sdk::Usd;
 use longhaul_shared::store::{
     api_keys::Scope,
     body,
-    executions::{Bodies, RecordedStep},
+    history::{Bodies, RecordedStep},
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -28,7 +29,7 @@ const MAX_LIMIT_WITH_BODIES: i64 = 50;
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct StepView {
     seq: i32,
-    /// 0: copied by a retry.
+    /// 0: copied by a retry or a fork.
     attempt: i32,
     #[schema(example = "turn")]
     kind: String,
@@ -40,6 +41,9 @@ pub(crate) struct StepView {
     input_tokens: Option<i32>,
     output_tokens: Option<i32>,
     cached_tokens: Option<i32>,
+    /// In US dollars; null when it is not known, and for what is no model call.
+    #[schema(value_type = Option<f64>)]
+    cost_usd: Option<Usd>,
     started_at: DateTime<Utc>,
     finished_at: Option<DateTime<Utc>>,
     /// With `include=body`: the recorded body.
@@ -111,6 +115,7 @@ fn view(step: RecordedStep, bodies: Bodies, messages: &HashMap<Vec<u8>, Vec<u8>>
         input_tokens: step.input_tokens,
         output_tokens: step.output_tokens,
         cached_tokens: step.cached_tokens,
+        cost_usd: step.cost_nanos.map(Usd::from_nanos),
         started_at: step.started_at,
         finished_at: step.finished_at,
         body,

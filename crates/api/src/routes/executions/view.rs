@@ -1,10 +1,13 @@
 //! An execution as the API shows it.
 
 use chrono::{DateTime, Utc};
+use longhaul_sdk::Usd;
 use longhaul_shared::store::executions::{ExecutionRecord, ExecutionSummary};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 use utoipa::ToSchema;
+
+use super::budget::BudgetView;
 
 /// A key in a version.
 #[derive(Debug, Serialize, ToSchema)]
@@ -37,6 +40,11 @@ pub(crate) struct Usage {
     calls: i32,
     input_tokens: i64,
     output_tokens: i64,
+    /// What its model calls cost, in US dollars; null when that is not known of all of them.
+    #[schema(value_type = Option<f64>)]
+    cost_usd: Option<Usd>,
+    /// Model calls whose cost is not known.
+    uncosted_turns: i32,
     /// Seconds workers held it.
     active_seconds: f64,
 }
@@ -112,6 +120,9 @@ pub(crate) struct Execution {
     pub(crate) depth: i16,
     /// How many executions it started.
     pub(crate) children: i32,
+    /// What its tree may spend, when it has a budget. Left out of lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) budget: Option<BudgetView>,
     pub(crate) worker_id: Option<String>,
     pub(crate) tenant: TenantView,
     pub(crate) links: Links,
@@ -138,6 +149,8 @@ impl From<ExecutionSummary> for Execution {
                 calls: of.calls,
                 input_tokens: of.input_tokens,
                 output_tokens: of.output_tokens,
+                cost_usd: (of.uncosted_turns == 0).then_some(of.cost),
+                uncosted_turns: of.uncosted_turns,
                 active_seconds: of.active_seconds,
             },
             input: None,
@@ -158,6 +171,7 @@ impl From<ExecutionSummary> for Execution {
             root_id: of.root.to_string(),
             depth: of.depth,
             children: of.children,
+            budget: None,
             worker_id: of.worker_id.map(|id| id.to_string()),
             tenant: TenantView { org_id: of.org_id, group_id: of.group_id },
             links: Links {

@@ -11,6 +11,15 @@ payloads as (
 requests as (
     delete from human_requests r using gone where r.execution_id = gone.id
 ),
+old_budgets as (
+    delete from budgets b using gone where b.root_id = gone.id
+),
+old_reservations as (
+    delete from reservations r using gone where r.execution_id = gone.id
+),
+old_work as (
+    delete from ending_parents p using gone where p.execution_id = gone.id
+),
 old_attempts as (
     delete from attempts a where a.execution_id = any ($1) and a.execution_id in (select id from gone)
 ),

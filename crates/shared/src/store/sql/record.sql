@@ -1,4 +1,4 @@
--- Writes of running attempts, many executions at once: steps, messages, events and counters, fenced by the worker's row and
+-- Writes of running attempts, many executions at once: steps, messages, events, counters and what was reserved, fenced by the worker's row and
 -- each lease. A write is applied only if it is the next of its lease, so a repeated one changes nothing.
 with me as materialized (
     select id from workers where id = $1 and dead_at is null and expires_at > clock_timestamp() for key share
@@ -7,8 +7,9 @@ now as materialized (
     select longhaul_now() as now from me
 ),
 item as (
-    select * from unnest($2::uuid[], $3::uuid[], $4::int[], $5::int[], $6::int[], $7::int[], $8::bigint[], $9::bigint[])
-        as item (id, token, write, events, turns, calls, input_tokens, output_tokens)
+    select * from unnest(
+        $2::uuid[], $3::uuid[], $4::int[], $5::int[], $6::int[], $7::int[], $8::bigint[], $9::bigint[], $10::bigint[], $11::int[]
+    ) as item (id, token, write, events, turns, calls, input_tokens, output_tokens, cost, uncosted_turns)
 ),
 held as materialized (
     select e.id, e.event_seq, e.attempt
@@ -20,19 +21,19 @@ held as materialized (
 recorded as (
     insert into steps as s (
         execution_id, seq, attempt, kind, state, key, occurrence, name, appends, body, preview, failure_code,
-        input_tokens, output_tokens, cached_tokens, started_at, finished_at
+        input_tokens, output_tokens, cached_tokens, cost, started_at, finished_at
     )
     select held.id, step.seq, held.attempt, step.kind, step.state, step.key, step.occurrence, step.name,
         -- An array of hashes travels as one string of 32-byte pieces.
         array(select substring(step.appends from i * 32 + 1 for 32) from generate_series(0, length(step.appends) / 32 - 1) i),
-        step.body, step.preview, step.failure_code, step.input_tokens, step.output_tokens, step.cached_tokens,
+        step.body, step.preview, step.failure_code, step.input_tokens, step.output_tokens, step.cached_tokens, step.cost,
         now.now - step.took_ms * interval '1 millisecond', case when step.state <> 'intent' then now.now end
     from now, unnest(
-        $10::uuid[], $11::int[], $12::text[], $13::text[], $14::bytea[], $15::int[], $16::text[], $17::bytea[], $18::bytea[],
-        $19::text[], $20::text[], $21::int[], $22::int[], $23::int[], $24::float8[]
+        $12::uuid[], $13::int[], $14::text[], $15::text[], $16::bytea[], $17::int[], $18::text[], $19::bytea[], $20::bytea[],
+        $21::text[], $22::text[], $23::int[], $24::int[], $25::int[], $26::float8[], $27::bigint[]
     ) as step (
         execution_id, seq, kind, state, key, occurrence, name, appends, body, preview, failure_code, input_tokens,
-        output_tokens, cached_tokens, took_ms
+        output_tokens, cached_tokens, took_ms, cost
     )
     join held on held.id = step.execution_id
     on conflict (execution_id, seq) do update
@@ -45,20 +46,32 @@ recorded as (
 said as (
     insert into messages (execution_id, hash, body)
     select held.id, message.hash, message.body
-    from unnest($25::uuid[], $26::bytea[], $27::bytea[]) as message (execution_id, hash, body)
+    from unnest($28::uuid[], $29::bytea[], $30::bytea[]) as message (execution_id, hash, body)
     join held on held.id = message.execution_id
     on conflict do nothing
 ),
 told as (
     insert into events (execution_id, seq, at, kind, data)
     select held.id, held.event_seq + event.number, now.now, event.kind, event.data
-    from now, unnest($28::uuid[], $29::int[], $30::text[], $31::jsonb[]) as event (execution_id, number, kind, data)
+    from now, unnest($31::uuid[], $32::int[], $33::text[], $34::jsonb[]) as event (execution_id, number, kind, data)
     join held on held.id = event.execution_id
+),
+settled as (
+    -- The reservation alone: the budget's own row would be in everybody's way here.
+    update reservations r
+    set state = 'settled', charged_cost = case when settlement.is_estimate then r.cost else settlement.cost end,
+        charged_tokens = case when settlement.is_estimate then r.tokens else settlement.tokens end,
+        charged_calls = settlement.calls, is_estimate = settlement.is_estimate
+    from unnest($35::uuid[], $36::bytea[], $37::bigint[], $38::bigint[], $39::int[], $40::bool[])
+        as settlement (execution_id, step_key, cost, tokens, calls, is_estimate)
+    join held on held.id = settlement.execution_id
+    where r.execution_id = held.id and r.step_key = settlement.step_key and r.state = 'open'
 )
 update executions e
 set lease_write = item.write, event_seq = e.event_seq + item.events, turns = e.turns + item.turns,
     calls = e.calls + item.calls, input_tokens = e.input_tokens + item.input_tokens,
-    output_tokens = e.output_tokens + item.output_tokens, crash_count = 0, lane = 0
+    output_tokens = e.output_tokens + item.output_tokens, cost = e.cost + item.cost,
+    uncosted_turns = e.uncosted_turns + item.uncosted_turns, crash_count = 0, lane = 0
 from item join held on held.id = item.id
 where e.id = item.id
 returning e.id as "id!", e.cancel_requested_at is not null as "cancel_requested!", e.wake_seq as "wake_seq!"

@@ -18,11 +18,13 @@ keyed as (
 inserted as (
     insert into executions (
         id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
-        metadata, created_at, deadline_at, active_timeout, retry_of, submitted_by, wait_reason, event_seq
+        metadata, created_at, deadline_at, active_timeout, retry_of, submitted_by, wait_reason, event_seq,
+        has_budget
     )
     select
         $1, tenant_id, definition_key, $4, $16, $5, queue, $6, priority, metadata, now,
-        now + $7::float8 * interval '1 second', $9::float8 * interval '1 second', id, $10::uuid, 'worker', 1
+        now + $7::float8 * interval '1 second', $9::float8 * interval '1 second', id, $10::uuid, 'worker', 1,
+        has_budget
     from origin, now
     where $12 is null or exists (select from keyed)
     on conflict (id) do nothing
@@ -31,6 +33,12 @@ inserted as (
 payload as (
     insert into execution_payloads (execution_id, input, traceparent)
     select inserted.id, origin.input, $11::text from inserted, origin
+),
+caps as (
+    -- Anew: what the first one spent is not this one's.
+    insert into budgets (root_id, tenant_id, max_cost, max_tokens, max_calls, on_exhausted)
+    select inserted.id, b.tenant_id, b.max_cost, b.max_tokens, b.max_calls, b.on_exhausted
+    from inserted, origin join budgets b on b.root_id = coalesce(origin.root_id, origin.id)
 ),
 near_deadline as (
     insert into deadlines (execution_id, deadline_at) select id, deadline_at from inserted where $8::bool
@@ -53,11 +61,11 @@ prefix as materialized (
 copied_steps as (
     insert into steps (
         execution_id, seq, attempt, kind, state, key, occurrence, name, appends, body, preview, failure_code, input_tokens,
-        output_tokens, cached_tokens, started_at, finished_at
+        output_tokens, cached_tokens, cost, started_at, finished_at
     )
     select
         $1, seq, 0, kind, state, key, 0, name, appends, body, preview, failure_code, input_tokens, output_tokens,
-        cached_tokens, started_at, finished_at
+        cached_tokens, cost, started_at, finished_at
     from prefix
     returning seq
 ),

@@ -42,14 +42,14 @@ inserted as (
     insert into executions (
         id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
         metadata, created_at, deadline_at, active_timeout, submitted_by, wait_reason, event_seq, parent_id, root_id, depth,
-        spawn_key
+        spawn_key, has_budget
     )
     select
         wanted.id, parent.tenant_id, wanted.definition_key, wanted.definition_version_id, wanted.agent_key,
         wanted.agent_version_id, parent.queue, wanted.serve_key, parent.priority, wanted.metadata, now.now,
         least(now.now + wanted.deadline_seconds * interval '1 second', parent.deadline_at),
         wanted.active_timeout_seconds * interval '1 second', parent.submitted_by, 'worker', 1, parent.id,
-        coalesce(parent.root_id, parent.id), parent.depth + 1, wanted.spawn_key
+        coalesce(parent.root_id, parent.id), parent.depth + 1, wanted.spawn_key, parent.has_budget
     from wanted, parent, verdict, now
     where verdict.refusal is null
     order by wanted.id

@@ -9,11 +9,11 @@ input as materialized (
     from now, unnest(
         $1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::text[], $6::uuid[], $7::text[], $8::text[], $9::smallint[],
         $10::jsonb[], $11::text[], $12::timestamptz[], $13::float8[], $14::bool[], $15::float8[], $16::uuid[], $17::uuid[],
-        $18::text[], $19::text[], $20::bytea[]
+        $18::text[], $19::text[], $20::bytea[], $21::text[], $22::bigint[], $23::bigint[], $24::bigint[]
     ) as input (
         id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
         metadata, input, run_at, deadline_seconds, deadline_is_near, active_timeout_seconds, retry_of, submitted_by,
-        traceparent, idempotency_key, request_hash
+        traceparent, idempotency_key, request_hash, on_exhausted, max_cost, max_tokens, max_calls
     )
 ),
 keyed as (
@@ -28,12 +28,14 @@ fresh as (
 inserted as (
     insert into executions (
         id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
-        metadata, created_at, deadline_at, active_timeout, retry_of, submitted_by, wait_reason, wait_until, event_seq
+        metadata, created_at, deadline_at, active_timeout, retry_of, submitted_by, wait_reason, wait_until, event_seq,
+        has_budget
     )
     select
         id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
         metadata, now, deadline_at, active_timeout_seconds * interval '1 second', retry_of, submitted_by,
-        case when is_scheduled then 'scheduled' else 'worker' end, case when is_scheduled then run_at end, 1
+        case when is_scheduled then 'scheduled' else 'worker' end, case when is_scheduled then run_at end, 1,
+        on_exhausted is not null
     from fresh
     on conflict (id) do nothing
     returning id
@@ -41,6 +43,11 @@ inserted as (
 payloads as (
     insert into execution_payloads (execution_id, input, traceparent)
     select id, input::json, traceparent from fresh join inserted using (id)
+),
+caps as (
+    insert into budgets (root_id, tenant_id, max_cost, max_tokens, max_calls, on_exhausted)
+    select id, tenant_id, max_cost, max_tokens, max_calls, on_exhausted from fresh join inserted using (id)
+    where on_exhausted is not null
 ),
 first_events as (
     insert into events (execution_id, seq, at, kind, data)

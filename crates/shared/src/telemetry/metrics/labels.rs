@@ -96,6 +96,8 @@ label! {
         Conclude = "conclude",
         /// Calls put before people.
         Request = "request",
+        /// Reservations of model calls.
+        Budget = "budget",
         Renew = "renew",
     }
 }

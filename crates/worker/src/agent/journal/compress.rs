@@ -7,7 +7,7 @@ use longhaul_shared::store::journal::{JournalStep, StepKind, StepUsage};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Agent, Journal, preview, read_body};
+use super::{Agent, Journal, budget::Took, preview, read_body};
 use crate::{
     agent::transcript::hash_parts,
     llm::{Message, ModelError, ModelReply, ModelRequest, ToolChoice},
@@ -64,14 +64,23 @@ impl Journal {
         let messages = [Arc::new(Message::system(INSTRUCTION)), Arc::new(Message::user(text))];
         let key = hash_parts(&[b"compression", self.transcript.chain()]);
         self.control.may_launch().await?;
+        let sent = messages.iter().map(|message| message.estimated_tokens()).sum();
+        self.reserve(agent, &key, sent).await?;
         let started = Instant::now();
         let (summary, usage) = match self.summarise(agent, &messages, &key).await {
-            Ok(reply) => (reply.message.text().to_owned(), super::turn::usage(reply.usage)),
+            Ok(reply) => {
+                self.settle(agent, &key, Took::Counted(reply.usage));
+                (reply.message.text().to_owned(), self.step_usage(agent, reply.usage))
+            }
             // Even the excerpts are too long: forget them, and say so.
             Err(error) if error.class() == FailureClass::ContextLimit => {
+                self.settle(agent, &key, Took::Nothing);
                 (format!("{} earlier messages were left out.", range.len()), StepUsage::default())
             }
-            Err(error) => return Err(error.to_failure().into()),
+            Err(error) => {
+                self.settle(agent, &key, Took::by_failure(&error));
+                return Err(error.to_failure().into());
+            }
         };
         let summary = Message::user(format!("{PREFACE}{summary}"));
         let hash = self.store_message(&summary)?;

@@ -7,8 +7,10 @@
 //!   their repetition.
 //! - Before anything is launched the lease must be fresh and the worker not draining ([`AttemptControl::may_launch`]).
 
+pub(crate) mod budget;
 mod calls;
 mod compress;
+mod detached;
 mod limits;
 mod output;
 mod people;
@@ -25,6 +27,7 @@ use longhaul_shared::{
     domain::ExecutionId,
     store::{
         StoreError,
+        budgets::Settlement,
         journal::{Hash, JournalStep, JournalWrite, NewEvent, StepKind, StepState, StepUsage, StoredJournal},
         outcomes::LeaseWriter,
     },
@@ -33,7 +36,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+use budget::Place;
 pub(crate) use calls::{Answered, Ran, RanAs, Recalled, Reply, call_key};
+use detached::DetachedCalls;
+pub(crate) use detached::detached_key;
 use limits::Spending;
 use output::OpenOutput;
 pub(crate) use people::Wanted;
@@ -64,11 +70,12 @@ struct Pending {
     events: Vec<NewEvent>,
     turns: i32,
     calls: i32,
+    settlements: Vec<Settlement>,
 }
 
 impl Pending {
     fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.messages.is_empty() && self.events.is_empty()
+        self.steps.is_empty() && self.messages.is_empty() && self.events.is_empty() && self.settlements.is_empty()
     }
 }
 
@@ -91,6 +98,7 @@ pub(crate) struct PinnedTools {
 /// One attempt's view of its execution's record.
 pub(crate) struct Journal {
     id: ExecutionId,
+    place: Place,
     deps: Arc<Deps>,
     writer: LeaseWriter,
     control: Arc<AttemptControl>,
@@ -121,6 +129,7 @@ pub(crate) struct Journal {
     transcript: Transcript,
     state: StateLog,
     output: Option<OpenOutput>,
+    detached: DetachedCalls,
     scratchpad: Arc<ToolScratchpad>,
     said: Vec<String>,
     /// The step the attempt is about to end because of.
@@ -138,7 +147,7 @@ pub(crate) struct Parked {
 
 impl Journal {
     pub(crate) fn new(
-        id: ExecutionId,
+        (id, place): (ExecutionId, Place),
         stored: StoredJournal,
         wake_seq: i32,
         deps: Arc<Deps>,
@@ -147,6 +156,7 @@ impl Journal {
     ) -> Self {
         let mut journal = Self {
             id,
+            place,
             deps,
             writer,
             control,
@@ -170,6 +180,7 @@ impl Journal {
             transcript: Transcript::default(),
             state: StateLog::new(Value::Null, None, StateLimits { value_bytes: 0, total_bytes: 0 }),
             output: None,
+            detached: DetachedCalls::default(),
             scratchpad: Arc::default(),
             said: Vec::new(),
             blamed: None,
@@ -283,6 +294,7 @@ impl Journal {
         }
         let pending = std::mem::take(&mut self.pending);
         self.writes += 1;
+        let frees = pending.settlements.iter().any(|settlement| !settlement.is_estimate);
         let write = JournalWrite {
             id: self.id,
             token: self.control.token,
@@ -292,11 +304,15 @@ impl Journal {
             events: pending.events,
             turns: pending.turns,
             calls: pending.calls,
+            settlements: pending.settlements,
         };
         let recorded = self.writer.record(write).await.map_err(from_store)?;
         self.control.clear();
         self.wake_seq = recorded.wake_seq;
         self.deps.publisher.look([self.id.0]);
+        if frees {
+            self.fold_budget().await;
+        }
         if recorded.cancel_requested { Err(Interrupt::Cancelled.into()) } else { Ok(()) }
     }
 

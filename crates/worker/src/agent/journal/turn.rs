@@ -8,9 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, StepError};
+use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, StepError, ToolSpec};
 use longhaul_shared::{
-    store::journal::{Hash, JournalStep, StepKind, StepState, StepUsage},
+    store::journal::{Hash, JournalStep, StepKind, StepState},
     telemetry::{
         metrics::{self, ModelOutcome, TokenKind},
         trace,
@@ -21,10 +21,13 @@ use serde_json::json;
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::Instrument;
 
-use super::{Agent, Journal, preview, read_body};
+use super::{Agent, Journal, budget::Took, preview, read_body};
 use crate::{
     agent::{menu::Offer, transcript::hash_parts},
-    llm::{FinishReason, Message, ModelError, ModelReply, ModelRequest, ReplyEvent, ToolCall, ToolChoice, Usage},
+    llm::{
+        FinishReason, Message, ModelError, ModelReply, ModelRequest, ReplyEvent, ToolCall, ToolChoice, Usage,
+        estimate_tokens,
+    },
     probe::Point,
 };
 
@@ -245,6 +248,7 @@ impl Journal {
             failure.code = tracing::field::Empty,
         );
         self.control.may_launch().await?;
+        self.reserve(agent, &key, self.transcript.tokens() + shown_tokens(agent, offer)).await?;
         self.at(Point::BeforeTurn).await;
         let (text, calls, recorded, seq) = (String::new(), Vec::new(), 0, None);
         Ok(Asked { key, offer, said, text, calls, recorded, seq, span, started: Instant::now() })
@@ -284,7 +288,11 @@ impl Journal {
 
     /// The same for every repetition of the same request, another one once an answer to it was spent.
     pub(super) fn idempotency_key(&self, key: &Hash) -> String {
-        hex::encode(hash_parts(&[self.id.0.as_bytes(), key, &self.occurrence(key).to_be_bytes()]))
+        hex::encode(self.step_key(key))
+    }
+
+    pub(super) fn step_key(&self, key: &Hash) -> Hash {
+        hash_parts(&[self.id.0.as_bytes(), key, &self.occurrence(key).to_be_bytes()])
     }
 
     /// Writes down, with the next commit, that calls of the reply start before it has ended: the turn in part. What is new of its
@@ -411,10 +419,11 @@ impl Journal {
             name: Some(agent.model.model_name(&agent.config.model).to_owned()),
             appends: asked.said.iter().copied().chain(reply).collect(),
             preview: Some(text),
-            usage: usage(body.usage),
+            usage: self.step_usage(agent, body.usage),
             took,
             ..step
         });
+        self.settle(agent, &asked.key, Took::Counted(body.usage));
         self.pending.turns += 1;
         self.count_turn(body.usage);
         self.event(
@@ -435,6 +444,7 @@ impl Journal {
         let failure = error.to_failure();
         asked.span.record("failure.code", failure.code.as_str());
         metrics::model_call(agent.model.provider(), outcome(error), took);
+        self.settle(agent, &asked.key, Took::by_failure(error));
         let is_answer = match failure.class {
             FailureClass::LlmError | FailureClass::Permanent => true,
             FailureClass::Transient
@@ -501,11 +511,8 @@ fn outcome(error: &ModelError) -> ModelOutcome {
     }
 }
 
-pub(super) fn usage(usage: Usage) -> StepUsage {
-    let tokens = |count: Option<u64>| count.map(|count| i32::try_from(count).unwrap_or(i32::MAX));
-    StepUsage {
-        input_tokens: tokens(usage.input_tokens),
-        output_tokens: tokens(usage.output_tokens),
-        cached_tokens: tokens(usage.cached_tokens),
-    }
+/// Tokens of the tools that a request shows, at four bytes each.
+fn shown_tokens(agent: &Agent, offer: Offer) -> u64 {
+    let bytes = |spec: &ToolSpec| spec.name.len() + spec.description.len() + spec.parameters.to_string().len();
+    estimate_tokens(agent.menu.shown(offer).iter().map(bytes).sum())
 }

@@ -7,7 +7,10 @@
 //! - Every call of a reply gets exactly one result, and the results stand in the order of the calls.
 //! - A call that waits for somebody outside, or a worker that drains, never stops what already runs.
 
+mod detached;
 mod leftovers;
+#[cfg(test)]
+mod properties;
 mod run_call;
 mod schedule;
 mod taken;
@@ -29,7 +32,7 @@ use super::{
     Agent,
     admission::{Admission, ReadyCall, Waiting, admit},
     host::Hosted,
-    journal::{Answered, Asked, Journal, NextTurn, Ran, Reply, Turn},
+    journal::{Answered, Asked, Journal, NextTurn, Ran, Reply, Turn, detached_key},
     menu::{OUTPUT, Offer},
     references::{PlannedCall, Resolved},
 };
@@ -86,6 +89,8 @@ struct Tick<'a> {
     schedule: Schedule,
     calls: Vec<Taken>,
     running: FuturesUnordered<BoxFuture<'a, Ran>>,
+    /// Detached calls of an earlier attempt that have to run again.
+    resumed: Vec<(usize, ReadyCall)>,
     /// The turn while its reply streams.
     asked: Option<Asked>,
     /// The reply is complete and its turn waits for its commit.
@@ -105,6 +110,7 @@ impl<'a> Tick<'a> {
             turn,
             calls: Vec::new(),
             running: FuturesUnordered::new(),
+            resumed: Vec::new(),
             asked: None,
             is_unrecorded: false,
             output: None,
@@ -203,22 +209,26 @@ impl<'a> Tick<'a> {
 
     /// Tells the machine what happened, does what it says, and starts what may start with one commit for all.
     async fn on(&mut self, mut events: VecDeque<Event>) -> Step<()> {
-        let mut ready = Vec::new();
-        while let Some(event) = events.pop_front() {
-            for command in self.schedule.on(event, self.journal.state()) {
-                match command {
-                    Command::Start { index, resolved } => {
-                        events.extend(self.start(index, resolved, &mut ready).await?);
-                    }
-                    Command::Answer { index, unrun } => self.answer_unrun(index, unrun)?,
-                    Command::Hold => {
-                        let wake_seq = self.journal.wake_seq();
-                        self.journal.park(Waiting { reason: WaitReason::Approval, until: None }, wake_seq);
+        while !events.is_empty() || !self.resumed.is_empty() {
+            let mut ready = std::mem::take(&mut self.resumed);
+            while let Some(event) = events.pop_front() {
+                for command in self.schedule.on(event, self.journal.state()) {
+                    match command {
+                        Command::Start { index, resolved } => {
+                            events.extend(self.start(index, resolved, &mut ready).await?);
+                        }
+                        Command::Answer { index, unrun } => self.answer_unrun(index, unrun)?,
+                        Command::Hold => {
+                            let wake_seq = self.journal.wake_seq();
+                            self.journal.park(Waiting { reason: WaitReason::Approval, until: None }, wake_seq);
+                        }
                     }
                 }
             }
+            // Detached calls have their result as soon as they start.
+            events = self.launch(ready).await?;
         }
-        self.launch(ready).await
+        Ok(())
     }
 
     /// A call that nothing blocks: asks whether it may run, and answers it here if no tool has to. What happened to it at once is
@@ -240,8 +250,14 @@ impl<'a> Tick<'a> {
         // Whatever wakes the execution from here on is newer than this.
         let wake_seq = self.journal.wake_seq();
         let waiting = match admit(self.agent, self.journal, call).await? {
-            Admission::Launch(call) => match self.agent.toolbox.host(&call.tool) {
+            Admission::Launch(mut call) => match self.agent.toolbox.host(&call.tool) {
                 None => {
+                    if self.is_detached(index) {
+                        if let Err(error) = self.check_detached(ready) {
+                            return self.refuse(index, &error).map(Some);
+                        }
+                        call.key = detached_key(&call.key);
+                    }
                     ready.push((index, call));
                     return Ok(None);
                 }
@@ -262,10 +278,11 @@ impl<'a> Tick<'a> {
         Ok(Some(Event::CallWaits { index }))
     }
 
-    /// Starts calls, after what must be recorded before them is.
-    async fn launch(&mut self, ready: Vec<(usize, ReadyCall)>) -> Step<()> {
+    /// Starts calls, after what must be recorded before them is. What happened to them at once is given back.
+    async fn launch(&mut self, ready: Vec<(usize, ReadyCall)>) -> Step<VecDeque<Event>> {
+        let mut events = VecDeque::new();
         if ready.is_empty() {
-            return Ok(());
+            return Ok(events);
         }
         let is_early = self.asked.is_some();
         for (index, call) in &ready {
@@ -273,7 +290,7 @@ impl<'a> Tick<'a> {
             if let Some(asked) = &mut self.asked {
                 begun = self.journal.begin_turn(asked)?;
             }
-            if is_early || self.calls[*index].needs_intent(self.agent, call) {
+            if is_early || self.is_detached(*index) || self.calls[*index].needs_intent(self.agent, call) {
                 self.journal.intend(self.agent, call, begun)?;
             }
         }
@@ -282,18 +299,26 @@ impl<'a> Tick<'a> {
             self.journal.at(Point::TurnBegun).await;
         }
         if let Err(stop) = self.journal.may_launch().await {
-            for (_, call) in &ready {
-                self.journal.withdraw(self.agent, call)?;
+            for (index, call) in &ready {
+                // One that was accepted by an earlier attempt may have run in it.
+                if self.calls[*index].answer.is_none() {
+                    self.journal.withdraw(self.agent, call)?;
+                }
             }
-            return self.end(stop).await;
+            self.end(stop).await?;
+            return Ok(events);
         }
         self.journal.at(Point::BeforeCall).await;
         for (index, call) in ready {
+            if self.is_detached(index) {
+                events.extend(self.detach(index, call)?);
+                continue;
+            }
             let key = self.journal.call_idempotency_key(&call.key);
             let (execution, permits) = (self.journal.execution(), self.journal.call_permits());
-            self.running.push(Box::pin(run_call(self.agent, execution, permits, index, call, key)));
+            self.running.push(Box::pin(run_call(&self.agent.toolbox, execution, permits, index, call, key)));
         }
-        Ok(())
+        Ok(events)
     }
 
     /// Commits what waits; the turn, if it is among that.
@@ -402,6 +427,7 @@ impl<'a> Tick<'a> {
             return Err(Interrupt::Waiting.into());
         }
         journal.note_conflicts();
+        journal.collect_detached(agent)?;
         let (taken, answers): (Vec<_>, Vec<Option<Answered>>) =
             calls.into_iter().map(|taken| (taken.call, taken.answer)).unzip();
         let repeats = taken.iter().zip(&answers).filter_map(|(call, answer)| Some((call, answer.as_ref()?)));

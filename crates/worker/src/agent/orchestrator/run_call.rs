@@ -1,25 +1,28 @@
 //! One call on its way to its tool.
 
-use std::sync::Arc;
+use std::{borrow::Borrow, sync::Arc};
 
 use longhaul_sdk::ToolScratchpad;
 use longhaul_shared::domain::ExecutionId;
 use tokio::sync::Semaphore;
 use tracing::Instrument;
 
-use crate::agent::{Agent, admission::ReadyCall, journal::Ran};
+use crate::{
+    agent::{admission::ReadyCall, journal::Ran},
+    tools::Toolbox,
+};
 
 /// Runs a call once the process has room for it. It borrows nothing of the journal, which records meanwhile.
 ///
 /// Dropping the future stops the wait and tells a tool server that the call is cancelled.
-pub(super) fn run_call<'a>(
-    agent: &'a Agent,
+pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
+    toolbox: T,
     execution: ExecutionId,
     permits: Arc<Semaphore>,
     index: usize,
     ready: ReadyCall,
     idempotency_key: String,
-) -> impl Future<Output = Ran> + Send + use<'a> {
+) -> impl Future<Output = Ran> + Send + use<T> {
     let span = tracing::info_span!(
         "call",
         execution.id = %execution,
@@ -32,7 +35,7 @@ pub(super) fn run_call<'a>(
         let _permit = permits.acquire_owned().await.ok();
         let scratchpad = Arc::new(ToolScratchpad::default());
         let (arguments, written) = (ready.arguments.clone(), &ready.written.arguments);
-        let toolbox = &agent.toolbox;
+        let toolbox = toolbox.borrow();
         let outcome = toolbox.run(&ready.tool, arguments, written, &idempotency_key, scratchpad.clone()).await;
         Ran { index, ready, outcome, scratchpad }
     }

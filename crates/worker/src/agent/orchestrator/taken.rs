@@ -28,7 +28,7 @@ pub(super) struct Taken {
     pub(super) planned: Option<PlannedCall>,
     pub(super) is_output: bool,
     /// What an earlier attempt began to run: the same again, whatever its references have come to since.
-    begun: Option<RanAs>,
+    pub(super) begun: Option<RanAs>,
     pub(super) answer: Option<Answered>,
 }
 
@@ -75,12 +75,20 @@ impl Tick<'_> {
         self.journal.open_call(key, &taken.call);
         let recalled = self.journal.recall(&key)?;
         let mut fate = None;
-        let planned = self.agent.menu.read(&taken.call);
+        let planned = self.check(index, is_unfinished, is_output).and_then(|()| self.agent.menu.read(&taken.call));
+        let is_detached = planned.as_ref().is_ok_and(PlannedCall::is_detached);
         match recalled {
             Recalled::Answered(answered) => {
                 taken.planned = planned.ok();
                 fate = Some(taken.answered(answered));
                 self.journal.close_call(&key);
+                if is_detached && fate != Some(Fate::Failed) {
+                    self.resume_detached(index, &mut taken).await?;
+                }
+            }
+            Recalled::New if is_detached => {
+                taken.planned = planned.ok();
+                fate = self.resume_detached(index, &mut taken).await?;
             }
             Recalled::Begun(ran) if !self.is_repeatable(&taken.call, ran.as_ref()) => {
                 taken.planned = planned.ok();
@@ -91,7 +99,7 @@ impl Tick<'_> {
                 if let Recalled::Begun(ran) = recalled {
                     taken.begun = ran;
                 }
-                match self.check(index, is_unfinished, is_output).and(planned) {
+                match planned {
                     Ok(planned) => taken.planned = Some(planned),
                     Err(error) => {
                         let reply = Reply::error(&error, &taken.call);
@@ -107,7 +115,7 @@ impl Tick<'_> {
     }
 
     /// Whether an intent without a result may simply run again.
-    fn is_repeatable(&self, call: &ToolCall, ran: Option<&RanAs>) -> bool {
+    pub(super) fn is_repeatable(&self, call: &ToolCall, ran: Option<&RanAs>) -> bool {
         let tool = ran.map_or(call.name.as_str(), |ran| ran.tool.as_str());
         self.agent.toolbox.effect(tool) != ToolEffect::SideEffect
     }
@@ -131,7 +139,7 @@ impl Tick<'_> {
 
     /// A call that may have had its effect before a worker died: its tool may know. It runs again only if the tool says that it
     /// did not.
-    async fn reconcile(&mut self, taken: &mut Taken) -> Step<Option<Fate>> {
+    pub(super) async fn reconcile(&mut self, taken: &mut Taken) -> Step<Option<Fate>> {
         let (tool, arguments) = match &taken.begun {
             Some(RanAs { tool, arguments }) => (tool.clone(), arguments.clone()),
             None => (taken.call.name.clone(), serde_json::from_str(&taken.call.arguments).unwrap_or(Value::Null)),
@@ -167,6 +175,8 @@ impl Tick<'_> {
         let settings = self.agent.config.call_settings(&taken.call.name);
         let is_early = self.agent.toolbox.host(&taken.call.name).is_none() && may_start_early(self.agent, &taken.call);
         let effect = self.agent.toolbox.effect(&taken.call.name);
+        // Nobody waits for its result, so nothing is won by starting it before the reply is known to be whole.
+        let is_detached = taken.planned.as_ref().is_some_and(PlannedCall::is_detached);
         Streamed {
             id: taken.call.id.clone(),
             tool: taken.call.name.clone(),
@@ -176,7 +186,11 @@ impl Tick<'_> {
                 None => declared(&taken.call),
             },
             instance: taken.planned.as_ref().and_then(|planned| planned.instance().cloned()),
-            launch: if is_early && !taken.is_output { settings.launch(effect) } else { Launch::OnClose },
+            launch: if is_early && !taken.is_output && !is_detached {
+                settings.launch(effect)
+            } else {
+                Launch::OnClose
+            },
             concurrency: settings.concurrency.map(|max| max as usize),
             is_output: taken.is_output,
             fate,

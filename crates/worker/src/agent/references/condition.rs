@@ -3,7 +3,7 @@
 //! Unlike expressions, conditions are about truth: `false`, `null`, `0`, `""` and what does not exist are false, everything else
 //! is true. `&&` binds tighter than `||` here, as everybody expects of a condition.
 
-use std::{cmp::Ordering, fmt};
+use std::{borrow::Cow, cmp::Ordering, fmt};
 
 use serde_json::Value;
 
@@ -90,7 +90,7 @@ impl Condition {
     }
 
     /// Whether it holds, where `read` gives what exists at a path.
-    pub(crate) fn holds(&self, read: &mut dyn FnMut(&Path) -> Option<Value>) -> bool {
+    pub(crate) fn holds<'a>(&'a self, read: &mut dyn FnMut(&Path) -> Option<Cow<'a, Value>>) -> bool {
         is_true(&self.term.value(read))
     }
 }
@@ -109,17 +109,16 @@ impl Term {
         }
     }
 
-    fn value(&self, read: &mut dyn FnMut(&Path) -> Option<Value>) -> Value {
-        match self {
-            Self::Path(path) => read(path).unwrap_or(Value::Null),
-            Self::Literal(value) => value.clone(),
-            Self::Not(term) => Value::Bool(!is_true(&term.value(read))),
-            Self::Compare(left, comparison, right) => {
-                Value::Bool(comparison.holds(&left.value(read), &right.value(read)))
-            }
-            Self::All(terms) => Value::Bool(terms.iter().all(|term| is_true(&term.value(read)))),
-            Self::Any(terms) => Value::Bool(terms.iter().any(|term| is_true(&term.value(read)))),
-        }
+    fn value<'a>(&'a self, read: &mut dyn FnMut(&Path) -> Option<Cow<'a, Value>>) -> Cow<'a, Value> {
+        let truth = match self {
+            Self::Path(path) => return read(path).unwrap_or(Cow::Owned(Value::Null)),
+            Self::Literal(value) => return Cow::Borrowed(value),
+            Self::Not(term) => !is_true(&term.value(read)),
+            Self::Compare(left, comparison, right) => comparison.holds(&left.value(read), &right.value(read)),
+            Self::All(terms) => terms.iter().all(|term| is_true(&term.value(read))),
+            Self::Any(terms) => terms.iter().any(|term| is_true(&term.value(read))),
+        };
+        Cow::Owned(Value::Bool(truth))
     }
 }
 
@@ -251,7 +250,7 @@ mod tests {
     use super::*;
 
     fn holds(text: &str, state: &Value) -> bool {
-        Condition::parse(text).unwrap().holds(&mut |path| path.find(state).cloned())
+        Condition::parse(text).unwrap().holds(&mut |path| path.find(state).map(Cow::Borrowed))
     }
 
     #[test]

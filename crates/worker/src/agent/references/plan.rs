@@ -140,11 +140,6 @@ impl PlannedCall {
     pub(crate) fn is_deferred(&self) -> bool {
         self.signature.is_latent && self.output.is_none()
     }
-
-    /// The tool it calls, for a check of arguments that a person edited.
-    pub(crate) fn signature(&self) -> &Arc<Signature> {
-        &self.signature
-    }
 }
 
 /// What a call says beside its arguments.

@@ -126,11 +126,11 @@ impl Signature {
         })
     }
 
-    /// Stage two: whole arguments, after substitution or a person's edit, against the tool's own schema.
+    /// Stage two: whole arguments, after substitution, against the tool's own schema.
     ///
     /// # Errors
     /// A structural error that names the path a bad value came from.
-    pub(crate) fn check(&self, arguments: &Value, sources: &[Source]) -> Result<(), CallError> {
+    pub(super) fn check(&self, arguments: &Value, sources: &[Source]) -> Result<(), CallError> {
         match schema::violations(&self.arguments, arguments) {
             None => Ok(()),
             Some(found) => Err(unfit("the arguments do not fit the tool's schema", &found, sources)),
@@ -141,7 +141,7 @@ impl Signature {
     ///
     /// # Errors
     /// A structural error that names the path a bad value came from.
-    pub(crate) fn check_output(&self, output: &Value, sources: &[Source]) -> Result<(), CallError> {
+    pub(super) fn check_output(&self, output: &Value, sources: &[Source]) -> Result<(), CallError> {
         let Some(validator) = &self.output else { return Ok(()) };
         match schema::violations(validator, output) {
             None => Ok(()),

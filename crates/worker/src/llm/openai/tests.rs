@@ -65,7 +65,7 @@ fn a_transcript_has_one_body() {
 
 #[test]
 fn tools_are_sent_by_name_whatever_their_order() {
-    let spec = ModelSpec::default();
+    let spec = ModelSpec { stream: false, ..ModelSpec::default() };
     let messages = stored(&[Message::user("x")]);
     let sent = |tools: &[longhaul_sdk::ToolSpec]| {
         wire::request_body(&request(&spec, &messages, tools), "m", OutputLimit::MaxTokens).unwrap()
@@ -75,6 +75,10 @@ fn tools_are_sent_by_name_whatever_their_order() {
     let one: Value = serde_json::from_slice(&one).unwrap();
     assert_eq!(one["tools"][0]["function"]["name"], "a");
     assert_eq!(one.get("stream"), None, "a spec without streaming says nothing of it");
+    assert_eq!(one["tools"][0]["function"].get("strict"), None);
+    let strict = longhaul_sdk::ToolSpec { is_strict: true, ..tool("a") };
+    let strict: Value = serde_json::from_slice(&sent(&[strict])).unwrap();
+    assert_eq!(strict["tools"][0]["function"]["strict"], true);
 }
 
 #[test]

@@ -1,0 +1,140 @@
+//! `POST /v1/executions/{id}/budget`: new caps for a tree, which wake what waits for them.
+
+use axum::{Json, body::Body, extract::State, http::HeaderMap};
+use longhaul_sdk::Usd;
+use longhaul_shared::store::{
+    api_keys::Scope,
+    budgets::{Amounts, Caps, Ledger},
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    extract::{BODY_LIMIT, ExecutionPath, Fields, read_body},
+    state::ApiState,
+};
+
+/// What a budget caps. Null: not limited.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CapsView {
+    #[schema(value_type = Option<f64>)]
+    cost_usd: Option<Usd>,
+    tokens: Option<i64>,
+    model_calls: Option<i64>,
+}
+
+/// Amounts of a budget.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AmountsView {
+    #[schema(value_type = f64)]
+    cost_usd: Usd,
+    tokens: i64,
+    model_calls: i64,
+}
+
+impl From<Amounts> for AmountsView {
+    fn from(of: Amounts) -> Self {
+        Self { cost_usd: of.cost, tokens: of.tokens, model_calls: of.calls }
+    }
+}
+
+/// What an execution and everything it starts may spend.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct BudgetView {
+    /// The execution that the budget belongs to.
+    root_id: String,
+    max: CapsView,
+    spent: AmountsView,
+    /// By model calls that are being made.
+    reserved: AmountsView,
+    /// Calls among the spent ones whose cost is not known.
+    uncosted_calls: i64,
+    /// Calls among the spent ones that were charged at their estimate, because nobody can say what became of them.
+    estimated_calls: i64,
+    /// Executions that wait for it.
+    waiting: i64,
+    /// `park` or `fail`.
+    on_exhausted: &'static str,
+}
+
+impl From<Ledger> for BudgetView {
+    fn from(of: Ledger) -> Self {
+        Self {
+            root_id: of.root.to_string(),
+            max: CapsView { cost_usd: of.max_cost, tokens: of.max_tokens, model_calls: of.max_calls },
+            spent: of.spent.into(),
+            reserved: of.reserved.into(),
+            uncosted_calls: of.uncosted_calls,
+            estimated_calls: of.estimated_calls,
+            waiting: of.waiting,
+            on_exhausted: of.on_exhausted.as_str(),
+        }
+    }
+}
+
+/// New caps. They replace the old ones, so sending the same again changes nothing; what is left out stays.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes the body in OpenAPI")]
+pub(crate) struct RaiseBody {
+    /// Money in US dollars; a number or a text.
+    #[schema(example = 2.5)]
+    max_cost_usd: Option<f64>,
+    max_tokens: Option<u32>,
+    max_model_calls: Option<u32>,
+}
+
+/// Sets the caps of the budget of the execution's whole tree, and wakes what waits for it and now fits.
+#[utoipa::path(post, path = "/v1/executions/{id}/budget", tag = "executions", request_body = RaiseBody,
+    params(("id" = String, Path, description = "The id of any execution of the tree")),
+    responses((status = 200, description = "The budget as it stands", body = BudgetView)))]
+pub(crate) async fn raise(
+    State(state): State<ApiState>,
+    principal: Principal,
+    ExecutionPath(id): ExecutionPath,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<Json<BudgetView>> {
+    principal.need(Scope::ExecutionsWrite)?;
+    let bytes = read_body(&headers, body, BODY_LIMIT).await?;
+    let reach = principal.reach();
+    let record = state.store.get_execution(&reach, id).await?.ok_or(ApiError::NotFound("execution"))?;
+    let root = state.store.get_execution(&reach, record.summary.root).await?.ok_or(ApiError::NotFound("execution"))?;
+    let ledger = state.store.read_budget(&reach, id).await?.ok_or(ApiError::NoBudget)?;
+    if root.summary.status.is_terminal() {
+        return Err(ApiError::ExecutionIsTerminal(root.summary.status));
+    }
+    let woken = state.store.raise_budget(ledger.root, read_caps(&bytes, &ledger)?).await?;
+    for one in woken {
+        (state.hooks.announce)(one.id);
+        (state.hooks.wake)(&one.queue, one.id);
+    }
+    (state.hooks.announce)(ledger.root);
+    let ledger = state.store.read_budget(&reach, id).await?.ok_or(ApiError::NoBudget)?;
+    Ok(Json(ledger.into()))
+}
+
+fn read_caps(bytes: &[u8], ledger: &Ledger) -> ApiResult<Caps> {
+    let mut fields = Fields::parse(bytes)?;
+    let caps = Caps {
+        max_cost: fields.take("max_cost_usd"),
+        max_tokens: fields.take::<u32>("max_tokens").map(i64::from),
+        max_calls: fields.take::<u32>("max_model_calls").map(i64::from),
+    };
+    let given = [caps.max_cost.is_some(), caps.max_tokens.is_some(), caps.max_calls.is_some()];
+    let limited = [ledger.max_cost.is_some(), ledger.max_tokens.is_some(), ledger.max_calls.is_some()];
+    for (path, (given, limited)) in
+        ["/max_cost_usd", "/max_tokens", "/max_model_calls"].into_iter().zip(given.into_iter().zip(limited))
+    {
+        // A cap that was not there when calls were reserved would not know of them.
+        if given && !limited {
+            fields.violation(path, "is not limited by this budget");
+        }
+    }
+    if given == [false; 3] {
+        fields.violation("", "needs one of max_cost_usd, max_tokens and max_model_calls");
+    }
+    fields.finish()?;
+    Ok(caps)
+}

@@ -1,0 +1,65 @@
+//! `longhaul top-up ID`.
+
+use longhaul_sdk::Usd;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::{client::Client, context::Context, exit::Exit, output, progress};
+
+/// Raise the budget of an execution and everything it started
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+What waits for the budget and now fits goes on. The caps are what the whole tree may spend in all, so giving the same
+again changes nothing.
+
+Examples:
+  longhaul top-up 019a2c3e-… --max-cost 5.00
+  longhaul top-up 019a2c3e-… --max-model-calls 200")]
+pub struct TopUpArgs {
+    /// The id of any execution of the tree
+    id: String,
+    /// Money in US dollars
+    #[arg(long, value_name = "USD", required_unless_present_any = ["max_tokens", "max_model_calls"])]
+    max_cost: Option<Usd>,
+    /// Tokens sent and received
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<u32>,
+    /// Model calls
+    #[arg(long, value_name = "N")]
+    max_model_calls: Option<u32>,
+}
+
+/// Raises it.
+///
+/// # Errors
+/// There is no such execution, it has no such budget, it is over, or the API is away.
+pub async fn run(args: TopUpArgs, context: &Context) -> anyhow::Result<Exit> {
+    let client = Client::new(&context.load_for_client()?)?;
+    let mut caps = json!({});
+    let given = [
+        ("max_cost_usd", args.max_cost.map(|cost| json!(cost))),
+        ("max_tokens", args.max_tokens.map(|tokens| json!(tokens))),
+        ("max_model_calls", args.max_model_calls.map(|calls| json!(calls))),
+    ];
+    for (name, value) in given {
+        if let Some(value) = value {
+            caps[name] = value;
+        }
+    }
+    let request = client.request(Method::POST, &format!("{}/budget", progress::path(&args.id))).json(&caps);
+    let answer = client.send(request).await?;
+    if context.json {
+        output::json(&answer.body);
+        return Ok(Exit::Done);
+    }
+    let budget = &answer.body;
+    for (name, label) in [("cost_usd", "cost, USD"), ("tokens", "tokens"), ("model_calls", "model calls")] {
+        let of = |part: &str| match &budget[part][name] {
+            Value::Null => "not limited".to_owned(),
+            value => value.to_string(),
+        };
+        output::line(&format!("{label}: spent {}, reserved {}, at most {}", of("spent"), of("reserved"), of("max")));
+    }
+    output::line(&format!("waiting: {}", budget["waiting"]));
+    Ok(Exit::Done)
+}

@@ -1,0 +1,142 @@
+//! Money, in billionths of a US dollar: whole numbers, so that a thousand small costs add up to exactly their sum.
+
+use std::{fmt, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// Decimal places.
+const PLACES: usize = 9;
+const PER_DOLLAR: i64 = 1_000_000_000;
+
+/// An amount in US dollars, exact to nine decimal places and never negative.
+///
+/// On the wire it is a number, or a text for who must not round it. Both are read digit by digit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, JsonSchema)]
+#[schemars(with = "f64", extend("minimum" = 0))]
+pub struct Usd(i64);
+
+impl Usd {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+
+    /// So many billionths of a dollar; nothing when negative.
+    #[must_use]
+    pub fn from_nanos(nanos: i64) -> Self {
+        Self(nanos.max(0))
+    }
+
+    /// Billionths of a dollar.
+    #[must_use]
+    pub fn nanos(self) -> i64 {
+        self.0
+    }
+}
+
+/// A text that is no amount.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an amount in US dollars with at most nine decimal places, such as 12.50")]
+pub struct InvalidUsd(String);
+
+impl FromStr for Usd {
+    type Err = InvalidUsd;
+
+    fn from_str(text: &str) -> Result<Self, InvalidUsd> {
+        let invalid = || InvalidUsd(text.chars().take(40).collect());
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        // What a serializer writes for whole numbers: 5.0.
+        let fraction = if fraction.len() > PLACES { fraction.trim_end_matches('0') } else { fraction };
+        let are_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.is_empty() || !are_digits(whole) || !are_digits(fraction) || fraction.len() > PLACES {
+            return Err(invalid());
+        }
+        let whole: i64 = whole.parse().map_err(|_| invalid())?;
+        let fraction: i64 = format!("{fraction:0<PLACES$}").parse().map_err(|_| invalid())?;
+        let nanos = whole.checked_mul(PER_DOLLAR).and_then(|nanos| nanos.checked_add(fraction));
+        nanos.map(Self).ok_or_else(invalid)
+    }
+}
+
+impl fmt::Display for Usd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, fraction) = (self.0 / PER_DOLLAR, self.0 % PER_DOLLAR);
+        let fraction = format!("{fraction:0PLACES$}");
+        // Cents are always shown, what is finer only where there is something.
+        let shown = fraction.trim_end_matches('0').len().max(2);
+        write!(f, "{whole}.{}", &fraction[..shown])
+    }
+}
+
+impl Serialize for Usd {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let number: serde_json::Number = self.to_string().parse().map_err(serde::ser::Error::custom)?;
+        number.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Usd {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Amount;
+        impl de::Visitor<'_> for Amount {
+            type Value = Usd;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an amount in US dollars")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Usd, E> {
+                text.parse().map_err(E::custom)
+            }
+
+            fn visit_u64<E: de::Error>(self, whole: u64) -> Result<Usd, E> {
+                whole.to_string().parse().map_err(E::custom)
+            }
+
+            fn visit_i64<E: de::Error>(self, whole: i64) -> Result<Usd, E> {
+                whole.to_string().parse().map_err(E::custom)
+            }
+
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Usd, E> {
+                // The shortest text that means this number, which is the one that was written.
+                number.to_string().parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(Amount)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read_digit_by_digit() {
+        for (text, nanos) in [
+            ("0", 0),
+            ("12.5", 12_500_000_000),
+            ("0.1", 100_000_000),
+            ("0.000000001", 1),
+            ("5.000000000000", 5_000_000_000),
+        ] {
+            assert_eq!(text.parse::<Usd>(), Ok(Usd(nanos)), "{text}");
+        }
+        for text in ["", ".5", "-1", "1e3", "1,5", "0.0000000001", "99999999999", "1.2.3", "NaN"] {
+            assert!(text.parse::<Usd>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_and_texts_mean_the_same_and_come_back() {
+        for json in ["0.1", "\"0.1\"", "0.10"] {
+            assert_eq!(serde_json::from_str::<Usd>(json).unwrap(), Usd(100_000_000), "{json}");
+        }
+        assert_eq!(serde_json::from_str::<Usd>("7").unwrap(), Usd(7 * PER_DOLLAR));
+        assert!(serde_json::from_str::<Usd>("-0.1").is_err());
+        for (nanos, json) in [(0, "0.0"), (1, "1e-9"), (1_234_500_000, "1.2345"), (5 * PER_DOLLAR, "5.0")] {
+            assert_eq!(serde_json::to_string(&Usd(nanos)).unwrap(), json);
+            assert_eq!(serde_json::from_str::<Usd>(json).unwrap(), Usd(nanos), "{json}");
+        }
+        assert_eq!(Usd(1_234_500_000).to_string(), "1.2345");
+        assert_eq!(Usd(5 * PER_DOLLAR).to_string(), "5.00");
+    }
+}

@@ -1,0 +1,400 @@
+//! Budgets: what a tree of executions may spend, reserved before each model call and settled with its step (core-rules 13).
+//!
+//! What must hold:
+//! - A call is reserved, at the most it can take, before it is made. The reservation is a row keyed by the step: a resumed attempt
+//!   finds it, and charges it at its estimate when another attempt may have made the call.
+//! - Settling touches the reservation alone, in the statement that records the step ([`JournalWrite`]); the budget's own row takes
+//!   note when it is next at hand. So a thousand children of one root never wait for each other's row where they record.
+//! - Everything that locks a budget goes through a batch lane of its own, ordered by root, which leaves out a budget that is locked.
+//! - What comes back, or is added, is granted to those that wait in the order they asked, and wakes them (core-rules 3).
+//!
+//! [`JournalWrite`]: super::journal::JournalWrite
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use longhaul_sdk::{
+    Usd,
+    spec::{BudgetSpec, OnExhausted},
+};
+use uuid::Uuid;
+
+use super::{
+    Store, StoreError,
+    batch::Flushed,
+    journal::Hash,
+    maintenance::Runnable,
+    outcomes::{LeaseState, lease_state},
+    tenants::Reach,
+};
+use crate::domain::{ExecutionId, LeaseToken, WorkerId};
+
+/// Executions woken by one statement.
+const PORTION: i32 = 100;
+
+/// A model call that an attempt is about to make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reservation {
+    /// The execution.
+    pub id: ExecutionId,
+    /// Its lease.
+    pub token: LeaseToken,
+    /// The step the call is for; another once an answer to it was spent.
+    pub step_key: Hash,
+    /// The most it can cost; `None` when its model has no price.
+    pub cost: Option<Usd>,
+    /// The most tokens it can take.
+    pub tokens: u64,
+}
+
+/// Whether the call may be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reserved {
+    /// Yes.
+    Granted,
+    /// Not now: it stands in line. A park carries this counter, which whatever frees something raises.
+    Waiting {
+        /// The wake counter, as of when it did not fit.
+        wake_seq: i32,
+    },
+    /// No: its budget says that the execution fails.
+    Exhausted,
+    /// No: the execution is to be cancelled.
+    Cancelled,
+    /// No: the budget is in money, and nobody knows what the call costs.
+    Unpriced,
+}
+
+/// What became of a reserved call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settlement {
+    /// The step it was reserved for.
+    pub step_key: Hash,
+    /// What it cost; `None` when that is not known.
+    pub cost: Option<Usd>,
+    /// What it took.
+    pub tokens: u64,
+    /// Model calls that were made: none, when it was reserved in vain.
+    pub calls: u32,
+    /// Nobody counted: what was reserved is charged, whatever is said above.
+    pub is_estimate: bool,
+}
+
+/// Something that needs a budget's row.
+#[derive(Debug, Clone)]
+pub(super) enum BudgetOp {
+    Reserve(Reservation),
+    /// Takes note of what was settled.
+    Fold(ExecutionId),
+}
+
+/// What came of it.
+#[derive(Debug, Clone)]
+pub(super) enum BudgetDone {
+    Reserved(Reserved),
+    Folded(Vec<Runnable>),
+}
+
+/// Amounts of a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Amounts {
+    /// Money.
+    pub cost: Usd,
+    /// Tokens.
+    pub tokens: i64,
+    /// Model calls.
+    pub calls: i64,
+}
+
+/// A tree's budget as it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ledger {
+    /// The tree.
+    pub root: ExecutionId,
+    /// The cap on money.
+    pub max_cost: Option<Usd>,
+    /// The cap on tokens.
+    pub max_tokens: Option<i64>,
+    /// The cap on model calls.
+    pub max_calls: Option<i64>,
+    /// What happens at the end of it.
+    pub on_exhausted: OnExhausted,
+    /// What was spent.
+    pub spent: Amounts,
+    /// What calls under way hold.
+    pub reserved: Amounts,
+    /// Calls among the spent ones whose cost is not known.
+    pub uncosted_calls: i64,
+    /// Calls among the spent ones that were charged at their estimate.
+    pub estimated_calls: i64,
+    /// Executions that wait for it.
+    pub waiting: i64,
+}
+
+/// New caps; what is `None` stays as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Caps {
+    /// Money.
+    pub max_cost: Option<Usd>,
+    /// Tokens.
+    pub max_tokens: Option<i64>,
+    /// Model calls.
+    pub max_calls: Option<i64>,
+}
+
+impl From<&BudgetSpec> for Caps {
+    fn from(spec: &BudgetSpec) -> Self {
+        Self {
+            max_cost: spec.max_cost_usd,
+            max_tokens: spec.max_tokens.map(i64::from),
+            max_calls: spec.max_model_calls.map(i64::from),
+        }
+    }
+}
+
+/// Tokens as stored.
+fn stored(tokens: u64) -> i64 {
+    i64::try_from(tokens).unwrap_or(i64::MAX)
+}
+
+/// Settlements of a batch of writes, column by column.
+#[derive(Default)]
+pub(super) struct SettlementColumns {
+    pub(super) execution_id: Vec<Uuid>,
+    pub(super) step_key: Vec<Vec<u8>>,
+    pub(super) cost: Vec<Option<i64>>,
+    pub(super) tokens: Vec<i64>,
+    pub(super) calls: Vec<i32>,
+    pub(super) is_estimate: Vec<bool>,
+}
+
+impl SettlementColumns {
+    pub(super) fn push(&mut self, id: ExecutionId, of: &Settlement) {
+        self.execution_id.push(id.0);
+        self.step_key.push(of.step_key.to_vec());
+        self.cost.push(of.cost.map(Usd::nanos));
+        self.tokens.push(stored(of.tokens));
+        self.calls.push(i32::try_from(of.calls).unwrap_or(i32::MAX));
+        self.is_estimate.push(of.is_estimate);
+    }
+}
+
+impl Store {
+    /// Carries out a batch of the lane; one result per item, in order.
+    ///
+    /// # Errors
+    /// Postgres refused a value of some item, or is unavailable.
+    pub(super) async fn budget_batch(
+        &self,
+        worker: WorkerId,
+        items: &[Arc<BudgetOp>],
+    ) -> Result<Vec<Flushed<BudgetDone>>, StoreError> {
+        let mut reservations = Vec::new();
+        let mut roots = HashSet::new();
+        for item in items {
+            match &**item {
+                BudgetOp::Reserve(reservation) => reservations.push(reservation),
+                BudgetOp::Fold(root) => drop(roots.insert(root.0)),
+            }
+        }
+        let mut folded = self.fold_budgets_of(roots.into_iter().collect()).await?;
+        let mut reserved = self.reserve(worker, &reservations).await?.into_iter();
+        Ok(items
+            .iter()
+            .map(|item| match &**item {
+                BudgetOp::Reserve(_) => reserved.next().unwrap_or(Flushed::Done(Err(StoreError::LeaseLost))),
+                // The first of several that ask for the same gets the names of the woken.
+                BudgetOp::Fold(root) => match folded.get_mut(&root.0) {
+                    Some(woken) => Flushed::Done(Ok(BudgetDone::Folded(std::mem::take(woken)))),
+                    None => Flushed::Locked,
+                },
+            })
+            .collect())
+    }
+
+    async fn reserve(&self, worker: WorkerId, items: &[&Reservation]) -> Result<Vec<Flushed<BudgetDone>>, StoreError> {
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
+        macro_rules! column {
+            ($item:ident => $value:expr) => {
+                &items.iter().map(|$item| $value).collect::<Vec<_>>()
+            };
+        }
+        let rows = sqlx::query!(
+            r#"
+            select place as "place!", verdict as "verdict!", wake_seq as "wake_seq!"
+            from longhaul_reserve($1, $2, $3, $4, $5, $6)
+            "#,
+            worker.0,
+            column!(item => item.id.0),
+            column!(item => item.token.0),
+            column!(item => item.step_key.to_vec()),
+            column!(item => item.cost.map(Usd::nanos)) as _,
+            column!(item => stored(item.tokens)),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let mut answers = HashMap::new();
+        for row in rows {
+            let reserved = match row.verdict.as_str() {
+                "granted" => Reserved::Granted,
+                "waiting" => Reserved::Waiting { wake_seq: row.wake_seq },
+                "exhausted" => Reserved::Exhausted,
+                "cancelled" => Reserved::Cancelled,
+                "unpriced" => Reserved::Unpriced,
+                other => return Err(StoreError::Corrupt(format!("verdict `{other}` is unknown"))),
+            };
+            answers.insert(usize::try_from(row.place).unwrap_or_default(), reserved);
+        }
+        let missing: Vec<Uuid> =
+            (1..).zip(items).filter(|(place, _)| !answers.contains_key(place)).map(|(_, item)| item.id.0).collect();
+        let states = self.lease_states(&missing).await?;
+        let locked = |item: &Reservation, state: &LeaseState| lease_state(worker, item.token, state).is_some();
+        Ok((1..)
+            .zip(items)
+            .map(|(place, item)| match (answers.get(&place), states.get(&item.id.0)) {
+                (Some(reserved), _) => Flushed::Done(Ok(BudgetDone::Reserved(*reserved))),
+                (None, Some(state)) if locked(item, state) => Flushed::Locked,
+                (None, _) => Flushed::Done(Err(StoreError::LeaseLost)),
+            })
+            .collect())
+    }
+
+    /// Takes note of what was settled in these budgets, and wakes who now fits. A budget that is locked is missing in the answer.
+    async fn fold_budgets_of(&self, roots: Vec<Uuid>) -> Result<HashMap<Uuid, Vec<Runnable>>, StoreError> {
+        if roots.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let rows = sqlx::query!(
+            r#"
+            with budget as materialized (
+                select root_id from budgets where root_id = any($1) order by root_id for no key update skip locked
+            ),
+            folded as materialized (
+                select budget.root_id, woken.id
+                from budget left join lateral longhaul_fold_budget(budget.root_id, $2) as woken (id) on true
+            )
+            select folded.root_id as "root_id!", e.id as "id?", e.queue as "queue?"
+            from folded left join executions e on e.id = folded.id
+            "#,
+            &roots,
+            PORTION,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let mut folded: HashMap<Uuid, Vec<Runnable>> = HashMap::new();
+        for row in rows {
+            let woken = folded.entry(row.root_id).or_default();
+            woken.extend(row.id.zip(row.queue).map(|(id, queue)| Runnable { id: ExecutionId(id), queue }));
+        }
+        Ok(folded)
+    }
+
+    /// Takes note of what was settled and not yet noted, in up to `limit` budgets, and grants what is free to those that wait.
+    /// Returns the executions it woke.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn fold_budgets(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
+        let roots = sqlx::query_scalar!(
+            r#"
+            select root_id as "root_id!" from (
+                select root_id from reservations where state = 'settled'
+                union
+                -- What waits although it fits: more came back than one portion, or a wake was lost.
+                select w.root_id
+                from reservations w join budgets b on b.root_id = w.root_id
+                where w.state = 'waiting'
+                    and (b.max_cost is null or b.spent_cost + b.reserved_cost + coalesce(w.cost, 0) <= b.max_cost)
+                    and (b.max_tokens is null or b.spent_tokens + b.reserved_tokens + w.tokens <= b.max_tokens)
+                    and (b.max_calls is null or b.spent_calls + b.reserved_calls < b.max_calls)
+            ) as due
+            limit $1
+            "#,
+            limit,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(self.fold_budgets_of(roots).await?.into_values().flatten().collect())
+    }
+
+    /// The budget of the tree that an execution belongs to; `None` when it has none, or is not within `reach`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or the row cannot be read.
+    pub async fn read_budget(&self, reach: &Reach, id: ExecutionId) -> Result<Option<Ledger>, StoreError> {
+        let tenants = reach.ids();
+        let row = sqlx::query!(
+            r#"
+            select b.root_id, b.max_cost, b.max_tokens, b.max_calls, b.on_exhausted,
+                b.spent_cost + noted.charged_cost as "spent_cost!", b.spent_tokens + noted.charged_tokens as "spent_tokens!",
+                b.spent_calls + noted.charged_calls as "spent_calls!", b.reserved_cost - noted.cost as "reserved_cost!",
+                b.reserved_tokens - noted.tokens as "reserved_tokens!", b.reserved_calls - noted.n as "reserved_calls!",
+                b.uncosted_calls + noted.uncosted as "uncosted_calls!", b.estimated_calls + noted.estimated as "estimated_calls!",
+                (select count(*) from reservations w where w.root_id = b.root_id and w.state = 'waiting') as "waiting!"
+            from executions e
+            join budgets b on b.root_id = coalesce(e.root_id, e.id)
+            cross join lateral (
+                select count(*) as n, coalesce(sum(s.cost), 0)::bigint as cost, coalesce(sum(s.tokens), 0)::bigint as tokens,
+                    coalesce(sum(s.charged_cost), 0)::bigint as charged_cost,
+                    coalesce(sum(s.charged_tokens), 0)::bigint as charged_tokens,
+                    coalesce(sum(s.charged_calls), 0)::bigint as charged_calls,
+                    count(*) filter (where s.charged_calls > 0 and s.charged_cost is null) as uncosted,
+                    count(*) filter (where s.is_estimate) as estimated
+                from reservations s where s.root_id = b.root_id and s.state = 'settled'
+            ) as noted
+            where e.id = $1 and ($2::uuid[] is null or e.tenant_id = any($2))
+            "#,
+            id.0,
+            tenants.as_deref() as Option<&[Uuid]>,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        Ok(Some(Ledger {
+            root: ExecutionId(row.root_id),
+            max_cost: row.max_cost.map(Usd::from_nanos),
+            max_tokens: row.max_tokens,
+            max_calls: row.max_calls,
+            on_exhausted: match row.on_exhausted.as_str() {
+                "park" => OnExhausted::Park,
+                "fail" => OnExhausted::Fail,
+                other => return Err(StoreError::Corrupt(format!("on_exhausted `{other}` is unknown"))),
+            },
+            spent: Amounts { cost: Usd::from_nanos(row.spent_cost), tokens: row.spent_tokens, calls: row.spent_calls },
+            reserved: Amounts {
+                cost: Usd::from_nanos(row.reserved_cost),
+                tokens: row.reserved_tokens,
+                calls: row.reserved_calls,
+            },
+            uncosted_calls: row.uncosted_calls,
+            estimated_calls: row.estimated_calls,
+            waiting: row.waiting,
+        }))
+    }
+
+    /// Sets caps of the budget of the tree below `root`, and wakes who now fits: a first portion, the others follow with the sweep.
+    /// Setting the same again changes nothing. Returns the executions it woke.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn raise_budget(&self, root: ExecutionId, caps: Caps) -> Result<Vec<Runnable>, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            select woken.id as "id!", e.queue as "queue!"
+            from longhaul_raise_budget($1, $2, $3, $4, $5) as woken (id) join executions e on e.id = woken.id
+            "#,
+            root.0,
+            caps.max_cost.map(Usd::nanos),
+            caps.max_tokens,
+            caps.max_calls,
+            PORTION,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+    }
+}

@@ -1,0 +1,147 @@
+//! Reading what executions did: their attempts, and their journal as people look at it.
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::{Store, StoreError};
+use crate::domain::ExecutionId;
+
+/// Whether [`Store::list_steps`] reads bodies, which may be large.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bodies {
+    /// Yes.
+    Read,
+    /// No.
+    Leave,
+}
+
+/// One ended lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// Counted from 1.
+    pub number: i32,
+    /// Who held it.
+    pub worker_id: Uuid,
+    /// When it was claimed.
+    pub started_at: DateTime<Utc>,
+    /// When the lease ended.
+    pub ended_at: DateTime<Utc>,
+    /// How it ended.
+    pub outcome: String,
+    /// Why it failed.
+    pub failure_class: Option<String>,
+    /// Why it failed, by name.
+    pub failure_code: Option<String>,
+    /// Why it failed, for people.
+    pub failure_summary: Option<String>,
+    /// What it was parked for.
+    pub wait_reason: Option<String>,
+}
+
+/// One recorded step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedStep {
+    /// Its place in the journal.
+    pub seq: i32,
+    /// The attempt that recorded it; 0 when it was copied by a retry.
+    pub attempt: i32,
+    /// What kind of effect it is.
+    pub kind: String,
+    /// `intent`, `live` or `spent`.
+    pub state: String,
+    /// The tool or validator.
+    pub name: Option<String>,
+    /// The beginning of its body, for people.
+    pub preview: Option<String>,
+    /// Why it failed.
+    pub failure_code: Option<String>,
+    /// Tokens sent.
+    pub input_tokens: Option<i32>,
+    /// Tokens received.
+    pub output_tokens: Option<i32>,
+    /// Tokens the provider had cached.
+    pub cached_tokens: Option<i32>,
+    /// What it cost, in billionths of a US dollar.
+    pub cost_nanos: Option<i64>,
+    /// When it began.
+    pub started_at: DateTime<Utc>,
+    /// When it was over.
+    pub finished_at: Option<DateTime<Utc>>,
+    /// Hashes of the messages it appended to the transcript, in order.
+    pub appends: Vec<Vec<u8>>,
+    /// Its body as stored; empty unless asked for.
+    pub body: Vec<u8>,
+}
+
+impl Store {
+    /// The ended leases of an execution, in order; at most `limit` after `after`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn list_attempts(&self, id: ExecutionId, after: i32, limit: i64) -> Result<Vec<Attempt>, StoreError> {
+        let attempts = sqlx::query_as!(
+            Attempt,
+            r#"
+            select number, worker_id, started_at, ended_at, outcome, failure_class, failure_code, failure_summary, wait_reason
+            from attempts
+            where execution_id = $1 and number > $2
+            order by number
+            limit $3
+            "#,
+            id.0,
+            after,
+            limit,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(attempts)
+    }
+
+    /// The recorded steps of an execution, in order; at most `limit` after `after`. Bodies are as stored (`store::body`)
+    /// and empty unless asked for.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn list_steps(
+        &self,
+        id: ExecutionId,
+        after: i32,
+        limit: i64,
+        bodies: Bodies,
+    ) -> Result<Vec<RecordedStep>, StoreError> {
+        let steps = sqlx::query_as!(
+            RecordedStep,
+            r#"
+            select seq, attempt, kind, state, name, preview, failure_code, input_tokens, output_tokens, cached_tokens,
+                cost as cost_nanos, started_at, finished_at, appends, case when $4 then body else '' end as "body!"
+            from steps
+            where execution_id = $1 and seq > $2
+            order by seq
+            limit $3
+            "#,
+            id.0,
+            after,
+            limit,
+            bodies == Bodies::Read,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(steps)
+    }
+
+    /// Messages of an execution's transcript by hash, as stored (`store::body`).
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn read_messages(
+        &self,
+        id: ExecutionId,
+        hashes: &[Vec<u8>],
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
+        let rows =
+            sqlx::query!("select hash, body from messages where execution_id = $1 and hash = any($2)", id.0, hashes,)
+                .fetch_all(&self.pool)
+                .await?;
+        Ok(rows.into_iter().map(|row| (row.hash, row.body)).collect())
+    }
+}

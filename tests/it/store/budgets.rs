@@ -1,0 +1,388 @@
+//! Core-rules 13: what is reserved is settled, charged or freed, whoever dies; what comes back wakes who waits; no tree holds up
+//! another.
+
+use futures::future::join_all;
+use longhaul_sdk::Usd;
+use longhaul_sdk::spec::{BudgetSpec, OnExhausted};
+use longhaul_shared::domain::{ExecutionId, WaitReason};
+use longhaul_shared::store::budgets::{Amounts, Caps, Ledger, Reservation, Reserved, Settlement};
+use longhaul_shared::store::claims::Claimed;
+use longhaul_shared::store::journal::{Hash, StepKind::Turn};
+use longhaul_shared::store::outcomes::Conclusion;
+use longhaul_shared::store::tenants::Reach;
+use sha2::{Digest, Sha256};
+
+use crate::support::leases::{TestWorker, World, step, write};
+use crate::support::wait::{SOON, eventually};
+
+const DOLLAR: i64 = 1_000_000_000;
+
+fn calls(max: u32) -> BudgetSpec {
+    BudgetSpec { max_model_calls: Some(max), ..BudgetSpec::default() }
+}
+
+fn money(text: &str) -> BudgetSpec {
+    BudgetSpec { max_cost_usd: Some(text.parse().unwrap()), ..BudgetSpec::default() }
+}
+
+async fn submit(world: &World, budget: BudgetSpec) -> ExecutionId {
+    let mut execution = world.new_execution().await;
+    execution.budget = Some(budget);
+    let id = execution.id;
+    world.store.submit_executions(&[execution.into()]).await.unwrap();
+    id
+}
+
+fn key(text: &str) -> Hash {
+    Sha256::digest(text).into()
+}
+
+fn reservation(claimed: &Claimed, step: &str, dollars: i64) -> Reservation {
+    Reservation {
+        id: claimed.id,
+        token: claimed.token,
+        step_key: key(step),
+        cost: Some(Usd::from_nanos(dollars * DOLLAR)),
+        tokens: 100,
+    }
+}
+
+async fn reserve(worker: &TestWorker, claimed: &Claimed, step: &str, dollars: i64) -> Reserved {
+    worker.writer.reserve(reservation(claimed, step, dollars)).await.unwrap()
+}
+
+/// Records the step that was reserved, at what it took.
+async fn settle(worker: &TestWorker, claimed: &Claimed, number: i32, name: &str, dollars: i64) {
+    let cost = Some(Usd::from_nanos(dollars * DOLLAR));
+    let mut step = step(number, Turn, name);
+    step.usage.cost = cost;
+    let mut write = write(claimed, number, vec![step]);
+    write.settlements = vec![Settlement { step_key: key(name), cost, tokens: 60, calls: 1, is_estimate: false }];
+    worker.record(write).await.unwrap();
+    worker.writer.fold_budget(claimed.root).await.unwrap();
+}
+
+async fn ledger(world: &World, id: ExecutionId) -> Ledger {
+    world.store.read_budget(&Reach::from(world.tenant), id).await.unwrap().unwrap()
+}
+
+fn park(wake_seq: i32) -> Conclusion {
+    Conclusion::Park { reason: WaitReason::Budget, wait: None, wake_seq }
+}
+
+fn waiting(reserved: Reserved) -> i32 {
+    match reserved {
+        Reserved::Waiting { wake_seq } => wake_seq,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Fails unless no reservation is left anywhere.
+async fn nothing_is_reserved(world: &World) {
+    world.store.fold_budgets(1_000).await.unwrap();
+    let left: (i64, i64) = sqlx::query_as(
+        "select (select count(*) from reservations),
+            (select count(*) from budgets where reserved_cost <> 0 or reserved_tokens <> 0 or reserved_calls <> 0)",
+    )
+    .fetch_one(world.pool())
+    .await
+    .unwrap();
+    assert_eq!(left, (0, 0), "reservations, budgets that hold some");
+    world.check().await;
+}
+
+#[tokio::test]
+async fn fifty_children_under_a_budget_for_ten_calls_make_ten_and_a_raise_lets_the_rest_go_on() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    let root = submit(&world, calls(10)).await;
+    let parent = worker.claim_one().await;
+    worker.spawn(&parent, 0..50).await;
+    let children = worker.claim(50).await;
+    let asked = join_all(children.iter().map(|child| reserve(&worker, child, "turn", 1))).await;
+    let granted: Vec<_> = children.iter().zip(&asked).filter(|(_, reserved)| **reserved == Reserved::Granted).collect();
+    assert_eq!(granted.len(), 10);
+    for (child, reserved) in children.iter().zip(&asked) {
+        if let Reserved::Waiting { wake_seq } = reserved {
+            worker.end(child, park(*wake_seq)).await.unwrap();
+        }
+    }
+    for (child, _) in granted {
+        settle(&worker, child, 1, "turn", 1).await;
+        worker.finish(child).await.unwrap();
+    }
+    assert!(worker.claim(50).await.is_empty(), "forty wait");
+    let before = ledger(&world, root).await;
+    assert_eq!((before.spent.calls, before.reserved.calls, before.waiting), (10, 0, 40));
+    assert_eq!(world.store.waiting().await.unwrap().iter().find(|(of, _)| *of == WaitReason::Budget).unwrap().1, 40);
+    let raised = world.store.raise_budget(root, Caps { max_calls: Some(50), ..Caps::default() }).await.unwrap();
+    assert_eq!(raised.len(), 40);
+    let rest = worker.claim(50).await;
+    assert_eq!(rest.len(), 40);
+    for child in &rest {
+        assert_eq!(reserve(&worker, child, "turn", 1).await, Reserved::Granted);
+        settle(&worker, child, 1, "turn", 1).await;
+        worker.finish(child).await.unwrap();
+    }
+    worker.finish(&parent).await.unwrap();
+    nothing_is_reserved(&world).await;
+    let spent = Amounts { cost: Usd::from_nanos(50 * DOLLAR), tokens: 50 * 60, calls: 50 };
+    assert_eq!(ledger(&world, root).await.spent, spent);
+}
+
+#[tokio::test]
+async fn a_raise_before_within_or_after_the_park_is_not_slept_through() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    for when in ["before", "within", "after"] {
+        let root = submit(&world, calls(0)).await;
+        let claimed = worker.claim_one().await;
+        let wake_seq = waiting(reserve(&worker, &claimed, "turn", 1).await);
+        let raise = world.store.raise_budget(root, Caps { max_calls: Some(1), ..Caps::default() });
+        match when {
+            "before" => {
+                assert_eq!(raise.await.unwrap().len(), 1);
+                let parked = worker.end(&claimed, park(wake_seq)).await.unwrap();
+                assert_eq!(parked.wait_reason, Some(WaitReason::Worker));
+            }
+            "within" => {
+                let (parked, raised) = tokio::join!(worker.end(&claimed, park(wake_seq)), raise);
+                parked.unwrap();
+                assert_eq!(raised.unwrap().len(), 1);
+            }
+            _ => {
+                let parked = worker.end(&claimed, park(wake_seq)).await.unwrap();
+                assert_eq!(parked.wait_reason, Some(WaitReason::Budget));
+                assert_eq!(raise.await.unwrap()[0].id, root);
+            }
+        }
+        assert_eq!(world.standing(root).await.1.as_deref(), Some("worker"), "{when}");
+        let again = worker.claim_one().await;
+        assert_eq!(reserve(&worker, &again, "turn", 1).await, Reserved::Granted, "{when}");
+        assert!(world.events(root).await.contains(&"budget_raised".to_owned()));
+        settle(&worker, &again, 1, "turn", 1).await;
+        worker.finish(&again).await.unwrap();
+        nothing_is_reserved(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn a_raise_that_meets_an_uncommitted_park_waits_for_it_and_wakes_it() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    let root = submit(&world, calls(0)).await;
+    let claimed = worker.claim_one().await;
+    waiting(reserve(&worker, &claimed, "turn", 1).await);
+    // The row as a park under way has it: locked, not yet written.
+    let mut lock = world.pool().begin().await.unwrap();
+    sqlx::query("select id from executions where id = $1 for update").bind(root.0).fetch_one(&mut *lock).await.unwrap();
+    let store = world.store.clone();
+    let caps = Caps { max_calls: Some(1), ..Caps::default() };
+    let raising = tokio::spawn(async move { store.raise_budget(root, caps).await });
+    eventually("the raise waits for the park", SOON, async || {
+        let waits: i64 = sqlx::query_scalar(
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()",
+        )
+        .fetch_one(world.pool())
+        .await
+        .unwrap();
+        if waits > 0 { Ok(()) } else { Err("nobody waits for a lock") }
+    })
+    .await;
+    for sql in [
+        "update executions set wait_reason = 'budget', worker_id = null, wait_until = deadline_at where id = $1",
+        "insert into parked select id, tenant_id, 'budget', deadline_at from executions where id = $1",
+    ] {
+        sqlx::query(sql).bind(root.0).execute(&mut *lock).await.unwrap();
+    }
+    lock.commit().await.unwrap();
+    assert_eq!(raising.await.unwrap().unwrap()[0].id, root);
+    assert_eq!(world.standing(root).await.1.as_deref(), Some("worker"));
+    world.check().await;
+}
+
+#[tokio::test]
+async fn what_comes_back_goes_to_those_who_wait_in_the_order_they_asked_and_as_far_as_it_reaches() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    let root = submit(&world, money("10")).await;
+    let parent = worker.claim_one().await;
+    worker.spawn(&parent, 0..4).await;
+    let children = worker.claim(4).await;
+    assert_eq!(reserve(&worker, &children[0], "turn", 9).await, Reserved::Granted);
+    for child in &children[1..] {
+        let wake_seq = waiting(reserve(&worker, child, "turn", 3).await);
+        worker.end(child, park(wake_seq)).await.unwrap();
+    }
+    settle(&worker, &children[0], 1, "turn", 2).await;
+    let woken = worker.claim(10).await;
+    let ids = |claims: &[Claimed]| claims.iter().map(|claimed| claimed.id).collect::<Vec<_>>();
+    assert_eq!(ids(&woken), ids(&children[1..3]), "eight came back: two of three at three dollars");
+    let ledger = ledger(&world, root).await;
+    assert_eq!((ledger.spent.cost.nanos(), ledger.reserved.cost.nanos()), (2 * DOLLAR, 6 * DOLLAR));
+    settle(&worker, &woken[0], 1, "turn", 3).await;
+    assert!(worker.claim(10).await.is_empty(), "nothing came back");
+    // Somebody who was granted and ends without having asked again gives it back.
+    worker.finish(&woken[1]).await.unwrap();
+    worker.writer.fold_budget(root).await.unwrap();
+    assert_eq!(ids(&worker.claim(10).await), ids(&children[3..]));
+    world.check().await;
+}
+
+#[tokio::test]
+async fn an_end_frees_what_was_not_used_and_charges_what_may_have_been() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    for how in ["finish", "cancel", "crash", "deadline"] {
+        let root = submit(&world, money("3")).await;
+        let parent = worker.claim_one().await;
+        worker.spawn(&parent, 0..3).await;
+        let mut children = worker.claim(3).await;
+        let (taken, granted, waits) = (children.remove(0), children.remove(0), children.remove(0));
+        assert_eq!(reserve(&worker, &taken, "turn", 2).await, Reserved::Granted);
+        let wake_seq = waiting(reserve(&worker, &granted, "turn", 2).await);
+        worker.end(&granted, park(wake_seq)).await.unwrap();
+        let wake_seq = waiting(reserve(&worker, &waits, "turn", 2).await);
+        worker.end(&waits, park(wake_seq)).await.unwrap();
+        world.store.raise_budget(root, Caps { max_cost: Some("4".parse().unwrap()), ..Caps::default() }).await.unwrap();
+        assert_eq!(ledger(&world, root).await.waiting, 1, "one was granted and did not take it yet");
+        match how {
+            "finish" => drop(worker.finish(&taken).await.unwrap()),
+            "cancel" => {
+                world.store.cancel_execution(world.tenant, taken.id).await.unwrap();
+                worker.end(&taken, Conclusion::Cancel).await.unwrap();
+            }
+            "crash" => {
+                let doomed = world.worker().await;
+                worker.end(&taken, Conclusion::Release { drained: false }).await.unwrap();
+                let held = doomed.claim(10).await;
+                assert!(held.iter().any(|claimed| claimed.id == taken.id));
+                world.store.cancel_execution(world.tenant, taken.id).await.unwrap();
+                doomed.die().await;
+                world.store.reap(10).await.unwrap();
+            }
+            _ => {
+                sqlx::query("update executions set active_until = active_until - interval '2 hours' where id = $1")
+                    .bind(taken.id.0)
+                    .execute(world.pool())
+                    .await
+                    .unwrap();
+                assert_eq!(world.store.end_overdue(10, std::time::Duration::ZERO).await.unwrap(), [taken.id]);
+            }
+        }
+        for id in [granted.id, waits.id, root] {
+            world.store.cancel_execution(world.tenant, id).await.unwrap();
+        }
+        worker.end(&parent, Conclusion::Cancel).await.unwrap();
+        nothing_is_reserved(&world).await;
+        let over = ledger(&world, root).await;
+        assert_eq!((over.spent.calls, over.estimated_calls, over.spent.cost.nanos()), (1, 1, 2 * DOLLAR), "{how}");
+    }
+}
+
+#[tokio::test]
+async fn killed_anywhere_around_a_call_nothing_stays_reserved_and_no_call_is_free() {
+    let world = World::create().await;
+    let (mut made, mut spent) = (0, 0);
+    for round in 0..30 {
+        let root = submit(&world, BudgetSpec { max_tokens: Some(1_000_000), ..BudgetSpec::default() }).await;
+        let points = ["reserve", "call", "settle"];
+        // Each round dies at one point, some at two in a row.
+        for at in [points.get(round % 3), points.get(round % 5)].into_iter().flatten() {
+            let worker = world.worker().await;
+            let claimed = worker.claim_one().await;
+            assert_eq!(reserve(&worker, &claimed, "turn", 1).await, Reserved::Granted);
+            if *at != "reserve" {
+                made += 1;
+            }
+            if *at == "settle" {
+                // The write is cut off by its worker's death, which another worker declares meanwhile.
+                let mut step = write(&claimed, 1, vec![step(1, Turn, "turn")]);
+                step.settlements =
+                    vec![Settlement { step_key: key("turn"), cost: None, tokens: 1, calls: 1, is_estimate: false }];
+                worker.expire().await;
+                worker.record(step).await.unwrap_err();
+            }
+            worker.die().await;
+            world.store.reap(10).await.unwrap();
+        }
+        let worker = world.worker().await;
+        let claimed = worker.claim_one().await;
+        assert_eq!(reserve(&worker, &claimed, "turn", 1).await, Reserved::Granted);
+        assert_eq!(reserve(&worker, &claimed, "turn", 1).await, Reserved::Granted, "asked again, reserved once");
+        made += 1;
+        settle(&worker, &claimed, 1, "turn", 1).await;
+        worker.finish(&claimed).await.unwrap();
+        let ledger = ledger(&world, root).await;
+        assert_eq!(ledger.reserved.calls, 0);
+        spent += ledger.spent.calls;
+    }
+    assert!(spent >= made, "spent {spent}, made {made}");
+    nothing_is_reserved(&world).await;
+}
+
+#[tokio::test]
+async fn many_children_of_one_root_do_not_hold_up_another_tree() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    let crowded = submit(&world, calls(2_000)).await;
+    let parent = worker.claim_one().await;
+    for key in 0..4_u8 {
+        worker.spawn(&parent, key * 60..(key + 1) * 60).await;
+    }
+    let children = worker.claim(240).await;
+    submit(&world, calls(5)).await;
+    let stranger = worker.claim_one().await;
+    // Somebody has the crowded tree's budget at hand and does not let go.
+    let mut lock = world.pool().begin().await.unwrap();
+    sqlx::query("select root_id from budgets where root_id = $1 for update")
+        .bind(crowded.0)
+        .fetch_one(&mut *lock)
+        .await
+        .unwrap();
+    let writer = worker.writer.clone();
+    let asked: Vec<_> = children.iter().map(|child| reservation(child, "turn", 1)).collect();
+    let crowd = tokio::spawn(async move { join_all(asked.into_iter().map(|one| writer.reserve(one))).await });
+    assert_eq!(reserve(&worker, &stranger, "turn", 1).await, Reserved::Granted);
+    settle(&worker, &stranger, 1, "turn", 1).await;
+    worker.finish(&stranger).await.unwrap();
+    // What the crowd records does not need the budget's row either.
+    worker.record(write(&children[0], 1, vec![step(1, Turn, "x")])).await.unwrap();
+    assert!(!crowd.is_finished());
+    lock.rollback().await.unwrap();
+    let granted = crowd.await.unwrap();
+    assert!(granted.into_iter().all(|reserved| reserved.unwrap() == Reserved::Granted));
+    assert_eq!(ledger(&world, crowded).await.reserved.calls, 240);
+}
+
+#[tokio::test]
+async fn a_budget_that_fails_executions_puts_nobody_in_line() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    let root = submit(&world, BudgetSpec { on_exhausted: OnExhausted::Fail, ..calls(1) }).await;
+    let claimed = worker.claim_one().await;
+    assert_eq!(reserve(&worker, &claimed, "first", 1).await, Reserved::Granted);
+    assert_eq!(reserve(&worker, &claimed, "second", 1).await, Reserved::Exhausted);
+    assert_eq!(ledger(&world, root).await.waiting, 0);
+    world.store.cancel_execution(world.tenant, root).await.unwrap();
+    assert_eq!(reserve(&worker, &claimed, "third", 1).await, Reserved::Cancelled);
+    worker.end(&claimed, Conclusion::Cancel).await.unwrap();
+    nothing_is_reserved(&world).await;
+}
+
+#[tokio::test]
+async fn a_call_without_a_price_counts_as_uncosted_and_never_as_free() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    let root = submit(&world, calls(5)).await;
+    let claimed = worker.claim_one().await;
+    let unpriced = Reservation { cost: None, ..reservation(&claimed, "turn", 0) };
+    assert_eq!(worker.writer.reserve(unpriced).await.unwrap(), Reserved::Granted);
+    let mut step = write(&claimed, 1, vec![step(1, Turn, "turn")]);
+    step.settlements = vec![Settlement { step_key: key("turn"), cost: None, tokens: 7, calls: 1, is_estimate: false }];
+    worker.record(step).await.unwrap();
+    let ledger = ledger(&world, root).await;
+    assert_eq!((ledger.uncosted_calls, ledger.spent.tokens, ledger.spent.cost), (1, 7, Usd::ZERO));
+    let shown = world.store.get_execution(&Reach::from(world.tenant), root).await.unwrap().unwrap().summary;
+    assert_eq!((shown.uncosted_turns, shown.cost), (1, Usd::ZERO));
+}

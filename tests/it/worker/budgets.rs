@@ -1,0 +1,162 @@
+//! Budgets around real model calls: nothing is asked that was not reserved, and whatever was asked is paid for.
+
+use longhaul_sdk::spec::{BudgetSpec, OnExhausted};
+use longhaul_sdk::{ToolEffect, Usd};
+use longhaul_shared::config::PriceConfig;
+use longhaul_shared::domain::ExecutionId;
+use longhaul_shared::store::budgets::{Caps, Ledger};
+use longhaul_shared::store::tenants::Reach;
+use longhaul_worker::WorkerBuilder;
+use longhaul_worker::probe::Point;
+use serde_json::{Value, json};
+
+use super::journal::{Holds, case_of, quick_fleet};
+use super::kit::{TestTool, agent_with, definition};
+use crate::support::fleet::{Fleet, PATIENCE, agent};
+use crate::support::llm::{reply_calls, reply_status, reply_text};
+use crate::support::wait::eventually;
+
+fn calls(max: u32) -> BudgetSpec {
+    BudgetSpec { max_model_calls: Some(max), ..BudgetSpec::default() }
+}
+
+async fn submit(fleet: &Fleet, budget: BudgetSpec) -> ExecutionId {
+    let mut new = fleet.new_execution("d", json!({ "case": "a" })).await;
+    new.budget = Some(budget);
+    fleet.submit_new(new).await
+}
+
+async fn ledger(fleet: &Fleet, id: ExecutionId) -> Ledger {
+    fleet.store.read_budget(&Reach::from(fleet.tenant), id).await.unwrap().unwrap()
+}
+
+/// The builder of a worker that knows what the endpoint's models cost: a dollar a million tokens sent, four received.
+fn priced(fleet: &Fleet) -> WorkerBuilder {
+    let mut config = fleet.config();
+    let usd = |text: &str| text.parse().unwrap();
+    let price = PriceConfig { model: "*".into(), input: usd("1"), output: usd("4"), cached_input: None };
+    config.llm.providers.get_mut("custom").unwrap().prices = vec![price];
+    WorkerBuilder::new(config)
+}
+
+/// Looks once, then answers.
+fn look_first(fleet: &Fleet) -> TestTool {
+    fleet.llm.answer_with(|request| {
+        let reply = match request.replies() {
+            0 => reply_calls([("look", json!({ "value": 1 }))]),
+            _ => reply_text(r#"{"done": true}"#),
+        };
+        reply.usage(1_000, 100)
+    });
+    TestTool::recording("look", ToolEffect::ReadOnly)
+}
+
+#[tokio::test]
+async fn a_run_that_spent_its_budget_waits_without_a_call_and_goes_on_when_it_is_raised() {
+    let fleet = Fleet::start().await;
+    let look = look_first(&fleet);
+    fleet.apply(&agent_with(&["look"]), &definition("d", &["is_valid_json"])).await;
+    let _worker = fleet.worker_with(|_| priced(&fleet).tool(look).unwrap());
+    let id = submit(&fleet, calls(1)).await;
+    let row = fleet.until(id, "it waits", |row| row["wait_reason"] == "budget").await;
+    assert_eq!((&row["turns"], fleet.llm.requests().len()), (&json!(1), 1));
+    let before = ledger(&fleet, id).await;
+    assert_eq!((before.spent.calls, before.reserved.calls, before.waiting), (1, 0, 1));
+    assert_eq!(before.spent.cost, Usd::from_nanos(1_400_000), "a thousand at one, a hundred at four, for a million");
+    fleet.store.raise_budget(id, Caps { max_calls: Some(2), ..Caps::default() }).await.unwrap();
+    let row = fleet.ended(id).await;
+    assert_eq!((&row["status"], fleet.llm.requests().len()), (&json!("FINISHED"), 2));
+    assert_eq!(row["cost_usd"], json!(0.0028));
+    let after = ledger(&fleet, id).await;
+    assert_eq!((after.spent.calls, after.spent.tokens, after.reserved.calls), (2, 2_200, 0));
+}
+
+#[tokio::test]
+async fn a_budget_may_say_that_the_run_fails_and_leaves_its_ledger() {
+    let fleet = Fleet::start().await;
+    let look = look_first(&fleet);
+    fleet.apply(&agent_with(&["look"]), &definition("d", &["is_valid_json"])).await;
+    let _worker = fleet.worker_with(|_| priced(&fleet).tool(look).unwrap());
+    let id = submit(&fleet, BudgetSpec { on_exhausted: OnExhausted::Fail, ..calls(1) }).await;
+    let row = fleet.ended(id).await;
+    assert_eq!(row["failure_code"], "budget_exhausted");
+    let detail = fleet.json("select failure_detail::jsonb from execution_payloads").await;
+    let spent = json!({ "cost_usd": 0.0014, "tokens": 1_100, "model_calls": 1 });
+    assert_eq!((&detail["max"]["model_calls"], &detail["spent"]), (&json!(1), &spent));
+}
+
+#[tokio::test]
+async fn money_cannot_be_spent_on_a_model_whose_price_nobody_knows() {
+    let fleet = Fleet::start().await;
+    fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;
+    let _worker = fleet.worker();
+    let money = BudgetSpec { max_cost_usd: Some("1".parse().unwrap()), ..BudgetSpec::default() };
+    let refused = submit(&fleet, money).await;
+    assert_eq!(fleet.ended(refused).await["failure_code"], "price_unknown");
+    assert!(fleet.llm.requests().is_empty());
+    fleet.llm.answer_with(|_| reply_text("{}").usage(10, 1));
+    let counted = submit(&fleet, calls(1)).await;
+    let row = fleet.ended(counted).await;
+    assert_eq!((&row["status"], &row["cost_usd"]), (&json!("FINISHED"), &Value::Null));
+    assert_eq!(ledger(&fleet, counted).await.uncosted_calls, 1);
+}
+
+#[tokio::test]
+async fn a_failed_call_counts_and_costs_nothing() {
+    let fleet = Fleet::start().await;
+    fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;
+    fleet.llm.push(reply_status(500, "broken"));
+    fleet.llm.answer_with(|_| reply_text("{}").usage(1_000, 100));
+    let _worker = fleet.worker_with(|_| priced(&fleet));
+    let id = submit(&fleet, calls(5)).await;
+    fleet.until(id, "it backs off", |row| row["wait_reason"] == "retry_backoff").await;
+    sqlx::query("update clock set shift = shift + interval '11 seconds'").execute(&fleet.db.pool).await.unwrap();
+    fleet.ended(id).await;
+    let ledger = ledger(&fleet, id).await;
+    assert_eq!((ledger.spent.calls, ledger.spent.cost, ledger.reserved.calls), (2, Usd::from_nanos(1_400_000), 0));
+}
+
+#[tokio::test]
+async fn killed_around_its_calls_a_run_pays_for_every_call_that_was_made() {
+    let fleet = quick_fleet().await;
+    fleet.llm.answer_with(|request| {
+        let case = json!({ "value": case_of(request) });
+        let reply = if request.replies() == 0 { reply_calls([("look", case)]) } else { reply_text("{}") };
+        reply.usage(1_000, 100)
+    });
+    let look = TestTool::recording("look", ToolEffect::ReadOnly);
+    fleet.apply(&agent_with(&["look"]), &definition("d", &["is_valid_json"])).await;
+    let (holds, mut runs) = (Holds::default(), Vec::new());
+    for point in [Point::BeforeTurn, Point::TurnAnswered, Point::TurnRecorded, Point::BeforeConclusion] {
+        for visit in 1..=2 {
+            let case = format!("{point:?} {visit}");
+            let mut new = fleet.new_execution("d", json!({ "case": case })).await;
+            new.budget = Some(BudgetSpec { max_cost_usd: Some("1".parse().unwrap()), ..calls(50) });
+            // The end is come to once.
+            if point != Point::BeforeConclusion || visit == 1 {
+                holds.plan(new.id, point, visit);
+                runs.push((case, new));
+            }
+        }
+    }
+    let mut ids = Vec::new();
+    for (case, new) in runs {
+        ids.push((case, fleet.submit_new(new).await));
+    }
+    let doomed = fleet.worker_with(|_| priced(&fleet).tool(look.clone()).unwrap().probe(holds.probe()));
+    holds.all_held().await;
+    doomed.kill().await;
+    let _worker = fleet.worker_with(|_| priced(&fleet).tool(look).unwrap());
+    for (case, id) in ids {
+        assert_eq!(fleet.ended(id).await["status"], "FINISHED", "{case}");
+        let made = fleet.llm.requests().iter().filter(|request| case_of(request) == case).count();
+        let ledger = ledger(&fleet, id).await;
+        assert!(ledger.spent.calls >= made as i64, "{case}: {made} made, {ledger:?}");
+        assert!(ledger.spent.cost.nanos() >= made as i64 * 1_400_000, "{case}: {made} made, {ledger:?}");
+    }
+    eventually("nothing is reserved", PATIENCE, || async {
+        let open = fleet.json("select to_jsonb(count(*)) from reservations where state <> 'settled'").await;
+        if open == json!(0) { Ok(()) } else { Err(open) }
+    })
+    .await;
+}
