@@ -138,7 +138,7 @@ impl Tool for Ledgered {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tool_that_can_read_back_settles_what_a_death_left_open_c50() {
+async fn tool_that_can_read_back_settles_what_a_death_left_open() {
     for (says, runs, told) in [
         (Reconciled::Done("order 7".into()), 1, "order 7"),
         (Reconciled::NotDone, 2, "ordered"),

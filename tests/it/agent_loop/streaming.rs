@@ -55,7 +55,7 @@ async fn side_effect_waits_for_the_stream_to_close_c02() {
 }
 
 #[tokio::test]
-async fn launch_of_a_tool_overrides_its_effect_c02() {
+async fn launch_of_a_tool_overrides_its_effect() {
     let (stage, rest) = (Stage::default(), Gate::new());
     let launched = |name: &str, launch| {
         let settings = json!({ "name": name, "launch": launch });
@@ -92,7 +92,7 @@ async fn independent_calls_of_one_reply_overlap_c03() {
 }
 
 #[tokio::test]
-async fn calls_beyond_the_limit_of_a_run_or_a_tool_wait_for_a_slot_c03() {
+async fn calls_beyond_the_limit_of_a_run_or_a_tool_wait_for_a_slot() {
     for (limits, concurrency) in [(1, None), (16, Some(1))] {
         let stage = Stage::default().hold("one");
         let tool = json!({ "name": WORK, "concurrency": concurrency });

@@ -129,7 +129,7 @@ async fn output_that_violates_its_schema_is_corrected_as_the_result_of_its_call_
 }
 
 #[tokio::test]
-async fn output_counts_against_the_corrections_and_its_last_refusal_is_told_c37() {
+async fn output_counts_against_the_corrections_and_its_last_refusal_is_told() {
     let schema = json!({"type": "integer"});
     let definition = DefinitionSpec { max_retries: 1, ..answering(schema) };
     let replies = [
@@ -149,7 +149,7 @@ async fn output_counts_against_the_corrections_and_its_last_refusal_is_told_c37(
 }
 
 #[tokio::test]
-async fn validators_see_the_canonical_output_c37() {
+async fn validators_see_the_canonical_output() {
     let seen = TestValidator::always("seen", ValidatorResponse::success());
     let definition = DefinitionSpec { validators: vec![ValidatorRef::Name("seen".into())], ..answering(json!({})) };
     let fleet = Fleet::start().await;
@@ -180,7 +180,7 @@ async fn output_that_reads_a_failed_call_is_refused_c38() {
 }
 
 #[tokio::test]
-async fn of_two_outputs_the_last_counts_c38() {
+async fn of_two_outputs_the_last_counts() {
     let replies = [
         reply_events([submit("first", json!(1)), submit("second", json!("x"))]),
         reply_events([submit("third", json!(3))]),
@@ -230,7 +230,7 @@ async fn last_turn_offers_only_the_output_and_then_the_run_fails_with_a_ledger_c
 }
 
 #[tokio::test]
-async fn last_turn_may_still_answer_c39() {
+async fn last_turn_may_still_answer() {
     let agent = AgentSpec { limits: AgentLimits { max_turns: 2, ..AgentLimits::default() }, ..referring() };
     let replies = [reply_events([work("look", json!({}))]), reply_events([submit("out", json!(1))])];
     let run = Run::start_as(&answering(json!({})), &agent, &Stage::default(), json!({}), replies).await;
