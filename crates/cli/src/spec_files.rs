@@ -148,6 +148,18 @@ fn agent(path: &Path, text: &str) -> Result<AgentSpec, SpecFileError> {
             return Err(SpecFileError::new(path, what));
         }
     }
+    for tool in &spec.latent_tools {
+        let line = at(text, &format!("- name: {}", tool.name));
+        let refused = |field: &str, reason: &dyn std::fmt::Display| {
+            SpecFileError::new(path, format!("latent_tools{line}: {field}: {reason}"))
+        };
+        if let Some((field, reason)) = tool.problem() {
+            return Err(refused(field, &reason));
+        }
+        for (field, schema) in [("parameters", &tool.parameters), ("output", &tool.output)] {
+            jsonschema::validator_for(schema).map_err(|error| refused(field, &error))?;
+        }
+    }
     Ok(spec)
 }
 
@@ -188,6 +200,11 @@ mod tests {
         assert!(error.contains("a.yaml") && error.contains("modle") && error.contains('5'), "{error}");
         let error = refusal(&format!("{AGENT}model:\n  script: '{{{{ nope'\n"));
         assert!(error.contains("model.script (line 6)"), "{error}");
+        let latent = |tool: &str| refusal(&format!("{AGENT}latent_tools:\n  - name: {tool}\n    description: d\n"));
+        let error = latent("submit_output");
+        assert!(error.contains("latent_tools (line 6): name: is reserved"), "{error}");
+        let error = latent("t\n    output: {type: thing}");
+        assert!(error.contains("latent_tools (line 6): output: "), "{error}");
         let error = refusal("key: d\nname: D\nagent_key: a\noutput_schema: {type: objekt}\n");
         assert!(error.contains("output_schema (line 4): not a JSON Schema"), "{error}");
         assert!(refusal("key: d\n").contains("neither an agent"));

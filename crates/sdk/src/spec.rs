@@ -11,6 +11,9 @@ use serde_json::Value;
 
 use crate::{approvals::ApprovalsSpec, money::Usd, tool::ToolEffect};
 
+/// The reserved tool that takes the final output of a definition with an output schema.
+pub const SUBMIT_OUTPUT: &str = "submit_output";
+
 /// The prompt that asks the model for a failure summary when its corrections are used up.
 pub const FAILURE_SUMMARY_PROMPT: &str = "You could not produce a valid answer within the allowed attempts. Explain in at \
     most 100 words, in plain language and without addressing anyone, what went wrong.";
@@ -531,6 +534,22 @@ pub struct LatentToolSpec {
     /// JSON Schema of the result that the model writes; anything when absent.
     #[serde(default = "anything")]
     pub output: Value,
+}
+
+impl LatentToolSpec {
+    /// What is wrong with it beside its schemas: the field, and the reason.
+    #[must_use]
+    pub fn problem(&self) -> Option<(&'static str, &'static str)> {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        if !(1..=64).contains(&self.name.len()) || !self.name.bytes().all(fits) {
+            return Some(("name", "must be 1 to 64 letters, digits, '_' and '-'"));
+        }
+        if self.name == SUBMIT_OUTPUT {
+            return Some(("name", "is reserved for the final output"));
+        }
+        let is_object = self.parameters.get("type").and_then(Value::as_str) == Some("object");
+        (!is_object).then_some(("parameters", "must say `\"type\": \"object\"`"))
+    }
 }
 
 /// One plan over many items: what the tokens of `_instance` mean.

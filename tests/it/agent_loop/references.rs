@@ -2,40 +2,44 @@
 
 use serde_json::{Value, json};
 
-use super::kit::{Run, Stage, referring, work};
-use crate::support::llm::{Gate, ev_gate, reply_events};
+use super::kit::{Run, Stage, Wire, any_answer, referring, work};
+use crate::support::llm::{Gate, ev_gate, reply_events, reply_text};
 
 #[tokio::test]
 async fn call_reading_a_path_waits_for_its_writer_c09() {
-    let stage = Stage::default().hold("object").hold("number").hold("null");
-    let reply = reply_events([
-        work("object", json!({"value": {"k": [1]}, "_outputPath": "†state.object"})),
-        work("number", json!({"value": 7, "_outputPath": "†state.number"})),
-        work("null", json!({"value": null, "_outputPath": "†state.null"})),
-        work("reads_object", json!({"value": "†state.object"})),
-        work("reads_part", json!({"value": "†state.object.k.0"})),
-        // An integer everywhere else, a reference here.
-        work("reads_number", json!({"n": "†state.number", "value": 1})),
-        work("reads_null", json!({"value": {"$ref": "state.null"}})),
-        work("last", json!({})),
-    ]);
-    let run = Run::start(&referring(), &stage, json!({}), [reply]).await;
-    // Calls are taken in order: when the last one runs, every reader before it had its chance.
-    stage.started("last").await;
-    for held in ["object", "number", "null"] {
-        stage.release(held);
+    for wire in Wire::ALL {
+        let stage = Stage::default().hold("object").hold("number").hold("null");
+        let reply = reply_events([
+            work("object", json!({"value": {"k": [1]}, "_outputPath": "†state.object"})),
+            work("number", json!({"value": 7, "_outputPath": "†state.number"})),
+            work("null", json!({"value": null, "_outputPath": "†state.null"})),
+            work("reads_object", json!({"value": "†state.object"})),
+            work("reads_part", json!({"value": "†state.object.k.0"})),
+            // An integer everywhere else, a reference here.
+            work("reads_number", json!({"n": "†state.number", "value": 1})),
+            work("reads_null", json!({"value": {"$ref": "state.null"}})),
+            work("last", json!({})),
+        ]);
+        let (fleet, replies) = (wire.fleet().await, [reply, reply_text("done")]);
+        let run = Run::start_on(fleet, &any_answer(), &referring(), &stage, json!({}), replies).await;
+        // Calls are taken in order: when the last one runs, every reader before it had its chance.
+        stage.started("last").await;
+        for held in ["object", "number", "null"] {
+            stage.release(held);
+        }
+        run.finished().await;
+        for (writer, reader) in
+            [("object", "reads_object"), ("object", "reads_part"), ("number", "reads_number"), ("null", "reads_null")]
+        {
+            stage.assert_before(&format!("-{writer}"), &format!("+{reader}"));
+            stage.assert_before("+last", &format!("+{reader}"));
+        }
+        assert_eq!(stage.arguments("reads_object")["value"], json!({"k": [1]}));
+        assert_eq!(stage.arguments("reads_part")["value"], json!(1));
+        assert_eq!(stage.arguments("reads_number")["n"], json!(7));
+        assert_eq!(stage.arguments("reads_null")["value"], json!(null));
+        assert_eq!(run.told(1).value("reads_object"), json!({"k": [1]}), "{wire:?}");
     }
-    run.finished().await;
-    for (writer, reader) in
-        [("object", "reads_object"), ("object", "reads_part"), ("number", "reads_number"), ("null", "reads_null")]
-    {
-        stage.assert_before(&format!("-{writer}"), &format!("+{reader}"));
-        stage.assert_before("+last", &format!("+{reader}"));
-    }
-    assert_eq!(stage.arguments("reads_object")["value"], json!({"k": [1]}));
-    assert_eq!(stage.arguments("reads_part")["value"], json!(1));
-    assert_eq!(stage.arguments("reads_number")["n"], json!(7));
-    assert_eq!(stage.arguments("reads_null")["value"], json!(null));
 }
 
 #[tokio::test]

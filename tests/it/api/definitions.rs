@@ -93,6 +93,16 @@ async fn what_could_never_run_is_refused() {
     assert_eq!((nul.error(), nul.paths()), ((422, "input_contains_nul"), vec!["/name"]));
     let server = json!({"key": "me", "name": "Me", "prompts": {"conversation": ""}, "mcp_servers": {"crm": {}}});
     assert_eq!(api.acme.put("/v1/agents/me", &server).await.paths(), ["/mcp_servers/crm"]);
+    let latent =
+        |tool: Value| json!({"key": "me", "name": "Me", "prompts": {"conversation": ""}, "latent_tools": [tool]});
+    for (tool, path) in [
+        (json!({"name": "my tool", "description": ""}), "/latent_tools/0/name"),
+        (json!({"name": "submit_output", "description": ""}), "/latent_tools/0/name"),
+        (json!({"name": "t", "description": "", "parameters": {"type": "array"}}), "/latent_tools/0/parameters"),
+        (json!({"name": "t", "description": "", "output": {"type": "thing"}}), "/latent_tools/0/output"),
+    ] {
+        assert_eq!(api.acme.put("/v1/agents/me", &latent(tool)).await.paths(), [path]);
+    }
     let large = api.acme.put("/v1/definitions/invoice", &definition(json!({"name": "x".repeat(300_000)}))).await;
     assert_eq!(large.error(), (413, "payload_too_large"));
     let rows: i64 =

@@ -14,8 +14,8 @@ use crate::{
     tools::{CallError, CallErrorKind, SchemaCache, cut},
 };
 
-/// The reserved tool that takes the final output of a definition with an output schema.
-pub(crate) const SUBMIT_OUTPUT: &str = "submit_output";
+pub(crate) use longhaul_sdk::spec::SUBMIT_OUTPUT;
+
 /// Its only argument. The output is there when the argument is, whatever its value.
 pub(crate) const OUTPUT: &str = "output";
 /// Names of the other tools told to a model that asked for one it does not have.

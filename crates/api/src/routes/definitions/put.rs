@@ -72,12 +72,7 @@ pub(crate) async fn agent(
     let owner = owner(&principal, params)?;
     let spec: AgentSpec = read_spec(&headers, body).await?;
     let mut violations = key_violations(&key, &spec.key);
-    for (name, server) in &spec.mcp_servers {
-        if server.command.is_empty() == server.url.is_none() {
-            let path = format!("/mcp_servers/{name}");
-            violations.push(Violation::new(path, "exactly one of `command` and `url` is required"));
-        }
-    }
+    violations.extend(agent_violations(&spec));
     refuse(violations)?;
     let starting = spec.mcp_servers.iter().find(|(_, server)| !server.command.is_empty());
     if let Some((server, _)) = starting
@@ -120,6 +115,27 @@ fn key_violations(in_path: &str, in_body: &str) -> Vec<Violation> {
     }
     if in_body.is_empty() || in_body.len() > MAX_KEY_CHARS || !in_body.bytes().all(fits) {
         violations.push(Violation::new("/key", "must be 1 to 128 characters of a-z, 0-9, '.', '_' and '-'"));
+    }
+    violations
+}
+
+fn agent_violations(spec: &AgentSpec) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (name, server) in &spec.mcp_servers {
+        if server.command.is_empty() == server.url.is_none() {
+            let path = format!("/mcp_servers/{name}");
+            violations.push(Violation::new(path, "exactly one of `command` and `url` is required"));
+        }
+    }
+    for (index, tool) in spec.latent_tools.iter().enumerate() {
+        if let Some((field, reason)) = tool.problem() {
+            violations.push(Violation::new(format!("/latent_tools/{index}/{field}"), reason));
+        }
+        for (field, schema) in [("parameters", &tool.parameters), ("output", &tool.output)] {
+            if let Err(error) = schema::compile(schema) {
+                violations.push(Violation::new(format!("/latent_tools/{index}/{field}"), error));
+            }
+        }
     }
     violations
 }
