@@ -589,6 +589,10 @@ pub struct McpServerSpec {
     /// What running its tools twice would do, by tool name, where it is known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub effects: BTreeMap<String, ToolEffect>,
+    /// The argument that takes a call's idempotency key, by tool name, for servers that do not read it from the request's metadata.
+    /// The model is not shown it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub idempotency_arguments: BTreeMap<String, String>,
     /// How calls of its tools are run, by tool name, where it differs from the defaults.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub calls: BTreeMap<String, CallSettings>,

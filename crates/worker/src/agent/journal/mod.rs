@@ -49,7 +49,7 @@ use super::{
     Agent,
     admission::Waiting,
     menu::Offer,
-    references::{StateLimits, StateLog},
+    references::{CallWrite, Method, Path, StateLimits, StateLog},
     transcript::{Transcript, hash_parts},
 };
 use crate::{
@@ -57,6 +57,7 @@ use crate::{
     llm::{Message, ToolCall},
     probe::Point,
     runtime::lease::AttemptControl,
+    tools::{CallError, CallErrorKind},
 };
 
 /// Characters of a text kept beside a step for people.
@@ -408,6 +409,23 @@ impl Journal {
     /// The execution.
     pub(crate) fn execution(&self) -> ExecutionId {
         self.id
+    }
+
+    /// Lets every call read an approval that a person has given.
+    ///
+    /// # Errors
+    /// The value is larger than the state may hold.
+    pub(crate) fn open_gate(&mut self, path: &Path, value: Value) -> Result<(), CallError> {
+        let write = CallWrite {
+            tick: self.turns,
+            call_id: "approval".to_owned(),
+            instance: None,
+            paths: vec![path.clone()],
+            method: Method::Set,
+            value,
+        };
+        let written = self.state.write(write);
+        written.map(drop).map_err(|error| CallError::new(CallErrorKind::Rejected, error.to_string()))
     }
 
     /// Tells observers of places that two calls of the tick set: the later one counts.
