@@ -1,5 +1,7 @@
 //! The policy of an agent about its calls, ready to be asked. Pure: the same call gets the same answer.
 
+use std::borrow::Cow;
+
 use longhaul_sdk::{
     Failure, FailureCode,
     approvals::{Access, ApprovalsSpec},
@@ -45,7 +47,7 @@ impl Policy {
     /// What becomes of a call of `tool` with these arguments, references resolved.
     pub(crate) fn rule(&self, tool: &str, arguments: &Value) -> Ruling {
         for (rule, condition) in self.spec.rules.iter().zip(&self.conditions) {
-            let holds = |condition: &Condition| condition.holds(&mut |path| path.find(arguments).cloned());
+            let holds = |condition: &Condition| condition.holds(&mut |path| path.find(arguments).map(Cow::Borrowed));
             if is_like(&rule.tool, tool) && condition.as_ref().is_none_or(holds) {
                 let when = rule.when.as_ref().map_or_else(String::new, |when| format!(" when {when}"));
                 return Ruling { access: rule.access, rule: format!("{}{when}", rule.tool) };
