@@ -94,6 +94,10 @@ pub struct Claimed {
     pub has_budget: bool,
     /// Whether this is the first claim.
     pub is_first: bool,
+    /// Whether it continues another execution from the middle.
+    pub is_fork: bool,
+    /// What it does differently from its agent, as JSON text of `AgentOverrides`.
+    pub overrides: Option<String>,
     /// The exact JSON text of the input.
     pub input: String,
     /// W3C trace context of the submit.
@@ -231,6 +235,8 @@ impl Store {
                 depth: row.depth,
                 has_budget: row.has_budget,
                 is_first: row.was_pending,
+                is_fork: row.forked_from.is_some(),
+                overrides: row.overrides,
                 input: row.input,
                 traceparent: row.traceparent,
             })

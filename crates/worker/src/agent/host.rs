@@ -5,21 +5,25 @@
 //! answer soon: the calls beside them stand still meanwhile.
 
 use longhaul_sdk::{Step, ToolSpec};
+use serde_json::Value;
 
 use super::{
     Agent,
     admission::{ReadyCall, Waiting},
     journal::Journal,
+    spawn_sub_agent,
 };
 use crate::tools::CallOutcome;
 
 /// A tool of Longhaul's own. An agent names it in its `tools` like any other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HostTool {}
+pub(crate) enum HostTool {
+    /// Has other agents carry out parts of the task.
+    SpawnSubAgent,
+}
 
 /// What a call of such a tool came to.
 #[derive(Debug)]
-#[expect(dead_code, reason = "the first such tool constructs them")]
 pub(crate) enum Hosted {
     /// Its result.
     Answered(CallOutcome),
@@ -29,23 +33,34 @@ pub(crate) enum Hosted {
 
 impl HostTool {
     /// Every one of them.
-    pub(crate) const ALL: [Self; 0] = [];
+    pub(crate) const ALL: [Self; 1] = [Self::SpawnSubAgent];
 
     /// The tool of this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|tool| tool.spec().name == name)
+        Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
-    /// What the model is shown of it.
-    pub(crate) fn spec(self) -> ToolSpec {
-        match self {}
+    /// What agents and models call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::SpawnSubAgent => spawn_sub_agent::SPAWN_SUB_AGENT,
+        }
+    }
+
+    /// What the model is shown of it, under the settings that its agent gives it.
+    pub(crate) fn spec(self, settings: &Value) -> ToolSpec {
+        match self {
+            Self::SpawnSubAgent => spawn_sub_agent::spec(settings),
+        }
     }
 
     /// Answers one call, or says what it waits for.
     ///
     /// # Errors
     /// An interrupt, or a failure of the store.
-    pub(crate) async fn call(self, _agent: &Agent, _journal: &mut Journal, _call: &ReadyCall) -> Step<Hosted> {
-        match self {}
+    pub(crate) async fn call(self, agent: &Agent, journal: &mut Journal, call: &ReadyCall) -> Step<Hosted> {
+        match self {
+            Self::SpawnSubAgent => spawn_sub_agent::call(agent, journal, call).await,
+        }
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod orchestrator;
 pub(crate) mod prompt;
 pub(crate) mod references;
 pub(crate) mod run;
+mod spawn_sub_agent;
 pub(crate) mod transcript;
 
 use std::sync::Arc;
