@@ -332,6 +332,26 @@ impl AgentConfig {
     }
 }
 
+/// What one execution does differently from its agent: a fork says so.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentOverrides {
+    /// The system prompt, a minijinja template over `input`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// The model and its parameters, whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelSpec>,
+}
+
+impl AgentConfig {
+    /// The same with what `overrides` says.
+    #[must_use]
+    pub fn with(self, overrides: AgentOverrides) -> Self {
+        Self { prompt: overrides.prompt.unwrap_or(self.prompt), model: overrides.model.unwrap_or(self.model), ..self }
+    }
+}
+
 /// Which model, and how it is asked. A field left out is not sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

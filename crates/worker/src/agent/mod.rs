@@ -15,6 +15,7 @@ pub(crate) mod policy;
 pub(crate) mod prompt;
 pub(crate) mod references;
 pub(crate) mod run;
+mod spawn_sub_agent;
 pub(crate) mod transcript;
 
 use std::sync::Arc;
