@@ -59,11 +59,16 @@ impl Runnable {
     /// The model, when `budget` is in money and there is no price for it.
     pub(crate) fn unpriced(&self, budget: Option<&BudgetSpec>, prices: &Prices) -> Option<String> {
         let is_in_money = budget.is_some_and(|budget| budget.max_cost_usd.is_some());
-        (is_in_money && prices.of(&self.model).is_none()).then(|| {
-            let name = self.model.name.as_deref().unwrap_or("its default");
-            format!("`{name}` of `{}`", self.model.provider.as_deref().unwrap_or(&prices.default_provider))
-        })
+        unpriced(&self.model, prices).filter(|_| is_in_money)
     }
+}
+
+/// The model, for people, when there is no price for it.
+pub(crate) fn unpriced(model: &ModelSpec, prices: &Prices) -> Option<String> {
+    prices.of(model).is_none().then(|| {
+        let name = model.name.as_deref().unwrap_or("its default");
+        format!("`{name}` of `{}`", model.provider.as_deref().unwrap_or(&prices.default_provider))
+    })
 }
 
 type Known = HashMap<(TenantId, Target, Option<i32>), (Instant, Arc<Runnable>)>;

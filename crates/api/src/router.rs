@@ -25,6 +25,7 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(executions::events::events))
         .routes(routes!(executions::cancel::cancel))
         .routes(routes!(executions::retry::retry))
+        .routes(routes!(executions::fork::fork))
         .routes(routes!(executions::budget::raise))
         // people
         .routes(routes!(human_requests::list::approvals))

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use longhaul_cli::{
     commands::{
-        api, apply, approvals, bench, cancel, config_check, demo, dev, get, keys, list, mcp_catalogue, migrate,
-        openapi, prune, questions, retry, submit, top_up, watch, with_servers, worker,
+        api, apply, approvals, bench, cancel, compare, config_check, demo, dev, fork, get, keys, list, mcp_catalogue,
+        migrate, openapi, prune, questions, retry, submit, top_up, watch, with_servers, worker,
     },
     context::Context,
     exit::{EXIT_CODES, Exit},
@@ -40,6 +40,8 @@ enum Command {
     Watch(watch::WatchArgs),
     Cancel(cancel::CancelArgs),
     Retry(retry::RetryArgs),
+    Fork(fork::ForkArgs),
+    Compare(compare::CompareArgs),
     TopUp(top_up::TopUpArgs),
     Approvals(approvals::ApprovalsArgs),
     Questions(questions::QuestionsArgs),
@@ -98,6 +100,8 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Watch(args) => run::plain(watch::run(args, context)),
         Command::Cancel(args) => run::plain(cancel::run(args, context)),
         Command::Retry(args) => run::plain(retry::run(args, context)),
+        Command::Fork(args) => run::plain(fork::run(args, context)),
+        Command::Compare(args) => run::plain(compare::run(args, context)),
         Command::TopUp(args) => run::plain(top_up::run(args, context)),
         Command::Approvals(args) => run::plain(approvals::run(args, context)),
         Command::Questions(args) => run::plain(questions::run(args, context)),

@@ -335,6 +335,26 @@ impl AgentConfig {
     }
 }
 
+/// What one execution does differently from its agent: a fork says so.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentOverrides {
+    /// The system prompt, a minijinja template over `input`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// The model and its parameters, whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelSpec>,
+}
+
+impl AgentConfig {
+    /// The same with what `overrides` says.
+    #[must_use]
+    pub fn with(self, overrides: AgentOverrides) -> Self {
+        Self { prompt: overrides.prompt.unwrap_or(self.prompt), model: overrides.model.unwrap_or(self.model), ..self }
+    }
+}
+
 /// Which model, and how it is asked. A field left out is not sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -608,6 +628,10 @@ pub struct McpServerSpec {
     /// What running its tools twice would do, by tool name, where it is known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub effects: BTreeMap<String, ToolEffect>,
+    /// The argument that takes a call's idempotency key, by tool name, for servers that do not read it from the request's metadata.
+    /// The model is not shown it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub idempotency_arguments: BTreeMap<String, String>,
     /// How calls of its tools are run, by tool name, where it differs from the defaults.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub calls: BTreeMap<String, CallSettings>,

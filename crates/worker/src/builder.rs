@@ -203,7 +203,7 @@ impl WorkerBuilder {
             .tools
             .names()
             .map(str::to_owned)
-            .chain(HostTool::ALL.map(|tool| tool.spec().name))
+            .chain(HostTool::ALL.map(|tool| tool.name().to_owned()))
             .map(|name| format!("tool:{name}"))
             .chain(self.validators.names().map(|name| format!("validator:{name}")))
             .collect();

@@ -284,3 +284,40 @@ async fn decision_that_comes_while_siblings_run_is_not_slept_through() {
     office.finished(id).await;
     assert_eq!(office.given("pay").len(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_waits_at_a_gate_until_a_person_gives_the_approval() {
+    // Approved the gate holds true, edited it holds what the decider wrote, and it is asked for once.
+    let given = |body: &str| Verdict::Edit { arguments: body.as_bytes().to_vec() };
+    for (verdict, paid) in [(given("7"), Some(7)), (Verdict::Reject, None)] {
+        let office = Office::open(json!({"rules": []}), false).await;
+        office.script(vec![
+            ("c1", "look", json!({"amount": 1})),
+            ("c2", "pay", json!({"amount": "†state.approvals.refund"})),
+            ("c3", "note", json!({"amount": "†state.approvals.refund"})),
+        ]);
+        let worker = office.worker();
+        let id = office.submit().await;
+        let request = office.waits(id, 1).await;
+        assert_eq!((office.given("look").len(), office.given("pay").len()), (1, 0));
+        assert_eq!(office.count(id, longhaul_shared::domain::RequestKind::Approval).await, 1);
+        // Parked, it survives the worker.
+        worker.kill().await;
+        office.decide(&request, verdict, Some("by the book")).await;
+        let _next = office.worker();
+        office.finished(id).await;
+        let results = office.results();
+        match paid {
+            Some(amount) => {
+                for tool in ["pay", "note"] {
+                    assert_eq!(office.given(tool)[0]["amount"], amount);
+                }
+            }
+            None => {
+                assert!(office.given("pay").is_empty() && office.given("note").is_empty());
+                assert!(results["c2"].contains("action rejected by user: by the book"), "{}", results["c2"]);
+            }
+        }
+        assert_eq!(office.given("look").len(), 1);
+    }
+}

@@ -336,13 +336,14 @@ impl Gates {
 }
 
 /// How often a run passes each point when nothing happens to it.
-const VISITS: [(Point, usize); 11] = [
+const VISITS: [(Point, usize); 12] = [
     (Point::Claimed, 1),
     (Point::Restored, 1),
     (Point::BeforeTurn, 3),
     (Point::TurnBegun, 2),
     (Point::TurnAnswered, 3),
     (Point::TurnRecorded, 3),
+    (Point::PutBeforePeople, 0),
     (Point::BeforeCall, 3),
     (Point::CallAnswered, 3),
     (Point::CallRecorded, 3),

@@ -6,6 +6,7 @@ mod budget;
 mod cancel;
 mod definitions;
 mod events;
+mod fork;
 mod list;
 mod many_streams;
 mod operation;

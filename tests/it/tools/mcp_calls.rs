@@ -38,6 +38,18 @@ async fn the_idempotency_key_travels_with_the_call() {
 }
 
 #[tokio::test]
+async fn the_idempotency_key_travels_as_an_argument_where_the_agent_says_so() {
+    let (server, sources) = (HttpMcp::start().await, sources());
+    let agent = http(&server.url(), json!({"idempotency_arguments": {"echo": "text"}}));
+    let toolbox = Toolbox::open(&agent, &sources).await.unwrap();
+    assert_eq!(call(&toolbox, "echo", json!({})).await.text, "key-1");
+    // The model neither sees it nor can set it.
+    let echo = toolbox.specs().iter().find(|spec| spec.name == "mcp__s__echo").unwrap();
+    assert_eq!((&echo.parameters["properties"], &echo.parameters["required"]), (&json!({}), &json!([])));
+    assert_eq!(call(&toolbox, "echo", json!({"text": "made up"})).await.text, "key-1");
+}
+
+#[tokio::test]
 async fn errors_of_the_tool_and_of_the_server_are_told_to_the_model() {
     let (server, sources) = (HttpMcp::start().await, sources());
     for agent in [http(&server.url(), json!({})), stdio(json!({}))] {

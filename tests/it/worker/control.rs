@@ -66,6 +66,7 @@ async fn a_cancel_reaches_the_tool_server_whose_call_is_under_way() {
         allow: vec!["gated".into()],
         trusted: false,
         effects: Default::default(),
+        idempotency_arguments: Default::default(),
         calls: Default::default(),
         timeout_seconds: None,
     };

@@ -319,6 +319,7 @@ async fn a_resumed_run_keeps_its_tools_and_prompts() {
         allow: ["echo", "key", "pid"].map(str::to_owned).to_vec(),
         trusted: true,
         effects: BTreeMap::new(),
+        idempotency_arguments: BTreeMap::new(),
         calls: BTreeMap::new(),
         timeout_seconds: None,
     };

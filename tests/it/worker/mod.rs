@@ -1,9 +1,11 @@
 //! Whole executions through a real worker.
 
 mod budgets;
+mod children;
 mod commands;
 mod control;
 mod diverged;
+mod forks;
 mod growth;
 pub(crate) mod journal;
 pub(crate) mod kit;

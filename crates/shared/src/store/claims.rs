@@ -94,6 +94,10 @@ pub struct Claimed {
     pub has_budget: bool,
     /// Whether this is the first claim.
     pub is_first: bool,
+    /// Whether it continues another execution from the middle.
+    pub is_fork: bool,
+    /// What it does differently from its agent, as JSON text of `AgentOverrides`.
+    pub overrides: Option<String>,
     /// The exact JSON text of the input.
     pub input: String,
     /// W3C trace context of the submit.
@@ -197,6 +201,7 @@ struct ClaimRow {
     depth: i16,
     has_budget: bool,
     was_pending: bool,
+    overrides: Option<String>,
     input: String,
     traceparent: Option<String>,
 }
@@ -228,6 +233,8 @@ impl From<ClaimRow> for Claimed {
             depth: row.depth,
             has_budget: row.has_budget,
             is_first: row.was_pending,
+            is_fork: row.forked_from.is_some(),
+            overrides: row.overrides,
             input: row.input,
             traceparent: row.traceparent,
         }

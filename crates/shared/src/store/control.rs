@@ -1,10 +1,11 @@
-//! What people do to executions: cancel and retry.
+//! What people do to executions: cancel, retry and fork.
 
-use longhaul_sdk::failure::FailureCode;
+use longhaul_sdk::{Usd, failure::FailureCode, spec::AgentOverrides};
 use uuid::Uuid;
 
 use super::{
     Store, StoreError,
+    budgets::Caps,
     submit::{NewExecution, Submitted},
 };
 use crate::domain::{ExecutionId, ExecutionStatus, ServeKey, TenantId};
@@ -33,14 +34,31 @@ pub enum Continue {
     FromScratch,
 }
 
-/// What a retry needs to know of the execution it repeats.
+/// How a fork differs from its origin.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Fork {
+    /// The first step that is not shared.
+    pub before: i32,
+    /// The exact JSON text of another input.
+    pub input: Option<String>,
+    /// What it does differently from its agent, where that differs from its origin.
+    pub overrides: Option<AgentOverrides>,
+    /// Whether the prompt is rendered anew.
+    pub has_new_prompt: bool,
+}
+
+/// What a retry or a fork needs to know of its origin.
 #[derive(Debug, Clone)]
 pub struct Origin {
-    /// Where it stands; only FAILED ones can be retried.
+    /// Where it stands; only FAILED ones can be retried, all can be forked.
     pub status: ExecutionStatus,
     /// Why it failed.
     pub failure_code: Option<String>,
-    /// What is submitted again, with a new id: `retry_of` names the origin.
+    /// The number of its last recorded step; 0 when there is none, or none is kept.
+    pub last_step: i32,
+    /// What it does differently from its agent.
+    pub overrides: AgentOverrides,
+    /// What is submitted again, with a new id.
     pub execution: NewExecution,
 }
 
@@ -51,6 +69,13 @@ fn last_answer_failed(failure_code: &str) -> bool {
     let is_built_in = FailureCode::BUILT_IN.iter().any(|code| code.as_str() == failure_code);
     // A code that is not ours is one of the definition's own, and only validators use those.
     !is_built_in || by_validator.iter().any(|code| code.as_str() == failure_code)
+}
+
+/// What a new execution takes over from another one's journal.
+struct Copy<'a> {
+    takes_journal: bool,
+    drops_answer: bool,
+    fork: Option<&'a Fork>,
 }
 
 impl Store {
@@ -96,15 +121,17 @@ impl Store {
         Ok(rows.into_iter().map(|row| (ExecutionId(row.id), row.ended)).collect())
     }
 
-    /// The execution that a retry would repeat, as a new submit of the same; `None` when this tenant has none.
+    /// The execution that a retry or a fork would go on from, as a new submit of the same; `None` when this tenant has none.
     ///
     /// # Errors
     /// Postgres is unavailable, or the row cannot be read.
-    pub async fn read_retry_origin(&self, tenant: TenantId, id: ExecutionId) -> Result<Option<Origin>, StoreError> {
+    pub async fn read_origin(&self, tenant: TenantId, id: ExecutionId) -> Result<Option<Origin>, StoreError> {
         let row = sqlx::query!(
             r#"
             select e.definition_key, e.definition_version_id, e.agent_key, e.agent_version_id, e.queue, e.serve_key, e.priority,
                 e.metadata, e.status::text as "status!", e.failure_code, p.input::text as "input!",
+                p.overrides::text as overrides,
+                coalesce((select max(s.seq) from steps s where s.execution_id = e.id), 0) as "last_step!",
                 extract(epoch from e.deadline_at - e.created_at)::float8 as "deadline!",
                 extract(epoch from e.active_timeout)::float8 as "active_timeout!"
             from executions e
@@ -122,6 +149,12 @@ impl Store {
             status: ExecutionStatus::parse(&row.status)
                 .ok_or_else(|| StoreError::Corrupt(format!("status `{}` is unknown", row.status)))?,
             failure_code: row.failure_code,
+            last_step: row.last_step,
+            overrides: match row.overrides {
+                Some(text) => serde_json::from_str(&text)
+                    .map_err(|error| StoreError::Corrupt(format!("the overrides of an execution: {error}")))?,
+                None => AgentOverrides::default(),
+            },
             execution: NewExecution {
                 id: self.new_execution_id().await?,
                 tenant_id: tenant,
@@ -138,7 +171,7 @@ impl Store {
                 deadline: seconds(row.deadline),
                 deadline_is_near: false,
                 active_timeout: seconds(row.active_timeout),
-                retry_of: Some(id),
+                retry_of: None,
                 submitted_by: None,
                 traceparent: None,
                 idempotency: None,
@@ -147,8 +180,8 @@ impl Store {
         }))
     }
 
-    /// Stores a retry of `execution.retry_of`, which is FAILED, with a copy of its journal's prefix in the same statement, so
-    /// that no worker can see the one without the other.
+    /// Stores a retry of `origin`, which is FAILED, with a copy of its journal's prefix in the same statement, so that no worker
+    /// can see the one without the other.
     ///
     /// The prefix is every live step; when a validator refused the last answer, only those before the turn that gave it. The
     /// copies keep their numbers, are of attempt 0, and count no spent step before them, because none is copied. Messages
@@ -158,15 +191,47 @@ impl Store {
     /// The values were refused, or Postgres is unavailable.
     pub async fn submit_retry(
         &self,
+        origin: ExecutionId,
         execution: &NewExecution,
         failure_code: &str,
         from: Continue,
     ) -> Result<Submitted, StoreError> {
+        let copy = Copy {
+            takes_journal: from == Continue::FromJournal,
+            drops_answer: last_answer_failed(failure_code),
+            fork: None,
+        };
+        self.submit_copy(origin, execution, copy).await
+    }
+
+    /// Stores a fork of `origin`, wherever it stands, with a copy of its journal before a step. What had begun there and had no
+    /// result yet is not shared.
+    ///
+    /// # Errors
+    /// The values were refused, or Postgres is unavailable.
+    pub async fn submit_fork(
+        &self,
+        origin: ExecutionId,
+        execution: &NewExecution,
+        fork: &Fork,
+    ) -> Result<Submitted, StoreError> {
+        self.submit_copy(origin, execution, Copy { takes_journal: true, drops_answer: false, fork: Some(fork) }).await
+    }
+
+    async fn submit_copy(
+        &self,
+        origin: ExecutionId,
+        execution: &NewExecution,
+        Copy { takes_journal, drops_answer, fork }: Copy<'_>,
+    ) -> Result<Submitted, StoreError> {
+        let overrides = fork.and_then(|fork| fork.overrides.as_ref()).map(serde_json::to_string).transpose();
+        let overrides = overrides.map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        let caps = execution.budget.as_ref().map(Caps::from).unwrap_or_default();
         let created = sqlx::query_file!(
-            "src/store/sql/retry.sql",
+            "src/store/sql/copy.sql",
             execution.id.0,
             execution.tenant_id.0,
-            execution.retry_of.map(|id| id.0),
+            origin.0,
             execution.definition_version_id.0,
             execution.agent_version_id.0,
             execution.serve_key.0,
@@ -177,9 +242,17 @@ impl Store {
             execution.traceparent,
             execution.idempotency.as_ref().map(|own| own.key.clone()),
             execution.idempotency.as_ref().map(|own| own.request_hash.clone()),
-            from == Continue::FromJournal,
-            last_answer_failed(failure_code),
+            takes_journal,
+            drops_answer,
             execution.agent_key,
+            fork.map(|fork| fork.before),
+            fork.and_then(|fork| fork.input.clone()),
+            overrides,
+            fork.is_some_and(|fork| fork.has_new_prompt),
+            execution.budget.as_ref().map(|budget| budget.on_exhausted.as_str()),
+            caps.max_cost.map(Usd::nanos),
+            caps.max_tokens,
+            caps.max_calls,
         )
         .fetch_optional(&self.pool)
         .await?;

@@ -5,12 +5,14 @@
 //! answer soon: the calls beside them stand still meanwhile.
 
 use longhaul_sdk::{Step, ToolSpec};
+use serde_json::Value;
 
 use super::{
     Agent,
     admission::{ReadyCall, Waiting},
     ask_caller,
     journal::Journal,
+    spawn_sub_agent,
 };
 use crate::tools::CallOutcome;
 
@@ -19,6 +21,8 @@ use crate::tools::CallOutcome;
 pub(crate) enum HostTool {
     /// Asks the caller.
     AskCaller,
+    /// Has other agents carry out parts of the task.
+    SpawnSubAgent,
 }
 
 /// What a call of such a tool came to.
@@ -32,17 +36,26 @@ pub(crate) enum Hosted {
 
 impl HostTool {
     /// Every one of them.
-    pub(crate) const ALL: [Self; 1] = [Self::AskCaller];
+    pub(crate) const ALL: [Self; 2] = [Self::AskCaller, Self::SpawnSubAgent];
 
     /// The tool of this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|tool| tool.spec().name == name)
+        Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
-    /// What the model is shown of it.
-    pub(crate) fn spec(self) -> ToolSpec {
+    /// What agents and models call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::AskCaller => ask_caller::ASK_CALLER,
+            Self::SpawnSubAgent => spawn_sub_agent::SPAWN_SUB_AGENT,
+        }
+    }
+
+    /// What the model is shown of it, under the settings that its agent gives it.
+    pub(crate) fn spec(self, settings: &Value) -> ToolSpec {
         match self {
             Self::AskCaller => ask_caller::spec(),
+            Self::SpawnSubAgent => spawn_sub_agent::spec(settings),
         }
     }
 
@@ -53,6 +66,7 @@ impl HostTool {
     pub(crate) async fn call(self, agent: &Agent, journal: &mut Journal, call: &ReadyCall) -> Step<Hosted> {
         match self {
             Self::AskCaller => ask_caller::call(agent, journal, call).await,
+            Self::SpawnSubAgent => spawn_sub_agent::call(agent, journal, call).await,
         }
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod admission;
 mod approval;
 mod ask_caller;
 pub(crate) mod conversation;
+mod gate;
 pub(crate) mod host;
 pub(crate) mod journal;
 pub(crate) mod menu;
@@ -14,6 +15,7 @@ pub(crate) mod policy;
 pub(crate) mod prompt;
 pub(crate) mod references;
 pub(crate) mod run;
+mod spawn_sub_agent;
 pub(crate) mod transcript;
 
 use std::sync::Arc;

@@ -37,11 +37,7 @@ use crate::{
     agent::{
         Agent,
         conversation::JournaledConversation,
-        journal::{
-            Journal, Parked, PinnedTools,
-            budget::{Place, fold_budget},
-            from_store,
-        },
+        journal::{Journal, Parked, PinnedTools, Place, budget::fold_budget, from_store},
         menu::{Menu, Task},
         policy::Policy,
         prompt::render,
@@ -137,7 +133,13 @@ async fn restore(
     } else {
         StoredJournal::default()
     };
-    let place = Place { root: claimed.root, has_budget: claimed.has_budget };
+    let place = Place {
+        tenant: claimed.tenant_id,
+        queue: claimed.queue.clone(),
+        root: claimed.root,
+        has_budget: claimed.has_budget,
+        is_fork: claimed.is_fork,
+    };
     let journal = Journal::new(
         (claimed.id, place),
         stored,
@@ -177,7 +179,13 @@ async fn execute(
     let input: Value = serde_json::from_str(&claimed.input).map_err(|error| {
         Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the stored input is not JSON: {error}"))
     })?;
-    let config = pinned.agent.config(ConfigType::AgenticExecutionDefinition);
+    let mut config = pinned.agent.config(ConfigType::AgenticExecutionDefinition);
+    if let Some(overrides) = &claimed.overrides {
+        let overrides = serde_json::from_str(overrides).map_err(|error| {
+            Failure::permanent(FailureCode::INTERNAL_ERROR, format!("what the fork changes cannot be read: {error}"))
+        })?;
+        config = config.with(overrides);
+    }
     refuse_commands(pinned, shared.stdio_servers)?;
     let (toolbox, shown) = match journal.pinned_tools()? {
         Some(PinnedTools { tools, shown }) => (Toolbox::pinned(&config, tools, &shared.tools)?, Some(shown)),

@@ -5,6 +5,7 @@ pub(crate) mod batch;
 pub(crate) mod budget;
 pub(crate) mod cancel;
 pub(crate) mod events;
+pub(crate) mod fork;
 pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod request;

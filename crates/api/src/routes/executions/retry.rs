@@ -60,8 +60,8 @@ pub(crate) async fn retry(
     params.finish()?;
     let from = read_from(&headers, body).await?;
     let key = idempotency_key(&headers)?;
-    let origin = state.store.read_retry_origin(principal.tenant(), id).await?.ok_or(ApiError::NotFound("execution"))?;
-    let Origin { status: ExecutionStatus::Failed, failure_code: Some(failure_code), mut execution } = origin else {
+    let origin = state.store.read_origin(principal.tenant(), id).await?.ok_or(ApiError::NotFound("execution"))?;
+    let Origin { status: ExecutionStatus::Failed, failure_code: Some(failure_code), mut execution, .. } = origin else {
         return Err(ApiError::ExecutionNotFailed(origin.status));
     };
     if to_latest {
@@ -89,7 +89,7 @@ pub(crate) async fn retry(
         key,
         request_hash: Sha256::digest(format!("retry {id} {to_latest} {from:?}")).to_vec(),
     });
-    let stored = Stored::from(state.store.submit_retry(&execution, &failure_code, from).await?)?;
+    let stored = Stored::from(state.store.submit_retry(id, &execution, &failure_code, from).await?)?;
     if stored.is_new {
         (state.hooks.wake)(&execution.queue, stored.id);
     }

@@ -62,6 +62,14 @@ pub(crate) struct FailureView {
     detail: Option<Box<RawValue>>,
 }
 
+/// Where a fork left its origin.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ForkedFrom {
+    id: String,
+    /// The first step that is not shared.
+    step: i32,
+}
+
 /// Where more of the execution is.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Links {
@@ -72,6 +80,7 @@ pub(crate) struct Links {
     events: String,
     cancel: String,
     retry: String,
+    fork: String,
     /// What it started.
     children: String,
 }
@@ -112,6 +121,8 @@ pub(crate) struct Execution {
     pub(crate) deadline_at: DateTime<Utc>,
     pub(crate) cancel_requested_at: Option<DateTime<Utc>>,
     pub(crate) retry_of: Option<String>,
+    /// The execution whose record it shares up to a step.
+    pub(crate) forked_from: Option<ForkedFrom>,
     /// The execution that started it; null when a caller did.
     pub(crate) parent_id: Option<String>,
     /// The topmost execution of its tree: itself, when a caller started it.
@@ -167,6 +178,7 @@ impl From<ExecutionSummary> for Execution {
             deadline_at: of.deadline_at,
             cancel_requested_at: of.cancel_requested_at,
             retry_of: of.retry_of.map(|id| id.to_string()),
+            forked_from: of.forked_from.map(|(id, step)| ForkedFrom { id: id.to_string(), step }),
             parent_id: of.parent.map(|id| id.to_string()),
             root_id: of.root.to_string(),
             depth: of.depth,
@@ -180,6 +192,7 @@ impl From<ExecutionSummary> for Execution {
                 events: format!("{this}/events"),
                 cancel: format!("{this}/cancel"),
                 retry: format!("{this}/retry"),
+                fork: format!("{this}/fork"),
                 children,
                 this,
             },

@@ -29,13 +29,6 @@ const FREE_FAILURES: [FailureCode; 5] = [
     FailureCode::MODEL_QUOTA_EXHAUSTED,
 ];
 
-/// An execution's place among those that share its budget.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
-    pub(crate) root: ExecutionId,
-    pub(crate) has_budget: bool,
-}
-
 /// What a call took, as far as anybody knows.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Took {

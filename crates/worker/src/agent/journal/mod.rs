@@ -9,6 +9,7 @@
 
 pub(crate) mod budget;
 mod calls;
+mod children;
 mod compress;
 mod detached;
 mod limits;
@@ -24,7 +25,7 @@ use std::{
 
 use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError, ToolScratchpad, ToolSpec};
 use longhaul_shared::{
-    domain::ExecutionId,
+    domain::{ExecutionId, TenantId},
     store::{
         StoreError,
         budgets::Settlement,
@@ -36,8 +37,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use budget::Place;
 pub(crate) use calls::{Answered, Ran, RanAs, Recalled, Reply, call_key};
+pub(crate) use children::{NotStarted, Task};
 use detached::DetachedCalls;
 pub(crate) use detached::detached_key;
 use limits::Spending;
@@ -49,7 +50,7 @@ use super::{
     Agent,
     admission::Waiting,
     menu::Offer,
-    references::{StateLimits, StateLog},
+    references::{CallWrite, Method, Path, StateLimits, StateLog},
     transcript::{Transcript, hash_parts},
 };
 use crate::{
@@ -57,6 +58,7 @@ use crate::{
     llm::{Message, ToolCall},
     probe::Point,
     runtime::lease::AttemptControl,
+    tools::{CallError, CallErrorKind},
 };
 
 /// Characters of a text kept beside a step for people.
@@ -136,6 +138,19 @@ pub(crate) struct Journal {
     blamed: Option<i32>,
     /// What the attempt is about to wait for.
     parked: Option<Parked>,
+}
+
+/// An execution's place among others.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) tenant: TenantId,
+    /// Its children's too.
+    pub(crate) queue: String,
+    /// Whose budget it shares.
+    pub(crate) root: ExecutionId,
+    pub(crate) has_budget: bool,
+    /// Part of its record is another's, made with another prompt or model.
+    pub(crate) is_fork: bool,
 }
 
 /// A wait, with the wake counter read before its condition was checked: what happened since ends it at once (core-rules 3).
@@ -236,7 +251,9 @@ impl Journal {
         let appends = [self.append(Message::system(system))?, self.append(Message::user(user))?];
         let body = PromptBody { tools: agent.toolbox.specs().to_vec(), shown: agent.menu.shown(Offer::All).to_vec() };
         let step = self.step(StepKind::Prompt, hash_parts(&[b"prompt", &appends[0], &appends[1]]), &body)?;
-        self.pending.steps.push(JournalStep { appends: appends.to_vec(), ..step });
+        // A fork may share what came after another prompt; its own is the first step all the same.
+        let seq = if self.place.is_fork { 1 } else { step.seq };
+        self.pending.steps.push(JournalStep { seq, appends: appends.to_vec(), ..step });
         if agent.toolbox.is_dynamic() {
             // Asked again, the servers might list other tools: pin them before the model sees them.
             self.flush().await?;
@@ -408,6 +425,23 @@ impl Journal {
     /// The execution.
     pub(crate) fn execution(&self) -> ExecutionId {
         self.id
+    }
+
+    /// Lets every call read an approval that a person has given.
+    ///
+    /// # Errors
+    /// The value is larger than the state may hold.
+    pub(crate) fn open_gate(&mut self, path: &Path, value: Value) -> Result<(), CallError> {
+        let write = CallWrite {
+            tick: self.turns,
+            call_id: "approval".to_owned(),
+            instance: None,
+            paths: vec![path.clone()],
+            method: Method::Set,
+            value,
+        };
+        let written = self.state.write(write);
+        written.map(drop).map_err(|error| CallError::new(CallErrorKind::Rejected, error.to_string()))
     }
 
     /// Tells observers of places that two calls of the tick set: the later one counts.

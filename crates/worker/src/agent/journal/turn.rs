@@ -219,7 +219,8 @@ impl Journal {
     }
 
     fn check_key(&mut self, agent: &Agent, step: &JournalStep, offer: Offer) -> Step<()> {
-        if self.turn_key(agent, offer)? != step.key {
+        // A fork has another prompt or model than the turns it shares were asked with.
+        if !self.place.is_fork && self.turn_key(agent, offer)? != step.key {
             self.diverged(json!({ "turn": self.turns }));
         }
         Ok(())

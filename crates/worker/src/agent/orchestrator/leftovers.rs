@@ -24,8 +24,8 @@ pub(super) struct Stranded {
 /// What becomes of it.
 #[derive(Debug)]
 pub(super) enum Leftover {
-    /// A person may still write the approval that it reads.
-    Hold,
+    /// A person may still give the approval that it reads here.
+    Hold(Path),
     /// It does not run.
     Unrun(Unrun),
 }
@@ -33,7 +33,7 @@ pub(super) enum Leftover {
 /// The first row of the table that fits any of the stranded calls, for all of them that it fits.
 pub(super) fn classify(slots: &[Slot], stranded: &[Stranded], state: &StateLog) -> Vec<(usize, Leftover)> {
     let rows: [&dyn Fn(&Stranded) -> Option<Leftover>; 6] = [
-        &|call| call.missing().iter().any(is_gate).then_some(Leftover::Hold),
+        &|call| call.missing().iter().find_map(gate).map(Leftover::Hold),
         &|call| untaken_branch(slots, call),
         &|call| match &call.lacks {
             Resolution::Held { condition } => Some(Leftover::Unrun(Unrun::HeldCondition(condition.clone()))),
@@ -61,8 +61,8 @@ impl Stranded {
     }
 }
 
-fn is_gate(missing: &Missing) -> bool {
-    missing.any_of.iter().any(Path::is_approval)
+fn gate(missing: &Missing) -> Option<Path> {
+    missing.any_of.iter().find(|path| path.is_approval()).cloned()
 }
 
 /// The calls that say they write what would satisfy `missing`, as `reader` sees it.

@@ -19,7 +19,7 @@ use std::{collections::VecDeque, pin::pin};
 
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use longhaul_sdk::{Failure, FailureClass, Interrupt, Step, StepError};
-use longhaul_shared::{domain::WaitReason, store::journal::Hash};
+use longhaul_shared::store::journal::Hash;
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -30,11 +30,12 @@ use self::{
 };
 use super::{
     Agent,
-    admission::{Admission, ReadyCall, Waiting, admit},
+    admission::{Admission, ReadyCall, admit},
+    gate::{self, Gate},
     host::Hosted,
     journal::{Answered, Asked, Journal, NextTurn, Ran, Reply, Turn, detached_key},
     menu::{OUTPUT, Offer},
-    references::{PlannedCall, Resolved},
+    references::{Path, PlannedCall, Resolved},
 };
 use crate::{
     llm::{ModelError, ModelReply, ReplyEvent},
@@ -218,10 +219,7 @@ impl<'a> Tick<'a> {
                             events.extend(self.start(index, resolved, &mut ready).await?);
                         }
                         Command::Answer { index, unrun } => self.answer_unrun(index, unrun)?,
-                        Command::Hold => {
-                            let wake_seq = self.journal.wake_seq();
-                            self.journal.park(Waiting { reason: WaitReason::Approval, until: None }, wake_seq);
-                        }
+                        Command::Hold { index, gate } => events.extend(self.hold(index, &gate).await?),
                     }
                 }
             }
@@ -276,6 +274,22 @@ impl<'a> Tick<'a> {
         };
         self.journal.park(waiting, wake_seq);
         Ok(Some(Event::CallWaits { index }))
+    }
+
+    /// A call that reads an approval: where the gate stands decides.
+    async fn hold(&mut self, index: usize, path: &Path) -> Step<Option<Event>> {
+        let wake_seq = self.journal.wake_seq();
+        match gate::ask(self.agent, self.journal, &self.calls[index].call, path).await? {
+            Gate::Open(value) => match self.journal.open_gate(path, value) {
+                Ok(()) => Ok(Some(Event::GateOpened { index })),
+                Err(error) => self.refuse(index, &error).map(Some),
+            },
+            Gate::Shut(waiting) => {
+                self.journal.park(waiting, wake_seq);
+                Ok(None)
+            }
+            Gate::Refused(error) => self.refuse(index, &error).map(Some),
+        }
     }
 
     /// Starts calls, after what must be recorded before them is. What happened to them at once is given back.

@@ -100,7 +100,7 @@ impl Playing {
                     };
                     assert_eq!(self.fates[index].replace(fate), None, "{index} is answered twice");
                 }
-                Command::Hold => panic!("nothing reads an approval"),
+                Command::Hold { .. } => panic!("nothing reads an approval"),
             }
         }
     }

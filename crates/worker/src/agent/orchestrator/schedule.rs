@@ -29,6 +29,11 @@ pub(crate) enum Event {
         /// Its place in the reply.
         index: usize,
     },
+    /// The approval that a call was held for is there.
+    GateOpened {
+        /// Its place in the reply.
+        index: usize,
+    },
     /// The reply is whole, or it broke: no further call comes.
     StreamClosed,
     /// The worker drains: what runs may end, nothing starts.
@@ -52,8 +57,13 @@ pub(crate) enum Command {
         /// Why it did not run.
         unrun: Unrun,
     },
-    /// The call waits for an approval that a person writes into the state.
-    Hold,
+    /// The call reads an approval that only a person can give.
+    Hold {
+        /// Its place in the reply.
+        index: usize,
+        /// Where the approval would stand.
+        gate: Path,
+    },
 }
 
 /// Why a call did not run.
@@ -164,6 +174,7 @@ impl Schedule {
             Event::CallStreamed(streamed) => self.slots.push(Slot::from(streamed)),
             Event::CallFinished { index, fate } => self.set(index, |_| Progress::Done(fate)),
             Event::CallWaits { index } => self.set(index, Progress::Waiting),
+            Event::GateOpened { index } => self.set(index, Progress::Pending),
             Event::StreamClosed => self.close(&mut commands),
             Event::Draining => self.is_draining = true,
         }
@@ -200,9 +211,9 @@ impl Schedule {
             }
             for (index, leftover) in left {
                 match leftover {
-                    Leftover::Hold => {
+                    Leftover::Hold(gate) => {
                         self.set(index, Progress::Waiting);
-                        commands.push(Command::Hold);
+                        commands.push(Command::Hold { index, gate });
                     }
                     Leftover::Unrun(unrun) => self.answer(index, unrun, commands),
                 }

@@ -22,6 +22,7 @@ mod tests;
 mod widen;
 
 pub(crate) use condition::Condition;
+pub(crate) use fold::Method;
 pub(crate) use instance::Instance;
 pub(crate) use path::Path;
 pub(crate) use plan::PlannedCall;

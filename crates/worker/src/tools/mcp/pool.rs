@@ -73,6 +73,7 @@ impl SlotKey {
             effects: _,
             timeout_seconds: _,
             calls: _,
+            idempotency_arguments: _,
         } = spec;
         Self(format!("{:?}", (command, env, url, headers)))
     }

@@ -121,7 +121,10 @@ impl McpServer {
             skip("its full name is not 1 to 64 of `a-z A-Z 0-9 _ -`");
             return None;
         };
-        let parameters = Value::Object(tool.input_schema.as_ref().clone());
+        let mut parameters = Value::Object(tool.input_schema.as_ref().clone());
+        if let Some(argument) = self.0.spec.idempotency_arguments.get(tool.name.as_ref()) {
+            hide(&mut parameters, argument);
+        }
         if parameters.to_string().len() > MAX_SCHEMA_BYTES {
             skip("its schema is too large");
             return None;
@@ -203,6 +206,16 @@ impl McpTool {
     }
 }
 
+/// Takes a property out of a schema: Longhaul itself gives it.
+fn hide(parameters: &mut Value, property: &str) {
+    if let Some(properties) = parameters.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.remove(property);
+    }
+    if let Some(required) = parameters.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(|name| name != property);
+    }
+}
+
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "not exhaustive outside rmcp; the rest is an answer of no use to us"
@@ -237,7 +250,10 @@ impl AnyTool for McpTool {
     }
 
     async fn call(&self, args: Value, context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
-        let Value::Object(args) = args else { return Err("the arguments are not an object".into()) };
+        let Value::Object(mut args) = args else { return Err("the arguments are not an object".into()) };
+        if let Some(argument) = self.server.0.spec.idempotency_arguments.get(&self.name) {
+            args.insert(argument.clone(), Value::from(context.idempotency_key.clone()));
+        }
         let meta = JsonObject::from_iter([("idempotencyKey".to_owned(), Value::from(context.idempotency_key))]);
         let mut params = CallToolRequestParams::new(self.name.clone()).with_arguments(args);
         params.meta = Some(RequestMetaObject(MetaObject(meta)));

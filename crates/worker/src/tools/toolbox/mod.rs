@@ -342,10 +342,10 @@ async fn run(
 
 /// A tool that needs no server: one of Longhaul's own, or one of the registry.
 fn native(reference: &ToolRef, sources: &ToolSources) -> Result<(ToolSpec, Answerer), Failure> {
-    if let Some(tool) = HostTool::named(reference.name()) {
-        return Ok((tool.spec(), Answerer::Host(tool)));
-    }
     let settings = reference.settings().map_or(&Value::Null, |with| &with.settings);
+    if let Some(tool) = HostTool::named(reference.name()) {
+        return Ok((tool.spec(settings), Answerer::Host(tool)));
+    }
     let tool = sources.registry.resolve(reference.name(), settings).map_err(|error| invalid(error.to_string()))?;
     Ok((tool.spec(), Answerer::Tool(tool)))
 }

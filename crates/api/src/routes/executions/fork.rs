@@ -1,0 +1,174 @@
+//! `POST /v1/executions/{id}/fork`: a new execution that shares another's record up to a step and goes its own way from there.
+
+use axum::{body::Body, extract::State, http::HeaderMap, response::Response};
+use longhaul_sdk::spec::{AgentOverrides, ModelSpec};
+use longhaul_shared::{
+    domain::MAX_DEADLINE,
+    store::{
+        api_keys::Scope,
+        control::{Fork, Origin},
+        submit::Idempotency,
+        tenants::Reach,
+    },
+};
+use serde_json::{Value, value::RawValue};
+use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
+
+use super::{
+    request::{BudgetBody, Preference, Stored, idempotency_key, read_budget},
+    submit::answer,
+    view::Execution,
+};
+use crate::{
+    auth::Principal,
+    catalog::unpriced,
+    error::{ApiError, ApiResult},
+    extract::{ExecutionPath, Fields, SUBMIT_LIMIT, find_nul, read_body},
+    schema,
+    state::ApiState,
+};
+
+/// How the fork differs from its origin. What is left out stays.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes the body in OpenAPI")]
+pub(crate) struct ForkBody {
+    /// The first step that is not shared: it and all after it are done again. 1: nothing is shared.
+    #[schema(example = 7)]
+    from_step: u32,
+    /// Another system prompt, a minijinja template over `input`.
+    prompt: Option<String>,
+    /// Another model: its name, or an object whose fields replace those of the agent's `model`.
+    #[schema(value_type = Option<Object>)]
+    model: Option<Value>,
+    /// Another input, valid against the definition's input schema.
+    #[schema(value_type = Option<Object>)]
+    input: Option<Value>,
+    /// Another budget; the origin's, anew, when absent.
+    budget: Option<BudgetBody>,
+}
+
+/// Starts an execution that takes over what another recorded before `from_step`, without asking for it again, and goes on from
+/// there, with another prompt, model or input where the body says so.
+#[utoipa::path(post, path = "/v1/executions/{id}/fork", tag = "executions", request_body = ForkBody,
+    params(("id" = String, Path, description = "The origin's id; it may stand anywhere"),
+        ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution")),
+    responses((status = 201, description = "The new execution", body = Execution),
+        (status = 200, description = "Stored before under the same key", body = Execution)))]
+pub(crate) async fn fork(
+    State(state): State<ApiState>,
+    principal: Principal,
+    ExecutionPath(id): ExecutionPath,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<Response> {
+    principal.need(Scope::ExecutionsWrite)?;
+    let key = idempotency_key(&headers)?;
+    let bytes = read_body(&headers, body, SUBMIT_LIMIT).await?;
+    let origin = state.store.read_origin(principal.tenant(), id).await?.ok_or(ApiError::NotFound("execution"))?;
+    let Origin { mut execution, overrides, last_step, .. } = origin;
+    let pinned = state.store.load_versions(execution.definition_version_id, execution.agent_version_id).await?;
+
+    let mut fields = Fields::parse(&bytes)?;
+    let before: Option<i32> = fields.take("from_step");
+    match before {
+        Some(before) if (1..=last_step + 1).contains(&before) => {}
+        Some(_) if last_step == 0 => {
+            fields.violation("/from_step", "nothing of the execution is recorded: only 1 is possible")
+        }
+        Some(_) => fields.violation("/from_step", format!("must be between 1 and {}", last_step + 1)),
+        None => fields.violation("/from_step", "is required"),
+    }
+    let prompt: Option<String> = fields.take("prompt");
+    let model = fields.take::<Value>("model").map(|model| {
+        let base = overrides.model.as_ref().unwrap_or(&pinned.agent.model);
+        overlaid(base, model).unwrap_or_else(|why| {
+            fields.violation("/model", why);
+            ModelSpec::default()
+        })
+    });
+    let input = fields.raw("input").map(RawValue::get).map(str::to_owned);
+    execution.budget = read_budget(&mut fields);
+    fields.finish()?;
+    if let Some(text) = &input {
+        check_input(text, &pinned.definition.input_schema)?;
+    }
+
+    let has_new_prompt = prompt.is_some() || input.is_some();
+    let changed = AgentOverrides { prompt: prompt.or(overrides.prompt), model: model.or(overrides.model) };
+    let fork = Fork {
+        before: before.unwrap_or(1),
+        input,
+        overrides: (changed != AgentOverrides::default()).then_some(changed),
+        has_new_prompt,
+    };
+    let model = fork.overrides.as_ref().and_then(|changed| changed.model.as_ref()).unwrap_or(&pinned.agent.model);
+    let is_in_money = match &execution.budget {
+        Some(budget) => budget.max_cost_usd.is_some(),
+        None => {
+            let inherited = state.store.read_budget(&Reach::from(principal.tenant()), id).await?;
+            inherited.is_some_and(|ledger| ledger.max_cost.is_some())
+        }
+    };
+    if let Some(model) = unpriced(model, &state.prices).filter(|_| is_in_money) {
+        return Err(ApiError::PriceUnknown { model });
+    }
+    execution.deadline_is_near = execution.deadline < MAX_DEADLINE;
+    execution.submitted_by = Some(principal.key_id());
+    execution.traceparent = (state.hooks.traceparent)(&headers);
+    execution.idempotency = key.map(|key| Idempotency {
+        key,
+        request_hash: Sha256::new().chain_update(format!("fork {id} ")).chain_update(&bytes).finalize().to_vec(),
+    });
+    let stored = Stored::from(state.store.submit_fork(id, &execution, &fork).await?)?;
+    if stored.is_new {
+        (state.hooks.wake)(&execution.queue, stored.id);
+    }
+    answer(&state, &principal, stored, Preference::read(&headers)).await
+}
+
+/// The model `base` with the fields of `changes`, or of that name.
+fn overlaid(base: &ModelSpec, changes: Value) -> Result<ModelSpec, String> {
+    let changes = match changes {
+        Value::String(name) => serde_json::json!({ "name": name }),
+        other => other,
+    };
+    let Value::Object(changes) = changes else { return Err("must be a model's name or an object".into()) };
+    let mut model = serde_json::to_value(base).map_err(|error| error.to_string())?;
+    if let Value::Object(fields) = &mut model {
+        fields.extend(changes);
+    }
+    serde_json::from_value(model).map_err(|error| error.to_string())
+}
+
+fn check_input(text: &str, input_schema: &Value) -> ApiResult<()> {
+    let input = serde_json::from_str(text)
+        .map_err(|error| ApiError::invalid("/input", format!("cannot be stored: {error}")))?;
+    if let Some(path) = find_nul(&input, "/input") {
+        return Err(ApiError::InputContainsNul { path });
+    }
+    let compiled = schema::compile(input_schema).map_err(|error| {
+        tracing::error!(error, "a stored input schema does not compile");
+        ApiError::Internal
+    })?;
+    let violations = schema::violations(&compiled, &input, "/input");
+    if violations.is_empty() { Ok(()) } else { Err(ApiError::InvalidInput(violations)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_model_is_a_name_or_the_fields_that_change() {
+        let base = ModelSpec { name: Some("small".into()), temperature: Some(0.5), ..ModelSpec::default() };
+        let large = ModelSpec { name: Some("large".into()), ..base.clone() };
+        assert_eq!(overlaid(&base, json!("large")), Ok(large));
+        let cold = ModelSpec { temperature: Some(0.0), ..base.clone() };
+        assert_eq!(overlaid(&base, json!({ "temperature": 0.0 })), Ok(cold));
+        assert!(overlaid(&base, json!(7)).is_err());
+        assert!(overlaid(&base, json!({ "temprature": 1 })).is_err());
+    }
+}

@@ -1,0 +1,59 @@
+//! `longhaul fork ID`.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::{client::Client, context::Context, exit::Exit, output, progress};
+
+/// Start an execution that shares another's record up to a step, and goes its own way from there
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+What was recorded before the step costs nothing again. The steps are in `longhaul get ID --json` under links.steps.
+
+Examples:
+  longhaul fork 019a2c3e-… --from-step 7 --model large
+  longhaul fork 019a2c3e-… --from-step 1 --prompt 'You are brief. {{ input.topic }}'
+  longhaul compare 019a2c3e-… 019a2c41-…")]
+pub struct ForkArgs {
+    /// The id of the execution to fork; it may stand anywhere
+    id: String,
+    /// The first step that is not shared
+    #[arg(long, value_name = "N")]
+    from_step: u32,
+    /// Another system prompt
+    #[arg(long)]
+    prompt: Option<String>,
+    /// Another model: a name, or JSON of the fields that change
+    #[arg(long, value_name = "NAME|JSON")]
+    model: Option<String>,
+    /// Another input, as JSON
+    #[arg(long, value_name = "JSON")]
+    input: Option<String>,
+}
+
+/// Forks it.
+///
+/// # Errors
+/// There is none, the step or what is changed is wrong, or the API is away.
+pub async fn run(args: ForkArgs, context: &Context) -> anyhow::Result<Exit> {
+    let client = Client::new(&context.load_for_client()?)?;
+    let mut body = json!({ "from_step": args.from_step });
+    if let Some(prompt) = args.prompt {
+        body["prompt"] = json!(prompt);
+    }
+    if let Some(model) = args.model {
+        body["model"] = serde_json::from_str(&model).ok().filter(Value::is_object).unwrap_or(json!(model));
+    }
+    if let Some(input) = args.input {
+        body["input"] =
+            serde_json::from_str(&input).map_err(|error| anyhow::anyhow!("--input is not JSON: {error}"))?;
+    }
+    let request = client.request(Method::POST, &format!("{}/fork", progress::path(&args.id))).json(&body);
+    let answer = client.send(request).await?;
+    if context.json {
+        output::json(&answer.body);
+    } else {
+        output::line(answer.body["id"].as_str().unwrap_or_default());
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,77 @@
+//! Approval gates: a plan that reads `†state.approvals.…` waits until a person has given that approval.
+//!
+//! A gate is put before people like a call that needs an approval, once per path and execution, whoever reads it first. Approved, the
+//! path holds `true`, or what the decider wrote; rejected, whoever reads it does not run. Nothing of it is journaled: the decision is
+//! stored with the request, and a resumed attempt that comes to the gate again finds it there.
+
+use std::time::Duration;
+
+use longhaul_sdk::Step;
+use longhaul_shared::domain::{RequestKind, RequestState, WaitReason};
+use serde_json::{Value, json};
+
+use super::{
+    Agent,
+    admission::{ReadyCall, Waiting},
+    journal::{Journal, Wanted},
+    references::Path,
+    transcript::hash_parts,
+};
+use crate::{
+    llm::ToolCall,
+    tools::{CallError, CallErrorKind},
+};
+
+/// Where a gate stands.
+#[derive(Debug)]
+pub(super) enum Gate {
+    /// The approval is given, with this value.
+    Open(Value),
+    /// Nobody has decided.
+    Shut(Waiting),
+    /// It will not be given.
+    Refused(CallError),
+}
+
+/// Where the gate at `path` stands for `call`, which reads it. The first time, people are asked.
+///
+/// # Errors
+/// An interrupt, or a failure of the store.
+pub(super) async fn ask(agent: &Agent, journal: &mut Journal, call: &ToolCall, path: &Path) -> Step<Gate> {
+    let name = path.to_string();
+    let key = hash_parts(&[b"gate", name.as_bytes()]);
+    let request = match journal.requests_of_call(RequestKind::Approval, &key).await?.pop() {
+        Some(request) => request,
+        None => {
+            let arguments = json!({ "approval": name, "arguments": call.arguments });
+            let ready = ReadyCall { key, written: call.clone(), tool: call.name.clone(), arguments, note: None };
+            let spec = agent.policy.spec();
+            let wanted = Wanted {
+                kind: RequestKind::Approval,
+                round: 0,
+                shown: ready.arguments.to_string(),
+                schema: None,
+                policy: Some(format!("the plan waits for {name}")),
+                allow_self: spec.allow_self,
+                expires_in: Duration::from_secs(u64::from(spec.expires_seconds)),
+            };
+            journal.put_before_people(&ready, wanted).await?
+        }
+    };
+    let refused = |message: String| Gate::Refused(CallError::new(CallErrorKind::Rejected, message));
+    Ok(match request.state {
+        RequestState::Waiting => Gate::Shut(Waiting { reason: WaitReason::Approval, until: Some(request.expires_at) }),
+        RequestState::Approved => Gate::Open(Value::Bool(true)),
+        RequestState::Edited => {
+            let body = request.decision_body.unwrap_or_default();
+            Gate::Open(serde_json::from_slice(&body).unwrap_or(Value::Bool(true)))
+        }
+        RequestState::Rejected => {
+            let because = request.reason.map_or_else(String::new, |reason| format!(": {reason}"));
+            refused(format!("action rejected by user{because}"))
+        }
+        RequestState::Replaced | RequestState::Expired | RequestState::Answered | RequestState::Closed => {
+            refused(format!("{name} was not given; the call did not run"))
+        }
+    })
+}

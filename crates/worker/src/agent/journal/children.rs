@@ -1,0 +1,117 @@
+//! Executions that a call starts: once each, however often the call is asked again.
+
+use std::time::Duration;
+
+use longhaul_sdk::Step;
+use longhaul_shared::{
+    domain::{ServeKey, WaitReason, requirements::requirements},
+    store::{
+        children::{Child, NewChild, SpawnLease, SpawnRefused, TreeLimits},
+        definitions::agent_definition,
+        journal::Hash,
+        submit::NewExecution,
+    },
+};
+use serde_json::{Value, json};
+
+use super::{Journal, from_store};
+use crate::agent::{admission::ReadyCall, transcript::hash_parts};
+
+/// What a child is to do.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    /// By which agent, in its newest version.
+    pub(crate) agent: String,
+    /// On what.
+    pub(crate) input: Value,
+}
+
+/// Why nobody was started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotStarted {
+    /// The tree or the parent says no.
+    #[error(transparent)]
+    Refused(#[from] SpawnRefused),
+    /// There is no such agent, or not any more.
+    #[error("there is no agent `{0}`")]
+    NoSuchAgent(String),
+}
+
+impl Journal {
+    /// The children that carry out a call's tasks, in their order; started now if they were not before.
+    ///
+    /// # Errors
+    /// An interrupt, or a failure of the store.
+    pub(crate) async fn children_of_call(
+        &mut self,
+        call: &ReadyCall,
+        tasks: &[Task],
+        limits: TreeLimits,
+    ) -> Step<Result<Vec<Child>, NotStarted>> {
+        let keys: Vec<Hash> =
+            (0..tasks.len()).map(|place| hash_parts(&[b"child", &call.key, &place.to_be_bytes()])).collect();
+        let found = self.children_by_key(&keys).await?;
+        if found.len() == keys.len() {
+            return Ok(Ok(found));
+        }
+        // The call must be the same one when its children end: the turn that holds it is committed first.
+        self.flush().await?;
+        let mut children = Vec::with_capacity(tasks.len());
+        for (key, task) in keys.iter().zip(tasks) {
+            match self.new_child(task).await? {
+                Some(execution) => children.push(NewChild { key: *key, execution }),
+                None => return Ok(Err(NotStarted::NoSuchAgent(task.agent.clone()))),
+            }
+        }
+        let lease = SpawnLease { worker: self.writer.worker(), parent: self.id, token: self.control.token };
+        let spawned = self.deps.store.spawn_children(lease, &children, limits).await.map_err(from_store)?;
+        let ids = match spawned {
+            Ok(ids) => ids,
+            Err(refused) => return Ok(Err(refused.into())),
+        };
+        self.deps.publisher.look([self.id.0]);
+        for id in ids {
+            crate::wake(&self.deps.publisher, &self.place.queue, id, Some(WaitReason::Worker));
+        }
+        self.children_by_key(&keys).await.map(Ok)
+    }
+
+    async fn children_by_key(&self, keys: &[Hash]) -> Step<Vec<Child>> {
+        let children = self.deps.store.children_of(self.id).await.map_err(from_store)?;
+        let with_key = |key: &Hash| children.iter().find(|child| child.key == *key).cloned();
+        Ok(keys.iter().filter_map(with_key).collect())
+    }
+
+    async fn new_child(&self, task: &Task) -> Step<Option<NewExecution>> {
+        let store = &self.deps.store;
+        let agent = store.resolve_agent(Some(self.place.tenant), &task.agent, None).await.map_err(from_store)?;
+        let Some(agent) = agent.filter(|agent| agent.removed_at.is_none()) else { return Ok(None) };
+        let definition = agent_definition();
+        let put = store.put_agent_definition().await.map_err(from_store)?;
+        let needs = requirements(&definition, put.version, &agent.spec);
+        let serve_key = ServeKey::of(&needs);
+        store.put_serve_key(&serve_key, &needs.into_iter().collect::<Vec<_>>()).await.map_err(from_store)?;
+        Ok(Some(NewExecution {
+            id: store.new_execution_id().await.map_err(from_store)?,
+            tenant_id: self.place.tenant,
+            definition_key: definition.key,
+            definition_version_id: put.id.into(),
+            agent_key: agent.spec.key,
+            agent_version_id: agent.id.into(),
+            queue: self.place.queue.clone(),
+            serve_key,
+            priority: 0,
+            metadata: json!({}),
+            input: task.input.to_string(),
+            run_at: None,
+            deadline: Duration::from_secs(definition.deadline_seconds.into()),
+            deadline_is_near: false,
+            active_timeout: Duration::from_secs(definition.active_timeout_seconds.into()),
+            retry_of: None,
+            submitted_by: None,
+            traceparent: None,
+            idempotency: None,
+            budget: None,
+        }))
+    }
+}

@@ -1,0 +1,144 @@
+//! `spawn_sub_agent`: other agents carry out parts of the task, each as an execution of its own, at the same time. The call's result
+//! are theirs, in the order of the tasks; until all of them have ended the execution is parked.
+
+use longhaul_sdk::{Interrupt, Step, ToolEffect, ToolSpec, spec::ToolRef};
+use longhaul_shared::{
+    domain::{ExecutionStatus, WaitReason},
+    store::children::{Child, SpawnRefused, TreeLimits},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    Agent,
+    admission::{ReadyCall, Waiting},
+    host::Hosted,
+    journal::{Journal, NotStarted, Task},
+};
+use crate::tools::{CallError, CallErrorKind, cut};
+
+pub(super) const SPAWN_SUB_AGENT: &str = "spawn_sub_agent";
+/// Tasks of one call.
+const MAX_TASKS: usize = 64;
+/// Executions of one tree, whatever its agents say of themselves.
+const MAX_TREE: i32 = 1_000;
+
+/// What an agent says of the tool, under `settings`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Settings {
+    /// The agents that may be started, by key.
+    agents: Vec<String>,
+    /// Executions that one execution may start over its whole life.
+    max_children: i32,
+    /// Levels below the topmost execution.
+    max_depth: i16,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { agents: Vec::new(), max_children: 64, max_depth: 3 }
+    }
+}
+
+/// The arguments.
+#[derive(Debug, Deserialize)]
+struct Arguments {
+    tasks: Vec<TaskArguments>,
+}
+
+#[derive(Debug, Deserialize)]
+struct TaskArguments {
+    agent: String,
+    prompt: String,
+}
+
+pub(super) fn spec(settings: &Value) -> ToolSpec {
+    let agents = settings.get("agents").filter(|agents| agents.as_array().is_some_and(|agents| !agents.is_empty()));
+    let agent = match agents {
+        Some(agents) => json!({ "type": "string", "enum": agents, "description": "Who carries it out" }),
+        None => json!({ "type": "string", "description": "Who carries it out" }),
+    };
+    ToolSpec {
+        name: SPAWN_SUB_AGENT.into(),
+        description: "Has other agents carry out parts of the task, all at the same time, and gives their results in the order of \
+                      the tasks. They know nothing but the prompt they are given."
+            .into(),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "tasks": {
+                    "type": "array", "minItems": 1, "maxItems": MAX_TASKS,
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "agent": agent,
+                            "prompt": {"type": "string", "minLength": 1, "description": "The task, complete in itself"},
+                        },
+                        "required": ["agent", "prompt"],
+                        "additionalProperties": false,
+                    },
+                },
+                "strategy": {"type": "string", "enum": ["collect"], "description": "collect: wait for all of them"},
+            },
+            "required": ["tasks"],
+            "additionalProperties": false,
+        }),
+        // Not before the reply is whole: what a broken reply had started would go on for nobody.
+        effect: ToolEffect::SideEffect,
+        latent_output: None,
+        is_strict: false,
+    }
+}
+
+/// The results of the sub-agents, or the wait for them.
+///
+/// # Errors
+/// An interrupt, or a failure of the store.
+pub(super) async fn call(agent: &Agent, journal: &mut Journal, call: &ReadyCall) -> Step<Hosted> {
+    let refuse = |message: String| {
+        let error = CallError::new(CallErrorKind::Structural, message);
+        Hosted::Answered(agent.toolbox.refuse(&error, &call.written.name, &call.written.arguments))
+    };
+    let settings = agent.config.tools.iter().rfind(|tool| tool.name() == SPAWN_SUB_AGENT).and_then(ToolRef::settings);
+    let settings = settings.map(|with| &with.settings).filter(|settings| !settings.is_null());
+    let settings = match settings.map(Settings::deserialize).transpose() {
+        Ok(settings) => settings.unwrap_or_default(),
+        Err(error) => return Ok(refuse(format!("the tool's settings cannot be read: {error}"))),
+    };
+    let tasks = match Arguments::deserialize(&call.arguments) {
+        Ok(Arguments { tasks }) => tasks,
+        Err(error) => return Ok(refuse(error.to_string())),
+    };
+    // The schema shown holds the model to the list; with an empty one there is nothing to hold it to.
+    if let Some(task) = tasks.iter().find(|task| !settings.agents.contains(&task.agent)) {
+        return Ok(refuse(format!("the agent `{}` may not be started by this one", cut(&task.agent, 128))));
+    }
+    let tasks: Vec<Task> =
+        tasks.into_iter().map(|task| Task { agent: task.agent, input: json!({ "prompt": task.prompt }) }).collect();
+    let limits = TreeLimits { depth: settings.max_depth, children: settings.max_children, executions: MAX_TREE };
+    let children = match journal.children_of_call(call, &tasks, limits).await? {
+        Ok(children) => children,
+        Err(NotStarted::Refused(SpawnRefused::Cancelled)) => return Err(Interrupt::Cancelled.into()),
+        Err(refused) => return Ok(refuse(refused.to_string())),
+    };
+    if children.iter().any(|child| !child.status.is_terminal()) {
+        return Ok(Hosted::Waiting(Waiting { reason: WaitReason::Children, until: None }));
+    }
+    // Each may say as much as the others, so that a long answer does not cut off those after it.
+    let share = agent.max_result_bytes() / children.len().max(1);
+    let results: Vec<Value> = children.iter().map(|child| result(child, share)).collect();
+    Ok(Hosted::Answered(agent.toolbox.answer(&call.tool, json!({ "results": results }).to_string())))
+}
+
+fn result(child: &Child, max_bytes: usize) -> Value {
+    let id = child.id.to_string();
+    if child.status == ExecutionStatus::Finished {
+        let text = child.output.as_ref().map_or("null", |output| output.get());
+        let output = if text.len() <= max_bytes { serde_json::from_str(text).ok() } else { None };
+        let output = output.unwrap_or_else(|| Value::String(cut(text, max_bytes).into_owned()));
+        return json!({ "sub_agent_id": id, "agent": child.agent_key, "status": "finished", "output": output });
+    }
+    let error = json!({ "code": child.failure_code, "message": child.failure_summary });
+    json!({ "sub_agent_id": id, "agent": child.agent_key, "status": "failed", "error": error })
+}

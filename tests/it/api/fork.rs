@@ -1,0 +1,123 @@
+//! `POST /v1/executions/{id}/fork`: what is shared, what may differ, and what is refused.
+
+use longhaul_shared::domain::ExecutionId;
+use longhaul_shared::store::journal::StepKind::{Call, Prompt, Turn};
+use serde_json::{Value, json};
+
+use crate::support::api::{Answer, TestApi};
+use crate::support::leases::{TestWorker, step, write};
+
+/// A FINISHED execution with a prompt, a turn, its call, and the turn that answered.
+async fn origin(api: &TestApi, worker: &TestWorker, budget: Value) -> ExecutionId {
+    let id = api.submit_with(json!({ "budget": budget })).await;
+    let claimed = worker.claim_one().await;
+    let steps = vec![step(1, Prompt, "p"), step(2, Turn, "t"), step(3, Call, "c"), step(4, Turn, "a")];
+    worker.record(write(&claimed, 1, steps)).await.unwrap();
+    worker.finish(&claimed).await.unwrap();
+    id
+}
+
+async fn fork(api: &TestApi, id: impl std::fmt::Display, body: Value) -> Answer {
+    api.acme.post(&format!("/v1/executions/{id}/fork"), &body).await
+}
+
+/// The steps of an execution: number, kind, attempt.
+async fn steps(api: &TestApi, id: &str) -> Vec<Value> {
+    let page = api.acme.get(&format!("/v1/executions/{id}/steps")).await.body;
+    page["steps"].as_array().unwrap().iter().map(|step| json!([step["seq"], step["kind"], step["attempt"]])).collect()
+}
+
+#[tokio::test]
+async fn a_fork_shares_what_was_recorded_before_its_step_and_points_back() {
+    let api = TestApi::start().await;
+    let worker = TestWorker::start(&api.store).await;
+    let origin = origin(&api, &worker, json!({ "max_model_calls": 7 })).await;
+    let answer = fork(&api, origin, json!({ "from_step": 4 })).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    let id = answer.body["id"].as_str().unwrap();
+    assert_eq!(answer.body["forked_from"], json!({ "id": origin.to_string(), "step": 4 }));
+    assert_eq!((&answer.body["status"], &answer.body["retry_of"]), (&json!("PENDING"), &Value::Null));
+    assert_eq!(steps(&api, id).await, [json!([1, "prompt", 0]), json!([2, "turn", 0]), json!([3, "call", 0])]);
+    let shown = api.acme.get(&format!("/v1/executions/{id}")).await.body;
+    let budget = json!([shown["budget"]["max"]["model_calls"], shown["budget"]["spent"]["model_calls"]]);
+    assert_eq!(budget, json!([7, 0]), "the origin's, anew");
+    assert_eq!(*api.told.woken.lock().unwrap().last().unwrap(), ("default".to_owned(), id.parse().unwrap()));
+    let claimed = worker.claim_one().await;
+    assert!(claimed.has_history && claimed.is_fork && claimed.overrides.is_none());
+    let journal = api.store.load_journal(claimed.id).await.unwrap();
+    assert_eq!(journal.messages.len(), 3, "with copies of its messages");
+}
+
+#[tokio::test]
+async fn another_prompt_model_input_or_budget_comes_along_and_is_inherited_by_forks_of_the_fork() {
+    let api = TestApi::start().await;
+    let worker = TestWorker::start(&api.store).await;
+    let origin = origin(&api, &worker, json!({ "max_model_calls": 7 })).await;
+    let body = json!({
+        "from_step": 3, "prompt": "be brief", "model": { "temperature": 0.5 }, "input": { "text": "other" },
+        "budget": { "max_tokens": 5 },
+    });
+    let first = fork(&api, origin, body).await;
+    assert_eq!(first.status, 201, "{}", first.text);
+    let id = first.body["id"].as_str().unwrap().to_owned();
+    assert_eq!(first.body["input"], json!({ "text": "other" }));
+    assert_eq!(steps(&api, &id).await, [json!([2, "turn", 0])], "the prompt is rendered anew");
+    let claimed = worker.claim_one().await;
+    let overrides: Value = serde_json::from_str(claimed.overrides.as_ref().unwrap()).unwrap();
+    assert_eq!((&overrides["prompt"], &overrides["model"]["temperature"]), (&json!("be brief"), &json!(0.5)));
+    let shown = api.acme.get(&format!("/v1/executions/{id}")).await.body;
+    assert_eq!(shown["budget"]["max"], json!({ "cost_usd": null, "tokens": 5, "model_calls": null }));
+    fork(&api, &id, json!({ "from_step": 1, "model": "other" })).await;
+    let again = worker.claim_one().await;
+    let overrides: Value = serde_json::from_str(again.overrides.as_ref().unwrap()).unwrap();
+    let model = &overrides["model"];
+    assert_eq!(
+        (&overrides["prompt"], &model["name"], &model["temperature"]),
+        (&json!("be brief"), &json!("other"), &json!(0.5))
+    );
+}
+
+#[tokio::test]
+async fn what_has_no_result_yet_is_not_shared() {
+    let api = TestApi::start().await;
+    let worker = TestWorker::start(&api.store).await;
+    let id = api.submit().await;
+    let claimed = worker.claim_one().await;
+    let mut begun = step(4, Call, "b");
+    begun.state = longhaul_shared::store::journal::StepState::Intent;
+    let steps_so_far = vec![step(1, Prompt, "p"), step(2, Turn, "t"), step(3, Call, "c"), begun];
+    worker.record(write(&claimed, 1, steps_so_far)).await.unwrap();
+    let answer = fork(&api, id, json!({ "from_step": 5 })).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    // The reply that it belongs to is asked for again, or its other calls would be made twice.
+    assert_eq!(steps(&api, answer.body["id"].as_str().unwrap()).await, [json!([1, "prompt", 0])]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_forked_is_refused_with_its_reason() {
+    let api = TestApi::start().await;
+    let worker = TestWorker::start(&api.store).await;
+    let origin = origin(&api, &worker, json!({ "max_cost_usd": 1 })).await;
+    for (body, path) in [
+        (json!({}), "/from_step"),
+        (json!({ "from_step": 0 }), "/from_step"),
+        (json!({ "from_step": 6 }), "/from_step"),
+        (json!({ "from_step": 1, "model": 7 }), "/model"),
+        (json!({ "from_step": 1, "model": { "temprature": 1 } }), "/model"),
+        (json!({ "from_step": 1, "budget": {} }), "/budget"),
+        (json!({ "from_step": 1, "agent": "x" }), "/agent"),
+    ] {
+        let refused = fork(&api, origin, body.clone()).await;
+        assert_eq!(
+            (refused.error(), &refused.body["errors"][0]["path"]),
+            ((422, "invalid_request"), &json!(path)),
+            "{body}"
+        );
+    }
+    assert_eq!(fork(&api, origin, json!({ "from_step": 1, "input": 7 })).await.error(), (422, "invalid_input"));
+    let unpriced = fork(&api, origin, json!({ "from_step": 1, "model": "exotic" })).await;
+    assert_eq!(unpriced.error(), (422, "price_unknown"));
+    let nobody = uuid::Uuid::now_v7();
+    assert_eq!(fork(&api, nobody, json!({ "from_step": 1 })).await.error(), (404, "not_found"));
+    assert_eq!(worker.claim(10).await.len(), 0, "nothing was stored");
+}
