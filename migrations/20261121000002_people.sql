@@ -18,8 +18,9 @@ create table human_requests (
     tenant_id uuid not null references tenants,
     agent_key text not null,
     kind text not null check (kind in ('approval', 'question')),
-    -- The key of the call's step: asking again after a crash finds the same row.
+    -- The key of the call's step, and how often the call was replaced before: asking again after a crash finds the same row.
     call_key bytea not null check (length(call_key) = 32),
+    round int not null,
     tool text not null,
     -- The resolved arguments: exact bytes, compressed, and what people are shown of them, cut. Of a question its text is shown.
     arguments bytea not null,
@@ -46,7 +47,7 @@ create table human_requests (
     decision_tool text,
     decision_body bytea,
 
-    unique (execution_id, call_key),
+    unique (execution_id, call_key, kind, round),
     constraint decided_once check ((state = 'waiting') = (decided_at is null)),
     constraint people_have_keys
         check ((state in ('approved', 'edited', 'replaced', 'rejected', 'answered')) = (decided_key_id is not null)),

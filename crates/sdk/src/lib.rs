@@ -5,6 +5,7 @@
 //! record in the database.
 
 pub mod answer;
+pub mod approvals;
 pub mod conversation;
 pub mod definition;
 pub mod failure;

@@ -45,6 +45,7 @@ impl AgentConfigProvider for AgentSpec {
             references: self.references,
             conditions: self.conditions,
             instances: self.instances.clone(),
+            approvals: self.approvals.clone(),
             limits: self.limits.clone(),
         }
     }

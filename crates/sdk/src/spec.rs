@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{money::Usd, tool::ToolEffect};
+use crate::{approvals::ApprovalsSpec, money::Usd, tool::ToolEffect};
 
 /// The prompt that asks the model for a failure summary when its corrections are used up.
 pub const FAILURE_SUMMARY_PROMPT: &str = "You could not produce a valid answer within the allowed attempts. Explain in at \
@@ -245,6 +245,9 @@ pub struct AgentSpec {
     /// Calls may name an instance (`_instance`): one plan over many items. Has an effect only with `references`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instances: Option<InstancesSpec>,
+    /// Which calls a person must allow; see docs/approvals.md.
+    #[serde(default, skip_serializing_if = "ApprovalsSpec::is_default")]
+    pub approvals: ApprovalsSpec,
     /// Caps on what one execution may use.
     #[serde(default)]
     pub limits: AgentLimits,
@@ -267,6 +270,7 @@ impl AgentSpec {
             references: false,
             conditions: false,
             instances: None,
+            approvals: ApprovalsSpec::default(),
             limits: AgentLimits::default(),
         }
     }
@@ -306,6 +310,9 @@ pub struct AgentConfig {
     /// Whether calls may name an instance.
     #[serde(default)]
     pub instances: Option<InstancesSpec>,
+    /// Which calls a person must allow.
+    #[serde(default)]
+    pub approvals: ApprovalsSpec,
     /// Caps.
     pub limits: AgentLimits,
 }

@@ -166,6 +166,7 @@ impl WorkerBuilder {
             references: execution.references,
             conditions: execution.conditions,
             instances: execution.instances,
+            approvals: execution.approvals,
             limits: execution.limits,
         });
         Ok(self)

@@ -21,6 +21,8 @@ pub enum Point {
     TurnAnswered,
     /// The turn, with the intents of its calls, is committed.
     TurnRecorded,
+    /// A call is put before people; nobody waits for them yet.
+    PutBeforePeople,
     /// About to run a call.
     BeforeCall,
     /// The call ran; nothing is recorded.
@@ -35,13 +37,14 @@ pub enum Point {
 
 impl Point {
     /// Every point, in order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Claimed,
         Self::Restored,
         Self::BeforeTurn,
         Self::TurnBegun,
         Self::TurnAnswered,
         Self::TurnRecorded,
+        Self::PutBeforePeople,
         Self::BeforeCall,
         Self::CallAnswered,
         Self::CallRecorded,

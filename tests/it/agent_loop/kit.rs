@@ -45,6 +45,8 @@ struct Inner {
     gates: BTreeMap<String, Gate>,
     answers: BTreeMap<String, Answer>,
     arguments: BTreeMap<String, Vec<Value>>,
+    keys: BTreeMap<String, BTreeMap<String, usize>>,
+    on_start: Option<Arc<dyn Fn(&str) + Send + Sync>>,
 }
 
 /// What the calls of a test do and did. Calls are told apart by their argument `call`.
@@ -143,19 +145,49 @@ impl Stage {
         worker.tool(tool(ACT, ToolEffect::SideEffect)).unwrap()
     }
 
-    async fn play(&self, arguments: Work) -> Result<ToolOutput, ToolFailure> {
-        let call = arguments.call.clone();
-        let given = serde_json::to_value(&arguments).unwrap();
-        let (gate, answer) = {
+    /// Calls `hook` whenever a call starts.
+    pub(crate) fn on_start(self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.inner.lock().unwrap().on_start = Some(Arc::new(hook));
+        self
+    }
+
+    /// How often `call` ran under each idempotency key.
+    pub(crate) fn keys(&self, call: &str) -> BTreeMap<String, usize> {
+        self.inner.lock().unwrap().keys.get(call).cloned().unwrap_or_default()
+    }
+
+    /// Takes note of a run of `call` by a tool of the test's own, and keeps it from ending while it is held.
+    pub(crate) async fn visit(&self, call: &str, idempotency_key: &str) {
+        self.inner.lock().unwrap().arguments.entry(call.into()).or_default().push(Value::Null);
+        self.pass(call, idempotency_key).await;
+    }
+
+    async fn pass(&self, call: &str, idempotency_key: &str) {
+        let (gate, hook) = {
             let mut inner = self.inner.lock().unwrap();
-            inner.arguments.entry(call.clone()).or_default().push(given);
-            (inner.gates.get(&call).cloned(), inner.answers.get(&call).cloned())
+            let keys = inner.keys.entry(call.into()).or_default();
+            *keys.entry(idempotency_key.into()).or_default() += 1;
+            (inner.gates.get(call).cloned(), inner.on_start.clone())
         };
         self.log.send_modify(|log| log.push(format!("+{call}")));
+        if let Some(hook) = hook {
+            hook(call);
+        }
         if let Some(gate) = gate {
             gate.pass().await;
         }
         self.log.send_modify(|log| log.push(format!("-{call}")));
+    }
+
+    async fn play(&self, arguments: Work, idempotency_key: &str) -> Result<ToolOutput, ToolFailure> {
+        let call = arguments.call.clone();
+        let given = serde_json::to_value(&arguments).unwrap();
+        let answer = {
+            let mut inner = self.inner.lock().unwrap();
+            inner.arguments.entry(call.clone()).or_default().push(given);
+            inner.answers.get(&call).cloned()
+        };
+        self.pass(&call, idempotency_key).await;
         match answer {
             None => Ok(arguments.value.to_string().into()),
             Some(Answer::Text(text)) => Ok(text.into()),
@@ -214,8 +246,8 @@ impl Tool for StageTool {
         self.effect
     }
 
-    async fn call(&self, arguments: Work, _context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
-        self.stage.play(arguments).await
+    async fn call(&self, arguments: Work, context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
+        self.stage.play(arguments, &context.idempotency_key).await
     }
 }
 

@@ -1,8 +1,16 @@
 //! The agent loop, behaviour by behaviour; docs/loop.md lists them by number.
 
+mod approvals;
 mod blocking;
 mod detached;
+mod durability;
+mod errors;
 mod instances;
 mod kit;
 mod latent;
+mod parked;
+mod people;
+mod questions;
 mod references;
+mod streaming;
+mod termination;

@@ -32,6 +32,7 @@ fn new_request(claimed: &Claimed, kind: RequestKind, call: u8) -> NewHumanReques
         token: claimed.token,
         kind,
         call_key: [call; 32],
+        round: 0,
         tool: "pay".into(),
         arguments: ARGUMENTS.to_vec(),
         shown: String::from_utf8_lossy(ARGUMENTS).into_owned(),

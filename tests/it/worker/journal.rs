@@ -33,7 +33,7 @@ pub(super) async fn quick_fleet() -> Fleet {
 
 /// Holds executions for ever, each at its own visit of its own point.
 #[derive(Clone, Default)]
-pub(super) struct Holds(Arc<Mutex<HoldsState>>);
+pub(crate) struct Holds(Arc<Mutex<HoldsState>>);
 
 #[derive(Default)]
 struct HoldsState {
@@ -43,11 +43,11 @@ struct HoldsState {
 }
 
 impl Holds {
-    pub(super) fn plan(&self, id: ExecutionId, point: Point, visit: usize) {
+    pub(crate) fn plan(&self, id: ExecutionId, point: Point, visit: usize) {
         self.0.lock().unwrap().planned.insert(id, (point, visit));
     }
 
-    pub(super) fn probe(&self) -> Probe {
+    pub(crate) fn probe(&self) -> Probe {
         let state = self.0.clone();
         Probe::armed(move |point, id| {
             let mut state = state.lock().unwrap();
@@ -64,7 +64,7 @@ impl Holds {
         })
     }
 
-    pub(super) async fn all_held(&self) {
+    pub(crate) async fn all_held(&self) {
         eventually("every execution stands at its point", PATIENCE, || async {
             let state = self.0.lock().unwrap();
             let missing: Vec<_> = state.planned.iter().filter(|(id, _)| !state.held.contains(id)).collect();
@@ -73,7 +73,7 @@ impl Holds {
         .await;
     }
 
-    fn visits(&self, id: ExecutionId, point: Point) -> usize {
+    pub(crate) fn visits(&self, id: ExecutionId, point: Point) -> usize {
         self.0.lock().unwrap().visits.get(&(id, point)).copied().unwrap_or_default()
     }
 }
@@ -145,7 +145,7 @@ impl World {
 }
 
 /// How often an attempt of the script passes each point.
-const VISITS: [(Point, usize); 11] = [
+const VISITS: [(Point, usize); 12] = [
     (Point::Claimed, 1),
     (Point::Restored, 1),
     (Point::BeforeTurn, 4),
@@ -153,6 +153,7 @@ const VISITS: [(Point, usize); 11] = [
     (Point::TurnBegun, 0),
     (Point::TurnAnswered, 4),
     (Point::TurnRecorded, 4),
+    (Point::PutBeforePeople, 0),
     (Point::BeforeCall, 2),
     (Point::CallAnswered, 3),
     (Point::CallRecorded, 3),

@@ -175,6 +175,72 @@ impl Slots {
     }
 }
 
+struct ClaimRow {
+    id: Uuid,
+    tenant_id: Uuid,
+    definition_version_id: Uuid,
+    agent_version_id: Uuid,
+    queue: String,
+    serve_key: String,
+    priority: i16,
+    lane: i16,
+    lease_token: Uuid,
+    attempt: i32,
+    created_at: DateTime<Utc>,
+    claimed_at: DateTime<Utc>,
+    active_until: DateTime<Utc>,
+    deadline_at: DateTime<Utc>,
+    wake_seq: i32,
+    transient_retries: i16,
+    tool_error_retries: i16,
+    llm_error_retries: i16,
+    cancel_requested_at: Option<DateTime<Utc>>,
+    retry_of: Option<Uuid>,
+    forked_from: Option<Uuid>,
+    overrides: Option<String>,
+    root_id: Option<Uuid>,
+    depth: i16,
+    has_budget: bool,
+    was_pending: bool,
+    input: String,
+    traceparent: Option<String>,
+}
+
+impl From<ClaimRow> for Claimed {
+    fn from(row: ClaimRow) -> Self {
+        Self {
+            id: ExecutionId(row.id),
+            tenant_id: TenantId(row.tenant_id),
+            definition_version_id: DefinitionVersionId(row.definition_version_id),
+            agent_version_id: AgentVersionId(row.agent_version_id),
+            queue: row.queue,
+            lane: row.lane,
+            token: LeaseToken(row.lease_token),
+            attempt: row.attempt,
+            created_at: row.created_at,
+            claimed_at: row.claimed_at,
+            active_until: row.active_until,
+            deadline_at: row.deadline_at,
+            wake_seq: row.wake_seq,
+            retries: RetryCounters {
+                transient: row.transient_retries.unsigned_abs().into(),
+                tool_error: row.tool_error_retries.unsigned_abs().into(),
+                llm_error: row.llm_error_retries.unsigned_abs().into(),
+            },
+            cancel_requested: row.cancel_requested_at.is_some(),
+            has_history: row.attempt > 1 || row.retry_of.is_some() || row.forked_from.is_some(),
+            root: ExecutionId(row.root_id.unwrap_or(row.id)),
+            depth: row.depth,
+            has_budget: row.has_budget,
+            is_first: row.was_pending,
+            is_fork: row.forked_from.is_some(),
+            overrides: row.overrides,
+            input: row.input,
+            traceparent: row.traceparent,
+        }
+    }
+}
+
 impl Store {
     /// Claims up to `request.max` executions. An empty answer is a duplicate wake-up, or a worker whose row is dead.
     ///
@@ -184,7 +250,8 @@ impl Store {
     pub async fn claim(&self, request: &ClaimRequest<'_>, bounds: &ClaimBounds) -> Result<Vec<Claimed>, StoreError> {
         let slots = Slots::of(request, bounds);
         let mut connection = self.claims.acquire().await?;
-        let claim = sqlx::query_file!(
+        let claim = sqlx::query_file_as!(
+            ClaimRow,
             "src/store/sql/claim.sql",
             request.worker.0,
             &slots.queues,
@@ -208,39 +275,7 @@ impl Store {
             return Err(StoreError::TimedOut(ANSWER_LIMIT));
         }
         let slots = rows.iter_mut().map(|row| (std::mem::take(&mut row.serve_key), row.priority)).collect();
-        let claimed: Vec<Claimed> = rows
-            .into_iter()
-            .map(|row| Claimed {
-                id: ExecutionId(row.id),
-                tenant_id: TenantId(row.tenant_id),
-                definition_version_id: DefinitionVersionId(row.definition_version_id),
-                agent_version_id: AgentVersionId(row.agent_version_id),
-                queue: row.queue,
-                lane: row.lane,
-                token: LeaseToken(row.lease_token),
-                attempt: row.attempt,
-                created_at: row.created_at,
-                claimed_at: row.claimed_at,
-                active_until: row.active_until,
-                deadline_at: row.deadline_at,
-                wake_seq: row.wake_seq,
-                retries: RetryCounters {
-                    transient: row.transient_retries.unsigned_abs().into(),
-                    tool_error: row.tool_error_retries.unsigned_abs().into(),
-                    llm_error: row.llm_error_retries.unsigned_abs().into(),
-                },
-                cancel_requested: row.cancel_requested_at.is_some(),
-                has_history: row.attempt > 1 || row.retry_of.is_some() || row.forked_from.is_some(),
-                root: ExecutionId(row.root_id.unwrap_or(row.id)),
-                depth: row.depth,
-                has_budget: row.has_budget,
-                is_first: row.was_pending,
-                is_fork: row.forked_from.is_some(),
-                overrides: row.overrides,
-                input: row.input,
-                traceparent: row.traceparent,
-            })
-            .collect();
+        let claimed: Vec<Claimed> = rows.into_iter().map(Claimed::from).collect();
         if claimed.len() == usize::try_from(request.max).unwrap_or_default() {
             bounds.remember(&claimed, slots);
         }

@@ -35,6 +35,8 @@ pub struct NewHumanRequest {
     pub kind: RequestKind,
     /// The key of the call's step.
     pub call_key: Hash,
+    /// How often the call was replaced before.
+    pub round: i32,
     /// The tool.
     pub tool: String,
     /// Its resolved arguments, byte for byte.
@@ -64,6 +66,8 @@ pub struct HumanRequest {
     pub kind: RequestKind,
     /// The key of the call's step.
     pub call_key: Hash,
+    /// How often the call was replaced before.
+    pub round: i32,
     /// The tool.
     pub tool: String,
     /// Its resolved arguments, byte for byte.
@@ -100,6 +104,14 @@ pub struct HumanRequest {
     pub decision_tool: Option<String>,
     /// The edited or replacing arguments, or the answer, byte for byte.
     pub decision_body: Option<Vec<u8>>,
+}
+
+impl HumanRequest {
+    /// Whether it still waits although its time is over: the sweep was not there yet.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        self.state == RequestState::Waiting && self.is_overdue
+    }
 }
 
 /// Who decided.
@@ -229,6 +241,7 @@ struct Row {
     agent_key: String,
     kind: String,
     call_key: Vec<u8>,
+    round: i32,
     tool: String,
     arguments: Vec<u8>,
     shown: String,
@@ -262,6 +275,7 @@ impl TryFrom<Row> for HumanRequest {
             agent_key: row.agent_key,
             kind: RequestKind::parse(&row.kind).ok_or_else(|| unknown("request kind", &row.kind))?,
             call_key: hash(&row.call_key)?,
+            round: row.round,
             tool: row.tool,
             arguments: body::decode(&row.arguments)?,
             shown: row.shown,
@@ -295,7 +309,7 @@ macro_rules! requests {
             Row,
             r#"
             select
-                r.id, r.execution_id, r.agent_key, r.kind, r.call_key, r.tool, r.arguments, r.shown, r.hash,
+                r.id, r.execution_id, r.agent_key, r.kind, r.call_key, r.round, r.tool, r.arguments, r.shown, r.hash,
                 r.schema as "schema: Value", r.policy, r.allow_self, e.submitted_by,
                 e.finished_at is not null as "execution_is_over!", r.requested_at, r.expires_at,
                 r.expires_at <= longhaul_now() as "is_overdue!", r.state, r.decided_at, r.decided_key_id, r.decided_key_name,
@@ -336,24 +350,28 @@ impl Store {
             column!(item => item.policy.as_deref().map(storable)) as _,
             column!(item => item.allow_self),
             column!(item => item.expires_in.as_secs_f64()),
+            column!(item => item.round),
         )
         .execute(&self.pool)
         .await?;
         let stored = requests!(
             (r#"
-            from unnest($1::uuid[], $2::bytea[]) as asked (execution_id, call_key)
+            from unnest($1::uuid[], $2::bytea[], $3::text[], $4::int[]) as asked (execution_id, call_key, kind, round)
             join human_requests r on r.execution_id = asked.execution_id and r.call_key = asked.call_key
+                and r.kind = asked.kind and r.round = asked.round
             join executions e on e.id = r.execution_id
             "#),
             column!(item => item.execution_id.0),
             column!(item => item.call_key.to_vec()),
+            column!(item => item.kind.as_str().to_owned()),
+            column!(item => item.round),
         )
         .fetch_all(&self.pool)
         .await?;
         let mut found = HashMap::new();
         for row in stored {
             let request = HumanRequest::try_from(row)?;
-            found.insert((request.execution_id, request.call_key), request);
+            found.insert((request.execution_id, request.call_key, request.kind, request.round), request);
         }
         let states = self.lease_states(column!(item => item.execution_id.0)).await?;
         let result = |item: &NewHumanRequest| {
@@ -362,7 +380,7 @@ impl Store {
             if state.and_then(|state| lease_state(worker, item.token, state)).is_none() {
                 return Flushed::Done(Err(StoreError::LeaseLost));
             }
-            match found.get(&(item.execution_id, item.call_key)) {
+            match found.get(&(item.execution_id, item.call_key, item.kind, item.round)) {
                 Some(request) => Flushed::Done(Ok(request.clone())),
                 None => Flushed::Locked,
             }
@@ -378,6 +396,25 @@ impl Store {
         let rows = requests!(
             (r#"from human_requests r join executions e on e.id = r.execution_id where r.execution_id = $1 order by r.id"#),
             id.0,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        rows.into_iter().map(HumanRequest::try_from).collect()
+    }
+
+    /// What was wanted for one call: its approvals, one per round, before its question.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or a row cannot be read.
+    pub async fn requests_of_call(&self, id: ExecutionId, call_key: &Hash) -> Result<Vec<HumanRequest>, StoreError> {
+        let rows = requests!(
+            (r#"
+            from human_requests r join executions e on e.id = r.execution_id
+            where r.execution_id = $1 and r.call_key = $2
+            order by r.kind, r.round
+            "#),
+            id.0,
+            &call_key[..],
         )
         .fetch_all(&self.pool)
         .await?;

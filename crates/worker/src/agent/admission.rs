@@ -5,11 +5,11 @@
 //! the answer comes.
 
 use chrono::{DateTime, Utc};
-use longhaul_sdk::Step;
+use longhaul_sdk::{Failure, Step};
 use longhaul_shared::{domain::WaitReason, store::journal::Hash};
 use serde_json::Value;
 
-use super::{Agent, journal::Journal};
+use super::{Agent, approval, journal::Journal};
 use crate::{llm::ToolCall, tools::CallError};
 
 /// A call that nothing blocks any more.
@@ -38,7 +38,6 @@ pub(crate) struct Waiting {
 
 /// What becomes of a call that is ready.
 #[derive(Debug)]
-#[expect(dead_code, reason = "the first policy constructs the others")]
 pub(crate) enum Admission {
     /// It runs; tool, arguments and note may differ from what was asked about.
     Launch(ReadyCall),
@@ -46,18 +45,24 @@ pub(crate) enum Admission {
     Wait(Waiting),
     /// It does not run, and the model is told why.
     Refuse(CallError),
+    /// It does not run, and the run ends because of it.
+    End(CallError, Failure),
 }
 
 /// Whether a call may start before its reply has ended: only where the answer to [`admit`] is known to be yes, since nobody outside
 /// can be told about a call of a reply that may still break.
-pub(crate) fn may_start_early(_agent: &Agent, _call: &ToolCall) -> bool {
-    true
+pub(crate) fn may_start_early(agent: &Agent, call: &ToolCall) -> bool {
+    approval::is_free(agent, call)
 }
 
 /// Decides about one call.
 ///
 /// # Errors
 /// An interrupt, or a failure of the store.
-pub(crate) async fn admit(_agent: &Agent, _journal: &mut Journal, call: ReadyCall) -> Step<Admission> {
-    Ok(Admission::Launch(call))
+pub(crate) async fn admit(agent: &Agent, journal: &mut Journal, call: ReadyCall) -> Step<Admission> {
+    // By the call as it was written: what runs in its place was decided about.
+    if approval::is_free(agent, &call.written) {
+        return Ok(Admission::Launch(call));
+    }
+    approval::consult(agent, journal, call).await
 }

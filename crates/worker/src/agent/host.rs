@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::{
     Agent,
     admission::{ReadyCall, Waiting},
+    ask_caller,
     journal::Journal,
     spawn_sub_agent,
 };
@@ -20,6 +21,8 @@ use crate::tools::CallOutcome;
 pub(crate) enum HostTool {
     /// Has other agents carry out parts of the task.
     SpawnSubAgent,
+    /// Asks the caller.
+    AskCaller,
 }
 
 /// What a call of such a tool came to.
@@ -33,7 +36,7 @@ pub(crate) enum Hosted {
 
 impl HostTool {
     /// Every one of them.
-    pub(crate) const ALL: [Self; 1] = [Self::SpawnSubAgent];
+    pub(crate) const ALL: [Self; 2] = [Self::AskCaller, Self::SpawnSubAgent];
 
     /// The tool of this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
@@ -43,6 +46,7 @@ impl HostTool {
     /// What agents and models call it.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::AskCaller => ask_caller::ASK_CALLER,
             Self::SpawnSubAgent => spawn_sub_agent::SPAWN_SUB_AGENT,
         }
     }
@@ -50,6 +54,7 @@ impl HostTool {
     /// What the model is shown of it, under the settings that its agent gives it.
     pub(crate) fn spec(self, settings: &Value) -> ToolSpec {
         match self {
+            Self::AskCaller => ask_caller::spec(),
             Self::SpawnSubAgent => spawn_sub_agent::spec(settings),
         }
     }
@@ -61,6 +66,7 @@ impl HostTool {
     pub(crate) async fn call(self, agent: &Agent, journal: &mut Journal, call: &ReadyCall) -> Step<Hosted> {
         match self {
             Self::SpawnSubAgent => spawn_sub_agent::call(agent, journal, call).await,
+            Self::AskCaller => ask_caller::call(agent, journal, call).await,
         }
     }
 }

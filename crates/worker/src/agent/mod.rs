@@ -1,13 +1,16 @@
 //! The agent: the loop (`run`), which call of a reply runs when (`orchestrator`, `references`), what is remembered (`journal`),
-//! whether a call may run (`admission`), the calls Longhaul answers itself (`host`), what the model sees (`menu`, `prompt`,
+//! whether a call may run (`admission`, `policy`, `approval`), the calls Longhaul answers itself (`host`), what the model sees (`menu`, `prompt`,
 //! `transcript`), and how a definition talks to it (`conversation`).
 
 pub(crate) mod admission;
+mod approval;
+mod ask_caller;
 pub(crate) mod conversation;
 pub(crate) mod host;
 pub(crate) mod journal;
 pub(crate) mod menu;
 pub(crate) mod orchestrator;
+pub(crate) mod policy;
 pub(crate) mod prompt;
 pub(crate) mod references;
 pub(crate) mod run;
@@ -18,6 +21,7 @@ use std::sync::Arc;
 
 use longhaul_sdk::AgentConfig;
 use menu::Menu;
+use policy::Policy;
 use serde_json::Value;
 
 use crate::{llm::ChatModel, tools::Toolbox};
@@ -28,6 +32,7 @@ pub(crate) struct Agent {
     pub(crate) model: Arc<dyn ChatModel>,
     pub(crate) toolbox: Toolbox,
     pub(crate) menu: Menu,
+    pub(crate) policy: Policy,
     /// The schema that the provider itself is to hold the answer to.
     pub(crate) native_output_schema: Option<Value>,
     pub(crate) max_compressions: u32,

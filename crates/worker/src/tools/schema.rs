@@ -89,8 +89,7 @@ pub(crate) fn violations_that(
 /// # Errors
 /// It is not a valid schema, or refers to another document.
 pub(crate) fn compile(schema: &Value) -> Result<Validator, String> {
-    let linear = PatternOptions::regex().size_limit(PATTERN_SIZE_LIMIT);
-    ValidationOptions::default().with_pattern_options(linear).build(schema).or_else(|_| {
+    compile_linear(schema).or_else(|_| {
         // Patterns with look-around, which generators for other languages write, need the backtracking engine.
         let bounded = PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT).size_limit(PATTERN_SIZE_LIMIT);
         ValidationOptions::default()
@@ -98,6 +97,18 @@ pub(crate) fn compile(schema: &Value) -> Result<Validator, String> {
             .build(schema)
             .map_err(|error| cut(&error.to_string(), MAX_MESSAGE_BYTES).into_owned())
     })
+}
+
+/// Compiles a schema none of whose patterns needs backtracking: the API checks answers against it too.
+///
+/// # Errors
+/// It is not a valid schema, refers to another document, or has such a pattern.
+pub(crate) fn compile_linear(schema: &Value) -> Result<Validator, String> {
+    let linear = PatternOptions::regex().size_limit(PATTERN_SIZE_LIMIT);
+    ValidationOptions::default()
+        .with_pattern_options(linear)
+        .build(schema)
+        .map_err(|error| cut(&error.to_string(), MAX_MESSAGE_BYTES).into_owned())
 }
 
 /// Checks that a schema is one of a tool's arguments, which are an object.

@@ -34,6 +34,7 @@ impl Gate {
         self.0.reached.subscribe().wait_for(|reached| *reached).await.unwrap();
     }
 
+    /// Stands at the gate until it is open.
     pub(crate) async fn pass(&self) {
         self.0.reached.send_replace(true);
         self.0.open.subscribe().wait_for(|open| *open).await.unwrap();

@@ -9,6 +9,11 @@ with decided as materialized (
             select from steps s
             where s.execution_id = r.execution_id and s.kind = 'call' and s.state = 'live' and s.key = r.call_key
         )
+        -- Replaced by a call that a person must allow in turn.
+        and not exists (
+            select from human_requests next
+            where next.execution_id = r.execution_id and next.call_key = r.call_key and next.state = 'waiting'
+        )
     limit $1
 ),
 waiting as materialized (

@@ -14,6 +14,7 @@ mod compress;
 mod detached;
 mod limits;
 mod output;
+mod people;
 mod turn;
 mod verdict;
 
@@ -42,6 +43,7 @@ use detached::DetachedCalls;
 pub(crate) use detached::detached_key;
 use limits::Spending;
 use output::OpenOutput;
+pub(crate) use people::Wanted;
 pub(crate) use turn::{Asked, NextTurn, Turn};
 
 use super::{

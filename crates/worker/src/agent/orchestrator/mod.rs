@@ -9,6 +9,8 @@
 
 mod detached;
 mod leftovers;
+#[cfg(test)]
+mod properties;
 mod run_call;
 mod schedule;
 mod taken;
@@ -266,6 +268,11 @@ impl<'a> Tick<'a> {
             },
             Admission::Wait(waiting) => waiting,
             Admission::Refuse(error) => return self.refuse(index, &error).map(Some),
+            Admission::End(error, failure) => {
+                let refused = self.refuse(index, &error)?;
+                self.end(failure.into()).await?;
+                return Ok(Some(refused));
+            }
         };
         self.journal.park(waiting, wake_seq);
         Ok(Some(Event::CallWaits { index }))

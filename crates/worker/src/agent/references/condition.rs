@@ -3,7 +3,7 @@
 //! Unlike expressions, conditions are about truth: `false`, `null`, `0`, `""` and what does not exist are false, everything else
 //! is true. `&&` binds tighter than `||` here, as everybody expects of a condition.
 
-use std::{cmp::Ordering, fmt};
+use std::{borrow::Cow, cmp::Ordering, fmt};
 
 use serde_json::Value;
 
@@ -42,6 +42,9 @@ enum Comparison {
     GreaterOrEqual,
 }
 
+/// Reads a path or a value at the cursor.
+type Operand = fn(&mut Cursor<'_>) -> Result<Term, SyntaxError>;
+
 /// Longer ones first: `<=` begins with `<`.
 const COMPARISONS: [(&str, Comparison); 6] = [
     ("==", Comparison::Equal),
@@ -53,11 +56,25 @@ const COMPARISONS: [(&str, Comparison); 6] = [
 ];
 
 impl Condition {
+    /// A condition over what calls share.
+    ///
     /// # Errors
     /// What is wrong, and where.
     pub(crate) fn parse(text: &str) -> Result<Self, SyntaxError> {
+        Self::parse_over(text, reference_or_value)
+    }
+
+    /// A condition over the arguments of one call, such as `arguments.amount > 100`.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub(crate) fn parse_over_arguments(text: &str) -> Result<Self, SyntaxError> {
+        Self::parse_over(text, argument_or_value)
+    }
+
+    fn parse_over(text: &str, operand: Operand) -> Result<Self, SyntaxError> {
         let mut cursor = Cursor::new(text)?;
-        let term = any(&mut cursor, 0)?;
+        let term = any(&mut cursor, operand, 0)?;
         cursor.skip_space();
         if !cursor.is_at_end() {
             return Err(cursor.error(format!("unexpected {}", cursor.found())));
@@ -73,7 +90,7 @@ impl Condition {
     }
 
     /// Whether it holds, where `read` gives what exists at a path.
-    pub(crate) fn holds(&self, read: &mut dyn FnMut(&Path) -> Option<Value>) -> bool {
+    pub(crate) fn holds<'a>(&'a self, read: &mut dyn FnMut(&Path) -> Option<Cow<'a, Value>>) -> bool {
         is_true(&self.term.value(read))
     }
 }
@@ -92,17 +109,16 @@ impl Term {
         }
     }
 
-    fn value(&self, read: &mut dyn FnMut(&Path) -> Option<Value>) -> Value {
-        match self {
-            Self::Path(path) => read(path).unwrap_or(Value::Null),
-            Self::Literal(value) => value.clone(),
-            Self::Not(term) => Value::Bool(!is_true(&term.value(read))),
-            Self::Compare(left, comparison, right) => {
-                Value::Bool(comparison.holds(&left.value(read), &right.value(read)))
-            }
-            Self::All(terms) => Value::Bool(terms.iter().all(|term| is_true(&term.value(read)))),
-            Self::Any(terms) => Value::Bool(terms.iter().any(|term| is_true(&term.value(read)))),
-        }
+    fn value<'a>(&'a self, read: &mut dyn FnMut(&Path) -> Option<Cow<'a, Value>>) -> Cow<'a, Value> {
+        let truth = match self {
+            Self::Path(path) => return read(path).unwrap_or(Cow::Owned(Value::Null)),
+            Self::Literal(value) => return Cow::Borrowed(value),
+            Self::Not(term) => !is_true(&term.value(read)),
+            Self::Compare(left, comparison, right) => comparison.holds(&left.value(read), &right.value(read)),
+            Self::All(terms) => terms.iter().all(|term| is_true(&term.value(read))),
+            Self::Any(terms) => terms.iter().any(|term| is_true(&term.value(read))),
+        };
+        Cow::Owned(Value::Bool(truth))
     }
 }
 
@@ -147,51 +163,65 @@ fn is_true(value: &Value) -> bool {
     }
 }
 
-fn any(cursor: &mut Cursor<'_>, depth: usize) -> Result<Term, SyntaxError> {
-    let mut terms = vec![all(cursor, depth)?];
+fn any(cursor: &mut Cursor<'_>, operand: Operand, depth: usize) -> Result<Term, SyntaxError> {
+    let mut terms = vec![all(cursor, operand, depth)?];
     while cursor.take_any(&["||"]).is_some() {
-        terms.push(all(cursor, depth)?);
+        terms.push(all(cursor, operand, depth)?);
     }
     Ok(one_or(terms, Term::Any))
 }
 
-fn all(cursor: &mut Cursor<'_>, depth: usize) -> Result<Term, SyntaxError> {
-    let mut terms = vec![comparison(cursor, depth)?];
+fn all(cursor: &mut Cursor<'_>, operand: Operand, depth: usize) -> Result<Term, SyntaxError> {
+    let mut terms = vec![comparison(cursor, operand, depth)?];
     while cursor.take_any(&["&&"]).is_some() {
-        terms.push(comparison(cursor, depth)?);
+        terms.push(comparison(cursor, operand, depth)?);
     }
     Ok(one_or(terms, Term::All))
 }
 
-fn comparison(cursor: &mut Cursor<'_>, depth: usize) -> Result<Term, SyntaxError> {
-    let left = unary(cursor, depth)?;
+fn comparison(cursor: &mut Cursor<'_>, operand: Operand, depth: usize) -> Result<Term, SyntaxError> {
+    let left = unary(cursor, operand, depth)?;
     cursor.skip_space();
     let Some((_, comparison)) = COMPARISONS.iter().find(|(token, _)| cursor.take(token)) else { return Ok(left) };
     // `===` is what models that write JavaScript mean by `==`.
     if matches!(comparison, Comparison::Equal | Comparison::NotEqual) {
         cursor.take("=");
     }
-    Ok(Term::Compare(Box::new(left), *comparison, Box::new(unary(cursor, depth)?)))
+    Ok(Term::Compare(Box::new(left), *comparison, Box::new(unary(cursor, operand, depth)?)))
 }
 
-fn unary(cursor: &mut Cursor<'_>, depth: usize) -> Result<Term, SyntaxError> {
+fn unary(cursor: &mut Cursor<'_>, operand: Operand, depth: usize) -> Result<Term, SyntaxError> {
     cursor.skip_space();
     if depth >= MAX_DEPTH {
         return Err(cursor.error(format!("a condition may be nested {MAX_DEPTH} deep")));
     }
     if cursor.take("!") {
-        return Ok(Term::Not(Box::new(unary(cursor, depth + 1)?)));
+        return Ok(Term::Not(Box::new(unary(cursor, operand, depth + 1)?)));
     }
     if cursor.take("(") {
-        let inner = any(cursor, depth + 1)?;
+        let inner = any(cursor, operand, depth + 1)?;
         return match cursor.take_any(&[")"]) {
             Some(_) => Ok(inner),
             None => Err(cursor.error(format!("expected `)`, found {}", cursor.found()))),
         };
     }
+    operand(cursor)
+}
+
+fn reference_or_value(cursor: &mut Cursor<'_>) -> Result<Term, SyntaxError> {
     match cursor.literal()? {
         Some(literal) => Ok(Term::Literal(literal)),
         None => Path::read(cursor, false).map(Term::Path),
+    }
+}
+
+fn argument_or_value(cursor: &mut Cursor<'_>) -> Result<Term, SyntaxError> {
+    if let Some(path) = Path::read_argument(cursor)? {
+        return Ok(Term::Path(path));
+    }
+    match cursor.literal()? {
+        Some(literal) => Ok(Term::Literal(literal)),
+        None => Err(cursor.error(format!("expected a value or a place in `arguments`, found {}", cursor.found()))),
     }
 }
 
@@ -220,7 +250,7 @@ mod tests {
     use super::*;
 
     fn holds(text: &str, state: &Value) -> bool {
-        Condition::parse(text).unwrap().holds(&mut |path| path.find(state).cloned())
+        Condition::parse(text).unwrap().holds(&mut |path| path.find(state).map(Cow::Borrowed))
     }
 
     #[test]
@@ -261,6 +291,17 @@ mod tests {
         ] {
             assert_eq!(holds(text, &state), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn the_arguments_of_a_call_are_read_by_their_name() {
+        let condition = Condition::parse_over_arguments("arguments.amount > 100 || arguments[\"to\"] == 'B'").unwrap();
+        let arguments = json!({"amount": 7, "to": "B"});
+        assert!(condition.holds(&mut |path| path.find(&arguments).map(Cow::Borrowed)));
+        for wrong in ["amount > 100", "†state.a", "†arguments.a"] {
+            assert!(Condition::parse_over_arguments(wrong).is_err(), "{wrong}");
+        }
+        assert!(Condition::parse("†arguments.amount").is_err(), "no call can read it");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! `a || b` is the first that exists, `a && b` the last once all exist: existence, never truthiness, so that a 0 is a value.
 //! `||` binds tighter than `&&`. `<|>` and `*>` are other spellings of the same; the canonical text has `||` and `&&`.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use serde_json::Value;
 
@@ -39,9 +39,9 @@ pub(crate) struct InputExpression(Vec<Vec<Operand>>);
 
 /// The value of an input expression, or what it still lacks.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Evaluated {
+pub(crate) enum Evaluated<'a> {
     /// The value, and the path it came from unless it was a literal.
-    Value { value: Value, from: Option<Path> },
+    Value { value: Cow<'a, Value>, from: Option<&'a Path> },
     /// For each group without a value, the paths any of which would do.
     Missing(Vec<Vec<Path>>),
 }
@@ -77,13 +77,13 @@ impl InputExpression {
     }
 
     /// Its value, where `read` gives what exists at a path.
-    pub(crate) fn evaluate(&self, mut read: impl FnMut(&Path) -> Option<Value>) -> Evaluated {
+    pub(crate) fn evaluate<'a>(&'a self, read: &dyn Fn(&Path) -> Option<Cow<'a, Value>>) -> Evaluated<'a> {
         let mut missing = Vec::new();
         let mut last = None;
         for group in &self.0 {
             let first = group.iter().find_map(|operand| match operand {
-                Operand::Path(path) => read(path).map(|value| (value, Some(path.clone()))),
-                Operand::Literal(value) => Some((value.clone(), None)),
+                Operand::Path(path) => read(path).map(|value| (value, Some(path))),
+                Operand::Literal(value) => Some((Cow::Borrowed(value), None)),
             });
             if first.is_none() {
                 let paths = group.iter().filter_map(|operand| match operand {
@@ -201,15 +201,17 @@ mod tests {
 
     use super::*;
 
-    fn evaluate(text: &str, state: &Value) -> Evaluated {
-        InputExpression::parse(text, false).unwrap().evaluate(|path| path.find(state).cloned())
+    /// The value and its path, or what is missing.
+    fn evaluate(text: &str, state: &Value) -> Result<(Value, Option<String>), Vec<Vec<Path>>> {
+        let expression = InputExpression::parse(text, false).unwrap();
+        match expression.evaluate(&|path| path.find(state).map(Cow::Borrowed)) {
+            Evaluated::Value { value, from } => Ok((value.into_owned(), from.map(ToString::to_string))),
+            Evaluated::Missing(missing) => Err(missing),
+        }
     }
 
     fn value(text: &str, state: &Value) -> Value {
-        match evaluate(text, state) {
-            Evaluated::Value { value, .. } => value,
-            Evaluated::Missing(missing) => panic!("{text}: missing {missing:?}"),
-        }
+        evaluate(text, state).unwrap().0
     }
 
     fn path(text: &str) -> Path {
@@ -226,7 +228,7 @@ mod tests {
         assert_eq!(value("†state.count || 5", &json!({})), json!(5));
         assert_eq!(value("†state.a || 'none'", &json!({})), json!("none"));
         let missing = vec![vec![path("†state.a"), path("†state.b")]];
-        assert_eq!(evaluate("†state.a || †state.b", &json!({})), Evaluated::Missing(missing));
+        assert_eq!(evaluate("†state.a || †state.b", &json!({})), Err(missing));
     }
 
     #[test]
@@ -234,7 +236,7 @@ mod tests {
         assert_eq!(value("†state.a && †state.b", &json!({"a": 0, "b": 2})), json!(2));
         assert_eq!(value("†state.a *> †state.b", &json!({"a": false, "b": 2})), json!(2));
         let missing = vec![vec![path("†state.a")]];
-        assert_eq!(evaluate("†state.a && †state.b", &json!({"b": 2})), Evaluated::Missing(missing));
+        assert_eq!(evaluate("†state.a && †state.b", &json!({"b": 2})), Err(missing));
     }
 
     #[test]
@@ -246,10 +248,7 @@ mod tests {
 
     #[test]
     fn a_value_remembers_its_path() {
-        let from = |text| match evaluate(text, &json!({"b": 1})) {
-            Evaluated::Value { from, .. } => from.map(|path| path.to_string()),
-            Evaluated::Missing(_) => None,
-        };
+        let from = |text| evaluate(text, &json!({"b": 1})).unwrap().1;
         assert_eq!(from("†state.a || †state.b").as_deref(), Some("†state.b"));
         assert_eq!(from("†state.a || 1"), None);
     }

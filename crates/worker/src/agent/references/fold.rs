@@ -1,5 +1,7 @@
 //! What a list of writes comes to.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -104,7 +106,7 @@ pub(super) struct Effect<'a> {
 
 /// The value at `path` after `writes`, which are given from the oldest on. Walks back to the newest `set` at or above the path,
 /// which hides everything before it, and replays from there what touches the path; a write to a part hides nothing else.
-pub(super) fn fold<'a>(writes: impl DoubleEndedIterator<Item = Effect<'a>>, path: &Path) -> Option<Value> {
+pub(super) fn fold<'a>(writes: impl DoubleEndedIterator<Item = Effect<'a>>, path: &Path) -> Option<Cow<'a, Value>> {
     let mut replayed = Vec::new();
     for write in writes.rev().filter(|write| write.path.is_above_or_below(path)) {
         replayed.push(write);
@@ -117,13 +119,13 @@ pub(super) fn fold<'a>(writes: impl DoubleEndedIterator<Item = Effect<'a>>, path
         && only.method == Method::Set
         && only.path.covers(path)
     {
-        return find(only.value, &path.segments[only.path.segments.len()..]).cloned();
+        return find(only.value, &path.segments[only.path.segments.len()..]).map(Cow::Borrowed);
     }
     let mut root = None;
     for write in replayed.into_iter().rev() {
         write_at(&mut root, &write.path.segments, write.method, write.value);
     }
-    path.find(root.as_ref()?).cloned()
+    path.find(root.as_ref()?).cloned().map(Cow::Owned)
 }
 
 /// Writes below `at`. What is not an object on the way becomes one: the path says that it is.

@@ -21,6 +21,7 @@ mod syntax;
 mod tests;
 mod widen;
 
+pub(crate) use condition::Condition;
 pub(crate) use instance::Instance;
 pub(crate) use path::Path;
 pub(crate) use plan::PlannedCall;

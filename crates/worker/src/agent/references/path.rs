@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Data,
     /// Results of finished calls by their id. Never written.
     Calls,
+    /// The arguments of the one call that a policy is asked about. Not among [`Kind::ALL`]: no call can read it.
+    Arguments,
 }
 
 impl Kind {
@@ -36,6 +38,7 @@ impl Kind {
             Self::Input => "input",
             Self::Data => "data",
             Self::Calls => "calls",
+            Self::Arguments => "arguments",
         }
     }
 
@@ -43,7 +46,7 @@ impl Kind {
     pub(crate) fn is_writable(self) -> bool {
         match self {
             Self::State | Self::Data => true,
-            Self::Input | Self::Calls => false,
+            Self::Input | Self::Calls | Self::Arguments => false,
         }
     }
 }
@@ -109,6 +112,20 @@ impl Path {
         let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == name) else {
             return Err(start.error(format!("unknown kind `{name}`: a reference begins with {}", kinds())));
         };
+        Self::read_below(kind, cursor)
+    }
+
+    /// Reads `arguments.amount`, a place in the arguments that a policy is asked about, if that stands at the cursor.
+    pub(super) fn read_argument(cursor: &mut Cursor<'_>) -> Result<Option<Self>, SyntaxError> {
+        let mut after = cursor.clone();
+        if after.take_while(is_plain) != Kind::Arguments.as_str() {
+            return Ok(None);
+        }
+        *cursor = after;
+        Self::read_below(Kind::Arguments, cursor).map(Some)
+    }
+
+    fn read_below(kind: Kind, cursor: &mut Cursor<'_>) -> Result<Self, SyntaxError> {
         let mut segments = Vec::new();
         loop {
             let before = cursor.clone();

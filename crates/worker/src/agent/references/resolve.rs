@@ -1,6 +1,6 @@
 //! What a planned call comes to against the state of this moment.
 
-use std::{cell::RefCell, fmt};
+use std::{borrow::Cow, fmt};
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::{
     condition::Condition,
     expression::Evaluated,
     path::Path,
-    plan::{PlannedCall, Template},
+    plan::{PlannedCall, Slot, Template},
     state::StateLog,
 };
 use crate::tools::{CallError, CallErrorKind};
@@ -84,56 +84,71 @@ impl PlannedCall {
                 Met::NotYet(missing) => return Resolution::Waiting(missing),
             }
         }
-        let mut filling = Filling { read: &read, sources: Vec::new(), missing: Vec::new() };
-        let arguments = filling.fill(&self.arguments, "");
-        let of_arguments = std::mem::take(&mut filling.sources);
-        let output = self.output.as_ref().map(|output| filling.fill(output, "/_output"));
-        let of_output = filling.sources;
-        if !filling.missing.is_empty() {
-            return Resolution::Waiting(filling.missing);
+        // Values are copied when all are there: a call that waits is looked at again whenever something happens.
+        let mut missing = Vec::new();
+        let arguments = found(&self.arguments, "", &read, &mut missing);
+        let output = self.output.as_ref().map(|output| (output, found(output, "/_output", &read, &mut missing)));
+        if !missing.is_empty() {
+            return Resolution::Waiting(missing);
         }
-        let checked = check_size(&arguments, &of_arguments)
-            .and_then(|()| self.signature.check(&arguments, &of_arguments))
-            .and_then(|()| output.as_ref().map_or(Ok(()), |output| self.signature.check_output(output, &of_output)));
-        match checked {
-            Ok(()) => {
+        let (arguments, sources) = fill(&self.arguments, arguments);
+        let output = output.map(|(template, found)| fill(template, found));
+        let checked = check_size(&arguments, &sources).and_then(|()| self.signature.check(&arguments, &sources));
+        let checked = checked.and_then(|()| match &output {
+            None => Ok(()),
+            Some((output, sources)) => self.signature.check_output(output, sources),
+        });
+        match (checked, output) {
+            (Err(error), _) => Resolution::Invalid(error),
+            (Ok(()), None) => Resolution::Ready(Resolved { arguments, output: None, sources }),
+            (Ok(()), Some((output, of_output))) => {
                 let labelled = |source: Source| Source { argument: format!("/_output{}", source.argument), ..source };
-                let sources = of_arguments.into_iter().chain(of_output.into_iter().map(labelled)).collect();
-                Resolution::Ready(Resolved { arguments, output, sources })
+                let sources = sources.into_iter().chain(of_output.into_iter().map(labelled)).collect();
+                Resolution::Ready(Resolved { arguments, output: Some(output), sources })
             }
-            Err(error) => Resolution::Invalid(error),
         }
     }
 }
 
-struct Filling<'a> {
-    read: &'a dyn Fn(&Path) -> Option<Value>,
-    sources: Vec<Source>,
-    missing: Vec<Missing>,
+/// A slot with the value that goes there.
+struct Found<'a> {
+    slot: &'a Slot,
+    value: Cow<'a, Value>,
+    from: Option<&'a Path>,
 }
 
-impl Filling<'_> {
-    /// The template with values in its slots, as far as there are any.
-    fn fill(&mut self, template: &Template, label: &str) -> Value {
-        let mut filled = template.value.clone();
-        for slot in &template.slots {
-            match slot.expression.evaluate(self.read) {
-                Evaluated::Value { value, from } => {
-                    if let Some(place) = filled.pointer_mut(&slot.pointer) {
-                        *place = value;
-                    }
-                    let expression = slot.expression.to_string();
-                    self.sources.push(Source { argument: slot.pointer.clone(), expression, path: from });
-                }
-                Evaluated::Missing(groups) => {
-                    let argument = format!("{label}{}", slot.pointer);
-                    let missing = groups.into_iter().map(|any_of| Missing { argument: argument.clone(), any_of });
-                    self.missing.extend(missing);
-                }
+/// The values of a template's slots; what is not there goes to `missing`.
+fn found<'a>(
+    template: &'a Template,
+    label: &str,
+    read: &dyn Fn(&Path) -> Option<Cow<'a, Value>>,
+    missing: &mut Vec<Missing>,
+) -> Vec<Found<'a>> {
+    let mut found = Vec::new();
+    for slot in &template.slots {
+        match slot.expression.evaluate(read) {
+            Evaluated::Value { value, from } => found.push(Found { slot, value, from }),
+            Evaluated::Missing(groups) => {
+                let argument = format!("{label}{}", slot.pointer);
+                missing.extend(groups.into_iter().map(|any_of| Missing { argument: argument.clone(), any_of }));
             }
         }
-        filled
     }
+    found
+}
+
+/// The template with values in its slots, and where they came from.
+fn fill(template: &Template, found: Vec<Found<'_>>) -> (Value, Vec<Source>) {
+    let mut filled = template.value.clone();
+    let mut sources = Vec::new();
+    for Found { slot, value, from } in found {
+        if let Some(place) = filled.pointer_mut(&slot.pointer) {
+            *place = value.into_owned();
+        }
+        let (argument, expression) = (slot.pointer.clone(), slot.expression.to_string());
+        sources.push(Source { argument, expression, path: from.cloned() });
+    }
+    (filled, sources)
 }
 
 enum Met {
@@ -144,16 +159,20 @@ enum Met {
 
 /// Whether a condition holds. What does not exist is false, except for what an earlier call may still write and for a person's
 /// approval: those are waited for.
-fn met(condition: &Condition, read: &dyn Fn(&Path) -> Option<Value>, is_pending: &dyn Fn(&Path) -> bool) -> Met {
-    let missing = RefCell::new(Vec::new());
+fn met<'a>(
+    condition: &'a Condition,
+    read: &dyn Fn(&Path) -> Option<Cow<'a, Value>>,
+    is_pending: &dyn Fn(&Path) -> bool,
+) -> Met {
+    let mut missing = Vec::new();
     let holds = condition.holds(&mut |path| {
         let value = read(path);
         if value.is_none() && (is_pending(path) || path.is_approval()) {
-            missing.borrow_mut().push(Missing { argument: "/_when".to_owned(), any_of: vec![path.clone()] });
+            missing.push(Missing { argument: "/_when".to_owned(), any_of: vec![path.clone()] });
         }
         value
     });
-    match (missing.into_inner(), holds) {
+    match (missing, holds) {
         (missing, _) if !missing.is_empty() => Met::NotYet(missing),
         (_, true) => Met::Yes,
         (_, false) => Met::No,

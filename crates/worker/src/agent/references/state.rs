@@ -3,7 +3,7 @@
 //! Writes are numbered in the order in which their calls finished, so that the last completion wins wherever the call stood in its
 //! reply. The journal keeps a call's writes in the call's step and gives them back on replay, in whatever order it reads its steps.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use longhaul_sdk::spec::{AgentLimits, InstancesSpec};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{
     fold::{Effect, Method, fold},
     instance::Instance,
-    path::{Kind, Path},
+    path::{Kind, Path, find},
 };
 
 /// Paths named to a model that asked for one which nothing wrote.
@@ -104,12 +104,13 @@ impl StateLog {
     }
 
     /// The value at `path` as `instance` sees it: its own writes over those that everybody sees. A written null is a value.
-    pub(crate) fn read(&self, path: &Path, instance: Option<&Instance>) -> Option<Value> {
+    pub(crate) fn read<'a>(&'a self, path: &Path, instance: Option<&'a Instance>) -> Option<Cow<'a, Value>> {
         match path.kind {
+            Kind::Arguments => None,
             Kind::Input => self.read_input(path, instance),
             Kind::Calls => {
                 let (id, rest) = path.segments.split_first()?;
-                super::path::find(self.calls.get(id)?, rest).cloned()
+                find(self.calls.get(id)?, rest).map(Cow::Borrowed)
             }
             Kind::State | Kind::Data => match instance {
                 None => fold(self.effects(None), path),
@@ -210,15 +211,15 @@ impl StateLog {
         self.writes.iter().filter(move |write| write.instance.as_ref() == of).map(StateWrite::effect)
     }
 
-    fn read_input(&self, path: &Path, instance: Option<&Instance>) -> Option<Value> {
+    fn read_input(&self, path: &Path, instance: Option<&Instance>) -> Option<Cow<'_, Value>> {
         if let (Some(instance), Some(items)) = (instance, &self.items)
             && let Some(items) = self.input.get(items).and_then(Value::as_array)
             && let Some((_, item)) = items.iter().enumerate().find(|(at, _)| Instance::numbered(*at) == *instance)
             && let Some(own) = path.find(item)
         {
-            return Some(own.clone());
+            return Some(Cow::Borrowed(own));
         }
-        path.find(&self.input).cloned()
+        path.find(&self.input).map(Cow::Borrowed)
     }
 
     /// What an earlier turn wrote at or below a path that is set anew can never be read again.

@@ -1,6 +1,6 @@
 //! What one call comes to, from the text the model wrote to the arguments its tool gets.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use longhaul_sdk::{
     ToolEffect, ToolSpec,
@@ -9,8 +9,8 @@ use longhaul_sdk::{
 use serde_json::{Value, json};
 
 use super::{
-    CallWrite, Features, Instances, Method, Path, PlannedCall, Resolution, Resolved, Signature, StateError,
-    StateLimits, StateLog,
+    CallWrite, Features, Instance, Path, PlannedCall, Resolution, Resolved, Signature, StateLimits, StateLog,
+    fold::Method, instance::Instances, state::StateError,
 };
 use crate::{
     llm::ToolCall,
@@ -93,6 +93,10 @@ fn log_with(state: &Value, instances: Option<&InstancesSpec>) -> StateLog {
 fn write(log: &mut StateLog, tick: u32, call: &str, at: &str, method: Method, value: Value) {
     let write = CallWrite { tick, call_id: call.into(), instance: None, paths: vec![path(at)], method, value };
     log.write(write).unwrap();
+}
+
+fn seen(log: &StateLog, at: &str, instance: Option<&Instance>) -> Option<Value> {
+    log.read(&path(at), instance).map(Cow::into_owned)
 }
 
 fn ready(call: &PlannedCall, state: &StateLog) -> Resolved {
@@ -308,7 +312,7 @@ fn the_last_completion_wins_and_the_conflict_is_known() {
     write(&mut log, 2, "first", "†state.x", Method::Set, json!({"a": 1}));
     write(&mut log, 2, "second", "†state.x.a", Method::Set, json!(2));
     write(&mut log, 2, "second", "†state.x.b", Method::Merge, json!(3));
-    assert_eq!(log.read(&path("†state.x"), None), Some(json!({"a": 2, "b": 3})));
+    assert_eq!(seen(&log, "†state.x", None), Some(json!({"a": 2, "b": 3})));
     let conflicts = serde_json::to_value(log.conflicts(2)).unwrap();
     assert_eq!(conflicts, json!([{"path": "†state.x.a", "kept": "second", "overwritten": "first"}]));
     assert_eq!(log.conflicts(1), []);
@@ -338,7 +342,7 @@ fn the_methods_fold_as_their_names_say() {
         for (method, value) in &writes {
             write(&mut log, 1, "c", "†data.x", *method, value.clone());
         }
-        assert_eq!(log.read(&path("†data.x"), None), Some(expected), "{writes:?}");
+        assert_eq!(seen(&log, "†data.x", None), Some(expected), "{writes:?}");
     }
 }
 
@@ -346,11 +350,11 @@ fn the_methods_fold_as_their_names_say() {
 fn a_write_to_a_part_hides_no_sibling_and_a_whole_one_hides_all() {
     let mut log = log(&json!({"user": {"name": "Ada", "status": "new"}}));
     write(&mut log, 2, "c", "†state.user.status", Method::Set, json!("old"));
-    assert_eq!(log.read(&path("†state.user.name"), None), Some(json!("Ada")));
-    assert_eq!(log.read(&path("†state.user"), None), Some(json!({"name": "Ada", "status": "old"})));
+    assert_eq!(seen(&log, "†state.user.name", None), Some(json!("Ada")));
+    assert_eq!(seen(&log, "†state.user", None), Some(json!({"name": "Ada", "status": "old"})));
     write(&mut log, 3, "c", "†state.user", Method::Set, json!({"status": null}));
-    assert_eq!(log.read(&path("†state.user.name"), None), None);
-    assert_eq!(log.read(&path("†state.user.status"), None), Some(json!(null)));
+    assert_eq!(seen(&log, "†state.user.name", None), None);
+    assert_eq!(seen(&log, "†state.user.status", None), Some(json!(null)));
 }
 
 #[test]
@@ -367,10 +371,10 @@ fn instances_see_their_own_writes_over_everybodys() {
         value: json!("mine"),
     })
     .unwrap();
-    assert_eq!(log.read(&path("†state.user"), Some(&one)), Some(json!({"name": "Ada", "status": "mine"})));
-    assert_eq!(log.read(&path("†state.user"), Some(&two)), Some(json!({"name": "Ada"})));
-    assert_eq!(log.read(&path("†state.user.status"), None), None);
-    let input = |text: &str, of| log.read(&path(text), of);
+    assert_eq!(seen(&log, "†state.user", Some(&one)), Some(json!({"name": "Ada", "status": "mine"})));
+    assert_eq!(seen(&log, "†state.user", Some(&two)), Some(json!({"name": "Ada"})));
+    assert_eq!(seen(&log, "†state.user.status", None), None);
+    let input = |text: &str, of| seen(&log, text, of);
     assert_eq!(input("†input.id", Some(&two)), Some(json!(2)));
     assert_eq!(input("†input.city", Some(&one)), Some(json!("Rome")));
     assert_eq!(input("†input.city", Some(&two)), Some(json!("Oslo")));
@@ -391,7 +395,7 @@ fn what_is_too_large_is_refused_whole_and_what_nobody_can_read_makes_room() {
     assert!(write(&mut log, 1, &["†state.a"], &"x".repeat(8)).is_ok());
     let full = write(&mut log, 1, &["†state.b", "†state.c"], "xxxx").unwrap_err();
     assert_eq!(full, StateError::StateTooLarge { bytes: 22, max: 20 });
-    assert_eq!(log.read(&path("†state.b"), None), None);
+    assert_eq!(seen(&log, "†state.b", None), None);
     // A later turn that sets the path anew frees what it hides.
     assert!(write(&mut log, 2, &["†state.a"], "y").is_ok());
     assert!(write(&mut log, 2, &["†state.b", "†state.c"], "xxxx").is_ok());
@@ -416,17 +420,17 @@ fn recorded_writes_come_to_the_same_state_in_whatever_order_they_are_given_back(
             restored.restore(serde_json::from_str(&text).unwrap());
         }
     }
-    assert_eq!(restored.read(&path("†state.x"), None), Some(json!([1, 2, 3])));
+    assert_eq!(seen(&restored, "†state.x", None), Some(json!([1, 2, 3])));
     write(&mut restored, 2, "next", "†state.x", Method::Push, json!(4));
-    assert_eq!(restored.read(&path("†state.x"), None), Some(json!([1, 2, 3, 4])));
+    assert_eq!(seen(&restored, "†state.x", None), Some(json!([1, 2, 3, 4])));
 }
 
 #[test]
 fn finished_calls_are_readable_and_near_misses_are_named() {
     let mut log = log(&json!({"report": 1}));
     log.finish_call("call_1", json!({"a": [1]}));
-    assert_eq!(log.read(&path("†calls.call_1.a.0"), None), Some(json!(1)));
-    assert_eq!(log.read(&path("†calls.call_2"), None), None);
+    assert_eq!(seen(&log, "†calls.call_1.a.0", None), Some(json!(1)));
+    assert_eq!(seen(&log, "†calls.call_2", None), None);
     let nearest: Vec<_> = log.nearest(&path("†state.reprot")).iter().map(ToString::to_string).collect();
     assert_eq!(nearest[0], "†state.report");
     assert_eq!(nearest.len(), 4);

@@ -15,7 +15,7 @@ fn body(spec: &ModelSpec, messages: &[Message]) -> String {
 }
 
 fn plain() -> ModelSpec {
-    ModelSpec::default()
+    ModelSpec { stream: false, ..ModelSpec::default() }
 }
 
 fn stream(chunks: &[Value]) -> (Result<ModelReply, ModelError>, Vec<ReplyEvent>) {

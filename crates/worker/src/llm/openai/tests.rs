@@ -65,7 +65,7 @@ fn a_transcript_has_one_body() {
 
 #[test]
 fn tools_are_sent_by_name_whatever_their_order() {
-    let spec = ModelSpec::default();
+    let spec = ModelSpec { stream: false, ..ModelSpec::default() };
     let messages = stored(&[Message::user("x")]);
     let sent = |tools: &[longhaul_sdk::ToolSpec]| {
         wire::request_body(&request(&spec, &messages, tools), "m", OutputLimit::MaxTokens).unwrap()

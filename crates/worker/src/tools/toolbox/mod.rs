@@ -271,11 +271,18 @@ impl Toolbox {
             serde_json::from_str(arguments)
                 .map_err(|error| structural(format!("the arguments are not valid JSON: {error}")))?
         };
-        match schema::violations(&callable.arguments, &args) {
-            None => Ok(args),
-            Some(found) => Err(structural("the arguments do not fit the tool's schema".into())
-                .with_details(json!({ "violations": found.listed, "more_violations": found.more }))),
-        }
+        callable.check(&args)?;
+        Ok(args)
+    }
+
+    /// What is wrong with a call of `name` with these arguments.
+    pub(crate) fn check_value(&self, name: &str, arguments: &Value) -> Result<(), CallError> {
+        self.callable(name)?.check(arguments)
+    }
+
+    /// The schema of a tool's arguments.
+    pub(crate) fn parameters(&self, name: &str) -> Option<&Value> {
+        self.index.get(name).map(|&at| &self.specs[at].parameters)
     }
 
     fn callable(&self, name: &str) -> Result<&Callable, CallError> {
@@ -285,6 +292,16 @@ impl Toolbox {
         let known: Vec<_> = self.specs.iter().take(MAX_KNOWN_NAMES).map(|spec| spec.name.as_str()).collect();
         Err(structural(format!("there is no tool named `{}`", cut(name, 128)))
             .with_details(json!({ "known_tools": known })))
+    }
+}
+
+impl Callable {
+    fn check(&self, arguments: &Value) -> Result<(), CallError> {
+        match schema::violations(&self.arguments, arguments) {
+            None => Ok(()),
+            Some(found) => Err(structural("the arguments do not fit the tool's schema".into())
+                .with_details(json!({ "violations": found.listed, "more_violations": found.more }))),
+        }
     }
 }
 

@@ -1,0 +1,155 @@
+//! A person's word on a call: asked for where the agent's policy says so, followed where it was given.
+//!
+//! What must hold:
+//! - What runs is what the decider saw, or what the decider wrote instead, byte for byte.
+//! - No word of a person makes a call run that the policy denies, and a call put in another's place is asked about like any
+//!   other.
+//! - The record holds what ran; the model is told where that is not what it wrote.
+
+use std::time::Duration;
+
+use longhaul_sdk::{
+    Failure, FailureClass, FailureCode, Step,
+    approvals::{Access, OnReject},
+};
+use longhaul_shared::{
+    domain::{RequestKind, RequestState, WaitReason},
+    store::human_requests::HumanRequest,
+};
+use serde_json::Value;
+
+use super::{
+    Agent,
+    admission::{Admission, ReadyCall, Waiting},
+    host::HostTool,
+    journal::{Journal, Wanted},
+};
+use crate::{
+    llm::ToolCall,
+    tools::{CallError, CallErrorKind, cut},
+};
+
+/// Calls put in each other's place, one decision each.
+const MAX_ROUNDS: i32 = 8;
+/// Bytes of what ran, as the model is told it.
+const MAX_NOTE: usize = 4_096;
+
+/// Whether every call like this one runs: nobody has to be asked, whatever its arguments.
+pub(super) fn is_free(agent: &Agent, call: &ToolCall) -> bool {
+    // Asking the caller is asking a person already.
+    agent.toolbox.host(&call.name) == Some(HostTool::AskCaller) || agent.policy.always_allows(&call.name)
+}
+
+/// What the policy, and the people that it asks, say of a call.
+///
+/// # Errors
+/// An interrupt, or a failure of the store.
+pub(super) async fn consult(agent: &Agent, journal: &mut Journal, mut call: ReadyCall) -> Step<Admission> {
+    let mut decisions = journal.requests_of_call(RequestKind::Approval, &call.key).await?.into_iter();
+    for round in 0..MAX_ROUNDS {
+        let request = match decisions.next() {
+            Some(request) => request,
+            None => {
+                let ruling = agent.policy.rule(&call.tool, &call.arguments);
+                match ruling.access {
+                    Access::Auto => return Ok(Admission::Launch(call)),
+                    Access::Deny => return Ok(Admission::Refuse(denied(&call.tool, &ruling.rule))),
+                    Access::Ask => journal.put_before_people(&call, wanted(agent, &call, round, ruling.rule)).await?,
+                }
+            }
+        };
+        // What was asked about, even if a reference of the call reads something else by now.
+        (call.tool, call.arguments) = (request.tool.clone(), read(&request.arguments)?);
+        match request.state {
+            RequestState::Waiting => {
+                return Ok(Admission::Wait(Waiting { reason: WaitReason::Approval, until: Some(request.expires_at) }));
+            }
+            RequestState::Approved => return Ok(Admission::Launch(call)),
+            RequestState::Edited => {
+                call.arguments = read(request.decision_body.as_deref().unwrap_or_default())?;
+                call.note = Some(note("A reviewer changed the arguments of this call. It ran with", &call, &request));
+                return Ok(follow(agent, call));
+            }
+            RequestState::Replaced => {
+                call.tool = request.decision_tool.clone().unwrap_or_default();
+                call.arguments = read(request.decision_body.as_deref().unwrap_or_default())?;
+                let instead = format!("A reviewer put a call of `{}` in the place of this one. It ran with", call.tool);
+                call.note = Some(note(&instead, &call, &request));
+                if let Err(error) = agent.toolbox.check_value(&call.tool, &call.arguments) {
+                    return Ok(Admission::Refuse(unfit(error)));
+                }
+            }
+            RequestState::Rejected => {
+                let because = request.reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));
+                return Ok(rejected(agent, &call.tool, format!("action rejected by user{because}")));
+            }
+            RequestState::Expired | RequestState::Answered | RequestState::Closed => {
+                let message = "nobody decided on this action in the time that was given; it did not run";
+                return Ok(rejected(agent, &call.tool, message.to_owned()));
+            }
+        }
+    }
+    let message = format!("the call was replaced {MAX_ROUNDS} times; it did not run");
+    Ok(rejected(agent, &call.tool, message))
+}
+
+fn wanted(agent: &Agent, call: &ReadyCall, round: i32, rule: String) -> Wanted {
+    let spec = agent.policy.spec();
+    Wanted {
+        kind: RequestKind::Approval,
+        round,
+        shown: call.arguments.to_string(),
+        schema: agent.toolbox.parameters(&call.tool).cloned(),
+        policy: Some(rule),
+        allow_self: spec.allow_self,
+        expires_in: Duration::from_secs(u64::from(spec.expires_seconds)),
+    }
+}
+
+/// An edited call: still one that the tool takes and that the policy does not deny.
+fn follow(agent: &Agent, call: ReadyCall) -> Admission {
+    if let Err(error) = agent.toolbox.check_value(&call.tool, &call.arguments) {
+        return Admission::Refuse(unfit(error));
+    }
+    let ruling = agent.policy.rule(&call.tool, &call.arguments);
+    match ruling.access {
+        Access::Deny => Admission::Refuse(denied(&call.tool, &ruling.rule)),
+        Access::Auto | Access::Ask => Admission::Launch(call),
+    }
+}
+
+fn denied(tool: &str, rule: &str) -> CallError {
+    let tool = cut(tool, 128);
+    CallError::new(
+        CallErrorKind::Rejected,
+        format!("the policy of this agent does not allow the call of `{tool}` (rule: {rule})"),
+    )
+}
+
+fn unfit(error: CallError) -> CallError {
+    CallError { message: format!("a reviewer changed this call, and so it cannot run: {}", error.message), ..error }
+}
+
+fn rejected(agent: &Agent, tool: &str, message: String) -> Admission {
+    let error = CallError::new(CallErrorKind::Rejected, message);
+    match agent.policy.spec().on_reject {
+        OnReject::Continue => Admission::Refuse(error),
+        OnReject::End => {
+            let summary = format!("the call of `{}` was rejected: {}", cut(tool, 128), error.message);
+            Admission::End(error, Failure::new(FailureClass::HumanRejected, FailureCode::HUMAN_REJECTED, summary))
+        }
+    }
+}
+
+/// What the model is told before the result.
+fn note(what: &str, call: &ReadyCall, request: &HumanRequest) -> String {
+    let because = request.reason.as_deref().map_or_else(String::new, |reason| format!(" Reason: {reason}"));
+    format!("[{what} {}.{because}]", cut(&call.arguments.to_string(), MAX_NOTE))
+}
+
+fn read(bytes: &[u8]) -> Result<Value, Failure> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let summary = format!("the arguments that a person decided on cannot be read: {error}");
+        Failure::permanent(FailureCode::INTERNAL_ERROR, summary)
+    })
+}

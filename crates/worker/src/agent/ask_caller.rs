@@ -1,0 +1,89 @@
+//! `ask_caller`: a question to whoever submitted the execution. It is parked until the answer arrives, which is the call's result.
+
+use std::time::Duration;
+
+use longhaul_sdk::{Failure, FailureCode, Step, ToolEffect, ToolSpec};
+use longhaul_shared::domain::{RequestKind, RequestState, WaitReason};
+use serde_json::{Value, json};
+
+use super::{
+    Agent,
+    admission::{ReadyCall, Waiting},
+    host::Hosted,
+    journal::{Journal, Wanted},
+};
+use crate::tools::{CallError, CallErrorKind, schema};
+
+pub(super) const ASK_CALLER: &str = "ask_caller";
+
+pub(super) fn spec() -> ToolSpec {
+    ToolSpec {
+        name: ASK_CALLER.into(),
+        description: "Asks the person or program that gave you this task, and waits for the answer. Use it only for what you cannot \
+                      find out yourself."
+            .into(),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "question": {"type": "string", "minLength": 1, "maxLength": 8000, "description": "The question, complete in itself"},
+                "answer_schema": {"type": "object", "description": "JSON Schema of the answer; any JSON value when absent"},
+            },
+            "required": ["question"],
+            "additionalProperties": false,
+        }),
+        effect: ToolEffect::Idempotent,
+        latent_output: None,
+        is_strict: false,
+    }
+}
+
+/// The answer, or what it waits for.
+///
+/// # Errors
+/// An interrupt, or a failure of the store.
+pub(super) async fn call(agent: &Agent, journal: &mut Journal, call: &ReadyCall) -> Step<Hosted> {
+    let refuse =
+        |error: CallError| Hosted::Answered(agent.toolbox.refuse(&error, &call.written.name, &call.written.arguments));
+    let mut asked = journal.requests_of_call(RequestKind::Question, &call.key).await?;
+    let request = match asked.pop() {
+        Some(request) => request,
+        None => {
+            let answer_schema = call.arguments.get("answer_schema").cloned();
+            if let Some(reason) = answer_schema.as_ref().and_then(|schema| schema::compile_linear(schema).err()) {
+                let message =
+                    format!("`answer_schema` is no JSON Schema that an answer can be checked against: {reason}");
+                return Ok(refuse(CallError::new(CallErrorKind::Structural, message)));
+            }
+            let spec = agent.policy.spec();
+            let wanted = Wanted {
+                kind: RequestKind::Question,
+                round: 0,
+                shown: call.arguments.get("question").and_then(Value::as_str).unwrap_or_default().to_owned(),
+                schema: answer_schema,
+                policy: None,
+                allow_self: true,
+                expires_in: Duration::from_secs(u64::from(spec.expires_seconds)),
+            };
+            journal.put_before_people(call, wanted).await?
+        }
+    };
+    Ok(match request.state {
+        RequestState::Waiting => {
+            Hosted::Waiting(Waiting { reason: WaitReason::Input, until: Some(request.expires_at) })
+        }
+        RequestState::Answered => {
+            let answer = String::from_utf8(request.decision_body.unwrap_or_default()).map_err(|_| {
+                Failure::permanent(FailureCode::INTERNAL_ERROR, "the stored answer to a question cannot be read")
+            })?;
+            Hosted::Answered(agent.toolbox.answer(&call.tool, answer))
+        }
+        RequestState::Expired
+        | RequestState::Closed
+        | RequestState::Approved
+        | RequestState::Edited
+        | RequestState::Replaced
+        | RequestState::Rejected => {
+            refuse(CallError::new(CallErrorKind::Timeout, "nobody answered the question in the time that was given"))
+        }
+    })
+}

@@ -1,0 +1,151 @@
+//! The policy of an agent about its calls, ready to be asked. Pure: the same call gets the same answer.
+
+use std::borrow::Cow;
+
+use longhaul_sdk::{
+    Failure, FailureCode,
+    approvals::{Access, ApprovalsSpec},
+};
+use serde_json::Value;
+
+use super::references::Condition;
+
+/// An agent's rules, parsed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Policy {
+    spec: ApprovalsSpec,
+    conditions: Vec<Option<Condition>>,
+}
+
+/// What the policy says of one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ruling {
+    pub(crate) access: Access,
+    /// The rule in words, for people.
+    pub(crate) rule: String,
+}
+
+impl Policy {
+    /// # Errors
+    /// `invalid_definition` for a condition that cannot be read: a policy that nobody can follow must not be taken for one that
+    /// allows.
+    pub(crate) fn new(spec: &ApprovalsSpec) -> Result<Self, Failure> {
+        let parse = |text: &String| {
+            Condition::parse_over_arguments(text).map_err(|error| {
+                let summary = format!("the condition `{text}` of an approval rule cannot be read: {error}");
+                Failure::permanent(FailureCode::INVALID_DEFINITION, summary)
+            })
+        };
+        let conditions = spec.rules.iter().map(|rule| rule.when.as_ref().map(parse).transpose());
+        Ok(Self { conditions: conditions.collect::<Result<_, _>>()?, spec: spec.clone() })
+    }
+
+    pub(crate) fn spec(&self) -> &ApprovalsSpec {
+        &self.spec
+    }
+
+    /// What becomes of a call of `tool` with these arguments, references resolved.
+    pub(crate) fn rule(&self, tool: &str, arguments: &Value) -> Ruling {
+        for (rule, condition) in self.spec.rules.iter().zip(&self.conditions) {
+            let holds = |condition: &Condition| condition.holds(&mut |path| path.find(arguments).map(Cow::Borrowed));
+            if is_like(&rule.tool, tool) && condition.as_ref().is_none_or(holds) {
+                let when = rule.when.as_ref().map_or_else(String::new, |when| format!(" when {when}"));
+                return Ruling { access: rule.access, rule: format!("{}{when}", rule.tool) };
+            }
+        }
+        Ruling { access: self.spec.default, rule: "default".to_owned() }
+    }
+
+    /// Whether every call of `tool` runs, whatever its arguments.
+    pub(crate) fn always_allows(&self, tool: &str) -> bool {
+        for rule in self.spec.rules.iter().filter(|rule| is_like(&rule.tool, tool)) {
+            match (rule.access, &rule.when) {
+                (Access::Auto, None) => return true,
+                (Access::Auto, Some(_)) => {}
+                (Access::Ask | Access::Deny, _) => return false,
+            }
+        }
+        self.spec.default == Access::Auto
+    }
+}
+
+/// Whether `name` is like `pattern`, in which `*` stands for any characters.
+fn is_like(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    // The leftmost place for each part leaves the most room for the others.
+    for part in parts {
+        match rest.split_once(part) {
+            Some((_, after)) => rest = after,
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn policy(spec: Value) -> Policy {
+        Policy::new(&serde_json::from_value(spec).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_star_stands_for_any_characters() {
+        for (pattern, name, expected) in [
+            ("pay", "pay", true),
+            ("pay", "pays", false),
+            ("*", "", true),
+            ("mcp__bank__*", "mcp__bank__pay", true),
+            ("mcp__bank__*", "mcp__shop__pay", false),
+            ("*_write", "crm_write", true),
+            ("a*b*c", "aXbYbZc", true),
+            ("a*b*c", "acb", false),
+            ("a*a", "a", false),
+            ("*x*", "box", true),
+        ] {
+            assert_eq!(is_like(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn the_first_rule_about_a_call_decides() {
+        let policy = policy(json!({
+            "default": "ask",
+            "rules": [
+                {"tool": "pay", "when": "arguments.amount > 100", "access": "deny"},
+                {"tool": "pay", "when": "arguments.amount > 10", "access": "ask"},
+                {"tool": "pay", "access": "auto"},
+                {"tool": "read_*", "access": "auto"},
+            ],
+        }));
+        let access = |tool: &str, amount: i32| policy.rule(tool, &json!({"amount": amount})).access;
+        assert_eq!(
+            [access("pay", 101), access("pay", 11), access("pay", 10)],
+            [Access::Deny, Access::Ask, Access::Auto]
+        );
+        assert_eq!([access("read_mail", 1), access("send", 1)], [Access::Auto, Access::Ask]);
+        assert_eq!(policy.rule("pay", &json!({"amount": 11})).rule, "pay when arguments.amount > 10");
+        assert_eq!(policy.rule("pay", &json!({})).access, Access::Auto, "what is absent is above nothing");
+        assert!(policy.always_allows("read_mail") && !policy.always_allows("pay") && !policy.always_allows("send"));
+    }
+
+    #[test]
+    fn without_a_policy_every_call_runs() {
+        let policy = Policy::default();
+        assert_eq!(policy.rule("pay", &json!({})).access, Access::Auto);
+        assert!(policy.always_allows("pay"));
+    }
+
+    #[test]
+    fn a_condition_that_cannot_be_read_stops_the_run_instead_of_allowing() {
+        let spec = json!({"rules": [{"tool": "pay", "when": "amount >", "access": "ask"}]});
+        let failure = Policy::new(&serde_json::from_value(spec).unwrap()).unwrap_err();
+        assert_eq!(failure.code, FailureCode::INVALID_DEFINITION);
+    }
+}

@@ -1,0 +1,415 @@
+//! What survives the end of a worker in the middle of a tick.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use futures::FutureExt;
+use longhaul_sdk::{
+    DefinitionSpec, JsonSchema, Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, async_trait, spec::ToolRef,
+};
+use longhaul_shared::{domain::ExecutionId, queue::QueueName, store::control::Cancelled};
+use longhaul_worker::probe::{Point, Probe};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::kit::{ACT, PUT, Stage, WORK, any_answer, call_of, referring, results_in_order, work};
+use crate::support::{
+    fleet::{Fleet, FleetWorker},
+    llm::{Gate, ev_gate, ev_text, reply_events, reply_text},
+};
+
+/// A fleet whose dead workers are found soon.
+async fn quick_fleet() -> Fleet {
+    let mut fleet = Fleet::start().await;
+    for (name, seconds) in [("LEASE", "2"), ("RENEW", "0.5"), ("REAPER_TICK", "0.3"), ("SWEEP_TICK", "0.3")] {
+        fleet.set(&format!("LONGHAUL__WORKER__{name}_SECONDS"), seconds);
+    }
+    fleet
+}
+
+fn worker(fleet: &Fleet, stage: &Stage, probe: Probe) -> FleetWorker {
+    fleet.worker_with(|builder| stage.tools(builder).probe(probe))
+}
+
+/// Holds an execution for ever at its `visit`th visit of a point, and says when it is there.
+fn held_at(point: Point, visit: usize) -> (Probe, Gate) {
+    let (there, visits) = (Gate::new(), Arc::new(Mutex::new(0)));
+    let reached = there.clone();
+    let probe = Probe::armed(move |at, _| {
+        if at == point {
+            let mut visits = visits.lock().unwrap();
+            *visits += 1;
+            if *visits == visit {
+                let reached = reached.clone();
+                return async move { reached.pass().await }.boxed();
+            }
+        }
+        std::future::ready(()).boxed()
+    });
+    (probe, there)
+}
+
+/// Everything recorded of the calls of an execution, in order: tool, state, and whether it has a result.
+async fn calls(fleet: &Fleet, id: ExecutionId) -> Vec<(String, String)> {
+    sqlx::query_as("select name, state from steps where execution_id = $1 and kind = 'call' order by seq")
+        .bind(id.0)
+        .fetch_all(&fleet.db.pool)
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idempotent_call_that_a_death_interrupts_runs_again_with_the_same_key_c49() {
+    let (fleet, stage) = (quick_fleet().await, Stage::default().hold("first"));
+    fleet.apply(&referring(), &any_answer()).await;
+    fleet.llm.push(reply_events([call_of(PUT, "first", json!({})), work("beside", json!({}))]));
+    fleet.llm.push(reply_text("done"));
+    let id = fleet.submit("d", json!({})).await;
+    let dies = worker(&fleet, &stage, Probe::default());
+    stage.ended("beside").await;
+    stage.started("first").await;
+    dies.kill().await;
+    stage.release("first");
+    let second = worker(&fleet, &stage, Probe::default());
+    let row = fleet.ended(id).await;
+    assert_eq!((&row["status"], &row["attempts"]), (&json!("FINISHED"), &json!(2)));
+    assert_eq!((stage.runs("first"), stage.keys("first").len()), (2, 1));
+    let told = results_in_order(&fleet.llm.requests()[1]);
+    assert_eq!(told.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["first", "beside"]);
+    second.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn side_effect_that_a_death_interrupts_is_outcome_unknown_c50() {
+    let (fleet, stage) = (quick_fleet().await, Stage::default().hold("effect"));
+    fleet.apply(&referring(), &any_answer()).await;
+    fleet.llm.push(reply_events([
+        call_of(ACT, "effect", json!({"_outputPath": "†state.x"})),
+        work("reads", json!({"value": "†state.x"})),
+    ]));
+    fleet.llm.push(reply_text("done"));
+    let id = fleet.submit("d", json!({})).await;
+    let dies = worker(&fleet, &stage, Probe::default());
+    stage.started("effect").await;
+    dies.kill().await;
+    let second = worker(&fleet, &stage, Probe::default());
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    assert_eq!((stage.runs("effect"), stage.runs("reads")), (1, 0));
+    let told = results_in_order(&fleet.llm.requests()[1]);
+    assert!(told[0].1.contains("\"outcome_unknown\"") && told[1].1.contains("\"dependency_failed\""), "{told:?}");
+    second.drain().await;
+}
+
+/// A tool that knows by the key what it has done.
+struct Ledgered {
+    says: Reconciled,
+    stage: Stage,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Order {
+    call: String,
+}
+
+#[async_trait]
+impl Tool for Ledgered {
+    type Args = Order;
+
+    fn name(&self) -> &str {
+        "order"
+    }
+
+    fn description(&self) -> &str {
+        "Orders."
+    }
+
+    async fn call(&self, args: Order, context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
+        self.stage.visit(&args.call, &context.idempotency_key).await;
+        Ok("ordered".into())
+    }
+
+    async fn reconcile(&self, args: Order, context: ToolCallContext) -> Reconciled {
+        self.asked.lock().unwrap().push(format!("{} {}", args.call, context.idempotency_key));
+        self.says.clone()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_that_can_read_back_settles_what_a_death_left_open() {
+    for (says, runs, told) in [
+        (Reconciled::Done("order 7".into()), 1, "order 7"),
+        (Reconciled::NotDone, 2, "ordered"),
+        (Reconciled::Unknown, 1, "outcome_unknown"),
+    ] {
+        let (fleet, stage, asked) = (quick_fleet().await, Stage::default().hold("seven"), Arc::default());
+        let mut agent = referring();
+        agent.tools.push(ToolRef::Name("order".into()));
+        fleet.apply(&agent, &any_answer()).await;
+        fleet.llm.push(reply_events([call_of("order", "seven", json!({}))]));
+        fleet.llm.push(reply_text("done"));
+        let id = fleet.submit("d", json!({})).await;
+        let start = |asked: &Arc<Mutex<Vec<String>>>| {
+            let tool = Ledgered { says: says.clone(), stage: stage.clone(), asked: asked.clone() };
+            fleet.worker_with(|builder| stage.tools(builder).tool(tool).unwrap())
+        };
+        let dies = start(&asked);
+        stage.started("seven").await;
+        dies.kill().await;
+        stage.release("seven");
+        let second = start(&asked);
+        assert_eq!(fleet.ended(id).await["status"], "FINISHED", "{says:?}");
+        assert_eq!((stage.runs("seven"), stage.keys("seven").len()), (runs, 1), "{says:?}");
+        // It was asked once, by the key that the call had.
+        let key = stage.keys("seven").into_keys().next().unwrap();
+        assert_eq!(*asked.lock().unwrap(), [format!("seven {key}")], "{says:?}");
+        let results = results_in_order(&fleet.llm.requests()[1]);
+        assert!(results[0].1.contains(told), "{says:?}: {results:?}");
+        second.drain().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn death_between_tick_and_request_repeats_no_tool_c51() {
+    let (fleet, stage) = (quick_fleet().await, Stage::default());
+    fleet.apply(&referring(), &any_answer()).await;
+    fleet.llm.push(reply_events([
+        work("writes", json!({"value": 1, "_outputPath": "†state.n"})),
+        call_of(ACT, "effect", json!({"value": "†state.n"})),
+    ]));
+    let id = fleet.submit("d", json!({})).await;
+    let (probe, there) = held_at(Point::BeforeTurn, 2);
+    let dies = worker(&fleet, &stage, probe);
+    there.reached().await;
+    dies.kill().await;
+    // The state is there again: the next turn reads it.
+    fleet.llm.push(reply_events([work("later", json!({"value": ["†state.n", "†calls.effect"]}))]));
+    fleet.llm.push(reply_text("done"));
+    let second = worker(&fleet, &stage, Probe::default());
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    assert_eq!((stage.runs("writes"), stage.runs("effect")), (1, 1));
+    assert_eq!(stage.arguments("later")["value"], json!([1, 1]));
+    assert!(fleet.llm.calls().values().all(|&count| count == 1));
+    second.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redelivered_execution_makes_progress_once_c52() {
+    let (fleet, stage) = (Fleet::start().await, Stage::default().hold("only"));
+    fleet.apply(&referring(), &any_answer()).await;
+    fleet.llm.push(reply_events([call_of(ACT, "only", json!({}))]));
+    let workers = [worker(&fleet, &stage, Probe::default()), worker(&fleet, &stage, Probe::default())];
+    let id = fleet.submit("d", json!({})).await;
+    stage.started("only").await;
+    for _ in 0..50 {
+        fleet.publisher.publish(&QueueName::new("default").unwrap(), id.0, 1);
+    }
+    // What was announced after it has been claimed and has run, so those wake-ups have been looked at.
+    fleet.llm.push(reply_text("other"));
+    let other = fleet.submit("d", json!({})).await;
+    assert_eq!(fleet.ended(other).await["status"], "FINISHED");
+    fleet.llm.push(reply_text("done"));
+    stage.release("only");
+    let row = fleet.ended(id).await;
+    assert_eq!((&row["status"], &row["attempts"]), (&json!("FINISHED"), &json!(1)));
+    assert_eq!(stage.runs("only"), 1);
+    for worker in workers {
+        worker.drain().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancel_in_mid_tick_launches_nothing_more_and_answers_every_call_c53() {
+    let (fleet, stage) = (quick_fleet().await, Stage::default().hold("runs"));
+    fleet.apply(&referring(), &any_answer()).await;
+    fleet.llm.push(reply_events([
+        work("done", json!({})),
+        call_of(ACT, "runs", json!({"value": 1, "_outputPath": "†state.x"})),
+        work("waits", json!({"value": "†state.x"})),
+    ]));
+    let id = fleet.submit("d", json!({})).await;
+    let worker = worker(&fleet, &stage, Probe::default());
+    stage.ended("done").await;
+    stage.started("runs").await;
+    assert_ne!(fleet.store.cancel_execution(fleet.tenant, id).await.unwrap(), Cancelled::Ended);
+    let row = fleet.ended(id).await;
+    assert_eq!((&row["status"], &row["failure_code"]), (&json!("FAILED"), &json!("cancelled")));
+    let mut recorded = calls(&fleet, id).await;
+    recorded.sort();
+    let live = |tool: &str| (tool.to_owned(), "live".to_owned());
+    assert_eq!(recorded, [live(ACT), live(WORK), live(WORK)]);
+    stage.release("runs");
+    assert_eq!(stage.runs("waits"), 0);
+    assert_eq!(fleet.llm.requests().len(), 1);
+    worker.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn turn_begun_before_a_death_is_never_asked_again() {
+    let (fleet, stage, rest) = (quick_fleet().await, Stage::default(), Gate::new());
+    fleet.apply(&referring(), &any_answer()).await;
+    // Two identical side effects behind an early call: none of them had started.
+    fleet.llm.push(reply_events([
+        ev_text("I look. "),
+        work("early", json!({"value": 1, "_outputPath": "†state.n"})),
+        work("second", json!({"value": "†state.n"})),
+        work("cut", json!({})),
+        ev_gate(&rest),
+    ]));
+    let id = fleet.submit("d", json!({})).await;
+    let dies = worker(&fleet, &stage, Probe::default());
+    stage.ended("second").await;
+    dies.kill().await;
+    // The model would answer otherwise now; it is not asked for that turn again.
+    fleet.llm.push(reply_text("done"));
+    let second = worker(&fleet, &stage, Probe::default());
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    rest.open();
+    let requests = fleet.llm.requests();
+    assert_eq!(requests.len(), 2);
+    assert!(fleet.llm.calls().values().all(|&count| count == 1));
+    let told = results_in_order(&requests[1]);
+    assert_eq!(
+        told.iter().map(|(id, text)| (id.as_str(), text.as_str())).collect::<Vec<_>>(),
+        [("early", "1"), ("second", "1")]
+    );
+    let reply = requests[1].messages().iter().find(|message| message["role"] == "assistant").unwrap();
+    assert_eq!(reply["content"], "I look. ");
+    assert_eq!(stage.runs("early"), 1);
+    second.drain().await;
+}
+
+/// What the exhaustive test asks for: each piece that is not there yet, then an output that is corrected once.
+fn plan(request: &crate::support::llm::Captured, early: &Gates) -> crate::support::llm::Reply {
+    let case = case_of(request);
+    let results: BTreeMap<String, String> = results_in_order(request).into_iter().collect();
+    let turn = request.replies();
+    let has = |piece: &str| results.iter().any(|(id, text)| id.starts_with(piece) && !text.contains("\"error\""));
+    let unknown =
+        |piece: &str| results.iter().any(|(id, text)| id.starts_with(piece) && text.contains("outcome_unknown"));
+    let named = |piece: &str| format!("{piece}-{turn}");
+    let arguments = |piece: &str, more: Value| {
+        let mut arguments = more;
+        arguments["value"] = arguments.get("value").cloned().unwrap_or(json!(piece));
+        arguments["call"] = json!(format!("{case}/{piece}"));
+        arguments
+    };
+    let call = |tool: &str, piece: &str, more: Value| {
+        crate::support::llm::ev_call(&named(piece), tool, &arguments(piece, more))
+    };
+    if !has("look") {
+        return reply_events([
+            ev_text("First. "),
+            call(WORK, "look", json!({"_outputPath": "†state.look"})),
+            call(PUT, "put", json!({"value": "†state.look", "_outputPath": "†state.put"})),
+            call(ACT, "send", json!({"value": "†state.put", "_outputPath": "†state.sent"})),
+            // The reply goes on only when its second call runs, so that both start early.
+            ev_gate(&early.of(&case)),
+        ]);
+    }
+    if !has("put") {
+        return reply_events([call(PUT, "put", json!({"value": "†state.look", "_outputPath": "†state.put"}))]);
+    }
+    if !has("send") && !unknown("send") {
+        return reply_events([call(ACT, "send", json!({"value": "†state.put", "_outputPath": "†state.sent"}))]);
+    }
+    let submitted = results.keys().any(|id| id.starts_with("out"));
+    let output = if submitted { json!({"put": "†state.put"}) } else { json!("wrong") };
+    reply_events([crate::support::llm::ev_call(&named("out"), "submit_output", &json!({ "output": output }))])
+}
+
+fn case_of(request: &crate::support::llm::Captured) -> String {
+    let input: Value = serde_json::from_str(request.messages()[1]["content"].as_str().unwrap()).unwrap();
+    input["case"].as_str().unwrap().to_owned()
+}
+
+/// A gate for each case.
+#[derive(Clone, Default)]
+struct Gates(Arc<Mutex<BTreeMap<String, Gate>>>);
+
+impl Gates {
+    fn of(&self, case: &str) -> Gate {
+        self.0.lock().unwrap().entry(case.into()).or_insert_with(Gate::new).clone()
+    }
+}
+
+/// How often a run passes each point when nothing happens to it.
+const VISITS: [(Point, usize); 11] = [
+    (Point::Claimed, 1),
+    (Point::Restored, 1),
+    (Point::BeforeTurn, 3),
+    (Point::TurnBegun, 2),
+    (Point::TurnAnswered, 3),
+    (Point::TurnRecorded, 3),
+    (Point::BeforeCall, 3),
+    (Point::CallAnswered, 3),
+    (Point::CallRecorded, 3),
+    (Point::BeforeConclusion, 1),
+    (Point::Concluded, 1),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_that_dies_at_any_point_of_a_tick_costs_no_recorded_call() {
+    assert_eq!(VISITS.map(|(point, _)| point), Point::ALL);
+    let (fleet, early, stage) = (quick_fleet().await, Gates::default(), Stage::default());
+    let schema = json!({"type": "object"});
+    let definition =
+        DefinitionSpec { output_schema: Some(schema), validators: Vec::new(), ..DefinitionSpec::new("d", "a") };
+    fleet.apply(&referring(), &definition).await;
+    let (gates, opened) = (early.clone(), early.clone());
+    fleet.llm.answer_with(move |request| plan(request, &gates));
+    let stage = stage.on_start(move |call| {
+        if let Some((case, "put")) = call.split_once('/') {
+            opened.of(case).open();
+        }
+    });
+    let holds = crate::worker::journal::Holds::default();
+    let clean = fleet.submit("d", json!({"case": "clean"})).await;
+    let mut cases = Vec::new();
+    for (point, visits) in VISITS {
+        for visit in 1..=visits {
+            let case = format!("{point:?}-{visit}");
+            let id = fleet.submit("d", json!({ "case": case })).await;
+            holds.plan(id, point, visit);
+            cases.push((id, case, point, visit));
+        }
+    }
+    let first = worker(&fleet, &stage, holds.probe());
+    let output = json!({"put": "look"});
+    let row = fleet.ended(clean).await;
+    assert_eq!(row["output"], output, "{row}");
+    holds.all_held().await;
+    for (point, visits) in VISITS {
+        assert_eq!(holds.visits(clean, point), visits, "{point:?}");
+    }
+    first.kill().await;
+    let second = worker(&fleet, &stage, Probe::default());
+    for (id, case, point, visit) in &cases {
+        let row = fleet.ended(*id).await;
+        assert_eq!((&row["status"], &row["output"]), (&json!("FINISHED"), &output), "{case}: {row}");
+        assert_eq!(
+            (&row["retries"], &row["attempts"]),
+            (&json!(0), &json!(if *point == Point::Concluded { 1 } else { 2 })),
+            "{case}"
+        );
+        // No side effect twice, and whatever ran again did so under one key.
+        let runs = |piece: &str| stage.runs(&format!("{case}/{piece}"));
+        assert!(runs("send") <= 1, "{case}: sent {} times", runs("send"));
+        for piece in ["look", "put"] {
+            // A second time only where the first was not recorded.
+            let repeated = *point == Point::CallAnswered && *visit == if piece == "look" { 1 } else { 2 };
+            assert_eq!(runs(piece), 1 + usize::from(repeated), "{case}: {piece}");
+            assert_eq!(stage.keys(&format!("{case}/{piece}")).len(), 1, "{case}: {piece}");
+        }
+        // An answer is asked for again only if it was not recorded; the begun turn never is.
+        let asked = fleet.llm.requests().into_iter().filter(|request| case_of(request) == *case);
+        let mut by_key: BTreeMap<Option<String>, usize> = BTreeMap::new();
+        asked.for_each(|request| *by_key.entry(request.idempotency_key).or_default() += 1);
+        let twice = by_key.values().filter(|&&count| count > 1).count();
+        let may_repeat = *point == Point::TurnAnswered && *visit > 1;
+        assert_eq!(twice, usize::from(may_repeat), "{case}: {by_key:?}");
+    }
+    second.drain().await;
+}

@@ -1,0 +1,97 @@
+//! What ten thousand parked executions cost the worker that parked them: nothing that can be measured.
+
+use std::time::Duration;
+
+use longhaul_sdk::{AgentSpec, DefinitionSpec, spec::ToolRef};
+use serde_json::json;
+
+use crate::support::{
+    fleet::{Fleet, agent},
+    llm::reply_calls,
+    process::WorkerProcess,
+    wait::eventually,
+};
+
+/// Some hundred runs of an unoptimised worker on two busy cores.
+const LOAD_PATIENCE: Duration = Duration::from_secs(240);
+
+/// Runs so many executions to their approval.
+async fn park(fleet: &Fleet, count: usize, total: i64) {
+    let template = fleet.new_execution("d", json!({"text": "x"})).await;
+    let mut submits = Vec::new();
+    for _ in 0..count {
+        let mut new = template.clone();
+        new.id = fleet.store.new_execution_id().await.unwrap();
+        submits.push(fleet.submit_new(new));
+    }
+    futures::future::join_all(submits).await;
+    eventually("all are parked", LOAD_PATIENCE, async || {
+        let parked: i64 = sqlx::query_scalar(
+            "select count(*) from executions e join human_requests r on r.execution_id = e.id
+             where e.wait_reason = 'approval' and e.worker_id is null and r.state = 'waiting'",
+        )
+        .fetch_one(&fleet.db.pool)
+        .await
+        .unwrap();
+        if parked == total { Ok(()) } else { Err(format!("{parked} of {total}")) }
+    })
+    .await;
+}
+
+/// As many executions again as make it ten thousand, as the parked ones stand, without running them.
+async fn copy_to_ten_thousand(fleet: &Fleet) {
+    sqlx::raw_sql(
+        "insert into executions
+         select (jsonb_populate_record(null::executions, to_jsonb(template) || jsonb_build_object('id', longhaul_uuid()))).*
+         from (select * from executions where wait_reason = 'approval' limit 1) template,
+            generate_series(1, 10000 - (select count(*) from executions));
+         insert into human_requests
+         select (jsonb_populate_record(null::human_requests, to_jsonb(template)
+            || jsonb_build_object('id', longhaul_uuid(), 'execution_id', e.id))).*
+         from (select * from human_requests limit 1) template, executions e
+         where not exists (select from human_requests r where r.execution_id = e.id);
+         insert into parked select id, tenant_id, wait_reason, wait_until from executions
+         where id not in (select execution_id from parked);
+         insert into execution_payloads (execution_id, input) select id, '{}' from executions
+         where id not in (select execution_id from execution_payloads);
+         update human_requests set expires_at = longhaul_now()
+         where id = (select id from human_requests order by id desc limit 1);",
+    )
+    .execute(&fleet.db.pool)
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_parked_runs_leave_the_workers_memory_where_it_was() {
+    /// What allocators keep for later. Ten thousand transcripts of 8 kB alone would be 80.
+    const TOLERANCE_MIB: u64 = 32;
+    let mut fleet = Fleet::start().await;
+    // What is in flight costs memory; that is measured elsewhere.
+    fleet.set("LONGHAUL__WORKER__CONCURRENCY", "50");
+    let agent = AgentSpec {
+        tools: vec![ToolRef::Name("echo".into())],
+        approvals: serde_json::from_value(json!({"default": "ask"})).unwrap(),
+        ..agent("a")
+    };
+    fleet.apply(&agent, &DefinitionSpec::new("d", "a")).await;
+    let text = "x".repeat(8_000);
+    fleet.llm.answer_with(move |_| reply_calls([("echo", json!({ "text": text }))]));
+    fleet.new_execution("d", json!({})).await;
+    let process = WorkerProcess::start(&fleet).await;
+    park(&fleet, 100, 100).await;
+    let before = process.resident_mib();
+    park(&fleet, 500, 600).await;
+    copy_to_ten_thousand(&fleet).await;
+    eventually("the sweep has been over all of them", LOAD_PATIENCE, async || {
+        let expired: i64 = sqlx::query_scalar("select count(*) from human_requests where state = 'expired'")
+            .fetch_one(&fleet.db.pool)
+            .await
+            .unwrap();
+        if expired == 1 { Ok(()) } else { Err(format!("{expired} expired")) }
+    })
+    .await;
+    let after = process.resident_mib();
+    println!("100 parked: {before} MiB; 10,000 parked: {after} MiB");
+    assert!(after <= before + TOLERANCE_MIB, "{before} MiB before, {after} MiB after");
+}

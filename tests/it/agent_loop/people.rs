@@ -1,0 +1,191 @@
+//! What the tests of approvals and questions share: an agent with a policy, tools with gates, and people who decide.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use longhaul_sdk::{
+    AgentSpec, DefinitionSpec, JsonSchema, Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait,
+    spec::ToolRef,
+};
+use longhaul_shared::{
+    domain::{ApiKeyId, ExecutionId, RequestKind},
+    store::human_requests::{Decider, HumanRequest, NewDecision, Verdict},
+};
+use longhaul_worker::{WorkerBuilder, probe::Probe};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::support::{
+    fleet::{Fleet, FleetWorker, PATIENCE, agent},
+    llm::{Gate, Reply, ev_call, reply_events, reply_text},
+    wait::eventually,
+};
+
+/// What every tool here takes.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Payment {
+    amount: i64,
+    #[serde(default)]
+    to: String,
+}
+
+/// A tool that waits at its gate, if it has one, and keeps what it was given.
+#[derive(Clone)]
+struct Clerk {
+    name: &'static str,
+    effect: ToolEffect,
+    gate: Option<Gate>,
+    given: Given,
+}
+
+type Given = Arc<Mutex<BTreeMap<&'static str, Vec<Value>>>>;
+
+#[async_trait]
+impl Tool for Clerk {
+    type Args = Payment;
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn description(&self) -> &str {
+        "Does its work."
+    }
+
+    fn effect(&self) -> ToolEffect {
+        self.effect
+    }
+
+    async fn call(&self, args: Payment, _context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
+        if let Some(gate) = &self.gate {
+            gate.pass().await;
+        }
+        let answer = args.amount.to_string();
+        self.given.lock().unwrap().entry(self.name).or_default().push(serde_json::to_value(args).unwrap());
+        Ok(answer.into())
+    }
+}
+
+/// A product with an agent of four tools: `look` reads, `pay`, `note` and `wipe` change something.
+pub(super) struct Office {
+    pub(super) fleet: Fleet,
+    pub(super) gate: Gate,
+    given: Given,
+}
+
+impl Office {
+    /// With a policy, as YAML has it. `look` passes a gate that is closed when `is_gated`.
+    pub(super) async fn open(approvals: Value, is_gated: bool) -> Self {
+        let mut fleet = Fleet::start().await;
+        for (name, seconds) in [("LEASE", "2"), ("RENEW", "0.5"), ("REAPER_TICK", "0.3"), ("SWEEP_TICK", "0.3")] {
+            fleet.set(&format!("LONGHAUL__WORKER__{name}_SECONDS"), seconds);
+        }
+        let tools = ["look", "pay", "note", "wipe", "ask_caller"];
+        let agent = AgentSpec {
+            tools: tools.map(|name| ToolRef::Name(name.into())).to_vec(),
+            references: true,
+            approvals: serde_json::from_value(approvals).unwrap(),
+            ..agent("a")
+        };
+        fleet.apply(&agent, &DefinitionSpec::new("d", "a")).await;
+        let gate = Gate::new();
+        if !is_gated {
+            gate.open();
+        }
+        Self { fleet, gate, given: Given::default() }
+    }
+
+    /// The model replies with `calls` and, when their results are there, with an answer.
+    pub(super) fn script(&self, calls: Vec<(&'static str, &'static str, Value)>) {
+        self.fleet.llm.answer_with(move |request| -> Reply {
+            if request.replies() > 0 {
+                return reply_text(r#"{"done": true}"#);
+            }
+            reply_events(calls.iter().map(|(id, name, arguments)| ev_call(id, name, arguments)))
+        });
+    }
+
+    pub(super) fn hire(&self, builder: WorkerBuilder, probe: Probe) -> WorkerBuilder {
+        let clerk = |name, effect, gate| Clerk { name, effect, gate, given: Arc::clone(&self.given) };
+        let builder = builder.tool(clerk("look", ToolEffect::ReadOnly, Some(self.gate.clone()))).unwrap();
+        let names = ["pay", "note", "wipe"];
+        let hire = |builder: WorkerBuilder, name| builder.tool(clerk(name, ToolEffect::SideEffect, None)).unwrap();
+        names.into_iter().fold(builder, hire).probe(probe)
+    }
+
+    pub(super) fn worker(&self) -> FleetWorker {
+        self.fleet.worker_with(|builder| self.hire(builder, Probe::default()))
+    }
+
+    pub(super) async fn submit(&self) -> ExecutionId {
+        self.fleet.submit("d", json!({"task": "pay"})).await
+    }
+
+    /// What a tool was given, call by call.
+    pub(super) fn given(&self, tool: &str) -> Vec<Value> {
+        self.given.lock().unwrap().get(tool).cloned().unwrap_or_default()
+    }
+
+    /// What is wanted of people by now.
+    pub(super) async fn wanted(&self, id: ExecutionId) -> Vec<HumanRequest> {
+        self.fleet.store.requests_of(id).await.unwrap()
+    }
+
+    /// Waits until the `count`-th request is there and the execution is parked, and gives the request.
+    pub(super) async fn waits(&self, id: ExecutionId, count: usize) -> HumanRequest {
+        eventually("the execution waits for people", PATIENCE, async || {
+            let (requests, row) = (self.wanted(id).await, self.fleet.row(id).await);
+            let reason = row["wait_reason"].as_str().unwrap_or_default();
+            match requests.get(count - 1) {
+                Some(request) if matches!(reason, "approval" | "input") => Ok(request.clone()),
+                _ => Err(format!("{} requests, {row}", requests.len())),
+            }
+        })
+        .await
+    }
+
+    /// A person's word, as the API stores it.
+    pub(super) async fn decide(&self, request: &HumanRequest, verdict: Verdict, reason: Option<&str>) {
+        let decision = NewDecision {
+            verdict,
+            hash: request.hash,
+            by: Decider { key_id: ApiKeyId(uuid::Uuid::nil()), key_name: "ops".into(), person: None },
+            reason: reason.map(str::to_owned),
+        };
+        let decided = self.fleet.store.decide_request(self.fleet.tenant, request.id, &decision).await.unwrap();
+        assert!(decided.is_some(), "{request:?}");
+    }
+
+    /// The results that the model saw in its last request, by the id of the call.
+    pub(super) fn results(&self) -> BTreeMap<String, String> {
+        let requests = self.fleet.llm.requests();
+        let last = requests.last().expect("a request");
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let results = last.messages().iter().filter(|message| message["role"] == "tool");
+        results.map(|message| (text(&message["tool_call_id"]), text(&message["content"]))).collect()
+    }
+
+    pub(super) async fn finished(&self, id: ExecutionId) {
+        let row = self.fleet.ended(id).await;
+        assert_eq!(row["status"], "FINISHED", "{row}");
+    }
+
+    /// Lets the time of every request run out.
+    pub(super) async fn let_expire(&self) {
+        self.fleet.advance(Duration::from_secs(25 * 3_600)).await;
+    }
+
+    /// How many requests of a kind an execution ever made.
+    pub(super) async fn count(&self, id: ExecutionId, kind: RequestKind) -> usize {
+        self.wanted(id).await.iter().filter(|request| request.kind == kind).count()
+    }
+}
+
+/// `pay` needs a person; everything else runs.
+pub(super) fn pay_needs_a_person() -> Value {
+    json!({"rules": [{"tool": "pay", "access": "ask"}]})
+}
