@@ -1,8 +1,15 @@
 //! Tables and diagrams of docs/ that must say what the code says.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
-use longhaul_sdk::failure::{FailureClass, FailureCode};
+use longhaul_sdk::{
+    AgentSpec,
+    failure::{FailureClass, FailureCode},
+};
 use longhaul_shared::domain::ExecutionStatus;
 use longhaul_shared::domain::status::Transition;
 
@@ -33,4 +40,52 @@ fn the_diagram_has_the_edges_of_the_state_machine() {
     let guide = include_str!("../../docs/state-machine.md");
     let edges = guide.lines().map(str::trim).filter(|line| line.contains(" --> ") && !line.contains("[*]"));
     assert_eq!(edges.map(str::to_owned).collect::<BTreeSet<_>>(), expected);
+}
+
+/// The tests whose names end in a behaviour's number, by that number.
+fn behaviour_tests() -> BTreeMap<u32, Vec<String>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut folders = vec![root.join("tests/it"), root.join("crates")];
+    let name = regex::Regex::new(r"fn (\w+_c(\d\d))\(").unwrap();
+    let mut found: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                let text = fs::read_to_string(path).unwrap();
+                for test in name.captures_iter(&text) {
+                    found.entry(test[2].parse().unwrap()).or_default().push(test[1].to_owned());
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_behaviour_of_the_loop_has_one_test_and_is_listed() {
+    let guide = include_str!("../../docs/loop.md");
+    let table = guide.split("| number |").nth(1).unwrap();
+    let mut listed = BTreeMap::new();
+    for line in table.lines().skip(2) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, number, _, test, _] = cells.as_slice() else { panic!("{line}") };
+        let before = listed.insert(number.parse::<u32>().unwrap(), vec![test.trim_matches('`').to_owned()]);
+        assert_eq!(before, None, "{line}");
+    }
+    assert_eq!(listed.keys().copied().collect::<Vec<_>>(), (1..=60).collect::<Vec<_>>());
+    assert_eq!(behaviour_tests(), listed);
+}
+
+#[test]
+fn the_settings_that_the_guide_to_the_loop_shows_are_settings() {
+    let guide = include_str!("../../docs/loop.md");
+    let shown = guide.split("```yaml").nth(1).unwrap().split("```").next().unwrap();
+    let agent: AgentSpec =
+        serde_saphyr::from_str(&format!("key: analyst\nname: Analyst\nprompts: {{conversation: You help.}}\n{shown}"))
+            .unwrap();
+    assert!(agent.references && agent.conditions && agent.model.strict_tools);
+    assert_eq!(agent.latent_tools[0].name, "decide");
 }

@@ -111,7 +111,7 @@ codes! {
     MODEL_STREAM_CUT = "model_stream_cut";
     /// The model endpoint answered 5xx or reported an error inside its stream.
     MODEL_API_ERROR = "model_api_error";
-    /// The model's reply was malformed or empty.
+    /// The model's reply was malformed, or empty twice in a row.
     MODEL_MALFORMED_REPLY = "model_malformed_reply";
     /// The model endpoint refused the request (4xx).
     MODEL_REQUEST_REFUSED = "model_request_refused";

@@ -352,7 +352,9 @@ const VISITS: [(Point, usize); 11] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn worker_that_dies_at_any_point_of_a_tick_costs_no_recorded_call() {
-    assert_eq!(VISITS.map(|(point, _)| point), Point::ALL);
+    // Nobody is asked in this run; `approvals.rs` dies where somebody is.
+    let passed = Point::ALL.into_iter().filter(|point| *point != Point::PutBeforePeople);
+    assert_eq!(VISITS.map(|(point, _)| point).to_vec(), passed.collect::<Vec<_>>());
     let (fleet, early, stage) = (quick_fleet().await, Gates::default(), Stage::default());
     let schema = json!({"type": "object"});
     let definition =

@@ -197,11 +197,11 @@ struct ClaimRow {
     cancel_requested_at: Option<DateTime<Utc>>,
     retry_of: Option<Uuid>,
     forked_from: Option<Uuid>,
-    overrides: Option<String>,
     root_id: Option<Uuid>,
     depth: i16,
     has_budget: bool,
     was_pending: bool,
+    overrides: Option<String>,
     input: String,
     traceparent: Option<String>,
 }

@@ -19,10 +19,10 @@ use crate::tools::CallOutcome;
 /// A tool of Longhaul's own. An agent names it in its `tools` like any other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostTool {
-    /// Has other agents carry out parts of the task.
-    SpawnSubAgent,
     /// Asks the caller.
     AskCaller,
+    /// Has other agents carry out parts of the task.
+    SpawnSubAgent,
 }
 
 /// What a call of such a tool came to.
@@ -65,8 +65,8 @@ impl HostTool {
     /// An interrupt, or a failure of the store.
     pub(crate) async fn call(self, agent: &Agent, journal: &mut Journal, call: &ReadyCall) -> Step<Hosted> {
         match self {
-            Self::SpawnSubAgent => spawn_sub_agent::call(agent, journal, call).await,
             Self::AskCaller => ask_caller::call(agent, journal, call).await,
+            Self::SpawnSubAgent => spawn_sub_agent::call(agent, journal, call).await,
         }
     }
 }

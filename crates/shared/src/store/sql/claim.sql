@@ -53,13 +53,11 @@ counts as (
 )
 select
     c.id as "id!", c.tenant_id as "tenant_id!", c.definition_version_id as "definition_version_id!",
-    c.agent_version_id as "agent_version_id!", c.queue as "queue!", c.serve_key as "serve_key!",
-    c.priority as "priority!", c.lane as "lane!",
+    c.agent_version_id as "agent_version_id!", c.queue as "queue!", c.serve_key as "serve_key!", c.priority as "priority!", c.lane as "lane!",
     c.lease_token as "lease_token!", c.attempt as "attempt!", c.created_at as "created_at!", c.claimed_at as "claimed_at!",
     c.active_until as "active_until!", c.deadline_at as "deadline_at!", c.wake_seq as "wake_seq!",
     c.transient_retries as "transient_retries!", c.tool_error_retries as "tool_error_retries!",
-    c.llm_error_retries as "llm_error_retries!", c.cancel_requested_at, c.retry_of, c.forked_from, c.root_id,
-    c.depth as "depth!", c.has_budget as "has_budget!", c.was_pending as "was_pending!", p.overrides::text as overrides,
+    c.llm_error_retries as "llm_error_retries!", c.cancel_requested_at, c.retry_of, c.forked_from, p.overrides::text as overrides, c.root_id, c.depth as "depth!", c.has_budget as "has_budget!", c.was_pending as "was_pending!",
     p.input::text as "input!", p.traceparent
 from claimed c
 join execution_payloads p on p.execution_id = c.id
