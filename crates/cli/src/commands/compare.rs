@@ -78,7 +78,7 @@ fn table(a: &Value, b: &Value) -> Vec<String> {
             let of = |field: &str| origin.get(field).map(Value::to_string).unwrap_or_default();
             format!("{} at {}", of("id").trim_matches('"'), of("step"))
         }
-        other => other.to_string(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) => value.to_string(),
     };
     let cells: Vec<_> = ROWS.iter().map(|(field, label)| (*label, shown(&a[*field]), shown(&b[*field]))).collect();
     let width = cells.iter().map(|(_, a, _)| a.chars().count()).max().unwrap_or_default();

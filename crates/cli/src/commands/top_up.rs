@@ -2,7 +2,7 @@
 
 use longhaul_sdk::Usd;
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{client::Client, context::Context, exit::Exit, output, progress};
 
@@ -54,12 +54,10 @@ pub async fn run(args: TopUpArgs, context: &Context) -> anyhow::Result<Exit> {
     }
     let budget = &answer.body;
     for (name, label) in [("cost_usd", "cost, USD"), ("tokens", "tokens"), ("model_calls", "model calls")] {
-        let of = |part: &str| match &budget[part][name] {
-            Value::Null => "not limited".to_owned(),
-            value => value.to_string(),
-        };
-        output::line(&format!("{label}: spent {}, reserved {}, at most {}", of("spent"), of("reserved"), of("max")));
+        let [spent, reserved, max] = ["spent", "reserved", "max"].map(|part| &budget[part][name]);
+        let max = if max.is_null() { "not limited".to_owned() } else { format!("at most {max}") };
+        output::line(format!("{label}: spent {spent}, reserved {reserved}, {max}"));
     }
-    output::line(&format!("waiting: {}", budget["waiting"]));
+    output::line(format!("waiting: {}", budget["waiting"]));
     Ok(Exit::Done)
 }

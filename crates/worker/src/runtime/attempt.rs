@@ -19,13 +19,13 @@ use longhaul_sdk::{
 };
 use longhaul_shared::{
     config::StdioServers,
-    domain::{Decision, ExecutionStatus, RetryPolicy, WaitReason, decide},
+    domain::{Decision, RetryPolicy, WaitReason, decide},
     store::{
         StoreError,
         claims::Claimed,
         definitions::{AGENT_DEFINITION, PinnedVersions},
         journal::StoredJournal,
-        outcomes::{Conclusion, LeaseEnd},
+        outcomes::{Concluded, Conclusion, LeaseEnd},
     },
     telemetry::{metrics, trace},
 };
@@ -307,23 +307,29 @@ async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &Atte
         concluded = deps.writer.conclude(end(Conclusion::Fail { failure, spent: None })).await;
     }
     match concluded {
-        Ok(concluded) => {
-            deps.shared.publisher.look([claimed.id.0]);
-            if claimed.has_budget && concluded.status.is_terminal() {
-                fold_budget(&deps.shared, &deps.writer, claimed.root).await;
-            }
-            if concluded.status == ExecutionStatus::InProgress {
-                crate::wake(&deps.shared.publisher, &concluded.queue, claimed.id, concluded.wait_reason);
-            } else if let Some(parent) = concluded.parent {
-                // It may be runnable now; if it is not, the wake-up finds nothing and costs nothing.
-                deps.shared.publisher.look([parent.0]);
-                crate::wake(&deps.shared.publisher, &concluded.queue, parent, Some(WaitReason::Worker));
-            }
-        }
+        Ok(concluded) => tell(claimed, &concluded, deps).await,
         Err(error) => {
             metrics::lease_lost();
             tracing::warn!(error = %error, "the end of the attempt was not accepted");
         }
+    }
+}
+
+/// Tells whom the end concerns; all of it is also found without being told.
+async fn tell(claimed: &Claimed, concluded: &Concluded, deps: &AttemptDeps) {
+    let publisher = &deps.shared.publisher;
+    publisher.look([claimed.id.0]);
+    if !concluded.status.is_terminal() {
+        crate::wake(publisher, &concluded.queue, claimed.id, concluded.wait_reason);
+        return;
+    }
+    if claimed.has_budget {
+        fold_budget(&deps.shared, &deps.writer, claimed.root).await;
+    }
+    if let Some(parent) = concluded.parent {
+        // It may be runnable now; if it is not, the wake-up finds nothing and costs nothing.
+        publisher.look([parent.0]);
+        crate::wake(publisher, &concluded.queue, parent, Some(WaitReason::Worker));
     }
 }
 

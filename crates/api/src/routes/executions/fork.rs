@@ -3,15 +3,15 @@
 use axum::{body::Body, extract::State, http::HeaderMap, response::Response};
 use longhaul_sdk::spec::{AgentOverrides, ModelSpec};
 use longhaul_shared::{
-    domain::MAX_DEADLINE,
+    domain::{ExecutionId, MAX_DEADLINE},
     store::{
         api_keys::Scope,
         control::{Fork, Origin},
-        submit::Idempotency,
+        submit::{Idempotency, NewExecution},
         tenants::Reach,
     },
 };
-use serde_json::{Value, value::RawValue};
+use serde_json::{Map, Value, value::RawValue};
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
@@ -66,53 +66,7 @@ pub(crate) async fn fork(
     let key = idempotency_key(&headers)?;
     let bytes = read_body(&headers, body, SUBMIT_LIMIT).await?;
     let origin = state.store.read_origin(principal.tenant(), id).await?.ok_or(ApiError::NotFound("execution"))?;
-    let Origin { mut execution, overrides, last_step, .. } = origin;
-    let pinned = state.store.load_versions(execution.definition_version_id, execution.agent_version_id).await?;
-
-    let mut fields = Fields::parse(&bytes)?;
-    let before: Option<i32> = fields.take("from_step");
-    match before {
-        Some(before) if (1..=last_step + 1).contains(&before) => {}
-        Some(_) if last_step == 0 => {
-            fields.violation("/from_step", "nothing of the execution is recorded: only 1 is possible")
-        }
-        Some(_) => fields.violation("/from_step", format!("must be between 1 and {}", last_step + 1)),
-        None => fields.violation("/from_step", "is required"),
-    }
-    let prompt: Option<String> = fields.take("prompt");
-    let model = fields.take::<Value>("model").map(|model| {
-        let base = overrides.model.as_ref().unwrap_or(&pinned.agent.model);
-        overlaid(base, model).unwrap_or_else(|why| {
-            fields.violation("/model", why);
-            ModelSpec::default()
-        })
-    });
-    let input = fields.raw("input").map(RawValue::get).map(str::to_owned);
-    execution.budget = read_budget(&mut fields);
-    fields.finish()?;
-    if let Some(text) = &input {
-        check_input(text, &pinned.definition.input_schema)?;
-    }
-
-    let has_new_prompt = prompt.is_some() || input.is_some();
-    let changed = AgentOverrides { prompt: prompt.or(overrides.prompt), model: model.or(overrides.model) };
-    let fork = Fork {
-        before: before.unwrap_or(1),
-        input,
-        overrides: (changed != AgentOverrides::default()).then_some(changed),
-        has_new_prompt,
-    };
-    let model = fork.overrides.as_ref().and_then(|changed| changed.model.as_ref()).unwrap_or(&pinned.agent.model);
-    let is_in_money = match &execution.budget {
-        Some(budget) => budget.max_cost_usd.is_some(),
-        None => {
-            let inherited = state.store.read_budget(&Reach::from(principal.tenant()), id).await?;
-            inherited.is_some_and(|ledger| ledger.max_cost.is_some())
-        }
-    };
-    if let Some(model) = unpriced(model, &state.prices).filter(|_| is_in_money) {
-        return Err(ApiError::PriceUnknown { model });
-    }
+    let (mut execution, fork) = plan(&state, origin, &bytes, (&principal, id)).await?;
     execution.deadline_is_near = execution.deadline < MAX_DEADLINE;
     execution.submitted_by = Some(principal.key_id());
     execution.traceparent = (state.hooks.traceparent)(&headers);
@@ -127,13 +81,70 @@ pub(crate) async fn fork(
     answer(&state, &principal, stored, Preference::read(&headers)).await
 }
 
+/// What is to be stored, and how it differs from its origin.
+async fn plan(
+    state: &ApiState,
+    origin: Origin,
+    body: &[u8],
+    (principal, id): (&Principal, ExecutionId),
+) -> ApiResult<(NewExecution, Fork)> {
+    let Origin { mut execution, overrides, last_step, .. } = origin;
+    let pinned = state.store.load_versions(execution.definition_version_id, execution.agent_version_id).await?;
+    let mut fields = Fields::parse(body)?;
+    let before = read_step(&mut fields, last_step);
+    let prompt: Option<String> = fields.take("prompt");
+    let model = fields.take::<Value>("model").map(|model| {
+        let base = overrides.model.as_ref().unwrap_or(&pinned.agent.model);
+        overlaid(base, model).unwrap_or_else(|why| {
+            fields.violation("/model", why);
+            ModelSpec::default()
+        })
+    });
+    let input = fields.raw("input").map(RawValue::get).map(str::to_owned);
+    execution.budget = read_budget(&mut fields);
+    fields.finish()?;
+    if let Some(text) = &input {
+        check_input(text, &pinned.definition.input_schema)?;
+    }
+    let has_new_prompt = prompt.is_some() || input.is_some();
+    let changed = AgentOverrides { prompt: prompt.or(overrides.prompt), model: model.or(overrides.model) };
+    let is_in_money = match &execution.budget {
+        Some(budget) => budget.max_cost_usd.is_some(),
+        None => {
+            let inherited = state.store.read_budget(&Reach::from(principal.tenant()), id).await?;
+            inherited.is_some_and(|ledger| ledger.max_cost.is_some())
+        }
+    };
+    let model = changed.model.as_ref().unwrap_or(&pinned.agent.model);
+    if let Some(model) = unpriced(model, &state.prices).filter(|_| is_in_money) {
+        return Err(ApiError::PriceUnknown { model });
+    }
+    let overrides = (changed != AgentOverrides::default()).then_some(changed);
+    Ok((execution, Fork { before, input, overrides, has_new_prompt }))
+}
+
+fn read_step(fields: &mut Fields<'_>, last_step: i32) -> i32 {
+    let before: Option<i32> = fields.take("from_step");
+    match before {
+        Some(before) if (1..=last_step + 1).contains(&before) => {}
+        Some(_) if last_step == 0 => {
+            fields.violation("/from_step", "nothing of the execution is recorded: only 1 is possible");
+        }
+        Some(_) => fields.violation("/from_step", format!("must be between 1 and {}", last_step + 1)),
+        None => fields.violation("/from_step", "is required"),
+    }
+    before.unwrap_or(1)
+}
+
 /// The model `base` with the fields of `changes`, or of that name.
 fn overlaid(base: &ModelSpec, changes: Value) -> Result<ModelSpec, String> {
     let changes = match changes {
-        Value::String(name) => serde_json::json!({ "name": name }),
-        other => other,
+        Value::String(_) => Map::from_iter([("name".to_owned(), changes)]),
+        Value::Object(fields) => fields,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+            return Err("must be a model's name or an object".into());
+        }
     };
-    let Value::Object(changes) = changes else { return Err("must be a model's name or an object".into()) };
     let mut model = serde_json::to_value(base).map_err(|error| error.to_string())?;
     if let Value::Object(fields) = &mut model {
         fields.extend(changes);
