@@ -1,7 +1,7 @@
 //! ONE ATTEMPT: what happens between a claim and the end of its lease.
 //!
-//! Restore the journal, run the definition under interruption and panic guard, decide, and write the decision down once. The
-//! decision is pure (`domain::decision`); this file carries it out.
+//! Restore the journal, run the definition under interruption and panic guard, and hand what came of it to `conclusion`, which
+//! decides and writes the decision down once.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -12,32 +12,33 @@ use std::{
 use chrono::{DateTime, Utc};
 use futures::FutureExt;
 use longhaul_sdk::{
-    AgentConfigProvider, ConfigType, ExecutionResult, Failure, FailureClass, FailureCode, Interrupt, Step, StepError,
-    Validator,
+    AgentConfigProvider, ConfigType, ExecutionResult, Failure, FailureCode, Interrupt, Step, Validator,
     definition::{AnyDefinition, Declarative},
     spec::{OutputMode, Runner},
 };
 use longhaul_shared::{
     config::StdioServers,
-    domain::{Decision, RetryPolicy, WaitReason, decide},
+    domain::RetryPolicy,
     store::{
         StoreError,
         claims::Claimed,
         definitions::{AGENT_DEFINITION, PinnedVersions},
         journal::StoredJournal,
-        outcomes::{Concluded, Conclusion, LeaseEnd},
     },
     telemetry::{metrics, trace},
 };
 use serde_json::Value;
 use tracing::Instrument;
 
-use super::lease::{AttemptControl, Held};
+use super::{
+    conclusion::{Ended, conclude},
+    lease::{AttemptControl, Held},
+};
 use crate::{
     agent::{
         Agent,
         conversation::JournaledConversation,
-        journal::{Journal, Parked, PinnedTools, Place, budget::fold_budget, from_store},
+        journal::{Journal, PinnedTools, Place, from_store},
         menu::{Menu, Task},
         policy::Policy,
         prompt::render,
@@ -87,9 +88,6 @@ pub(crate) async fn run(lease: Lease, deps: AttemptDeps, held: Arc<Held>) {
     .await;
     held.leave(id, token);
 }
-
-/// What is left of an attempt for its conclusion.
-type Ended = (Step<ExecutionResult>, Option<Journal>, RetryPolicy);
 
 /// Runs the definition until it ends, something interrupts it, or it panics.
 async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &AttemptDeps) -> Ended {
@@ -259,97 +257,6 @@ fn runner(pinned: &PinnedVersions, deps: &AttemptDeps) -> Result<Running, Failur
     }
 }
 
-/// Decides what becomes of the execution, and writes it down.
-async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &AttemptDeps) {
-    let (mut outcome, journal, policy) = ended;
-    let (mut spent, mut wake_seq, mut parked) = (None, claimed.wake_seq, None);
-    if let Some(mut journal) = journal {
-        if let Err(StepError::Interrupt(reason @ (Interrupt::Cancelled | Interrupt::DeadlineExceeded))) = &outcome {
-            let reason = match reason {
-                Interrupt::DeadlineExceeded => "the execution ran longer than it may",
-                _ => "the execution was cancelled",
-            };
-            if let Err(error) = journal.answer_open_calls(reason) {
-                outcome = merge(outcome, error);
-            }
-        }
-        // What waits for a commit belongs to the record, whatever the attempt came to; a lost lease cannot write it.
-        if outcome != Err(StepError::Interrupt(Interrupt::LeaseLost))
-            && let Err(error) = journal.flush().await
-        {
-            outcome = merge(outcome, error);
-        }
-        (spent, wake_seq, parked) = (journal.blamed(), journal.wake_seq(), journal.parked());
-    }
-    deps.shared.probe.at(Point::BeforeConclusion, claimed.id).await;
-    let decision = decide(outcome, &policy, claimed.retries, chance(claimed));
-    let conclusion = match decision {
-        Decision::Finish(output) => Conclusion::Finish { output: output.to_string() },
-        Decision::Fail(failure) => Conclusion::Fail { failure, spent },
-        Decision::Refuse { code, summary } => Conclusion::Refuse { code, summary },
-        Decision::Retry { failure, delay } => Conclusion::Retry { failure, spent, delay, wake_seq },
-        Decision::Park => park(claimed, started.elapsed(), parked),
-        Decision::Cancel => Conclusion::Cancel,
-        Decision::Release => Conclusion::Release { drained: true },
-        Decision::Abandon => {
-            metrics::lease_lost();
-            tracing::warn!("attempt abandoned: its lease belongs to another");
-            return;
-        }
-    };
-    note_end(&conclusion);
-    let end = |conclusion| LeaseEnd { id: claimed.id, token: claimed.token, attempt: claimed.attempt, conclusion };
-    let mut concluded = deps.writer.conclude(end(conclusion)).await;
-    if let Err(StoreError::Rejected(error)) = &concluded {
-        // Repeating the attempt would end here again, for ever.
-        tracing::error!(error = %error, "the store refused the end of an attempt");
-        let failure = Failure::permanent(FailureCode::INTERNAL_ERROR, "the result could not be stored");
-        concluded = deps.writer.conclude(end(Conclusion::Fail { failure, spent: None })).await;
-    }
-    match concluded {
-        Ok(concluded) => tell(claimed, &concluded, deps).await,
-        Err(error) => {
-            metrics::lease_lost();
-            tracing::warn!(error = %error, "the end of the attempt was not accepted");
-        }
-    }
-}
-
-/// Tells whom the end concerns; all of it is also found without being told.
-async fn tell(claimed: &Claimed, concluded: &Concluded, deps: &AttemptDeps) {
-    let publisher = &deps.shared.publisher;
-    publisher.look([claimed.id.0]);
-    if !concluded.status.is_terminal() {
-        crate::wake(publisher, &concluded.queue, claimed.id, concluded.wait_reason);
-        return;
-    }
-    if claimed.has_budget {
-        fold_budget(&deps.shared, &deps.writer, claimed.root).await;
-    }
-    if let Some(parent) = concluded.parent {
-        // It may be runnable now; if it is not, the wake-up finds nothing and costs nothing.
-        publisher.look([parent.0]);
-        crate::wake(publisher, &concluded.queue, parent, Some(WaitReason::Worker));
-    }
-}
-
-/// A wait that ends by the database's clock, measured from the claim: both that instant and the limit are of that clock.
-fn park(claimed: &Claimed, held_for: Duration, parked: Option<Parked>) -> Conclusion {
-    // Nothing to wait for is runnable at once.
-    let Some(Parked { waiting, wake_seq }) = parked else { return Conclusion::Release { drained: false } };
-    let wait = waiting.until.map(|until| between(claimed.claimed_at, until).saturating_sub(held_for));
-    Conclusion::Park { reason: waiting.reason, wait, wake_seq }
-}
-
-/// An interrupt found while writing outranks a failure, and nothing outranks a proven success but a lost lease.
-fn merge(outcome: Step<ExecutionResult>, error: StepError) -> Step<ExecutionResult> {
-    match (&outcome, &error) {
-        (Ok(ExecutionResult::Success { .. }), StepError::Interrupt(Interrupt::Cancelled)) => outcome,
-        (_, StepError::Interrupt(_)) | (Ok(_), StepError::Failed(_)) => Err(error),
-        (Err(_), StepError::Failed(_)) => outcome,
-    }
-}
-
 fn note_claim(claimed: &Claimed) {
     let _claim = tracing::info_span!("claim", queue.name = claimed.queue).entered();
     metrics::attempts_started(1);
@@ -358,43 +265,11 @@ fn note_claim(claimed: &Claimed) {
     }
 }
 
-fn note_end(conclusion: &Conclusion) {
-    match conclusion {
-        Conclusion::Finish { .. } => {
-            metrics::execution_ended(None);
-            tracing::info!("execution finished");
-        }
-        Conclusion::Fail { failure, .. } => {
-            metrics::execution_ended(Some(failure.class));
-            tracing::info!(failure.class = %failure.class, failure.code = %failure.code, "execution failed");
-        }
-        Conclusion::Refuse { code, .. } => {
-            metrics::execution_ended(Some(FailureClass::Permanent));
-            tracing::info!(failure.code = %code, "execution failed");
-        }
-        Conclusion::Retry { failure, delay, .. } => {
-            metrics::retry_scheduled(failure.class);
-            tracing::info!(failure.class = %failure.class, failure.code = %failure.code, delay = ?delay, "attempt will be retried");
-        }
-        Conclusion::Cancel => {
-            metrics::execution_ended(Some(FailureClass::Permanent));
-            tracing::info!("execution cancelled");
-        }
-        Conclusion::Park { reason, .. } => tracing::info!(wait.reason = %reason, "execution parked"),
-        Conclusion::Release { .. } => tracing::info!("execution handed back"),
-    }
-}
-
 /// Both times are of the database's clock, so the difference is what is left, whatever this machine's clock says.
 fn time_left(claimed: &Claimed) -> Duration {
     between(claimed.claimed_at, claimed.active_until)
 }
 
-fn between(from: DateTime<Utc>, to: DateTime<Utc>) -> Duration {
+pub(super) fn between(from: DateTime<Utc>, to: DateTime<Utc>) -> Duration {
     (to - from).to_std().unwrap_or_default()
-}
-
-/// Spreads retries when a policy has jitter: as good as random across executions, the same for one lease.
-fn chance(claimed: &Claimed) -> f64 {
-    f64::from(claimed.token.0.as_u128() as u32) / f64::from(u32::MAX)
 }

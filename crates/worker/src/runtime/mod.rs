@@ -1,6 +1,7 @@
 //! Leases, attempts and the process around them.
 
 pub(crate) mod attempt;
+mod conclusion;
 pub(crate) mod heartbeat;
 pub(crate) mod lease;
 pub(crate) mod maintenance;

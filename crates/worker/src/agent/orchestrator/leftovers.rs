@@ -30,9 +30,12 @@ pub(super) enum Leftover {
     Unrun(Unrun),
 }
 
+/// One row of the table: what becomes of a call that it fits.
+type Row<'a> = &'a dyn Fn(&Stranded) -> Option<Leftover>;
+
 /// The first row of the table that fits any of the stranded calls, for all of them that it fits.
 pub(super) fn classify(slots: &[Slot], stranded: &[Stranded], state: &StateLog) -> Vec<(usize, Leftover)> {
-    let rows: [&dyn Fn(&Stranded) -> Option<Leftover>; 6] = [
+    let rows: [Row<'_>; 6] = [
         &|call| call.missing().iter().find_map(gate).map(Leftover::Hold),
         &|call| untaken_branch(slots, call),
         &|call| match &call.lacks {

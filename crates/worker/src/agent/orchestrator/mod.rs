@@ -70,7 +70,7 @@ pub(crate) async fn tick(agent: &Agent, journal: &mut Journal, offer: Offer) -> 
     loop {
         match Tick::new(agent, journal, asked.key, offer).live(asked).await? {
             Live::Ticked(ticked) => return Ok(ticked),
-            Live::TooLong(too_long, failure) => asked = journal.ask_shorter(agent, too_long, failure).await?,
+            Live::TooLong(too_long, failure) => asked = journal.ask_shorter(agent, *too_long, failure).await?,
         }
     }
 }
@@ -79,7 +79,7 @@ pub(crate) async fn tick(agent: &Agent, journal: &mut Journal, offer: Offer) -> 
 enum Live {
     Ticked(Ticked),
     /// The conversation does not fit the model's window.
-    TooLong(Asked, Failure),
+    TooLong(Box<Asked>, Failure),
 }
 
 struct Tick<'a> {
@@ -179,7 +179,7 @@ impl<'a> Tick<'a> {
             return Ok(Live::Ticked(Ticked::Continue));
         }
         if error.class() == FailureClass::ContextLimit {
-            return Ok(Live::TooLong(asked, error.to_failure()));
+            return Ok(Live::TooLong(Box::new(asked), error.to_failure()));
         }
         Err(self.journal.record_failed_turn(self.agent, asked, &error).await)
     }

@@ -133,7 +133,7 @@ impl Playing {
             is_output: false,
             fate: None,
         };
-        self.tell(Event::CallStreamed(streamed));
+        self.tell(Event::CallStreamed(Box::new(streamed)));
     }
 
     fn finish(&mut self, choice: usize) {

@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The arguments of the next call are complete.
-    CallStreamed(Streamed),
+    CallStreamed(Box<Streamed>),
     /// A call has its result: its tool answered, or it was refused.
     CallFinished {
         /// Its place in the reply.
@@ -171,7 +171,7 @@ impl Schedule {
     pub(crate) fn on(&mut self, event: Event, state: &StateLog) -> Vec<Command> {
         let mut commands = Vec::new();
         match event {
-            Event::CallStreamed(streamed) => self.slots.push(Slot::from(streamed)),
+            Event::CallStreamed(streamed) => self.slots.push(Slot::from(*streamed)),
             Event::CallFinished { index, fate } => self.set(index, |_| Progress::Done(fate)),
             Event::CallWaits { index } => self.set(index, Progress::Waiting),
             Event::GateOpened { index } => self.set(index, Progress::Pending),

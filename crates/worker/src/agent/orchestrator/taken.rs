@@ -111,7 +111,7 @@ impl Tick<'_> {
         }
         let streamed = self.streamed(&taken, fate);
         self.calls.push(taken);
-        Ok(Event::CallStreamed(streamed))
+        Ok(Event::CallStreamed(Box::new(streamed)))
     }
 
     /// Whether an intent without a result may simply run again.
