@@ -21,6 +21,7 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(executions::batch::batch))
         .routes(routes!(executions::get::get))
         .routes(routes!(executions::steps::steps))
+        .routes(routes!(executions::ledger::ledger))
         .routes(routes!(executions::attempts::attempts))
         .routes(routes!(executions::events::events))
         .routes(routes!(executions::cancel::cancel))

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use longhaul_cli::{
     commands::{
-        api, apply, approvals, bench, cancel, compare, config_check, demo, dev, fork, get, keys, list, mcp_catalogue,
-        migrate, openapi, prune, questions, retry, submit, top_up, watch, with_servers, worker,
+        api, apply, approvals, bench, cancel, compare, config_check, demo, dev, fork, get, keys, ledger, list,
+        mcp_catalogue, migrate, openapi, prune, questions, retry, submit, top_up, watch, with_servers, worker,
     },
     context::Context,
     exit::{EXIT_CODES, Exit},
@@ -42,6 +42,7 @@ enum Command {
     Retry(retry::RetryArgs),
     Fork(fork::ForkArgs),
     Compare(compare::CompareArgs),
+    Ledger(ledger::LedgerArgs),
     TopUp(top_up::TopUpArgs),
     Approvals(approvals::ApprovalsArgs),
     Questions(questions::QuestionsArgs),
@@ -102,6 +103,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Retry(args) => run::plain(retry::run(args, context)),
         Command::Fork(args) => run::plain(fork::run(args, context)),
         Command::Compare(args) => run::plain(compare::run(args, context)),
+        Command::Ledger(args) => run::plain(ledger::run(args, context)),
         Command::TopUp(args) => run::plain(top_up::run(args, context)),
         Command::Approvals(args) => run::plain(approvals::run(args, context)),
         Command::Questions(args) => run::plain(questions::run(args, context)),

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::kit::{ACT, PUT, Stage, WORK, any_answer, call_of, referring, results_in_order, work};
 use crate::support::{
-    fleet::{Fleet, FleetWorker},
+    fleet::{Fleet, FleetWorker, PATIENCE},
     llm::{Gate, ev_gate, ev_text, reply_events, reply_text},
 };
 
@@ -281,6 +281,62 @@ async fn turn_begun_before_a_death_is_never_asked_again() {
     second.drain().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn ledger_tells_what_is_known_of_every_effect() {
+    let mut fleet = quick_fleet().await;
+    let api = crate::worker::typed::Api::start(&mut fleet).await;
+    let stage = Stage::default().hold("lost").fails("refused", "no");
+    fleet.apply(&referring(), &any_answer()).await;
+    fleet.llm.push(reply_events([
+        work("look", json!({})),
+        call_of(PUT, "kept", json!({})),
+        call_of(ACT, "refused", json!({})),
+        call_of(ACT, "lost", json!({})),
+    ]));
+    let id = fleet.submit("d", json!({})).await;
+    let dies = worker(&fleet, &stage, Probe::default());
+    for call in ["kept", "refused"] {
+        stage.ended(call).await;
+    }
+    stage.started("lost").await;
+    let seen = async || api.get(&format!("/executions/{id}/ledger")).await["entries"].as_array().unwrap().clone();
+    let states = |entries: &[Value]| {
+        let facts = |entry: &Value| json!([entry["tool"], entry["effect"], entry["state"]]);
+        let mut facts: Vec<String> = entries.iter().map(|entry| facts(entry).to_string()).collect();
+        facts.sort();
+        facts
+    };
+    let with = |last: &str| {
+        let kept = r#"["put","idempotent","done"]"#.to_owned();
+        let mut all =
+            vec![kept, r#"["act","side_effect","failed"]"#.into(), format!(r#"["act","side_effect","{last}"]"#)];
+        all.sort();
+        all
+    };
+    // While it runs, it is only intended; what changes nothing is not in the ledger.
+    crate::support::wait::eventually("both results are recorded", PATIENCE, || async {
+        let states = states(&seen().await);
+        if states == with("intended") { Ok(()) } else { Err(states.join(" ")) }
+    })
+    .await;
+    dies.kill().await;
+    fleet.llm.push(reply_text("done"));
+    let second = worker(&fleet, &stage, Probe::default());
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    let entries = seen().await;
+    assert_eq!(states(&entries), with("unknown"));
+    for entry in &entries {
+        let call = match (entry["state"].as_str(), entry["tool"].as_str()) {
+            (Some("unknown"), _) => "lost",
+            (_, Some(PUT)) => "kept",
+            _ => "refused",
+        };
+        let keys: Vec<String> = stage.keys(call).into_keys().collect();
+        assert_eq!(json!([entry["idempotency_key"]]), json!(keys), "{call}");
+    }
+    second.drain().await;
+}
+
 /// What the exhaustive test asks for: each piece that is not there yet, then an output that is corrected once.
 fn plan(request: &crate::support::llm::Captured, early: &Gates) -> crate::support::llm::Reply {
     let case = case_of(request);
@@ -336,14 +392,13 @@ impl Gates {
 }
 
 /// How often a run passes each point when nothing happens to it.
-const VISITS: [(Point, usize); 12] = [
+const VISITS: [(Point, usize); 11] = [
     (Point::Claimed, 1),
     (Point::Restored, 1),
     (Point::BeforeTurn, 3),
     (Point::TurnBegun, 2),
     (Point::TurnAnswered, 3),
     (Point::TurnRecorded, 3),
-    (Point::PutBeforePeople, 0),
     (Point::BeforeCall, 3),
     (Point::CallAnswered, 3),
     (Point::CallRecorded, 3),

@@ -13,5 +13,5 @@ mod odd_json;
 mod retries;
 mod run;
 mod trace;
-mod typed;
+pub(crate) mod typed;
 mod validator_loop;

@@ -23,7 +23,7 @@ use crate::support::{
 };
 
 /// The real API over the fleet's database, with a key.
-pub(super) struct Api {
+pub(crate) struct Api {
     pub(super) url: String,
     pub(super) key: String,
     pub(super) client: reqwest::Client,
@@ -31,7 +31,7 @@ pub(super) struct Api {
 }
 
 impl Api {
-    pub(super) async fn start(fleet: &mut Fleet) -> Self {
+    pub(crate) async fn start(fleet: &mut Fleet) -> Self {
         fleet.set("LONGHAUL_API_KEY_PEPPER", "pepper of the test, thirty-two characters");
         let config = fleet.config();
         let pepper = compose::pepper(&config).unwrap();
@@ -50,7 +50,7 @@ impl Api {
         }
     }
 
-    async fn get(&self, path: &str) -> Value {
+    pub(crate) async fn get(&self, path: &str) -> Value {
         let request = self.client.get(format!("{}{path}", self.url)).bearer_auth(&self.key);
         request.send().await.unwrap().json().await.unwrap()
     }

@@ -12,6 +12,7 @@ pub mod dev;
 pub mod fork;
 pub mod get;
 pub mod keys;
+pub mod ledger;
 pub mod list;
 pub mod mcp_catalogue;
 pub mod migrate;

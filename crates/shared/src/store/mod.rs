@@ -26,6 +26,7 @@ pub mod history;
 pub mod human_requests;
 pub mod ids;
 pub mod journal;
+pub mod ledger;
 pub mod maintenance;
 pub mod outcomes;
 mod pool;

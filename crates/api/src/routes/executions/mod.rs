@@ -7,6 +7,7 @@ pub(crate) mod cancel;
 pub(crate) mod events;
 pub(crate) mod fork;
 pub(crate) mod get;
+pub(crate) mod ledger;
 pub(crate) mod list;
 pub(crate) mod request;
 pub(crate) mod retry;

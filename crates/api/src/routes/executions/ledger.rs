@@ -1,0 +1,91 @@
+//! `GET /v1/executions/{id}/ledger`: what an execution may have changed.
+
+use axum::{Json, extract::State};
+use chrono::{DateTime, Utc};
+use longhaul_sdk::ToolEffect;
+use longhaul_shared::store::{api_keys::Scope, history::Bodies, ledger::LedgerEntry};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    extract::{ExecutionPath, Params, take_reach},
+    state::ApiState,
+};
+
+/// Steps read for one page; their bodies may be large.
+const MAX_STEPS: i64 = 50;
+
+/// One call that may have changed something.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LedgerEntryView {
+    /// Its step.
+    seq: i32,
+    /// 0: copied by a retry or a fork.
+    attempt: i32,
+    tool: String,
+    /// `idempotent` or `side_effect`.
+    #[schema(value_type = String)]
+    effect: ToolEffect,
+    /// `intended` (may have begun, no result), `withdrawn` (never began), `done`, `failed`, `reconciled` or `unknown` (a worker died
+    /// while it ran, and its tool could or could not say what became of it).
+    #[schema(example = "done")]
+    state: &'static str,
+    /// What its tool was given to recognise a repetition by.
+    idempotency_key: Option<String>,
+    preview: Option<String>,
+    started_at: DateTime<Utc>,
+    finished_at: Option<DateTime<Utc>>,
+}
+
+/// Calls in the order of their steps.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LedgerPage {
+    entries: Vec<LedgerEntryView>,
+    /// For the next page, as `?after=`; null on the last one. A page may be empty and not be the last.
+    next_after: Option<i32>,
+}
+
+/// The calls of an execution that may have changed something, with what is known of each.
+#[utoipa::path(get, path = "/v1/executions/{id}/ledger", tag = "executions",
+    params(("id" = String, Path, description = "Its id"), ("after" = Option<i32>, Query, description = "Calls after this step")),
+    responses((status = 200, description = "Calls with an effect, in order", body = LedgerPage)))]
+pub(crate) async fn ledger(
+    State(state): State<ApiState>,
+    principal: Principal,
+    ExecutionPath(id): ExecutionPath,
+    mut params: Params,
+) -> ApiResult<Json<LedgerPage>> {
+    principal.need(Scope::ExecutionsRead)?;
+    let reach = take_reach(&state, &principal, &mut params).await?;
+    let after = params.take("after").unwrap_or(-1);
+    params.finish()?;
+    if !state.store.execution_exists(&reach, id).await? {
+        return Err(ApiError::NotFound("execution"));
+    }
+    let steps = state.store.list_steps(id, after, MAX_STEPS, Bodies::Read).await?;
+    let is_full = i64::try_from(steps.len()).is_ok_and(|found| found == MAX_STEPS);
+    let next_after = steps.last().filter(|_| is_full).map(|step| step.seq);
+    let mut entries = Vec::new();
+    for step in steps {
+        entries.extend(LedgerEntry::of(step)?.map(LedgerEntryView::from));
+    }
+    Ok(Json(LedgerPage { entries, next_after }))
+}
+
+impl From<LedgerEntry> for LedgerEntryView {
+    fn from(of: LedgerEntry) -> Self {
+        Self {
+            seq: of.seq,
+            attempt: of.attempt,
+            tool: of.tool,
+            effect: of.effect,
+            state: of.state.as_str(),
+            idempotency_key: of.idempotency_key,
+            preview: of.preview,
+            started_at: of.started_at,
+            finished_at: of.finished_at,
+        }
+    }
+}

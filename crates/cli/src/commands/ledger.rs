@@ -1,0 +1,62 @@
+//! `longhaul ledger ID`.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::{client::Client, context::Context, exit::Exit, output, progress};
+
+/// List the calls of an execution that may have changed something
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+States: intended (may have begun, no result), withdrawn (never began), done, failed, reconciled and unknown (a worker died
+while the call ran, and its tool could or could not say what became of it).
+
+Example:
+  longhaul ledger 019a2c3e-…")]
+pub struct LedgerArgs {
+    /// The execution's id
+    id: String,
+}
+
+/// Lists them, page by page.
+///
+/// # Errors
+/// There is no such execution, or the API is away.
+pub async fn run(args: LedgerArgs, context: &Context) -> anyhow::Result<Exit> {
+    let client = Client::new(&context.load_for_client()?)?;
+    let path = format!("{}/ledger", progress::path(&args.id));
+    let (mut entries, mut after) = (Vec::new(), Value::Null);
+    loop {
+        let mut request = client.request(Method::GET, &path);
+        if let Some(after) = after.as_i64() {
+            request = request.query(&[("after", after)]);
+        }
+        let page = client.send(request).await?.body;
+        entries.extend(page["entries"].as_array().cloned().unwrap_or_default());
+        after = page["next_after"].clone();
+        if after.is_null() {
+            break;
+        }
+    }
+    if context.json {
+        output::json(&json!({ "entries": entries }));
+        return Ok(Exit::Done);
+    }
+    if entries.is_empty() {
+        output::line("no call may have changed anything");
+    }
+    for entry in entries {
+        let text = |field: &str| entry[field].as_str().unwrap_or("-").to_owned();
+        output::line(&format!(
+            "{:>4}  {:<11}  {:<11}  {}  key {}  from {} to {}",
+            entry["seq"].to_string(),
+            text("state"),
+            text("effect"),
+            text("tool"),
+            text("idempotency_key"),
+            text("started_at"),
+            text("finished_at"),
+        ));
+    }
+    Ok(Exit::Done)
+}
