@@ -104,28 +104,32 @@ pub(super) struct Effect<'a> {
     pub(super) value: &'a Value,
 }
 
-/// The value at `path` after `writes`, which are given from the oldest on. Walks back to the newest `set` at or above the path,
-/// which hides everything before it, and replays from there what touches the path; a write to a part hides nothing else.
-pub(super) fn fold<'a>(writes: impl DoubleEndedIterator<Item = Effect<'a>>, path: &Path) -> Option<Cow<'a, Value>> {
-    let mut replayed = Vec::new();
-    for write in writes.rev().filter(|write| write.path.is_above_or_below(path)) {
-        replayed.push(write);
-        if write.method == Method::Set && write.path.covers(path) {
-            break;
+/// The value at `path` after `writes`, which are given from the oldest on. Looks for the highest place at or above the path that is
+/// written at all, walks back to the newest `set` that covers it, which hides everything before, and replays from there what
+/// touches that place. A write to a part hides nothing else, but it may decide what a later `push` or `concat` above it finds.
+pub(super) fn fold<'a>(writes: impl Iterator<Item = Effect<'a>>, path: &Path) -> Option<Cow<'a, Value>> {
+    let writes: Vec<Effect<'a>> = writes.filter(|write| write.path.kind == path.kind).collect();
+    let mut root = path;
+    let live = loop {
+        let hides = |write: &Effect<'_>| write.method == Method::Set && write.path.covers(root);
+        let live = &writes[writes.iter().rposition(hides).unwrap_or_default()..];
+        let above = live.iter().map(|write| write.path).filter(|above| above.covers(root));
+        match above.min_by_key(|above| above.segments.len()) {
+            Some(above) if above.segments.len() < root.segments.len() => root = above,
+            Some(_) | None => break live,
         }
-    }
+    };
+    let replayed = live.iter().filter(|write| write.path.is_above_or_below(root));
     // The common case, without copying what is not asked for.
-    if let [only] = replayed.as_slice()
+    if let (Some(only), None) = (replayed.clone().next(), replayed.clone().nth(1))
         && only.method == Method::Set
         && only.path.covers(path)
     {
         return find(only.value, &path.segments[only.path.segments.len()..]).map(Cow::Borrowed);
     }
-    let mut root = None;
-    for write in replayed.into_iter().rev() {
-        write_at(&mut root, &write.path.segments, write.method, write.value);
-    }
-    path.find(root.as_ref()?).cloned().map(Cow::Owned)
+    let mut document = None;
+    replayed.for_each(|write| write_at(&mut document, &write.path.segments, write.method, write.value));
+    path.find(document.as_ref()?).cloned().map(Cow::Owned)
 }
 
 /// Writes below `at`. What is not an object on the way becomes one: the path says that it is.

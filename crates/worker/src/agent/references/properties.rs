@@ -77,6 +77,8 @@ fn applied(old: Option<Value>, segments: &[String], write: &Written) -> Value {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn a_path_is_what_its_text_says(path in any_path()) {
         let text = path.to_string();

@@ -207,7 +207,7 @@ impl StateLog {
         known
     }
 
-    fn effects<'a>(&'a self, of: Option<&'a Instance>) -> impl DoubleEndedIterator<Item = Effect<'a>> {
+    fn effects<'a>(&'a self, of: Option<&'a Instance>) -> impl Iterator<Item = Effect<'a>> {
         self.writes.iter().filter(move |write| write.instance.as_ref() == of).map(StateWrite::effect)
     }
 

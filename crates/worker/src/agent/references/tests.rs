@@ -96,7 +96,8 @@ fn write(log: &mut StateLog, tick: u32, call: &str, at: &str, method: Method, va
 }
 
 fn seen(log: &StateLog, at: &str, instance: Option<&Instance>) -> Option<Value> {
-    log.read(&path(at), instance).map(Cow::into_owned)
+    let at = path(at);
+    log.read(&at, instance).map(Cow::into_owned)
 }
 
 fn ready(call: &PlannedCall, state: &StateLog) -> Resolved {
@@ -355,6 +356,17 @@ fn a_write_to_a_part_hides_no_sibling_and_a_whole_one_hides_all() {
     write(&mut log, 3, "c", "†state.user", Method::Set, json!({"status": null}));
     assert_eq!(seen(&log, "†state.user.name", None), None);
     assert_eq!(seen(&log, "†state.user.status", None), Some(json!(null)));
+}
+
+#[test]
+fn a_write_beside_a_path_decides_what_a_list_above_it_holds() {
+    let mut log = log(&json!({}));
+    write(&mut log, 1, "c", "†state.x.a", Method::Set, json!(null));
+    write(&mut log, 1, "c", "†state.x", Method::Concat, json!({"b": 1}));
+    assert_eq!(seen(&log, "†state.x.b", None), None);
+    assert_eq!(seen(&log, "†state.x.1.b", None), Some(json!(1)));
+    write(&mut log, 1, "c", "†state.x.c", Method::Set, json!(2));
+    assert_eq!(seen(&log, "†state.x.1.b", None), None);
 }
 
 #[test]
