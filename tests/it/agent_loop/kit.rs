@@ -40,13 +40,16 @@ enum Answer {
     Panic,
 }
 
+/// Told which call starts.
+type OnStart = dyn Fn(&str) + Send + Sync;
+
 #[derive(Default)]
 struct Inner {
     gates: BTreeMap<String, Gate>,
     answers: BTreeMap<String, Answer>,
     arguments: BTreeMap<String, Vec<Value>>,
     keys: BTreeMap<String, BTreeMap<String, usize>>,
-    on_start: Option<Arc<dyn Fn(&str) + Send + Sync>>,
+    on_start: Option<Arc<OnStart>>,
 }
 
 /// What the calls of a test do and did. Calls are told apart by their argument `call`.

@@ -3,7 +3,8 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{client::Client, context::Context, exit::Exit, output, progress};
+use super::submit::finish;
+use crate::{client::Client, context::Context, exit::Exit, json_input::json_input, progress};
 
 /// Start an execution that shares another's record up to a step, and goes its own way from there
 #[derive(Debug, clap::Args)]
@@ -26,9 +27,12 @@ pub struct ForkArgs {
     /// Another model: a name, or JSON of the fields that change
     #[arg(long, value_name = "NAME|JSON")]
     model: Option<String>,
-    /// Another input, as JSON
-    #[arg(long, value_name = "JSON")]
+    /// Another input: JSON, @FILE, or - for standard input
+    #[arg(long, value_name = "JSON|@FILE|-")]
     input: Option<String>,
+    /// Wait until it is over, with live progress
+    #[arg(long)]
+    wait: bool,
 }
 
 /// Forks it.
@@ -45,15 +49,9 @@ pub async fn run(args: ForkArgs, context: &Context) -> anyhow::Result<Exit> {
         body["model"] = serde_json::from_str(&model).ok().filter(Value::is_object).unwrap_or(json!(model));
     }
     if let Some(input) = args.input {
-        body["input"] =
-            serde_json::from_str(&input).map_err(|error| anyhow::anyhow!("--input is not JSON: {error}"))?;
+        body["input"] = json_input("--input", &input)?;
     }
     let request = client.request(Method::POST, &format!("{}/fork", progress::path(&args.id))).json(&body);
-    let answer = client.send(request).await?;
-    if context.json {
-        output::json(&answer.body);
-    } else {
-        output::line(answer.body["id"].as_str().unwrap_or_default());
-    }
-    Ok(Exit::Done)
+    let execution = client.send(request).await?.body;
+    finish(&client, execution, args.wait, context).await
 }

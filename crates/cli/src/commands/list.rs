@@ -33,6 +33,12 @@ pub struct ListArgs {
     /// By queue
     #[arg(long)]
     queue: Option<String>,
+    /// Started by this execution
+    #[arg(long, value_name = "ID")]
+    parent: Option<String>,
+    /// Of the tree below this execution, itself included
+    #[arg(long, value_name = "ID")]
+    root: Option<String>,
     /// Created at or after this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     created_after: Option<String>,
@@ -59,6 +65,8 @@ impl ListArgs {
             ("agent", &self.agent),
             ("failure_code", &self.failure_code),
             ("queue", &self.queue),
+            ("parent", &self.parent),
+            ("root", &self.root),
             ("created_after", &self.created_after),
             ("created_before", &self.created_before),
             ("cursor", &self.cursor),

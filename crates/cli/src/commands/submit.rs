@@ -1,6 +1,7 @@
 //! `longhaul submit`: starts an execution, and waits for it when asked to.
 
 use anyhow::Context as _;
+use longhaul_sdk::Usd;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
@@ -45,9 +46,39 @@ pub struct SubmitArgs {
     /// The same key gives the same execution, never a second
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+    #[command(flatten)]
+    caps: Caps,
     /// Not before this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     run_at: Option<chrono::DateTime<chrono::Utc>>,
+}
+
+/// What a tree of executions may spend.
+#[derive(Debug, clap::Args)]
+pub(super) struct Caps {
+    /// The most it and everything it starts may cost, in US dollars
+    #[arg(long, value_name = "USD")]
+    max_cost: Option<Usd>,
+    /// The most tokens, sent and received
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<u32>,
+    /// The most model calls
+    #[arg(long, value_name = "N")]
+    max_model_calls: Option<u32>,
+}
+
+impl Caps {
+    /// As the API reads them; `None` when there are none.
+    pub(super) fn body(&self) -> Option<Value> {
+        let given = [
+            ("max_cost_usd", self.max_cost.map(|cost| json!(cost))),
+            ("max_tokens", self.max_tokens.map(Value::from)),
+            ("max_model_calls", self.max_model_calls.map(Value::from)),
+        ];
+        let caps: Map<String, Value> =
+            given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+        (!caps.is_empty()).then_some(caps.into())
+    }
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -99,6 +130,7 @@ fn body(args: &SubmitArgs) -> anyhow::Result<Value> {
     set("version", args.definition_version.map(Value::from));
     set("priority", args.priority.map(Value::from));
     set("queue", args.queue.clone().map(Value::from));
+    set("budget", args.caps.body());
     set("run_at", args.run_at.map(|at| json!(at)));
     let metadata: Map<String, Value> =
         args.metadata.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();

@@ -1,9 +1,8 @@
 //! `longhaul top-up ID`.
 
-use longhaul_sdk::Usd;
 use reqwest::Method;
-use serde_json::json;
 
+use super::submit::Caps;
 use crate::{client::Client, context::Context, exit::Exit, output, progress};
 
 /// Raise the budget of an execution and everything it started
@@ -18,15 +17,8 @@ Examples:
 pub struct TopUpArgs {
     /// The id of any execution of the tree
     id: String,
-    /// Money in US dollars
-    #[arg(long, value_name = "USD", required_unless_present_any = ["max_tokens", "max_model_calls"])]
-    max_cost: Option<Usd>,
-    /// Tokens sent and received
-    #[arg(long, value_name = "N")]
-    max_tokens: Option<u32>,
-    /// Model calls
-    #[arg(long, value_name = "N")]
-    max_model_calls: Option<u32>,
+    #[command(flatten)]
+    caps: Caps,
 }
 
 /// Raises it.
@@ -35,17 +27,9 @@ pub struct TopUpArgs {
 /// There is no such execution, it has no such budget, it is over, or the API is away.
 pub async fn run(args: TopUpArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
-    let mut caps = json!({});
-    let given = [
-        ("max_cost_usd", args.max_cost.map(|cost| json!(cost))),
-        ("max_tokens", args.max_tokens.map(|tokens| json!(tokens))),
-        ("max_model_calls", args.max_model_calls.map(|calls| json!(calls))),
-    ];
-    for (name, value) in given {
-        if let Some(value) = value {
-            caps[name] = value;
-        }
-    }
+    let Some(caps) = args.caps.body() else {
+        anyhow::bail!("give at least one of --max-cost, --max-tokens and --max-model-calls");
+    };
     let request = client.request(Method::POST, &format!("{}/budget", progress::path(&args.id))).json(&caps);
     let answer = client.send(request).await?;
     if context.json {
