@@ -661,7 +661,7 @@ pub struct AgentLimits {
     pub budget: Option<BudgetSpec>,
     /// Bytes of one value that a call writes to a path.
     pub max_state_value_bytes: u32,
-    /// Bytes of all values that calls of one execution wrote to paths and that can still be read.
+    /// Bytes of all values that calls of one execution write to paths, overwritten ones included.
     pub max_state_bytes: u32,
 }
 

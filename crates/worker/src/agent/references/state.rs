@@ -90,7 +90,7 @@ pub(crate) struct StateLog {
     /// The member of the input whose items are the inputs of the instances.
     items: Option<String>,
     limits: StateLimits,
-    /// Ordered by `order`. What a later turn has set anew is dropped: no reader can see it.
+    /// Ordered by `order`. Nothing is dropped: what a later write hides may still have decided what stood above it.
     writes: Vec<StateWrite>,
     calls: BTreeMap<String, Value>,
     bytes: usize,
@@ -159,9 +159,6 @@ impl StateLog {
                 continue;
             }
             self.bytes += size(&write.value);
-            if write.method == Method::Set {
-                self.drop_hidden(&write);
-            }
             let at = self.writes.partition_point(|known| known.order < write.order);
             self.writes.insert(at, write);
         }
@@ -220,17 +217,6 @@ impl StateLog {
             return Some(Cow::Borrowed(own));
         }
         path.find(&self.input).map(Cow::Borrowed)
-    }
-
-    /// What an earlier turn wrote at or below a path that is set anew can never be read again.
-    fn drop_hidden(&mut self, set: &StateWrite) {
-        let bytes = &mut self.bytes;
-        self.writes.retain(|write| {
-            let is_earlier = write.tick < set.tick && write.order < set.order;
-            let is_hidden = is_earlier && write.instance == set.instance && set.path.covers(&write.path);
-            *bytes -= if is_hidden { size(&write.value) } else { 0 };
-            !is_hidden
-        });
     }
 }
 
