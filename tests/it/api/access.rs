@@ -19,6 +19,8 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
         (Method::GET, "/v1/executions/{id}/events", ExecutionsRead),
         (Method::POST, "/v1/executions/{id}/cancel", ExecutionsWrite),
         (Method::POST, "/v1/executions/{id}/retry", ExecutionsWrite),
+        (Method::POST, "/v1/executions/{id}/fork", ExecutionsWrite),
+        (Method::POST, "/v1/executions/{id}/budget", ExecutionsWrite),
         (Method::GET, "/v1/approvals", ExecutionsRead),
         (Method::GET, "/v1/approvals/{id}", ExecutionsRead),
         (Method::POST, "/v1/approvals/{id}/decision", ApprovalsDecide),
