@@ -47,7 +47,7 @@ pub async fn run(args: LedgerArgs, context: &Context) -> anyhow::Result<Exit> {
     }
     for entry in entries {
         let text = |field: &str| entry[field].as_str().unwrap_or("-").to_owned();
-        output::line(&format!(
+        output::line(format!(
             "{:>4}  {:<11}  {:<11}  {}  key {}  from {} to {}",
             entry["seq"].to_string(),
             text("state"),
