@@ -16,6 +16,7 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
         (Method::GET, "/v1/executions/{id}", ExecutionsRead),
         (Method::GET, "/v1/executions/{id}/steps", ExecutionsRead),
         (Method::GET, "/v1/executions/{id}/attempts", ExecutionsRead),
+        (Method::GET, "/v1/executions/{id}/ledger", ExecutionsRead),
         (Method::GET, "/v1/executions/{id}/events", ExecutionsRead),
         (Method::POST, "/v1/executions/{id}/cancel", ExecutionsWrite),
         (Method::POST, "/v1/executions/{id}/retry", ExecutionsWrite),
