@@ -97,10 +97,10 @@ pub(crate) async fn raise(
     body: Body,
 ) -> ApiResult<Json<BudgetView>> {
     principal.need(Scope::ExecutionsWrite)?;
-    let bytes = read_body(&headers, body, BODY_LIMIT).await?;
     let reach = principal.reach();
     let record = state.store.get_execution(&reach, id).await?.ok_or(ApiError::NotFound("execution"))?;
     let root = state.store.get_execution(&reach, record.summary.root).await?.ok_or(ApiError::NotFound("execution"))?;
+    let bytes = read_body(&headers, body, BODY_LIMIT).await?;
     let ledger = state.store.read_budget(&reach, id).await?.ok_or(ApiError::NoBudget)?;
     if root.summary.status.is_terminal() {
         return Err(ApiError::ExecutionIsTerminal(root.summary.status));

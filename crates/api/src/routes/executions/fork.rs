@@ -64,8 +64,8 @@ pub(crate) async fn fork(
 ) -> ApiResult<Response> {
     principal.need(Scope::ExecutionsWrite)?;
     let key = idempotency_key(&headers)?;
-    let bytes = read_body(&headers, body, SUBMIT_LIMIT).await?;
     let origin = state.store.read_origin(principal.tenant(), id).await?.ok_or(ApiError::NotFound("execution"))?;
+    let bytes = read_body(&headers, body, SUBMIT_LIMIT).await?;
     let (mut execution, fork) = plan(&state, origin, &bytes, (&principal, id)).await?;
     execution.deadline_is_near = execution.deadline < MAX_DEADLINE;
     execution.submitted_by = Some(principal.key_id());
