@@ -9,6 +9,7 @@ pub mod approvals;
 pub mod conversation;
 pub mod definition;
 pub mod failure;
+mod model;
 pub mod money;
 pub mod provider;
 pub mod result;

@@ -14,6 +14,8 @@ use crate::{approvals::ApprovalsSpec, money::Usd, tool::ToolEffect};
 /// The reserved tool that takes the final output of a definition with an output schema.
 pub const SUBMIT_OUTPUT: &str = "submit_output";
 
+pub use crate::model::{Effort, ModelSpec, OutputMode};
+
 /// The prompt that asks the model for a failure summary when its corrections are used up.
 pub const FAILURE_SUMMARY_PROMPT: &str = "You could not produce a valid answer within the allowed attempts. Explain in at \
     most 100 words, in plain language and without addressing anyone, what went wrong.";
@@ -355,92 +357,6 @@ impl AgentConfig {
     }
 }
 
-/// Which model, and how it is asked. A field left out is not sent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ModelSpec {
-    /// A provider of the worker's configuration; the configured default when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provider: Option<String>,
-    /// The provider's name of the model; the provider's default when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Sampling temperature.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub temperature: Option<f64>,
-    /// The longest reply, in tokens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_output_tokens: Option<u32>,
-    /// Reasoning effort, for models that know it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub effort: Option<Effort>,
-    /// Have the provider hold the model to the schemas of its tools, where a schema can be said in the provider's strict form.
-    /// OpenAI-compatible servers only.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub strict_tools: bool,
-    /// How the answer of a definition with an output schema is asked for.
-    #[serde(default, skip_serializing_if = "OutputMode::is_tool")]
-    pub output: OutputMode,
-    /// Ask for the reply as a stream.
-    #[serde(default = "yes")]
-    pub stream: bool,
-    /// Sent to the provider as they are, beside the fields above.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub extra: BTreeMap<String, Value>,
-    /// What the scripted model answers: a minijinja program over `messages`, `tools` and `turn` (docs/scripted-model.md).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub script: Option<String>,
-}
-
-impl Default for ModelSpec {
-    fn default() -> Self {
-        Self {
-            provider: None,
-            name: None,
-            temperature: None,
-            max_output_tokens: None,
-            effort: None,
-            strict_tools: false,
-            output: OutputMode::default(),
-            stream: true,
-            extra: BTreeMap::new(),
-            script: None,
-        }
-    }
-}
-
-/// How the answer of a definition with an output schema is asked for. However it comes, it is validated in the same way, and an
-/// answer in plain text is taken as well.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum OutputMode {
-    /// As a call of the tool `submit_output`, whose arguments have the schema.
-    #[default]
-    Tool,
-    /// As text that the provider itself holds to the schema. OpenAI-compatible servers only; others ask for plain text.
-    Native,
-    /// As plain text.
-    Text,
-}
-
-impl OutputMode {
-    fn is_tool(&self) -> bool {
-        *self == Self::Tool
-    }
-}
-
-/// How long a model may think; scales the clocks of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Effort {
-    /// Short.
-    Low,
-    /// Ordinary.
-    Medium,
-    /// Long.
-    High,
-}
-
 /// A tool by name, with what the agent says about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
@@ -707,8 +623,4 @@ fn default_active_timeout() -> u32 {
 
 fn default_deadline() -> u32 {
     30 * 24 * 3_600
-}
-
-fn yes() -> bool {
-    true
 }
