@@ -89,7 +89,7 @@ mod tests {
     fn every_versioned_operation_states_its_errors() {
         let document = serde_json::to_value(super::openapi()).unwrap();
         let paths = document["paths"].as_object().unwrap();
-        assert_eq!(paths.keys().filter(|path| path.starts_with("/v1/")).count(), 22);
+        assert_eq!(paths.keys().filter(|path| path.starts_with("/v1/")).count(), 23);
         assert!(document["paths"]["/v1/executions"]["post"]["responses"]["413"].is_object());
         assert!(document["paths"]["/v1/executions/{id}"]["get"]["responses"]["401"].is_object());
     }
