@@ -88,7 +88,9 @@ async fn recording_a_step_touches_no_index_of_executions() {
     const EXECUTIONS: usize = 1_000;
     const STEPS: i32 = 6;
     const ROUNDS: i32 = 5;
-    let world = World::create().await;
+    // While a transaction of another database of the server goes on, PostgreSQL may take what an update left behind for needed.
+    let postgres = dedicated_postgres().await;
+    let world = World::on(TestDb::create_on(postgres.url()).await).await;
     submit(&world, EXECUTIONS).await;
     let claiming = Store::open(StoreOptions::new(&world.db.url)).unwrap();
     let worker = TestWorker::start(&claiming).await;

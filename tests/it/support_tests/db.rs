@@ -39,7 +39,7 @@ async fn a_database_goes_with_its_test_even_while_connections_are_open() {
     drop(db);
     let mut admin = PgConnection::connect(shared_postgres_url()).await.unwrap();
     // The janitor may have those of many other tests to drop first.
-    eventually("the database is dropped", 6 * SOON, async || {
+    eventually("the database is dropped", 60 * SOON, async || {
         let left: i64 = sqlx::query_scalar("select count(*) from pg_database where datname = $1")
             .bind(&name)
             .fetch_one(&mut admin)
