@@ -89,6 +89,7 @@ fn spans(body: &[u8]) -> Vec<Span> {
 const ALONE: &str = "LONGHAUL_TEST_ALONE";
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "the test tells itself apart from the process that it starts")]
 async fn one_trace_spans_submit_wake_up_claim_turns_and_calls() {
     if std::env::var_os(ALONE).is_none() {
         // Whether a span is wanted is remembered for the whole process, and the other tests want none.
