@@ -12,6 +12,7 @@ mod hub;
 mod middleware;
 mod openapi;
 mod page;
+mod paging;
 mod router;
 mod routes;
 mod schema;

@@ -2,7 +2,7 @@
 
 use longhaul_sdk::failure::{Failure, FailureCode};
 use longhaul_shared::domain::{ExecutionId, ExecutionStatus, WaitReason};
-use longhaul_shared::store::executions::{AccessPath, Explain, ListFilter};
+use longhaul_shared::store::list_filter::{AccessPath, Explain, ListFilter};
 use longhaul_shared::store::outcomes::Conclusion;
 use longhaul_shared::store::tenants::Reach;
 use serde_json::json;

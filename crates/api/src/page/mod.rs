@@ -9,7 +9,7 @@ use axum::{
 };
 use longhaul_shared::{
     domain::{ExecutionStatus, RequestKind, RequestState},
-    store::{events::Cursor, executions::ListFilter, history::Bodies, human_requests::HumanRequest},
+    store::{events::Cursor, history::Bodies, human_requests::HumanRequest, list_filter::ListFilter},
 };
 use serde_json::{Value, json, value::RawValue};
 

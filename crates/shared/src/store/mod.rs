@@ -27,6 +27,7 @@ pub mod human_requests;
 pub mod ids;
 pub mod journal;
 pub mod ledger;
+pub mod list_filter;
 pub mod maintenance;
 pub mod outcomes;
 mod pool;

@@ -3,7 +3,7 @@
 use axum::{Json, extract::State};
 use longhaul_shared::{
     domain::{ExecutionId, ExecutionStatus, WaitReason},
-    store::{api_keys::Scope, executions::ListFilter},
+    store::{api_keys::Scope, list_filter::ListFilter},
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -13,12 +13,10 @@ use super::view::Execution;
 use crate::{
     auth::Principal,
     error::ApiResult,
-    extract::{Params, read_cursor, take_reach, write_cursor},
+    extract::{Params, read_cursor, take_reach},
+    paging::PageLength,
     state::ApiState,
 };
-
-const DEFAULT_LIMIT: i64 = 50;
-const MAX_LIMIT: i64 = 200;
 
 /// One page of a list.
 #[derive(Debug, Serialize, ToSchema)]
@@ -63,7 +61,7 @@ pub(crate) async fn list(
     {
         params.violation("metadata", "contains the character U+0000");
     }
-    let limit = params.limit(DEFAULT_LIMIT, MAX_LIMIT);
+    let length = PageLength::take(&mut params);
     let filter = ListFilter {
         status: params.named("status", ExecutionStatus::parse),
         wait_reason: params.named("wait_reason", WaitReason::parse),
@@ -77,14 +75,10 @@ pub(crate) async fn list(
         created_after: params.take("created_after"),
         created_before: params.take("created_before"),
         before: params.named("cursor", read_cursor).map(ExecutionId),
-        // One more than asked for says whether there is a next page.
-        limit: limit + 1,
+        limit: length.rows(),
     };
     params.finish()?;
     let mut found = state.store.list_executions(&reach, &filter).await?;
-    let page_length = usize::try_from(limit).unwrap_or_default();
-    let has_more = found.len() > page_length;
-    found.truncate(page_length);
-    let next_cursor = found.last().filter(|_| has_more).map(|last| write_cursor(last.id.0));
+    let next_cursor = length.cut(&mut found, |one| one.id.0);
     Ok(Json(ExecutionPage { executions: found.into_iter().map(Execution::from).collect(), next_cursor }))
 }

@@ -15,12 +15,10 @@ use super::view::{Approval, Question};
 use crate::{
     auth::Principal,
     error::ApiResult,
-    extract::{Params, read_cursor, take_reach, write_cursor},
+    extract::{Params, read_cursor, take_reach},
+    paging::PageLength,
     state::ApiState,
 };
-
-const DEFAULT_LIMIT: i64 = 50;
-const MAX_LIMIT: i64 = 200;
 
 /// One page of approvals.
 #[derive(Debug, Serialize, ToSchema)]
@@ -92,21 +90,17 @@ async fn page(
 ) -> ApiResult<(Vec<HumanRequest>, Option<String>)> {
     principal.need(Scope::ExecutionsRead)?;
     let reach = take_reach(state, principal, &mut params).await?;
-    let limit = params.limit(DEFAULT_LIMIT, MAX_LIMIT);
+    let length = PageLength::take(&mut params);
     let filter = RequestFilter {
         kind,
         state: params.named("state", RequestState::parse),
         execution_id: params.take("execution"),
         agent: params.text("agent"),
         before: params.named("cursor", read_cursor).map(HumanRequestId),
-        // One more than asked for says whether there is a next page.
-        limit: limit + 1,
+        limit: length.rows(),
     };
     params.finish()?;
     let mut found = state.store.list_requests(&reach, &filter).await?;
-    let page_length = usize::try_from(limit).unwrap_or_default();
-    let has_more = found.len() > page_length;
-    found.truncate(page_length);
-    let next_cursor = found.last().filter(|_| has_more).map(|last| write_cursor(last.id.0));
+    let next_cursor = length.cut(&mut found, |one| one.id.0);
     Ok((found, next_cursor))
 }

@@ -6,7 +6,7 @@ use longhaul_shared::{
     domain::{ExecutionStatus, WaitReason},
     store::{
         Store,
-        executions::{Explain, ListFilter},
+        list_filter::{Explain, ListFilter},
         tenants::Reach,
     },
 };

@@ -1,306 +1,23 @@
-//! What executions want of people: approvals of their calls, and answers to their questions.
-//!
-//! What must hold:
-//! - A call is put before people once: its key is unique, and asking again after a crash finds the same row.
-//! - A request is decided once, over the hash of tool and arguments that its decider saw.
-//! - Every decision, and every expiry, is a wake (core-rules 3): the fact, `wake_seq + 1` and the runnable row are one statement.
-//! - What waits for people ends with its execution.
+//! The statements over requests.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use chrono::{DateTime, Utc};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::{
-    Store, StoreError,
-    batch::Flushed,
-    body,
-    journal::{Hash, hash, storable},
-    maintenance::Runnable,
-    outcomes::lease_state,
-    tenants::Reach,
+use super::{Decided, HumanRequest, NewDecision, NewHumanRequest, RequestFilter, call_hash, request::Row};
+use crate::{
+    domain::{ExecutionId, HumanRequestId, RequestKind, RequestState, TenantId, WorkerId},
+    store::{
+        Store, StoreError,
+        batch::Flushed,
+        body,
+        journal::{Hash, storable},
+        maintenance::Runnable,
+        outcomes::lease_state,
+        tenants::Reach,
+    },
 };
-use crate::domain::{ApiKeyId, ExecutionId, HumanRequestId, LeaseToken, RequestKind, RequestState, TenantId, WorkerId};
-
-/// A call that shall be put before people.
-#[derive(Debug, Clone)]
-pub struct NewHumanRequest {
-    /// Whose call.
-    pub execution_id: ExecutionId,
-    /// The lease.
-    pub token: LeaseToken,
-    /// What is wanted.
-    pub kind: RequestKind,
-    /// The key of the call's step.
-    pub call_key: Hash,
-    /// How often the call was replaced before.
-    pub round: i32,
-    /// The tool.
-    pub tool: String,
-    /// Its resolved arguments, byte for byte.
-    pub arguments: Vec<u8>,
-    /// What people are shown first: the arguments, cut, or the question.
-    pub shown: String,
-    /// What edited arguments, or the answer, must satisfy.
-    pub schema: Option<Value>,
-    /// The rule that asks for an approval.
-    pub policy: Option<String>,
-    /// Whether the key that submitted the execution may decide.
-    pub allow_self: bool,
-    /// How long to wait; never past the execution's deadline.
-    pub expires_in: Duration,
-}
-
-/// Something an execution wants, or wanted, of people.
-#[derive(Debug, Clone, PartialEq)]
-pub struct HumanRequest {
-    /// Its id.
-    pub id: HumanRequestId,
-    /// Whose call.
-    pub execution_id: ExecutionId,
-    /// By which agent.
-    pub agent_key: String,
-    /// What is wanted.
-    pub kind: RequestKind,
-    /// The key of the call's step.
-    pub call_key: Hash,
-    /// How often the call was replaced before.
-    pub round: i32,
-    /// The tool.
-    pub tool: String,
-    /// Its resolved arguments, byte for byte.
-    pub arguments: Vec<u8>,
-    /// What people are shown first.
-    pub shown: String,
-    /// [`call_hash`] of tool and arguments.
-    pub hash: Hash,
-    /// What edited arguments, or the answer, must satisfy.
-    pub schema: Option<Value>,
-    /// The rule that asked.
-    pub policy: Option<String>,
-    /// Whether the key that submitted the execution may decide.
-    pub allow_self: bool,
-    /// Which key submitted the execution.
-    pub submitted_by: Option<ApiKeyId>,
-    /// Whether the execution ended.
-    pub execution_is_over: bool,
-    /// When it was first put before people.
-    pub requested_at: DateTime<Utc>,
-    /// Until when they may answer.
-    pub expires_at: DateTime<Utc>,
-    /// Whether that time is over, by the database's clock.
-    pub is_overdue: bool,
-    /// What came of it.
-    pub state: RequestState,
-    /// When that was.
-    pub decided_at: Option<DateTime<Utc>>,
-    /// Who said so.
-    pub decided_by: Option<Decider>,
-    /// Why, as its decider put it.
-    pub reason: Option<String>,
-    /// The tool that replaces the one asked for.
-    pub decision_tool: Option<String>,
-    /// The edited or replacing arguments, or the answer, byte for byte.
-    pub decision_body: Option<Vec<u8>>,
-}
-
-impl HumanRequest {
-    /// Whether it still waits although its time is over: the sweep was not there yet.
-    #[must_use]
-    pub fn is_late(&self) -> bool {
-        self.state == RequestState::Waiting && self.is_overdue
-    }
-}
-
-/// Who decided.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decider {
-    /// By which key.
-    pub key_id: ApiKeyId,
-    /// What the key is called.
-    pub key_name: String,
-    /// In whose name, as far as the caller said so.
-    pub person: Option<String>,
-}
-
-/// What a person says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// The call may run as it is.
-    Approve,
-    /// It may run with these arguments.
-    Edit {
-        /// JSON, byte for byte.
-        arguments: Vec<u8>,
-    },
-    /// This call shall run in its place.
-    Replace {
-        /// The other tool.
-        tool: String,
-        /// JSON, byte for byte.
-        arguments: Vec<u8>,
-    },
-    /// It must not run.
-    Reject,
-    /// The answer to a question.
-    Answer {
-        /// JSON, byte for byte.
-        answer: Vec<u8>,
-    },
-}
-
-/// A decision on its way to the store.
-#[derive(Debug, Clone)]
-pub struct NewDecision {
-    /// What is said.
-    pub verdict: Verdict,
-    /// The hash of what the decider saw.
-    pub hash: Hash,
-    /// Who says it.
-    pub by: Decider,
-    /// Why.
-    pub reason: Option<String>,
-}
-
-/// What a decision did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decided {
-    /// The execution it woke.
-    pub execution_id: ExecutionId,
-    /// Its queue, when it was parked and is runnable now.
-    pub runnable_in: Option<String>,
-}
-
-/// Which requests to list, newest first.
-#[derive(Debug, Clone)]
-pub struct RequestFilter {
-    /// Approvals or questions.
-    pub kind: RequestKind,
-    /// What came of them.
-    pub state: Option<RequestState>,
-    /// Of one execution.
-    pub execution_id: Option<ExecutionId>,
-    /// Of one agent.
-    pub agent: Option<String>,
-    /// Older than this one: the last one of the page before.
-    pub before: Option<HumanRequestId>,
-    /// The most rows.
-    pub limit: i64,
-}
-
-/// What a decision is bound to: SHA-256 over the tool's name and the exact bytes of its resolved arguments.
-#[must_use]
-pub fn call_hash(tool: &str, arguments: &[u8]) -> Hash {
-    let mut hasher = Sha256::new();
-    hasher.update((tool.len() as u64).to_be_bytes());
-    hasher.update(tool);
-    hasher.update(arguments);
-    hasher.finalize().into()
-}
-
-impl Verdict {
-    fn state(&self) -> RequestState {
-        match self {
-            Self::Approve => RequestState::Approved,
-            Self::Edit { .. } => RequestState::Edited,
-            Self::Replace { .. } => RequestState::Replaced,
-            Self::Reject => RequestState::Rejected,
-            Self::Answer { .. } => RequestState::Answered,
-        }
-    }
-
-    fn kind(&self) -> RequestKind {
-        match self {
-            Self::Approve | Self::Edit { .. } | Self::Replace { .. } | Self::Reject => RequestKind::Approval,
-            Self::Answer { .. } => RequestKind::Question,
-        }
-    }
-
-    fn tool(&self) -> Option<&str> {
-        match self {
-            Self::Replace { tool, .. } => Some(tool),
-            Self::Approve | Self::Edit { .. } | Self::Reject | Self::Answer { .. } => None,
-        }
-    }
-
-    fn body(&self) -> Option<&[u8]> {
-        match self {
-            Self::Edit { arguments } | Self::Replace { arguments, .. } => Some(arguments),
-            Self::Answer { answer } => Some(answer),
-            Self::Approve | Self::Reject => None,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Row {
-    id: Uuid,
-    execution_id: Uuid,
-    agent_key: String,
-    kind: String,
-    call_key: Vec<u8>,
-    round: i32,
-    tool: String,
-    arguments: Vec<u8>,
-    shown: String,
-    hash: Vec<u8>,
-    schema: Option<Value>,
-    policy: Option<String>,
-    allow_self: bool,
-    submitted_by: Option<Uuid>,
-    execution_is_over: bool,
-    requested_at: DateTime<Utc>,
-    expires_at: DateTime<Utc>,
-    is_overdue: bool,
-    state: String,
-    decided_at: Option<DateTime<Utc>>,
-    decided_key_id: Option<Uuid>,
-    decided_key_name: Option<String>,
-    decided_by: Option<String>,
-    reason: Option<String>,
-    decision_tool: Option<String>,
-    decision_body: Option<Vec<u8>>,
-}
-
-impl TryFrom<Row> for HumanRequest {
-    type Error = StoreError;
-
-    fn try_from(row: Row) -> Result<Self, StoreError> {
-        let unknown = |what: &str, name: &str| StoreError::Corrupt(format!("{what} `{name}` is unknown"));
-        Ok(Self {
-            id: HumanRequestId(row.id),
-            execution_id: ExecutionId(row.execution_id),
-            agent_key: row.agent_key,
-            kind: RequestKind::parse(&row.kind).ok_or_else(|| unknown("request kind", &row.kind))?,
-            call_key: hash(&row.call_key)?,
-            round: row.round,
-            tool: row.tool,
-            arguments: body::decode(&row.arguments)?,
-            shown: row.shown,
-            hash: hash(&row.hash)?,
-            schema: row.schema,
-            policy: row.policy,
-            allow_self: row.allow_self,
-            submitted_by: row.submitted_by.map(ApiKeyId),
-            execution_is_over: row.execution_is_over,
-            requested_at: row.requested_at,
-            expires_at: row.expires_at,
-            is_overdue: row.is_overdue,
-            state: RequestState::parse(&row.state).ok_or_else(|| unknown("request state", &row.state))?,
-            decided_at: row.decided_at,
-            decided_by: row.decided_key_id.map(|id| Decider {
-                key_id: ApiKeyId(id),
-                key_name: row.decided_key_name.unwrap_or_default(),
-                person: row.decided_by,
-            }),
-            reason: row.reason,
-            decision_tool: row.decision_tool,
-            decision_body: row.decision_body.map(|stored| body::decode(&stored)).transpose()?,
-        })
-    }
-}
 
 /// Reads requests `r` with their executions `e`.
 macro_rules! requests {
@@ -325,7 +42,7 @@ impl Store {
     ///
     /// # Errors
     /// Postgres refused a value of some item, or is unavailable.
-    pub(super) async fn request(
+    pub(in crate::store) async fn request(
         &self,
         worker: WorkerId,
         items: &[Arc<NewHumanRequest>],
@@ -548,16 +265,5 @@ impl Store {
             .fetch_all(&self.pool)
             .await?;
         Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_hash_separates_tool_and_arguments() {
-        assert_ne!(call_hash("pay", b"x{}"), call_hash("payx", b"{}"));
-        assert_eq!(call_hash("pay", b"{}"), call_hash("pay", b"{}"));
     }
 }

@@ -1,0 +1,228 @@
+//! What a definition says: what can be run, with what input, and when its answer counts.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::any_object;
+use crate::money::Usd;
+
+/// The prompt that asks the model for a failure summary when its corrections are used up.
+pub const FAILURE_SUMMARY_PROMPT: &str = "You could not produce a valid answer within the allowed attempts. Explain in at \
+    most 100 words, in plain language and without addressing anyone, what went wrong.";
+
+/// What goes back to the model when a validator refuses an answer without saying why.
+pub const GENERIC_FEEDBACK: &str = "The previous response was invalid. Please try again.";
+
+/// An execution type: what can be run, with what input, and when its answer counts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DefinitionSpec {
+    /// Unique slug; `[a-z0-9._-]{1,128}`.
+    pub key: String,
+    /// The agent that runs it.
+    pub agent_key: String,
+    /// Label for people.
+    pub name: String,
+    /// Longer text for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// JSON Schema of the input; any object when absent.
+    #[serde(default = "any_object")]
+    pub input_schema: Value,
+    /// JSON Schema that the answer must satisfy. Absent: any answer the validators accept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Value>,
+    /// The first user message, a minijinja template over `input`. Absent: the input as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// Validators in order; the first failing one drives what happens.
+    #[serde(default = "default_validators")]
+    pub validators: Vec<ValidatorRef>,
+    /// Corrections before giving up: `n` retries are up to `n + 1` validated answers.
+    #[serde(default = "default_max_retries")]
+    pub max_retries: u32,
+    /// Codes of its own, beside the built-in ones.
+    #[serde(default)]
+    pub failure_codes: Vec<String>,
+    /// Asks the model for the failure summary.
+    #[serde(default = "default_summary_prompt")]
+    pub failure_summary_prompt: String,
+    /// Retries by failure class, where they differ from the defaults.
+    #[serde(default)]
+    pub retry: RetrySpec,
+    /// The longest time workers may hold an execution, waits excluded, in seconds.
+    #[serde(default = "default_active_timeout")]
+    pub active_timeout_seconds: u32,
+    /// The longest life of an execution, waits included, in seconds.
+    #[serde(default = "default_deadline")]
+    pub deadline_seconds: u32,
+    /// What one execution and everything it starts may spend, where a submit says nothing; the agent's when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetSpec>,
+    /// Where it is written.
+    #[serde(default)]
+    pub runner: Runner,
+}
+
+impl DefinitionSpec {
+    /// A definition with every default, as a YAML file with nothing but its keys would be.
+    #[must_use]
+    pub fn new(key: impl Into<String>, agent_key: impl Into<String>) -> Self {
+        let key = key.into();
+        Self {
+            name: key.clone(),
+            key,
+            agent_key: agent_key.into(),
+            description: None,
+            input_schema: any_object(),
+            output_schema: None,
+            prompt: None,
+            validators: default_validators(),
+            max_retries: default_max_retries(),
+            failure_codes: Vec::new(),
+            failure_summary_prompt: default_summary_prompt(),
+            retry: RetrySpec::default(),
+            active_timeout_seconds: default_active_timeout(),
+            deadline_seconds: default_deadline(),
+            budget: None,
+            runner: Runner::Declarative,
+        }
+    }
+}
+
+/// Where a definition's `run()` lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Runner {
+    /// In the record itself: any worker with its tools and validators can run it.
+    #[default]
+    Declarative,
+    /// In the code of a worker that registered it.
+    Rust,
+}
+
+/// A validator by name, with settings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum ValidatorRef {
+    /// Just the name.
+    Name(String),
+    /// The name and its settings.
+    WithSettings(ValidatorSettings),
+}
+
+impl ValidatorRef {
+    /// The registered name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Name(name) => name,
+            Self::WithSettings(with) => &with.name,
+        }
+    }
+
+    /// The settings; null when there are none.
+    #[must_use]
+    pub fn settings(&self) -> &Value {
+        match self {
+            Self::Name(_) => &Value::Null,
+            Self::WithSettings(with) => &with.settings,
+        }
+    }
+}
+
+/// A validator that takes settings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ValidatorSettings {
+    /// The registered name.
+    pub name: String,
+    /// Passed to the validator as they are.
+    #[serde(default)]
+    pub settings: Value,
+}
+
+/// How failures are retried. An absent class keeps its default (docs/failures.md).
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RetrySpec {
+    /// Delays in seconds for `transient`; their number is the number of retries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transient_delays_seconds: Option<Vec<u32>>,
+    /// Delays in seconds for `tool_error`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_error_delays_seconds: Option<Vec<u32>>,
+    /// Delays in seconds for `llm_error`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llm_error_delays_seconds: Option<Vec<u32>>,
+    /// Compressions of a conversation that outgrew the model's window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_compressions: Option<u32>,
+    /// The most retries over all classes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_total: Option<u32>,
+    /// Adds up to this share of each delay at random, 0 to 1. Off by default, so that delays are exact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<f64>,
+}
+
+/// What an execution and everything it starts may spend together. What is left out is not limited.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetSpec {
+    /// Money, in US dollars. Every model that is used must have a price in the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cost_usd: Option<Usd>,
+    /// Tokens sent and received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u32>,
+    /// Model calls, failed ones included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_model_calls: Option<u32>,
+    /// What becomes of an execution whose next model call does not fit.
+    #[serde(default)]
+    pub on_exhausted: OnExhausted,
+}
+
+/// What becomes of an execution whose next model call does not fit its budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExhausted {
+    /// It waits until somebody raises the budget, or something that was reserved comes back.
+    #[default]
+    Park,
+    /// It is FAILED `budget_exhausted`.
+    Fail,
+}
+
+impl OnExhausted {
+    /// The name as stored and shown.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Park => "park",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+fn default_validators() -> Vec<ValidatorRef> {
+    vec![ValidatorRef::Name("is_valid_json".into())]
+}
+
+fn default_max_retries() -> u32 {
+    3
+}
+
+fn default_summary_prompt() -> String {
+    FAILURE_SUMMARY_PROMPT.into()
+}
+
+fn default_active_timeout() -> u32 {
+    3_600
+}
+
+fn default_deadline() -> u32 {
+    30 * 24 * 3_600
+}

@@ -1,0 +1,26 @@
+//! The records that definitions and agents are, whichever way they were written: YAML, the API, or Rust.
+//!
+//! They are wire types: stored, versioned by content, shown by the API. Unknown fields are refused, so that a typing error
+//! in a file is an error and not a default.
+
+mod agent;
+mod definition;
+mod tools;
+
+use serde_json::Value;
+
+pub use agent::{AgentConfig, AgentLimits, AgentOverrides, AgentPrompts, AgentSpec};
+pub use definition::{
+    BudgetSpec, DefinitionSpec, FAILURE_SUMMARY_PROMPT, GENERIC_FEEDBACK, OnExhausted, RetrySpec, Runner, ValidatorRef,
+    ValidatorSettings,
+};
+pub use tools::{CallSettings, Detached, InstancesSpec, LatentToolSpec, Launch, McpServerSpec, ToolRef, ToolSettings};
+
+pub use crate::model::{Effort, ModelSpec, OutputMode};
+
+/// The reserved tool that takes the final output of a definition with an output schema.
+pub const SUBMIT_OUTPUT: &str = "submit_output";
+
+fn any_object() -> Value {
+    serde_json::json!({ "type": "object" })
+}

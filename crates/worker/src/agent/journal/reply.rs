@@ -1,0 +1,267 @@
+//! What came of a model call, recorded: a whole reply, a broken one, none, or a failure.
+
+use std::time::Duration;
+
+use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, StepError};
+use longhaul_shared::{
+    store::journal::{JournalStep, StepKind, StepState},
+    telemetry::metrics::{self, ModelOutcome, TokenKind},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{
+    Agent, Journal,
+    budget::Took,
+    preview,
+    turn::{Asked, Turn},
+};
+use crate::{
+    llm::{FinishReason, Message, ModelError, ModelReply, ToolCall, Usage},
+    probe::Point,
+};
+
+/// The body of a turn step.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct TurnBody {
+    provider: String,
+    finish: FinishReason,
+    #[serde(default)]
+    pub(super) unfinished_call: Option<usize>,
+    #[serde(default)]
+    pub(super) is_broken: bool,
+    pub(super) usage: Usage,
+    model: Option<String>,
+    request_id: Option<String>,
+}
+
+impl TurnBody {
+    /// Of a reply that the model's client did not give whole: what it used is not known.
+    fn without_reply(agent: &Agent, finish: FinishReason) -> Self {
+        Self {
+            provider: agent.model.provider().to_owned(),
+            is_broken: false,
+            unfinished_call: None,
+            usage: Usage::default(),
+            model: None,
+            request_id: None,
+            finish,
+        }
+    }
+}
+
+/// The body of a turn that is recorded in part.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct BegunTurnBody {
+    pub(super) text: String,
+}
+
+/// The body of a turn that failed.
+#[derive(Debug, Serialize)]
+struct FailedTurnBody<'a> {
+    provider: &'a str,
+    failure: &'a str,
+    detail: Option<&'a serde_json::Value>,
+}
+
+impl Journal {
+    /// Writes down, with the next commit, that calls of the reply start before it has ended: the turn in part. What is new of its
+    /// calls is given back, to be recorded with the intent that comes next.
+    pub(crate) fn begin_turn(&mut self, asked: &mut Asked) -> Step<Vec<ToolCall>> {
+        if asked.seq.is_none() {
+            let step = self.step(StepKind::Turn, asked.key, &BegunTurnBody { text: asked.text.clone() })?;
+            asked.seq = Some(step.seq);
+            self.pending.steps.push(JournalStep { state: StepState::Intent, appends: asked.said.clone(), ..step });
+        }
+        let new = asked.calls[asked.recorded..].to_vec();
+        asked.recorded = asked.calls.len();
+        Ok(new)
+    }
+
+    /// Records a whole reply, with the next commit.
+    ///
+    /// # Errors
+    /// A reply of nothing but a beginning is a failure.
+    pub(crate) async fn record_turn(&mut self, agent: &Agent, asked: &Asked, reply: ModelReply) -> Step<Turn> {
+        let took = asked.started.elapsed();
+        observe(agent, &asked.span, &reply, took);
+        let turn = Turn {
+            key: asked.key,
+            text: reply.message.text().to_owned(),
+            calls: reply.message.calls().to_vec(),
+            unfinished_call: reply.unfinished_call,
+            is_broken: false,
+        };
+        let is_cut = reply.finish == FinishReason::Length && turn.calls.is_empty();
+        let body = TurnBody {
+            provider: agent.model.provider().to_owned(),
+            finish: reply.finish,
+            unfinished_call: reply.unfinished_call,
+            is_broken: false,
+            usage: reply.usage,
+            model: reply.model,
+            request_id: reply.request_id,
+        };
+        let seq = self.push_turn(agent, asked, body, Some(reply.message), took)?;
+        self.empty_turns = 0;
+        if is_cut {
+            self.blamed = Some(seq);
+            self.flush().await?;
+            self.at(Point::TurnRecorded).await;
+            let summary = "the model's reply was cut at its output limit";
+            return Err(Failure::new(FailureClass::LlmError, FailureCode::MODEL_OUTPUT_TRUNCATED, summary).into());
+        }
+        Ok(turn)
+    }
+
+    /// Records, with the next commit, what there is of a reply that broke after calls of it had started: `partial` where the
+    /// model's client knows it.
+    pub(crate) fn record_broken(&mut self, agent: &Agent, asked: Asked, partial: Option<Message>) -> Step<Turn> {
+        let heard = || Message::Assistant { text: asked.text.clone(), calls: asked.calls.clone(), native: None };
+        let message = partial.filter(|partial| partial.calls().len() >= asked.calls.len()).unwrap_or_else(heard);
+        let turn = Turn {
+            key: asked.key,
+            text: message.text().to_owned(),
+            calls: message.calls().to_vec(),
+            unfinished_call: None,
+            is_broken: true,
+        };
+        let finish = FinishReason::Other("interrupted".into());
+        let body = TurnBody { is_broken: true, ..TurnBody::without_reply(agent, finish) };
+        self.push_turn(agent, &asked, body, Some(message), asked.started.elapsed())?;
+        self.empty_turns = 0;
+        Ok(turn)
+    }
+
+    /// Records that the model said nothing, and says so to it. The second time in a row the attempt fails, and the reply that
+    /// failed it does not count.
+    ///
+    /// # Errors
+    /// An interrupt, or the failure.
+    pub(crate) async fn record_empty(&mut self, agent: &Agent, asked: Asked, error: &ModelError) -> Step<()> {
+        if self.empty_turns + 1 >= MAX_EMPTY_TURNS {
+            return Err(self.record_failed_turn(agent, asked, error).await);
+        }
+        self.empty_turns += 1;
+        let body = TurnBody::without_reply(agent, FinishReason::Stop);
+        let took = asked.started.elapsed();
+        metrics::model_call(agent.model.provider(), outcome(error), took);
+        self.push_turn(agent, &asked, body, None, took)?;
+        self.flush().await?;
+        self.at(Point::TurnRecorded).await;
+        Ok(())
+    }
+
+    fn push_turn(
+        &mut self,
+        agent: &Agent,
+        asked: &Asked,
+        body: TurnBody,
+        reply: Option<Message>,
+        took: Duration,
+    ) -> Step<i32> {
+        let mut step = self.step(StepKind::Turn, asked.key, &body)?;
+        if let Some(begun) = asked.seq {
+            step.seq = begun;
+        }
+        let seq = step.seq;
+        let (text, calls) = match &reply {
+            Some(reply) => (preview(reply.text()), reply.calls().len()),
+            None => (String::new(), 0),
+        };
+        let reply = reply.map(|reply| self.append(reply)).transpose()?;
+        self.pending.steps.push(JournalStep {
+            name: Some(agent.model.model_name(&agent.config.model).to_owned()),
+            appends: asked.said.iter().copied().chain(reply).collect(),
+            preview: Some(text),
+            usage: self.step_usage(agent, body.usage),
+            took,
+            ..step
+        });
+        self.settle(agent, &asked.key, Took::Counted(body.usage));
+        self.pending.turns += 1;
+        self.count_turn(body.usage);
+        self.event(
+            "turn",
+            json!({
+                "turn": self.turns, "model": body.model, "calls": calls, "finish": body.finish,
+                "input_tokens": body.usage.input_tokens, "output_tokens": body.usage.output_tokens,
+                "took_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            }),
+        );
+        Ok(seq)
+    }
+
+    /// A failure the model's side answered with is spent at once, so that the next request is another one; where no answer came
+    /// the next request carries the same key, and a gateway may still have the answer.
+    pub(crate) async fn record_failed_turn(&mut self, agent: &Agent, asked: Asked, error: &ModelError) -> StepError {
+        let took = asked.started.elapsed();
+        let failure = error.to_failure();
+        asked.span.record("failure.code", failure.code.as_str());
+        metrics::model_call(agent.model.provider(), outcome(error), took);
+        self.settle(agent, &asked.key, Took::by_failure(error));
+        let is_answer = match failure.class {
+            FailureClass::LlmError | FailureClass::Permanent => true,
+            FailureClass::Transient
+            | FailureClass::ToolError
+            | FailureClass::ContextLimit
+            | FailureClass::HumanRejected => false,
+        };
+        if !is_answer && asked.seq.is_none() {
+            return failure.into();
+        }
+        let body = FailedTurnBody {
+            provider: agent.model.provider(),
+            failure: &failure.summary,
+            detail: failure.detail.as_ref(),
+        };
+        let recorded = self.step(StepKind::Turn, asked.key, &body).map(|step| JournalStep {
+            seq: asked.seq.unwrap_or(step.seq),
+            state: StepState::Spent,
+            name: Some(agent.model.model_name(&agent.config.model).to_owned()),
+            failure_code: Some(failure.code.to_string()),
+            took,
+            ..step
+        });
+        match recorded {
+            Ok(step) => self.pending.steps.push(step),
+            Err(error) => return error,
+        }
+        self.pending.turns += 1;
+        match self.flush().await {
+            Ok(()) => failure.into(),
+            Err(error) => error,
+        }
+    }
+}
+
+/// Replies without text or calls, one after the other, that end the attempt.
+const MAX_EMPTY_TURNS: u32 = 2;
+
+fn observe(agent: &Agent, span: &tracing::Span, reply: &ModelReply, took: Duration) {
+    let provider = agent.model.provider();
+    metrics::model_call(provider, ModelOutcome::Ok, took);
+    if let Some(model) = &reply.model {
+        span.record("gen_ai.response.model", model.as_str());
+    }
+    if let Some(count) = reply.usage.input_tokens {
+        span.record("gen_ai.usage.input_tokens", count);
+        metrics::tokens(provider, TokenKind::Input, count);
+    }
+    if let Some(count) = reply.usage.output_tokens {
+        span.record("gen_ai.usage.output_tokens", count);
+        metrics::tokens(provider, TokenKind::Output, count);
+    }
+    if let Some(count) = reply.usage.cached_tokens {
+        metrics::tokens(provider, TokenKind::CachedInput, count);
+    }
+}
+
+fn outcome(error: &ModelError) -> ModelOutcome {
+    match error.class() {
+        FailureClass::Transient => ModelOutcome::Transient,
+        FailureClass::LlmError => ModelOutcome::LlmError,
+        FailureClass::ContextLimit => ModelOutcome::ContextLimit,
+        FailureClass::ToolError | FailureClass::Permanent | FailureClass::HumanRejected => ModelOutcome::Permanent,
+    }
+}
