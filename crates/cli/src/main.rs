@@ -109,7 +109,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Questions(args) => run::plain(questions::run(args, context)),
         Command::Config(args) => run::plain(config_check::run(args, context)),
         Command::Openapi(_) => openapi::run(),
-        Command::Bench(args) => run::plain(bench::run(args, context)),
+        Command::Bench(args) => bench::run(args, context),
         Command::WithServers(args) => run::plain(with_servers::run(&args)),
         Command::McpCatalogue(args) => run::plain(mcp_catalogue::run(args)),
     }
