@@ -14,7 +14,10 @@ use longhaul_shared::{
 };
 use tokio::sync::Semaphore;
 
-use crate::{llm::registry::Models, probe::Probe, tools::ToolSources, validators::ValidatorRegistry};
+use crate::{
+    agent::prepared::PreparedAgents, llm::registry::Models, probe::Probe, tools::ToolSources,
+    validators::ValidatorRegistry,
+};
 
 /// Versions kept in memory; they are immutable.
 const MAX_VERSIONS: usize = 10_000;
@@ -32,6 +35,7 @@ pub(crate) struct Deps {
     pub(crate) stdio_servers: StdioServers,
     pub(crate) definitions: HashMap<String, RegisteredDefinition>,
     pub(crate) versions: Versions,
+    pub(crate) agents: PreparedAgents,
     pub(crate) probe: Probe,
     /// Journals that may load at once, so that a mass takeover does not load thousands (core-rules 4).
     pub(crate) loading: Semaphore,

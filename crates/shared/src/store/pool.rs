@@ -7,7 +7,7 @@ use std::{
 };
 
 use sqlx::{
-    PgPool,
+    Connection, PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
@@ -20,6 +20,10 @@ const CLAIM_CONNECTIONS: u32 = 2;
 /// A claim that takes longer is ended by the server, and then has taken nothing. Shorter than what its caller waits
 /// ([`super::claims`]), so that only a lost answer leaves a claim that nobody knows of.
 const CLAIM_STATEMENT_LIMIT: Duration = Duration::from_secs(4);
+
+/// A connection that lay idle for longer is asked whether it is still one before it is used. Under load that would be a round trip
+/// for each statement; a connection that broke this moment is found by the statement, and whoever must not fail repeats it.
+const ASK_AFTER_IDLE: Duration = Duration::from_secs(1);
 
 /// When a statement of this process was last refused because its server is read-only. Of the whole process, because the error is
 /// recognised where nobody knows the pool; for a second pool it costs a reconnect.
@@ -158,7 +162,15 @@ fn open(options: &StoreOptions, max_connections: u32) -> Result<PgPool, StoreErr
         .max_connections(max_connections)
         .acquire_timeout(options.acquire_timeout)
         .max_lifetime(Duration::from_secs(30 * 60))
-        .before_acquire(|_, connection| Box::pin(std::future::ready(Ok(!is_distrusted(connection.age)))))
+        .test_before_acquire(false)
+        .before_acquire(|connection, since| {
+            Box::pin(async move {
+                if is_distrusted(since.age) {
+                    return Ok(false);
+                }
+                Ok(since.idle_for <= ASK_AFTER_IDLE || connection.ping().await.is_ok())
+            })
+        })
         .after_connect(|connection, _| {
             Box::pin(async move {
                 // A pooled connection to a demoted primary would answer read-only errors for ever (core-rules 20).

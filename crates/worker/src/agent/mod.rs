@@ -12,6 +12,7 @@ pub(crate) mod journal;
 pub(crate) mod menu;
 pub(crate) mod orchestrator;
 pub(crate) mod policy;
+pub(crate) mod prepared;
 pub(crate) mod prompt;
 pub(crate) mod references;
 pub(crate) mod run;

@@ -118,7 +118,12 @@ fn call(round: usize) -> Bytes {
 fn number(body: &[u8]) -> Option<u64> {
     let marker = br#"\"number\":"#;
     let at = body.windows(marker.len()).position(|window| window == marker)? + marker.len();
-    let digits: String = body[at..].iter().skip_while(|byte| **byte == b' ').map_while(|byte| char::from(*byte).to_digit(10)).filter_map(|digit| char::from_digit(digit, 10)).collect();
+    let digits: String = body[at..]
+        .iter()
+        .skip_while(|byte| **byte == b' ')
+        .map_while(|byte| char::from(*byte).to_digit(10))
+        .filter_map(|digit| char::from_digit(digit, 10))
+        .collect();
     digits.parse().ok()
 }
 

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use longhaul_sdk::{Failure, Step, ToolSpec};
+use longhaul_sdk::{Failure, Step};
 use longhaul_shared::{
     store::journal::{Hash, JournalStep, StepKind, StepState},
     telemetry::trace,
@@ -194,8 +194,8 @@ impl Journal {
     /// What is asked: model, tools and every message so far.
     fn turn_key(&self, agent: &Agent, offer: Offer) -> Step<Hash> {
         let model = serde_json::to_vec(&agent.config.model).map_err(|error| super::corrupt(&error))?;
-        let tools = serde_json::to_vec(agent.menu.shown(offer)).map_err(|error| super::corrupt(&error))?;
-        Ok(hash_parts(&[b"turn", agent.model.provider().as_bytes(), &model, &tools, self.transcript.chain()]))
+        let tools = agent.menu.shown_bytes(offer);
+        Ok(hash_parts(&[b"turn", agent.model.provider().as_bytes(), &model, tools, self.transcript.chain()]))
     }
 
     async fn ask(&mut self, agent: &Agent, offer: Offer, said: Vec<Hash>) -> Step<Asked> {
@@ -214,7 +214,8 @@ impl Journal {
             failure.code = tracing::field::Empty,
         );
         self.control.may_launch().await?;
-        self.reserve(agent, &key, self.transcript.tokens() + shown_tokens(agent, offer)).await?;
+        self.reserve(agent, &key, self.transcript.tokens() + estimate_tokens(agent.menu.shown_bytes(offer).len()))
+            .await?;
         self.at(Point::BeforeTurn).await;
         let (text, calls, recorded, seq) = (String::new(), Vec::new(), 0, None);
         Ok(Asked { key, offer, said, text, calls, recorded, seq, span, started: Instant::now() })
@@ -260,10 +261,4 @@ impl Journal {
     pub(super) fn step_key(&self, key: &Hash) -> Hash {
         hash_parts(&[self.id.0.as_bytes(), key, &self.occurrence(key).to_be_bytes()])
     }
-}
-
-/// Tokens of the tools that a request shows, at four bytes each.
-fn shown_tokens(agent: &Agent, offer: Offer) -> u64 {
-    let bytes = |spec: &ToolSpec| spec.name.len() + spec.description.len() + spec.parameters.to_string().len();
-    estimate_tokens(agent.menu.shown(offer).iter().map(bytes).sum())
 }
