@@ -69,7 +69,7 @@ impl Store {
             column!(item => item.expires_in.as_secs_f64()),
             column!(item => item.round),
         )
-        .execute(&self.pool)
+        .execute(&self.writes)
         .await?;
         let stored = requests!(
             (r#"
