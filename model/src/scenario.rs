@@ -40,6 +40,8 @@ pub enum Broken {
     ReapIgnoresCancel,
     /// Rule 17: a spawn judges its parent by its snapshot.
     BlindSpawn,
+    /// A cancel from above waits for the child's row while it has the parent's; a caller's cancel takes them the other way round.
+    WaitingSweep,
     /// A statement that ends an execution removes its row in `parked` with its own snapshot, which is older than a park that it
     /// waited for. The store had this defect; `longhaul_unpark` is its cure.
     SnapshotDelete,
@@ -133,6 +135,12 @@ impl Scenario {
         Self { expiries: 1, cancels: 1, is_coarse: true, ..Self::new("children", vec![Work::Spawns(1), Work::Child(0)]) }
     }
 
+    /// A caller cancels parent and child while the sweep goes down the tree.
+    #[must_use]
+    pub fn trees() -> Self {
+        Self { name: "trees", expiries: 0, cancels: 2, ..Self::children() }
+    }
+
     /// Two executions under a limit of one.
     #[must_use]
     pub fn slots() -> Self {
@@ -165,6 +173,7 @@ impl Scenario {
             Self::replies(),
             Self::people(),
             Self::children(),
+            Self::trees(),
             Self::slots(),
             Self::budgets(),
             Self::raises(),

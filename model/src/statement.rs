@@ -205,9 +205,10 @@ impl Statement {
     }
 
     /// Whether it waits for a row that somebody has locked; the others skip it.
-    fn waits(self) -> bool {
+    fn waits(self, scenario: &Scenario) -> bool {
         match self {
-            Self::Spawn { .. } | Self::Cancel { .. } | Self::CancelChild { .. } | Self::Decide { .. } | Self::Raise => true,
+            Self::Spawn { .. } | Self::Cancel { .. } | Self::Decide { .. } | Self::Raise => true,
+            Self::CancelChild { .. } => scenario.is(Broken::WaitingSweep),
             Self::Claim { .. }
             | Self::Record { .. }
             | Self::Conclude { .. }
@@ -245,7 +246,7 @@ pub struct Snapshot {
 pub enum Phase {
     /// It has its snapshot.
     Begun,
-    /// It has its worker's row; of a cancel that comes from above, the parent's.
+    /// It has its worker's row; of a twin's cancel that comes from above, the parent's.
     Fenced,
     /// It has the rows it writes; of a claim under a limit, with this slot.
     Locked(Option<u8>),
@@ -466,6 +467,21 @@ pub(crate) fn step(scenario: &Scenario, state: &State, at: usize) -> Step {
     }
 }
 
+/// Whether two statements wait for each other. Postgres would end one of them, after a second and with an error.
+pub(crate) fn is_deadlocked(scenario: &Scenario, state: &State) -> bool {
+    let is_blocked = |state: &State, at: usize| {
+        !matches!(state.running[at].phase, Phase::Replied(_)) && step(scenario, state, at) == Step::Blocked
+    };
+    let blocked: Vec<usize> = (0..state.running.len()).filter(|&at| is_blocked(state, at)).collect();
+    let waits_for = |waiter: usize, holder: usize| {
+        let mut without = state.clone();
+        without.running.remove(holder);
+        !is_blocked(&without, if holder < waiter { waiter - 1 } else { waiter })
+    };
+    let mut pairs = blocked.iter().flat_map(|&one| blocked.iter().map(move |&other| (one, other)));
+    pairs.any(|(one, other)| one < other && waits_for(one, other) && waits_for(other, one))
+}
+
 fn is_unfenced(scenario: &Scenario, statement: Statement) -> bool {
     scenario.is(Broken::TokenFence) && matches!(statement, Statement::Record { .. })
 }
@@ -500,7 +516,7 @@ fn lock(scenario: &Scenario, state: &State, at: usize, running: Running) -> Step
     if statement.takes_budget() {
         let has = |other: &Running| other.statement.takes_budget() && matches!(other.phase, Phase::Locked(_));
         return match state.running.iter().any(has) {
-            true if statement.waits() => Step::Blocked,
+            true if statement.waits(scenario) => Step::Blocked,
             true => missed(statement),
             false => Step::To(Phase::Locked(None)),
         };
@@ -517,13 +533,13 @@ fn lock(scenario: &Scenario, state: &State, at: usize, running: Running) -> Step
     if takes_no_lock(scenario, statement) {
         return Step::To(Phase::Locked(None));
     }
-    if matches!(statement, Statement::CancelChild { .. }) && running.phase == Phase::Begun {
+    if matches!(statement, Statement::CancelChild { .. }) && statement.waits(scenario) && running.phase == Phase::Begun {
         // Its `where` takes the parent's row, or passes over the child; then it waits for the child's with the parent's in hand.
         let is_taken = scenario.parent(own).is_some_and(|parent| is_locked(scenario, state, parent, at));
         return if is_taken { Step::Over } else { Step::To(Phase::Fenced) };
     }
     if is_locked(scenario, state, own, at) {
-        return if statement.waits() { Step::Blocked } else { missed(statement) };
+        return if statement.waits(scenario) { Step::Blocked } else { missed(statement) };
     }
     if let Some(parent) = scenario.parent(own).filter(|_| running.takes_parent(scenario, state))
         && is_locked(scenario, state, parent, at)

@@ -49,8 +49,7 @@ fn a_raise_and_a_cancel_let_go_on_who_waits_for_money() {
     holds(&Scenario::raises());
 }
 
-/// A hundred thousand ways to the end of this would fit into any run; it stands here because it is how a sweep and a caller meet.
 #[test]
-fn tmp_two_cancels() {
-    holds(&Scenario { cancels: 2, expiries: 0, ..Scenario::children() });
+fn a_caller_and_the_sweep_meet_in_a_tree() {
+    holds(&Scenario::trees());
 }

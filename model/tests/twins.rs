@@ -73,6 +73,11 @@ fn rule_17_a_spawn_that_trusts_its_snapshot_leaves_an_orphan() {
 }
 
 #[test]
+fn a_sweep_that_waits_for_a_child_with_its_parent_in_hand_meets_a_caller() {
+    fails(Scenario::trees(), Broken::WaitingSweep, &[must::NO_DEADLOCK]);
+}
+
+#[test]
 fn a_delete_with_the_snapshot_of_its_statement_leaves_the_row_of_a_park_it_waited_for() {
     fails(Scenario::leases(), Broken::SnapshotDelete, &[must::WAITS_HAVE_ROWS]);
 }
