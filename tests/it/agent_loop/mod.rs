@@ -5,6 +5,7 @@ mod blocking;
 mod detached;
 mod durability;
 mod errors;
+mod every_point;
 mod instances;
 mod kit;
 mod latent;
