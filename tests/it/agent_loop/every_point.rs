@@ -110,7 +110,8 @@ struct Play {
 
 impl Play {
     async fn open() -> Self {
-        let (fleet, early) = (quick_fleet().await, Gates::default());
+        let (mut fleet, early) = (quick_fleet().await, Gates::default());
+        fleet.set("LONGHAUL__WORKER__LEASE_SECONDS", "60");
         let agent = AgentSpec {
             approvals: serde_json::from_value(json!({"rules": [{"tool": ACT, "access": "ask"}]})).unwrap(),
             ..referring()
@@ -260,6 +261,7 @@ async fn worker_that_dies_at_any_point_of_a_run_costs_no_recorded_call_and_asks_
     }
     holds.all_held().await;
     first.kill().await;
+    play.fleet.bury_workers().await;
     let mut befores = Vec::new();
     for case in &cases {
         befores.push(play.before(case).await);
