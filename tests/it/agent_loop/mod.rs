@@ -10,7 +10,7 @@ mod instances;
 mod kit;
 mod latent;
 mod parked;
-mod people;
+pub(crate) mod people;
 mod questions;
 mod references;
 mod streaming;
