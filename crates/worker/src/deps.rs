@@ -14,7 +14,10 @@ use longhaul_shared::{
 };
 use tokio::sync::Semaphore;
 
-use crate::{llm::registry::Models, probe::Probe, tools::ToolSources, validators::ValidatorRegistry};
+use crate::{
+    agent::orchestrator::permits::CallPermits, llm::registry::Models, probe::Probe, tools::ToolSources,
+    validators::ValidatorRegistry,
+};
 
 /// Versions kept in memory; they are immutable.
 const MAX_VERSIONS: usize = 10_000;
@@ -36,7 +39,7 @@ pub(crate) struct Deps {
     /// Journals that may load at once, so that a mass takeover does not load thousands (core-rules 4).
     pub(crate) loading: Semaphore,
     /// Tool calls that may run at once.
-    pub(crate) call_permits: Arc<Semaphore>,
+    pub(crate) call_permits: CallPermits,
 }
 
 /// What attempts of one identity share.

@@ -9,6 +9,7 @@ mod every_point;
 mod instances;
 mod kit;
 mod latent;
+mod limits;
 mod parked;
 pub(crate) mod people;
 mod questions;

@@ -36,7 +36,6 @@ use longhaul_shared::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 pub(crate) use calls::{Answered, Ran, RanAs, Recalled, Reply, call_key};
 pub(crate) use children::{NotStarted, Task};
@@ -51,6 +50,7 @@ use super::{
     Agent,
     admission::Waiting,
     menu::Offer,
+    orchestrator::permits::CallPermits,
     references::{CallWrite, Method, Path, StateLimits, StateLog},
     transcript::{Transcript, hash_parts},
 };
@@ -419,8 +419,8 @@ impl Journal {
     }
 
     /// The permits for calls that this process runs at a time.
-    pub(crate) fn call_permits(&self) -> Arc<Semaphore> {
-        Arc::clone(&self.deps.call_permits)
+    pub(crate) fn call_permits(&self) -> CallPermits {
+        self.deps.call_permits.clone()
     }
 
     /// The execution.
