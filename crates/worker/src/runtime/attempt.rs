@@ -217,6 +217,9 @@ async fn execute(
     let (definition, validators) = runner(pinned, deps)?;
     let mut conversation = JournaledConversation { agent: &agent, journal, input: &input, output_schema };
     let result = definition.run(&pinned.definition, &validators, &input, &mut conversation).await;
+    if result.is_ok() {
+        journal.note_unread();
+    }
     // Whatever it came to: what was accepted ends before the lease does.
     journal.join_detached(&agent).await?;
     result

@@ -16,6 +16,7 @@ mod limits;
 mod output;
 mod people;
 mod reply;
+mod said;
 mod turn;
 mod verdict;
 
@@ -44,6 +45,7 @@ pub(crate) use detached::detached_key;
 use limits::Spending;
 use output::OpenOutput;
 pub(crate) use people::Wanted;
+use said::Said;
 pub(crate) use turn::{Asked, NextTurn, Turn};
 
 use super::{
@@ -134,7 +136,7 @@ pub(crate) struct Journal {
     output: Option<OpenOutput>,
     detached: DetachedCalls,
     scratchpad: Arc<ToolScratchpad>,
-    said: Vec<String>,
+    said: Vec<Said>,
     /// The step the attempt is about to end because of.
     blamed: Option<i32>,
     /// What the attempt is about to wait for.
@@ -260,11 +262,6 @@ impl Journal {
             self.flush().await?;
         }
         Ok(())
-    }
-
-    /// Adds a user message that the next turn sends.
-    pub(crate) fn say(&mut self, message: &str) {
-        self.said.push(message.to_owned());
     }
 
     pub(crate) fn scratchpad(&self) -> &Arc<ToolScratchpad> {
