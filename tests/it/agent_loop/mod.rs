@@ -14,5 +14,6 @@ mod parked;
 pub(crate) mod people;
 mod questions;
 mod references;
+mod secrets;
 mod streaming;
 mod termination;

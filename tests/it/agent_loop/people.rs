@@ -31,6 +31,10 @@ pub(crate) struct Payment {
     amount: i64,
     #[serde(default)]
     to: String,
+    /// Nobody is shown it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("writeOnly" = true))]
+    pin: String,
 }
 
 /// A tool that waits at its gate, if it has one, and keeps what it was given.

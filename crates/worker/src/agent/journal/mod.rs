@@ -17,6 +17,7 @@ mod output;
 mod people;
 mod reply;
 mod said;
+mod secrets;
 mod turn;
 mod verdict;
 
@@ -46,6 +47,7 @@ use limits::Spending;
 use output::OpenOutput;
 pub(crate) use people::Wanted;
 use said::Said;
+use secrets::ToolSecrets;
 pub(crate) use turn::{Asked, NextTurn, Turn};
 
 use super::{
@@ -137,6 +139,7 @@ pub(crate) struct Journal {
     detached: DetachedCalls,
     scratchpad: Arc<ToolScratchpad>,
     said: Vec<Said>,
+    secrets: ToolSecrets,
     /// The step the attempt is about to end because of.
     blamed: Option<i32>,
     /// What the attempt is about to wait for.
@@ -201,6 +204,7 @@ impl Journal {
             detached: DetachedCalls::default(),
             scratchpad: Arc::default(),
             said: Vec::new(),
+            secrets: ToolSecrets::default(),
             blamed: None,
             parked: None,
         };
@@ -247,6 +251,7 @@ impl Journal {
     ) -> Step<()> {
         let (instances, limits) = (agent.config.instances.as_ref(), StateLimits::from(&agent.config.limits));
         self.state = StateLog::new(input.clone(), instances, limits);
+        self.secrets = ToolSecrets::of(agent);
         if let Some(step) = self.replay(StepKind::Prompt) {
             return self.replay_appends(&step);
         }
