@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use longhaul_sdk::{
-    DefinitionSpec, JsonSchema, Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, async_trait, spec::ToolRef,
+    JsonSchema, Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, async_trait, spec::ToolRef,
 };
 use longhaul_shared::{domain::ExecutionId, queue::QueueName, store::control::Cancelled};
 use longhaul_worker::probe::{Point, Probe};
