@@ -261,10 +261,9 @@ impl Machine {
             // Nothing is launched under a lease that may have run out (core-rules 2).
             (Work::Pays, 0) if !state.worker(name.by).is_alive() => return,
             (Work::Pays, 0) => Action::Call { process, execution },
-            (
-                Work::Plain(_) | Work::Asks | Work::Spawns(_) | Work::Child(_) | Work::Pays | Work::Limited,
-                _,
-            ) => conclude(Verb::Finish),
+            (Work::Plain(_) | Work::Asks | Work::Spawns(_) | Work::Child(_) | Work::Pays | Work::Limited, _) => {
+                conclude(Verb::Finish)
+            }
         });
         if state.left.releases > 0 {
             actions.push(conclude(Verb::Release));
@@ -336,9 +335,9 @@ impl Machine {
         state.running.push(running);
         match statement {
             Statement::Conclude { lease, verb } => {
-                let held = state.process_of(lease.by).and_then(|process| {
-                    state.processes[process].leases[usize::from(lease.execution)].as_mut()
-                });
+                let held = state
+                    .process_of(lease.by)
+                    .and_then(|process| state.processes[process].leases[usize::from(lease.execution)].as_mut());
                 // Counted once: what is repeated was decided before.
                 if let Some(held) = held.filter(|held| held.token == lease.token && held.ending.is_none()) {
                     held.ending = Some(verb);

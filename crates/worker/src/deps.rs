@@ -15,7 +15,10 @@ use longhaul_shared::{
 use tokio::sync::Semaphore;
 
 use crate::{
-    agent::prepared::PreparedAgents, llm::registry::Models, probe::Probe, tools::ToolSources,
+    agent::{orchestrator::permits::CallPermits, prepared::PreparedAgents},
+    llm::registry::Models,
+    probe::Probe,
+    tools::ToolSources,
     validators::ValidatorRegistry,
 };
 
@@ -40,7 +43,7 @@ pub(crate) struct Deps {
     /// Journals that may load at once, so that a mass takeover does not load thousands (core-rules 4).
     pub(crate) loading: Semaphore,
     /// Tool calls that may run at once.
-    pub(crate) call_permits: Arc<Semaphore>,
+    pub(crate) call_permits: CallPermits,
 }
 
 /// What attempts of one identity share.

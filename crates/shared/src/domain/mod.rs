@@ -5,6 +5,7 @@ pub mod decision;
 pub mod human_request;
 pub mod ids;
 pub mod price;
+pub mod redaction;
 pub mod requirements;
 pub mod retry;
 pub mod status;

@@ -194,6 +194,9 @@ async fn execute(
         output_schema: pinned.definition.output_schema.as_ref(),
     };
     let result = definition.run(&pinned.definition, &validators, &input, &mut conversation).await;
+    if result.is_ok() {
+        journal.note_unread();
+    }
     // Whatever it came to: what was accepted ends before the lease does.
     journal.join_detached(&agent).await?;
     result

@@ -102,7 +102,7 @@ impl Journal {
         self.replay_compressions()?;
         self.turns += 1;
         if let Some(step) = self.replay(StepKind::Turn) {
-            self.said.clear();
+            self.check_said(&step)?;
             return self.replay_turn(agent, step, offer);
         }
         let mut said = Vec::new();
@@ -111,7 +111,7 @@ impl Journal {
             said.push(self.settle_output(result)?);
         }
         for message in std::mem::take(&mut self.said) {
-            said.push(self.append(Message::user(message))?);
+            said.push(self.append(Message::user(message.text))?);
         }
         if self.transcript.tokens() > u64::from(agent.config.limits.context_tokens) {
             self.compress(agent, said.len(), None).await?;

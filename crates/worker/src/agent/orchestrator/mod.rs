@@ -9,6 +9,7 @@
 
 mod detached;
 mod leftovers;
+pub(crate) mod permits;
 #[cfg(test)]
 mod properties;
 mod run_call;
