@@ -14,3 +14,7 @@ pub mod run;
 pub mod servers;
 pub mod signals;
 pub mod spec_files;
+
+/// Executions are many small pieces of memory that live for milliseconds.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

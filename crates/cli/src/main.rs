@@ -14,10 +14,6 @@ use longhaul_cli::{
 };
 use longhaul_shared::config::Config;
 
-/// Executions are many small pieces of memory that live for milliseconds.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Longhaul runs LLM-agent executions to completion.
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, after_help = EXIT_CODES, after_long_help = help())]
