@@ -72,14 +72,15 @@ pub(crate) async fn run(lease: Lease, deps: AttemptDeps, held: Arc<Held>) {
         trace::set_parent(&span, traceparent);
     }
     let (id, token) = (claimed.id, claimed.token);
-    async {
+    // Boxed here and below: whatever wraps or moves a future keeps room for it once more, and thousands wait for their models.
+    Box::pin(async {
         note_claim(&claimed);
         deps.shared.probe.at(Point::Claimed, id).await;
         let started = Instant::now();
         let ended = attempt(&claimed, &control, &deps).await;
         conclude(&claimed, ended, started, &deps).await;
         deps.shared.probe.at(Point::Concluded, id).await;
-    }
+    })
     .instrument(span)
     .await;
     held.leave(id, token);
@@ -100,7 +101,7 @@ async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &Attemp
     };
     deps.shared.probe.at(Point::Restored, claimed.id).await;
     let policy = RetryPolicy::from(&pinned.definition.retry);
-    let running = AssertUnwindSafe(execute(claimed, &pinned, &mut journal, deps)).catch_unwind();
+    let running = AssertUnwindSafe(Box::pin(execute(claimed, &pinned, &mut journal, deps))).catch_unwind();
     // Dropping the run aborts the model or tool call under way.
     let outcome = tokio::select! {
         outcome = running => outcome.unwrap_or_else(|_| {
