@@ -181,6 +181,15 @@ impl Fleet {
         Ok(self.postgres.stop().await?)
     }
 
+    /// Ends everything at once.
+    pub(super) async fn kill(mut self) -> anyhow::Result<()> {
+        for member in std::iter::once(&mut self.api).chain(&mut self.workers) {
+            member.kill().await?;
+        }
+        self.redis.kill().await?;
+        Ok(self.postgres.kill().await?)
+    }
+
     async fn all_take_part(&mut self) -> anyhow::Result<()> {
         let client = longhaul_shared::http::client(&longhaul_shared::http::HttpOptions::default())?;
         let give_up = Instant::now() + START_PATIENCE;

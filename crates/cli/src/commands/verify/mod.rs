@@ -72,13 +72,11 @@ async fn verify(args: VerifyArgs, context: &Context, shutdown: CancellationToken
     let dir = std::env::temp_dir().join(format!("longhaul-verify-{}", uuid::Uuid::new_v4().simple()));
     output::note(format!("seed {seed}, data and logs in {}", dir.display()));
     let inherited = context.sources(Vec::new());
-    let done = shutdown.run_until_cancelled(Box::pin(drive(&args, seed, &dir, inherited, &shutdown))).await;
-    let Some(done) = done else {
-        // What ran has been stopped with its owner.
+    let driven = Box::pin(drive(&args, seed, &dir, context.sources(Vec::new()), &shutdown)).await;
+    let Some(evidence) = driven.with_context(|| format!("the data and the logs are in {}", dir.display()))? else {
         let _ = fs::remove_dir_all(&dir);
         return Ok(Exit::Interrupted);
     };
-    let evidence = done.with_context(|| format!("the data and the logs are in {}", dir.display()))?;
     let findings = audit::judge(&evidence);
     let report = Report::new(&evidence, &findings, &args, seed, started);
     let path = args
@@ -100,38 +98,54 @@ async fn verify(args: VerifyArgs, context: &Context, shutdown: CancellationToken
     Ok(if report.holds() { Exit::Done } else { Exit::Failure })
 }
 
-/// Load and faults, then quiet, then everything that was seen.
+/// Starts everything, watches it, and stops it, whatever came of it. `None` when it was interrupted.
 async fn drive(
     args: &VerifyArgs,
     seed: u64,
     dir: &Path,
     sources: Sources,
     shutdown: &CancellationToken,
-) -> anyhow::Result<Evidence> {
+) -> anyhow::Result<Option<Evidence>> {
     let (model, tools) = (ModelServer::start().await?, ToolServer::start().await?);
     let counters = Counters { model_url: model.url(), tools_url: tools.url() };
     let mut environment = sources.environment;
     environment.retain(|name, _| INHERITED.contains(&name.as_str()));
     let mut fleet = Fleet::start(dir, args.workers.into(), counters, environment.into_iter().collect()).await?;
-    let submitter = Submitter::new(&fleet)?;
-    let (submits, end) = (submitter.submits(), shutdown.child_token());
-    let load = AbortOnDropHandle::new(tokio::spawn(submitter.run(args.rate, end.clone())));
+    let watched = Box::pin(watch(args, seed, &mut fleet));
+    match shutdown.run_until_cancelled(watched).await {
+        Some(Ok(evidence)) => {
+            fleet.stop().await?;
+            Ok(Some(Evidence { asked: model.asked(), effects: tools.effects(), ..evidence }))
+        }
+        Some(Err(error)) => {
+            fleet.kill().await?;
+            Err(error)
+        }
+        None => fleet.kill().await.map(|()| None),
+    }
+}
 
+/// Load and faults, then quiet, then what the rows say.
+async fn watch(args: &VerifyArgs, seed: u64, fleet: &mut Fleet) -> anyhow::Result<Evidence> {
+    let submitter = Submitter::new(fleet)?;
+    let (submits, end) = (submitter.submits(), CancellationToken::new());
+    let load = AbortOnDropHandle::new(tokio::spawn(submitter.run(args.rate, end.clone())));
     let shown = Shown::start(args.duration, &fleet.store, &submits);
-    let faults = disturb(args, seed, &mut fleet, &shown).await?;
+    let faults = disturb(args, seed, fleet, &shown).await?;
     end.cancel();
     let load = load.await.context("the load")?;
-    quiet(&mut fleet, &shown).await?;
+    quiet(fleet, &shown).await?;
     shown.bar.finish_and_clear();
-
-    let mut evidence = Evidence { submits: submits.all(), faults, load: Some(load), ..read(&fleet.store).await? };
-    (evidence.asked, evidence.effects) = (model.asked(), tools.effects());
+    let rows = read(&fleet.store).await?;
     fleet.revive().await?;
-    evidence.processes.clone_from(&fleet.processes);
-    evidence.ended_unasked.clone_from(&fleet.ended_unasked);
-    output::note(format!("the model was asked {} times; stopping", model.count()));
-    fleet.stop().await?;
-    Ok(evidence)
+    Ok(Evidence {
+        submits: submits.all(),
+        faults,
+        load: Some(load),
+        processes: fleet.processes.clone(),
+        ended_unasked: fleet.ended_unasked.clone(),
+        ..rows
+    })
 }
 
 /// One fault after the other until the time is over.

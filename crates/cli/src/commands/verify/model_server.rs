@@ -66,11 +66,6 @@ impl ModelServer {
     pub(super) fn asked(&self) -> Vec<Asked> {
         self.log.lock().clone()
     }
-
-    /// How many there were.
-    pub(super) fn count(&self) -> usize {
-        self.log.lock().len()
-    }
 }
 
 /// The calls of a turn, numbered within their execution; none ends it. Every kind of tool, alone and beside others.

@@ -41,6 +41,7 @@ pub(super) struct Report {
     rates: Vec<RateAfter>,
     conditions: Value,
     faults: Vec<Value>,
+    processes: Vec<Value>,
     performed: BTreeMap<&'static str, usize>,
 }
 
@@ -64,6 +65,7 @@ impl Report {
         let faults = evidence.faults.iter().map(|fault| {
             json!({ "kind": fault.kind.name(), "process": fault.process, "from": fault.from, "until": fault.until })
         });
+        let processes = evidence.processes.iter().map(|process| json!({ "name": process.name, "pid": process.pid }));
         let finished = evidence.executions.iter().filter(|execution| execution.status == "FINISHED").count();
         Self {
             bars,
@@ -87,6 +89,7 @@ impl Report {
                 "processors": std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
             }),
             faults: faults.collect(),
+            processes: processes.collect(),
             performed,
         }
     }
@@ -112,6 +115,7 @@ impl Report {
             "rates": self.rates,
             "faults_performed": self.performed,
             "faults": self.faults,
+            "processes": self.processes,
         })
     }
 

@@ -2,6 +2,9 @@
 //!
 //! What counts as a repetition, and what is explained by a fault, is decided here and nowhere else.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use chrono::{DateTime, TimeDelta, Utc};
