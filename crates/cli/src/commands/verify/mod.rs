@@ -71,7 +71,6 @@ async fn verify(args: VerifyArgs, context: &Context, shutdown: CancellationToken
     let seed = args.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0 >> 32);
     let dir = std::env::temp_dir().join(format!("longhaul-verify-{}", uuid::Uuid::new_v4().simple()));
     output::note(format!("seed {seed}, data and logs in {}", dir.display()));
-    let inherited = context.sources(Vec::new());
     let driven = Box::pin(drive(&args, seed, &dir, context.sources(Vec::new()), &shutdown)).await;
     let Some(evidence) = driven.with_context(|| format!("the data and the logs are in {}", dir.display()))? else {
         let _ = fs::remove_dir_all(&dir);

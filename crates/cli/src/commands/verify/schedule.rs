@@ -63,7 +63,7 @@ impl Schedule {
                 self.round.swap(last, random.below(last + 1));
             }
         }
-        let wait = if std::mem::take(&mut self.is_first) { WARM_UP } else { self.gap };
+        let wait = if std::mem::take(&mut self.is_first) { self.gap.max(WARM_UP) } else { self.gap };
         self.round.pop().map(|kind| (wait, kind))
     }
 
