@@ -25,7 +25,7 @@ test: bootstrap ## all tests
 
 # Every fault once, in the dev profile: the bars in seconds are not checked (docs/verify.md).
 verify: bootstrap ## kill, pause and restart a fleet in every way, and prove that nothing was lost or done twice
-	@cargo run -p longhaul-cli --bin longhaul -- verify --duration 80s --rate 8 --seed 1 --timing false --report target/verify.json
+	@cargo run -p longhaul-cli --bin longhaul -- verify --duration 80s --rate 5 --seed 1 --timing false --report target/verify.json
 
 lint: ## formatting and clippy, as CI runs them
 	@cargo fmt --all --check

@@ -59,7 +59,7 @@ async fn a_tampered_history_is_found_and_an_honest_one_is_not() {
         ),
         ("update executions set attempt = 2", "update executions set attempt = 1", false, "attempts are on record"),
         (
-            "insert into attempts select execution_id, 2, worker_id, lease_token, started_at, ended_at, outcome from attempts;
+            "insert into attempts select execution_id, 2, worker_id, lease_token, started_at - interval '1 hour', ended_at, outcome from attempts;
              update executions set attempt = 2",
             "delete from attempts where number = 2; update executions set attempt = 1",
             true,

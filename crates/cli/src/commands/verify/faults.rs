@@ -218,9 +218,11 @@ async fn pause_server(server: &PrivateServer) -> anyhow::Result<()> {
 
 async fn rolling_restart(fleet: &mut Fleet) -> anyhow::Result<()> {
     for worker in 0..fleet.workers.len() {
-        let asked = Instant::now();
+        let (name, asked) = (fleet.workers[worker].process_name(), Instant::now());
         fleet.workers[worker].stop().await?;
-        anyhow::ensure!(asked.elapsed() < DRAIN_LIMIT, "a worker had not drained after {} s", DRAIN_LIMIT.as_secs());
+        if asked.elapsed() >= DRAIN_LIMIT {
+            fleet.complaints.push(format!("{name} had not drained after {} s and was killed", DRAIN_LIMIT.as_secs()));
+        }
         fleet.start_worker(worker).await?;
     }
     fleet.api.stop().await?;

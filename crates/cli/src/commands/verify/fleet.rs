@@ -53,8 +53,8 @@ pub(super) struct Fleet {
     pub(super) key: String,
     /// Every process there ever was.
     pub(super) processes: Vec<Process>,
-    /// Those that ended by themselves.
-    pub(super) ended_unasked: Vec<String>,
+    /// What no process may do: end by itself, or not end when asked.
+    pub(super) complaints: Vec<String>,
     common: Common,
 }
 
@@ -132,7 +132,7 @@ impl Fleet {
             url: format!("http://127.0.0.1:{port}"),
             key,
             processes: Vec::new(),
-            ended_unasked: Vec::new(),
+            complaints: Vec::new(),
             common,
         };
         fleet.start_api().await?;
@@ -164,7 +164,7 @@ impl Fleet {
     pub(super) async fn revive(&mut self) -> anyhow::Result<()> {
         for member in std::iter::once(&mut self.api).chain(&mut self.workers) {
             if member.process.as_ref().is_some_and(RoleProcess::has_ended) {
-                self.ended_unasked.push(member.process_name());
+                self.complaints.push(format!("{} ended by itself", member.process_name()));
                 self.processes.push(member.start(&self.common).await?);
             }
         }

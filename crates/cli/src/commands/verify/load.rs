@@ -29,7 +29,8 @@ use super::{
 pub(super) const NUMBER: &str = "verify";
 /// A submit that has no answer by then is sent again.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(200);
+/// The pause before it is, doubled each time: callers that hammer a service that is down keep it down.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// How long what was not answered is repeated after the load has ended.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Every so many submits is sent again after its answer: it must come to the same execution.
@@ -111,6 +112,7 @@ impl Submitter {
     async fn submit(&self, number: i64) {
         let started = Instant::now();
         let mut wanted = if number % SENT_AGAIN == 0 { 2 } else { 1 };
+        let (mut pause, longest) = PAUSES;
         while wanted > 0 && started.elapsed() < 2 * PATIENCE {
             self.submits.edit(number, |submit| submit.tries += 1);
             match self.send(number).await {
@@ -122,7 +124,10 @@ impl Submitter {
                     self.submits.edit(number, |submit| submit.refused = Some(reason));
                     return;
                 }
-                Sent::Unanswered => sleep(PAUSE).await,
+                Sent::Unanswered => {
+                    sleep(pause).await;
+                    pause = (2 * pause).min(longest);
+                }
             }
         }
     }

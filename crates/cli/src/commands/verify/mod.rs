@@ -142,7 +142,7 @@ async fn watch(args: &VerifyArgs, seed: u64, fleet: &mut Fleet) -> anyhow::Resul
         faults,
         load: Some(load),
         processes: fleet.processes.clone(),
-        ended_unasked: fleet.ended_unasked.clone(),
+        complaints: fleet.complaints.clone(),
         ..rows
     })
 }

@@ -25,8 +25,8 @@ pub struct Evidence {
     pub faults: Vec<Fault>,
     /// Every process of the fleet that ever was.
     pub processes: Vec<Process>,
-    /// Processes that ended although nobody had asked them to.
-    pub ended_unasked: Vec<String>,
+    /// Processes that ended although nobody had asked them to, or did not when asked.
+    pub complaints: Vec<String>,
     /// The rows, when all was quiet.
     pub executions: Vec<AuditedExecution>,
     /// Their leases.

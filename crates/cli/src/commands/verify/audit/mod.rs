@@ -319,7 +319,5 @@ fn leftovers(evidence: &Evidence, findings: &mut Findings) {
     for (n, what) in rows.into_iter().filter(|(n, _)| *n > 0) {
         findings.leftovers.push(Finding { execution: None, what: format!("{n} {what}") });
     }
-    for process in &evidence.ended_unasked {
-        findings.leftovers.push(Finding { execution: None, what: format!("{process} ended by itself") });
-    }
+    findings.leftovers.extend(evidence.complaints.iter().map(|what| Finding { execution: None, what: what.clone() }));
 }
