@@ -4,7 +4,7 @@
 # server: each starts private ones and stops them again.
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo dev test lint fmt sqlx sqlx-check bench docs ci
+.PHONY: help bootstrap demo dev test verify lint fmt sqlx sqlx-check bench docs ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -22,6 +22,10 @@ dev: bootstrap ## API, worker and status page on private servers; data in .longh
 
 test: bootstrap ## all tests
 	@cargo test --workspace --no-fail-fast
+
+# Every fault once, in the dev profile: the bars in seconds are not checked (docs/verify.md).
+verify: bootstrap ## kill, pause and restart a fleet in every way, and prove that nothing was lost or done twice
+	@cargo run -p longhaul-cli --bin longhaul -- verify --duration 80s --rate 5 --seed 1 --timing false --report target/verify.json
 
 lint: ## formatting and clippy, as CI runs them
 	@cargo fmt --all --check

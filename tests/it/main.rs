@@ -30,4 +30,6 @@ mod tidy;
 #[cfg(test)]
 mod tools;
 #[cfg(test)]
+mod verify;
+#[cfg(test)]
 mod worker;

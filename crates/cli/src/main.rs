@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use longhaul_cli::{
     commands::{
         api, apply, approvals, bench, cancel, compare, config_check, demo, dev, fork, get, keys, ledger, list,
-        mcp_catalogue, migrate, openapi, prune, questions, retry, submit, top_up, watch, with_servers, worker,
+        mcp_catalogue, migrate, openapi, prune, questions, retry, submit, top_up, verify, watch, with_servers, worker,
     },
     context::Context,
     exit::{EXIT_CODES, Exit},
@@ -49,6 +49,7 @@ enum Command {
     Config(config_check::ConfigArgs),
     Openapi(openapi::OpenapiArgs),
     Bench(bench::BenchArgs),
+    Verify(verify::VerifyArgs),
     #[command(hide = true)]
     WithServers(with_servers::WithServersArgs),
     #[command(hide = true)]
@@ -110,6 +111,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Config(args) => run::plain(config_check::run(args, context)),
         Command::Openapi(_) => openapi::run(),
         Command::Bench(args) => bench::run(args, context),
+        Command::Verify(args) => run::plain(verify::run(args, context)),
         Command::WithServers(args) => run::plain(with_servers::run(&args)),
         Command::McpCatalogue(args) => run::plain(mcp_catalogue::run(args)),
     }

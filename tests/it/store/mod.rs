@@ -1,5 +1,6 @@
 //! The store's promises, each against a real PostgreSQL.
 
+mod audit;
 mod batches;
 mod budgets;
 mod cancels;

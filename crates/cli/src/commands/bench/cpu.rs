@@ -6,13 +6,18 @@ use std::fs;
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Seconds of processor time of `pid`, in user and kernel mode, with the children it has waited for.
-pub(super) fn seconds(pid: u32) -> Option<f64> {
+pub(super) fn seconds(pid: i32) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(fields(&stat)?.ticks / TICKS_PER_SECOND)
 }
 
+/// The same of this process.
+pub(super) fn own_seconds() -> Option<f64> {
+    seconds(i32::try_from(std::process::id()).ok()?)
+}
+
 /// The same of `root` and its children, running or not.
-pub(super) fn seconds_with_children(root: u32) -> Option<f64> {
+pub(super) fn seconds_with_children(root: i32) -> Option<f64> {
     let mut total = seconds(root)?;
     for entry in fs::read_dir("/proc").ok()?.flatten() {
         // A process that ended meanwhile is counted by its parent.
@@ -23,14 +28,14 @@ pub(super) fn seconds_with_children(root: u32) -> Option<f64> {
 }
 
 /// Bytes of `pid` that are in memory.
-pub(super) fn resident_bytes(pid: u32) -> Option<u64> {
+pub(super) fn resident_bytes(pid: i32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? * 1_024)
 }
 
 struct Fields {
-    parent: u32,
+    parent: i32,
     ticks: f64,
 }
 

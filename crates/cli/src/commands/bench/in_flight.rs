@@ -41,7 +41,7 @@ pub(super) async fn run(args: InFlightArgs, context: &Context) -> anyhow::Result
     let delay = Duration::from_millis(args.delay_ms);
     let options = StandOptions { concurrency: args.executions, answers: Answers { delay, rounds: 0 }, stored: 0 };
     let stand = Arc::new(Bare::start().await?.stand(options).await?);
-    let idle = stand.worker.resident_bytes();
+    let idle = stand.worker_bytes();
     let total = args.executions * args.waves;
     let started = Instant::now();
     let running = {
@@ -50,7 +50,7 @@ pub(super) async fn run(args: InFlightArgs, context: &Context) -> anyhow::Result
     };
     let mut most = 0;
     while !running.is_finished() {
-        most = most.max(stand.worker.resident_bytes());
+        most = most.max(stand.worker_bytes());
         tokio::time::sleep(LOOK_EVERY).await;
     }
     running.await??;

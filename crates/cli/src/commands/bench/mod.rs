@@ -12,7 +12,6 @@ mod latency;
 mod lists;
 mod load;
 mod model;
-mod role;
 mod stand;
 mod throughput;
 mod worker;

@@ -3,7 +3,6 @@
 
 use std::{
     collections::HashMap,
-    convert::Infallible,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -11,12 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::{Request, Response, body::Incoming, header::CONTENT_TYPE, server::conn::http1, service::service_fn};
-use hyper_util::rt::TokioIo;
-use tokio::{net::TcpListener, task::JoinSet};
-use tokio_util::task::AbortOnDropHandle;
+use hyper::body::Bytes;
+
+use crate::http_server::{self, HttpServer};
 
 /// The tool that the rounds call.
 pub(super) const TOOL: &str = "note";
@@ -32,9 +28,8 @@ pub(super) struct Answers {
 
 /// The running server.
 pub(super) struct Model {
-    pub(super) url: String,
+    server: HttpServer,
     seen: Arc<Seen>,
-    _server: AbortOnDropHandle<()>,
 }
 
 #[derive(Default)]
@@ -46,11 +41,20 @@ struct Seen {
 
 impl Model {
     pub(super) async fn start(answers: Answers) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let url = format!("http://{}", listener.local_addr()?);
         let seen = Arc::new(Seen::default());
-        let server = tokio::spawn(serve(listener, answers, seen.clone()));
-        Ok(Self { url, seen, _server: AbortOnDropHandle::new(server) })
+        let noted = seen.clone();
+        let server = HttpServer::start(move |request| {
+            let seen = noted.clone();
+            async move {
+                let reply = answer(request.body(), answers, &seen).await;
+                http_server::whole(200, "text/event-stream", reply)
+            }
+        });
+        Ok(Self { server: server.await?, seen })
+    }
+
+    pub(super) fn url(&self) -> String {
+        self.server.url()
     }
 
     /// Requests so far.
@@ -64,35 +68,15 @@ impl Model {
     }
 }
 
-async fn serve(listener: TcpListener, answers: Answers, seen: Arc<Seen>) {
-    let mut connections = JoinSet::new();
-    while let Ok((stream, _)) = listener.accept().await {
-        // Small answers must not wait for the acknowledgement of the ones before.
-        let _ = stream.set_nodelay(true);
-        let seen = seen.clone();
-        let answer = service_fn(move |request| answer(request, answers, seen.clone()));
-        connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
-        while connections.try_join_next().is_some() {}
-    }
-}
-
-async fn answer(
-    request: Request<Incoming>,
-    answers: Answers,
-    seen: Arc<Seen>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(body: &[u8], answers: Answers, seen: &Seen) -> Bytes {
     let asked_at = Instant::now();
     seen.requests.fetch_add(1, Ordering::Relaxed);
-    let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    if let Some(number) = number(&body) {
+    if let Some(number) = number(body) {
         seen.first.lock().unwrap_or_else(PoisonError::into_inner).entry(number).or_insert(asked_at);
     }
-    let results = count(&body, br#""role":"tool""#);
+    let results = count(body, br#""role":"tool""#);
     tokio::time::sleep(answers.delay).await;
-    let reply = if results < answers.rounds { call(results) } else { end() };
-    let mut response = Response::new(Full::new(reply));
-    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static("text/event-stream"));
-    Ok(response)
+    if results < answers.rounds { call(results) } else { end() }
 }
 
 fn end() -> Bytes {
@@ -118,13 +102,9 @@ fn call(round: usize) -> Bytes {
 fn number(body: &[u8]) -> Option<u64> {
     let marker = br#"\"number\":"#;
     let at = body.windows(marker.len()).position(|window| window == marker)? + marker.len();
-    let digits: String = body[at..]
-        .iter()
-        .skip_while(|byte| **byte == b' ')
-        .map_while(|byte| char::from(*byte).to_digit(10))
-        .filter_map(|digit| char::from_digit(digit, 10))
-        .collect();
-    digits.parse().ok()
+    let rest = body[at..].trim_ascii_start();
+    let digits = rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
+    str::from_utf8(&rest[..digits]).ok()?.parse().ok()
 }
 
 fn count(body: &[u8], marker: &[u8]) -> usize {

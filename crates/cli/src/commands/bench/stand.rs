@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -22,17 +23,18 @@ use tempfile::TempDir;
 use super::{
     cpu,
     model::{Answers, Model, TOOL},
-    role::Role,
 };
 use crate::{
     compose,
-    servers::{PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, free_port},
+    servers::{PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, Role, RoleProcess, free_port},
 };
 
 /// The definition that is run.
 const DEFINITION: &str = "bench";
 /// For migrations and the first connections.
 const START_LIMIT: Duration = Duration::from_secs(60);
+/// For a drain with nothing left to do.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// The servers alone, for the floor.
 pub(super) struct Bare {
@@ -56,8 +58,8 @@ pub(super) struct StandOptions {
 pub(super) struct Stand {
     pub(super) store: Store,
     pub(super) model: Model,
-    pub(super) worker: Role,
-    api: Role,
+    worker: RoleProcess,
+    api: RoleProcess,
     url: String,
     key: String,
     client: reqwest::Client,
@@ -81,7 +83,7 @@ impl Bare {
                 ("DATABASE_URL", self.postgres.url().to_owned()),
                 ("REDIS_URL", self.redis.url().to_owned()),
                 ("LONGHAUL_API_KEY_PEPPER", "the pepper of one benchmark, which nobody else uses".to_owned()),
-                ("LONGHAUL_LLM_URL", model.url.clone()),
+                ("LONGHAUL_LLM_URL", model.url()),
                 ("LONGHAUL_LLM_API_KEY", "none".to_owned()),
                 ("LONGHAUL__WORKER__CONCURRENCY", options.concurrency.to_string()),
             ]
@@ -100,9 +102,9 @@ impl Bare {
             store.fill_with_executions(tenant.id, options.stored).await?;
         }
         let logs = tempfile::tempdir()?;
-        let api = Role::start("api", &["api", "--listen", &listen], &environment, logs.path())?;
-        let worker = Role::start("worker", &["bench", "worker"], &environment, logs.path())?;
-        let mut stand = Stand {
+        let api = start("api", &["api", "--listen", &listen], &environment, logs.path()).await?;
+        let worker = start("worker", &["bench", "worker"], &environment, logs.path()).await?;
+        let stand = Stand {
             store,
             model,
             worker,
@@ -116,6 +118,23 @@ impl Bare {
         stand.wait_until_ready().await?;
         Ok(stand)
     }
+}
+
+/// Starts this program as a role. Nothing of the caller's environment: a model key that is set there must not be used.
+async fn start(
+    name: &str,
+    args: &[&str],
+    environment: &BTreeMap<String, String>,
+    dir: &Path,
+) -> anyhow::Result<RoleProcess> {
+    let role = Role {
+        program: std::env::current_exe()?,
+        args: args.iter().map(ToString::to_string).collect(),
+        env: environment.clone().into_iter().collect(),
+        dir: dir.to_owned(),
+        log: dir.join(format!("{name}.log")),
+    };
+    Ok(RoleProcess::start(role).await?)
 }
 
 fn agent() -> AgentSpec {
@@ -160,11 +179,11 @@ impl Used {
 }
 
 impl Stand {
-    async fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+    async fn wait_until_ready(&self) -> anyhow::Result<()> {
         let give_up = Instant::now() + START_LIMIT;
         loop {
-            self.api.check()?;
-            self.worker.check()?;
+            ensure!(!self.api.has_ended(), "the API ended");
+            ensure!(!self.worker.has_ended(), "the worker ended");
             let answer = self.client.get(format!("{}/readyz", self.url)).send().await;
             if answer.is_ok_and(|answer| answer.status().is_success()) {
                 return Ok(());
@@ -191,22 +210,25 @@ impl Stand {
 
     /// What each part has used.
     pub(super) fn used(&self) -> Used {
-        let tree = |pid: Option<i32>| {
-            pid.and_then(|pid| u32::try_from(pid).ok()).and_then(cpu::seconds_with_children).unwrap_or_default()
-        };
+        let tree = |pid: Option<i32>| pid.and_then(cpu::seconds_with_children).unwrap_or_default();
         Used {
-            api: self.api.cpu_seconds(),
-            worker: self.worker.cpu_seconds(),
+            api: cpu::seconds(self.api.pid()).unwrap_or_default(),
+            worker: cpu::seconds(self.worker.pid()).unwrap_or_default(),
             postgres: tree(self.servers.postgres.pid()),
             redis: tree(self.servers.redis.pid()),
-            bench: cpu::seconds(std::process::id()).unwrap_or_default(),
+            bench: cpu::own_seconds().unwrap_or_default(),
         }
+    }
+
+    /// Bytes of the worker that are in memory.
+    pub(super) fn worker_bytes(&self) -> u64 {
+        cpu::resident_bytes(self.worker.pid()).unwrap_or_default()
     }
 
     /// Drains worker and API.
     pub(super) async fn stop(self) -> anyhow::Result<()> {
-        self.worker.stop().await?;
-        self.api.stop().await
+        self.worker.stop(STOP_LIMIT).await?;
+        Ok(self.api.stop(STOP_LIMIT).await?)
     }
 }
 
