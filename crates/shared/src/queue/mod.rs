@@ -18,6 +18,7 @@
 
 pub mod consumer;
 pub mod hints;
+pub mod model_calls;
 pub mod producer;
 
 mod keys;
