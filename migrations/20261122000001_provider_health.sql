@@ -57,7 +57,9 @@ create table provider_waits (
     give_up_at timestamptz not null,
     -- When its reserved place in a rate comes.
     pass_at timestamptz,
-    is_released boolean not null default false
+    is_released boolean not null default false,
+    -- How often it was the probe. Another is asked first: one that always fails must not keep the breaker open.
+    probed int not null default 0
 );
 create index provider_waits_line on provider_waits (provider, model, key, reason, priority desc, execution_id) where not is_released;
 
@@ -272,10 +274,14 @@ declare
     of_executions int;
     pause interval;
 begin
-    insert into provider_breakers (provider, model, key) values (of_provider, of_model, of_key) on conflict do nothing;
-    select * into b from provider_breakers x
-    where x.provider = of_provider and x.model = of_model and x.key = of_key
-    for no key update;
+    -- Again when it was forgotten in between.
+    loop
+        insert into provider_breakers (provider, model, key) values (of_provider, of_model, of_key) on conflict do nothing;
+        select * into b from provider_breakers x
+        where x.provider = of_provider and x.model = of_model and x.key = of_key
+        for no key update;
+        exit when found;
+    end loop;
     select e.wake_seq into seq from executions e join workers k on k.id = e.worker_id
     where e.id = execution and e.worker_id = worker and e.lease_token = token
         and k.dead_at is null and k.expires_at > clock_timestamp();
@@ -384,11 +390,11 @@ begin
             loop
                 select * into w from provider_waits
                 where provider = b.provider and model = b.model and key = b.key and reason = 'provider_down' and not is_released
-                order by priority desc, execution_id
+                order by probed, priority desc, execution_id
                 limit 1;
                 exit when not found;
                 if longhaul_wake(w.execution_id, 'provider_down') then
-                    update provider_waits set is_released = true where execution_id = w.execution_id;
+                    update provider_waits set is_released = true, probed = probed + 1 where execution_id = w.execution_id;
                     update provider_breakers
                     set probe_execution = w.execution_id, probe_token = null, probe_until = now + interval '30 seconds'
                     where provider = b.provider and model = b.model and key = b.key;
@@ -435,6 +441,11 @@ begin
     where e.id = w.execution_id and e.finished_at is not null;
     delete from provider_waits w where not exists (select from executions e where e.id = w.execution_id);
     delete from provider_failures f where f.at < longhaul_now() - interval '2 hours';
+    -- Agents name models freely: a breaker that is closed is kept for a week, for people.
+    delete from provider_breakers b
+    where b.state = 'closed' and b.concurrency is null and coalesce(b.since, '-infinity') < longhaul_now() - interval '7 days'
+        and not exists (select from provider_failures f where (f.provider, f.model, f.key) = (b.provider, b.model, b.key));
+    delete from provider_rates r where greatest(r.requests_at, r.tokens_at) < longhaul_now() - interval '1 day';
 end
 $$;
 
@@ -462,12 +473,36 @@ begin
 end
 $$;
 
--- An operator says that the endpoint is well: one goes ahead, then two, four, … . What waits for its rate goes too.
-create function longhaul_reset_provider(of_provider text, of_model text, of_key text) returns setof uuid
+-- A call to an endpoint with as many calls as may be has ended: the next `n` in line are let go.
+create function longhaul_wake_for_slot(of_provider text, of_model text, of_key text, n int) returns setof uuid
     language plpgsql volatile
     as $$
 declare
     w provider_waits;
+begin
+    for w in
+        select * from provider_waits
+        where provider = of_provider and model = of_model and key = of_key and reason = 'rate_limit' and pass_at is null
+            and not is_released
+        order by priority desc, execution_id
+        limit n
+        for update skip locked
+    loop
+        if longhaul_wake(w.execution_id, 'rate_limit') then
+            update provider_waits set is_released = true where execution_id = w.execution_id;
+            return next w.execution_id;
+        else
+            delete from provider_waits where execution_id = w.execution_id;
+        end if;
+    end loop;
+end
+$$;
+
+-- An operator says that the endpoint is well: one goes ahead, then two, four, … . What waits for a call to end goes too; rates
+-- go on, being what the operator configured.
+create function longhaul_reset_provider(of_provider text, of_model text, of_key text) returns setof uuid
+    language plpgsql volatile
+    as $$
 begin
     perform from provider_breakers
     where provider = of_provider and model = of_model and key = of_key
@@ -478,19 +513,8 @@ begin
     where provider = of_provider and model = of_model and key = of_key and state <> 'closed';
     update provider_breakers set concurrency = null, concurrency_at = null
     where provider = of_provider and model = of_model and key = of_key;
-    delete from provider_rates where provider = of_provider and model = of_model and key = of_key;
     return query select * from longhaul_release_waiters(of_provider, of_model, of_key, 1);
-    for w in
-        select * from provider_waits
-        where provider = of_provider and model = of_model and key = of_key and reason = 'rate_limit' and not is_released
-        order by priority desc, execution_id
-        limit 1000
-    loop
-        update provider_waits set is_released = true, pass_at = null where execution_id = w.execution_id;
-        if longhaul_wake(w.execution_id, 'rate_limit') then
-            return next w.execution_id;
-        end if;
-    end loop;
+    return query select * from longhaul_wake_for_slot(of_provider, of_model, of_key, 1000);
 end
 $$;
 

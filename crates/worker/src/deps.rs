@@ -14,7 +14,7 @@ use longhaul_shared::{
 };
 use tokio::sync::Semaphore;
 
-use crate::{llm::registry::Models, probe::Probe, tools::ToolSources, validators::ValidatorRegistry};
+use crate::{llm::{health::Health, registry::Models}, probe::Probe, tools::ToolSources, validators::ValidatorRegistry};
 
 /// Versions kept in memory; they are immutable.
 const MAX_VERSIONS: usize = 10_000;
@@ -25,6 +25,7 @@ pub(crate) struct Deps {
     pub(crate) store: Store,
     pub(crate) publisher: WakeupPublisher,
     pub(crate) models: Models,
+    pub(crate) health: Arc<Health>,
     pub(crate) prices: Prices,
     pub(crate) tools: ToolSources,
     pub(crate) validators: ValidatorRegistry,

@@ -122,17 +122,6 @@ impl ModelCalls {
             .await;
     }
 
-    /// Forgets the rates, the places and the calls under way of an endpoint.
-    pub async fn reset(&self, endpoint: &str) {
-        let keys = [
-            self.keys.model_rates(endpoint),
-            self.keys.model_running(endpoint),
-            self.keys.model_places(endpoint),
-        ];
-        let _done: Option<usize> =
-            self.run(endpoint, async |connection| redis::cmd("DEL").arg(&keys).query_async(connection).await).await;
-    }
-
     async fn run<T>(
         &self,
         endpoint: &str,

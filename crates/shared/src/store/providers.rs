@@ -107,6 +107,8 @@ pub struct Breaker {
     pub is_closed: bool,
     /// Calls at a time over the fleet, where the endpoint said that there were too many.
     pub concurrency: Option<u32>,
+    /// Executions wait for a call to it to end.
+    pub has_line: bool,
 }
 
 /// What every worker knows of the endpoints.
@@ -298,9 +300,23 @@ impl Store {
             r#"
             select longhaul_now() as "now!",
                 (select count(*) from workers w where w.dead_at is null and w.expires_at > clock_timestamp()) as "workers!",
-                b.provider as "provider?", b.model as "model?", b.key as "key?", b.state = 'closed' as "is_closed?", b.concurrency
+                b.provider as "provider?", b.model as "model?", b.key as "key?", b.is_closed as "is_closed?", b.concurrency,
+                b.has_line as "has_line?"
             from (select) as one
-            left join provider_breakers b on b.state <> 'closed' or b.concurrency is not null
+            left join (
+                select provider, model, key, bool_and(is_closed) as is_closed, min(concurrency) as concurrency,
+                    bool_or(has_line) as has_line
+                from (
+                    select provider, model, key, state = 'closed' as is_closed, concurrency, false as has_line
+                    from provider_breakers
+                    where state <> 'closed' or concurrency is not null
+                    union all
+                    select distinct provider, model, key, true, null::int, true
+                    from provider_waits
+                    where reason = 'rate_limit' and pass_at is null and not is_released
+                ) as each
+                group by 1, 2, 3
+            ) as b on true
             "#
         )
         .fetch_all(&self.pool)
@@ -312,7 +328,7 @@ impl Store {
             .filter_map(|row| {
                 let key = ModelKey { provider: row.provider?, model: row.model?, key: row.key? };
                 let concurrency = row.concurrency.and_then(|most| u32::try_from(most).ok());
-                Some(Breaker { key, is_closed: row.is_closed?, concurrency })
+                Some(Breaker { key, is_closed: row.is_closed?, concurrency, has_line: row.has_line? })
             })
             .collect();
         Ok(Known { now, workers, breakers })
@@ -398,6 +414,26 @@ impl Store {
         .await?
         .ok_or(StoreError::LeaseLost)?;
         Ok(RateWait { now: row.now, wake_seq: row.wake_seq, is_over: row.give_up_at <= row.now })
+    }
+
+    /// Lets the next `n` go that wait for a call to end. Returns the executions it woke.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn wake_for_slot(&self, key: &ModelKey, n: i32) -> Result<Vec<Runnable>, StoreError> {
+        let woken = sqlx::query!(
+            r#"
+            with woken as materialized (select id from longhaul_wake_for_slot($1, $2, $3, $4) as woken (id))
+            select e.id as "id!", e.queue as "queue!" from woken join executions e on e.id = woken.id
+            "#,
+            key.provider,
+            key.model,
+            key.key,
+            n,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(woken.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
     /// Forgets that an execution waited: its place has come.

@@ -18,19 +18,18 @@ pub(crate) mod run;
 mod spawn_sub_agent;
 pub(crate) mod transcript;
 
-use std::sync::Arc;
-
 use longhaul_sdk::AgentConfig;
 use menu::Menu;
 use policy::Policy;
 use serde_json::Value;
 
-use crate::{llm::ChatModel, tools::Toolbox};
+use crate::{llm::health::Route, tools::Toolbox};
 
 /// An agent as one attempt uses it.
 pub(crate) struct Agent {
     pub(crate) config: AgentConfig,
-    pub(crate) model: Arc<dyn ChatModel>,
+    /// Its model, then those it falls back to.
+    pub(crate) routes: Vec<Route>,
     pub(crate) toolbox: Toolbox,
     pub(crate) menu: Menu,
     pub(crate) policy: Policy,

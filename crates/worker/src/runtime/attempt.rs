@@ -197,10 +197,10 @@ async fn execute(
     };
     let task = Task { input: &input, output_schema: submitted };
     let menu = Menu::new(&config, toolbox.specs(), task, shown, &shared.tools.schemas)?;
-    let model = shared.models.get(&config.model).map_err(|error| error.to_failure())?.clone();
+    let routes = shared.health.routes(&shared.models, &config.model).map_err(|error| error.to_failure())?;
     let max_compressions = policy.max_compressions;
     let policy = Policy::new(&config.approvals)?;
-    let agent = Agent { config, model, toolbox, menu, policy, native_output_schema, max_compressions };
+    let agent = Agent { config, routes, toolbox, menu, policy, native_output_schema, max_compressions };
     journal
         .open(&agent, &input, || {
             let mut system = render("system prompt", &agent.config.prompt, &input)?;

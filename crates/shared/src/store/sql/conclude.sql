@@ -87,9 +87,12 @@ waits as (
     insert into parked (execution_id, tenant_id, wait_reason, wait_until)
     -- What waits for a provider is let go by its breaker, in growing portions; time alone ends only its patience.
     select id, tenant_id, wait_reason,
-        case when wait_reason = 'provider_down' then
-            least((select w.give_up_at from provider_waits w where w.execution_id = verdict.id), deadline_at)
-        else coalesce(wait_until, deadline_at) end
+        coalesce(
+            case when wait_reason = 'provider_down' then
+                (select least(w.give_up_at, verdict.deadline_at) from provider_waits w where w.execution_id = verdict.id)
+            end,
+            wait_until, deadline_at
+        )
     from verdict
     where wait_reason is not null and wait_reason <> 'worker'
 ),

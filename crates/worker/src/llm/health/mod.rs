@@ -282,7 +282,7 @@ impl Health {
     /// Postgres is unavailable.
     pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
         let Known { now, workers, breakers } = self.store.known_providers().await?;
-        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Instant::now()));
+        self.learn_now(now);
         self.workers.store(workers, std::sync::atomic::Ordering::Relaxed);
         let known: HashMap<&ModelKey, _> = breakers.iter().map(|breaker| (&breaker.key, breaker)).collect();
         let endpoints: Vec<_> = {
@@ -325,6 +325,10 @@ impl Health {
         for one in woken {
             crate::wake(&self.publisher, &one.queue, one.id, Some(WaitReason::Worker));
         }
+    }
+
+    fn learn_now(&self, now: DateTime<Utc>) {
+        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Instant::now()));
     }
 
     /// The database's clock, as far as this process knows it.

@@ -86,6 +86,7 @@ impl Health {
         wait: Option<Duration>,
     ) -> Result<Place, StoreError> {
         let line = self.store.wait_for_rate(asking, &endpoint.key, patience, wait).await?;
+        self.learn_now(line.now);
         if line.is_over {
             return Ok(Place::None);
         }
