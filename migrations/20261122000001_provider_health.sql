@@ -290,7 +290,7 @@ begin
         return;
     end if;
     now := longhaul_now();
-    was_probe := b.state = 'open' and b.probe_execution = execution and b.probe_token = token;
+    was_probe := coalesce(b.state = 'open' and b.probe_execution = execution and b.probe_token = token, false);
     failures := b.failed_probes + (was_probe or b.state = 'recovering')::int;
     if is_quota then
         opens := b.state <> 'open' or was_probe;
@@ -380,7 +380,6 @@ declare
     b provider_breakers;
     w provider_waits;
     now timestamptz := longhaul_now();
-    n int;
 begin
     for b in
         select * from provider_breakers where state <> 'closed' order by provider, model, key for no key update skip locked
