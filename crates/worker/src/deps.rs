@@ -14,7 +14,12 @@ use longhaul_shared::{
 };
 use tokio::sync::Semaphore;
 
-use crate::{llm::{health::Health, registry::Models}, probe::Probe, tools::ToolSources, validators::ValidatorRegistry};
+use crate::{
+    llm::{health::Health, registry::Models},
+    probe::Probe,
+    tools::ToolSources,
+    validators::ValidatorRegistry,
+};
 
 /// Versions kept in memory; they are immutable.
 const MAX_VERSIONS: usize = 10_000;

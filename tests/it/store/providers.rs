@@ -7,9 +7,7 @@ use longhaul_shared::domain::{ExecutionId, WaitReason};
 use longhaul_shared::store::StoreError;
 use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::outcomes::Conclusion;
-use longhaul_shared::store::providers::{
-    Asking, BreakerRow, EndpointFailure, FailedCall, MayAsk, ModelKey, Pauses,
-};
+use longhaul_shared::store::providers::{Asking, BreakerRow, EndpointFailure, FailedCall, MayAsk, ModelKey, Pauses};
 
 use crate::support::leases::{TestWorker, World};
 
@@ -52,10 +50,7 @@ async fn fail(world: &World, worker: &TestWorker, claimed: &Claimed) -> FailedCa
 async fn back_off(worker: &TestWorker, claimed: &Claimed, seconds: u64) {
     let failure = Failure::new(FailureClass::LlmError, FailureCode::MODEL_API_ERROR, "broken");
     let delay = Duration::from_secs(seconds);
-    worker
-        .end(claimed, Conclusion::Retry { failure, spent: None, delay, wake_seq: claimed.wake_seq })
-        .await
-        .unwrap();
+    worker.end(claimed, Conclusion::Retry { failure, spent: None, delay, wake_seq: claimed.wake_seq }).await.unwrap();
 }
 
 async fn park(worker: &TestWorker, claimed: &Claimed, wake_seq: i32) -> Option<WaitReason> {
@@ -145,10 +140,7 @@ async fn five_failures_of_three_executions_open_it_and_their_retries_come_back()
     world.shift_clock(9.0).await;
     assert!(world.store.wake_due(100).await.unwrap().is_empty());
     assert!(tend(&world).await.is_empty());
-    assert_eq!(
-        world.events(claimed[0].id).await,
-        ["submitted", "claimed", "retrying", "provider_down"]
-    );
+    assert_eq!(world.events(claimed[0].id).await, ["submitted", "claimed", "retrying", "provider_down"]);
     world.check().await;
 }
 
@@ -277,7 +269,11 @@ async fn after_a_good_probe_those_that_wait_go_in_growing_portions_in_fair_order
     let worker = world.worker().await;
     open_for(&world, &worker, 60).await;
     let ids = world.submit(20).await;
-    sqlx::query("update executions set priority = 9 where id = $1").bind(ids[19].0).execute(world.pool()).await.unwrap();
+    sqlx::query("update executions set priority = 9 where id = $1")
+        .bind(ids[19].0)
+        .execute(world.pool())
+        .await
+        .unwrap();
     for one in worker.claim(20).await {
         wait(&world, &worker, &one).await;
     }

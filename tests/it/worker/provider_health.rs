@@ -242,10 +242,7 @@ async fn with_spare(fleet: &Fleet) -> (FakeLlm, FleetWorker) {
 async fn after_a_bounded_wait_the_fallback_is_asked_and_recorded() {
     let fleet = Fleet::start().await;
     let fallback = vec![FallbackModel { provider: Some("spare".into()), name: None }];
-    let agent = longhaul_sdk::AgentSpec {
-        model: ModelSpec { fallback, ..ModelSpec::default() },
-        ..agent("a")
-    };
+    let agent = longhaul_sdk::AgentSpec { model: ModelSpec { fallback, ..ModelSpec::default() }, ..agent("a") };
     fleet.apply(&agent, &definition("d", &["is_valid_json"])).await;
     let (spare, worker) = with_spare(&fleet).await;
     // A time that it need not wait for is not waited for.
@@ -259,7 +256,10 @@ async fn after_a_bounded_wait_the_fallback_is_asked_and_recorded() {
     // The one that met the failure waits as long as is configured.
     fleet.advance(Duration::from_secs(31)).await;
     let row = fleet.ended(first).await;
-    assert_eq!((&row["status"], &row["output"], &row["retries"]), (&json!("FINISHED"), &json!({"by": "spare"}), &json!(0)));
+    assert_eq!(
+        (&row["status"], &row["output"], &row["retries"]),
+        (&json!("FINISHED"), &json!({"by": "spare"}), &json!(0))
+    );
     let kinds = fleet.event_kinds(first).await;
     assert_eq!(
         kinds,
@@ -304,14 +304,16 @@ async fn with_nothing_to_fall_back_to_it_fails_after_the_longest_wait() {
 async fn a_worker_killed_while_it_probes_frees_the_probe() {
     let fleet = quick_fleet().await;
     fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;
-    fleet.llm.push(quota(60));
+    fleet.llm.push(quota(3_600));
     let gate = Gate::new();
     fleet.llm.push(reply_text("{}").before(ev_gate(&gate)));
     fleet.llm.answer_with(|_| reply_text("{}"));
     let doomed = fleet.worker();
-    submit_many(&fleet, 3).await;
+    submit_many(&fleet, 1).await;
+    until_count(&fleet, "the first waits", PARKED, |count| count == 1).await;
+    submit_many(&fleet, 2).await;
     until_count(&fleet, "all wait", PARKED, |count| count == 3).await;
-    fleet.advance(Duration::from_secs(61)).await;
+    fleet.advance(Duration::from_secs(3_601)).await;
     gate.reached().await;
     // One probe, and nobody else.
     assert_eq!(fleet.llm.requests().len(), 2);
@@ -416,9 +418,8 @@ async fn requests_a_minute_hold_over_two_workers_and_long_waits_are_parked() {
     submit_many(&fleet, 50).await;
     let parked = "select count(*) from executions where wait_reason = 'rate_limit'";
     until_count(&fleet, "most wait for the rate", parked, |count| count >= 45).await;
-    let now = async || {
-        fleet.json("select to_jsonb(extract(epoch from longhaul_now())::float8)").await.as_f64().unwrap()
-    };
+    let now =
+        async || fleet.json("select to_jsonb(extract(epoch from longhaul_now())::float8)").await.as_f64().unwrap();
     // The database's clock, ten seconds at a time: before and after each look at how many were asked.
     let mut looks = Vec::new();
     loop {

@@ -99,9 +99,7 @@ impl ModelCalls {
             .arg(call.lost_after.as_secs_f64())
             .arg(call.patience.as_secs_f64())
             .arg(TTL_SECONDS);
-        let asked = self.run(call.endpoint, async |connection| {
-            invocation.invoke_async::<(u8, u64)>(connection).await
-        });
+        let asked = self.run(call.endpoint, async |connection| invocation.invoke_async::<(u8, u64)>(connection).await);
         match asked.await? {
             (0, _) => Some(CallPlace::Now { was_reserved: false }),
             (4, _) => Some(CallPlace::Now { was_reserved: true }),

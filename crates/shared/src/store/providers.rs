@@ -223,12 +223,9 @@ impl Store {
         .await?;
         match (row.verdict.as_str(), row.held_until) {
             ("retry", _) => Ok(FailedCall::Retry),
-            ("wait", Some(until)) => Ok(FailedCall::Wait {
-                until,
-                wake_seq: row.wake_seq,
-                opened: row.is_news,
-                was_probe: row.probe_failed,
-            }),
+            ("wait", Some(until)) => {
+                Ok(FailedCall::Wait { until, wake_seq: row.wake_seq, opened: row.is_news, was_probe: row.probe_failed })
+            }
             ("lost", _) => Err(StoreError::LeaseLost),
             (other, _) => Err(StoreError::Corrupt(format!("a breaker answered {other:?}"))),
         }

@@ -61,7 +61,11 @@ pub const METRICS: &[Metric] = &[
     metric("longhaul_model_breaker_openings_total", Kind::Counter, "breakers of model endpoints opened, by provider"),
     metric("longhaul_model_breakers_open", Kind::Gauge, "breakers of model endpoints that are not closed, by provider"),
     metric("longhaul_model_waits_total", Kind::Counter, "executions parked for a model endpoint, by reason"),
-    metric("longhaul_model_fallbacks_total", Kind::Counter, "calls to a model that an agent falls back to, by provider"),
+    metric(
+        "longhaul_model_fallbacks_total",
+        Kind::Counter,
+        "calls to a model that an agent falls back to, by provider",
+    ),
     metric("longhaul_tool_calls_total", Kind::Counter, "tool calls, by outcome"),
     metric("longhaul_tool_call_duration_seconds", CALL, "duration of a tool call"),
     metric("longhaul_store_batch_writes", WRITES, "writes that shared one commit, by batch"),

@@ -249,7 +249,9 @@ impl Health {
         } else if failure.is_none() {
             endpoint.note_answer();
         }
-        if call.tells && failure.is_none_or(|error| !is_outage(error) && error.code() != FailureCode::MODEL_QUOTA_EXHAUSTED) {
+        if call.tells
+            && failure.is_none_or(|error| !is_outage(error) && error.code() != FailureCode::MODEL_QUOTA_EXHAUSTED)
+        {
             match self.store.provider_answered(call.asking, &endpoint.key).await {
                 Ok(woken) => self.announce(&woken),
                 Err(error) => tracing::debug!(error = %error, "an answer of a model endpoint is left to the sweep"),
