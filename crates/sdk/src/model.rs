@@ -130,3 +130,33 @@ pub enum Effort {
 fn yes() -> bool {
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_fallback_is_asked_as_the_model_is_with_extras_for_their_own_provider() {
+        let spec: ModelSpec = serde_json::from_value(json!({
+            "provider": "a", "name": "large", "temperature": 0.5, "extra": {"seed": 7},
+            "fallback": [{"name": "small"}, {"provider": "b"}],
+        }))
+        .unwrap();
+        let routes = spec.routes();
+        let said: Vec<_> = routes
+            .iter()
+            .map(|route| (route.provider.as_deref(), route.name.as_deref(), route.extra.len(), route.temperature))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                (Some("a"), Some("large"), 1, Some(0.5)),
+                (Some("a"), Some("small"), 1, Some(0.5)),
+                (Some("b"), None, 0, Some(0.5)),
+            ]
+        );
+        assert!(routes.iter().all(|route| route.fallback.is_empty()));
+    }
+}

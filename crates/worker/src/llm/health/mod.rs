@@ -243,7 +243,11 @@ impl Health {
         if call.is_counted {
             self.calls.ended(&endpoint.name, call.asking.id.0).await;
         }
-        let is_throttled = matches!(failure.map(ModelError::root), Some(ModelError::RateLimited { .. }));
+        // A 408 says that it took too long, not that there were too many.
+        let is_throttled = matches!(
+            failure.map(ModelError::root),
+            Some(ModelError::RateLimited { answer, .. }) if answer.status != Some(408)
+        );
         if is_throttled {
             self.throttle(endpoint).await;
         } else if failure.is_none() {
