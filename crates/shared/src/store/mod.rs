@@ -31,6 +31,7 @@ pub mod list_filter;
 pub mod maintenance;
 pub mod outcomes;
 mod pool;
+pub mod provider_limits;
 pub mod providers;
 pub mod prune;
 pub mod submit;

@@ -337,11 +337,17 @@ impl Health {
         *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Instant::now()));
     }
 
-    /// The database's clock, as far as this process knows it.
-    fn now(&self) -> f64 {
-        let clock = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = clock.map_or_else(Utc::now, |(now, at)| now + at.elapsed());
-        now.timestamp_micros() as f64 / 1e6
+    /// The database's clock in seconds, as far as this process knows it.
+    async fn now(&self) -> Result<f64, StoreError> {
+        loop {
+            let clock = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((now, at)) = clock {
+                return Ok((now + at.elapsed()).timestamp_micros() as f64 / 1e6);
+            }
+            // Asked before the first refresh.
+            let known = self.store.known_providers().await?;
+            self.learn_now(known.now);
+        }
     }
 
     fn limits(endpoint: &Endpoint) -> CallLimits {

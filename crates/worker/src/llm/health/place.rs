@@ -115,7 +115,7 @@ impl Health {
         let asked = CallAsked {
             endpoint: &endpoint.name,
             execution: asking.id.0,
-            now: self.now(),
+            now: self.now().await?,
             tokens,
             lost_after: endpoint.lost_after,
             patience,
