@@ -9,7 +9,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     error::ApiError,
     middleware, page,
-    routes::{definitions, docs, executions, health, human_requests},
+    routes::{definitions, docs, executions, health, human_requests, providers},
     state::{ApiDeps, ApiState},
 };
 
@@ -43,6 +43,8 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(definitions::get::agent, definitions::put::agent))
         .routes(routes!(definitions::remove::agent))
         // operation
+        .routes(routes!(providers::health))
+        .routes(routes!(providers::reset))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))

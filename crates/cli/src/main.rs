@@ -6,7 +6,8 @@ use clap::{Parser, Subcommand};
 use longhaul_cli::{
     commands::{
         api, apply, approvals, bench, cancel, compare, config_check, demo, dev, fork, get, keys, ledger, list,
-        mcp_catalogue, migrate, openapi, prune, questions, retry, submit, top_up, verify, watch, with_servers, worker,
+        mcp_catalogue, migrate, openapi, providers, prune, questions, retry, submit, top_up, verify, watch,
+        with_servers, worker,
     },
     context::Context,
     exit::{EXIT_CODES, Exit},
@@ -46,6 +47,7 @@ enum Command {
     TopUp(top_up::TopUpArgs),
     Approvals(approvals::ApprovalsArgs),
     Questions(questions::QuestionsArgs),
+    Providers(providers::ProvidersArgs),
     Config(config_check::ConfigArgs),
     Openapi(openapi::OpenapiArgs),
     Bench(bench::BenchArgs),
@@ -107,6 +109,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Ledger(args) => run::plain(ledger::run(args, context)),
         Command::TopUp(args) => run::plain(top_up::run(args, context)),
         Command::Approvals(args) => run::plain(approvals::run(args, context)),
+        Command::Providers(args) => run::plain(providers::run(args, context)),
         Command::Questions(args) => run::plain(questions::run(args, context)),
         Command::Config(args) => run::plain(config_check::run(args, context)),
         Command::Openapi(_) => openapi::run(),

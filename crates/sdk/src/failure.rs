@@ -119,6 +119,8 @@ codes! {
     MODEL_REFUSAL = "model_refusal";
     /// The provider's quota is exhausted.
     MODEL_QUOTA_EXHAUSTED = "model_quota_exhausted";
+    /// The model's provider was down, or at its limits, for longer than an execution may wait.
+    PROVIDER_DOWN = "provider_down";
     /// A reply was cut at the model's output limit and cannot be continued.
     MODEL_OUTPUT_TRUNCATED = "model_output_truncated";
     /// A tool ended the run.

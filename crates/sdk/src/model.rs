@@ -38,6 +38,10 @@ pub struct ModelSpec {
     /// Sent to the provider as they are, beside the fields above.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Value>,
+    /// Who is asked instead, in this order, when the model's provider is down or out of quota for longer than the worker's
+    /// configuration lets an execution wait.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fallback: Vec<FallbackModel>,
     /// What the scripted model answers: a minijinja program over `messages`, `tools` and `turn` (docs/scripted-model.md).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
@@ -55,9 +59,40 @@ impl Default for ModelSpec {
             output: OutputMode::default(),
             stream: true,
             extra: BTreeMap::new(),
+            fallback: Vec::new(),
             script: None,
         }
     }
+}
+
+impl ModelSpec {
+    /// The model itself, then what it falls back to: each as it is asked. `extra` is for the provider it was written for.
+    #[must_use]
+    pub fn routes(&self) -> Vec<Self> {
+        let first = Self { fallback: Vec::new(), ..self.clone() };
+        let others = self.fallback.iter().map(|other| Self {
+            provider: other.provider.clone().or_else(|| self.provider.clone()),
+            name: other.name.clone(),
+            extra: match &other.provider {
+                Some(provider) if Some(provider) != self.provider.as_ref() => BTreeMap::new(),
+                Some(_) | None => self.extra.clone(),
+            },
+            ..first.clone()
+        });
+        std::iter::once(first.clone()).chain(others).collect()
+    }
+}
+
+/// A model that is asked when another's provider is down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FallbackModel {
+    /// A provider of the worker's configuration; the model's own when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// The provider's name of the model; the provider's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 /// How the answer of a definition with an output schema is asked for. However it comes, it is validated in the same way, and an
@@ -94,4 +129,34 @@ pub enum Effort {
 
 fn yes() -> bool {
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_fallback_is_asked_as_the_model_is_with_extras_for_their_own_provider() {
+        let spec: ModelSpec = serde_json::from_value(json!({
+            "provider": "a", "name": "large", "temperature": 0.5, "extra": {"seed": 7},
+            "fallback": [{"name": "small"}, {"provider": "b"}],
+        }))
+        .unwrap();
+        let routes = spec.routes();
+        let said: Vec<_> = routes
+            .iter()
+            .map(|route| (route.provider.as_deref(), route.name.as_deref(), route.extra.len(), route.temperature))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                (Some("a"), Some("large"), 1, Some(0.5)),
+                (Some("a"), Some("small"), 1, Some(0.5)),
+                (Some("b"), None, 0, Some(0.5)),
+            ]
+        );
+        assert!(routes.iter().all(|route| route.fallback.is_empty()));
+    }
 }

@@ -12,7 +12,7 @@ use longhaul_sdk::{
 use longhaul_shared::{
     config::{self, Config, ConfigError, ProviderKind},
     domain::requirements::definition_requirement,
-    queue::{QueueError, producer::WakeupPublisher},
+    queue::{QueueError, model_calls::ModelCalls, producer::WakeupPublisher},
     store::{Store, StoreError, StoreOptions},
 };
 use secrecy::ExposeSecret;
@@ -24,6 +24,7 @@ use crate::{
     deps::{Deps, Versions},
     llm::{
         Clocks,
+        health::Health,
         registry::{self, AmbientModels, Models, ModelsError},
     },
     probe::Probe,
@@ -207,10 +208,13 @@ impl WorkerBuilder {
             .map(|name| format!("tool:{name}"))
             .chain(self.validators.names().map(|name| format!("validator:{name}")))
             .collect();
+        let publisher = WakeupPublisher::start(&redis)?;
+        let health = Health::new(store.clone(), ModelCalls::new(&redis)?, publisher.clone(), &config.llm);
         let deps = Deps {
             store,
-            publisher: WakeupPublisher::start(&redis)?,
+            publisher,
             models: models(&config)?,
+            health: Arc::new(health),
             prices: config.llm.prices(),
             tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas },
             validators: self.validators,

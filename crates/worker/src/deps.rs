@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     agent::{orchestrator::permits::CallPermits, prepared::PreparedAgents},
-    llm::registry::Models,
+    llm::{health::Health, registry::Models},
     probe::Probe,
     tools::ToolSources,
     validators::ValidatorRegistry,
@@ -31,6 +31,7 @@ pub(crate) struct Deps {
     pub(crate) store: Store,
     pub(crate) publisher: WakeupPublisher,
     pub(crate) models: Models,
+    pub(crate) health: Arc<Health>,
     pub(crate) prices: Prices,
     pub(crate) tools: ToolSources,
     pub(crate) validators: ValidatorRegistry,

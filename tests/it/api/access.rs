@@ -8,7 +8,7 @@ use crate::support::api::{EVERYDAY, TestApi};
 
 /// Every `/v1` route with the scope it needs; `{id}` is an execution of tenant `acme`.
 fn routes() -> Vec<(Method, &'static str, Scope)> {
-    use Scope::{ApprovalsDecide, DefinitionsRead, DefinitionsWrite, ExecutionsRead, ExecutionsWrite};
+    use Scope::{Admin, ApprovalsDecide, DefinitionsRead, DefinitionsWrite, ExecutionsRead, ExecutionsWrite};
     vec![
         (Method::POST, "/v1/executions", ExecutionsWrite),
         (Method::POST, "/v1/executions/batch", ExecutionsWrite),
@@ -28,6 +28,8 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
         (Method::GET, "/v1/questions", ExecutionsRead),
         (Method::GET, "/v1/questions/{id}", ExecutionsRead),
         (Method::POST, "/v1/questions/{id}/answer", ExecutionsWrite),
+        (Method::GET, "/v1/providers/health", Admin),
+        (Method::POST, "/v1/providers/health/reset", Admin),
         (Method::GET, "/v1/definitions", DefinitionsRead),
         (Method::GET, "/v1/definitions/{key}", DefinitionsRead),
         (Method::PUT, "/v1/definitions/{key}", DefinitionsWrite),

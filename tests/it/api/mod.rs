@@ -11,6 +11,7 @@ mod list;
 mod many_streams;
 mod operation;
 mod people;
+mod providers;
 mod refusals;
 mod retry;
 mod submit;

@@ -2,5 +2,6 @@
 
 mod consumer;
 mod hints;
+mod model_calls;
 mod producer;
 mod world;

@@ -11,6 +11,8 @@ mod fences;
 mod lost_replies;
 mod parking;
 mod people;
+mod provider_limits;
+mod providers;
 mod prune;
 mod reaping;
 mod sweep;

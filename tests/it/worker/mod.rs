@@ -10,6 +10,7 @@ mod growth;
 pub(crate) mod journal;
 pub(crate) mod kit;
 mod odd_json;
+mod provider_health;
 mod retries;
 mod run;
 mod trace;

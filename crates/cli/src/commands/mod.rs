@@ -17,6 +17,7 @@ pub mod list;
 pub mod mcp_catalogue;
 pub mod migrate;
 pub mod openapi;
+pub mod providers;
 pub mod prune;
 pub mod questions;
 pub mod retry;

@@ -16,7 +16,7 @@ pub use definition::{
 };
 pub use tools::{CallSettings, Detached, InstancesSpec, LatentToolSpec, Launch, McpServerSpec, ToolRef, ToolSettings};
 
-pub use crate::model::{Effort, ModelSpec, OutputMode};
+pub use crate::model::{Effort, FallbackModel, ModelSpec, OutputMode};
 
 /// The reserved tool that takes the final output of a definition with an output schema.
 pub const SUBMIT_OUTPUT: &str = "submit_output";

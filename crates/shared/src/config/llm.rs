@@ -13,7 +13,39 @@ use crate::domain::{Price, Prices, ProviderPrices};
 pub struct LlmConfig {
     /// Provider of agents that name none; one of `providers`.
     pub default_provider: String,
+    /// What happens when a provider is down.
+    pub health: HealthConfig,
     pub providers: BTreeMap<String, ProviderConfig>,
+}
+
+/// What happens when a provider is down, out of quota or at its limits.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct HealthConfig {
+    /// How long one call of an execution may wait where there is nothing to fall back to.
+    #[serde(rename = "max_wait_seconds", with = "units::seconds")]
+    pub max_wait: Duration,
+    /// How long it waits before it asks the next of its fallback models.
+    #[serde(rename = "fallback_after_seconds", with = "units::seconds")]
+    pub fallback_after: Duration,
+    /// When a provider that stated nothing is probed first.
+    #[serde(rename = "probe_seconds", with = "units::seconds")]
+    pub probe: Duration,
+    /// The longest between two probes.
+    #[serde(rename = "probe_max_seconds", with = "units::seconds")]
+    pub probe_max: Duration,
+}
+
+/// What a model may be asked, over all workers that use the same key.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitConfig {
+    /// The provider's name of it; `*` for all that are not listed, each by itself.
+    pub model: String,
+    pub requests_per_minute: Option<u32>,
+    pub tokens_per_minute: Option<u32>,
+    /// Calls at a time.
+    pub max_concurrency: Option<u32>,
 }
 
 /// What a provider speaks.
@@ -52,6 +84,9 @@ pub struct ProviderConfig {
     /// A model that is not listed is uncosted.
     #[serde(default)]
     pub prices: Vec<PriceConfig>,
+    /// A model that is not listed is not limited.
+    #[serde(default)]
+    pub limits: Vec<LimitConfig>,
 }
 
 /// What a model costs, in US dollars for a million tokens.
@@ -113,6 +148,15 @@ impl LlmConfig {
         for (name, provider) in &self.providers {
             provider.check(name, rules);
         }
+        rules.positive("llm.health.probe_seconds", self.health.probe);
+        rules.require(
+            self.health.probe <= self.health.probe_max,
+            "llm.health.probe_max_seconds must not be shorter than llm.health.probe_seconds",
+        );
+        rules.require(
+            self.health.fallback_after <= self.health.max_wait,
+            "llm.health.fallback_after_seconds must not be longer than llm.health.max_wait_seconds",
+        );
     }
 }
 
@@ -134,6 +178,17 @@ impl ProviderConfig {
         models.sort_unstable();
         if let Some(twice) = models.windows(2).find(|pair| pair[0] == pair[1]) {
             rules.broken(format!("{} lists {:?} twice", key("prices"), twice[0]));
+        }
+        let mut limited: Vec<&str> = self.limits.iter().map(|limit| limit.model.as_str()).collect();
+        limited.sort_unstable();
+        if let Some(twice) = limited.windows(2).find(|pair| pair[0] == pair[1]) {
+            rules.broken(format!("{} lists {:?} twice", key("limits"), twice[0]));
+        }
+        let is_zero = |limit: &LimitConfig| {
+            [limit.requests_per_minute, limit.tokens_per_minute, limit.max_concurrency].contains(&Some(0))
+        };
+        if let Some(limit) = self.limits.iter().find(|limit| is_zero(limit)) {
+            rules.broken(format!("{} of {:?} must be more than 0", key("limits"), limit.model));
         }
         if self.connect.max(self.first_token).max(self.gap) > self.total {
             rules.broken(format!("{} must not be shorter than the provider's other clocks", key("total_seconds")));

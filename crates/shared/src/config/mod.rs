@@ -27,7 +27,7 @@ pub use self::{
     api::ApiConfig,
     client::ClientConfig,
     database::DatabaseConfig,
-    llm::{LlmConfig, PriceConfig, ProviderConfig, ProviderKind},
+    llm::{HealthConfig, LimitConfig, LlmConfig, PriceConfig, ProviderConfig, ProviderKind},
     redis::RedisConfig,
     secret::{host_name, inherited_environment, resolve_secret, reveal},
     telemetry::{LogFormat, TelemetryConfig},

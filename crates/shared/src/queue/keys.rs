@@ -4,6 +4,9 @@
 //! |---|---|---|---|---|
 //! | `{<prefix>:v1}:wake:<queue>` | list | wake-ups of one queue, 16 bytes each (an execution id, or nil for "there is work") | the configured cap, default 1,000 | an hour after the last push |
 //! | `{<prefix>:v1}:look` | pub/sub channel | execution ids that changed, concatenated, 16 bytes each | 4,096 ids a message | not stored |
+//! | `{<prefix>:v1}:model:<endpoint>:rates` | hash | when the next request and token to a model endpoint would be on time | 3 fields | two days |
+//! | `{<prefix>:v1}:model:<endpoint>:running` | sorted set | executions whose call to it is under way, by when each is believed lost | its calls at a time | two days |
+//! | `{<prefix>:v1}:model:<endpoint>:places` | sorted set | executions that have a place in its rates reserved, by when it comes | those parked with `rate_limit` | two days |
 //!
 //! The part in braces is the hash tag: all keys fall into one cluster slot, which a blocking pop over several lists
 //! requires. `v1` changes with the layout, so that old and new processes of a rolling deploy never read each other's
@@ -31,6 +34,21 @@ impl Keys {
     /// The list of wake-ups of `queue`.
     pub(crate) fn wake(&self, queue: &QueueName) -> String {
         format!("{}:wake:{queue}", self.tag)
+    }
+
+    /// When the next request, and the next token, to an endpoint would be on time.
+    pub(crate) fn model_rates(&self, endpoint: &str) -> String {
+        format!("{}:model:{endpoint}:rates", self.tag)
+    }
+
+    /// The calls to an endpoint that are under way.
+    pub(crate) fn model_running(&self, endpoint: &str) -> String {
+        format!("{}:model:{endpoint}:running", self.tag)
+    }
+
+    /// The places reserved in the rates of an endpoint.
+    pub(crate) fn model_places(&self, endpoint: &str) -> String {
+        format!("{}:model:{endpoint}:places", self.tag)
     }
 
     /// The channel on which changed executions are announced.

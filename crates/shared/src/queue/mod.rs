@@ -19,6 +19,7 @@
 pub mod consumer;
 pub mod disturb;
 pub mod hints;
+pub mod model_calls;
 pub mod producer;
 
 mod keys;

@@ -32,6 +32,8 @@ pub mod list_filter;
 pub mod maintenance;
 pub mod outcomes;
 mod pool;
+pub mod provider_limits;
+pub mod providers;
 pub mod prune;
 pub mod submit;
 pub mod tenants;

@@ -19,8 +19,6 @@ pub(crate) mod run;
 mod spawn_sub_agent;
 pub(crate) mod transcript;
 
-use std::sync::Arc;
-
 use longhaul_sdk::AgentConfig;
 use longhaul_shared::domain::redaction::Secrets;
 use menu::Menu;
@@ -28,14 +26,15 @@ use policy::Policy;
 use serde_json::Value;
 
 use crate::{
-    llm::{ChatModel, ToolCall},
+    llm::{ToolCall, health::Route},
     tools::Toolbox,
 };
 
 /// An agent as one attempt uses it.
 pub(crate) struct Agent {
     pub(crate) config: AgentConfig,
-    pub(crate) model: Arc<dyn ChatModel>,
+    /// Its model, then those it falls back to.
+    pub(crate) routes: Vec<Route>,
     pub(crate) toolbox: Toolbox,
     pub(crate) menu: Menu,
     pub(crate) policy: Policy,

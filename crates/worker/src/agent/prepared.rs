@@ -103,10 +103,10 @@ async fn make(
     };
     let task = Task { input, output_schema: submitted };
     let menu = Menu::new(&config, toolbox.specs(), task, shown, &deps.tools.schemas)?;
-    let model = deps.models.get(&config.model).map_err(|error| error.to_failure())?.clone();
+    let routes = deps.health.routes(&deps.models, &config.model).map_err(|error| error.to_failure())?;
     let policy = Policy::new(&config.approvals)?;
     let max_compressions = RetryPolicy::from(&pinned.definition.retry).max_compressions;
-    Ok(Agent { config, model, toolbox, menu, policy, native_output_schema, max_compressions })
+    Ok(Agent { config, routes, toolbox, menu, policy, native_output_schema, max_compressions })
 }
 
 /// With what a fork does differently.

@@ -9,7 +9,7 @@ use regex::Regex;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use super::error::ModelError;
+use super::{error::ModelError, retry_after};
 
 /// The longest sentence kept of an endpoint's answer, in characters.
 const MAX_MESSAGE_CHARS: usize = 500;
@@ -30,6 +30,8 @@ pub struct Answer {
     pub message: Option<String>,
     /// The provider's id of the request.
     pub request_id: Option<String>,
+    /// The wait that the body states, in whatever form.
+    pub wait: Option<Duration>,
 }
 
 impl Answer {
@@ -43,6 +45,7 @@ impl Answer {
         // {"error": {…}} (OpenAI, Anthropic), {"error": "text"} (Ollama), or the error itself (vLLM).
         let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(&body);
         if let Value::String(message) = error {
+            answer.wait = retry_after::in_text(message);
             answer.message = Some(scrub.clean(message, MAX_MESSAGE_CHARS));
             return answer;
         }
@@ -55,11 +58,17 @@ impl Answer {
         answer.code = error.get("code").and_then(name);
         answer.message = error.get("message").and_then(Value::as_str).map(|text| scrub.clean(text, MAX_MESSAGE_CHARS));
         answer.request_id = body.get("request_id").and_then(name);
+        let stated = ["resets_in_seconds", "retry_after", "retry_after_seconds"];
+        answer.wait = stated
+            .iter()
+            .find_map(|field| error.get(field)?.as_f64().and_then(retry_after::capped))
+            .or_else(|| retry_after::in_text(error.get("message")?.as_str()?));
         answer
     }
 
     /// The failure that this answer is: quota and window by what it says, everything else by its status.
     pub(crate) fn into_error(self, retry_after: Option<Duration>) -> ModelError {
+        let retry_after = retry_after.or(self.wait);
         if self.says_quota_exhausted() {
             return ModelError::QuotaExhausted { answer: self, retry_after };
         }
@@ -75,8 +84,10 @@ impl Answer {
     }
 
     fn says_quota_exhausted(&self) -> bool {
-        const NAMES: [&str; 5] = [
+        const NAMES: [&str; 7] = [
             "insufficient_quota",
+            "quota_exceeded",
+            "usage_limit_reached",
             "billing_error",
             "billing_hard_limit_reached",
             "billing_not_active",

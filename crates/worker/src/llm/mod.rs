@@ -10,6 +10,7 @@ mod body;
 mod calls;
 pub mod clocks;
 pub mod error;
+pub(crate) mod health;
 mod openai;
 pub mod registry;
 mod reply;

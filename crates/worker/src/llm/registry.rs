@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use longhaul_sdk::spec::ModelSpec;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
+use sha2::{Digest, Sha256};
 
 use super::{
     ChatModel, Clocks, ModelError, anthropic::Anthropic, openai::OpenAi, scripted::ScriptedModel,
@@ -56,6 +57,14 @@ impl ProviderConfig {
             headers: BTreeMap::new(),
             default_model: None,
         }
+    }
+
+    /// Tells endpoints and keys apart without telling what they are. Keys are long and random, so a hash of one leads nowhere.
+    fn fingerprint(&self) -> String {
+        let key = self.api_key.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
+        let base_url = self.base_url.as_deref().unwrap_or_default().trim_end_matches('/');
+        let hash = Sha256::digest(format!("longhaul.endpoint.v1\0{:?}\0{base_url}\0{key}", self.kind));
+        hex::encode(&hash[..6])
     }
 
     fn build(self, name: &str) -> Result<Arc<dyn ChatModel>, EndpointError> {
@@ -131,6 +140,7 @@ pub enum ModelsError {
 /// The models of a worker.
 pub struct Models {
     providers: BTreeMap<String, Arc<dyn ChatModel>>,
+    fingerprints: BTreeMap<String, String>,
     default: String,
 }
 
@@ -161,12 +171,13 @@ impl Models {
         let scripted = super::scripted::NAME;
         configured.entry(scripted.to_owned()).or_insert_with(|| ProviderConfig::new(ProviderKind::Scripted));
         let default = preferred.unwrap_or_else(|| scripted.to_owned());
-        let mut providers = BTreeMap::new();
+        let (mut providers, mut fingerprints) = (BTreeMap::new(), BTreeMap::new());
         for (name, config) in configured {
+            fingerprints.insert(name.clone(), config.fingerprint());
             let model = config.build(&name).map_err(|source| ModelsError::Provider { name: name.clone(), source })?;
             providers.insert(name, model);
         }
-        Self::new(providers, default)
+        Ok(Self { fingerprints, ..Self::new(providers, default)? })
     }
 
     /// Models that are built already.
@@ -181,7 +192,7 @@ impl Models {
         if !providers.contains_key(&default) {
             return Err(ModelsError::UnknownDefault { name: default });
         }
-        Ok(Self { providers, default })
+        Ok(Self { providers, fingerprints: BTreeMap::new(), default })
     }
 
     /// The model an agent asks.
@@ -191,6 +202,13 @@ impl Models {
     pub fn get(&self, spec: &ModelSpec) -> Result<&Arc<dyn ChatModel>, ModelError> {
         let name = spec.provider.as_deref().unwrap_or(&self.default);
         self.providers.get(name).ok_or_else(|| ModelError::UnknownProvider { name: name.to_owned() })
+    }
+
+    /// A fingerprint of the address and the key that an agent's model is asked with.
+    #[must_use]
+    pub fn fingerprint(&self, spec: &ModelSpec) -> &str {
+        let name = spec.provider.as_deref().unwrap_or(&self.default);
+        self.fingerprints.get(name).map(String::as_str).unwrap_or_default()
     }
 
     /// The provider asked where an agent names none.
@@ -249,6 +267,23 @@ mod tests {
         }
         let key = ProviderConfig { api_key: Some("a\nb".into()), ..ProviderConfig::new(ProviderKind::OpenAi) };
         assert!(Models::from_config([("x".to_owned(), key)].into(), None, AmbientModels::default()).is_err());
+    }
+
+    #[test]
+    fn a_fingerprint_tells_keys_and_addresses_apart_and_holds_neither() {
+        let with = |url: &str, key: &str| {
+            let config = ProviderConfig {
+                base_url: Some(url.into()),
+                api_key: Some(key.into()),
+                ..ProviderConfig::new(ProviderKind::OpenAi)
+            };
+            config.fingerprint()
+        };
+        let one = with("http://a/v1", "sk-secret-one");
+        assert_eq!(one, with("http://a/v1/", "sk-secret-one"));
+        assert_ne!(one, with("http://a/v1", "sk-secret-two"));
+        assert_ne!(one, with("http://b/v1", "sk-secret-one"));
+        assert!(one.len() == 12 && one.chars().all(|c| c.is_ascii_hexdigit()), "{one}");
     }
 
     #[test]

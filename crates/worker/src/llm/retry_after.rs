@@ -1,8 +1,9 @@
 //! How long an endpoint asks us to wait.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use chrono::DateTime;
+use regex::Regex;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 
 /// No endpoint makes an execution wait longer than this (docs/failures.md).
@@ -26,11 +27,41 @@ pub(super) fn read(headers: &HeaderMap) -> Option<Duration> {
 }
 
 fn seconds(text: &str, divisor: f64) -> Option<Duration> {
-    let number: f64 = text.parse().ok()?;
-    if !number.is_finite() || number < 0.0 {
-        return None;
+    capped(text.parse::<f64>().ok()? / divisor)
+}
+
+/// A number of seconds that an endpoint wrote.
+pub(super) fn capped(seconds: f64) -> Option<Duration> {
+    let is_wait = seconds.is_finite() && seconds >= 0.0;
+    is_wait.then(|| Duration::from_secs_f64(seconds.min(MAX_WAIT.as_secs_f64())))
+}
+
+/// `try again in 1h2m3.5s`, `resets in 44 minutes`, `retry after 20ms`, as error sentences say it.
+static SAID: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let unit = r"(?:hours?|hrs?|h|minutes?|mins?|milliseconds?|ms|m|seconds?|secs?|s)";
+    Regex::new(&format!(
+        r"(?i)\b(?:try again|retry|retrying|resets?|reset|available again)\s+(?:in|after)\s+((?:\d+(?:\.\d+)?\s*{unit}\b?[\s,]*(?:and\s+)?)+)"
+    ))
+    .ok()
+});
+static PART: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?i)(\d+(?:\.\d+)?)\s*([a-z]+)").ok());
+
+/// The wait that a sentence states.
+pub(super) fn in_text(text: &str) -> Option<Duration> {
+    let said = SAID.as_ref()?.captures(text)?.get(1)?.as_str();
+    let mut seconds = 0.0;
+    for part in PART.as_ref()?.captures_iter(said) {
+        let number: f64 = part.get(1)?.as_str().parse().ok()?;
+        let unit = part.get(2)?.as_str().to_ascii_lowercase();
+        seconds += number
+            * match unit.as_str() {
+                unit if unit.starts_with("ms") || unit.starts_with("milli") => 0.001,
+                unit if unit.starts_with('h') => 3_600.0,
+                unit if unit.starts_with('m') => 60.0,
+                _ => 1.0,
+            };
     }
-    Some(Duration::from_secs_f64((number / divisor).min(MAX_WAIT.as_secs_f64())))
+    capped(seconds)
 }
 
 #[cfg(test)]
@@ -39,6 +70,23 @@ mod tests {
 
     fn wait(headers: &[(&'static str, &str)]) -> Option<Duration> {
         read(&headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect())
+    }
+
+    #[test]
+    fn a_wait_is_read_from_a_sentence() {
+        let said = [
+            ("Rate limit reached for x. Please try again in 6m0s. Visit y", 360_000),
+            ("Please try again in 1h2m3.5s.", 3_723_500),
+            ("limit reached, retry after 20ms", 20),
+            ("Your limit resets in 44 minutes and 10 seconds, sorry", 2_650_000),
+            ("Try again in 900 hours", 24 * 3_600_000),
+        ];
+        for (text, ms) in said {
+            assert_eq!(in_text(text), Some(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["try again later", "in 5 minutes", "try again in a moment", ""] {
+            assert_eq!(in_text(text), None, "{text}");
+        }
     }
 
     #[test]

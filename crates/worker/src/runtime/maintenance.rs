@@ -152,6 +152,7 @@ async fn sweep_once(deps: &Deps, rare: &mut Rare) -> Result<(), StoreError> {
     republish(deps).await?;
     if is_due(&mut rare.unserved, UNSERVED_EVERY) {
         announce(deps, &deps.store.wake_childless(CHUNK).await?);
+        announce(deps, &deps.store.wake_unblocked(CHUNK as i32).await?);
         for (queue, serve_key) in deps.store.unserved().await? {
             let parked = deps.store.park_unserved((&queue, &serve_key), UNSERVED_GRACE, CHUNK).await?;
             if parked > 0 {

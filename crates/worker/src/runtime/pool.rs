@@ -37,6 +37,7 @@ use super::{
 use crate::{
     WorkerError,
     deps::{AttemptDeps, Deps},
+    llm::health,
     wake,
 };
 
@@ -180,6 +181,7 @@ impl Process {
         let mut services = JoinSet::new();
         services.spawn(maintenance::reap(self.deps.clone(), lease.clone(), self.config.clone()));
         services.spawn(maintenance::sweep(self.deps.clone(), self.config.clone()));
+        services.spawn(health::watch(self.deps.health.clone()));
         services.spawn(maintenance::refresh_serves(self.deps.clone(), self.serves.clone(), writer.clone()));
         services.spawn(maintenance::reconcile(
             self.deps.clone(),

@@ -85,7 +85,15 @@ said as (
 ),
 waits as (
     insert into parked (execution_id, tenant_id, wait_reason, wait_until)
-    select id, tenant_id, wait_reason, coalesce(wait_until, deadline_at) from verdict
+    -- What waits for a provider is let go by its breaker, in growing portions; time alone ends only its patience.
+    select id, tenant_id, wait_reason,
+        coalesce(
+            case when wait_reason = 'provider_down' then
+                (select least(w.give_up_at, verdict.deadline_at) from provider_waits w where w.execution_id = verdict.id)
+            end,
+            wait_until, deadline_at
+        )
+    from verdict
     where wait_reason is not null and wait_reason <> 'worker'
 ),
 spent as (

@@ -155,6 +155,26 @@ pub fn tokens(provider: &str, kind: TokenKind, count: u64) {
         .increment(count);
 }
 
+/// A breaker opened. `provider` is a name of the configuration.
+pub fn breaker_opened(provider: &str) {
+    counter!("longhaul_model_breaker_openings_total", "provider" => provider.to_owned()).increment(1);
+}
+
+/// Breakers of a provider that are not closed.
+pub fn breakers_open(provider: &str, count: u32) {
+    gauge!("longhaul_model_breakers_open", "provider" => provider.to_owned()).set(f64::from(count));
+}
+
+/// An execution parked before or after a model call, for a provider or a rate.
+pub fn model_wait(reason: WaitReason) {
+    counter!("longhaul_model_waits_total", "reason" => reason.as_str()).increment(1);
+}
+
+/// A call that went to a model which the agent falls back to.
+pub fn model_fallback(provider: &str) {
+    counter!("longhaul_model_fallbacks_total", "provider" => provider.to_owned()).increment(1);
+}
+
 pub fn tool_call(outcome: CallOutcome, took: Duration) {
     counter!("longhaul_tool_calls_total", "outcome" => outcome.as_str()).increment(1);
     histogram!("longhaul_tool_call_duration_seconds").record(took.as_secs_f64());

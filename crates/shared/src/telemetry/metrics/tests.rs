@@ -29,6 +29,10 @@ fn everything_happens() {
     executions_reaped(1);
     ModelOutcome::ALL.iter().for_each(|outcome| model_call("scripted", *outcome, MOMENT));
     TokenKind::ALL.iter().for_each(|kind| tokens("scripted", *kind, 1));
+    breaker_opened("scripted");
+    breakers_open("scripted", 1);
+    model_wait(WaitReason::ProviderDown);
+    model_fallback("scripted");
     CallOutcome::ALL.iter().for_each(|outcome| tool_call(*outcome, MOMENT));
     StoreBatch::ALL.iter().for_each(|batch| store_batch(*batch, 3, MOMENT));
     api_request("/v1/executions", "POST", 201, Duration::from_millis(3));

@@ -12,14 +12,14 @@ use longhaul_shared::{
 };
 use serde_json::{Value, json};
 
-use super::{Agent, Journal, from_store};
+use super::{Journal, from_store};
 use crate::{
     agent::admission::Waiting,
-    llm::{ModelError, Usage},
+    llm::{ModelError, Usage, health::Route},
 };
 
 /// The longest reply that is reserved for where an agent sets no `max_output_tokens`.
-const REPLY_TOKENS: u64 = 4_096;
+pub(super) const REPLY_TOKENS: u64 = 4_096;
 /// Failures that providers do not charge for: the model was not asked, or had no time to answer.
 const FREE_FAILURES: [FailureCode; 5] = [
     FailureCode::MODEL_UNREACHABLE,
@@ -53,12 +53,12 @@ impl Journal {
     ///
     /// # Errors
     /// An interrupt, also when it has to wait for the budget; `budget_exhausted` or `price_unknown`.
-    pub(super) async fn reserve(&mut self, agent: &Agent, key: &Hash, input_tokens: u64) -> Step<()> {
+    pub(super) async fn reserve(&mut self, route: &Route, key: &Hash, input_tokens: u64) -> Step<()> {
         if !self.place.has_budget {
             return Ok(());
         }
-        let output_tokens = agent.config.model.max_output_tokens.map_or(REPLY_TOKENS, u64::from);
-        let price = self.deps.prices.of(&agent.config.model);
+        let output_tokens = route.spec.max_output_tokens.map_or(REPLY_TOKENS, u64::from);
+        let price = self.deps.prices.of(&route.spec);
         let reservation = Reservation {
             id: self.id,
             token: self.control.token,
@@ -80,7 +80,7 @@ impl Journal {
                 Err(failure.with_detail(ledger.map_or(Value::Null, |ledger| written(&ledger))).into())
             }
             Reserved::Unpriced => {
-                let model = agent.model.model_name(&agent.config.model);
+                let model = route.model.model_name(&route.spec);
                 let summary = format!("the budget is in money, and no price is configured for the model `{model}`");
                 Err(Failure::permanent(FailureCode::PRICE_UNKNOWN, summary).into())
             }
@@ -88,7 +88,7 @@ impl Journal {
     }
 
     /// Settles a reserved call with the next commit.
-    pub(super) fn settle(&mut self, agent: &Agent, key: &Hash, took: Took) {
+    pub(super) fn settle(&mut self, route: &Route, key: &Hash, took: Took) {
         if !self.place.has_budget {
             return;
         }
@@ -97,7 +97,7 @@ impl Journal {
         let settlement = match took {
             Took::Nothing => counted(Some(Usd::ZERO), 0),
             Took::Counted(usage @ Usage { input_tokens: Some(input), output_tokens: Some(output), .. }) => {
-                counted(self.cost(agent, usage), input.saturating_add(output))
+                counted(self.cost(route, usage), input.saturating_add(output))
             }
             Took::Counted(_) | Took::Unknown => Settlement { is_estimate: true, ..counted(None, 0) },
         };
@@ -105,19 +105,19 @@ impl Journal {
     }
 
     /// What a call cost; `None` when its model has no price or its provider did not count.
-    fn cost(&self, agent: &Agent, usage: Usage) -> Option<Usd> {
+    fn cost(&self, route: &Route, usage: Usage) -> Option<Usd> {
         let (input, output) = usage.input_tokens.zip(usage.output_tokens)?;
-        let price = self.deps.prices.of(&agent.config.model)?;
+        let price = self.deps.prices.of(&route.spec)?;
         Some(price.cost(input, usage.cached_tokens.unwrap_or_default(), output))
     }
 
-    pub(super) fn step_usage(&self, agent: &Agent, usage: Usage) -> StepUsage {
+    pub(super) fn step_usage(&self, route: &Route, usage: Usage) -> StepUsage {
         let tokens = |count: Option<u64>| count.map(|count| i32::try_from(count).unwrap_or(i32::MAX));
         StepUsage {
             input_tokens: tokens(usage.input_tokens),
             output_tokens: tokens(usage.output_tokens),
             cached_tokens: tokens(usage.cached_tokens),
-            cost: self.cost(agent, usage),
+            cost: self.cost(route, usage),
         }
     }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{Agent, Journal, budget::Took, preview, read_body};
 use crate::{
     agent::transcript::hash_parts,
-    llm::{Message, ModelError, ModelReply, ModelRequest, ToolChoice},
+    llm::{Message, ModelError, ModelReply, ModelRequest, ToolChoice, health::Route},
     tools::cut,
 };
 
@@ -65,28 +65,33 @@ impl Journal {
         let key = hash_parts(&[b"compression", self.transcript.chain()]);
         self.control.may_launch().await?;
         let sent = messages.iter().map(|message| message.estimated_tokens()).sum();
-        self.reserve(agent, &key, sent).await?;
+        let call = self.admit_call(agent, sent).await?;
+        let route = &agent.routes[call.route];
+        self.reserve(route, &key, sent).await?;
         let started = Instant::now();
-        let (summary, usage) = match self.summarise(agent, &messages, &key).await {
+        let came_to = self.summarise(agent, route, &messages, &key).await;
+        call.ended(&came_to).await;
+        let (summary, usage) = match came_to {
             Ok(reply) => {
-                self.settle(agent, &key, Took::Counted(reply.usage));
-                (reply.message.text().to_owned(), self.step_usage(agent, reply.usage))
+                self.settle(route, &key, Took::Counted(reply.usage));
+                (reply.message.text().to_owned(), self.step_usage(route, reply.usage))
             }
             // Even the excerpts are too long: forget them, and say so.
             Err(error) if error.class() == FailureClass::ContextLimit => {
-                self.settle(agent, &key, Took::Nothing);
+                self.settle(route, &key, Took::Nothing);
                 (format!("{} earlier messages were left out.", range.len()), StepUsage::default())
             }
             Err(error) => {
-                self.settle(agent, &key, Took::by_failure(&error));
-                return Err(error.to_failure().into());
+                self.settle(route, &key, Took::by_failure(&error));
+                let failure = error.to_failure();
+                return Err(self.call_failed(agent, Some(&call), &error, failure).await);
             }
         };
         let summary = Message::user(format!("{PREFACE}{summary}"));
         let hash = self.store_message(&summary)?;
         let step = self.step(StepKind::Compression, key, &CompressionBody { from: range.start, to: range.end })?;
         self.pending.steps.push(JournalStep {
-            name: Some(agent.model.model_name(&agent.config.model).to_owned()),
+            name: Some(route.model.model_name(&route.spec).to_owned()),
             appends: vec![hash],
             preview: Some(preview(summary.text())),
             usage,
@@ -102,11 +107,12 @@ impl Journal {
     async fn summarise(
         &self,
         agent: &Agent,
+        route: &Route,
         messages: &[Arc<Message>],
         key: &[u8; 32],
     ) -> Result<ModelReply, ModelError> {
         // The agent's script and tools are for its task, not for this.
-        let model = ModelSpec { script: None, ..agent.config.model.clone() };
+        let model = ModelSpec { script: None, ..route.spec.clone() };
         let request = ModelRequest {
             model: &model,
             messages,
@@ -117,7 +123,7 @@ impl Journal {
             context_tokens: Some(agent.config.limits.context_tokens),
             output_schema: None,
         };
-        agent.model.complete(request, &mut |_| {}).await
+        route.model.complete(request, &mut |_| {}).await
     }
 }
 

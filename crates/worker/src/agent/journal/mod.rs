@@ -15,6 +15,7 @@ mod detached;
 mod limits;
 mod output;
 mod people;
+mod provider;
 mod reply;
 mod said;
 mod secrets;

@@ -17,7 +17,7 @@ use super::{
     turn::{Asked, Turn},
 };
 use crate::{
-    llm::{FinishReason, Message, ModelError, ModelReply, ToolCall, Usage},
+    llm::{FinishReason, Message, ModelError, ModelReply, ToolCall, Usage, health::Route},
     probe::Point,
 };
 
@@ -37,9 +37,9 @@ pub(super) struct TurnBody {
 
 impl TurnBody {
     /// Of a reply that the model's client did not give whole: what it used is not known.
-    fn without_reply(agent: &Agent, finish: FinishReason) -> Self {
+    fn without_reply(route: &Route, finish: FinishReason) -> Self {
         Self {
-            provider: agent.model.provider().to_owned(),
+            provider: route.model.provider().to_owned(),
             is_broken: false,
             unfinished_call: None,
             usage: Usage::default(),
@@ -83,8 +83,8 @@ impl Journal {
     /// # Errors
     /// A reply of nothing but a beginning is a failure.
     pub(crate) async fn record_turn(&mut self, agent: &Agent, asked: &Asked, reply: ModelReply) -> Step<Turn> {
-        let took = asked.started.elapsed();
-        observe(agent, &asked.span, &reply, took);
+        let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
+        observe(route, &asked.span, &reply, took);
         let turn = Turn {
             key: asked.key,
             text: reply.message.text().to_owned(),
@@ -94,7 +94,7 @@ impl Journal {
         };
         let is_cut = reply.finish == FinishReason::Length && turn.calls.is_empty();
         let body = TurnBody {
-            provider: agent.model.provider().to_owned(),
+            provider: route.model.provider().to_owned(),
             finish: reply.finish,
             unfinished_call: reply.unfinished_call,
             is_broken: false,
@@ -126,8 +126,9 @@ impl Journal {
             unfinished_call: None,
             is_broken: true,
         };
+        let route = &agent.routes[asked.route];
         let finish = FinishReason::Other("interrupted".into());
-        let body = TurnBody { is_broken: true, ..TurnBody::without_reply(agent, finish) };
+        let body = TurnBody { is_broken: true, ..TurnBody::without_reply(route, finish) };
         self.push_turn(agent, &asked, body, Some(message), asked.started.elapsed())?;
         self.empty_turns = 0;
         Ok(turn)
@@ -143,9 +144,10 @@ impl Journal {
             return Err(self.record_failed_turn(agent, asked, error).await);
         }
         self.empty_turns += 1;
-        let body = TurnBody::without_reply(agent, FinishReason::Stop);
+        let route = &agent.routes[asked.route];
+        let body = TurnBody::without_reply(route, FinishReason::Stop);
         let took = asked.started.elapsed();
-        metrics::model_call(agent.model.provider(), outcome(error), took);
+        metrics::model_call(route.model.provider(), outcome(error), took);
         self.push_turn(agent, &asked, body, None, took)?;
         self.flush().await?;
         self.at(Point::TurnRecorded).await;
@@ -160,6 +162,7 @@ impl Journal {
         reply: Option<Message>,
         took: Duration,
     ) -> Step<i32> {
+        let route = &agent.routes[asked.route];
         let mut step = self.step(StepKind::Turn, asked.key, &body)?;
         if let Some(begun) = asked.seq {
             step.seq = begun;
@@ -171,14 +174,14 @@ impl Journal {
         };
         let reply = reply.map(|reply| self.append(reply)).transpose()?;
         self.pending.steps.push(JournalStep {
-            name: Some(agent.model.model_name(&agent.config.model).to_owned()),
+            name: Some(route.model.model_name(&route.spec).to_owned()),
             appends: asked.said.iter().copied().chain(reply).collect(),
             preview: Some(text),
-            usage: self.step_usage(agent, body.usage),
+            usage: self.step_usage(route, body.usage),
             took,
             ..step
         });
-        self.settle(agent, &asked.key, Took::Counted(body.usage));
+        self.settle(route, &asked.key, Took::Counted(body.usage));
         self.pending.turns += 1;
         self.count_turn(body.usage);
         self.event(
@@ -195,11 +198,11 @@ impl Journal {
     /// A failure the model's side answered with is spent at once, so that the next request is another one; where no answer came
     /// the next request carries the same key, and a gateway may still have the answer.
     pub(crate) async fn record_failed_turn(&mut self, agent: &Agent, asked: Asked, error: &ModelError) -> StepError {
-        let took = asked.started.elapsed();
+        let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
         let failure = error.to_failure();
         asked.span.record("failure.code", failure.code.as_str());
-        metrics::model_call(agent.model.provider(), outcome(error), took);
-        self.settle(agent, &asked.key, Took::by_failure(error));
+        metrics::model_call(route.model.provider(), outcome(error), took);
+        self.settle(route, &asked.key, Took::by_failure(error));
         let is_answer = match failure.class {
             FailureClass::LlmError | FailureClass::Permanent => true,
             FailureClass::Transient
@@ -208,17 +211,17 @@ impl Journal {
             | FailureClass::HumanRejected => false,
         };
         if !is_answer && asked.seq.is_none() {
-            return failure.into();
+            return self.call_failed(agent, asked.call.as_deref(), error, failure).await;
         }
         let body = FailedTurnBody {
-            provider: agent.model.provider(),
+            provider: route.model.provider(),
             failure: &failure.summary,
             detail: failure.detail.as_ref(),
         };
         let recorded = self.step(StepKind::Turn, asked.key, &body).map(|step| JournalStep {
             seq: asked.seq.unwrap_or(step.seq),
             state: StepState::Spent,
-            name: Some(agent.model.model_name(&agent.config.model).to_owned()),
+            name: Some(route.model.model_name(&route.spec).to_owned()),
             failure_code: Some(failure.code.to_string()),
             took,
             ..step
@@ -229,7 +232,7 @@ impl Journal {
         }
         self.pending.turns += 1;
         match self.flush().await {
-            Ok(()) => failure.into(),
+            Ok(()) => self.call_failed(agent, asked.call.as_deref(), error, failure).await,
             Err(error) => error,
         }
     }
@@ -238,8 +241,8 @@ impl Journal {
 /// Replies without text or calls, one after the other, that end the attempt.
 const MAX_EMPTY_TURNS: u32 = 2;
 
-fn observe(agent: &Agent, span: &tracing::Span, reply: &ModelReply, took: Duration) {
-    let provider = agent.model.provider();
+fn observe(route: &Route, span: &tracing::Span, reply: &ModelReply, took: Duration) {
+    let provider = route.model.provider();
     metrics::model_call(provider, ModelOutcome::Ok, took);
     if let Some(model) = &reply.model {
         span.record("gen_ai.response.model", model.as_str());

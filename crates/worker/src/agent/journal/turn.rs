@@ -20,7 +20,10 @@ use super::{
 };
 use crate::{
     agent::{menu::Offer, transcript::hash_parts},
-    llm::{Message, ModelError, ModelReply, ModelRequest, ReplyEvent, ToolCall, ToolChoice, estimate_tokens},
+    llm::{
+        Message, ModelError, ModelReply, ModelRequest, ReplyEvent, ToolCall, ToolChoice, estimate_tokens,
+        health::{Call, Route},
+    },
     probe::Point,
 };
 
@@ -67,6 +70,10 @@ pub(crate) struct Asked {
     pub(super) recorded: usize,
     /// The step, once the turn is recorded in part.
     pub(super) seq: Option<i32>,
+    /// Which of the agent's routes it takes.
+    pub(super) route: usize,
+    /// What allows the call; none for a turn of the record.
+    pub(super) call: Option<Arc<Call>>,
     pub(super) span: tracing::Span,
     pub(super) started: Instant,
 }
@@ -169,6 +176,7 @@ impl Journal {
         }
         self.check_key(agent, &step, offer)?;
         let calls = self.begun_calls()?;
+        let route = self.recorded_route(agent, &step, offer)?.unwrap_or_default();
         let asked = Asked {
             key: step.key,
             offer,
@@ -177,6 +185,8 @@ impl Journal {
             calls,
             recorded: 0,
             seq: Some(step.seq),
+            route,
+            call: None,
             span: tracing::Span::none(),
             started: Instant::now(),
         };
@@ -185,40 +195,53 @@ impl Journal {
 
     fn check_key(&mut self, agent: &Agent, step: &JournalStep, offer: Offer) -> Step<()> {
         // A fork has another prompt or model than the turns it shares were asked with.
-        if !self.place.is_fork && self.turn_key(agent, offer)? != step.key {
+        if !self.place.is_fork && self.recorded_route(agent, step, offer)?.is_none() {
             self.diverged(json!({ "turn": self.turns }));
         }
         Ok(())
     }
 
+    /// The route that a recorded turn took, if it was asked as it would be today.
+    fn recorded_route(&self, agent: &Agent, step: &JournalStep, offer: Offer) -> Step<Option<usize>> {
+        for (index, route) in agent.routes.iter().enumerate() {
+            if self.turn_key(agent, route, offer)? == step.key {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+
     /// What is asked: model, tools and every message so far.
-    fn turn_key(&self, agent: &Agent, offer: Offer) -> Step<Hash> {
-        let model = serde_json::to_vec(&agent.config.model).map_err(|error| super::corrupt(&error))?;
+    fn turn_key(&self, agent: &Agent, route: &Route, offer: Offer) -> Step<Hash> {
+        let model = serde_json::to_vec(&route.spec).map_err(|error| super::corrupt(&error))?;
         let tools = agent.menu.shown_bytes(offer);
-        Ok(hash_parts(&[b"turn", agent.model.provider().as_bytes(), &model, tools, self.transcript.chain()]))
+        Ok(hash_parts(&[b"turn", route.model.provider().as_bytes(), &model, tools, self.transcript.chain()]))
     }
 
     async fn ask(&mut self, agent: &Agent, offer: Offer, said: Vec<Hash>) -> Step<Asked> {
-        let key = self.turn_key(agent, offer)?;
+        self.control.may_launch().await?;
+        let tokens = self.transcript.tokens() + estimate_tokens(agent.menu.shown_bytes(offer).len());
+        let call = self.admit_call(agent, tokens).await?;
+        let route = &agent.routes[call.route];
+        let key = self.turn_key(agent, route, offer)?;
         let span = tracing::info_span!(
             "turn",
             otel.kind = "client",
             execution.id = %self.id,
             turn.number = self.turns,
             gen_ai.operation.name = "chat",
-            gen_ai.provider.name = agent.model.provider(),
-            gen_ai.request.model = agent.model.model_name(&agent.config.model),
+            gen_ai.provider.name = route.model.provider(),
+            gen_ai.request.model = route.model.model_name(&route.spec),
             gen_ai.response.model = tracing::field::Empty,
             gen_ai.usage.input_tokens = tracing::field::Empty,
             gen_ai.usage.output_tokens = tracing::field::Empty,
             failure.code = tracing::field::Empty,
         );
-        self.control.may_launch().await?;
-        self.reserve(agent, &key, self.transcript.tokens() + estimate_tokens(agent.menu.shown_bytes(offer).len()))
-            .await?;
+        self.reserve(route, &key, tokens).await?;
         self.at(Point::BeforeTurn).await;
         let (text, calls, recorded, seq) = (String::new(), Vec::new(), 0, None);
-        Ok(Asked { key, offer, said, text, calls, recorded, seq, span, started: Instant::now() })
+        let (route, call) = (call.route, Some(call));
+        Ok(Asked { key, offer, said, text, calls, recorded, seq, route, call, span, started: Instant::now() })
     }
 
     /// The model call itself. It holds nothing of the journal, which goes on recording while the reply streams; what is heard of
@@ -231,11 +254,11 @@ impl Journal {
     ) -> impl Future<Output = Result<ModelReply, ModelError>> + Send + use<'a> {
         let idempotency_key = self.idempotency_key(&asked.key);
         let messages: Vec<Arc<Message>> = self.transcript.messages().to_vec();
-        let offer = asked.offer;
+        let (offer, call, route) = (asked.offer, asked.call.clone(), &agent.routes[asked.route]);
         async move {
             let traceparent = trace::current_traceparent();
             let request = ModelRequest {
-                model: &agent.config.model,
+                model: &route.spec,
                 messages: &messages,
                 tools: agent.menu.shown(offer),
                 tool_choice: match offer {
@@ -248,7 +271,11 @@ impl Journal {
                 output_schema: agent.native_output_schema.as_ref(),
             };
             // Nobody listens any more only when the attempt has ended.
-            agent.model.complete(request, &mut |event| drop(sink.send(event))).await
+            let came_to = route.model.complete(request, &mut |event| drop(sink.send(event))).await;
+            if let Some(call) = call {
+                call.ended(&came_to).await;
+            }
+            came_to
         }
         .instrument(asked.span.clone())
     }

@@ -1,0 +1,132 @@
+//! `GET /v1/providers/health` and its reset: the breakers and limits of model endpoints, for operators.
+
+use axum::{Json, body::Body, extract::State, http::HeaderMap};
+use chrono::{DateTime, Utc};
+use longhaul_shared::store::{
+    api_keys::Scope,
+    providers::{BreakerRow, ModelKey},
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    extract::{BODY_LIMIT, Fields, read_body},
+    state::ApiState,
+};
+
+/// One endpoint: a provider, a model and a key. Listed when it ever failed, or had too much to do, within a week.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct EndpointView {
+    provider: String,
+    model: String,
+    /// A fingerprint of its address and key; the key itself is nowhere.
+    #[schema(example = "3f9c2a71d0be")]
+    key: String,
+    /// `closed`, `open` (nobody asks it), `half_open` (one probe at a time asks) or `recovering` (those that wait are let go in
+    /// growing portions).
+    state: String,
+    /// `outage`, `quota` or `operator`.
+    cause: Option<String>,
+    /// The failure that opened it.
+    failure_code: Option<String>,
+    /// When it opened last.
+    since: Option<DateTime<Utc>>,
+    /// When it is tried again.
+    until: Option<DateTime<Utc>>,
+    /// The provider itself said until when.
+    is_stated: bool,
+    /// Probes so far.
+    probes: i64,
+    /// Calls at a time over all workers, since it said that there were too many; null: not limited.
+    concurrency: Option<i32>,
+    /// Executions that wait with `provider_down`.
+    waiting: i64,
+    /// Executions that wait with `rate_limit`.
+    waiting_for_rate: i64,
+}
+
+impl From<BreakerRow> for EndpointView {
+    fn from(of: BreakerRow) -> Self {
+        Self {
+            provider: of.key.provider,
+            model: of.key.model,
+            key: of.key.key,
+            state: of.state,
+            cause: of.cause,
+            failure_code: of.failure_code,
+            since: of.since,
+            until: of.until,
+            is_stated: of.is_stated,
+            probes: of.probes,
+            concurrency: of.concurrency,
+            waiting: of.waiting,
+            waiting_for_rate: of.waiting_for_rate,
+        }
+    }
+}
+
+/// The endpoints of models.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HealthView {
+    endpoints: Vec<EndpointView>,
+}
+
+/// Which endpoint is well. What is left out stands for any.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes the body in OpenAPI")]
+pub(crate) struct ResetBody {
+    provider: String,
+    model: Option<String>,
+    key: Option<String>,
+}
+
+/// The endpoints of models that are, or were, down or at their limits. Needs the scope `admin`: keys are the fleet's.
+#[utoipa::path(get, path = "/v1/providers/health", tag = "operation",
+    responses((status = 200, description = "The endpoints", body = HealthView)))]
+pub(crate) async fn health(State(state): State<ApiState>, principal: Principal) -> ApiResult<Json<HealthView>> {
+    principal.need(Scope::Admin)?;
+    Ok(Json(view(&state).await?))
+}
+
+/// Says that a provider is well again: one execution that waits for it goes ahead, then two, four, and so on as it answers.
+#[utoipa::path(post, path = "/v1/providers/health/reset", tag = "operation", request_body = ResetBody,
+    responses((status = 200, description = "The endpoints as they stand", body = HealthView)))]
+pub(crate) async fn reset(
+    State(state): State<ApiState>,
+    principal: Principal,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<Json<HealthView>> {
+    principal.need(Scope::Admin)?;
+    let bytes = read_body(&headers, body, BODY_LIMIT).await?;
+    let mut fields = Fields::parse(&bytes)?;
+    let provider: Option<String> = fields.take("provider");
+    let (model, key): (Option<String>, Option<String>) = (fields.take("model"), fields.take("key"));
+    if provider.is_none() {
+        fields.violation("/provider", "is required");
+    }
+    fields.finish()?;
+    let is_meant = |of: &ModelKey| {
+        provider.as_ref() == Some(&of.provider)
+            && model.as_ref().is_none_or(|model| *model == of.model)
+            && key.as_ref().is_none_or(|key| *key == of.key)
+    };
+    let mut meant = state.store.list_breakers().await?;
+    meant.retain(|one| is_meant(&one.key));
+    if meant.is_empty() {
+        return Err(ApiError::NotFound("endpoint"));
+    }
+    for one in &meant {
+        for woken in state.store.reset_provider(&one.key).await? {
+            (state.hooks.announce)(woken.id);
+            (state.hooks.wake)(&woken.queue, woken.id);
+        }
+    }
+    Ok(Json(view(&state).await?))
+}
+
+async fn view(state: &ApiState) -> ApiResult<HealthView> {
+    Ok(HealthView { endpoints: state.store.list_breakers().await?.into_iter().map(EndpointView::from).collect() })
+}

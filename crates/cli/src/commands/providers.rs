@@ -1,0 +1,91 @@
+//! `longhaul providers`: which model endpoints are down or at their limits, and who waits for them.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::{client::Client, context::Context, exit::Exit, output};
+
+/// List model endpoints that are down or at their limits, and say that one is well again
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Needs a key with the scope admin. Without a subcommand: the list. After a reset one execution that waits goes ahead, then two, four,
+and so on as the endpoint answers.
+
+Examples:
+  longhaul providers
+  longhaul providers reset openai
+  longhaul providers reset openai --model gpt-4.1-mini")]
+pub struct ProvidersArgs {
+    #[command(subcommand)]
+    command: Option<ProvidersCommand>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum ProvidersCommand {
+    /// Say that a provider is well again, for instance after its quota was raised
+    Reset {
+        /// Its name in the configuration
+        provider: String,
+        /// One of its models; all when absent
+        #[arg(long)]
+        model: Option<String>,
+        /// One of its keys, by its fingerprint; all when absent
+        #[arg(long, value_name = "FINGERPRINT")]
+        key: Option<String>,
+    },
+}
+
+/// Lists them, or resets one.
+///
+/// # Errors
+/// There is no such endpoint, the key lacks the scope, or the API is away.
+pub async fn run(args: ProvidersArgs, context: &Context) -> anyhow::Result<Exit> {
+    let client = Client::new(&context.load_for_client()?)?;
+    let answer = match args.command {
+        None => client.get("/v1/providers/health").await?,
+        Some(ProvidersCommand::Reset { provider, model, key }) => {
+            let mut body = json!({ "provider": provider });
+            for (name, value) in [("model", model), ("key", key)] {
+                if let Some(value) = value {
+                    body[name] = value.into();
+                }
+            }
+            client.send(client.request(Method::POST, "/v1/providers/health/reset").json(&body)).await?.body
+        }
+    };
+    if context.json {
+        output::json(&answer);
+        return Ok(Exit::Done);
+    }
+    let none = Vec::new();
+    let endpoints = answer["endpoints"].as_array().unwrap_or(&none);
+    if endpoints.is_empty() {
+        output::line("no model endpoint has failed");
+    }
+    for endpoint in endpoints {
+        output::line(sentence(endpoint));
+    }
+    Ok(Exit::Done)
+}
+
+fn sentence(of: &Value) -> String {
+    let text = |name: &str| of[name].as_str().unwrap_or_default().to_owned();
+    let mut line = format!("{} {} (key {}): {}", text("provider"), text("model"), text("key"), text("state"));
+    if text("state") != "closed" {
+        line.push_str(&format!(", {} {}, since {}", text("cause"), text("failure_code"), text("since")));
+        if !text("until").is_empty() {
+            let said = if of["is_stated"] == true { " as the provider says" } else { "" };
+            line.push_str(&format!(", until {}{said}", text("until")));
+        }
+    }
+    if let Some(calls) = of["concurrency"].as_i64() {
+        line.push_str(&format!(", {calls} calls at a time"));
+    }
+    for (name, reason) in [("waiting", "for it"), ("waiting_for_rate", "for its limits")] {
+        match of[name].as_i64() {
+            Some(0) | None => {}
+            Some(count) => line.push_str(&format!(", {count} wait {reason}")),
+        }
+    }
+    line
+}

@@ -1,0 +1,146 @@
+//! What the fleet asks of a model endpoint at a time: requests and tokens a minute, and calls under way.
+//!
+//! Asked only for endpoints that have a limit. Losing all of it loses at most the places that were reserved: whoever had one asks
+//! again. While Redis is away the rates are kept in Postgres (`store::providers`), and calls at a time are shared out by workers.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use redis::Script;
+use tokio::{sync::Mutex, time::timeout};
+use uuid::Uuid;
+
+use super::{QueueError, QueueOptions, keys::Keys, link::Link};
+
+/// A call waits for this: a Redis that takes longer is away.
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// Rates and places outlive the longest wait for one.
+const TTL_SECONDS: u64 = 2 * 24 * 3_600;
+/// Connections, so that calls to one endpoint do not wait for those to another.
+const LINKS: usize = 4;
+
+const TAKE_SCRIPT: &str = include_str!("lua/take_model_call.lua");
+
+/// What an endpoint may be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CallLimits {
+    /// Requests a minute.
+    pub requests: Option<u32>,
+    /// Tokens a minute.
+    pub tokens: Option<u32>,
+    /// Calls at a time.
+    pub at_once: Option<u32>,
+}
+
+/// A call that is about to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct CallAsked<'a> {
+    /// Names the endpoint; a hash, so that nothing of it can be read.
+    pub endpoint: &'a str,
+    /// The execution, which makes one call at a time.
+    pub execution: Uuid,
+    /// The database's clock, in seconds.
+    pub now: f64,
+    /// Tokens it is believed to take.
+    pub tokens: u64,
+    /// When it is believed lost.
+    pub lost_after: Duration,
+    /// The longest wait for which a place is reserved.
+    pub patience: Duration,
+}
+
+/// Whether it may be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallPlace {
+    /// Now.
+    Now {
+        /// With a place that was reserved before.
+        was_reserved: bool,
+    },
+    /// Then; its place is kept.
+    In(Duration),
+    /// Not within its patience.
+    TooLate,
+    /// As many as may be are under way.
+    Full,
+}
+
+/// The limits in Redis. Cheap to clone.
+#[derive(Clone)]
+pub struct ModelCalls {
+    links: Arc<[Mutex<Link>]>,
+    keys: Keys,
+    take: Arc<Script>,
+}
+
+impl ModelCalls {
+    /// Connects when it is first asked.
+    ///
+    /// # Errors
+    /// [`QueueError::Url`] when the address cannot be parsed.
+    pub fn new(options: &QueueOptions) -> Result<Self, QueueError> {
+        let links = (0..LINKS).map(|_| Link::new(options, TIMEOUT).map(Mutex::new)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { links: links.into(), keys: Keys::new(&options.prefix), take: Arc::new(Script::new(TAKE_SCRIPT)) })
+    }
+
+    /// Asks for a place; `None` when Redis does not answer.
+    pub async fn take(&self, call: CallAsked<'_>, limits: CallLimits) -> Option<CallPlace> {
+        let number = |limit: Option<u32>| limit.unwrap_or_default();
+        let mut invocation = self.take.prepare_invoke();
+        invocation
+            .key(self.keys.model_rates(call.endpoint))
+            .key(self.keys.model_running(call.endpoint))
+            .key(self.keys.model_places(call.endpoint))
+            .arg(format!("{:.6}", call.now))
+            .arg(call.execution.as_bytes())
+            .arg(number(limits.requests))
+            .arg(number(limits.tokens))
+            .arg(call.tokens)
+            .arg(number(limits.at_once))
+            .arg(call.lost_after.as_secs_f64())
+            .arg(call.patience.as_secs_f64())
+            .arg(TTL_SECONDS);
+        let asked = self.run(call.endpoint, async |connection| invocation.invoke_async::<(u8, u64)>(connection).await);
+        match asked.await? {
+            (0, _) => Some(CallPlace::Now { was_reserved: false }),
+            (4, _) => Some(CallPlace::Now { was_reserved: true }),
+            (1, wait) => Some(CallPlace::In(Duration::from_millis(wait))),
+            (2, _) => Some(CallPlace::TooLate),
+            _ => Some(CallPlace::Full),
+        }
+    }
+
+    /// The call has ended.
+    pub async fn ended(&self, endpoint: &str, execution: Uuid) {
+        let key = self.keys.model_running(endpoint);
+        // What is not told is believed lost in time.
+        let _told: Option<usize> = self
+            .run(endpoint, async |connection| {
+                redis::cmd("ZREM").arg(key).arg(execution.as_bytes()).query_async(connection).await
+            })
+            .await;
+    }
+
+    async fn run<T>(
+        &self,
+        endpoint: &str,
+        commands: impl AsyncFnOnce(&mut redis::aio::MultiplexedConnection) -> redis::RedisResult<T>,
+    ) -> Option<T> {
+        let of = endpoint.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        let link = &self.links[of % self.links.len()];
+        // The limit covers the wait for those before.
+        match timeout(2 * TIMEOUT, async { link.lock().await.run(commands).await }).await {
+            Ok(Ok(answer)) => Some(answer),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "redis does not say what a model may be asked");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for ModelCalls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelCalls").field("keys", &self.keys).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,78 @@
+//! Whether a model may be asked now: the way of an attempt to its provider's health and back.
+
+use std::sync::Arc;
+
+use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError};
+use longhaul_shared::{domain::WaitReason, store::providers::Asking, telemetry::metrics};
+use serde_json::json;
+
+use super::{Agent, Journal, budget::REPLY_TOKENS, from_store};
+use crate::{
+    agent::admission::Waiting,
+    llm::{
+        ModelError,
+        health::{Admission, Call, Wait},
+    },
+};
+
+impl Journal {
+    /// Asks for a model call that sends about `input_tokens`, before anything is reserved for it.
+    ///
+    /// # Errors
+    /// An interrupt, also when it has to wait; `provider_down` or `model_quota_exhausted` when it has waited long enough.
+    pub(super) async fn admit_call(&mut self, agent: &Agent, input_tokens: u64) -> Step<Arc<Call>> {
+        let asking = Asking { worker: self.writer.worker(), id: self.id, token: self.control.token };
+        let output_tokens = agent.config.model.max_output_tokens.map_or(REPLY_TOKENS, u64::from);
+        let tokens = input_tokens.saturating_add(output_tokens);
+        match self.deps.health.admit(&agent.routes, asking, tokens).await.map_err(from_store)? {
+            Admission::Call(call) => {
+                if call.route > 0 {
+                    let route = &agent.routes[call.route];
+                    metrics::model_fallback(route.model.provider());
+                    let instead = agent.routes[0].model.model_name(&agent.routes[0].spec);
+                    let (provider, model) = (route.model.provider(), route.model.model_name(&route.spec));
+                    self.event("fallback", json!({ "provider": provider, "model": model, "instead_of": instead }));
+                }
+                // A wait that was held may have outlasted the lease.
+                self.control.may_launch().await?;
+                Ok(call)
+            }
+            Admission::Wait(wait) => Err(self.wait_for_provider(agent, wait)),
+            Admission::GiveUp { is_quota: true } => {
+                let summary = "the quota of the model provider stayed exhausted for longer than an execution may wait";
+                Err(Failure::permanent(FailureCode::MODEL_QUOTA_EXHAUSTED, summary).into())
+            }
+            Admission::GiveUp { is_quota: false } => {
+                let summary = "the model provider was down, or at its limits, for longer than an execution may wait";
+                Err(Failure::permanent(FailureCode::PROVIDER_DOWN, summary).into())
+            }
+        }
+    }
+
+    /// What a failed call means for the attempt: it parks, without a retry, when its provider is down.
+    pub(super) async fn call_failed(
+        &mut self,
+        agent: &Agent,
+        call: Option<&Call>,
+        error: &ModelError,
+        failure: Failure,
+    ) -> StepError {
+        let Some(call) = call else { return failure.into() };
+        match self.deps.health.failed(call, error, agent.routes.len()).await {
+            Some(wait) => self.wait_for_provider(agent, wait),
+            None => failure.into(),
+        }
+    }
+
+    fn wait_for_provider(&mut self, agent: &Agent, wait: Wait) -> StepError {
+        let Wait { reason, until, wake_seq, route } = wait;
+        metrics::model_wait(reason);
+        if reason == WaitReason::ProviderDown {
+            let route = &agent.routes[route];
+            let (provider, model) = (route.model.provider(), route.model.model_name(&route.spec));
+            self.event("provider_down", json!({ "provider": provider, "model": model, "until": until }));
+        }
+        self.park(Waiting { reason, until: Some(until) }, wake_seq);
+        Interrupt::Waiting.into()
+    }
+}

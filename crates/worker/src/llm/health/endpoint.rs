@@ -1,0 +1,175 @@
+//! One endpoint as this process sees it, and a call to it that is under way.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use longhaul_shared::{
+    config::ProviderConfig,
+    queue::model_calls::CallLimits,
+    store::providers::{Asking, Breaker, ModelKey},
+};
+use sha2::{Digest, Sha256};
+
+use super::Health;
+use crate::llm::{ModelError, ModelReply};
+
+/// A call of high effort may take twice as long as its provider's clock says; beyond that it is believed lost.
+const LOST_AFTER_CLOCKS: u32 = 3;
+
+/// What the configuration says of a provider's endpoints.
+#[derive(Debug, Clone)]
+pub(crate) struct EndpointSettings {
+    limits: Vec<(String, CallLimits)>,
+    lost_after: Duration,
+}
+
+impl From<&ProviderConfig> for EndpointSettings {
+    fn from(config: &ProviderConfig) -> Self {
+        let limits = config.limits.iter().map(|of| {
+            let limits = CallLimits {
+                requests: of.requests_per_minute,
+                tokens: of.tokens_per_minute,
+                at_once: of.max_concurrency,
+            };
+            (of.model.clone(), limits)
+        });
+        Self { limits: limits.collect(), lost_after: config.total * LOST_AFTER_CLOCKS }
+    }
+}
+
+impl EndpointSettings {
+    fn of(&self, model: &str) -> CallLimits {
+        let named = |name: &str| self.limits.iter().find(|(model, _)| model == name).map(|(_, limits)| *limits);
+        named(model).or_else(|| named("*")).unwrap_or_default()
+    }
+}
+
+/// One endpoint.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(super) key: ModelKey,
+    /// Its name in Redis.
+    pub(super) name: String,
+    /// By configuration.
+    pub(super) limits: CallLimits,
+    pub(super) lost_after: Duration,
+    is_down: AtomicBool,
+    /// Calls at a time since it said that there were too many; 0: not limited.
+    throttled_to: AtomicU32,
+    in_flight: AtomicU32,
+    answered: AtomicBool,
+    has_line: AtomicBool,
+}
+
+impl Endpoint {
+    pub(super) fn new(key: ModelKey, settings: Option<&EndpointSettings>) -> Self {
+        let hash = Sha256::digest(format!("{}\0{}\0{}", key.provider, key.model, key.key));
+        Self {
+            name: hex::encode(&hash[..12]),
+            limits: settings.map(|settings| settings.of(&key.model)).unwrap_or_default(),
+            lost_after: settings.map_or(Duration::from_secs(1_800), |settings| settings.lost_after),
+            key,
+            is_down: AtomicBool::new(false),
+            throttled_to: AtomicU32::new(0),
+            in_flight: AtomicU32::new(0),
+            answered: AtomicBool::new(false),
+            has_line: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn may_be_down(&self) -> bool {
+        self.is_down.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn believe_down(&self) {
+        self.is_down.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn believe_limited(&self, to: Option<u32>) {
+        self.throttled_to.store(to.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    pub(super) fn learn(&self, breaker: Option<&Breaker>) {
+        self.is_down.store(breaker.is_some_and(|breaker| !breaker.is_closed), Ordering::Relaxed);
+        self.believe_limited(breaker.and_then(|breaker| breaker.concurrency));
+        self.has_line.store(breaker.is_some_and(|breaker| breaker.has_line), Ordering::Relaxed);
+    }
+
+    pub(super) fn is_throttled(&self) -> bool {
+        self.throttled_to.load(Ordering::Relaxed) > 0
+    }
+
+    /// Calls at a time over the fleet.
+    pub(super) fn at_once(&self) -> Option<u32> {
+        let throttled = Some(self.throttled_to.load(Ordering::Relaxed)).filter(|&to| to > 0);
+        match (throttled, self.limits.at_once) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn has_line(&self) -> bool {
+        self.has_line.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_answer(&self) {
+        self.answered.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn take_answered(&self) -> bool {
+        self.answered.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// A call that may be made, until this is dropped.
+pub(crate) struct Call {
+    health: Arc<Health>,
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) asking: Asking,
+    /// Which of the agent's routes it takes.
+    pub(crate) route: usize,
+    /// Redis counts it as under way.
+    pub(super) is_counted: bool,
+    /// It waited before, or is a probe: that it was answered must be told.
+    pub(super) tells: bool,
+}
+
+impl Call {
+    pub(super) fn new(
+        health: Arc<Health>,
+        endpoint: Arc<Endpoint>,
+        asking: Asking,
+        route: usize,
+        is_counted: bool,
+        tells: bool,
+    ) -> Self {
+        endpoint.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self { health, endpoint, asking, route, is_counted, tells }
+    }
+
+    /// Takes note of its end.
+    pub(crate) async fn ended(&self, came_to: &Result<ModelReply, ModelError>) {
+        self.health.ended(self, came_to.as_ref().err()).await;
+    }
+}
+
+impl std::fmt::Debug for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call").field("endpoint", &self.endpoint.key).field("route", &self.route).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.endpoint.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,394 @@
+//! Whether a model may be asked now: breakers and limits that the whole fleet shares (docs/adr/0012-provider-health.md).
+//!
+//! What must hold:
+//! - A call to an endpoint that is well and has no limit asks nobody: it reads two atomics.
+//! - What this process believes of an endpoint is at most a second old, and only ever a reason to ask Postgres, which decides.
+//! - Waits of up to [`HOLD`] are held in memory; for a longer one the execution parks and holds nothing.
+
+mod endpoint;
+mod place;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use chrono::{DateTime, Utc};
+pub(crate) use endpoint::{Call, Endpoint, EndpointSettings};
+use longhaul_sdk::{FailureCode, spec::ModelSpec};
+use longhaul_shared::{
+    config::{HealthConfig, LlmConfig},
+    domain::WaitReason,
+    queue::{
+        model_calls::{CallLimits, ModelCalls},
+        producer::WakeupPublisher,
+    },
+    store::{
+        Store, StoreError,
+        maintenance::Runnable,
+        providers::{Asking, EndpointFailure, FailedCall, Known, MayAsk, ModelKey, Pauses},
+    },
+    telemetry::metrics,
+};
+
+use super::{ChatModel, ModelError, Models};
+use place::Place;
+
+/// The longest wait that is held in memory.
+const HOLD: Duration = Duration::from_secs(2);
+/// Endpoints kept in memory: agents name models freely.
+const MAX_ENDPOINTS: usize = 10_000;
+/// The pause before Postgres is asked again.
+const STORE_PAUSE: Duration = Duration::from_millis(250);
+
+/// Whom an agent may ask: its model, or one it falls back to.
+pub(crate) struct Route {
+    /// How it is asked.
+    pub(crate) spec: ModelSpec,
+    pub(crate) model: Arc<dyn ChatModel>,
+    pub(crate) endpoint: Arc<Endpoint>,
+}
+
+/// Whether a call may be made.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    /// It may, while this is kept.
+    Call(Arc<Call>),
+    /// The execution parks.
+    Wait(Wait),
+    /// It has waited long enough, for every model it may ask.
+    GiveUp {
+        /// The quota is spent; otherwise the endpoint is down, or at its limits.
+        is_quota: bool,
+    },
+}
+
+/// What an execution parks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wait {
+    /// `provider_down` or `rate_limit`.
+    pub(crate) reason: WaitReason,
+    /// By the database's clock.
+    pub(crate) until: DateTime<Utc>,
+    /// The wake counter, read when it joined the line.
+    pub(crate) wake_seq: i32,
+    /// The route it waits for.
+    pub(crate) route: usize,
+}
+
+/// What this process knows of all endpoints.
+pub(crate) struct Health {
+    store: Store,
+    calls: ModelCalls,
+    publisher: WakeupPublisher,
+    config: HealthConfig,
+    settings: HashMap<String, EndpointSettings>,
+    endpoints: Mutex<HashMap<ModelKey, Arc<Endpoint>>>,
+    clock: Mutex<Option<(DateTime<Utc>, Instant)>>,
+    workers: std::sync::atomic::AtomicU32,
+}
+
+impl std::fmt::Debug for Health {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Health").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Health {
+    pub(crate) fn new(store: Store, calls: ModelCalls, publisher: WakeupPublisher, config: &LlmConfig) -> Self {
+        let settings = config.providers.iter().map(|(name, of)| (name.clone(), EndpointSettings::from(of))).collect();
+        Self {
+            store,
+            calls,
+            publisher,
+            config: config.health.clone(),
+            settings,
+            endpoints: Mutex::default(),
+            clock: Mutex::default(),
+            workers: 1.into(),
+        }
+    }
+
+    /// Whom an agent may ask, its own model first.
+    ///
+    /// # Errors
+    /// [`ModelError::UnknownProvider`]: this worker does not have one of them.
+    pub(crate) fn routes(&self, models: &Models, spec: &ModelSpec) -> Result<Vec<Route>, ModelError> {
+        let route = |spec: ModelSpec| {
+            let model = models.get(&spec)?.clone();
+            let key = ModelKey {
+                provider: model.provider().to_owned(),
+                model: model.model_name(&spec).to_owned(),
+                key: models.fingerprint(&spec).to_owned(),
+            };
+            Ok(Route { endpoint: self.endpoint(key), spec, model })
+        };
+        spec.routes().into_iter().map(route).collect()
+    }
+
+    fn endpoint(&self, key: ModelKey) -> Arc<Endpoint> {
+        let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(endpoint) = endpoints.get(&key) {
+            return endpoint.clone();
+        }
+        if endpoints.len() >= MAX_ENDPOINTS {
+            endpoints.retain(|_, endpoint| Arc::strong_count(endpoint) > 1);
+        }
+        let limits = self.settings.get(&key.provider);
+        let endpoint = Arc::new(Endpoint::new(key.clone(), limits));
+        endpoints.insert(key, endpoint.clone());
+        endpoint
+    }
+
+    /// Asks for a call of about `tokens` tokens, along the routes.
+    ///
+    /// # Errors
+    /// The lease is lost, or the store refused.
+    pub(crate) async fn admit(
+        self: &Arc<Self>,
+        routes: &[Route],
+        asking: Asking,
+        tokens: u64,
+    ) -> Result<Admission, StoreError> {
+        let (mut has_waited, mut is_quota) = (false, false);
+        for (index, route) in routes.iter().enumerate() {
+            let is_last = index + 1 == routes.len();
+            let patience = self.patience(is_last);
+            let endpoint = &route.endpoint;
+            if endpoint.may_be_down() {
+                match self.ask(asking, endpoint, patience, is_last).await? {
+                    MayAsk::Yes => {}
+                    MayAsk::Tell => has_waited = true,
+                    MayAsk::Wait { until, wake_seq } => {
+                        let reason = WaitReason::ProviderDown;
+                        return Ok(Admission::Wait(Wait { reason, until, wake_seq, route: index }));
+                    }
+                    MayAsk::GiveUp { is_quota: spent } => {
+                        (has_waited, is_quota) = (true, is_quota || spent);
+                        continue;
+                    }
+                }
+            }
+            match self.place(endpoint, asking, tokens, patience).await? {
+                Place::Free { is_counted, was_parked } => {
+                    let tells = has_waited || was_parked;
+                    let call = Call::new(self.clone(), endpoint.clone(), asking, index, is_counted, tells);
+                    return Ok(Admission::Call(Arc::new(call)));
+                }
+                Place::Later { until, wake_seq } => {
+                    let reason = WaitReason::RateLimit;
+                    return Ok(Admission::Wait(Wait { reason, until, wake_seq, route: index }));
+                }
+                Place::None => has_waited = true,
+            }
+        }
+        Ok(Admission::GiveUp { is_quota })
+    }
+
+    /// Repeats the question while Postgres is away: nothing could be recorded either. The attempt's interrupts end the wait.
+    async fn ask(
+        &self,
+        asking: Asking,
+        endpoint: &Endpoint,
+        patience: Duration,
+        is_last: bool,
+    ) -> Result<MayAsk, StoreError> {
+        loop {
+            match self.store.ask_provider(asking, &endpoint.key, patience, is_last).await {
+                Err(error) if error.is_retryable() => tokio::time::sleep(STORE_PAUSE).await,
+                answer => return answer,
+            }
+        }
+    }
+
+    fn patience(&self, is_last: bool) -> Duration {
+        if is_last { self.config.max_wait } else { self.config.fallback_after }
+    }
+
+    /// What the failure of a call means: the execution waits, or the table of classes applies (`None`).
+    pub(crate) async fn failed(&self, call: &Call, error: &ModelError, routes: usize) -> Option<Wait> {
+        let is_quota = matches!(error.root(), ModelError::QuotaExhausted { .. });
+        if !is_quota && !is_outage(error) {
+            return None;
+        }
+        let code = error.code();
+        let failure = EndpointFailure { class: error.class(), code: &code, is_quota, stated: error.retry_after() };
+        let pauses = Pauses { first: self.config.probe, longest: self.config.probe_max };
+        let patience = self.patience(call.route + 1 == routes);
+        let endpoint = &call.endpoint;
+        match self.store.provider_failed(call.asking, &endpoint.key, &failure, pauses, patience).await {
+            Ok(FailedCall::Wait { until, wake_seq, opened, was_probe }) => {
+                endpoint.believe_down();
+                if opened && !was_probe {
+                    metrics::breaker_opened(&endpoint.key.provider);
+                    tracing::warn!(
+                        provider.name = endpoint.key.provider, provider.until = %until, failure.code = %code,
+                        "a model endpoint is down; what needs it waits"
+                    );
+                }
+                Some(Wait { reason: WaitReason::ProviderDown, until, wake_seq, route: call.route })
+            }
+            Ok(FailedCall::Retry) => None,
+            Err(error) => {
+                tracing::warn!(error = %error, "a failed model call was not counted");
+                None
+            }
+        }
+    }
+
+    /// Takes note of the end of a call, before anything else is done about it.
+    async fn ended(&self, call: &Call, failure: Option<&ModelError>) {
+        let endpoint = &call.endpoint;
+        if call.is_counted {
+            self.calls.ended(&endpoint.name, call.asking.id.0).await;
+        }
+        // A 408 says that it took too long, not that there were too many.
+        let is_throttled = matches!(
+            failure.map(ModelError::root),
+            Some(ModelError::RateLimited { answer, .. }) if answer.status != Some(408)
+        );
+        if is_throttled {
+            self.throttle(endpoint).await;
+        } else if failure.is_none() {
+            endpoint.note_answer();
+        }
+        if call.tells
+            && failure.is_none_or(|error| !is_outage(error) && error.code() != FailureCode::MODEL_QUOTA_EXHAUSTED)
+        {
+            match self.store.provider_answered(call.asking, &endpoint.key).await {
+                Ok(woken) => self.announce(&woken),
+                Err(error) => tracing::debug!(error = %error, "an answer of a model endpoint is left to the sweep"),
+            }
+        }
+        if call.is_counted && endpoint.has_line() {
+            self.let_one_go(endpoint).await;
+        }
+    }
+
+    async fn throttle(&self, endpoint: &Endpoint) {
+        let workers = self.workers.load(std::sync::atomic::Ordering::Relaxed);
+        let in_flight = endpoint.in_flight().max(1).saturating_mul(workers.max(1));
+        match self.store.provider_throttled(&endpoint.key, in_flight, endpoint.limits.at_once).await {
+            Ok(limit) => endpoint.believe_limited(Some(limit)),
+            Err(error) => tracing::debug!(error = %error, "a throttled call did not lower the concurrency"),
+        }
+    }
+
+    async fn let_one_go(&self, endpoint: &Endpoint) {
+        match self.store.wake_for_slot(&endpoint.key, 1).await {
+            Ok(woken) => self.announce(&woken),
+            Err(error) => tracing::debug!(error = %error, "a free place is left to the sweep"),
+        }
+    }
+
+    /// Learns what is out of the ordinary, and does what time brings; every second.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
+        let Known { now, workers, breakers } = self.store.known_providers().await?;
+        self.learn_now(now);
+        self.workers.store(workers, std::sync::atomic::Ordering::Relaxed);
+        let known: HashMap<&ModelKey, _> = breakers.iter().map(|breaker| (&breaker.key, breaker)).collect();
+        let endpoints: Vec<_> = {
+            let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+            // Also those that this process has not asked yet: a first call must find them.
+            for breaker in &breakers {
+                if !endpoints.contains_key(&breaker.key) {
+                    let limits = self.settings.get(&breaker.key.provider);
+                    endpoints.insert(breaker.key.clone(), Arc::new(Endpoint::new(breaker.key.clone(), limits)));
+                }
+            }
+            endpoints.values().cloned().collect()
+        };
+        let mut open: HashMap<&str, u32> = self.settings.keys().map(|provider| (provider.as_str(), 0)).collect();
+        for endpoint in &endpoints {
+            let breaker = known.get(&endpoint.key);
+            endpoint.learn(breaker.copied());
+            if breaker.is_some_and(|breaker| !breaker.is_closed) {
+                *open.entry(&endpoint.key.provider).or_default() += 1;
+            }
+            if endpoint.take_answered() && endpoint.is_throttled() {
+                self.store.raise_concurrency(&endpoint.key).await?;
+            }
+            if endpoint.has_line() {
+                self.let_one_go(endpoint).await;
+            }
+        }
+        for (provider, count) in open {
+            metrics::breakers_open(provider, count);
+        }
+        if breakers.iter().any(|breaker| !breaker.is_closed) {
+            let woken = self.store.tend_providers(self.config.max_wait).await?;
+            self.announce(&woken);
+        }
+        Ok(())
+    }
+
+    fn announce(&self, woken: &[Runnable]) {
+        self.publisher.look(woken.iter().map(|one| one.id.0));
+        for one in woken {
+            crate::wake(&self.publisher, &one.queue, one.id, Some(WaitReason::Worker));
+        }
+    }
+
+    fn learn_now(&self, now: DateTime<Utc>) {
+        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Instant::now()));
+    }
+
+    /// The database's clock in seconds, as far as this process knows it.
+    async fn now(&self) -> Result<f64, StoreError> {
+        loop {
+            let clock = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((now, at)) = clock {
+                return Ok((now + at.elapsed()).timestamp_micros() as f64 / 1e6);
+            }
+            // Asked before the first refresh.
+            let known = self.store.known_providers().await?;
+            self.learn_now(known.now);
+        }
+    }
+
+    fn limits(endpoint: &Endpoint) -> CallLimits {
+        CallLimits { at_once: endpoint.at_once(), ..endpoint.limits }
+    }
+}
+
+/// Failures that tell of the endpoint and not of the request, the reply or the agent.
+fn is_outage(error: &ModelError) -> bool {
+    match error.root() {
+        ModelError::Unreachable { .. }
+        | ModelError::ConnectTimeout { .. }
+        | ModelError::FirstTokenTimeout { .. }
+        | ModelError::GapTimeout { .. }
+        | ModelError::TotalTimeout { .. }
+        | ModelError::StreamCut { .. }
+        | ModelError::Server { .. }
+        | ModelError::InReply { .. } => true,
+        ModelError::RateLimited { .. }
+        | ModelError::QuotaExhausted { .. }
+        | ModelError::Malformed { .. }
+        | ModelError::Empty
+        | ModelError::TooLarge { .. }
+        | ModelError::ContextTooLong { .. }
+        | ModelError::RequestRefused { .. }
+        | ModelError::Refused { .. }
+        | ModelError::InvalidSettings { .. }
+        | ModelError::Script { .. }
+        | ModelError::UnknownProvider { .. }
+        | ModelError::Interrupted { .. } => false,
+    }
+}
+
+/// Keeps [`Health`] up to date.
+pub(crate) async fn watch(health: Arc<Health>) {
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        if let Err(error) = health.refresh().await {
+            tracing::debug!(error = %error, "what is known of model endpoints is old");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Calls at a time and rates of model endpoints, and who waits for a place, on the database's own clock.
+
+use std::time::Duration;
+
+use longhaul_shared::domain::WaitReason;
+use longhaul_shared::store::outcomes::Conclusion;
+
+use super::providers::{HOUR, asking, breaker, key};
+use crate::support::leases::World;
+
+#[tokio::test]
+async fn a_rate_is_waited_for_without_sleeping_through_its_end() {
+    for order in ["inside", "after"] {
+        let world = World::create().await;
+        let worker = world.worker().await;
+        world.submit(1).await;
+        let claimed = worker.claim_one().await;
+        let line = world.store.wait_for_rate(asking(&worker, &claimed), &key(), HOUR, None).await.unwrap();
+        assert!(!line.is_over);
+        let park = Conclusion::Park {
+            reason: WaitReason::RateLimit,
+            wait: Some(Duration::from_secs(30)),
+            wake_seq: line.wake_seq,
+        };
+        let free = async || world.store.wake_for_slot(&key(), 1).await.unwrap();
+        if order == "inside" {
+            assert_eq!(free().await[0].id, claimed.id);
+            assert_eq!(worker.end(&claimed, park).await.unwrap().wait_reason, Some(WaitReason::Worker));
+        } else {
+            assert_eq!(worker.end(&claimed, park).await.unwrap().wait_reason, Some(WaitReason::RateLimit));
+            assert_eq!(free().await[0].id, claimed.id);
+        }
+        assert!(free().await.is_empty(), "woken once");
+        assert_eq!(worker.claim_one().await.id, claimed.id);
+        world.check().await;
+    }
+    // And its time ends it without any wake.
+    let world = World::create().await;
+    let worker = world.worker().await;
+    world.submit(1).await;
+    let claimed = worker.claim_one().await;
+    let wait = Some(Duration::from_secs(30));
+    let line = world.store.wait_for_rate(asking(&worker, &claimed), &key(), HOUR, wait).await.unwrap();
+    let park = Conclusion::Park { reason: WaitReason::RateLimit, wait, wake_seq: line.wake_seq };
+    worker.end(&claimed, park).await.unwrap();
+    world.shift_clock(31.0).await;
+    assert_eq!(world.store.wake_due(10).await.unwrap()[0].id, claimed.id);
+}
+
+#[tokio::test]
+async fn too_many_calls_at_a_time_halve_them_and_answers_add_one() {
+    let world = World::create().await;
+    let throttled = async |in_flight| world.store.provider_throttled(&key(), in_flight, None).await.unwrap();
+    // The last change was so many seconds ago.
+    let last_change = async |seconds: f64| {
+        sqlx::query("update provider_breakers set concurrency_at = clock_timestamp() - $1 * interval '1 second'")
+            .bind(seconds)
+            .execute(world.pool())
+            .await
+            .unwrap();
+    };
+    let later = async || last_change(2.0).await;
+    assert_eq!(throttled(40).await, 20);
+    last_change(-60.0).await;
+    // A burst of refusals is one sign, not many.
+    assert_eq!(throttled(40).await, 20);
+    for expected in [10, 5, 2, 1, 1] {
+        later().await;
+        assert_eq!(throttled(40).await, expected);
+    }
+    let concurrency = async || breaker(&world).await.concurrency;
+    last_change(-60.0).await;
+    world.store.raise_concurrency(&key()).await.unwrap();
+    assert_eq!(concurrency().await, Some(1), "not within the second");
+    for expected in 2..=40 {
+        later().await;
+        world.store.raise_concurrency(&key()).await.unwrap();
+        assert_eq!(concurrency().await, Some(expected));
+    }
+    later().await;
+    world.store.raise_concurrency(&key()).await.unwrap();
+    assert_eq!((concurrency().await, breaker(&world).await.state.as_str()), (None, "closed"));
+}
+
+#[tokio::test]
+async fn without_redis_a_minute_sees_no_more_than_its_rate() {
+    let world = World::create().await;
+    let ids = world.submit(200).await;
+    let take = async |id, requests, tokens, amount| {
+        let rates = (requests, tokens);
+        world.store.take_rate(id, &key(), rates, amount, Duration::ZERO).await.unwrap()
+    };
+    // Requests: thirty a minute, asked for each half second.
+    let mut taken = Vec::new();
+    for id in &ids {
+        if take(*id, Some(30), None, 0).await.is_zero() {
+            let at: f64 = sqlx::query_scalar("select extract(epoch from longhaul_now())::float8")
+                .fetch_one(world.pool())
+                .await
+                .unwrap();
+            taken.push(at);
+        }
+        world.shift_clock(0.5).await;
+    }
+    for at in &taken {
+        // Told a moment after it was taken.
+        let minute = taken.iter().filter(|other| (*at..*at + 59.0).contains(*other)).count();
+        assert!(minute <= 30, "{minute} within a minute of {at}: {taken:?}");
+    }
+    assert!(taken.len() >= 45, "and nearly all of it: {taken:?}");
+    // Tokens: a call larger than a tenth of a minute waits for that tenth, not for ever.
+    let other = World::create().await;
+    let id = other.submit(1).await[0];
+    let rates = (None, Some(6_000));
+    let take = async || other.store.take_rate(id, &key(), rates, 5_000, HOUR).await.unwrap();
+    assert_eq!(take().await, Duration::ZERO);
+    let second = take().await.as_secs_f64();
+    assert!((3.0..7.0).contains(&second), "{second}");
+}

@@ -1,0 +1,412 @@
+//! Breakers of model endpoints, on the database's own clock: when they open, who gets a retry back, who is let go and when.
+
+use std::time::Duration;
+
+use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
+use longhaul_shared::domain::{ExecutionId, WaitReason};
+use longhaul_shared::store::StoreError;
+use longhaul_shared::store::claims::Claimed;
+use longhaul_shared::store::outcomes::Conclusion;
+use longhaul_shared::store::providers::{Asking, BreakerRow, EndpointFailure, FailedCall, MayAsk, ModelKey, Pauses};
+
+use crate::support::leases::{TestWorker, World};
+
+pub(super) const HOUR: Duration = Duration::from_secs(3_600);
+const PAUSES: Pauses = Pauses { first: Duration::from_secs(10), longest: Duration::from_secs(120) };
+
+pub(super) fn key() -> ModelKey {
+    ModelKey { provider: "p".into(), model: "m".into(), key: "0123456789ab".into() }
+}
+
+pub(super) fn asking(worker: &TestWorker, claimed: &Claimed) -> Asking {
+    Asking { worker: worker.id, id: claimed.id, token: claimed.token }
+}
+
+async fn ask(world: &World, worker: &TestWorker, claimed: &Claimed) -> MayAsk {
+    world.store.ask_provider(asking(worker, claimed), &key(), HOUR, true).await.unwrap()
+}
+
+async fn fail_with(
+    world: &World,
+    worker: &TestWorker,
+    claimed: &Claimed,
+    is_quota: bool,
+    stated: Option<u64>,
+) -> FailedCall {
+    let failure = EndpointFailure {
+        class: FailureClass::LlmError,
+        code: &FailureCode::MODEL_API_ERROR,
+        is_quota,
+        stated: stated.map(Duration::from_secs),
+    };
+    world.store.provider_failed(asking(worker, claimed), &key(), &failure, PAUSES, HOUR).await.unwrap()
+}
+
+async fn fail(world: &World, worker: &TestWorker, claimed: &Claimed) -> FailedCall {
+    fail_with(world, worker, claimed, false, None).await
+}
+
+/// Ends the attempt as the table of classes says.
+async fn back_off(worker: &TestWorker, claimed: &Claimed, seconds: u64) {
+    let failure = Failure::new(FailureClass::LlmError, FailureCode::MODEL_API_ERROR, "broken");
+    let delay = Duration::from_secs(seconds);
+    worker.end(claimed, Conclusion::Retry { failure, spent: None, delay, wake_seq: claimed.wake_seq }).await.unwrap();
+}
+
+async fn park(worker: &TestWorker, claimed: &Claimed, wake_seq: i32) -> Option<WaitReason> {
+    let wait = Some(Duration::from_secs(10));
+    let park = Conclusion::Park { reason: WaitReason::ProviderDown, wait, wake_seq };
+    worker.end(claimed, park).await.unwrap().wait_reason
+}
+
+fn wake_seq(asked: &MayAsk) -> i32 {
+    let MayAsk::Wait { wake_seq, .. } = asked else { panic!("{asked:?}") };
+    *wake_seq
+}
+
+/// Asks and parks.
+async fn wait(world: &World, worker: &TestWorker, claimed: &Claimed) {
+    let asked = ask(world, worker, claimed).await;
+    assert_eq!(park(worker, claimed, wake_seq(&asked)).await, Some(WaitReason::ProviderDown));
+}
+
+/// Opens the breaker with a stated quota.
+async fn open_for(world: &World, worker: &TestWorker, seconds: u64) {
+    world.submit(1).await;
+    let claimed = worker.claim_one().await;
+    let opened = fail_with(world, worker, &claimed, true, Some(seconds)).await;
+    assert!(matches!(opened, FailedCall::Wait { opened: true, .. }), "{opened:?}");
+    worker.finish(&claimed).await.unwrap();
+}
+
+pub(super) async fn breaker(world: &World) -> BreakerRow {
+    let mut rows = world.store.list_breakers().await.unwrap();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    rows.remove(0)
+}
+
+async fn retries(world: &World) -> i64 {
+    sqlx::query_scalar(
+        "select coalesce(sum(transient_retries + llm_error_retries + tool_error_retries), 0)::bigint from executions",
+    )
+    .fetch_one(world.pool())
+    .await
+    .unwrap()
+}
+
+async fn tend(world: &World) -> Vec<ExecutionId> {
+    world.store.tend_providers(HOUR).await.unwrap().into_iter().map(|one| one.id).collect()
+}
+
+async fn seconds_until_due(world: &World) -> f64 {
+    sqlx::query_scalar("select extract(epoch from open_until - longhaul_now())::float8 from provider_breakers")
+        .fetch_one(world.pool())
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn five_failures_of_three_executions_open_it_and_their_retries_come_back() {
+    let world = World::create().await;
+    world.submit(5).await;
+    let worker = world.worker().await;
+    let claimed = worker.claim(5).await;
+    for one in &claimed[..4] {
+        assert_eq!(fail(&world, &worker, one).await, FailedCall::Retry);
+    }
+    // Three have spent a retry; the fourth is about to, and the last failure comes in between.
+    for one in &claimed[..3] {
+        back_off(&worker, one, 10).await;
+    }
+    assert_eq!(retries(&world).await, 3);
+    assert!(matches!(ask(&world, &worker, &claimed[3]).await, MayAsk::Yes));
+    let last = fail(&world, &worker, &claimed[4]).await;
+    let FailedCall::Wait { wake_seq, opened: true, was_probe: false, .. } = last else { panic!("{last:?}") };
+    park(&worker, &claimed[4], wake_seq).await;
+    assert_eq!(retries(&world).await, 0);
+    back_off(&worker, &claimed[3], 10).await;
+    assert_eq!(retries(&world).await, 1);
+    assert!(tend(&world).await.is_empty());
+    assert_eq!(retries(&world).await, 0, "the one that ended after the breaker opened");
+    for one in &claimed {
+        assert_eq!(world.standing(one.id).await.1.as_deref(), Some("provider_down"));
+    }
+    let row = breaker(&world).await;
+    assert_eq!(
+        (row.state.as_str(), row.cause.as_deref(), row.failure_code.as_deref(), row.waiting),
+        ("open", Some("outage"), Some("model_api_error"), 5)
+    );
+    // The backoff they were in does not wake them.
+    world.shift_clock(9.0).await;
+    assert!(world.store.wake_due(100).await.unwrap().is_empty());
+    assert!(tend(&world).await.is_empty());
+    assert_eq!(world.events(claimed[0].id).await, ["submitted", "claimed", "retrying", "provider_down"]);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn four_failures_or_two_executions_or_eleven_seconds_do_not_open_it() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    world.submit(4).await;
+    for one in worker.claim(4).await {
+        assert_eq!(fail(&world, &worker, &one).await, FailedCall::Retry);
+        worker.finish(&one).await.unwrap();
+    }
+    world.shift_clock(11.0).await;
+    // Five of two executions, each failure another attempt's.
+    world.submit(2).await;
+    for _ in 0..3 {
+        for one in worker.claim(2).await {
+            assert_eq!(fail(&world, &worker, &one).await, FailedCall::Retry);
+            back_off(&worker, &one, 0).await;
+        }
+        world.shift_clock(0.1).await;
+        world.store.wake_due(10).await.unwrap();
+    }
+    assert_eq!(breaker(&world).await.state, "closed");
+    for one in worker.claim(2).await {
+        worker.finish(&one).await.unwrap();
+    }
+    // The third execution makes seven of three within ten seconds.
+    world.submit(1).await;
+    let third = worker.claim_one().await;
+    assert!(matches!(fail(&world, &worker, &third).await, FailedCall::Wait { opened: true, .. }));
+}
+
+#[tokio::test]
+async fn a_spent_quota_opens_it_at_once_until_exactly_when_its_provider_says() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    world.submit(2).await;
+    let claimed = worker.claim(2).await;
+    fail_with(&world, &worker, &claimed[0], true, Some(1_234)).await;
+    // One that was under way hears of it a moment later: it waits too, and the time stands.
+    world.shift_clock(1.0).await;
+    let second = fail_with(&world, &worker, &claimed[1], true, Some(1_234)).await;
+    let FailedCall::Wait { wake_seq, opened: false, .. } = second else { panic!("{second:?}") };
+    park(&worker, &claimed[1], wake_seq).await;
+    worker.finish(&claimed[0]).await.unwrap();
+    let due = seconds_until_due(&world).await;
+    assert!((1_200.0..=1_233.0).contains(&due), "{due}");
+    let row = breaker(&world).await;
+    assert_eq!((row.cause.as_deref(), row.is_stated), (Some("quota"), true));
+    world.shift_clock(due - 30.0).await;
+    assert!(tend(&world).await.is_empty(), "before its time");
+    world.shift_clock(30.0).await;
+    assert_eq!(tend(&world).await, [claimed[1].id]);
+    // Without a stated time it waits longer than an outage does, and at most so long as is configured.
+    let world = World::create().await;
+    let worker = world.worker().await;
+    world.submit(1).await;
+    fail_with(&world, &worker, &worker.claim_one().await, true, None).await;
+    let due = seconds_until_due(&world).await;
+    assert!((50.0..=80.0).contains(&due), "{due}");
+}
+
+#[tokio::test]
+async fn one_at_a_time_probes_and_a_probe_that_fails_waits_longer() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    open_for(&world, &worker, 60).await;
+    world.submit(3).await;
+    let claimed = worker.claim(3).await;
+    assert!(matches!(ask(&world, &worker, &claimed[0]).await, MayAsk::Wait { .. }), "not before its time");
+    world.shift_clock(61.0).await;
+    assert_eq!(breaker(&world).await.state, "half_open");
+    assert_eq!(ask(&world, &worker, &claimed[0]).await, MayAsk::Tell);
+    for other in &claimed[1..] {
+        assert!(matches!(ask(&world, &worker, other).await, MayAsk::Wait { .. }), "one probe at a time");
+    }
+    // However long it takes: its worker lives.
+    world.shift_clock(300.0).await;
+    assert!(matches!(ask(&world, &worker, &claimed[1]).await, MayAsk::Wait { .. }));
+    let failed = fail(&world, &worker, &claimed[0]).await;
+    assert!(matches!(failed, FailedCall::Wait { was_probe: true, .. }), "{failed:?}");
+    let due = seconds_until_due(&world).await;
+    assert!((11.0..=20.0).contains(&due), "twice as long: {due}");
+    for round in [40.0, 80.0, 120.0, 120.0] {
+        world.shift_clock(seconds_until_due(&world).await + 0.01).await;
+        assert_eq!(ask(&world, &worker, &claimed[0]).await, MayAsk::Tell);
+        fail(&world, &worker, &claimed[0]).await;
+        let due = seconds_until_due(&world).await;
+        assert!((0.6 * round..=round).contains(&due), "{round}: {due}");
+    }
+    assert_eq!(breaker(&world).await.probes, 5);
+}
+
+#[tokio::test]
+async fn a_prober_that_dies_frees_the_probe() {
+    let world = World::create().await;
+    let (doomed, worker) = (world.worker().await, world.worker().await);
+    open_for(&world, &worker, 60).await;
+    world.submit(2).await;
+    let (prober, other) = (doomed.claim_one().await, worker.claim_one().await);
+    world.shift_clock(61.0).await;
+    assert_eq!(ask(&world, &doomed, &prober).await, MayAsk::Tell);
+    world.shift_clock(60.0).await;
+    assert!(matches!(ask(&world, &worker, &other).await, MayAsk::Wait { .. }));
+    doomed.die().await;
+    world.store.reap(10).await.unwrap();
+    assert_eq!(ask(&world, &worker, &other).await, MayAsk::Tell);
+    // The dead one's word does not count, and it may not ask.
+    let late = world.store.ask_provider(asking(&doomed, &prober), &key(), HOUR, true).await;
+    assert!(matches!(late, Err(StoreError::LeaseLost)), "{late:?}");
+    world.store.provider_answered(asking(&doomed, &prober), &key()).await.unwrap();
+    assert_eq!(breaker(&world).await.state, "half_open");
+    // Nor does a probe that was chosen and never came block the others for ever.
+    worker.finish(&other).await.unwrap();
+    let first = worker.claim_one().await;
+    assert_eq!(first.id, prober.id);
+    assert!(matches!(ask(&world, &worker, &first).await, MayAsk::Wait { .. }));
+    world.shift_clock(11.0).await;
+    assert_eq!(ask(&world, &worker, &first).await, MayAsk::Tell);
+}
+
+#[tokio::test]
+async fn after_a_good_probe_those_that_wait_go_in_growing_portions_in_fair_order() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    open_for(&world, &worker, 60).await;
+    let ids = world.submit(20).await;
+    sqlx::query("update executions set priority = 9 where id = $1")
+        .bind(ids[19].0)
+        .execute(world.pool())
+        .await
+        .unwrap();
+    for one in worker.claim(20).await {
+        wait(&world, &worker, &one).await;
+    }
+    world.shift_clock(61.0).await;
+    assert_eq!(tend(&world).await, [ids[19]], "the most urgent one probes");
+    assert!(tend(&world).await.is_empty());
+    let (mut expected, mut gone) = (vec![2, 4, 8, 5], 1);
+    let mut released = worker.claim(50).await;
+    assert_eq!(ask(&world, &worker, &released[0]).await, MayAsk::Tell);
+    // One that comes now stands behind them.
+    world.submit(1).await;
+    let late = worker.claim_one().await;
+    wait(&world, &worker, &late).await;
+    expected[3] += 1;
+    for portion in expected {
+        for one in &released {
+            assert!(matches!(ask(&world, &worker, one).await, MayAsk::Tell | MayAsk::Yes));
+            world.store.provider_answered(asking(&worker, one), &key()).await.unwrap();
+            worker.finish(one).await.unwrap();
+        }
+        released = worker.claim(50).await;
+        gone += portion;
+        assert_eq!(released.len(), portion, "{gone} are gone");
+    }
+    assert_eq!(breaker(&world).await.state, "closed");
+    for one in &released {
+        worker.finish(one).await.unwrap();
+    }
+    assert_eq!(gone, 21);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn a_failure_while_it_recovers_opens_it_again_and_spends_nothing() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    open_for(&world, &worker, 60).await;
+    world.submit(6).await;
+    for one in worker.claim(6).await {
+        wait(&world, &worker, &one).await;
+    }
+    world.shift_clock(61.0).await;
+    tend(&world).await;
+    let probe = worker.claim_one().await;
+    assert_eq!(ask(&world, &worker, &probe).await, MayAsk::Tell);
+    world.store.provider_answered(asking(&worker, &probe), &key()).await.unwrap();
+    let two = worker.claim(50).await;
+    assert_eq!(two.len(), 2);
+    for (one, news) in two.iter().zip([true, false]) {
+        let failed = fail(&world, &worker, one).await;
+        let FailedCall::Wait { wake_seq, opened, .. } = failed else { panic!("{failed:?}") };
+        assert_eq!(opened, news);
+        park(&worker, one, wake_seq).await;
+    }
+    assert_eq!((retries(&world).await, breaker(&world).await.state.as_str()), (0, "open"));
+    // What never answers does not keep the others waiting for ever.
+    world.shift_clock(30.0).await;
+    tend(&world).await;
+    let probes = worker.claim(50).await;
+    assert_eq!(probes.len(), 1);
+    assert_eq!(ask(&world, &worker, &probes[0]).await, MayAsk::Tell);
+    world.store.provider_answered(asking(&worker, &probes[0]), &key()).await.unwrap();
+    sqlx::query("update provider_breakers set portion_at = portion_at - interval '16 seconds'")
+        .execute(world.pool())
+        .await
+        .unwrap();
+    assert!(!tend(&world).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_wake_before_inside_and_after_the_park_is_never_slept_through() {
+    for order in ["before", "inside", "after"] {
+        let world = World::create().await;
+        let worker = world.worker().await;
+        open_for(&world, &worker, 3_600).await;
+        world.submit(1).await;
+        let claimed = worker.claim_one().await;
+        let reset = async || world.store.reset_provider(&key()).await.unwrap();
+        if order == "before" {
+            reset().await;
+            assert_eq!(ask(&world, &worker, &claimed).await, MayAsk::Yes);
+            continue;
+        }
+        let asked = ask(&world, &worker, &claimed).await;
+        if order == "inside" {
+            reset().await;
+            assert_eq!(park(&worker, &claimed, wake_seq(&asked)).await, Some(WaitReason::Worker));
+        } else {
+            assert_eq!(park(&worker, &claimed, wake_seq(&asked)).await, Some(WaitReason::ProviderDown));
+            assert_eq!(reset().await[0].id, claimed.id);
+        }
+        let again = worker.claim_one().await;
+        assert!(matches!(ask(&world, &worker, &again).await, MayAsk::Tell), "{order}");
+        world.check().await;
+    }
+}
+
+#[tokio::test]
+async fn a_wait_is_bounded_and_a_fallback_need_not_wait_for_a_stated_time_beyond_it() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    open_for(&world, &worker, 1_800).await;
+    world.submit(1).await;
+    let claimed = worker.claim_one().await;
+    let minute = Duration::from_secs(60);
+    let ask = async |claimed: &Claimed, is_last| {
+        world.store.ask_provider(asking(&worker, claimed), &key(), minute, is_last).await.unwrap()
+    };
+    assert_eq!(ask(&claimed, false).await, MayAsk::GiveUp { is_quota: true });
+    let asked = ask(&claimed, true).await;
+    park(&worker, &claimed, wake_seq(&asked)).await;
+    world.shift_clock(30.0).await;
+    assert!(world.store.wake_due(10).await.unwrap().is_empty());
+    world.shift_clock(31.0).await;
+    assert_eq!(world.store.wake_due(10).await.unwrap().len(), 1);
+    let again = worker.claim_one().await;
+    assert_eq!(ask(&again, true).await, MayAsk::GiveUp { is_quota: true });
+    worker.finish(&again).await.unwrap();
+    world.store.wake_unblocked(10).await.unwrap();
+    assert_eq!(breaker(&world).await.waiting, 0, "the wait of what has ended is forgotten");
+}
+
+#[tokio::test]
+async fn what_lost_its_breaker_is_found_by_the_sweep() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    open_for(&world, &worker, 3_600).await;
+    world.submit(2).await;
+    for one in worker.claim(2).await {
+        wait(&world, &worker, &one).await;
+    }
+    assert!(world.store.wake_unblocked(10).await.unwrap().is_empty());
+    sqlx::query("delete from provider_breakers").execute(world.pool()).await.unwrap();
+    assert_eq!(world.store.wake_unblocked(10).await.unwrap().len(), 2);
+    world.check().await;
+}

@@ -1,0 +1,450 @@
+//! A model endpoint that is down, out of quota or at its limits, under whole fleets on the database's own clock.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use longhaul_sdk::spec::{FallbackModel, ModelSpec};
+use longhaul_shared::{
+    config::{LimitConfig, ProviderConfig},
+    domain::ExecutionId,
+    store::providers::BreakerRow,
+};
+use longhaul_worker::{WorkerBuilder, probe::Point};
+use serde_json::{Value, json};
+
+use super::{
+    journal::{Holds, quick_fleet},
+    kit::definition,
+};
+use crate::support::{
+    db::TestDb,
+    fleet::{Fleet, FleetWorker, PATIENCE, agent},
+    llm::{FakeLlm, Gate, ev_gate, reply_status, reply_text},
+    redis::TestRedis,
+    servers::dedicated_redis,
+    wait::eventually,
+};
+
+/// How long a thousand executions may take on a busy machine.
+const LOAD_PATIENCE: Duration = Duration::from_secs(180);
+
+async fn fleet() -> Fleet {
+    let fleet = Fleet::start().await;
+    fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;
+    fleet
+}
+
+async fn submit_many(fleet: &Fleet, count: usize) -> Vec<ExecutionId> {
+    let template = fleet.new_execution("d", json!({})).await;
+    let submits = (0..count).map(async |_| {
+        let mut new = template.clone();
+        new.id = fleet.store.new_execution_id().await.unwrap();
+        fleet.submit_new(new).await
+    });
+    futures::future::join_all(submits).await
+}
+
+/// Waits until as many executions as `wanted` stand so.
+async fn until_count(fleet: &Fleet, what: &str, sql: &'static str, wanted: impl Fn(i64) -> bool) -> i64 {
+    eventually(what, LOAD_PATIENCE, || async {
+        let count: i64 = sqlx::query_scalar(sql).fetch_one(&fleet.db.pool).await.unwrap();
+        if wanted(count) { Ok(count) } else { Err(format!("{count}, {}", standings(fleet).await)) }
+    })
+    .await
+}
+
+async fn standings(fleet: &Fleet) -> Value {
+    fleet
+        .json(
+            "select jsonb_build_object('executions', (select jsonb_object_agg(k, n) from (
+                 select status::text || ' ' || coalesce(wait_reason, '') as k, count(*) as n from executions group by 1) as by_state),
+                 'breakers', (select jsonb_agg(b) from provider_breakers b), 'now', longhaul_now())",
+        )
+        .await
+}
+
+const PARKED: &str = "select count(*) from executions where wait_reason = 'provider_down'";
+const FINISHED: &str = "select count(*) from executions where status = 'FINISHED'";
+
+async fn breaker(fleet: &Fleet) -> BreakerRow {
+    let mut rows = fleet.store.list_breakers().await.unwrap();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    rows.remove(0)
+}
+
+/// Spent retries over all executions, and the most attempts any of them had.
+async fn spent(fleet: &Fleet) -> (i64, i64) {
+    let row = fleet
+        .json(
+            "select jsonb_build_array(
+                 coalesce(sum(transient_retries + llm_error_retries + tool_error_retries), 0), coalesce(max(attempt), 0))
+             from executions",
+        )
+        .await;
+    (row[0].as_i64().unwrap(), row[1].as_i64().unwrap())
+}
+
+fn quota(seconds: u64) -> crate::support::llm::Reply {
+    let error = json!({"error": {"message": "x", "type": "insufficient_quota", "code": "insufficient_quota"}});
+    reply_status(429, "").body(error.to_string()).header("retry-after", &seconds.to_string())
+}
+
+/// Answers 503 while the switch is on.
+fn outage(fleet: &Fleet) -> (Arc<AtomicBool>, Arc<AtomicUsize>) {
+    let (is_down, failures) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+    let (switch, count) = (is_down.clone(), failures.clone());
+    fleet.llm.answer_with(move |_| {
+        if switch.load(Ordering::SeqCst) {
+            count.fetch_add(1, Ordering::SeqCst);
+            return reply_status(503, "the lights are out");
+        }
+        reply_text("{}")
+    });
+    (is_down, failures)
+}
+
+/// A worker with these limits on every model of the endpoint under test.
+fn limited(fleet: &Fleet, limit: LimitConfig) -> FleetWorker {
+    let mut config = fleet.config();
+    config.llm.providers.get_mut("custom").unwrap().limits = vec![limit];
+    fleet.worker_with(|_| WorkerBuilder::new(config))
+}
+
+fn any_model() -> LimitConfig {
+    LimitConfig { model: "*".into(), requests_per_minute: None, tokens_per_minute: None, max_concurrency: None }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_of_ten_minutes_over_a_thousand_executions_spends_no_retry_and_all_finish() {
+    const EXECUTIONS: usize = 1_000;
+    let mut fleet = fleet().await;
+    // As many calls at a time as would all fail before anybody heard of it: two workers of a hundred.
+    fleet.set("LONGHAUL__WORKER__CONCURRENCY", "100");
+    let (is_down, failures) = outage(&fleet);
+    submit_many(&fleet, EXECUTIONS).await;
+    let workers = [fleet.worker(), fleet.worker()];
+    until_count(&fleet, "all are parked", PARKED, |count| count == EXECUTIONS as i64).await;
+    let (lost, probes_before) = (failures.load(Ordering::SeqCst), breaker(&fleet).await.probes);
+    assert!(lost <= 230, "{lost} calls failed before everybody knew");
+    // Ten minutes, ten seconds at a time. After each step the probe that it makes due has been asked, if it made one due.
+    for _ in 0..60 {
+        fleet.advance(Duration::from_secs(10)).await;
+        eventually("what is due was probed", PATIENCE, || async {
+            let row = breaker(&fleet).await;
+            if row.state == "open" { Ok(()) } else { Err(standings(&fleet).await) }
+        })
+        .await;
+    }
+    let row = breaker(&fleet).await;
+    let probes = row.probes - probes_before;
+    // At 10, 30, 70 and 150 s, then every 120 s.
+    assert!((6..=9).contains(&probes), "{probes} probes in ten minutes");
+    let asked = (failures.load(Ordering::SeqCst) - lost) as i64;
+    assert!(asked.abs_diff(probes) <= 1, "{asked} calls for {probes} probes");
+    assert_eq!(spent(&fleet).await.0, 0, "retries");
+    assert_eq!((row.cause.as_deref(), row.waiting), (Some("outage"), EXECUTIONS as i64));
+
+    is_down.store(false, Ordering::SeqCst);
+    fleet.advance(Duration::from_secs(130)).await;
+    until_count(&fleet, "all finish", FINISHED, |count| count == EXECUTIONS as i64).await;
+    let (retries, attempts) = spent(&fleet).await;
+    assert_eq!(retries, 0);
+    // A claim for the call that failed, one for the call that did not, and perhaps a probe.
+    assert!(attempts <= 4, "{attempts} attempts of one execution");
+    let claims = fleet.json("select to_jsonb(sum(attempt)) from executions").await.as_i64().unwrap();
+    assert!(claims <= 2 * EXECUTIONS as i64 + 100, "{claims} claims: those that waited were left alone");
+    assert_eq!(breaker(&fleet).await.state, "closed");
+    for worker in workers {
+        worker.drain().await;
+    }
+}
+
+#[tokio::test]
+async fn a_spent_quota_is_waited_for_until_exactly_its_reset_and_spends_nothing() {
+    let fleet = fleet().await;
+    fleet.llm.push(quota(5_400));
+    fleet.llm.answer_with(|_| reply_text("{}"));
+    let worker = fleet.worker();
+    let id = fleet.submit("d", json!({})).await;
+    let row = fleet.until(id, "it waits", |row| row["wait_reason"] == "provider_down").await;
+    assert_eq!((&row["status"], &row["retries"], &row["attempts"]), (&json!("IN_PROGRESS"), &json!(0), &json!(1)));
+    let shown = fleet
+        .json("select to_jsonb(extract(epoch from wait_until - longhaul_now())::float8) from executions")
+        .await
+        .as_f64()
+        .unwrap();
+    assert!((5_350.0..=5_400.0).contains(&shown), "{shown}");
+    assert_eq!(fleet.event_kinds(id).await, ["submitted", "claimed", "provider_down", "parked"]);
+    // One that comes later waits without a call.
+    let later = fleet.submit("d", json!({})).await;
+    fleet.until(later, "it waits too", |row| row["wait_reason"] == "provider_down").await;
+    fleet.advance(Duration::from_secs(5_340)).await;
+    assert!(fleet.store.tend_providers(Duration::from_secs(9)).await.unwrap().is_empty(), "a minute early");
+    assert_eq!(fleet.llm.requests().len(), 1);
+    fleet.advance(Duration::from_secs(61)).await;
+    for id in [id, later] {
+        let row = fleet.ended(id).await;
+        assert_eq!((&row["status"], &row["retries"]), (&json!("FINISHED"), &json!(0)));
+    }
+    assert_eq!(fleet.llm.requests().len(), 3);
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn an_open_breaker_outlives_an_emptied_redis_and_needs_none_at_all() {
+    let redis = dedicated_redis().await;
+    let on = TestRedis { url: redis.url().to_owned(), prefix: "health".into() };
+    let fleet = Fleet::on(TestDb::create().await, on).await;
+    fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;
+    let (is_down, failures) = outage(&fleet);
+    let worker = fleet.worker();
+    submit_many(&fleet, 8).await;
+    until_count(&fleet, "all are parked", PARKED, |count| count == 8).await;
+    let lost = failures.load(Ordering::SeqCst);
+    let client = redis::Client::open(redis.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
+    submit_many(&fleet, 4).await;
+    until_count(&fleet, "the new ones wait too", PARKED, |count| count == 12).await;
+    // Without Redis, and for a worker that never knew it.
+    drop((connection, redis));
+    let other = fleet.worker();
+    submit_many(&fleet, 4).await;
+    until_count(&fleet, "so do the newest", PARKED, |count| count == 16).await;
+    assert_eq!(failures.load(Ordering::SeqCst), lost, "nobody asked");
+    is_down.store(false, Ordering::SeqCst);
+    fleet.advance(Duration::from_secs(11)).await;
+    until_count(&fleet, "all finish", FINISHED, |count| count == 16).await;
+    assert_eq!(spent(&fleet).await.0, 0);
+    worker.drain().await;
+    other.drain().await;
+}
+
+/// A second endpoint, under the name `spare`.
+async fn with_spare(fleet: &Fleet) -> (FakeLlm, FleetWorker) {
+    let spare = FakeLlm::start().await;
+    spare.answer_with(|_| reply_text("{\"by\": \"spare\"}"));
+    let mut config = fleet.config();
+    let custom = config.llm.providers["custom"].clone();
+    let provider = ProviderConfig { base_url: Some(spare.url()), default_model: Some("second".into()), ..custom };
+    config.llm.providers.insert("spare".into(), provider);
+    let worker = fleet.worker_with(|_| WorkerBuilder::new(config));
+    (spare, worker)
+}
+
+#[tokio::test]
+async fn after_a_bounded_wait_the_fallback_is_asked_and_recorded() {
+    let fleet = Fleet::start().await;
+    let fallback = vec![FallbackModel { provider: Some("spare".into()), name: None }];
+    let agent = longhaul_sdk::AgentSpec { model: ModelSpec { fallback, ..ModelSpec::default() }, ..agent("a") };
+    fleet.apply(&agent, &definition("d", &["is_valid_json"])).await;
+    let (spare, worker) = with_spare(&fleet).await;
+    // A time that it need not wait for is not waited for.
+    fleet.llm.push(quota(3_600));
+    fleet.llm.answer_with(|_| reply_text("{\"by\": \"first\"}"));
+    let first = fleet.submit("d", json!({})).await;
+    fleet.until(first, "it waits", |row| row["wait_reason"] == "provider_down").await;
+    let second = fleet.submit("d", json!({})).await;
+    let row = fleet.ended(second).await;
+    assert_eq!((&row["status"], &row["output"]), (&json!("FINISHED"), &json!({"by": "spare"})));
+    // The one that met the failure waits as long as is configured.
+    fleet.advance(Duration::from_secs(31)).await;
+    let row = fleet.ended(first).await;
+    assert_eq!(
+        (&row["status"], &row["output"], &row["retries"]),
+        (&json!("FINISHED"), &json!({"by": "spare"}), &json!(0))
+    );
+    let kinds = fleet.event_kinds(first).await;
+    assert_eq!(
+        kinds,
+        ["submitted", "claimed", "provider_down", "parked", "woken", "claimed", "fallback", "turn", "finished"]
+    );
+    let name: String = sqlx::query_scalar("select name from steps where execution_id = $1 and kind = 'turn'")
+        .bind(first.0)
+        .fetch_one(&fleet.db.pool)
+        .await
+        .unwrap();
+    assert_eq!((name.as_str(), fleet.llm.requests().len(), spare.requests().len()), ("second", 1, 2));
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn with_nothing_to_fall_back_to_it_fails_after_the_longest_wait() {
+    for (is_quota, code) in [(true, "model_quota_exhausted"), (false, "provider_down")] {
+        let mut fleet = fleet().await;
+        fleet.set("LONGHAUL__LLM__HEALTH__MAX_WAIT_SECONDS", "600");
+        let (_is_down, _failures) = outage(&fleet);
+        let count = if is_quota { 1 } else { 6 };
+        if is_quota {
+            fleet.llm.push(quota(86_400));
+        }
+        let worker = fleet.worker();
+        let ids = submit_many(&fleet, count).await;
+        until_count(&fleet, "they wait", PARKED, |parked| parked == count as i64).await;
+        fleet.advance(Duration::from_secs(601)).await;
+        for id in ids {
+            let row = fleet.ended(id).await;
+            assert_eq!(
+                json!([row["status"], row["failure_class"], row["failure_code"], row["retries"]]),
+                json!(["FAILED", "permanent", code, 0]),
+                "{row}"
+            );
+        }
+        worker.drain().await;
+    }
+}
+
+#[tokio::test]
+async fn a_worker_killed_while_it_probes_frees_the_probe() {
+    let fleet = quick_fleet().await;
+    fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;
+    fleet.llm.push(quota(3_600));
+    let gate = Gate::new();
+    fleet.llm.push(reply_text("{}").before(ev_gate(&gate)));
+    fleet.llm.answer_with(|_| reply_text("{}"));
+    let doomed = fleet.worker();
+    submit_many(&fleet, 1).await;
+    until_count(&fleet, "the first waits", PARKED, |count| count == 1).await;
+    submit_many(&fleet, 2).await;
+    until_count(&fleet, "all wait", PARKED, |count| count == 3).await;
+    fleet.advance(Duration::from_secs(3_601)).await;
+    gate.reached().await;
+    // One probe, and nobody else.
+    assert_eq!(fleet.llm.requests().len(), 2);
+    doomed.kill().await;
+    let worker = fleet.worker();
+    fleet.advance(Duration::from_secs(60)).await;
+    until_count(&fleet, "all finish", FINISHED, |count| count == 3).await;
+    assert_eq!(spent(&fleet).await.0, 0);
+    gate.open();
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn a_cancel_and_a_deadline_end_what_waits_for_a_provider() {
+    let fleet = fleet().await;
+    fleet.llm.push(quota(80_000));
+    let worker = fleet.worker();
+    let cancelled = fleet.submit("d", json!({})).await;
+    fleet.until(cancelled, "it waits", |row| row["wait_reason"] == "provider_down").await;
+    let mut near = fleet.new_execution("d", json!({})).await;
+    (near.deadline, near.deadline_is_near) = (Duration::from_secs(120), true);
+    let overdue = fleet.submit_new(near).await;
+    fleet.until(overdue, "it waits too", |row| row["wait_reason"] == "provider_down").await;
+    fleet.store.cancel_execution(fleet.tenant, cancelled).await.unwrap();
+    let row = fleet.ended(cancelled).await;
+    assert_eq!(row["failure_code"], "cancelled");
+    fleet.advance(Duration::from_secs(121)).await;
+    let row = fleet.ended(overdue).await;
+    assert_eq!(row["failure_code"], "deadline_exceeded");
+    assert_eq!(fleet.llm.requests().len(), 1);
+    // Nothing is left of their waits.
+    eventually("the waits are forgotten", PATIENCE, || async {
+        let left: i64 =
+            sqlx::query_scalar("select count(*) from provider_waits").fetch_one(&fleet.db.pool).await.unwrap();
+        if left == 0 { Ok(()) } else { Err(left) }
+    })
+    .await;
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn a_park_that_a_reset_overtakes_is_runnable_at_once() {
+    let fleet = fleet().await;
+    fleet.llm.push(quota(80_000));
+    fleet.llm.answer_with(|_| reply_text("{}"));
+    let holds = Holds::default();
+    let new = fleet.new_execution("d", json!({})).await;
+    holds.plan(new.id, Point::BeforeConclusion, 1);
+    let (held, id) = (holds.clone(), new.id);
+    let worker = fleet.worker_with(|builder| builder.probe(held.probe()));
+    fleet.submit_new(new).await;
+    holds.all_held().await;
+    // It is decided to park and has not parked; its provider is reset in between. Whoever takes it from the dead worker goes on.
+    let key = breaker(&fleet).await.key;
+    let woken = fleet.store.reset_provider(&key).await.unwrap();
+    assert_eq!(woken[0].id, id);
+    worker.kill().await;
+    let worker = fleet.worker();
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    worker.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_at_a_time_are_halved_by_refusals_and_hold_over_the_fleet() {
+    const TAKES: Duration = Duration::from_millis(100);
+    let fleet = fleet().await;
+    let arrivals: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let noted = arrivals.clone();
+    fleet.llm.answer_with(move |_| {
+        let mut arrivals = noted.lock().unwrap();
+        arrivals.push(Instant::now());
+        if arrivals.len() == 1 { reply_status(429, "slow down") } else { reply_text("{}").delay(TAKES) }
+    });
+    let limit = LimitConfig { max_concurrency: Some(3), ..any_model() };
+    let workers = [limited(&fleet, limit.clone()), limited(&fleet, limit)];
+    submit_many(&fleet, 40).await;
+    // The refused one comes back after its ten seconds.
+    until_count(&fleet, "all but one finish", FINISHED, |count| count >= 39).await;
+    fleet.advance(Duration::from_secs(11)).await;
+    until_count(&fleet, "all finish", FINISHED, |count| count == 40).await;
+    let arrivals = arrivals.lock().unwrap().clone();
+    assert_eq!(arrivals.len(), 41);
+    for at in &arrivals[1..] {
+        // Those that came within the time that a call takes at least were under way.
+        let running = arrivals[1..].iter().filter(|other| (*at - TAKES..=*at).contains(other)).count();
+        assert!(running <= 3, "{running} calls at a time");
+    }
+    let row = breaker(&fleet).await;
+    assert_eq!(row.state, "closed", "a refusal is no outage");
+    for worker in workers {
+        worker.drain().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_a_minute_hold_over_two_workers_and_long_waits_are_parked() {
+    const PER_MINUTE: u32 = 20;
+    let fleet = fleet().await;
+    fleet.llm.answer_with(|_| reply_text("{}"));
+    let limit = LimitConfig { requests_per_minute: Some(PER_MINUTE), ..any_model() };
+    let workers = [limited(&fleet, limit.clone()), limited(&fleet, limit)];
+    submit_many(&fleet, 50).await;
+    let parked = "select count(*) from executions where wait_reason = 'rate_limit'";
+    until_count(&fleet, "most wait for the rate", parked, |count| count >= 45).await;
+    let now =
+        async || fleet.json("select to_jsonb(extract(epoch from longhaul_now())::float8)").await.as_f64().unwrap();
+    // The database's clock, ten seconds at a time: before and after each look at how many were asked.
+    let mut looks = Vec::new();
+    loop {
+        looks.push((now().await, fleet.llm.requests().len(), now().await));
+        let finished: i64 = sqlx::query_scalar(FINISHED).fetch_one(&fleet.db.pool).await.unwrap();
+        if finished == 50 {
+            break;
+        }
+        assert!(looks.len() < 60, "{}", standings(&fleet).await);
+        fleet.advance(Duration::from_secs(10)).await;
+        let due = "select count(*) from executions where wait_reason = 'rate_limit' and wait_until <= longhaul_now()
+            or wait_reason = 'worker' or worker_id is not null";
+        until_count(&fleet, "what is due has been asked", due, |count| count == 0).await;
+    }
+    // A tenth of a minute's at once, the rest spread: so no minute sees more than there may be.
+    for (i, (from, before, _)) in looks.iter().enumerate() {
+        for (_, after, to) in &looks[i..] {
+            let most = 2.0 + 0.9 * f64::from(PER_MINUTE) * (to - from) / 60.0 + 1.0;
+            assert!((after - before) as f64 <= most, "{} requests in {} s: {looks:?}", after - before, to - from);
+        }
+    }
+    assert_eq!((spent(&fleet).await.0, fleet.llm.requests().len()), (0, 50));
+    let keys: BTreeSet<_> = fleet.llm.calls().into_keys().collect();
+    assert_eq!(keys.len(), 50);
+    for worker in workers {
+        worker.drain().await;
+    }
+}
