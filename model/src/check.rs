@@ -25,8 +25,7 @@ pub struct Checked {
 #[must_use]
 pub fn check(scenario: &Scenario) -> Checked {
     let started = Instant::now();
-    let finish =
-        if scenario.broken.is_some() { HasDiscoveries::AnyFailures } else { HasDiscoveries::All };
+    let finish = if scenario.broken.is_some() { HasDiscoveries::AnyFailures } else { HasDiscoveries::All };
     let checker = Machine { scenario: scenario.clone() }.checker().threads(2).finish_when(finish).spawn_bfs().join();
     let mut broken = Vec::new();
     let mut something_finishes = false;

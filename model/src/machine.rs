@@ -261,10 +261,9 @@ impl Machine {
             // Nothing is launched under a lease that may have run out (core-rules 2).
             (Work::Pays, 0) if !state.worker(name.by).is_alive() => return,
             (Work::Pays, 0) => Action::Call { process, execution },
-            (
-                Work::Plain(_) | Work::Asks | Work::Spawns(_) | Work::Child(_) | Work::Pays | Work::Limited,
-                _,
-            ) => conclude(Verb::Finish),
+            (Work::Plain(_) | Work::Asks | Work::Spawns(_) | Work::Child(_) | Work::Pays | Work::Limited, _) => {
+                conclude(Verb::Finish)
+            }
         });
         if state.left.releases > 0 {
             actions.push(conclude(Verb::Release));
@@ -276,6 +275,27 @@ impl Machine {
         if row.cancel && row.is_held_by(name.by, name.token) {
             actions.push(Action::Hear { process, execution });
         }
+    }
+
+    /// What can happen next.
+    #[must_use]
+    pub fn possible(&self, state: &State) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.actions(state, &mut actions);
+        actions
+    }
+
+    /// Carries out a statement while nothing else is under way. Gives it with its answer, when somebody waits for one.
+    #[must_use]
+    pub fn carry_out(&self, state: &mut State, statement: Statement) -> Option<Running> {
+        self.apply(state, Action::Begin(statement));
+        while let Some(running) = state.running.first().copied() {
+            if matches!(running.phase, Phase::Replied(_)) {
+                return Some(running);
+            }
+            self.apply(state, Action::Go(running));
+        }
+        None
     }
 
     /// What an action does.
@@ -336,9 +356,9 @@ impl Machine {
         state.running.push(running);
         match statement {
             Statement::Conclude { lease, verb } => {
-                let held = state.process_of(lease.by).and_then(|process| {
-                    state.processes[process].leases[usize::from(lease.execution)].as_mut()
-                });
+                let held = state
+                    .process_of(lease.by)
+                    .and_then(|process| state.processes[process].leases[usize::from(lease.execution)].as_mut());
                 // Counted once: what is repeated was decided before.
                 if let Some(held) = held.filter(|held| held.token == lease.token && held.ending.is_none()) {
                     held.ending = Some(verb);
@@ -412,9 +432,7 @@ impl Machine {
         if (0..state.running.len()).any(goes_on) {
             return false;
         }
-        let mut actions = Vec::new();
-        self.actions(state, &mut actions);
-        actions.is_empty()
+        self.possible(state).is_empty()
     }
 
     /// Whether what this execution waits for can still be missing when nothing happens any more.

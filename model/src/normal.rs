@@ -37,7 +37,10 @@ pub(crate) fn normalise(state: &mut State) {
             *step = if tokens.knows(*step) { tokens.rank(*step) } else { 0 };
         }
         let ended = row.ended;
-        row.ended = (1..32).filter(|&token| ended & (1 << token) != 0 && tokens.knows(token)).map(|token| 1 << tokens.rank(token)).sum();
+        row.ended = (1..32)
+            .filter(|&token| ended & (1 << token) != 0 && tokens.knows(token))
+            .map(|token| 1 << tokens.rank(token))
+            .sum();
 
         let mut wakes = Used::default();
         each_wake(state, at, &mut |wake| wakes.see(*wake));

@@ -42,7 +42,9 @@ pub const SOME_FINISH: &str = "some run ends with everything finished";
 pub(crate) fn all() -> Vec<Property<Machine>> {
     vec![
         Property::always(ONE_WRITER, |_, state: &State| state.wrong != Some(Wrong::StaleWrite)),
-        Property::always(STEPS_STAY, |_, state: &State| !matches!(state.wrong, Some(Wrong::DoubledStep | Wrong::LostStep))),
+        Property::always(STEPS_STAY, |_, state: &State| {
+            !matches!(state.wrong, Some(Wrong::DoubledStep | Wrong::LostStep))
+        }),
         Property::always(END_IS_END, |_, state: &State| state.wrong != Some(Wrong::ChangedAfterEnd)),
         Property::always(LIVING_HOLD, |_, state: &State| living_hold(state)),
         Property::always(NO_LOST_WAKE, |machine: &Machine, state: &State| {
@@ -92,9 +94,7 @@ fn is_overslept(machine: &Machine, state: &State, at: u8) -> bool {
             let is_unnoted = |row: &Execution| matches!(row.reservation, Some(Reservation::Settled(_)));
             match row.reservation {
                 // More came back than was noted yet.
-                Some(Reservation::Waiting) => {
-                    !machine.may_wait(state, at) && !state.executions.iter().any(is_unnoted)
-                }
+                Some(Reservation::Waiting) => !machine.may_wait(state, at) && !state.executions.iter().any(is_unnoted),
                 Some(Reservation::Open(_) | Reservation::Settled(_)) | None => true,
             }
         }

@@ -132,7 +132,12 @@ impl Scenario {
     /// A parent waits for its child.
     #[must_use]
     pub fn children() -> Self {
-        Self { expiries: 1, cancels: 1, is_coarse: true, ..Self::new("children", vec![Work::Spawns(1), Work::Child(0)]) }
+        Self {
+            expiries: 1,
+            cancels: 1,
+            is_coarse: true,
+            ..Self::new("children", vec![Work::Spawns(1), Work::Child(0)])
+        }
     }
 
     /// A caller cancels parent and child while the sweep goes down the tree.

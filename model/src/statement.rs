@@ -316,8 +316,7 @@ impl Running {
     /// A statement that begins now.
     #[must_use]
     pub fn begin(scenario: &Scenario, state: &State, statement: Statement) -> Self {
-        let mut snapshot =
-            Snapshot { fits: fits(state, statement, dead(state)), ..Snapshot::default() };
+        let mut snapshot = Snapshot { fits: fits(state, statement, dead(state)), ..Snapshot::default() };
         match statement {
             Statement::Reap { .. } => snapshot.dead = dead(state),
             Statement::WakeDue { execution } => snapshot.parked = state.execution(execution).parked,
@@ -533,7 +532,8 @@ fn lock(scenario: &Scenario, state: &State, at: usize, running: Running) -> Step
     if takes_no_lock(scenario, statement) {
         return Step::To(Phase::Locked(None));
     }
-    if matches!(statement, Statement::CancelChild { .. }) && statement.waits(scenario) && running.phase == Phase::Begun {
+    if matches!(statement, Statement::CancelChild { .. }) && statement.waits(scenario) && running.phase == Phase::Begun
+    {
         // Its `where` takes the parent's row, or passes over the child; then it waits for the child's with the parent's in hand.
         let is_taken = scenario.parent(own).is_some_and(|parent| is_locked(scenario, state, parent, at));
         return if is_taken { Step::Over } else { Step::To(Phase::Fenced) };
