@@ -3,10 +3,10 @@
 use stateright::Property;
 
 use crate::{
+    locks::is_deadlocked,
     machine::Machine,
     rows::{Asked, End, Execution, Reservation, State, Wait, Wrong},
     scenario::{ESTIMATE, Work},
-    statement::is_deadlocked,
 };
 
 /// Core-rules 2.

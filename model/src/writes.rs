@@ -6,6 +6,7 @@ use crate::{
     statement::{LeaseName, Reply, Running, Statement, Verb},
 };
 
+#[expect(clippy::too_many_lines, reason = "one short arm per statement, side by side")]
 /// Applies a statement that has its locks. Gives its answer, when somebody waits for one.
 pub(crate) fn write(scenario: &Scenario, state: &mut State, running: Running, slot: Option<u8>) -> Option<Reply> {
     let before: Vec<Execution> = state.executions.clone();

@@ -9,6 +9,7 @@ mod claims;
 mod costs;
 mod fences;
 mod lost_replies;
+mod model;
 mod parking;
 mod people;
 mod provider_limits;
