@@ -27,7 +27,7 @@ struct Bar {
     found: String,
     limit: &'static str,
     holds: bool,
-    /// Whether it decides about the exit status.
+    /// Whether it decides about the exit status: not when nothing was measured, or was to be.
     is_checked: bool,
     findings: Vec<Value>,
 }
@@ -133,10 +133,10 @@ impl Report {
         output::line(format!("faults: {}\n", performed.join(", ")));
         let mut table = progress::table(["BAR", "FOUND", "LIMIT", ""]);
         for bar in &self.bars {
-            let verdict = match (bar.holds, bar.is_checked) {
-                (true, _) => "ok",
-                (false, true) => "VIOLATED",
-                (false, false) => "not checked",
+            let verdict = match (bar.is_checked, bar.holds) {
+                (true, true) => "ok",
+                (true, false) => "VIOLATED",
+                (false, _) => "not checked",
             };
             table.add_row([bar.name, bar.found.as_str(), bar.limit, verdict]);
         }
@@ -208,7 +208,7 @@ fn time_bars(recoveries: &BTreeMap<&'static str, Spread>, rates: &[RateAfter], i
             found: if killed.cases == 0 { "not measured".into() } else { format!("{:.2} s", killed.p99) },
             limit,
             holds: killed.p99 <= BAR,
-            is_checked,
+            is_checked: is_checked && killed.cases > 0,
             findings: Vec::new(),
         },
         Bar {
@@ -220,7 +220,7 @@ fn time_bars(recoveries: &BTreeMap<&'static str, Spread>, rates: &[RateAfter], i
             },
             limit,
             holds: slowest <= BAR,
-            is_checked,
+            is_checked: is_checked && !rates.is_empty(),
             findings: late.map(|rate| json!({ "what": format!("after {}", rate.fault), "rate": rate })).collect(),
         },
     ]

@@ -14,7 +14,7 @@ const MEASURED_GAP: Duration = Duration::from_secs(13);
 /// Between two faults otherwise.
 const GAP: Duration = Duration::from_secs(2);
 
-/// SplitMix64: small, and the same everywhere for ever.
+/// `SplitMix64`: small, and the same everywhere for ever.
 #[derive(Debug)]
 pub(super) struct Random(u64);
 
