@@ -375,6 +375,7 @@ impl Walk {
             shown: "{}".into(),
             schema: None,
             policy: None,
+            redact: Vec::new(),
             allow_self: false,
             expires_in: Duration::from_secs(3_600),
         };
