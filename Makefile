@@ -40,9 +40,11 @@ sqlx: bootstrap ## write the metadata of the compiled queries to .sqlx
 sqlx-check: bootstrap ## fail when .sqlx does not match the queries and migrations
 	@sh deploy/sqlx.sh --check
 
-bench: bootstrap ## latency and throughput, beside the floor of this machine's PostgreSQL
+bench: bootstrap ## latency, throughput and memory, beside the floor of this machine's PostgreSQL
 	@cargo run --release -p longhaul-cli --bin longhaul -- bench latency
 	@cargo run --release -p longhaul-cli --bin longhaul -- bench throughput
+	@cargo run --release -p longhaul-cli --bin longhaul -- bench throughput --rounds 5 --executions 10000
+	@cargo run --release -p longhaul-cli --bin longhaul -- bench in-flight --delay-ms 1000 --waves 10
 
 docs: ## API documentation of the crates in target/doc
 	@RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items
