@@ -217,6 +217,7 @@ impl WorkerBuilder {
             stdio_servers: config.tools.mcp.stdio,
             definitions: self.definitions,
             versions: Versions::default(),
+            shares: Arc::default(),
             probe: self.probe,
             loading: Semaphore::new(config.worker.journal_loads_max),
             call_permits: Arc::new(Semaphore::new(config.worker.parallel_calls_max)),

@@ -32,6 +32,8 @@ pub mod maintenance;
 pub mod outcomes;
 mod pool;
 pub mod prune;
+pub mod shares;
+pub mod slots;
 pub mod submit;
 pub mod tenants;
 pub mod workers;
