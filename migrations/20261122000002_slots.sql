@@ -301,17 +301,36 @@ $$;
 create function longhaul_clear_slots() returns trigger
     language plpgsql
     as $$
+declare
+    mine record;
 begin
     delete from slot_waiters where execution_id = new.id and new.wait_reason is distinct from 'concurrency_limit';
     if old.worker_id is not null or new.wait_reason is distinct from 'worker' then
-        with over as (
-            delete from slots s using slot_keys k, limit_rules r
-            where s.execution_id = new.id and k.key = s.key and r.id = k.rule_id and s.number > r.max
-            returning s.key, s.number
-        )
-        update slots s set execution_id = null, tenant_id = null, since = null
-        where s.execution_id = new.id
-            and not exists (select from over where over.key = s.key and over.number = s.number);
+        delete from slots s using slot_keys k, limit_rules r
+        where s.execution_id = new.id and k.key = s.key and r.id = k.rule_id and s.number > r.max;
+        -- After that one, in a snapshot of its own: a slot over the limit may just have been moved below it.
+        for mine in
+            select s.key, s.number, r.max
+            from slots s join slot_keys k on k.key = s.key join limit_rules r on r.id = k.rule_id
+            where s.execution_id = new.id
+            order by s.key
+            for update of s
+        loop
+            -- Who holds a slot over a limit that was made smaller moves into this one, so that it is not free.
+            with over as materialized (
+                select s.* from slots s
+                where s.key = mine.key and s.number > mine.max and s.execution_id is not null
+                limit 1
+                for update skip locked
+            ),
+            gone as (
+                delete from slots s using over where s.key = over.key and s.number = over.number
+            )
+            update slots s
+            set execution_id = (select over.execution_id from over), tenant_id = (select over.tenant_id from over),
+                since = (select over.since from over)
+            where s.key = mine.key and s.number = mine.number;
+        end loop;
     end if;
     return null;
 end
@@ -324,11 +343,30 @@ create trigger executions_slots after update of worker_id, wait_reason on execut
     )
     execute function longhaul_clear_slots();
 
--- A smaller limit takes away what is free of it; a larger one makes more, and what is held stays held.
+-- A smaller limit takes away what is free of it, and what is held stays held, in the lower slots as far as they are free. A larger one
+-- makes more.
 create function longhaul_resize() returns trigger
     language plpgsql
     as $$
+declare
+    over slots;
+    place int;
 begin
+    for over in
+        select s.* from slots s join slot_keys k on k.key = s.key
+        where k.rule_id = new.id and s.number > new.max and s.execution_id is not null
+        order by s.key, s.number
+        for update of s skip locked
+    loop
+        select s.number into place from slots s
+        where s.key = over.key and s.execution_id is null and s.number <= new.max
+        order by s.number limit 1
+        for update skip locked;
+        continue when not found;
+        update slots s set execution_id = over.execution_id, tenant_id = over.tenant_id, since = over.since
+        where s.key = over.key and s.number = place;
+        delete from slots s where s.key = over.key and s.number = over.number;
+    end loop;
     delete from slots s using slot_keys k
     where k.rule_id = new.id and s.key = k.key and s.number > new.max and s.execution_id is null;
     update slot_keys set made = least(made, new.max) where rule_id = new.id and made > new.max;
