@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use longhaul_cli::{
     commands::{
-        api, apply, approvals, bench, cancel, compare, config_check, demo, dev, fork, get, keys, ledger, list,
-        mcp_catalogue, migrate, openapi, prune, questions, retry, submit, top_up, watch, with_servers, worker,
+        api, apply, approvals, bench, cancel, compare, config_check, demo, dev, fork, get, keys, ledger, limits, list,
+        mcp_catalogue, migrate, openapi, prune, questions, retry, submit, top_up, watch, why, with_servers, worker,
     },
     context::Context,
     exit::{EXIT_CODES, Exit},
@@ -43,6 +43,8 @@ enum Command {
     Fork(fork::ForkArgs),
     Compare(compare::CompareArgs),
     Ledger(ledger::LedgerArgs),
+    Why(why::WhyArgs),
+    Limits(limits::LimitsArgs),
     TopUp(top_up::TopUpArgs),
     Approvals(approvals::ApprovalsArgs),
     Questions(questions::QuestionsArgs),
@@ -104,6 +106,8 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Fork(args) => run::plain(fork::run(args, context)),
         Command::Compare(args) => run::plain(compare::run(args, context)),
         Command::Ledger(args) => run::plain(ledger::run(args, context)),
+        Command::Why(args) => run::plain(why::run(args, context)),
+        Command::Limits(args) => run::plain(limits::run(args, context)),
         Command::TopUp(args) => run::plain(top_up::run(args, context)),
         Command::Approvals(args) => run::plain(approvals::run(args, context)),
         Command::Questions(args) => run::plain(questions::run(args, context)),

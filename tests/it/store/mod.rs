@@ -12,5 +12,6 @@ mod parking;
 mod people;
 mod prune;
 mod reaping;
+mod slots;
 mod sweep;
 mod trees;

@@ -5,3 +5,4 @@ pub(crate) mod docs;
 pub(crate) mod executions;
 pub(crate) mod health;
 pub(crate) mod human_requests;
+pub(crate) mod limits;

@@ -36,6 +36,7 @@ pub mod shares;
 pub mod slots;
 pub mod submit;
 pub mod tenants;
+pub mod waiting;
 pub mod workers;
 
 pub use error::StoreError;

@@ -87,7 +87,7 @@ pub(crate) async fn agent(
 }
 
 /// Whose version it becomes: the caller's, or everybody's.
-pub(super) fn owner(principal: &Principal, mut params: Params) -> ApiResult<Option<TenantId>> {
+pub(crate) fn owner(principal: &Principal, mut params: Params) -> ApiResult<Option<TenantId>> {
     principal.need(Scope::DefinitionsWrite)?;
     let is_shared = params.take("shared").unwrap_or(false);
     params.finish()?;
