@@ -168,6 +168,7 @@ impl WorkerBuilder {
             instances: execution.instances,
             approvals: execution.approvals,
             limits: execution.limits,
+            concurrency: Vec::new(),
         });
         Ok(self)
     }

@@ -195,7 +195,7 @@ async fn a_slot_freed_while_the_park_is_under_way_is_not_slept_through() {
         crate::support::wait::eventually("both facts are committed", Duration::from_secs(60), async || {
             let parked = number(&world, "select count(*) from slot_waiters").await;
             let held = held(&world).await;
-            if (parked, held) == (1, 0) { Ok(()) } else { Err((parked, held)) }
+            if (parked, held) == (1, 0) { Ok(()) } else { Err(format!("{parked} parked, {held} held")) }
         })
         .await;
         gate.commit().await.unwrap();
