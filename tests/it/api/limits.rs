@@ -43,7 +43,10 @@ async fn a_tenant_limits_its_own_and_an_operator_everybodys() {
     assert_eq!(beta.post("/v1/executions", &body).await.status, 201);
     assert_eq!(worker.claim(5).await.len(), 1, "beta's is held back");
     let operator = api.caller("operator", &[EVERYDAY, &[Scope::Admin]].concat()).await;
-    assert_eq!(operator.put("/v1/limits/tenant:nobody?shared=true", &json!({"limit": 1})).await.error(), (404, "not_found"));
+    assert_eq!(
+        operator.put("/v1/limits/tenant:nobody?shared=true", &json!({"limit": 1})).await.error(),
+        (404, "not_found")
+    );
     assert_eq!(operator.put("/v1/limits/tenant:acme?shared=true", &json!({"limit": 1})).await.status, 200);
     api.submit().await;
     api.submit().await;
@@ -70,7 +73,8 @@ async fn what_is_no_limit_is_refused() {
         let body = json!({"key": "slow", "name": "slow", "agent_key": "clerk", "concurrency": concurrency});
         api.acme.put("/v1/definitions/slow", &body).await
     };
-    let refused = put(json!([{"key": "tenant", "limit": 1}, {"key": "tenant", "limit": 20_000}, {"key": "x", "limit": 1}])).await;
+    let refused =
+        put(json!([{"key": "tenant", "limit": 1}, {"key": "tenant", "limit": 20_000}, {"key": "x", "limit": 1}])).await;
     assert_eq!(refused.paths(), ["/concurrency/1/key", "/concurrency/1/limit", "/concurrency/2/key"]);
     assert_eq!(put(json!([{"key": "metadata.customer", "limit": 3}])).await.status, 201);
     let shown = api.acme.get("/v1/limits").await.body;

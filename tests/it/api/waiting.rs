@@ -154,7 +154,10 @@ async fn for_people_it_tells_the_requests_and_for_children_which_are_open() {
         let request = worker.writer.request(request).await.unwrap();
         park(&worker, &claimed, reason, None).await;
         let waits = why(&api, id).await;
-        assert_eq!((&waits["wait_reason"], &waits["requests"][0]["id"]), (&json!(reason.as_str()), &json!(request.id.to_string())));
+        assert_eq!(
+            (&waits["wait_reason"], &waits["requests"][0]["id"]),
+            (&json!(reason.as_str()), &json!(request.id.to_string()))
+        );
         assert_eq!(waits["requests"][0]["tool"], "pay");
         assert_eq!(waits["estimate"], json!({"seconds": null, "basis": "a person decides"}));
     }
@@ -167,10 +170,7 @@ async fn for_people_it_tells_the_requests_and_for_children_which_are_open() {
     let open = children.iter().find(|child| **child != one.id).unwrap();
     let waits = why(&api, id).await;
     assert_eq!((&waits["wait_reason"], &waits["open_children"]), (&json!("children"), &json!(1)));
-    assert_eq!(
-        waits["children"],
-        json!([{"id": open.to_string(), "status": "PENDING", "wait_reason": "worker"}])
-    );
+    assert_eq!(waits["children"], json!([{"id": open.to_string(), "status": "PENDING", "wait_reason": "worker"}]));
 }
 
 #[tokio::test]

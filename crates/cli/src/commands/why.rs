@@ -57,11 +57,17 @@ fn lines(waiting: &Value) -> Vec<String> {
     let place = &waiting["place"];
     if place.is_object() {
         let more = if place["is_at_least"] == true { "at least " } else { "" };
-        say("in line", format!("{more}{} before it, {} other tenants take turns", place["ahead"], place["other_tenants"]));
+        say(
+            "in line",
+            format!("{more}{} before it, {} other tenants take turns", place["ahead"], place["other_tenants"]),
+        );
     }
     let workers = &waiting["workers"];
     if workers.is_object() {
-        say("workers", format!("{} live, {} of {} permits free", workers["count"], workers["free"], workers["permits"]));
+        say(
+            "workers",
+            format!("{} live, {} of {} permits free", workers["count"], workers["free"], workers["permits"]),
+        );
     }
     for limit in each(waiting, "limits") {
         let owner = match limit["subject"].as_str() {

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BudgetSpec, CallSettings, ConcurrencySpec, InstancesSpec, LatentToolSpec, McpServerSpec, ToolRef, ToolSettings};
+use super::{
+    BudgetSpec, CallSettings, ConcurrencySpec, InstancesSpec, LatentToolSpec, McpServerSpec, ToolRef, ToolSettings,
+};
 use crate::{approvals::ApprovalsSpec, model::ModelSpec};
 
 /// A configured model with prompts, tools and limits.

@@ -94,6 +94,8 @@ pub struct Claimed {
     pub wake_seq: i32,
     /// Tokens its earlier attempts took.
     pub tokens: i64,
+    /// What its tenant was charged for this attempt, until its end says what it took.
+    pub charged: f64,
     /// Retries so far.
     pub retries: RetryCounters,
     /// Whether its cancellation was requested.
@@ -269,6 +271,7 @@ impl From<ClaimRow> for Claimed {
             deadline_at: row.deadline_at,
             wake_seq: row.wake_seq,
             tokens: row.tokens,
+            charged: 0.0,
             retries: RetryCounters {
                 transient: row.transient_retries.unsigned_abs().into(),
                 tool_error: row.tool_error_retries.unsigned_abs().into(),
@@ -323,7 +326,10 @@ impl Store {
             let suspects = rows.iter().filter(|row| row.lane == Lane::Suspect as i16).count();
             wanted.suspects -= i32::try_from(suspects).unwrap_or_default();
             wanted.may_take_alone &= rows.iter().all(|row| row.lane != Lane::Alone as i16);
-            claims.claimed.extend(rows.into_iter().map(Claimed::from));
+            claims.claimed.extend(rows.into_iter().map(|row| {
+                let charged = bounds.shares.begin(TenantId(row.tenant_id));
+                Claimed { charged, ..Claimed::from(row) }
+            }));
             wanted.max -= took;
             if !refused.is_empty() {
                 // A slot that became free while they were parked is theirs.

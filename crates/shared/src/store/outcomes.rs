@@ -326,7 +326,10 @@ impl Store {
         let mut freed = BTreeSet::new();
         for row in rows {
             freed.extend(row.slot_keys.into_iter().flatten());
-            ended.insert(row.id, concluded(&row.status, row.wait_reason.as_deref(), row.queue, row.parent_id, row.tokens)?);
+            ended.insert(
+                row.id,
+                concluded(&row.status, row.wait_reason.as_deref(), row.queue, row.parent_id, row.tokens)?,
+            );
         }
         let mut woken = self.try_hand_over(freed).await;
         let missing: Vec<Uuid> = items.iter().map(|item| item.id.0).filter(|id| !ended.contains_key(id)).collect();
@@ -335,9 +338,7 @@ impl Store {
         let mut results = Vec::with_capacity(items.len());
         for item in items {
             results.push(match (ended.remove(&item.id.0), states.get(&item.id.0)) {
-                (Some(concluded), _) => {
-                    Flushed::Done(Ok(Concluded { woken: std::mem::take(&mut woken), ..concluded }))
-                }
+                (Some(concluded), _) => Flushed::Done(Ok(Concluded { woken: std::mem::take(&mut woken), ..concluded })),
                 (None, Some(state)) if lease_state(worker, item.token, state).is_some() => Flushed::Locked,
                 // Ended by this very lease before: the answer to the first write was lost.
                 (None, Some(state)) if before.contains(&(item.id.0, item.attempt, item.token.0)) => {

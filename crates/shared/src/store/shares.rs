@@ -109,8 +109,12 @@ impl TenantShares {
     /// What all processes together know; what was charged meanwhile comes on top.
     fn learn(&self, told: impl Iterator<Item = (Uuid, f64)>) {
         let (mut shares, now) = (self.lock(), Instant::now());
-        let untold: Vec<(Uuid, f64)> =
-            shares.usage.iter().filter(|(_, usage)| usage.untold != 0.0).map(|(tenant, usage)| (*tenant, usage.untold)).collect();
+        let untold: Vec<(Uuid, f64)> = shares
+            .usage
+            .iter()
+            .filter(|(_, usage)| usage.untold != 0.0)
+            .map(|(tenant, usage)| (*tenant, usage.untold))
+            .collect();
         shares.usage = told.map(|(tenant, tokens)| (tenant, Usage { tokens, at: now, untold: 0.0 })).collect();
         for (tenant, tokens) in untold {
             shares.charge(tenant, tokens, now);

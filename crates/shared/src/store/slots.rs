@@ -178,7 +178,9 @@ impl Store {
         )
         .execute(&self.pool)
         .await?;
-        sqlx::query!("delete from tenant_usage where at < longhaul_now() - interval '1 day'").execute(&self.pool).await?;
+        sqlx::query!("delete from tenant_usage where at < longhaul_now() - interval '1 day'")
+            .execute(&self.pool)
+            .await?;
         Ok(())
     }
 

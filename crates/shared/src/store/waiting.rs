@@ -267,7 +267,9 @@ impl Store {
                 waiting.requirements = self.requirements(&row.serve_key).await?;
                 waiting.estimate = Estimate::none("it goes on when a worker that serves it starts");
             }
-            Some(WaitReason::Budget) => waiting.estimate = Estimate::none("it goes on when its budget is raised or freed"),
+            Some(WaitReason::Budget) => {
+                waiting.estimate = Estimate::none("it goes on when its budget is raised or freed")
+            }
             Some(WaitReason::QueuePaused) => waiting.estimate = Estimate::none("it goes on when its queue does"),
         }
         Ok(Some(waiting))
@@ -372,7 +374,10 @@ impl Store {
         Ok(match started.over {
             Some(over) if started.n >= MIN_SAMPLE => Estimate {
                 seconds: Some((ahead + 1) as f64 * over.max(0.001) / started.n as f64),
-                basis: format!("{} executions of this tenant were started in this queue in the last {over:.0} s", started.n),
+                basis: format!(
+                    "{} executions of this tenant were started in this queue in the last {over:.0} s",
+                    started.n
+                ),
             },
             Some(_) | None => {
                 Estimate::none("too few executions of this tenant were started in this queue in the last ten minutes")
@@ -477,7 +482,9 @@ impl Store {
                 seconds: Some((place.ahead + 1) as f64 * mean / f64::from(max)),
                 basis: format!("{} executions of this definition ended lately and took {mean:.1} s each", lasted.n),
             },
-            (Some(_) | None, _) => Estimate::none("too few executions of this definition ended in the last ten minutes"),
+            (Some(_) | None, _) => {
+                Estimate::none("too few executions of this definition ended in the last ten minutes")
+            }
         })
     }
 

@@ -59,13 +59,11 @@ const READ_PAUSE_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Lease {
     pub(crate) claimed: Claimed,
     pub(crate) control: Arc<AttemptControl>,
-    /// What its tenant was charged for it.
-    pub(crate) charged: f64,
 }
 
 /// Runs the attempt and ends its lease. Every outcome is written here or belongs to another worker.
 pub(crate) async fn run(lease: Lease, deps: AttemptDeps, held: Arc<Held>) {
-    let Lease { claimed, control, charged } = lease;
+    let Lease { claimed, control } = lease;
     let span = tracing::info_span!(
         "attempt",
         otel.kind = "consumer",
@@ -84,7 +82,7 @@ pub(crate) async fn run(lease: Lease, deps: AttemptDeps, held: Arc<Held>) {
         let started = Instant::now();
         let ended = attempt(&claimed, &control, &deps).await;
         let tokens = conclude(&claimed, ended, started, &deps).await;
-        deps.shared.shares.end(claimed.tenant_id, charged, tokens);
+        deps.shared.shares.end(claimed.tenant_id, claimed.charged, tokens);
         deps.shared.probe.at(Point::Concluded, id).await;
     }
     .instrument(span)

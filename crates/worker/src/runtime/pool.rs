@@ -279,8 +279,7 @@ impl Claimer {
                 self.deps.publisher.look(claimed.iter().map(|claim| claim.id.0));
                 let enter = |claimed: Claimed| {
                     let control = self.held.enter(claimed.id, claimed.token, claimed.lane)?;
-                    let charged = self.deps.shares.begin(claimed.tenant_id);
-                    Some(Lease { claimed, control, charged })
+                    Some(Lease { claimed, control })
                 };
                 let leases = claimed.into_iter().filter_map(enter).collect();
                 self.held.claimed();
@@ -307,7 +306,7 @@ async fn release(deps: Arc<(Arc<Deps>, LeaseWriter)>, held: Arc<Held>, leases: V
         held.leave(lease.claimed.id, lease.claimed.token);
         match concluded {
             Ok(concluded) => {
-                deps.shares.end(lease.claimed.tenant_id, lease.charged, 0);
+                deps.shares.end(lease.claimed.tenant_id, lease.claimed.charged, 0);
                 maintenance::announce(deps, &concluded.woken);
                 wake(&deps.publisher, &concluded.queue, lease.claimed.id, Some(WaitReason::Worker));
             }

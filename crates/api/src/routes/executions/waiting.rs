@@ -242,7 +242,9 @@ fn summary(found: &Waiting) -> String {
             (ExecutionStatus::Failed, _) => {
                 format!("it failed: {}", found.failure_code.as_deref().unwrap_or("unknown"))
             }
-            (ExecutionStatus::Pending | ExecutionStatus::InProgress, Some(worker)) => format!("worker {worker} runs it"),
+            (ExecutionStatus::Pending | ExecutionStatus::InProgress, Some(worker)) => {
+                format!("worker {worker} runs it")
+            }
             (ExecutionStatus::Pending | ExecutionStatus::InProgress, None) => "it is between two states".into(),
         };
     };
@@ -251,7 +253,9 @@ fn summary(found: &Waiting) -> String {
             let free = found.workers.map_or(0, |workers| workers.free);
             let live = found.workers.map_or(0, |workers| workers.count);
             let ahead = found.place.map_or(0, |place| place.ahead);
-            format!("it waits for a worker: {ahead} of its tenant before it, {free} permits free on {live} live workers")
+            format!(
+                "it waits for a worker: {ahead} of its tenant before it, {free} permits free on {live} live workers"
+            )
         }
         WaitReason::ConcurrencyLimit => match found.limits.iter().find(|limit| limit.is_waited_for) {
             Some(limit) => format!("the limit {} is full: {} of {} run", limit.key, limit.held, limit.max),

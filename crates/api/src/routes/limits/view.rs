@@ -53,9 +53,8 @@ pub(crate) struct LimitsPage {
 
 /// Reads a key. A tenant is named by its organisation and stored by its id.
 pub(crate) async fn read_key(state: &ApiState, text: &str) -> ApiResult<LimitKey> {
-    let refused = || {
-        ApiError::invalid("/key", "must be tenant, definition, agent or metadata.<path>, with or without :value")
-    };
+    let refused =
+        || ApiError::invalid("/key", "must be tenant, definition, agent or metadata.<path>, with or without :value");
     let key = LimitKey::parse(text).ok_or_else(refused)?;
     match (key.expression(), key.value()) {
         ("tenant", Some(org)) => {

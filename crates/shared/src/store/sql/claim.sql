@@ -104,7 +104,7 @@ claimed as (
         attempt = e.attempt + 1, event_seq = e.event_seq + 1, slot_keys = coalesce(taken.keys, e.slot_keys)
     from taken, now
     where e.id = taken.id
-    returning e.*, taken.was_pending, taken.is_new, taken.rank, false as is_refused
+    returning e.*, taken.was_pending, taken.is_new, taken.rank, taken.place, false as is_refused
 ),
 claim_events as (
     insert into events (execution_id, seq, at, kind, data)
@@ -130,9 +130,10 @@ select
 from (
     select * from claimed
     union all
-    select e.*, picked.was_pending, picked.is_new, picked.rank, true
+    select e.*, picked.was_pending, picked.is_new, picked.rank, picked.place, true
     from limited join executions e on e.id = limited.execution_id join picked on picked.id = e.id
     where not limited.is_admitted
 ) c
 join execution_payloads p on p.execution_id = c.id
 left join limited refused on refused.execution_id = c.id and c.is_refused
+order by c.place
