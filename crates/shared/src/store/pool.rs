@@ -106,10 +106,13 @@ impl Store {
     /// # Errors
     /// The URL cannot be read.
     pub fn open(options: StoreOptions) -> Result<Self, StoreError> {
-        let pool = open(&options, options.max_connections)?;
+        let pool = open(&options, options.connect_options()?, options.max_connections);
         let statement_timeout = options.statement_timeout.min(CLAIM_STATEMENT_LIMIT);
         let lock_timeout = options.lock_timeout.min(CLAIM_STATEMENT_LIMIT);
-        let claims = open(&StoreOptions { statement_timeout, lock_timeout, ..options.clone() }, CLAIM_CONNECTIONS)?;
+        let of_claims = StoreOptions { statement_timeout, lock_timeout, ..options.clone() };
+        // A claim is planned once: every scan of it has the one index that fits, and planning would cost more than claiming.
+        let planned_once = of_claims.connect_options()?.options([("plan_cache_mode", "force_generic_plan")]);
+        let claims = open(&of_claims, planned_once, CLAIM_CONNECTIONS);
         Ok(Self { pool, claims, clock: Arc::new(DatabaseClock::default()), options: Arc::new(options) })
     }
 
@@ -153,8 +156,8 @@ impl Store {
     }
 }
 
-fn open(options: &StoreOptions, max_connections: u32) -> Result<PgPool, StoreError> {
-    Ok(PgPoolOptions::new()
+fn open(options: &StoreOptions, connect: PgConnectOptions, max_connections: u32) -> PgPool {
+    PgPoolOptions::new()
         .max_connections(max_connections)
         .acquire_timeout(options.acquire_timeout)
         .max_lifetime(Duration::from_secs(30 * 60))
@@ -171,5 +174,5 @@ fn open(options: &StoreOptions, max_connections: u32) -> Result<PgPool, StoreErr
                 Ok(())
             })
         })
-        .connect_lazy_with(options.connect_options()?))
+        .connect_lazy_with(connect)
 }

@@ -103,7 +103,8 @@ claimed as (
         active_until = least(now.now + (e.active_timeout - e.active_time), e.deadline_at),
         attempt = e.attempt + 1, event_seq = e.event_seq + 1, slot_keys = coalesce(taken.keys, e.slot_keys)
     from taken, now
-    where e.id = taken.id
+    -- The array says that these are few, whatever the planner believes of the limits above: their rows are found by key.
+    where e.id = taken.id and e.id = any (array(select id from picked))
     returning e.*, taken.was_pending, taken.is_new, taken.rank, taken.place, false as is_refused
 ),
 claim_events as (
@@ -132,8 +133,8 @@ from (
     union all
     select e.*, picked.was_pending, picked.is_new, picked.rank, picked.place, true
     from limited join executions e on e.id = limited.execution_id join picked on picked.id = e.id
-    where not limited.is_admitted
+    where not limited.is_admitted and e.id = any (array(select id from picked))
 ) c
-join execution_payloads p on p.execution_id = c.id
+join execution_payloads p on p.execution_id = c.id and p.execution_id = any (array(select id from picked))
 left join limited refused on refused.execution_id = c.id and c.is_refused
 order by c.place
