@@ -4,7 +4,7 @@
 # server: each starts private ones and stops them again.
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo dev test lint fmt sqlx sqlx-check bench docs ci
+.PHONY: help bootstrap demo dev test verify lint fmt sqlx sqlx-check bench docs ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -23,6 +23,10 @@ dev: bootstrap ## API, worker and status page on private servers; data in .longh
 test: bootstrap ## all tests
 	@cargo test --workspace --no-fail-fast
 
+# Every fault once, in the dev profile: the bars in seconds are not checked (docs/verify.md).
+verify: bootstrap ## kill, pause and restart a fleet in every way, and prove that nothing was lost or done twice
+	@cargo run -p longhaul-cli --bin longhaul -- verify --duration 80s --rate 5 --seed 1 --timing false --report target/verify.json
+
 lint: ## formatting and clippy, as CI runs them
 	@cargo fmt --all --check
 	@cargo clippy --workspace --all-targets -- -D warnings
@@ -36,9 +40,11 @@ sqlx: bootstrap ## write the metadata of the compiled queries to .sqlx
 sqlx-check: bootstrap ## fail when .sqlx does not match the queries and migrations
 	@sh deploy/sqlx.sh --check
 
-bench: bootstrap ## latency and throughput, beside the floor of this machine's PostgreSQL
+bench: bootstrap ## latency, throughput and memory, beside the floor of this machine's PostgreSQL
 	@cargo run --release -p longhaul-cli --bin longhaul -- bench latency
 	@cargo run --release -p longhaul-cli --bin longhaul -- bench throughput
+	@cargo run --release -p longhaul-cli --bin longhaul -- bench throughput --rounds 5 --executions 10000
+	@cargo run --release -p longhaul-cli --bin longhaul -- bench in-flight --delay-ms 1000 --waves 10
 
 docs: ## API documentation of the crates in target/doc
 	@RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items

@@ -6,6 +6,8 @@ mod agent_loop;
 #[cfg(test)]
 mod api;
 #[cfg(test)]
+mod cli;
+#[cfg(test)]
 mod docs;
 #[cfg(test)]
 mod faults;
@@ -27,5 +29,7 @@ mod telemetry;
 mod tidy;
 #[cfg(test)]
 mod tools;
+#[cfg(test)]
+mod verify;
 #[cfg(test)]
 mod worker;

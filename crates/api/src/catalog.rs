@@ -17,7 +17,7 @@ use longhaul_shared::{
     domain::{AgentVersionId, DefinitionVersionId, Prices, ServeKey, TenantId, requirements::requirements},
     store::{
         Store,
-        definitions::{AGENT_DEFINITION, Put, Version, agent_definition},
+        definitions::{AGENT_DEFINITION, PinnedVersions, Put, Version, agent_definition},
     },
 };
 use tokio::{sync::OnceCell, time::Instant};
@@ -69,6 +69,13 @@ pub(crate) fn unpriced(model: &ModelSpec, prices: &Prices) -> Option<String> {
         let name = model.name.as_deref().unwrap_or("its default");
         format!("`{name}` of `{}`", model.provider.as_deref().unwrap_or(&prices.default_provider))
     })
+}
+
+/// An agent that takes another one's place.
+pub(crate) struct Substitute {
+    pub(crate) version_id: AgentVersionId,
+    pub(crate) serve_key: ServeKey,
+    pub(crate) spec: AgentSpec,
 }
 
 type Known = HashMap<(TenantId, Target, Option<i32>), (Instant, Arc<Runnable>)>;
@@ -154,6 +161,23 @@ impl Catalog {
             budget: budget.or(agent.spec.limits.budget),
             model: agent.spec.model,
         })
+    }
+
+    /// The newest version of the agent `key`, to run the definition that `pinned` holds.
+    ///
+    /// # Errors
+    /// There is no such agent, or Postgres is unavailable.
+    pub(crate) async fn agent_for(
+        &self,
+        tenant: TenantId,
+        key: &str,
+        pinned: &PinnedVersions,
+    ) -> ApiResult<Substitute> {
+        let agent = self.agent(tenant, key, None).await?;
+        let requirements = requirements(&pinned.definition, pinned.definition_version, &agent.spec);
+        let serve_key = ServeKey::of(&requirements);
+        self.put_serve_key(&serve_key, &requirements.into_iter().collect::<Vec<_>>()).await?;
+        Ok(Substitute { version_id: AgentVersionId(agent.id), serve_key, spec: agent.spec })
     }
 
     async fn definition(

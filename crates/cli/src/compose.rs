@@ -107,12 +107,10 @@ fn hooks(publisher: &WakeupPublisher, state: Arc<AtomicU8>) -> Hooks {
     Hooks {
         wake: Arc::new(move |queue, id| {
             metrics::executions_submitted(1);
-            let _span =
-                tracing::info_span!("wakeup", otel.kind = "producer", execution.id = %id, queue.name = queue).entered();
             match QueueName::new(queue) {
                 Ok(queue) => {
                     // Shows in the trace that and when the wake-up was handed over; the message itself carries no trace.
-                    let span = tracing::info_span!("wake-up", otel.kind = "producer", execution.id = %id);
+                    let span = tracing::info_span!("wakeup", otel.kind = "producer", execution.id = %id, queue.name = queue.as_str());
                     span.in_scope(|| wakes.publish(&queue, id.0, 1));
                 }
                 // The API has checked the name; the sweep would find the execution all the same.

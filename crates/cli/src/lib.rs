@@ -7,6 +7,7 @@ pub mod context;
 pub mod embedded;
 pub mod env_file;
 pub mod exit;
+mod http_server;
 mod json_input;
 pub mod output;
 pub mod progress;
@@ -14,3 +15,7 @@ pub mod run;
 pub mod servers;
 pub mod signals;
 pub mod spec_files;
+
+/// Executions are many small pieces of memory that live for milliseconds.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 use longhaul_cli::{
     commands::{
         api, apply, approvals, bench, cancel, compare, config_check, demo, dev, fork, get, keys, ledger, list,
-        mcp_catalogue, migrate, openapi, providers, prune, questions, retry, submit, top_up, watch, with_servers,
-        worker,
+        mcp_catalogue, migrate, openapi, providers, prune, questions, retry, submit, top_up, verify, watch,
+        with_servers, worker,
     },
     context::Context,
     exit::{EXIT_CODES, Exit},
@@ -51,6 +51,7 @@ enum Command {
     Config(config_check::ConfigArgs),
     Openapi(openapi::OpenapiArgs),
     Bench(bench::BenchArgs),
+    Verify(verify::VerifyArgs),
     #[command(hide = true)]
     WithServers(with_servers::WithServersArgs),
     #[command(hide = true)]
@@ -112,7 +113,8 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Questions(args) => run::plain(questions::run(args, context)),
         Command::Config(args) => run::plain(config_check::run(args, context)),
         Command::Openapi(_) => openapi::run(),
-        Command::Bench(args) => run::plain(bench::run(args, context)),
+        Command::Bench(args) => bench::run(args, context),
+        Command::Verify(args) => run::plain(verify::run(args, context)),
         Command::WithServers(args) => run::plain(with_servers::run(&args)),
         Command::McpCatalogue(args) => run::plain(mcp_catalogue::run(args)),
     }

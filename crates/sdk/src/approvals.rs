@@ -1,5 +1,7 @@
 //! Which calls of an agent a person must allow.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +19,10 @@ pub struct ApprovalsSpec {
     pub allow_self: bool,
     /// What a rejection does to the run.
     pub on_reject: OnReject,
+    /// Arguments that are not shown to people, by tool (`*` stands for any characters): JSON pointers such as `/token`, in which `*`
+    /// stands for any one member or item. What a tool's schema marks `x-secret` or `writeOnly` is not shown in any case.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub redact: BTreeMap<String, Vec<String>>,
 }
 
 impl Default for ApprovalsSpec {
@@ -27,6 +33,7 @@ impl Default for ApprovalsSpec {
             expires_seconds: 24 * 3_600,
             allow_self: false,
             on_reject: OnReject::Continue,
+            redact: BTreeMap::new(),
         }
     }
 }

@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agent::host::HostTool,
+    agent::{host::HostTool, orchestrator::permits::CallPermits, prepared::PreparedAgents},
     deps::{Deps, Versions},
     llm::{
         Clocks,
@@ -221,9 +221,10 @@ impl WorkerBuilder {
             stdio_servers: config.tools.mcp.stdio,
             definitions: self.definitions,
             versions: Versions::default(),
+            agents: PreparedAgents::default(),
             probe: self.probe,
             loading: Semaphore::new(config.worker.journal_loads_max),
-            call_permits: Arc::new(Semaphore::new(config.worker.parallel_calls_max)),
+            call_permits: CallPermits::new(config.worker.parallel_calls_max, &config.tools.limits),
         };
         Ok(Worker { deps, config, agents: self.agents, has })
     }

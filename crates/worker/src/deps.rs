@@ -15,6 +15,7 @@ use longhaul_shared::{
 use tokio::sync::Semaphore;
 
 use crate::{
+    agent::{orchestrator::permits::CallPermits, prepared::PreparedAgents},
     llm::{health::Health, registry::Models},
     probe::Probe,
     tools::ToolSources,
@@ -38,11 +39,12 @@ pub(crate) struct Deps {
     pub(crate) stdio_servers: StdioServers,
     pub(crate) definitions: HashMap<String, RegisteredDefinition>,
     pub(crate) versions: Versions,
+    pub(crate) agents: PreparedAgents,
     pub(crate) probe: Probe,
     /// Journals that may load at once, so that a mass takeover does not load thousands (core-rules 4).
     pub(crate) loading: Semaphore,
     /// Tool calls that may run at once.
-    pub(crate) call_permits: Arc<Semaphore>,
+    pub(crate) call_permits: CallPermits,
 }
 
 /// What attempts of one identity share.

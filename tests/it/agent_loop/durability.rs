@@ -1,13 +1,10 @@
 //! What survives the end of a worker in the middle of a tick.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use longhaul_sdk::{
-    DefinitionSpec, JsonSchema, Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, async_trait, spec::ToolRef,
+    JsonSchema, Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, async_trait, spec::ToolRef,
 };
 use longhaul_shared::{domain::ExecutionId, queue::QueueName, store::control::Cancelled};
 use longhaul_worker::probe::{Point, Probe};
@@ -21,7 +18,7 @@ use crate::support::{
 };
 
 /// A fleet whose dead workers are found soon.
-async fn quick_fleet() -> Fleet {
+pub(super) async fn quick_fleet() -> Fleet {
     let mut fleet = Fleet::start().await;
     for (name, seconds) in [("LEASE", "4"), ("RENEW", "0.5"), ("REAPER_TICK", "0.3"), ("SWEEP_TICK", "0.3")] {
         fleet.set(&format!("LONGHAUL__WORKER__{name}_SECONDS"), seconds);
@@ -29,7 +26,7 @@ async fn quick_fleet() -> Fleet {
     fleet
 }
 
-fn worker(fleet: &Fleet, stage: &Stage, probe: Probe) -> FleetWorker {
+pub(super) fn worker(fleet: &Fleet, stage: &Stage, probe: Probe) -> FleetWorker {
     fleet.worker_with(|builder| stage.tools(builder).probe(probe))
 }
 
@@ -333,141 +330,6 @@ async fn ledger_tells_what_is_known_of_every_effect() {
         };
         let keys: Vec<String> = stage.keys(call).into_keys().collect();
         assert_eq!(json!([entry["idempotency_key"]]), json!(keys), "{call}");
-    }
-    second.drain().await;
-}
-
-/// What the exhaustive test asks for: each piece that is not there yet, then an output that is corrected once.
-fn plan(request: &crate::support::llm::Captured, early: &Gates) -> crate::support::llm::Reply {
-    let case = case_of(request);
-    let results: BTreeMap<String, String> = results_in_order(request).into_iter().collect();
-    let turn = request.replies();
-    let has = |piece: &str| results.iter().any(|(id, text)| id.starts_with(piece) && !text.contains("\"error\""));
-    let unknown =
-        |piece: &str| results.iter().any(|(id, text)| id.starts_with(piece) && text.contains("outcome_unknown"));
-    let named = |piece: &str| format!("{piece}-{turn}");
-    let arguments = |piece: &str, more: Value| {
-        let mut arguments = more;
-        arguments["value"] = arguments.get("value").cloned().unwrap_or(json!(piece));
-        arguments["call"] = json!(format!("{case}/{piece}"));
-        arguments
-    };
-    let call = |tool: &str, piece: &str, more: Value| {
-        crate::support::llm::ev_call(&named(piece), tool, &arguments(piece, more))
-    };
-    if !has("look") {
-        return reply_events([
-            ev_text("First. "),
-            call(WORK, "look", json!({"_outputPath": "†state.look"})),
-            call(PUT, "put", json!({"value": "†state.look", "_outputPath": "†state.put"})),
-            call(ACT, "send", json!({"value": "†state.put", "_outputPath": "†state.sent"})),
-            // The reply goes on only when its second call runs, so that both start early.
-            ev_gate(&early.of(&case)),
-        ]);
-    }
-    if !has("put") {
-        return reply_events([call(PUT, "put", json!({"value": "†state.look", "_outputPath": "†state.put"}))]);
-    }
-    if !has("send") && !unknown("send") {
-        return reply_events([call(ACT, "send", json!({"value": "†state.put", "_outputPath": "†state.sent"}))]);
-    }
-    let submitted = results.keys().any(|id| id.starts_with("out"));
-    let output = if submitted { json!({"put": "†state.put"}) } else { json!("wrong") };
-    reply_events([crate::support::llm::ev_call(&named("out"), "submit_output", &json!({ "output": output }))])
-}
-
-fn case_of(request: &crate::support::llm::Captured) -> String {
-    let input: Value = serde_json::from_str(request.messages()[1]["content"].as_str().unwrap()).unwrap();
-    input["case"].as_str().unwrap().to_owned()
-}
-
-/// A gate for each case.
-#[derive(Clone, Default)]
-struct Gates(Arc<Mutex<BTreeMap<String, Gate>>>);
-
-impl Gates {
-    fn of(&self, case: &str) -> Gate {
-        self.0.lock().unwrap().entry(case.into()).or_insert_with(Gate::new).clone()
-    }
-}
-
-/// How often a run passes each point when nothing happens to it.
-const VISITS: [(Point, usize); 11] = [
-    (Point::Claimed, 1),
-    (Point::Restored, 1),
-    (Point::BeforeTurn, 3),
-    (Point::TurnBegun, 2),
-    (Point::TurnAnswered, 3),
-    (Point::TurnRecorded, 3),
-    (Point::BeforeCall, 3),
-    (Point::CallAnswered, 3),
-    (Point::CallRecorded, 3),
-    (Point::BeforeConclusion, 1),
-    (Point::Concluded, 1),
-];
-
-#[tokio::test(flavor = "multi_thread")]
-async fn worker_that_dies_at_any_point_of_a_tick_costs_no_recorded_call() {
-    // Nobody is asked in this run; `approvals.rs` dies where somebody is.
-    let passed = Point::ALL.into_iter().filter(|point| *point != Point::PutBeforePeople);
-    assert_eq!(VISITS.map(|(point, _)| point).to_vec(), passed.collect::<Vec<_>>());
-    let (fleet, early, stage) = (quick_fleet().await, Gates::default(), Stage::default());
-    let schema = json!({"type": "object"});
-    let definition =
-        DefinitionSpec { output_schema: Some(schema), validators: Vec::new(), ..DefinitionSpec::new("d", "a") };
-    fleet.apply(&referring(), &definition).await;
-    let (gates, opened) = (early.clone(), early.clone());
-    fleet.llm.answer_with(move |request| plan(request, &gates));
-    let stage = stage.on_start(move |call| {
-        if let Some((case, "put")) = call.split_once('/') {
-            opened.of(case).open();
-        }
-    });
-    let holds = crate::worker::journal::Holds::default();
-    let clean = fleet.submit("d", json!({"case": "clean"})).await;
-    let mut cases = Vec::new();
-    for (point, visits) in VISITS {
-        for visit in 1..=visits {
-            let case = format!("{point:?}-{visit}");
-            let id = fleet.submit("d", json!({ "case": case })).await;
-            holds.plan(id, point, visit);
-            cases.push((id, case, point, visit));
-        }
-    }
-    let first = worker(&fleet, &stage, holds.probe());
-    let output = json!({"put": "look"});
-    let row = fleet.ended(clean).await;
-    assert_eq!(row["output"], output, "{row}");
-    holds.all_held().await;
-    for (point, visits) in VISITS {
-        assert_eq!(holds.visits(clean, point), visits, "{point:?}");
-    }
-    first.kill().await;
-    let second = worker(&fleet, &stage, Probe::default());
-    for (id, case, point, visit) in &cases {
-        let row = fleet.ended(*id).await;
-        assert_eq!((&row["status"], &row["output"]), (&json!("FINISHED"), &output), "{case}: {row}");
-        assert_eq!(
-            (&row["retries"], &row["attempts"]),
-            (&json!(0), &json!(if *point == Point::Concluded { 1 } else { 2 })),
-            "{case}"
-        );
-        // No side effect twice, and whatever ran again did so under one key.
-        let runs = |piece: &str| stage.runs(&format!("{case}/{piece}"));
-        assert!(runs("send") <= 1, "{case}: sent {} times", runs("send"));
-        for piece in ["look", "put"] {
-            // A second time only where the first was not recorded.
-            let repeated = *point == Point::CallAnswered && *visit == if piece == "look" { 1 } else { 2 };
-            assert_eq!(runs(piece), 1 + usize::from(repeated), "{case}: {piece}");
-            assert_eq!(stage.keys(&format!("{case}/{piece}")).len(), 1, "{case}: {piece}");
-        }
-        // An answer is asked for again only if it was not recorded; the begun turn never is.
-        let asked = fleet.llm.requests().into_iter().filter(|request| case_of(request) == *case);
-        let mut by_key: BTreeMap<Option<String>, usize> = BTreeMap::new();
-        asked.for_each(|request| *by_key.entry(request.idempotency_key).or_default() += 1);
-        let twice = by_key.values().filter(|&&count| count > 1).count();
-        let may_repeat = *point == Point::TurnAnswered && *visit > 1;
-        assert_eq!(twice, usize::from(may_repeat), "{case}: {by_key:?}");
     }
     second.drain().await;
 }

@@ -27,10 +27,14 @@ use crate::support::{
 /// What every tool here takes.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Payment {
+pub(crate) struct Payment {
     amount: i64,
     #[serde(default)]
     to: String,
+    /// Nobody is shown it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("writeOnly" = true))]
+    pin: String,
 }
 
 /// A tool that waits at its gate, if it has one, and keeps what it was given.
@@ -71,15 +75,15 @@ impl Tool for Clerk {
 }
 
 /// A product with an agent of four tools: `look` reads, `pay`, `note` and `wipe` change something.
-pub(super) struct Office {
-    pub(super) fleet: Fleet,
-    pub(super) gate: Gate,
+pub(crate) struct Office {
+    pub(crate) fleet: Fleet,
+    pub(crate) gate: Gate,
     given: Given,
 }
 
 impl Office {
     /// With a policy, as YAML has it. `look` passes a gate that is closed when `is_gated`.
-    pub(super) async fn open(approvals: Value, is_gated: bool) -> Self {
+    pub(crate) async fn open(approvals: Value, is_gated: bool) -> Self {
         let mut fleet = Fleet::start().await;
         for (name, seconds) in [("LEASE", "2"), ("RENEW", "0.5"), ("REAPER_TICK", "0.3"), ("SWEEP_TICK", "0.3")] {
             fleet.set(&format!("LONGHAUL__WORKER__{name}_SECONDS"), seconds);
@@ -100,7 +104,7 @@ impl Office {
     }
 
     /// The model replies with `calls` and, when their results are there, with an answer.
-    pub(super) fn script(&self, calls: Vec<(&'static str, &'static str, Value)>) {
+    pub(crate) fn script(&self, calls: Vec<(&'static str, &'static str, Value)>) {
         self.fleet.llm.answer_with(move |request| -> Reply {
             if request.replies() > 0 {
                 return reply_text(r#"{"done": true}"#);
@@ -109,7 +113,7 @@ impl Office {
         });
     }
 
-    pub(super) fn hire(&self, builder: WorkerBuilder, probe: Probe) -> WorkerBuilder {
+    pub(crate) fn hire(&self, builder: WorkerBuilder, probe: Probe) -> WorkerBuilder {
         let clerk = |name, effect, gate| Clerk { name, effect, gate, given: Arc::clone(&self.given) };
         let builder = builder.tool(clerk("look", ToolEffect::ReadOnly, Some(self.gate.clone()))).unwrap();
         let names = ["pay", "note", "wipe"];
@@ -117,26 +121,26 @@ impl Office {
         names.into_iter().fold(builder, hire).probe(probe)
     }
 
-    pub(super) fn worker(&self) -> FleetWorker {
+    pub(crate) fn worker(&self) -> FleetWorker {
         self.fleet.worker_with(|builder| self.hire(builder, Probe::default()))
     }
 
-    pub(super) async fn submit(&self) -> ExecutionId {
+    pub(crate) async fn submit(&self) -> ExecutionId {
         self.fleet.submit("d", json!({"task": "pay"})).await
     }
 
     /// What a tool was given, call by call.
-    pub(super) fn given(&self, tool: &str) -> Vec<Value> {
+    pub(crate) fn given(&self, tool: &str) -> Vec<Value> {
         self.given.lock().unwrap().get(tool).cloned().unwrap_or_default()
     }
 
     /// What is wanted of people by now.
-    pub(super) async fn wanted(&self, id: ExecutionId) -> Vec<HumanRequest> {
+    pub(crate) async fn wanted(&self, id: ExecutionId) -> Vec<HumanRequest> {
         self.fleet.store.requests_of(id).await.unwrap()
     }
 
     /// Waits until the `count`-th request is there and the execution is parked, and gives the request.
-    pub(super) async fn waits(&self, id: ExecutionId, count: usize) -> HumanRequest {
+    pub(crate) async fn waits(&self, id: ExecutionId, count: usize) -> HumanRequest {
         eventually("the execution waits for people", PATIENCE, async || {
             let (requests, row) = (self.wanted(id).await, self.fleet.row(id).await);
             let reason = row["wait_reason"].as_str().unwrap_or_default();
@@ -149,7 +153,7 @@ impl Office {
     }
 
     /// A person's word, as the API stores it.
-    pub(super) async fn decide(&self, request: &HumanRequest, verdict: Verdict, reason: Option<&str>) {
+    pub(crate) async fn decide(&self, request: &HumanRequest, verdict: Verdict, reason: Option<&str>) {
         let decision = NewDecision {
             verdict,
             hash: request.hash,
@@ -161,7 +165,7 @@ impl Office {
     }
 
     /// The results that the model saw in its last request, by the id of the call.
-    pub(super) fn results(&self) -> BTreeMap<String, String> {
+    pub(crate) fn results(&self) -> BTreeMap<String, String> {
         let requests = self.fleet.llm.requests();
         let last = requests.last().expect("a request");
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -169,23 +173,23 @@ impl Office {
         results.map(|message| (text(&message["tool_call_id"]), text(&message["content"]))).collect()
     }
 
-    pub(super) async fn finished(&self, id: ExecutionId) {
+    pub(crate) async fn finished(&self, id: ExecutionId) {
         let row = self.fleet.ended(id).await;
         assert_eq!(row["status"], "FINISHED", "{row}");
     }
 
     /// Lets the time of every request run out.
-    pub(super) async fn let_expire(&self) {
+    pub(crate) async fn let_expire(&self) {
         self.fleet.advance(Duration::from_secs(25 * 3_600)).await;
     }
 
     /// How many requests of a kind an execution ever made.
-    pub(super) async fn count(&self, id: ExecutionId, kind: RequestKind) -> usize {
+    pub(crate) async fn count(&self, id: ExecutionId, kind: RequestKind) -> usize {
         self.wanted(id).await.iter().filter(|request| request.kind == kind).count()
     }
 }
 
 /// `pay` needs a person; everything else runs.
-pub(super) fn pay_needs_a_person() -> Value {
+pub(crate) fn pay_needs_a_person() -> Value {
     json!({"rules": [{"tool": "pay", "access": "ask"}]})
 }

@@ -105,7 +105,8 @@ async fn what_cannot_be_forked_is_refused_with_its_reason() {
         (json!({ "from_step": 1, "model": 7 }), "/model"),
         (json!({ "from_step": 1, "model": { "temprature": 1 } }), "/model"),
         (json!({ "from_step": 1, "budget": {} }), "/budget"),
-        (json!({ "from_step": 1, "agent": "x" }), "/agent"),
+        (json!({ "from_step": 1, "agent": 7 }), "/agent"),
+        (json!({ "from_step": 1, "agnt": "x" }), "/agnt"),
     ] {
         let refused = fork(&api, origin, body.clone()).await;
         assert_eq!(
@@ -117,6 +118,9 @@ async fn what_cannot_be_forked_is_refused_with_its_reason() {
     assert_eq!(fork(&api, origin, json!({ "from_step": 1, "input": 7 })).await.error(), (422, "invalid_input"));
     let unpriced = fork(&api, origin, json!({ "from_step": 1, "model": "exotic" })).await;
     assert_eq!(unpriced.error(), (422, "price_unknown"));
+    let unknown = fork(&api, origin, json!({ "from_step": 1, "agent": "x" })).await;
+    assert_eq!(unknown.error(), (422, "unknown_agent"));
+    assert!(unknown.text.contains("there is no agent `x`"), "{}", unknown.text);
     let nobody = uuid::Uuid::now_v7();
     assert_eq!(fork(&api, nobody, json!({ "from_step": 1 })).await.error(), (404, "not_found"));
     assert_eq!(worker.claim(10).await.len(), 0, "nothing was stored");

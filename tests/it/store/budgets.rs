@@ -10,6 +10,7 @@ use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::journal::{Hash, StepKind::Turn};
 use longhaul_shared::store::outcomes::Conclusion;
 use longhaul_shared::store::tenants::Reach;
+use longhaul_shared::store::{Store, StoreOptions};
 use sha2::{Digest, Sha256};
 
 use crate::support::leases::{TestWorker, World, step, write};
@@ -280,59 +281,119 @@ async fn an_end_frees_what_was_not_used_and_charges_what_may_have_been() {
     }
 }
 
+/// Runs a worker's statements for all it holds, a few at a time.
+async fn each<T, F: Future<Output = T>>(claims: &[Claimed], act: impl Fn(usize) -> F) -> Vec<T> {
+    join_all((0..claims.len()).map(act)).await
+}
+
 #[tokio::test]
-async fn killed_anywhere_around_a_call_nothing_stays_reserved_and_no_call_is_free() {
+async fn killed_a_thousand_times_around_calls_nothing_stays_reserved_and_no_call_is_free() {
+    const POINTS: [&str; 3] = ["reserve", "call", "settle"];
+    const AT_ONCE: usize = 30;
     let world = World::create().await;
-    let (mut made, mut spent) = (0, 0);
-    for round in 0..30 {
-        let root = submit(&world, BudgetSpec { max_tokens: Some(1_000_000), ..BudgetSpec::default() }).await;
-        let points = ["reserve", "call", "settle"];
-        // Each round dies at one point, some at two in a row.
-        for at in [points.get(round % 3), points.get(round % 5)].into_iter().flatten() {
+    let (mut made, mut spent, mut deaths) = (0, 0, 0);
+    while deaths < 1_000 {
+        let mut roots = Vec::new();
+        for _ in 0..AT_ONCE {
+            roots.push(submit(&world, BudgetSpec { max_tokens: Some(1_000_000), ..BudgetSpec::default() }).await);
+        }
+        // Each execution dies twice, and all pairs of points come up.
+        for life in 0..2_u32 {
             let worker = world.worker().await;
-            let claimed = worker.claim_one().await;
-            assert_eq!(reserve(&worker, &claimed, "turn", 1).await, Reserved::Granted);
-            if *at != "reserve" {
-                made += 1;
-            }
-            if *at == "settle" {
-                // The write is cut off by its worker's death, which another worker declares meanwhile.
-                let mut step = write(&claimed, 1, vec![step(1, Turn, "turn")]);
-                step.settlements =
-                    vec![Settlement { step_key: key("turn"), cost: None, tokens: 1, calls: 1, is_estimate: false }];
-                worker.expire().await;
-                worker.record(step).await.unwrap_err();
-            }
+            let mut claims = worker.claim(AT_ONCE as i32).await;
+            assert_eq!(claims.len(), AT_ONCE);
+            claims.sort_by_key(|claimed| roots.iter().position(|root| *root == claimed.id));
+            let point = |at: usize| POINTS[at / 3_usize.pow(life) % 3];
+            let reserved = each(&claims, |at| reserve(&worker, &claims[at], "turn", 1)).await;
+            assert!(reserved.iter().all(|reserved| *reserved == Reserved::Granted), "{reserved:?}");
+            made += (0..AT_ONCE).filter(|at| point(*at) != "reserve").count() as i64;
+            // Their writes are cut off by the worker's death, which others declare meanwhile.
+            worker.expire().await;
+            let settled = each(&claims, async |at| {
+                if point(at) == "settle" {
+                    let mut step = write(&claims[at], 1, vec![step(1, Turn, "turn")]);
+                    step.settlements =
+                        vec![Settlement { step_key: key("turn"), cost: None, tokens: 1, calls: 1, is_estimate: false }];
+                    assert!(worker.record(step).await.is_err());
+                }
+            });
+            settled.await;
             worker.die().await;
-            world.store.reap(10).await.unwrap();
+            while !world.store.reap(AT_ONCE as i64).await.unwrap().is_empty() {}
+            deaths += AT_ONCE;
         }
         let worker = world.worker().await;
-        let claimed = worker.claim_one().await;
-        assert_eq!(reserve(&worker, &claimed, "turn", 1).await, Reserved::Granted);
-        assert_eq!(reserve(&worker, &claimed, "turn", 1).await, Reserved::Granted, "asked again, reserved once");
-        made += 1;
-        settle(&worker, &claimed, 1, "turn", 1).await;
-        worker.finish(&claimed).await.unwrap();
-        let ledger = ledger(&world, root).await;
-        assert_eq!(ledger.reserved.calls, 0);
-        spent += ledger.spent.calls;
+        let claims = worker.claim(AT_ONCE as i32).await;
+        assert_eq!(claims.len(), AT_ONCE);
+        each(&claims, async |at| {
+            let claimed = &claims[at];
+            assert_eq!(reserve(&worker, claimed, "turn", 1).await, Reserved::Granted);
+            assert_eq!(reserve(&worker, claimed, "turn", 1).await, Reserved::Granted, "asked again, reserved once");
+            settle(&worker, claimed, 1, "turn", 1).await;
+            worker.finish(claimed).await.unwrap();
+        })
+        .await;
+        made += AT_ONCE as i64;
+        for root in roots {
+            let ledger = ledger(&world, root).await;
+            assert_eq!(ledger.reserved.calls, 0);
+            spent += ledger.spent.calls;
+        }
     }
     assert!(spent >= made, "spent {spent}, made {made}");
     nothing_is_reserved(&world).await;
 }
 
-#[tokio::test]
-async fn many_children_of_one_root_do_not_hold_up_another_tree() {
+/// Takes one execution through so many steps, each reserved, settled and recorded, and fails if a statement of its worker was ever
+/// seen to wait for a lock.
+async fn steps_without_a_lock_wait(
+    world: &World,
+    worker: &TestWorker,
+    claimed: &Claimed,
+    numbers: std::ops::Range<i32>,
+) {
+    for number in numbers {
+        let name = format!("turn {number}");
+        let steps = async {
+            assert_eq!(reserve(worker, claimed, &name, 1).await, Reserved::Granted);
+            settle(worker, claimed, number, &name, 1).await;
+        };
+        let watch = async {
+            loop {
+                let waits: i64 = sqlx::query_scalar(
+                    "select count(*) from pg_stat_activity
+                     where application_name = 'stranger' and wait_event_type = 'Lock'",
+                )
+                .fetch_one(world.pool())
+                .await
+                .unwrap();
+                assert_eq!(waits, 0, "a statement of the other tree waits for a lock");
+            }
+        };
+        tokio::select! {
+            () = steps => {}
+            () = watch => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_children_of_one_root_do_not_hold_up_another_tree() {
+    const CHILDREN: u16 = 1_000;
     let world = World::create().await;
     let worker = world.worker().await;
-    let crowded = submit(&world, calls(2_000)).await;
+    let crowded = submit(&world, calls(10_000)).await;
     let parent = worker.claim_one().await;
-    for key in 0..4_u8 {
-        worker.spawn(&parent, key * 60..(key + 1) * 60).await;
+    for hundred in 0..CHILDREN / 100 {
+        worker.spawn(&parent, hundred * 100..(hundred + 1) * 100).await;
     }
-    let children = worker.claim(240).await;
-    submit(&world, calls(5)).await;
-    let stranger = worker.claim_one().await;
+    let children = worker.claim(CHILDREN.into()).await;
+    assert_eq!(children.len(), usize::from(CHILDREN));
+    // The other tree runs in a process of its own, as far as Postgres can see.
+    let options = StoreOptions { application_name: "stranger".into(), ..StoreOptions::new(world.db.url.clone()) };
+    let other = TestWorker::start(&Store::open(options).unwrap()).await;
+    submit(&world, calls(500)).await;
+    let stranger = other.claim_one().await;
     // Somebody has the crowded tree's budget at hand and does not let go.
     let mut lock = world.pool().begin().await.unwrap();
     sqlx::query("select root_id from budgets where root_id = $1 for update")
@@ -343,16 +404,20 @@ async fn many_children_of_one_root_do_not_hold_up_another_tree() {
     let writer = worker.writer.clone();
     let asked: Vec<_> = children.iter().map(|child| reservation(child, "turn", 1)).collect();
     let crowd = tokio::spawn(async move { join_all(asked.into_iter().map(|one| writer.reserve(one))).await });
-    assert_eq!(reserve(&worker, &stranger, "turn", 1).await, Reserved::Granted);
-    settle(&worker, &stranger, 1, "turn", 1).await;
-    worker.finish(&stranger).await.unwrap();
+    steps_without_a_lock_wait(&world, &other, &stranger, 1..21).await;
     // What the crowd records does not need the budget's row either.
     worker.record(write(&children[0], 1, vec![step(1, Turn, "x")])).await.unwrap();
     assert!(!crowd.is_finished());
     lock.rollback().await.unwrap();
     let granted = crowd.await.unwrap();
     assert!(granted.into_iter().all(|reserved| reserved.unwrap() == Reserved::Granted));
-    assert_eq!(ledger(&world, crowded).await.reserved.calls, 240);
+    assert_eq!(ledger(&world, crowded).await.reserved.calls, i64::from(CHILDREN));
+    // All of them settle at once while the other tree goes on, on the same process's lanes and on its own.
+    let settling = join_all(children[1..].iter().map(|child| settle(&worker, child, 1, "turn", 1)));
+    let (_, ()) = tokio::join!(settling, steps_without_a_lock_wait(&world, &other, &stranger, 21..61));
+    other.finish(&stranger).await.unwrap();
+    let over = ledger(&world, crowded).await;
+    assert_eq!((over.spent.calls, over.reserved.calls), (i64::from(CHILDREN) - 1, 1));
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ fn wait_for_children(wake_seq: i32) -> Conclusion {
 }
 
 /// A held parent with so many children, which nobody holds yet.
-async fn family(world: &World, worker: &TestWorker, children: u8) -> (Claimed, Vec<ExecutionId>) {
+async fn family(world: &World, worker: &TestWorker, children: u16) -> (Claimed, Vec<ExecutionId>) {
     world.submit(1).await;
     let parent = worker.claim_one().await;
     let ids = worker.spawn(&parent, 0..children).await;

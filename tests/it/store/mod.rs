@@ -1,5 +1,6 @@
 //! The store's promises, each against a real PostgreSQL.
 
+mod audit;
 mod batches;
 mod budgets;
 mod cancels;
@@ -8,6 +9,7 @@ mod claims;
 mod costs;
 mod fences;
 mod lost_replies;
+mod model;
 mod parking;
 mod people;
 mod provider_limits;

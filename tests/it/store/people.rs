@@ -36,6 +36,7 @@ fn new_request(claimed: &Claimed, kind: RequestKind, call: u8) -> NewHumanReques
         tool: "pay".into(),
         arguments: ARGUMENTS.to_vec(),
         shown: String::from_utf8_lossy(ARGUMENTS).into_owned(),
+        redact: Vec::new(),
         schema: None,
         policy: Some("pay: ask".into()),
         allow_self: false,

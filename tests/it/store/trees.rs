@@ -5,6 +5,8 @@ use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::control::Cancelled;
 use longhaul_shared::store::outcomes::Conclusion;
 
+use longhaul_shared::store::children::{SpawnRefused, TreeLimits};
+
 use crate::support::leases::{ROOMY, TestWorker, World};
 
 async fn sweep(world: &World) -> usize {
@@ -104,5 +106,36 @@ async fn a_cancel_reaches_all_of_a_hundred_executions_that_are_still_spawning() 
         assert_eq!(open, 0, "round {round}");
         assert!(one.claim(100).await.is_empty());
         world.check().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parents_that_spawn_at_the_same_moment_fill_their_tree_to_its_limit_and_no_further() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    for round in 0..10 {
+        world.submit(1).await;
+        let root = worker.claim_one().await;
+        worker.spawn(&root, 0..8).await;
+        let parents = worker.claim(8).await;
+        // Nine there are; twenty-two leave room for four of eight parents with three children each, and for one child more.
+        let limits = TreeLimits { executions: 22, ..ROOMY };
+        let stores =
+            futures::future::join_all(parents.iter().map(|parent| worker.try_spawn(parent, 0..3, limits))).await;
+        let (started, refused): (Vec<_>, Vec<_>) =
+            stores.into_iter().map(|spawned| spawned.unwrap()).partition(Result::is_ok);
+        assert_eq!((started.len(), refused.len()), (4, 4), "round {round}");
+        assert!(refused.into_iter().all(|refused| refused == Err(SpawnRefused::TreeFull(22))));
+        let size: i64 = sqlx::query_scalar("select count(*) from executions where id = $1 or root_id = $1")
+            .bind(root.id.0)
+            .fetch_one(world.pool())
+            .await
+            .unwrap();
+        assert_eq!(size, 21, "round {round}");
+        // What is left of the room is there for who fits into it.
+        assert_eq!(worker.try_spawn(&root, 8..9, limits).await.unwrap().unwrap().len(), 1);
+        assert_eq!(worker.try_spawn(&root, 9..10, limits).await.unwrap(), Err(SpawnRefused::TreeFull(22)));
+        // Nothing is left to claim for the next round.
+        worker.claim(100).await;
     }
 }

@@ -225,6 +225,27 @@ impl Fleet {
             .unwrap()
     }
 
+    /// Declares every worker dead, as others would when its lease has run out, and gives back what it held: for tests whose workers
+    /// have leases that no load makes them lose.
+    pub(crate) async fn bury_workers(&self) {
+        sqlx::query(
+            "update workers set expires_at = clock_timestamp() - interval '1 millisecond' where dead_at is null",
+        )
+        .execute(&self.db.pool)
+        .await
+        .unwrap();
+        self.store.bury_expired_workers(Duration::ZERO).await.unwrap();
+        loop {
+            let reaped = self.store.reap(1_000).await.unwrap();
+            if reaped.is_empty() {
+                return;
+            }
+            for reaped in reaped {
+                self.publisher.publish(&QueueName::new(&reaped.queue).unwrap(), reaped.id.0, 1);
+            }
+        }
+    }
+
     /// Runs one statement that answers one JSON value.
     pub(crate) async fn json(&self, sql: &'static str) -> Value {
         sqlx::query_scalar(sql).fetch_one(&self.db.pool).await.unwrap()

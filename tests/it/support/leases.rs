@@ -210,19 +210,21 @@ impl TestWorker {
     pub(crate) async fn try_spawn(
         &self,
         parent: &Claimed,
-        keys: std::ops::Range<u8>,
+        keys: std::ops::Range<u16>,
         limits: TreeLimits,
     ) -> Result<Result<Vec<ExecutionId>, SpawnRefused>, StoreError> {
         let mut children = Vec::new();
         for key in keys {
             let execution = new_execution(&self.store, parent.tenant_id).await;
-            children.push(NewChild { key: [key; 32], execution });
+            let mut spawn_key = [0; 32];
+            spawn_key[..2].copy_from_slice(&key.to_be_bytes());
+            children.push(NewChild { key: spawn_key, execution });
         }
         let lease = SpawnLease { worker: self.id, parent: parent.id, token: parent.token };
         self.store.spawn_children(lease, &children, limits).await
     }
 
-    pub(crate) async fn spawn(&self, parent: &Claimed, keys: std::ops::Range<u8>) -> Vec<ExecutionId> {
+    pub(crate) async fn spawn(&self, parent: &Claimed, keys: std::ops::Range<u16>) -> Vec<ExecutionId> {
         self.try_spawn(parent, keys, ROOMY).await.unwrap().unwrap()
     }
 

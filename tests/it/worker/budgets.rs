@@ -1,5 +1,7 @@
 //! Budgets around real model calls: nothing is asked that was not reserved, and whatever was asked is paid for.
 
+use std::collections::BTreeMap;
+
 use longhaul_sdk::spec::{BudgetSpec, OnExhausted};
 use longhaul_sdk::{ToolEffect, Usd};
 use longhaul_shared::config::PriceConfig;
@@ -116,43 +118,67 @@ async fn a_failed_call_counts_and_costs_nothing() {
     assert_eq!((ledger.spent.calls, ledger.spent.cost, ledger.reserved.calls), (2, Usd::from_nanos(1_400_000), 0));
 }
 
-#[tokio::test]
-async fn killed_around_its_calls_a_run_pays_for_every_call_that_was_made() {
-    let fleet = quick_fleet().await;
+/// Where a run dies, and at which visit: around the reservation, the call and the settlement of a turn, and at its end.
+const DEATHS: [(Point, usize); 7] = [
+    (Point::BeforeTurn, 1),
+    (Point::BeforeTurn, 2),
+    (Point::TurnAnswered, 1),
+    (Point::TurnAnswered, 2),
+    (Point::TurnRecorded, 1),
+    (Point::TurnRecorded, 2),
+    (Point::BeforeConclusion, 1),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_around_its_calls_each_of_a_thousand_runs_pays_for_every_call_that_was_made() {
+    const WORKERS: usize = 10;
+    const AT_ONCE: usize = 100;
+    let mut fleet = quick_fleet().await;
+    fleet.set("LONGHAUL__WORKER__LEASE_SECONDS", "60");
     fleet.llm.answer_with(|request| {
-        let case = json!({ "value": case_of(request) });
-        let reply = if request.replies() == 0 { reply_calls([("look", case)]) } else { reply_text("{}") };
+        let case = case_of(request);
+        // Only who dies around a second turn has one.
+        let looks = case.contains(" 2,") && request.replies() == 0;
+        let reply = if looks { reply_calls([("look", json!({ "value": case }))]) } else { reply_text("{}") };
         reply.usage(1_000, 100)
     });
     let look = TestTool::recording("look", ToolEffect::ReadOnly);
     fleet.apply(&agent_with(&["look"]), &definition("d", &["is_valid_json"])).await;
-    let (holds, mut runs) = (Holds::default(), Vec::new());
-    for point in [Point::BeforeTurn, Point::TurnAnswered, Point::TurnRecorded, Point::BeforeConclusion] {
-        for visit in 1..=2 {
-            let case = format!("{point:?} {visit}");
+    let (holds, mut ids) = (Holds::default(), Vec::new());
+    for worker in 0..WORKERS {
+        for run in 0..AT_ONCE {
+            let (point, visit) = DEATHS[run % DEATHS.len()];
+            let case = format!("{point:?} {visit}, worker {worker}, run {run}");
             let mut new = fleet.new_execution("d", json!({ "case": case })).await;
             new.budget = Some(BudgetSpec { max_cost_usd: Some("1".parse().unwrap()), ..calls(50) });
-            // The end is come to once.
-            if point != Point::BeforeConclusion || visit == 1 {
-                holds.plan(new.id, point, visit);
-                runs.push((case, new));
-            }
+            holds.plan(new.id, point, visit);
+            ids.push((case, fleet.submit_new(new).await));
         }
+        // It takes over what the one before it left, and dies as soon as all that is new stands at its point: with it, wherever they
+        // are, the others die again.
+        let doomed = fleet.worker_with(|_| priced(&fleet).tool(look.clone()).unwrap().probe(holds.probe()));
+        holds.all_held().await;
+        doomed.kill().await;
+        fleet.bury_workers().await;
+        // What dies with one worker after the other is no suspect here.
+        sqlx::query("update executions set crash_count = 0, lane = 0 where crash_count > 0")
+            .execute(&fleet.db.pool)
+            .await
+            .unwrap();
     }
-    let mut ids = Vec::new();
-    for (case, new) in runs {
-        ids.push((case, fleet.submit_new(new).await));
-    }
-    let doomed = fleet.worker_with(|_| priced(&fleet).tool(look.clone()).unwrap().probe(holds.probe()));
-    holds.all_held().await;
-    doomed.kill().await;
     let _worker = fleet.worker_with(|_| priced(&fleet).tool(look).unwrap());
+    let mut over = Vec::new();
     for (case, id) in ids {
         assert_eq!(fleet.ended(id).await["status"], "FINISHED", "{case}");
-        let made = fleet.llm.requests().iter().filter(|request| case_of(request) == case).count();
-        let ledger = ledger(&fleet, id).await;
-        assert!(ledger.spent.calls >= made as i64, "{case}: {made} made, {ledger:?}");
-        assert!(ledger.spent.cost.nanos() >= made as i64 * 1_400_000, "{case}: {made} made, {ledger:?}");
+        over.push((case, ledger(&fleet, id).await));
+    }
+    let mut made: BTreeMap<String, i64> = BTreeMap::new();
+    fleet.llm.requests().iter().for_each(|request| *made.entry(case_of(request)).or_default() += 1);
+    for (case, ledger) in over {
+        let made = made[&case];
+        assert!(ledger.spent.calls >= made, "{case}: {made} made, {ledger:?}");
+        assert!(ledger.spent.cost.nanos() >= made * 1_400_000, "{case}: {made} made, {ledger:?}");
+        assert_eq!(ledger.reserved.calls, 0, "{case}: {ledger:?}");
     }
     eventually("nothing is reserved", PATIENCE, || async {
         let open = fleet.json("select to_jsonb(count(*)) from reservations where state <> 'settled'").await;

@@ -111,3 +111,69 @@ async fn code_that_goes_another_way_follows_the_record_and_repeats_no_call() {
     assert_eq!(tool.count(), 1);
     second.drain().await;
 }
+
+/// Says a word before its second question and corrects with it before each later one. Built again it may say another, or ask no further.
+struct Speaking {
+    word: &'static str,
+    turns: usize,
+}
+
+#[async_trait]
+impl ExecutionDefinition for Speaking {
+    type Input = Nothing;
+    const KEY: &'static str = "speaking";
+    const AGENT_KEY: &'static str = "a";
+    const NAME: &'static str = "Speaking";
+
+    async fn execute(&self, _input: &Nothing, conversation: &mut dyn Conversation) -> Step<String> {
+        let mut answer = conversation.ask().await?;
+        for turn in 1..self.turns {
+            if turn == 1 {
+                conversation.say(self.word);
+            } else {
+                conversation.correct(self.word).await?;
+            }
+            answer = conversation.ask().await?;
+        }
+        Ok(answer)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_that_says_something_else_or_asks_for_less_is_noticed_and_changes_nothing_that_was_said() {
+    let message = json!({"turn": 2, "part": "message"});
+    let feedback = |turn: usize| json!({"turn": turn, "part": "feedback"});
+    for (again, turns, expected, asked) in [
+        ("please", 4, json!([]), 5),
+        ("now", 4, json!([message, feedback(2), feedback(3)]), 5),
+        ("please", 2, json!([{"expected": "end", "recorded": "correction", "skipped": 3}]), 4),
+        ("now", 1, json!([{"expected": "end", "recorded": "turn", "skipped": 4}]), 4),
+    ] {
+        let fleet = Fleet::start().await;
+        fleet.store.put_shared_agent(&agent_with(&[])).await.unwrap();
+        let worker = |word, turns| fleet.worker_with(|builder| builder.definition(Speaking { word, turns }).unwrap());
+        let first = worker("please", 4);
+        fleet.published(Speaking::KEY).await;
+        for answer in [r#"{"n": 1}"#, r#"{"n": 2}"#, r#"{"n": 3}"#] {
+            fleet.llm.push(reply_text(answer));
+        }
+        let id = until_it_backs_off(&fleet, first, Speaking::KEY).await;
+        fleet.llm.push(reply_text(r#"{"n": 4}"#));
+        let second = worker(again, turns);
+        fleet.advance(std::time::Duration::from_secs(11)).await;
+        let row = fleet.ended(id).await;
+        assert_eq!(
+            (&row["status"], &row["output"]["n"]),
+            (&json!("FINISHED"), &json!(turns)),
+            "{again} {turns}: {row}"
+        );
+        assert_eq!(divergences(&fleet).await, expected, "{again} {turns}");
+        // What was said stands, whatever the code says now.
+        let requests = fleet.llm.requests();
+        assert_eq!(requests.len(), asked, "{again} {turns}");
+        if turns == 4 {
+            assert_eq!(requests[3].body["messages"], requests[4].body["messages"], "{again}");
+        }
+        second.drain().await;
+    }
+}

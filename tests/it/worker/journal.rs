@@ -39,6 +39,7 @@ pub(crate) struct Holds(Arc<Mutex<HoldsState>>);
 struct HoldsState {
     planned: HashMap<ExecutionId, (Point, usize)>,
     visits: HashMap<(ExecutionId, Point), usize>,
+    passed: HashMap<ExecutionId, Vec<(Point, usize)>>,
     held: Vec<ExecutionId>,
 }
 
@@ -56,6 +57,7 @@ impl Holds {
                 *visits += 1;
                 *visits
             };
+            state.passed.entry(id).or_default().push((point, visit));
             if state.planned.get(&id) == Some(&(point, visit)) {
                 state.held.push(id);
                 return std::future::pending().boxed();
@@ -71,6 +73,11 @@ impl Holds {
             if missing.is_empty() { Ok(()) } else { Err(format!("missing: {missing:?}")) }
         })
         .await;
+    }
+
+    /// What an execution passed, in order: each point, and for which time.
+    pub(crate) fn passed(&self, id: ExecutionId) -> Vec<(Point, usize)> {
+        self.0.lock().unwrap().passed.get(&id).cloned().unwrap_or_default()
     }
 
     pub(crate) fn visits(&self, id: ExecutionId, point: Point) -> usize {

@@ -24,9 +24,9 @@ use crate::support::{
 
 /// The real API over the fleet's database, with a key.
 pub(crate) struct Api {
-    pub(super) url: String,
-    pub(super) key: String,
-    pub(super) client: reqwest::Client,
+    pub(crate) url: String,
+    pub(crate) key: String,
+    pub(crate) client: reqwest::Client,
     _serving: AbortOnDropHandle<anyhow::Result<()>>,
 }
 

@@ -92,7 +92,7 @@ struct DecideArgs {
 
 impl ListArgs {
     /// What waits, when nothing else is asked for.
-    fn waiting() -> Self {
+    pub(super) fn waiting() -> Self {
         Self { state: "waiting".to_owned(), execution: None, agent: None, limit: 50, cursor: None }
     }
 

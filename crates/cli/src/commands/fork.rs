@@ -14,6 +14,7 @@ What was recorded before the step costs nothing again. The steps are in `longhau
 Examples:
   longhaul fork 019a2c3e-… --from-step 7 --model large
   longhaul fork 019a2c3e-… --from-step 1 --prompt 'You are brief. {{ input.topic }}'
+  longhaul fork 019a2c3e-… --from-step 4 --agent second-opinion --wait
   longhaul compare 019a2c3e-… 019a2c41-…")]
 pub struct ForkArgs {
     /// The id of the execution to fork; it may stand anywhere
@@ -21,6 +22,9 @@ pub struct ForkArgs {
     /// The first step that is not shared
     #[arg(long, value_name = "N")]
     from_step: u32,
+    /// Another agent, in its newest version; its prompt, model and tools from here on
+    #[arg(long, value_name = "KEY")]
+    agent: Option<String>,
     /// Another system prompt
     #[arg(long)]
     prompt: Option<String>,
@@ -42,6 +46,9 @@ pub struct ForkArgs {
 pub async fn run(args: ForkArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     let mut body = json!({ "from_step": args.from_step });
+    if let Some(agent) = args.agent {
+        body["agent"] = json!(agent);
+    }
     if let Some(prompt) = args.prompt {
         body["prompt"] = json!(prompt);
     }

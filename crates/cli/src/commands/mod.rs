@@ -23,6 +23,7 @@ pub mod questions;
 pub mod retry;
 pub mod submit;
 pub mod top_up;
+pub mod verify;
 pub mod watch;
 pub mod with_servers;
 pub mod worker;

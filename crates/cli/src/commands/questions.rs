@@ -9,17 +9,17 @@ use crate::{client::Client, context::Context, exit::Exit, json_input::json_input
 /// List questions of executions, and answer them
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Answers are JSON; a text goes in quotes. One that does not fit the question's schema, or comes second or too late, is refused with
+Without a subcommand: those that wait. Answers are JSON; a text goes in quotes. One that does not fit the question's schema, or comes second or too late, is refused with
 exit code 6.
 
 Examples:
-  longhaul questions list
+  longhaul questions
   longhaul questions show 019a2c3e-…
   longhaul questions answer 019a2c3e-… '\"blue\"'
   longhaul questions answer 019a2c3e-… @answer.json --by Ada")]
 pub struct QuestionsArgs {
     #[command(subcommand)]
-    command: QuestionsCommand,
+    command: Option<QuestionsCommand>,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -50,8 +50,9 @@ enum QuestionsCommand {
 pub async fn run(args: QuestionsArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     match args.command {
-        QuestionsCommand::List(args) => list(&client, &args, context).await?,
-        QuestionsCommand::Show { id } => {
+        None => list(&client, &ListArgs::waiting(), context).await?,
+        Some(QuestionsCommand::List(args)) => list(&client, &args, context).await?,
+        Some(QuestionsCommand::Show { id }) => {
             let question = client.get(&format!("/v1/questions/{id}")).await?;
             if context.json {
                 output::json(&question);
@@ -59,7 +60,7 @@ pub async fn run(args: QuestionsArgs, context: &Context) -> anyhow::Result<Exit>
                 output::line(output::pretty(&question));
             }
         }
-        QuestionsCommand::Answer { id, answer, by } => {
+        Some(QuestionsCommand::Answer { id, answer, by }) => {
             let mut body = json!({"answer": json_input("the answer", &answer)?});
             if let Some(by) = by {
                 body["answered_by"] = by.into();

@@ -3,7 +3,12 @@
 use reqwest::Method;
 
 use super::submit::Caps;
-use crate::{client::Client, context::Context, exit::Exit, output, progress};
+use crate::{
+    client::Client,
+    context::Context,
+    exit::{Exit, UsageError},
+    output, progress,
+};
 
 /// Raise the budget of an execution and everything it started
 #[derive(Debug, clap::Args)]
@@ -28,7 +33,8 @@ pub struct TopUpArgs {
 pub async fn run(args: TopUpArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     let Some(caps) = args.caps.body() else {
-        anyhow::bail!("give at least one of --max-cost, --max-tokens and --max-model-calls");
+        let missing = "give at least one of --max-cost, --max-tokens and --max-model-calls";
+        return Err(UsageError(missing.to_owned()).into());
     };
     let request = client.request(Method::POST, &format!("{}/budget", progress::path(&args.id))).json(&caps);
     let answer = client.send(request).await?;

@@ -19,11 +19,15 @@ pub(super) struct Account {
 }
 
 impl Account {
+    /// Ourselves.
+    pub(super) fn own_account() -> Self {
+        Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), switch: false }
+    }
+
     /// The account for a server whose data directory is `dir`. Ourselves, unless we are root: then the owner of an
     /// existing directory (so that it stays usable for who made it), else an unprivileged system user.
     pub(super) fn for_directory(dir: &Path) -> Self {
-        let own =
-            Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), switch: false };
+        let own = Self::own_account();
         if own.uid != 0 {
             return own;
         }

@@ -1,4 +1,4 @@
-//! One run of a server process under its guard.
+//! One run of a server process, or of a role of Longhaul, under its guard.
 //!
 //! The guard is a small shell script that is the server's parent and holds the read end of a pipe. When the pipe ends,
 //! because the owner closed it or died in whatever way, the guard stops the server. Both live in a process group of
@@ -54,6 +54,8 @@ pub(super) struct Launch {
     pub(super) server: &'static str,
     pub(super) program: PathBuf,
     pub(super) args: Vec<OsString>,
+    /// Its whole environment, where it is not ours.
+    pub(super) env: Option<Vec<(String, String)>>,
     pub(super) dir: PathBuf,
     pub(super) log: PathBuf,
     pub(super) account: Account,
@@ -77,6 +79,9 @@ impl Guarded {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", SCRIPT, "longhaul-guard"]).arg(&launch.log).arg(launch.stop.name());
         command.arg(launch.scratch.clone().unwrap_or_default()).arg(&launch.program).args(&launch.args);
+        if let Some(env) = &launch.env {
+            command.env_clear().envs(env.iter().map(|(name, value)| (name, value)));
+        }
         command.current_dir(&launch.dir).env("LC_ALL", "C").process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let starting = || format!("start {}", launch.program.display());

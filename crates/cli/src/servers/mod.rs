@@ -15,6 +15,7 @@ mod postgres;
 mod preflight;
 mod process_tree;
 mod redis;
+mod role;
 mod supervised;
 mod with_servers;
 
@@ -23,5 +24,6 @@ pub use self::port::free_port;
 pub use self::postgres::{PostgresOptions, PrivatePostgres};
 pub use self::preflight::{Host, MissingServers, Package, Platform, preflight};
 pub use self::redis::{PrivateRedis, RedisOptions};
+pub use self::role::{Role, RoleProcess};
 pub use self::supervised::PrivateServer;
 pub use self::with_servers::with_servers;

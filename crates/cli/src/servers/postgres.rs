@@ -138,6 +138,7 @@ fn launch(options: &PostgresOptions, cluster: &Cluster, port: u16) -> Launch {
         server: NAME,
         program: cluster.bin.join("postgres"),
         args,
+        env: None,
         dir: cluster.place.dir.clone(),
         log: cluster.place.dir.join("server.log"),
         account: cluster.place.account,

@@ -78,6 +78,7 @@ impl PrivateRedis {
                 server: NAME,
                 program: program.clone(),
                 args: vec![OsString::from(config)],
+                env: None,
                 dir: place.dir.clone(),
                 log: place.dir.join("server.log"),
                 account: place.account,

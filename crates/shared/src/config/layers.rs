@@ -14,8 +14,10 @@ pub(super) const DEFAULTS: &str = include_str!("../../../../deploy/config.defaul
 
 const PREFIX: &str = "LONGHAUL";
 const SEPARATOR: &str = "__";
-/// The providers are the one place where users name keys; this one lists the settings each has.
+/// The providers are a place where users name keys; this one lists the settings each has.
 const PROVIDERS: &str = "llm.providers.";
+/// The names of tools are the user's as well.
+const TOOL_LIMITS: &str = "tools.limits.";
 const LISTED_PROVIDER: &str = "llm.providers.scripted.";
 
 /// Plain variables and the settings they give.
@@ -170,6 +172,9 @@ impl Known {
     }
 
     fn contains(&self, key: &str) -> bool {
+        if key.strip_prefix(TOOL_LIMITS).is_some_and(|tool| !tool.contains('.')) {
+            return true;
+        }
         let Some((_name, field)) = key.strip_prefix(PROVIDERS).and_then(|rest| rest.split_once('.')) else {
             return self.0.contains(key);
         };

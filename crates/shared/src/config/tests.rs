@@ -140,6 +140,18 @@ fn a_provider_described_in_the_file_keeps_its_description() {
 }
 
 #[test]
+fn limits_of_tools_are_named_by_the_user() {
+    assert!(load(&[]).unwrap().tools.limits.is_empty());
+    let file = "[tools.limits]\nfetch_url = 5\nmcp__crm__search = 1\n";
+    let config = with_file(file, &[("LONGHAUL__TOOLS__LIMITS__PAY", "2")]).unwrap();
+    let limits: Vec<_> = config.tools.limits.iter().map(|(tool, limit)| (tool.as_str(), *limit)).collect();
+    assert_eq!(limits, [("fetch_url", 5), ("mcp__crm__search", 1), ("pay", 2)]);
+    let error = with_file("[tools.limits]\npay = 0\n", &[]).unwrap_err().to_string();
+    assert!(error.contains("tools.limits.pay must be 1 to 1,000,000"), "{error}");
+    assert!(with_file("[tools.limit]\npay = 1\n", &[]).is_err(), "a setting that nobody knows");
+}
+
+#[test]
 fn the_clocks_of_a_provider_are_those_of_the_default_file() {
     let config = load(&[("LONGHAUL_LLM_URL", "http://127.0.0.1:9/v1")]).unwrap();
     let clocks = |name: &str| {

@@ -1,6 +1,6 @@
 //! `[tools]`: limits of the built-in tools, and who may start tool servers.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +10,9 @@ use crate::domain::TenantId;
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ToolsConfig {
     pub fetch_url: FetchUrlConfig,
+    /// Calls of a tool that one process runs at a time, by its name.
+    #[serde(default)]
+    pub limits: BTreeMap<String, usize>,
     pub mcp: McpConfig,
 }
 
@@ -57,6 +60,12 @@ impl ToolsConfig {
             (1..=64 << 20).contains(&self.fetch_url.max_bytes),
             "tools.fetch_url.max_bytes must be 1 to 64 MiB: an answer is held in memory",
         );
+        for (tool, limit) in &self.limits {
+            rules.require(
+                (1..=1_000_000).contains(limit),
+                &format!("tools.limits.{tool} must be 1 to 1,000,000 calls at a time"),
+            );
+        }
         rules.positive("tools.fetch_url.timeout_seconds", self.fetch_url.timeout);
     }
 }

@@ -5,6 +5,9 @@ pub mod decision;
 pub mod human_request;
 pub mod ids;
 pub mod price;
+#[cfg(test)]
+mod properties;
+pub mod redaction;
 pub mod requirements;
 pub mod retry;
 pub mod status;

@@ -17,6 +17,7 @@
 //! Not here: leases, retries, delays and priorities. Those are columns in Postgres.
 
 pub mod consumer;
+pub mod disturb;
 pub mod hints;
 pub mod model_calls;
 pub mod producer;

@@ -46,8 +46,7 @@ pub struct TreeLimits {
     pub depth: i16,
     /// Children of one execution, ended ones included.
     pub children: i32,
-    /// Executions of one tree, the root included. Checked before the insert: parents that spawn at the same moment may pass it by
-    /// what they add.
+    /// Executions of one tree, the root included. Exact, however many parents spawn at the same moment.
     pub executions: i32,
 }
 

@@ -78,14 +78,30 @@ impl Store {
         Ok((row.finished, row.failed))
     }
 
-    /// Bytes of write-ahead log the server has written since it was made.
+    /// What the server and this database have written since they were made.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn wal_bytes(&self) -> Result<i64, StoreError> {
-        let bytes = sqlx::query_scalar!(r#"select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint as "bytes!""#);
-        Ok(bytes.fetch_one(&self.pool).await?)
+    pub async fn written(&self) -> Result<Written, StoreError> {
+        let row = sqlx::query!(
+            r#"
+            select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint as "wal_bytes!",
+                (select xact_commit from pg_stat_database where datname = current_database()) as "commits!"
+            "#
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        Ok(Written { wal_bytes: row.wal_bytes, commits: row.commits })
     }
+}
+
+/// See [`Store::written`].
+#[derive(Debug, Clone, Copy)]
+pub struct Written {
+    /// Bytes of write-ahead log.
+    pub wal_bytes: i64,
+    /// Transactions, reading ones included.
+    pub commits: i64,
 }
 
 impl Store {

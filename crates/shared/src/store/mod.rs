@@ -10,6 +10,7 @@
 //! - Time comes from `longhaul_now()`, which tests shift; leases of workers alone use the real clock.
 
 pub mod api_keys;
+pub mod audit;
 mod batch;
 pub mod body;
 pub mod budgets;

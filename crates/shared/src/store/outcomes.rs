@@ -311,7 +311,7 @@ impl Store {
             column!(end => end.spent) as _,
             column!(end => end.outcome.to_owned()),
         )
-        .fetch_all(&self.pool)
+        .fetch_all(&self.writes)
         .await?;
         let mut ended = HashMap::new();
         for row in rows {

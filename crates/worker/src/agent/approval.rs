@@ -67,14 +67,15 @@ pub(super) async fn consult(agent: &Agent, journal: &mut Journal, mut call: Read
             RequestState::Approved => return Ok(Admission::Launch(call)),
             RequestState::Edited => {
                 call.arguments = read(request.decision_body.as_deref().unwrap_or_default())?;
-                call.note = Some(note("A reviewer changed the arguments of this call. It ran with", &call, &request));
+                call.note =
+                    Some(note(agent, "A reviewer changed the arguments of this call. It ran with", &call, &request));
                 return Ok(follow(agent, call));
             }
             RequestState::Replaced => {
                 call.tool = request.decision_tool.clone().unwrap_or_default();
                 call.arguments = read(request.decision_body.as_deref().unwrap_or_default())?;
                 let instead = format!("A reviewer put a call of `{}` in the place of this one. It ran with", call.tool);
-                call.note = Some(note(&instead, &call, &request));
+                call.note = Some(note(agent, &instead, &call, &request));
                 if let Err(error) = agent.toolbox.check_value(&call.tool, &call.arguments) {
                     return Ok(Admission::Refuse(unfit(error)));
                 }
@@ -98,7 +99,8 @@ fn wanted(agent: &Agent, call: &ReadyCall, round: i32, rule: String) -> Wanted {
     Wanted {
         kind: RequestKind::Approval,
         round,
-        shown: call.arguments.to_string(),
+        shown: agent.shown_arguments(&call.tool, call.arguments.clone()).to_string(),
+        redact: agent.policy.redactions(&call.tool),
         schema: agent.toolbox.parameters(&call.tool).cloned(),
         policy: Some(rule),
         allow_self: spec.allow_self,
@@ -142,9 +144,11 @@ fn rejected(agent: &Agent, tool: &str, message: String) -> Admission {
 }
 
 /// What the model is told before the result.
-fn note(what: &str, call: &ReadyCall, request: &HumanRequest) -> String {
+fn note(agent: &Agent, what: &str, call: &ReadyCall, request: &HumanRequest) -> String {
     let because = request.reason.as_deref().map_or_else(String::new, |reason| format!(" Reason: {reason}"));
-    format!("[{what} {}.{because}]", cut(&call.arguments.to_string(), MAX_NOTE))
+    // The beginning of a result is kept for people to see, and the model does not need what a reference brought in.
+    let shown = agent.shown_arguments(&call.tool, call.arguments.clone()).to_string();
+    format!("[{what} {}.{because}]", cut(&shown, MAX_NOTE))
 }
 
 fn read(bytes: &[u8]) -> Result<Value, Failure> {

@@ -59,6 +59,7 @@ pub(super) async fn call(agent: &Agent, journal: &mut Journal, call: &ReadyCall)
                 kind: RequestKind::Question,
                 round: 0,
                 shown: call.arguments.get("question").and_then(Value::as_str).unwrap_or_default().to_owned(),
+                redact: Vec::new(),
                 schema: answer_schema,
                 policy: None,
                 allow_self: true,

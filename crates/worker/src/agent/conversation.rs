@@ -19,7 +19,7 @@ pub(crate) struct JournaledConversation<'a> {
 #[async_trait]
 impl Conversation for JournaledConversation<'_> {
     fn say(&mut self, message: &str) {
-        self.journal.say(message);
+        self.journal.say_own(message);
     }
 
     async fn ask(&mut self) -> Step<String> {

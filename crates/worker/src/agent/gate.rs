@@ -43,13 +43,14 @@ pub(super) async fn ask(agent: &Agent, journal: &mut Journal, call: &ToolCall, p
     let request = match journal.requests_of_call(RequestKind::Approval, &key).await?.pop() {
         Some(request) => request,
         None => {
-            let arguments = json!({ "approval": name, "arguments": call.arguments });
+            let arguments = json!({ "approval": name, "arguments": agent.shown_text(call) });
             let ready = ReadyCall { key, written: call.clone(), tool: call.name.clone(), arguments, note: None };
             let spec = agent.policy.spec();
             let wanted = Wanted {
                 kind: RequestKind::Approval,
                 round: 0,
                 shown: ready.arguments.to_string(),
+                redact: Vec::new(),
                 schema: None,
                 policy: Some(format!("the plan waits for {name}")),
                 allow_self: spec.allow_self,

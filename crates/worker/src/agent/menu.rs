@@ -3,7 +3,10 @@
 //! What must hold: the list is the same bytes on every turn but the last, whatever happened in between, because providers cache
 //! by them; a resumed execution shows the list that it started with.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
 
 use longhaul_sdk::{AgentConfig, Failure, FailureCode, ToolEffect, ToolSpec, spec::LatentToolSpec};
 use serde_json::{Value, json};
@@ -45,6 +48,8 @@ pub(crate) struct Menu {
     shown: Vec<ToolSpec>,
     output: Option<ToolSpec>,
     signatures: HashMap<String, Arc<Signature>>,
+    all_bytes: OnceLock<Vec<u8>>,
+    output_bytes: OnceLock<Vec<u8>>,
 }
 
 impl Menu {
@@ -89,7 +94,8 @@ impl Menu {
         if let Some(pinned) = pinned {
             shown = pinned;
         }
-        Ok(Self { shown, output, signatures })
+        let (all_bytes, output_bytes) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { shown, output, signatures, all_bytes, output_bytes })
     }
 
     /// The list that `offer` shows. Without an output schema the last turn shows the whole list and allows none of it: a
@@ -99,6 +105,16 @@ impl Menu {
             (Offer::All, _) | (Offer::OutputOnly, None) => &self.shown,
             (Offer::OutputOnly, Some(output)) => std::slice::from_ref(output),
         }
+    }
+
+    /// The same as JSON: what identifies it, and about what it costs to send.
+    pub(crate) fn shown_bytes(&self, offer: Offer) -> &[u8] {
+        let bytes = match offer {
+            Offer::All => &self.all_bytes,
+            Offer::OutputOnly => &self.output_bytes,
+        };
+        // Specs are strings, numbers and JSON: none of it can fail to be written.
+        bytes.get_or_init(|| serde_json::to_vec(self.shown(offer)).unwrap_or_default())
     }
 
     /// Whether the output is a call.

@@ -12,6 +12,7 @@ pub(crate) mod journal;
 pub(crate) mod menu;
 pub(crate) mod orchestrator;
 pub(crate) mod policy;
+pub(crate) mod prepared;
 pub(crate) mod prompt;
 pub(crate) mod references;
 pub(crate) mod run;
@@ -19,11 +20,15 @@ mod spawn_sub_agent;
 pub(crate) mod transcript;
 
 use longhaul_sdk::AgentConfig;
+use longhaul_shared::domain::redaction::Secrets;
 use menu::Menu;
 use policy::Policy;
 use serde_json::Value;
 
-use crate::{llm::health::Route, tools::Toolbox};
+use crate::{
+    llm::{ToolCall, health::Route},
+    tools::Toolbox,
+};
 
 /// An agent as one attempt uses it.
 pub(crate) struct Agent {
@@ -39,6 +44,23 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
+    /// The arguments of a call as people and records may show them.
+    pub(crate) fn shown_arguments(&self, tool: &str, arguments: Value) -> Value {
+        let pointers = self.policy.redactions(tool);
+        Secrets { pointers: &pointers, schema: self.toolbox.parameters(tool) }.hide(arguments)
+    }
+
+    /// The same of arguments as the model wrote them; what is no JSON stays.
+    pub(crate) fn shown_text(&self, call: &ToolCall) -> String {
+        match serde_json::from_str::<Value>(&call.arguments) {
+            Ok(arguments) => {
+                let shown = self.shown_arguments(&call.name, arguments.clone());
+                if shown == arguments { call.arguments.clone() } else { shown.to_string() }
+            }
+            Err(_) => call.arguments.clone(),
+        }
+    }
+
     /// Bytes of one tool result shown to the model.
     pub(crate) fn max_result_bytes(&self) -> usize {
         self.toolbox.max_result_bytes()

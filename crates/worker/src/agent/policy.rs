@@ -6,6 +6,7 @@ use longhaul_sdk::{
     Failure, FailureCode,
     approvals::{Access, ApprovalsSpec},
 };
+use longhaul_shared::domain::redaction::is_pointer;
 use serde_json::Value;
 
 use super::references::Condition;
@@ -27,7 +28,7 @@ pub(crate) struct Ruling {
 
 impl Policy {
     /// # Errors
-    /// `invalid_definition` for a condition that cannot be read: a policy that nobody can follow must not be taken for one that
+    /// `invalid_definition` for a condition or a pointer that cannot be read: a policy that nobody can follow must not be taken for one that
     /// allows.
     pub(crate) fn new(spec: &ApprovalsSpec) -> Result<Self, Failure> {
         let parse = |text: &String| {
@@ -36,6 +37,12 @@ impl Policy {
                 Failure::permanent(FailureCode::INVALID_DEFINITION, summary)
             })
         };
+        let pointers = spec.redact.values().flatten();
+        if let Some(wrong) = pointers.into_iter().find(|pointer| !is_pointer(pointer)) {
+            let summary =
+                format!("`{wrong}` of approvals.redact is no JSON pointer into the arguments, such as `/token`");
+            return Err(Failure::permanent(FailureCode::INVALID_DEFINITION, summary));
+        }
         let conditions = spec.rules.iter().map(|rule| rule.when.as_ref().map(parse).transpose());
         Ok(Self { conditions: conditions.collect::<Result<_, _>>()?, spec: spec.clone() })
     }
@@ -54,6 +61,12 @@ impl Policy {
             }
         }
         Ruling { access: self.spec.default, rule: "default".to_owned() }
+    }
+
+    /// Which arguments of `tool` are not shown to people.
+    pub(crate) fn redactions(&self, tool: &str) -> Vec<String> {
+        let of_tool = self.spec.redact.iter().filter(|(pattern, _)| is_like(pattern, tool));
+        of_tool.flat_map(|(_, pointers)| pointers.iter().cloned()).collect()
     }
 
     /// Whether every call of `tool` runs, whatever its arguments.
@@ -147,5 +160,17 @@ mod tests {
         let spec = json!({"rules": [{"tool": "pay", "when": "amount >", "access": "ask"}]});
         let failure = Policy::new(&serde_json::from_value(spec).unwrap()).unwrap_err();
         assert_eq!(failure.code, FailureCode::INVALID_DEFINITION);
+    }
+
+    #[test]
+    fn a_pointer_that_points_nowhere_stops_the_run_instead_of_showing_a_secret() {
+        for pointer in ["token", "", "/"] {
+            let failure =
+                Policy::new(&serde_json::from_value(json!({"redact": {"pay": [pointer]}})).unwrap()).unwrap_err();
+            assert_eq!(failure.code, FailureCode::INVALID_DEFINITION, "{pointer}");
+        }
+        let policy = policy(json!({"redact": {"pay*": ["/token"], "payout": ["/iban"], "read": ["/x"]}}));
+        assert_eq!(policy.redactions("payout"), ["/token", "/iban"]);
+        assert!(policy.redactions("look").is_empty());
     }
 }

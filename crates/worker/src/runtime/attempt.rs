@@ -12,12 +12,11 @@ use std::{
 use chrono::{DateTime, Utc};
 use futures::FutureExt;
 use longhaul_sdk::{
-    AgentConfigProvider, ConfigType, ExecutionResult, Failure, FailureCode, Interrupt, Step, Validator,
+    ExecutionResult, Failure, FailureCode, Interrupt, Step, Validator,
     definition::{AnyDefinition, Declarative},
-    spec::{OutputMode, Runner},
+    spec::Runner,
 };
 use longhaul_shared::{
-    config::StdioServers,
     domain::RetryPolicy,
     store::{
         StoreError,
@@ -36,18 +35,15 @@ use super::{
 };
 use crate::{
     agent::{
-        Agent,
         conversation::JournaledConversation,
-        journal::{Journal, PinnedTools, Place, from_store},
-        menu::{Menu, Task},
-        policy::Policy,
+        journal::{Journal, Place, from_store},
+        prepared::prepare,
         prompt::render,
         references::instructions,
     },
     deps::AttemptDeps,
     direct::AgentDirectly,
     probe::Point,
-    tools::Toolbox,
     validators::{effective_validators, with_output_schema},
 };
 
@@ -76,14 +72,15 @@ pub(crate) async fn run(lease: Lease, deps: AttemptDeps, held: Arc<Held>) {
         trace::set_parent(&span, traceparent);
     }
     let (id, token) = (claimed.id, claimed.token);
-    async {
+    // Boxed here and below: whatever wraps or moves a future keeps room for it once more, and thousands wait for their models.
+    Box::pin(async {
         note_claim(&claimed);
         deps.shared.probe.at(Point::Claimed, id).await;
         let started = Instant::now();
         let ended = attempt(&claimed, &control, &deps).await;
         conclude(&claimed, ended, started, &deps).await;
         deps.shared.probe.at(Point::Concluded, id).await;
-    }
+    })
     .instrument(span)
     .await;
     held.leave(id, token);
@@ -104,7 +101,7 @@ async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &Attemp
     };
     deps.shared.probe.at(Point::Restored, claimed.id).await;
     let policy = RetryPolicy::from(&pinned.definition.retry);
-    let running = AssertUnwindSafe(execute(claimed, &pinned, &policy, &mut journal, deps)).catch_unwind();
+    let running = AssertUnwindSafe(Box::pin(execute(claimed, &pinned, &mut journal, deps))).catch_unwind();
     // Dropping the run aborts the model or tool call under way.
     let outcome = tokio::select! {
         outcome = running => outcome.unwrap_or_else(|_| {
@@ -169,7 +166,6 @@ async fn patiently<T, F: Future<Output = Result<T, StoreError>>>(read: impl Fn()
 async fn execute(
     claimed: &Claimed,
     pinned: &PinnedVersions,
-    policy: &RetryPolicy,
     journal: &mut Journal,
     deps: &AttemptDeps,
 ) -> Step<ExecutionResult> {
@@ -177,30 +173,7 @@ async fn execute(
     let input: Value = serde_json::from_str(&claimed.input).map_err(|error| {
         Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the stored input is not JSON: {error}"))
     })?;
-    let mut config = pinned.agent.config(ConfigType::AgenticExecutionDefinition);
-    if let Some(overrides) = &claimed.overrides {
-        let overrides = serde_json::from_str(overrides).map_err(|error| {
-            Failure::permanent(FailureCode::INTERNAL_ERROR, format!("what the fork changes cannot be read: {error}"))
-        })?;
-        config = config.with(overrides);
-    }
-    refuse_commands(pinned, shared.stdio_servers)?;
-    let (toolbox, shown) = match journal.pinned_tools()? {
-        Some(PinnedTools { tools, shown }) => (Toolbox::pinned(&config, tools, &shared.tools)?, Some(shown)),
-        None => (Toolbox::open(&config, &shared.tools).await?, None),
-    };
-    let output_schema = pinned.definition.output_schema.as_ref();
-    let (submitted, native_output_schema) = match config.model.output {
-        OutputMode::Tool => (output_schema, None),
-        OutputMode::Native => (None, output_schema.cloned()),
-        OutputMode::Text => (None, None),
-    };
-    let task = Task { input: &input, output_schema: submitted };
-    let menu = Menu::new(&config, toolbox.specs(), task, shown, &shared.tools.schemas)?;
-    let routes = shared.health.routes(&shared.models, &config.model).map_err(|error| error.to_failure())?;
-    let max_compressions = policy.max_compressions;
-    let policy = Policy::new(&config.approvals)?;
-    let agent = Agent { config, routes, toolbox, menu, policy, native_output_schema, max_compressions };
+    let agent = prepare(claimed, pinned, &input, journal.pinned_tools()?, shared).await?;
     journal
         .open(&agent, &input, || {
             let mut system = render("system prompt", &agent.config.prompt, &input)?;
@@ -215,27 +188,19 @@ async fn execute(
         })
         .await?;
     let (definition, validators) = runner(pinned, deps)?;
-    let mut conversation = JournaledConversation { agent: &agent, journal, input: &input, output_schema };
+    let mut conversation = JournaledConversation {
+        agent: &agent,
+        journal,
+        input: &input,
+        output_schema: pinned.definition.output_schema.as_ref(),
+    };
     let result = definition.run(&pinned.definition, &validators, &input, &mut conversation).await;
+    if result.is_ok() {
+        journal.note_unread();
+    }
     // Whatever it came to: what was accepted ends before the lease does.
     journal.join_detached(&agent).await?;
     result
-}
-
-/// The API refuses to store such an agent; this one was stored when it was allowed, or past the API.
-fn refuse_commands(pinned: &PinnedVersions, stdio_servers: StdioServers) -> Result<(), Failure> {
-    let starting = pinned.agent.mcp_servers.iter().find(|(_, server)| !server.command.is_empty());
-    match starting {
-        Some((server, _)) if !stdio_servers.permits(pinned.agent_owner) => {
-            let summary = format!(
-                "the tool server `{server}` is started by a command, which this worker does not do for the agent `{}` (setting \
-                 tools.mcp.stdio)",
-                pinned.agent.key
-            );
-            Err(Failure::permanent(FailureCode::INVALID_DEFINITION, summary))
-        }
-        Some(_) | None => Ok(()),
-    }
 }
 
 type Running = (Arc<dyn AnyDefinition>, Vec<Arc<dyn Validator>>);

@@ -37,31 +37,42 @@ pub trait AnyTool: Send + Sync {
     }
 }
 
-struct Typed<T>(T);
+struct Typed<T> {
+    tool: T,
+    /// Made once: a schema is a tree of values.
+    spec: ToolSpec,
+}
+
+impl<T: Tool> Typed<T> {
+    fn new(tool: T) -> Self {
+        let spec = ToolSpec {
+            name: tool.name().into(),
+            description: tool.description().into(),
+            parameters: schemars::schema_for!(T::Args).to_value(),
+            effect: tool.effect(),
+            latent_output: None,
+            is_strict: false,
+        };
+        Self { tool, spec }
+    }
+}
 
 #[async_trait]
 impl<T: Tool> AnyTool for Typed<T> {
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: self.0.name().into(),
-            description: self.0.description().into(),
-            parameters: schemars::schema_for!(T::Args).to_value(),
-            effect: self.0.effect(),
-            latent_output: None,
-            is_strict: false,
-        }
+        self.spec.clone()
     }
 
     async fn call(&self, args: Value, context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
         // A pinned schema may be older than this build's argument type, so this can fail after the schema check passed.
         let args = serde_json::from_value(args)
             .map_err(|error| ToolFailure::Reported(format!("the arguments do not fit the tool: {error}")))?;
-        self.0.call(args, context).await
+        self.tool.call(args, context).await
     }
 
     async fn reconcile(&self, args: Value, context: ToolCallContext) -> Reconciled {
         match serde_json::from_value(args) {
-            Ok(args) => self.0.reconcile(args, context).await,
+            Ok(args) => self.tool.reconcile(args, context).await,
             Err(_) => Reconciled::Unknown,
         }
     }
@@ -120,13 +131,13 @@ impl ToolRegistry {
     #[must_use]
     pub fn with_builtin(fetch: FetchUrlSettings) -> Self {
         let mut registry = Self::default();
-        let stop: Arc<dyn AnyTool> = Arc::new(Typed(StopExecution));
+        let stop: Arc<dyn AnyTool> = Arc::new(Typed::new(StopExecution));
         registry.0.insert(stop.spec().name, without_settings(stop));
         registry.0.insert(
             FETCH_URL.into(),
             Box::new(move |settings| {
                 let settings = fetch_url::settings_over(&fetch, settings).map_err(|error| error.to_string())?;
-                Ok(Arc::new(Typed(FetchUrl::new(settings)?)) as Arc<dyn AnyTool>)
+                Ok(Arc::new(Typed::new(FetchUrl::new(settings)?)) as Arc<dyn AnyTool>)
             }),
         );
         registry
@@ -137,7 +148,7 @@ impl ToolRegistry {
     /// # Errors
     /// The name is taken or invalid, or the argument type is not an object.
     pub fn register<T: Tool>(&mut self, tool: T) -> Result<(), ToolRegistryError> {
-        let tool: Arc<dyn AnyTool> = Arc::new(Typed(tool));
+        let tool: Arc<dyn AnyTool> = Arc::new(Typed::new(tool));
         let spec = tool.spec();
         let usable = schema::describes_object(&spec.parameters).and_then(|()| schema::compile(&spec.parameters));
         if let Err(reason) = usable {
@@ -161,7 +172,7 @@ impl ToolRegistry {
     {
         let factory: ToolFactory = Box::new(move |settings| {
             let settings = settings_of(settings).map_err(|error| error.to_string())?;
-            Ok(Arc::new(Typed(make(settings)?)) as Arc<dyn AnyTool>)
+            Ok(Arc::new(Typed::new(make(settings)?)) as Arc<dyn AnyTool>)
         });
         self.insert(name.into(), factory)
     }

@@ -36,6 +36,10 @@ pub(crate) struct ForkBody {
     /// The first step that is not shared: it and all after it are done again. 1: nothing is shared.
     #[schema(example = 7)]
     from_step: u32,
+    /// Another agent, in its newest version: its prompt, model, tools and policy hold from the fork on. What the origin changed of its
+    /// own agent is left behind.
+    #[schema(example = "second-opinion")]
+    agent: Option<String>,
     /// Another system prompt, a minijinja template over `input`.
     prompt: Option<String>,
     /// Another model: its name, or an object whose fields replace those of the agent's `model`.
@@ -49,7 +53,7 @@ pub(crate) struct ForkBody {
 }
 
 /// Starts an execution that takes over what another recorded before `from_step`, without asking for it again, and goes on from
-/// there, with another prompt, model or input where the body says so.
+/// there, with another agent, prompt, model or input where the body says so.
 #[utoipa::path(post, path = "/v1/executions/{id}/fork", tag = "executions", request_body = ForkBody,
     params(("id" = String, Path, description = "The origin's id; it may stand anywhere"),
         ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution")),
@@ -88,10 +92,20 @@ async fn plan(
     body: &[u8],
     (principal, id): (&Principal, ExecutionId),
 ) -> ApiResult<(NewExecution, Fork)> {
-    let Origin { mut execution, overrides, last_step, .. } = origin;
-    let pinned = state.store.load_versions(execution.definition_version_id, execution.agent_version_id).await?;
+    let Origin { mut execution, mut overrides, last_step, .. } = origin;
+    let mut pinned = state.store.load_versions(execution.definition_version_id, execution.agent_version_id).await?;
     let mut fields = Fields::parse(body)?;
     let before = read_step(&mut fields, last_step);
+    let agent: Option<String> = fields.take("agent");
+    if let Some(key) = &agent {
+        let other = state.catalog.agent_for(principal.tenant(), key, &pinned).await?;
+        execution.agent_key.clone_from(key);
+        execution.agent_version_id = other.version_id;
+        execution.serve_key = other.serve_key;
+        pinned.agent = other.spec;
+        // They were made to the agent that is replaced.
+        overrides = AgentOverrides::default();
+    }
     let prompt: Option<String> = fields.take("prompt");
     let model = fields.take::<Value>("model").map(|model| {
         let base = overrides.model.as_ref().unwrap_or(&pinned.agent.model);
@@ -106,7 +120,8 @@ async fn plan(
     if let Some(text) = &input {
         check_input(text, &pinned.definition.input_schema)?;
     }
-    let has_new_prompt = prompt.is_some() || input.is_some();
+    // Another agent has other tools, too, and those are pinned with the prompt.
+    let has_new_prompt = agent.is_some() || prompt.is_some() || input.is_some();
     let changed = AgentOverrides { prompt: prompt.or(overrides.prompt), model: model.or(overrides.model) };
     let is_in_money = match &execution.budget {
         Some(budget) => budget.max_cost_usd.is_some(),
@@ -119,7 +134,8 @@ async fn plan(
     if let Some(model) = unpriced(model, &state.prices).filter(|_| is_in_money) {
         return Err(ApiError::PriceUnknown { model });
     }
-    let overrides = (changed != AgentOverrides::default()).then_some(changed);
+    // Without any of its own a fork has its origin's.
+    let overrides = (agent.is_some() || changed != AgentOverrides::default()).then_some(changed);
     Ok((execution, Fork { before, input, overrides, has_new_prompt }))
 }
 

@@ -10,10 +10,10 @@ use axum::{
     http::HeaderMap,
 };
 use longhaul_shared::{
-    domain::RequestKind,
+    domain::{RequestKind, redaction::Secrets},
     store::{
         api_keys::Scope,
-        human_requests::{Decider, NewDecision, Verdict},
+        human_requests::{Decider, HumanRequest, NewDecision, Verdict},
         journal::Hash,
     },
 };
@@ -40,7 +40,7 @@ pub(crate) struct DecisionBody {
     decision: String,
     /// The `hash` of the approval as it was seen.
     hash: String,
-    /// What the call, or the one in its place, is given.
+    /// What the call, or the one in its place, is given. `[redacted]` where the approval shows it keeps the value.
     #[schema(value_type = Option<Object>)]
     arguments: Option<Value>,
     /// The tool that runs in its place; the agent's policy is asked about it again.
@@ -72,11 +72,14 @@ pub(crate) async fn decision(
     if hash.is_none() {
         fields.violation("/hash", "is required: 64 hexadecimal digits, those of the approval as you saw it");
     }
-    let arguments = take_json(&mut fields, "arguments");
+    let mut arguments = take_json(&mut fields, "arguments");
     if arguments.as_ref().is_some_and(|(_, value)| !value.is_object()) {
         fields.violation("/arguments", "must be an object");
     }
-    let verdict = read_verdict(&mut fields, arguments.as_ref().map(|(text, _)| text.clone()));
+    let mut verdict = read_verdict(&mut fields, arguments.as_ref().map(|(text, _)| text.clone()));
+    if let (Some(verdict), Some((_, value))) = (&mut verdict, &mut arguments) {
+        put_back(&request, &mut fields, verdict, value);
+    }
     let reason = take_text(&mut fields, "reason", MAX_REASON);
     let person = take_text(&mut fields, "decided_by", MAX_PERSON);
     fields.finish()?;
@@ -98,6 +101,29 @@ pub(crate) async fn decision(
     let by = Decider { key_id: principal.key_id(), key_name: principal.key().name.clone(), person };
     let decided = decide(&state, &principal, &request, &NewDecision { verdict, hash, by, reason }).await?;
     Ok(Json(Approval::full(&decided)?))
+}
+
+/// Where an edit repeats `[redacted]`, the value that its maker was not shown stays. Another tool is given no secret that nobody saw.
+fn put_back(request: &HumanRequest, fields: &mut Fields<'_>, verdict: &mut Verdict, value: &mut Value) {
+    let Ok(real) = serde_json::from_slice::<Value>(&request.arguments) else { return };
+    if request.secrets().are_none(&real) {
+        return;
+    }
+    let places = match verdict {
+        Verdict::Edit { arguments } => {
+            let before = value.clone();
+            let put_back = request.secrets().put_back(value, &real);
+            if *value != before {
+                *arguments = value.to_string().into_bytes();
+            }
+            put_back
+        }
+        Verdict::Replace { .. } => Secrets { pointers: &[], schema: None }.put_back(value, &Value::Null),
+        Verdict::Approve | Verdict::Reject | Verdict::Answer { .. } => Ok(()),
+    };
+    for place in places.err().into_iter().flatten() {
+        fields.violation(format!("/arguments{place}"), "is redacted, and there is no value to keep here");
+    }
 }
 
 fn read_hash(text: &str) -> Option<Hash> {

@@ -31,7 +31,8 @@ pub(crate) struct Approval {
     pub(crate) tool: String,
     /// The beginning of the arguments, for people.
     pub(crate) preview: String,
-    /// What the tool will be given, byte for byte: references are resolved.
+    /// What the tool will be given, byte for byte: references are resolved. Where its agent or its schema says that a value is secret,
+    /// `[redacted]` stands in its place; sent back in an edit it keeps the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub(crate) arguments: Option<Box<RawValue>>,
@@ -119,6 +120,16 @@ fn raw(bytes: &[u8]) -> ApiResult<Box<RawValue>> {
     RawValue::from_string(text).map_err(|_| ApiError::Internal)
 }
 
+/// The exact text of arguments; without its secrets where it has any.
+fn shown(request: &HumanRequest, arguments: &[u8]) -> ApiResult<Box<RawValue>> {
+    let exact = raw(arguments)?;
+    let value: Value = serde_json::from_str(exact.get()).map_err(|_| ApiError::Internal)?;
+    if request.secrets().are_none(&value) {
+        return Ok(exact);
+    }
+    RawValue::from_string(request.secrets().hide(value).to_string()).map_err(|_| ApiError::Internal)
+}
+
 fn decider(by: Option<&Decider>) -> Option<DeciderView> {
     by.map(|by| DeciderView { key_id: by.key_id.to_string(), key_name: by.key_name.clone(), person: by.person.clone() })
 }
@@ -147,8 +158,8 @@ impl Approval {
 
     pub(crate) fn full(request: &HumanRequest) -> ApiResult<Self> {
         Ok(Self {
-            arguments: Some(raw(&request.arguments)?),
-            decided_arguments: request.decision_body.as_deref().map(raw).transpose()?,
+            arguments: Some(shown(request, &request.arguments)?),
+            decided_arguments: request.decision_body.as_deref().map(|body| shown(request, body)).transpose()?,
             ..Self::brief(request)
         })
     }

@@ -1,21 +1,34 @@
 //! `longhaul bench`: what this machine does, with the conditions beside every number.
 //!
-//! Both benchmarks start private servers of their own, run API and worker in this process against the scripted model, and keep
-//! every write durable. Numbers of different machines, or of a busy one, do not compare; the ratios of one run do.
+//! What must hold: private servers with every write durable; API and worker are processes of their own, so that what each uses
+//! is known; the model and the load run in this process and use the same cores. Numbers of different machines, or of a busy
+//! one, do not compare; the ratios of one run do.
 
+mod conditions;
+mod cpu;
+mod floor;
+mod in_flight;
 mod latency;
 mod lists;
+mod load;
+mod model;
 mod stand;
 mod throughput;
+mod worker;
 
-use crate::{context::Context, exit::Exit};
+use longhaul_shared::config::Config;
 
-/// Measure this machine: private servers, the scripted model, every write durable
+use crate::{context::Context, exit::Exit, run as runtime};
+
+/// Measure this machine: private servers, a model that costs nothing, every write durable
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   longhaul bench throughput
+  longhaul bench throughput --rounds 5
+  longhaul bench throughput --stored 1000000
   longhaul bench latency --rate 20 --seconds 20
+  longhaul bench in-flight --executions 10000
 
 Build with --release first; close what else runs. docs/performance.md says how to read the numbers.")]
 pub struct BenchArgs {
@@ -27,20 +40,30 @@ pub struct BenchArgs {
 enum What {
     /// Executions per second from submit to FINISHED, beside the floor of bare commits
     Throughput(throughput::ThroughputArgs),
-    /// From the submit to the first model call, at a low rate
+    /// From the submit to the first model call, at a given rate
     Latency(latency::LatencyArgs),
+    /// Many executions that wait for a slow model at once: memory, and the rate beside the ideal one
+    InFlight(in_flight::InFlightArgs),
     /// The plan and the time of every list filter over many rows
     Lists(lists::ListsArgs),
+    /// The worker of the benchmarks
+    #[command(hide = true)]
+    Worker,
 }
 
 /// Runs the benchmark.
 ///
 /// # Errors
 /// The servers cannot be started, or executions do not finish.
-pub async fn run(args: BenchArgs, context: &Context) -> anyhow::Result<Exit> {
+pub fn run(args: BenchArgs, context: &Context) -> anyhow::Result<Exit> {
     match args.what {
-        What::Throughput(args) => throughput::run(args, context).await,
-        What::Latency(args) => latency::run(args, context).await,
-        What::Lists(args) => lists::run(args, context).await,
+        What::Throughput(args) => runtime::plain(throughput::run(args, context)),
+        What::Latency(args) => runtime::plain(latency::run(args, context)),
+        What::InFlight(args) => runtime::plain(in_flight::run(args, context)),
+        What::Lists(args) => runtime::plain(lists::run(args, context)),
+        What::Worker => {
+            let config: Config = context.load(Vec::new())?;
+            runtime::role(config, "longhaul-worker", worker::run)
+        }
     }
 }

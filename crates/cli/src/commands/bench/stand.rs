@@ -1,46 +1,70 @@
-//! What both benchmarks run on: private servers, API and worker in this process, one agent with a constant script.
+//! What the benchmarks run on: private servers, one API and one worker as processes of their own, and the model in this one.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, ensure};
-use longhaul_api::ApiOptions;
-use longhaul_sdk::{AgentSpec, DefinitionSpec, spec::ModelSpec};
+use longhaul_sdk::{
+    AgentSpec, DefinitionSpec,
+    spec::{AgentLimits, ToolRef},
+};
 use longhaul_shared::{
     config::{Config, Sources},
     http,
     store::{Store, StoreOptions, api_keys::Scope},
 };
-use longhaul_worker::{WorkerBuilder, probe::Probe};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinSet};
-use tokio_util::sync::CancellationToken;
+use tempfile::TempDir;
 
+use super::{
+    cpu,
+    model::{Answers, Model, TOOL},
+};
 use crate::{
     compose,
-    servers::{PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions},
+    servers::{PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, Role, RoleProcess, free_port},
 };
 
 /// The definition that is run.
-pub(super) const DEFINITION: &str = "bench";
-
-/// The running parts. Dropping it stops them.
-pub(super) struct Stand {
-    pub(super) store: Store,
-    pub(super) url: String,
-    pub(super) key: String,
-    pub(super) client: reqwest::Client,
-    parts: JoinSet<anyhow::Result<()>>,
-    shutdown: CancellationToken,
-    _postgres: PrivatePostgres,
-    _redis: PrivateRedis,
-}
+const DEFINITION: &str = "bench";
+/// For migrations and the first connections.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// For a drain with nothing left to do.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// The servers alone, for the floor.
 pub(super) struct Bare {
     pub(super) options: StoreOptions,
-    postgres: PrivatePostgres,
-    redis: PrivateRedis,
+    pub(super) postgres: PrivatePostgres,
+    pub(super) redis: PrivateRedis,
+}
+
+/// What runs on the servers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StandOptions {
+    /// Executions the worker holds at most.
+    pub(super) concurrency: usize,
+    /// How the model answers.
+    pub(super) answers: Answers,
+    /// Finished executions that are there before the first one.
+    pub(super) stored: i32,
+}
+
+/// The running parts. Dropping it stops them.
+pub(super) struct Stand {
+    pub(super) store: Store,
+    pub(super) model: Model,
+    worker: RoleProcess,
+    api: RoleProcess,
+    url: String,
+    key: String,
+    client: reqwest::Client,
+    pub(super) servers: Bare,
+    _logs: TempDir,
 }
 
 impl Bare {
@@ -51,17 +75,21 @@ impl Bare {
     }
 
     /// Starts API and worker on the servers.
-    pub(super) async fn stand(self, concurrency: usize, probe: Probe) -> anyhow::Result<Stand> {
+    pub(super) async fn stand(self, options: StandOptions) -> anyhow::Result<Stand> {
+        let model = Model::start(options.answers).await?;
+        let listen = format!("127.0.0.1:{}", free_port()?);
         let environment = BTreeMap::from(
             [
                 ("DATABASE_URL", self.postgres.url().to_owned()),
                 ("REDIS_URL", self.redis.url().to_owned()),
                 ("LONGHAUL_API_KEY_PEPPER", "the pepper of one benchmark, which nobody else uses".to_owned()),
-                ("LONGHAUL__WORKER__CONCURRENCY", concurrency.to_string()),
+                ("LONGHAUL_LLM_URL", model.url()),
+                ("LONGHAUL_LLM_API_KEY", "none".to_owned()),
+                ("LONGHAUL__WORKER__CONCURRENCY", options.concurrency.to_string()),
             ]
             .map(|(name, value)| (name.to_owned(), value)),
         );
-        let config = Config::load(&Sources { file: None, environment, flags: Vec::new() })?;
+        let config = Config::load(&Sources { file: None, environment: environment.clone(), flags: Vec::new() })?;
         let store = compose::store(&config, "longhaul-bench")?;
         store.migrate().await?;
         store.put_agent_definition().await?;
@@ -70,39 +98,101 @@ impl Bare {
         let tenant = store.ensure_tenant("bench", None).await?;
         let scopes = [Scope::ExecutionsRead, Scope::ExecutionsWrite];
         let issued = store.issue_api_key(tenant.id, "bench", &scopes, &compose::pepper(&config)?).await?;
-
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let url = format!("http://{}", listener.local_addr()?);
-        let (mut parts, shutdown) = (JoinSet::new(), CancellationToken::new());
-        let (api_config, api_store, api_stop) = (config.clone(), store.clone(), shutdown.clone());
-        parts.spawn(async move {
-            compose::serve_api(&api_config, api_store, ApiOptions::default(), listener, api_stop).await
-        });
-        let worker = WorkerBuilder::new(config.clone()).probe(probe).build()?;
-        let stop = shutdown.clone();
-        parts.spawn(async move { Ok(worker.run(stop).await?) });
-        Ok(Stand {
+        if options.stored > 0 {
+            store.fill_with_executions(tenant.id, options.stored).await?;
+        }
+        let logs = tempfile::tempdir()?;
+        let api = start("api", &["api", "--listen", &listen], &environment, logs.path()).await?;
+        let worker = start("worker", &["bench", "worker"], &environment, logs.path()).await?;
+        let stand = Stand {
             store,
-            url,
+            model,
+            worker,
+            api,
+            url: format!("http://{listen}"),
             key: issued.key.expose_secret().to_owned(),
             client: http::client(&http::HttpOptions::default())?,
-            parts,
-            shutdown,
-            _postgres: self.postgres,
-            _redis: self.redis,
-        })
+            servers: self,
+            _logs: logs,
+        };
+        stand.wait_until_ready().await?;
+        Ok(stand)
     }
+}
+
+/// Starts this program as a role. Nothing of the caller's environment: a model key that is set there must not be used.
+async fn start(
+    name: &str,
+    args: &[&str],
+    environment: &BTreeMap<String, String>,
+    dir: &Path,
+) -> anyhow::Result<RoleProcess> {
+    let role = Role {
+        program: std::env::current_exe()?,
+        args: args.iter().map(ToString::to_string).collect(),
+        env: environment.clone().into_iter().collect(),
+        dir: dir.to_owned(),
+        log: dir.join(format!("{name}.log")),
+    };
+    Ok(RoleProcess::start(role).await?)
 }
 
 fn agent() -> AgentSpec {
     AgentSpec {
         name: "Benchmark".into(),
-        model: ModelSpec { script: Some(r#"{"text": "{\"ok\": true}"}"#.into()), ..ModelSpec::default() },
+        tools: vec![ToolRef::Name(TOOL.into())],
+        limits: AgentLimits::default(),
         ..AgentSpec::new(DEFINITION, "Answer.")
     }
 }
 
+/// Processor time so far, in seconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Used {
+    pub(super) api: f64,
+    pub(super) worker: f64,
+    pub(super) postgres: f64,
+    pub(super) redis: f64,
+    /// Load and model.
+    pub(super) bench: f64,
+}
+
+impl Used {
+    /// What was used between `before` and this, for each 1,000 of `executions`.
+    pub(super) fn per_thousand(self, before: Self, executions: usize) -> Self {
+        let each = |now: f64, then: f64| (now - then) * 1_000.0 / executions as f64;
+        Self {
+            api: each(self.api, before.api),
+            worker: each(self.worker, before.worker),
+            postgres: each(self.postgres, before.postgres),
+            redis: each(self.redis, before.redis),
+            bench: each(self.bench, before.bench),
+        }
+    }
+
+    pub(super) fn json(self) -> Value {
+        json!({
+            "api": self.api, "worker": self.worker, "api_and_worker": self.api + self.worker,
+            "postgres": self.postgres, "redis": self.redis, "load_and_model": self.bench,
+        })
+    }
+}
+
 impl Stand {
+    async fn wait_until_ready(&self) -> anyhow::Result<()> {
+        let give_up = Instant::now() + START_LIMIT;
+        loop {
+            ensure!(!self.api.has_ended(), "the API ended");
+            ensure!(!self.worker.has_ended(), "the worker ended");
+            let answer = self.client.get(format!("{}/readyz", self.url)).send().await;
+            if answer.is_ok_and(|answer| answer.status().is_success()) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < give_up, "the API is not ready within {} s", START_LIMIT.as_secs());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Posts, and returns the body of a success.
     pub(super) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         let request = self.client.post(format!("{}{path}", self.url)).bearer_auth(&self.key).json(body);
@@ -118,16 +208,27 @@ impl Stand {
         Ok(self.store.ended_executions().await?)
     }
 
+    /// What each part has used.
+    pub(super) fn used(&self) -> Used {
+        let tree = |pid: Option<i32>| pid.and_then(cpu::seconds_with_children).unwrap_or_default();
+        Used {
+            api: cpu::seconds(self.api.pid()).unwrap_or_default(),
+            worker: cpu::seconds(self.worker.pid()).unwrap_or_default(),
+            postgres: tree(self.servers.postgres.pid()),
+            redis: tree(self.servers.redis.pid()),
+            bench: cpu::own_seconds().unwrap_or_default(),
+        }
+    }
+
+    /// Bytes of the worker that are in memory.
+    pub(super) fn worker_bytes(&self) -> u64 {
+        cpu::resident_bytes(self.worker.pid()).unwrap_or_default()
+    }
+
     /// Drains worker and API.
-    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
-        self.shutdown.cancel();
-        let all = async {
-            while let Some(part) = self.parts.join_next().await {
-                part??;
-            }
-            anyhow::Ok(())
-        };
-        tokio::time::timeout(Duration::from_secs(30), all).await.context("the parts did not stop")?
+    pub(super) async fn stop(self) -> anyhow::Result<()> {
+        self.worker.stop(STOP_LIMIT).await?;
+        Ok(self.api.stop(STOP_LIMIT).await?)
     }
 }
 

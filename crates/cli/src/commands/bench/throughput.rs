@@ -1,20 +1,18 @@
-//! Executions per second through everything: HTTP submit, claim, turn, conclusion.
+//! Executions per second through everything: HTTP submit, claim, turns and tool calls, conclusion.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
 
-use anyhow::ensure;
-use longhaul_shared::store::Store;
-use longhaul_worker::probe::Probe;
 use serde_json::json;
 
-use super::stand::{Bare, Stand, request};
+use super::{
+    conditions::conditions,
+    floor::Floor,
+    load::Load,
+    model::Answers,
+    stand::{Bare, StandOptions},
+};
 use crate::{context::Context, exit::Exit, output};
 
-/// Clients of the floor; the best counts.
-const FLOOR_CLIENTS: [u32; 3] = [1, 8, 32];
 /// Executions not measured: connections, caches and plans warm up.
 const WARM_UP: usize = 1_000;
 
@@ -23,12 +21,14 @@ pub(super) struct ThroughputArgs {
     /// Executions measured
     #[arg(long, default_value_t = 30_000)]
     executions: usize,
-    /// Executions of one HTTP request
-    #[arg(long, default_value_t = 200)]
-    batch: usize,
-    /// HTTP requests under way at once
-    #[arg(long, default_value_t = 4)]
-    submitters: usize,
+    /// Rounds of one tool call each before the answer
+    #[arg(long, default_value_t = 0)]
+    rounds: usize,
+    /// Finished executions that are in the database before
+    #[arg(long, default_value_t = 0)]
+    stored: i32,
+    #[command(flatten)]
+    load: Load,
     /// Executions the worker holds at most
     #[arg(long, default_value_t = 1_000)]
     concurrency: usize,
@@ -38,68 +38,46 @@ pub(super) struct ThroughputArgs {
 }
 
 pub(super) async fn run(args: ThroughputArgs, context: &Context) -> anyhow::Result<Exit> {
+    let conditions = conditions();
     let bare = Bare::start().await?;
-    let mut floors = Vec::new();
-    for clients in FLOOR_CLIENTS {
-        let (took, _) = Store::bare_commits(&bare.options, clients, args.floor_executions).await?;
-        floors.push((clients, f64::from(args.floor_executions) / took.as_secs_f64()));
-    }
-    let floor = floors.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    let floor = Floor::measure(&bare.options, args.floor_executions).await?;
 
-    let stand = Arc::new(bare.stand(args.concurrency, Probe::default()).await?);
-    drive(&stand, WARM_UP, &args).await?;
-    let before = stand.store.wal_bytes().await?;
-    let took = drive(&stand, args.executions, &args).await?;
-    let wal = (stand.store.wal_bytes().await? - before) / i64::try_from(args.executions)?;
+    let answers = Answers { rounds: args.rounds, ..Answers::default() };
+    let options = StandOptions { concurrency: args.concurrency, answers, stored: args.stored };
+    let stand = Arc::new(bare.stand(options).await?);
+    args.load.drive(&stand, WARM_UP).await?;
+    let (used_before, before) = (stand.used(), stand.store.written().await?);
+    let took = args.load.drive(&stand, args.executions).await?;
+    let (used, written) = (stand.used(), stand.store.written().await?);
+    let used = used.per_thousand(used_before, args.executions);
+    let (wal, commits) = (written.wal_bytes - before.wal_bytes, written.commits - before.commits);
+    let per_execution = |count: i64| count as f64 / args.executions as f64;
+    let (wal, commits) = (per_execution(wal), per_execution(commits));
     let rate = args.executions as f64 / took.as_secs_f64();
+    let model_calls = stand.model.requests();
     if let Some(stand) = Arc::into_inner(stand) {
         stand.stop().await?;
     }
 
+    let ratio = rate / floor.per_second();
     if context.json {
         output::json(&json!({
-            "executions": args.executions, "executions_per_second": rate, "floor_per_second": floor, "ratio": rate / floor,
-            "wal_bytes_per_execution": wal,
-            "floor_by_clients": floors.iter().map(|(clients, rate)| json!({ "clients": clients, "per_second": rate })).collect::<Vec<_>>(),
+            "conditions": conditions, "floor": floor.json(), "executions": args.executions, "tool_rounds": args.rounds,
+            "stored_before": args.stored, "executions_per_second": rate, "ratio_to_floor": ratio,
+            "turns_per_second": rate * (args.rounds + 1) as f64, "model_calls": model_calls,
+            "cpu_seconds_per_1000_executions": used.json(),
+            "wal_bytes_per_execution": wal, "commits_per_execution": commits,
         }));
         return Ok(Exit::Done);
     }
-    for (clients, rate) in floors {
-        output::line(format!("floor, three single-row commits per execution, {clients:>2} clients: {rate:>7.0}/s"));
+    for line in floor.lines() {
+        output::line(line);
     }
-    output::line(format!("executions, submit to FINISHED:                               {rate:>7.0}/s"));
-    output::line(format!("ratio to the floor: {:.2}; WAL per execution: {wal} bytes", rate / floor));
+    output::line(format!("executions, submit to FINISHED, {} tool rounds:{:>21.0}/s", args.rounds, rate));
+    output::line(format!("ratio to the floor: {ratio:.2}; per execution {wal:.0} bytes of WAL, {commits:.2} commits"));
+    output::line(format!(
+        "CPU seconds per 1,000: API {:.3}, worker {:.3}, PostgreSQL {:.3}, Redis {:.3}, load and model {:.3}",
+        used.api, used.worker, used.postgres, used.redis, used.bench
+    ));
     Ok(Exit::Done)
-}
-
-/// Submits `executions` and waits until all have FINISHED.
-async fn drive(stand: &Arc<Stand>, executions: usize, args: &ThroughputArgs) -> anyhow::Result<Duration> {
-    let (finished_before, _) = stand.ended().await?;
-    let started = Instant::now();
-    let requests: Vec<_> =
-        (0..executions).step_by(args.batch).map(|from| (from, (from + args.batch).min(executions))).collect();
-    let mut submitting = tokio::task::JoinSet::new();
-    let queue = Arc::new(std::sync::Mutex::new(requests));
-    for _ in 0..args.submitters {
-        let (stand, queue) = (stand.clone(), queue.clone());
-        submitting.spawn(async move {
-            loop {
-                let next = queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop();
-                let Some((from, to)) = next else { return anyhow::Ok(()) };
-                let body = json!({ "executions": (from..to).map(request).collect::<Vec<_>>() });
-                stand.post("/v1/executions/batch", &body).await?;
-            }
-        });
-    }
-    while let Some(submitted) = submitting.join_next().await {
-        submitted??;
-    }
-    loop {
-        let (finished, failed) = stand.ended().await?;
-        ensure!(failed == 0, "{failed} executions FAILED");
-        if finished - finished_before >= i64::try_from(executions)? {
-            return Ok(started.elapsed());
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }

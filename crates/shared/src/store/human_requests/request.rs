@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::Decider;
 use crate::{
-    domain::{ApiKeyId, ExecutionId, HumanRequestId, LeaseToken, RequestKind, RequestState},
+    domain::{ApiKeyId, ExecutionId, HumanRequestId, LeaseToken, RequestKind, RequestState, redaction::Secrets},
     store::{
         StoreError, body,
         journal::{Hash, hash},
@@ -35,6 +35,8 @@ pub struct NewHumanRequest {
     pub arguments: Vec<u8>,
     /// What people are shown first: the arguments, cut, or the question.
     pub shown: String,
+    /// JSON pointers to arguments that nobody is shown, beside those that the schema marks.
+    pub redact: Vec<String>,
     /// What edited arguments, or the answer, must satisfy.
     pub schema: Option<Value>,
     /// The rule that asks for an approval.
@@ -66,6 +68,8 @@ pub struct HumanRequest {
     pub arguments: Vec<u8>,
     /// What people are shown first.
     pub shown: String,
+    /// JSON pointers to arguments that nobody is shown, beside those that the schema marks.
+    pub redact: Vec<String>,
     /// [`call_hash`] of tool and arguments.
     pub hash: Hash,
     /// What edited arguments, or the answer, must satisfy.
@@ -99,6 +103,12 @@ pub struct HumanRequest {
 }
 
 impl HumanRequest {
+    /// Where secrets may be in its arguments, and in those that a person wrote in their place.
+    #[must_use]
+    pub fn secrets(&self) -> Secrets<'_> {
+        Secrets { pointers: &self.redact, schema: self.schema.as_ref() }
+    }
+
     /// Whether it still waits although its time is over: the sweep was not there yet.
     #[must_use]
     pub fn is_late(&self) -> bool {
@@ -144,6 +154,7 @@ pub(super) struct Row {
     pub(super) tool: String,
     pub(super) arguments: Vec<u8>,
     pub(super) shown: String,
+    pub(super) redact: sqlx::types::Json<Vec<String>>,
     pub(super) hash: Vec<u8>,
     pub(super) schema: Option<Value>,
     pub(super) policy: Option<String>,
@@ -178,6 +189,7 @@ impl TryFrom<Row> for HumanRequest {
             tool: row.tool,
             arguments: body::decode(&row.arguments)?,
             shown: row.shown,
+            redact: row.redact.0,
             hash: hash(&row.hash)?,
             schema: row.schema,
             policy: row.policy,

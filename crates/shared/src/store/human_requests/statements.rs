@@ -26,7 +26,8 @@ macro_rules! requests {
             Row,
             r#"
             select
-                r.id, r.execution_id, r.agent_key, r.kind, r.call_key, r.round, r.tool, r.arguments, r.shown, r.hash,
+                r.id, r.execution_id, r.agent_key, r.kind, r.call_key, r.round, r.tool, r.arguments, r.shown,
+                r.redact as "redact: sqlx::types::Json<Vec<String>>", r.hash,
                 r.schema as "schema: Value", r.policy, r.allow_self, e.submitted_by,
                 e.finished_at is not null as "execution_is_over!", r.requested_at, r.expires_at,
                 r.expires_at <= longhaul_now() as "is_overdue!", r.state, r.decided_at, r.decided_key_id, r.decided_key_name,
@@ -68,8 +69,9 @@ impl Store {
             column!(item => item.allow_self),
             column!(item => item.expires_in.as_secs_f64()),
             column!(item => item.round),
+            column!(item => sqlx::types::Json(item.redact.clone())) as _,
         )
-        .execute(&self.pool)
+        .execute(&self.writes)
         .await?;
         let stored = requests!(
             (r#"

@@ -1,14 +1,26 @@
 -- Cancels executions. Unheld: it ends as FAILED `cancelled`. Held: it gets the flag, once. No row: it is over, was flagged
 -- before, or does not exist. All is decided by the row under its lock, so a claim or park in between is seen.
 --
--- $2 is the tenant that asks; null when their parents end, and then no parent's lock is waited for while theirs are held.
-with target as materialized (
+-- $2 is the tenant that asks; its rows are waited for, and so is the parent of one that ends, in the trigger. Null when their
+-- parents end: then a parent's lock comes first, so nothing is waited for. What somebody has at hand is found again.
+with asked as materialized (
     select e.id
     from executions e
     where e.id = any ($1) and e.finished_at is null and (e.worker_id is null or e.cancel_requested_at is null)
-        and (e.tenant_id = $2 or ($2::uuid is null and longhaul_try_lock(e.parent_id)))
+        and e.tenant_id = $2
     order by e.id
     for no key update of e
+),
+orphaned as materialized (
+    select e.id
+    from executions e
+    where e.id = any ($1) and e.finished_at is null and (e.worker_id is null or e.cancel_requested_at is null)
+        and $2::uuid is null and longhaul_try_lock(e.parent_id)
+    order by e.id
+    for no key update of e skip locked
+),
+target as (
+    select id from asked union all select id from orphaned
 ),
 cancelled as (
     update executions e

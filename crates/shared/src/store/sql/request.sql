@@ -9,10 +9,10 @@ now as materialized (
 item as (
     select * from unnest(
         $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::text[], $7::bytea[], $8::text[], $9::bytea[], $10::text[],
-        $11::text[], $12::bool[], $13::float8[], $14::int[]
+        $11::text[], $12::bool[], $13::float8[], $14::int[], $15::jsonb[]
     ) as item (
         execution_id, token, kind, call_key, tool, arguments, shown, hash, schema, policy, allow_self, expires_seconds,
-        round
+        round, redact
     )
 ),
 held as materialized (
@@ -25,11 +25,11 @@ held as materialized (
 asked as (
     insert into human_requests (
         execution_id, tenant_id, agent_key, kind, call_key, tool, arguments, shown, hash, schema, policy, allow_self,
-        requested_at, expires_at, round
+        requested_at, expires_at, round, redact
     )
     select held.id, held.tenant_id, held.agent_key, item.kind, item.call_key, item.tool, item.arguments, item.shown, item.hash,
         item.schema::json, item.policy, item.allow_self, now.now,
-        least(now.now + item.expires_seconds * interval '1 second', held.deadline_at), item.round
+        least(now.now + item.expires_seconds * interval '1 second', held.deadline_at), item.round, item.redact
     from now, item join held on held.id = item.execution_id and held.lease_token = item.token
     on conflict (execution_id, call_key, kind, round) do nothing
     returning id, execution_id, kind, tool, policy, requested_at, expires_at

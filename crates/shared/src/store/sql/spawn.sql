@@ -1,15 +1,20 @@
 -- Inserts children of one running execution, each once by its spawn key, with their payloads and first events. The parent is
 -- locked first and must be held by the asking lease and neither over nor to be cancelled (core-rules 17). All or, with a
--- refusal, none.
+-- refusal, none. Parents of one tree spawn one after another, so that the tree's size is exact: under an advisory lock, since the
+-- root's row is written by its own worker and by whoever ends a child.
 with me as materialized (
     select id from workers where id = $1 and dead_at is null and expires_at > clock_timestamp() for key share
 ),
 now as materialized (
     select longhaul_now() as now from me
 ),
+turn as materialized (
+    select pg_advisory_xact_lock(hashtextextended(coalesce(e.root_id, e.id)::text, 17)) is not null as is_mine
+    from me join executions e on e.id = $2
+),
 parent as materialized (
     select e.*, exists (select from deadlines d where d.execution_id = e.id) as has_near_deadline
-    from me join executions e on e.id = $2
+    from turn join executions e on e.id = $2 and turn.is_mine
     where e.worker_id = $1 and e.lease_token = $3
     for no key update of e
 ),
@@ -30,11 +35,7 @@ verdict as materialized (
         when asked.n = 0 then null
         when parent.depth >= $16::smallint then 'too_deep'
         when parent.children + asked.n > $17::int then 'too_many_children'
-        when asked.n + 1 + (
-            select count(*) from (
-                select from executions t where t.root_id = coalesce(parent.root_id, parent.id) limit $18::int
-            ) counted
-        ) > $18::int then 'tree_full'
+        when asked.n + longhaul_tree_size(coalesce(parent.root_id, parent.id), $18::int) > $18::int then 'tree_full'
     end as refusal
     from parent, (select count(*) as n from wanted) asked
 ),

@@ -11,7 +11,7 @@ use longhaul_shared::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Agent, Journal, preview, read_body};
+use super::{Agent, Journal, read_body};
 use crate::{
     agent::{
         admission::ReadyCall,
@@ -370,7 +370,7 @@ impl Journal {
         let step = JournalStep {
             name: Some(call.name.clone()),
             appends: vec![hash],
-            preview: Some(preview(message.text())),
+            preview: Some(self.secrets.preview(&call.name, message.text(), is_error)),
             ..step
         };
         self.pending.steps.push(finish(step));

@@ -11,6 +11,9 @@ use tokio::task::JoinSet;
 use super::{Agent, Answered, Journal, Ran};
 use crate::{agent::transcript::hash_parts, llm::Message};
 
+/// How the model is told of one that failed.
+pub(super) const DETACHED_FAILED: &str = "[A call that was accepted earlier has failed: ";
+
 /// What runs unwatched, and what the model has yet to be told of it.
 #[derive(Debug, Default)]
 pub(super) struct DetachedCalls {
@@ -37,7 +40,7 @@ impl Journal {
     /// Keeps a failure for the model.
     pub(crate) fn note_detached(&mut self, answered: &Answered) {
         if let Message::Tool { text, is_error: true, .. } = &answered.message {
-            self.detached.untold.push(format!("[A call that was accepted earlier has failed: {text}]"));
+            self.detached.untold.push(format!("{DETACHED_FAILED}{text}]"));
         }
     }
 

@@ -17,6 +17,8 @@ mod output;
 mod people;
 mod provider;
 mod reply;
+mod said;
+mod secrets;
 mod turn;
 mod verdict;
 
@@ -37,7 +39,6 @@ use longhaul_shared::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 pub(crate) use calls::{Answered, Ran, RanAs, Recalled, Reply, call_key};
 pub(crate) use children::{NotStarted, Task};
@@ -46,12 +47,15 @@ pub(crate) use detached::detached_key;
 use limits::Spending;
 use output::OpenOutput;
 pub(crate) use people::Wanted;
+use said::Said;
+use secrets::ToolSecrets;
 pub(crate) use turn::{Asked, NextTurn, Turn};
 
 use super::{
     Agent,
     admission::Waiting,
     menu::Offer,
+    orchestrator::permits::CallPermits,
     references::{CallWrite, Method, Path, StateLimits, StateLog},
     transcript::{Transcript, hash_parts},
 };
@@ -135,7 +139,8 @@ pub(crate) struct Journal {
     output: Option<OpenOutput>,
     detached: DetachedCalls,
     scratchpad: Arc<ToolScratchpad>,
-    said: Vec<String>,
+    said: Vec<Said>,
+    secrets: ToolSecrets,
     /// The step the attempt is about to end because of.
     blamed: Option<i32>,
     /// What the attempt is about to wait for.
@@ -200,6 +205,7 @@ impl Journal {
             detached: DetachedCalls::default(),
             scratchpad: Arc::default(),
             said: Vec::new(),
+            secrets: ToolSecrets::default(),
             blamed: None,
             parked: None,
         };
@@ -246,6 +252,7 @@ impl Journal {
     ) -> Step<()> {
         let (instances, limits) = (agent.config.instances.as_ref(), StateLimits::from(&agent.config.limits));
         self.state = StateLog::new(input.clone(), instances, limits);
+        self.secrets = ToolSecrets::of(agent);
         if let Some(step) = self.replay(StepKind::Prompt) {
             return self.replay_appends(&step);
         }
@@ -261,11 +268,6 @@ impl Journal {
             self.flush().await?;
         }
         Ok(())
-    }
-
-    /// Adds a user message that the next turn sends.
-    pub(crate) fn say(&mut self, message: &str) {
-        self.said.push(message.to_owned());
     }
 
     pub(crate) fn scratchpad(&self) -> &Arc<ToolScratchpad> {
@@ -420,8 +422,8 @@ impl Journal {
     }
 
     /// The permits for calls that this process runs at a time.
-    pub(crate) fn call_permits(&self) -> Arc<Semaphore> {
-        Arc::clone(&self.deps.call_permits)
+    pub(crate) fn call_permits(&self) -> CallPermits {
+        self.deps.call_permits.clone()
     }
 
     /// The execution.

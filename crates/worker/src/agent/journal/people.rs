@@ -28,6 +28,8 @@ pub(crate) struct Wanted {
     /// How often the call was replaced before.
     pub(crate) round: i32,
     pub(crate) shown: String,
+    /// Pointers to arguments that people are not shown.
+    pub(crate) redact: Vec<String>,
     /// What edited arguments, or the answer, must satisfy.
     pub(crate) schema: Option<Value>,
     /// The rule that asks.
@@ -64,7 +66,7 @@ impl Journal {
     pub(crate) async fn put_before_people(&mut self, call: &ReadyCall, wanted: Wanted) -> Step<HumanRequest> {
         // The call must be the same one when its answer comes: the turn that holds it is committed first.
         self.flush().await?;
-        let Wanted { kind, round, shown, schema, policy, allow_self, expires_in } = wanted;
+        let Wanted { kind, round, shown, redact, schema, policy, allow_self, expires_in } = wanted;
         let request = NewHumanRequest {
             execution_id: self.id,
             token: self.control.token,
@@ -74,6 +76,7 @@ impl Journal {
             tool: call.tool.clone(),
             arguments: serde_json::to_vec(&call.arguments).map_err(|error| corrupt(&error))?,
             shown: cut(&shown, MAX_SHOWN).into_owned(),
+            redact,
             schema,
             policy,
             allow_self,

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use longhaul_sdk::{Failure, Step, ToolSpec};
+use longhaul_sdk::{Failure, Step};
 use longhaul_shared::{
     store::journal::{Hash, JournalStep, StepKind, StepState},
     telemetry::trace,
@@ -109,7 +109,7 @@ impl Journal {
         self.replay_compressions()?;
         self.turns += 1;
         if let Some(step) = self.replay(StepKind::Turn) {
-            self.said.clear();
+            self.check_said(&step)?;
             return self.replay_turn(agent, step, offer);
         }
         let mut said = Vec::new();
@@ -118,7 +118,7 @@ impl Journal {
             said.push(self.settle_output(result)?);
         }
         for message in std::mem::take(&mut self.said) {
-            said.push(self.append(Message::user(message))?);
+            said.push(self.append(Message::user(message.text))?);
         }
         if self.transcript.tokens() > u64::from(agent.config.limits.context_tokens) {
             self.compress(agent, said.len(), None).await?;
@@ -214,13 +214,13 @@ impl Journal {
     /// What is asked: model, tools and every message so far.
     fn turn_key(&self, agent: &Agent, route: &Route, offer: Offer) -> Step<Hash> {
         let model = serde_json::to_vec(&route.spec).map_err(|error| super::corrupt(&error))?;
-        let tools = serde_json::to_vec(agent.menu.shown(offer)).map_err(|error| super::corrupt(&error))?;
-        Ok(hash_parts(&[b"turn", route.model.provider().as_bytes(), &model, &tools, self.transcript.chain()]))
+        let tools = agent.menu.shown_bytes(offer);
+        Ok(hash_parts(&[b"turn", route.model.provider().as_bytes(), &model, tools, self.transcript.chain()]))
     }
 
     async fn ask(&mut self, agent: &Agent, offer: Offer, said: Vec<Hash>) -> Step<Asked> {
         self.control.may_launch().await?;
-        let tokens = self.transcript.tokens() + shown_tokens(agent, offer);
+        let tokens = self.transcript.tokens() + estimate_tokens(agent.menu.shown_bytes(offer).len());
         let call = self.admit_call(agent, tokens).await?;
         let route = &agent.routes[call.route];
         let key = self.turn_key(agent, route, offer)?;
@@ -288,10 +288,4 @@ impl Journal {
     pub(super) fn step_key(&self, key: &Hash) -> Hash {
         hash_parts(&[self.id.0.as_bytes(), key, &self.occurrence(key).to_be_bytes()])
     }
-}
-
-/// Tokens of the tools that a request shows, at four bytes each.
-fn shown_tokens(agent: &Agent, offer: Offer) -> u64 {
-    let bytes = |spec: &ToolSpec| spec.name.len() + spec.description.len() + spec.parameters.to_string().len();
-    estimate_tokens(agent.menu.shown(offer).iter().map(bytes).sum())
 }

@@ -63,6 +63,10 @@ impl Journal {
         if self.recorded.front().is_some_and(|step| step.kind == StepKind::Correction)
             && let Some(step) = self.replay(StepKind::Correction)
         {
+            let recorded = step.appends.last().map(|hash| self.stored_message(hash)).transpose()?;
+            if !self.place.is_fork && recorded.is_some_and(|message| message.text() != feedback) {
+                self.diverged(json!({ "turn": self.turns, "part": "feedback" }));
+            }
             return self.replay_appends(&step);
         }
         let hash = match self.output_result(feedback) {

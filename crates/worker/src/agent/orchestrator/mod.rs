@@ -9,6 +9,7 @@
 
 mod detached;
 mod leftovers;
+pub(crate) mod permits;
 #[cfg(test)]
 mod properties;
 mod run_call;
@@ -59,8 +60,10 @@ pub(crate) enum Ticked {
 /// # Errors
 /// An interrupt, also when a call waits for somebody outside, or the failure that ends the attempt.
 pub(crate) async fn tick(agent: &Agent, journal: &mut Journal, offer: Offer) -> Step<Ticked> {
-    let mut asked = match journal.next_turn(agent, offer).await? {
-        NextTurn::Recorded(turn) => return Tick::new(agent, journal, turn.key, offer).recorded(turn).await,
+    // What is not waited in for a model is boxed here and below, so that a turn under way is small.
+    let mut asked = match Box::pin(journal.next_turn(agent, offer)).await? {
+        // Its calls may still need something.
+        NextTurn::Recorded(turn) => return Box::pin(Tick::new(agent, journal, turn.key, offer).closed(turn)).await,
         NextTurn::Empty => {
             journal.say(EMPTY_NOTICE);
             return Ok(Ticked::Continue);
@@ -68,9 +71,11 @@ pub(crate) async fn tick(agent: &Agent, journal: &mut Journal, offer: Offer) -> 
         NextTurn::Ask(asked) => asked,
     };
     loop {
-        match Tick::new(agent, journal, asked.key, offer).live(asked).await? {
+        match Box::pin(Tick::new(agent, journal, asked.key, offer).live(asked)).await? {
             Live::Ticked(ticked) => return Ok(ticked),
-            Live::TooLong(too_long, failure) => asked = journal.ask_shorter(agent, *too_long, failure).await?,
+            Live::TooLong(too_long, failure) => {
+                asked = Box::pin(journal.ask_shorter(agent, *too_long, failure)).await?;
+            }
         }
     }
 }
@@ -119,11 +124,6 @@ impl<'a> Tick<'a> {
         }
     }
 
-    /// A turn of the record: whatever its calls still need.
-    async fn recorded(self, turn: Turn) -> Step<Ticked> {
-        self.closed(turn).await
-    }
-
     /// A turn that is asked now.
     async fn live(mut self, asked: Asked) -> Step<Live> {
         let (sink, mut heard) = mpsc::unbounded_channel();
@@ -133,9 +133,9 @@ impl<'a> Tick<'a> {
             tokio::select! {
                 // What was heard first comes first.
                 biased;
-                Some(event) = heard.recv() => self.hear(event).await?,
+                Some(event) = heard.recv() => Box::pin(self.hear(event)).await?,
                 ended = &mut reply => break ended,
-                Some(ran) = self.running.next(), if !self.running.is_empty() => self.ended(ran).await?,
+                Some(ran) = self.running.next(), if !self.running.is_empty() => Box::pin(self.ended(ran)).await?,
             }
         };
         self.journal.at(Point::TurnAnswered).await;
@@ -145,8 +145,8 @@ impl<'a> Tick<'a> {
             asked.hear(event);
         }
         match ended {
-            Ok(reply) => self.answered(asked, reply).await.map(Live::Ticked),
-            Err(error) => self.failed(asked, error).await,
+            Ok(reply) => Box::pin(self.answered(asked, reply)).await.map(Live::Ticked),
+            Err(error) => Box::pin(self.failed(asked, error)).await,
         }
     }
 

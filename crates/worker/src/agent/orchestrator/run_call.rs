@@ -4,9 +4,9 @@ use std::{borrow::Borrow, sync::Arc};
 
 use longhaul_sdk::ToolScratchpad;
 use longhaul_shared::domain::ExecutionId;
-use tokio::sync::Semaphore;
 use tracing::Instrument;
 
+use super::permits::CallPermits;
 use crate::{
     agent::{admission::ReadyCall, journal::Ran},
     tools::Toolbox,
@@ -18,7 +18,7 @@ use crate::{
 pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
     toolbox: T,
     execution: ExecutionId,
-    permits: Arc<Semaphore>,
+    permits: CallPermits,
     index: usize,
     ready: ReadyCall,
     idempotency_key: String,
@@ -31,8 +31,7 @@ pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
         gen_ai.tool.call.id = ready.written.id,
     );
     async move {
-        // The semaphore is never closed; if it were, running without a permit is the lesser harm.
-        let _permit = permits.acquire_owned().await.ok();
+        let _permit = permits.acquire(&ready.tool).await;
         let scratchpad = Arc::new(ToolScratchpad::default());
         let (arguments, written) = (ready.arguments.clone(), &ready.written.arguments);
         let toolbox = toolbox.borrow();

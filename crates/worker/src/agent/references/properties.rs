@@ -1,17 +1,18 @@
 //! What must hold of every path, every expression and every list of writes.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
-use longhaul_sdk::spec::AgentLimits;
-use proptest::{collection::vec, prelude::*};
+use longhaul_sdk::{ToolEffect, ToolSpec, spec::AgentLimits};
+use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
 use super::{
-    CallWrite, Instance, Path, StateLimits, StateLog,
+    CallWrite, Features, Instance, Path, PlannedCall, Resolution, Signature, StateLimits, StateLog,
     expression::{InputExpression, OutputExpression},
     fold::Method,
     path::Kind,
 };
+use crate::{llm::ToolCall, tools::SchemaCache};
 
 fn any_path() -> impl Strategy<Value = Path> {
     let segment = prop_oneof![4 => "[a-zé①_-]{1,6}", 1 => any::<String>(), 1 => "[0-9]{1,2}"];
@@ -74,6 +75,138 @@ fn applied(old: Option<Value>, segments: &[String], write: &Written) -> Value {
     let member = applied(members.get(first).cloned(), rest, write);
     members.insert(first.clone(), member);
     Value::Object(members)
+}
+
+/// JSON of every kind, also with texts that look like references.
+fn any_json() -> impl Strategy<Value = Value> {
+    let text = prop_oneof![
+        any::<String>(),
+        "[†a-z.|& $\\[\\]]{0,12}",
+        select(vec!["†state.a", "†state.a || †state.b", "†state.b && 1", "†data", "†", "†state.a.0 || \"x\""])
+            .prop_map(str::to_owned),
+    ];
+    let number = prop_oneof![any::<i64>().prop_map(|n| json!(n)), any::<f64>().prop_map(|n| json!(n))];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::Bool),
+        number,
+        text.clone().prop_map(Value::String)
+    ];
+    let key = prop_oneof![
+        3 => "[a-z]{1,3}",
+        1 => text,
+        1 => select(vec!["$ref", "_when", "_outputPath", "_output", "_method", "_instance", "_detached"]).prop_map(str::to_owned),
+    ];
+    leaf.prop_recursive(4, 24, 4, move |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..4).prop_map(Value::Array),
+            prop::collection::btree_map(key.clone(), inner, 0..4)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+/// A tool that takes anything.
+fn open_tool(features: Features) -> Arc<Signature> {
+    let spec = ToolSpec {
+        name: "t".into(),
+        description: String::new(),
+        parameters: json!({"type": "object"}),
+        effect: ToolEffect::ReadOnly,
+        latent_output: None,
+        is_strict: false,
+    };
+    Arc::new(Signature::new(&spec, features, &SchemaCache::default()).unwrap())
+}
+
+fn with_references() -> Features {
+    Features { references: true, destinations: true, conditions: true, ..Features::default() }
+}
+
+fn holding(state: &BTreeMap<&str, Value>) -> StateLog {
+    let mut log = StateLog::new(json!({}), None, StateLimits::from(&AgentLimits::default()));
+    for (name, value) in state {
+        let paths = vec![format!("†state.{name}").parse().unwrap()];
+        let (call_id, value) = ((*name).to_owned(), value.clone());
+        log.write(CallWrite { tick: 1, call_id, instance: None, paths, method: Method::Set, value }).unwrap();
+    }
+    log
+}
+
+fn call(arguments: &Value) -> ToolCall {
+    ToolCall { id: "c".into(), name: "t".into(), arguments: arguments.to_string() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_read_arrives_as_it_is_whatever_it_is(value in any_json(), at in 0..3_usize) {
+        let log = holding(&BTreeMap::from([("a", value.clone())]));
+        // Alone, within a list, within an object; a value that looks like a reference is not read again.
+        let (arguments, pointer) = match at {
+            0 => (json!({"x": "†state.a"}), "/x"),
+            1 => (json!({"x": [1, "†state.a"]}), "/x/1"),
+            _ => (json!({"x": {"y": {"$ref": "state.a"}}}), "/x/y"),
+        };
+        let planned = PlannedCall::read(&call(&arguments), &open_tool(with_references())).unwrap();
+        match planned.resolve(&log, &|_| false) {
+            Resolution::Ready(resolved) => {
+                let stored = log.read(&"†state.a".parse().unwrap(), None).unwrap().into_owned();
+                prop_assert_eq!(resolved.arguments.pointer(pointer), Some(&stored));
+                prop_assert_eq!(stored, value);
+            }
+            other => prop_assert!(false, "{:?}", other),
+        }
+    }
+
+    #[test]
+    fn alternatives_take_the_first_that_exists_and_conjunctions_the_last_once_all_exist(
+        groups in vec(vec(select(vec!["a", "b", "c"]), 1..4), 1..4),
+        state in prop::collection::btree_map(select(vec!["a", "b", "c"]), any_value(), 0..4),
+        pending in option_of_name(),
+    ) {
+        let path = |name: &&str| format!("†state.{name}");
+        let text = groups.iter().map(|group| group.iter().map(path).collect::<Vec<_>>().join(" || "));
+        let arguments = json!({"x": text.collect::<Vec<_>>().join(" && ")});
+        let planned = PlannedCall::read(&call(&arguments), &open_tool(with_references())).unwrap();
+        let log = holding(&state);
+        let is_pending = |at: &Path| Some(at.to_string()) == pending.map(|name| path(&name));
+        // The naive reading: what an earlier call may still write is not there.
+        let there = |name: &&&str| Some(**name) != pending && state.contains_key(*name);
+        let firsts: Vec<Option<&&str>> = groups.iter().map(|group| group.iter().find(there)).collect();
+        let expected = firsts.iter().copied().collect::<Option<Vec<_>>>().and_then(|all| all.last().copied());
+        match (planned.resolve(&log, &is_pending), expected) {
+            (Resolution::Ready(resolved), Some(name)) => prop_assert_eq!(&resolved.arguments["x"], &state[*name]),
+            (Resolution::Waiting(missing), None) => {
+                prop_assert_eq!(missing.len(), firsts.iter().filter(|first| first.is_none()).count());
+            }
+            (other, expected) => prop_assert!(false, "{:?}, but {:?}", other, expected),
+        }
+    }
+
+    #[test]
+    fn no_arguments_make_the_reader_or_the_resolver_panic(
+        arguments in any_json(),
+        state in prop::collection::btree_map(select(vec!["a", "b"]), any_json(), 0..3),
+        has_references in any::<bool>(),
+    ) {
+        let features = if has_references { with_references() } else { Features::default() };
+        let Ok(planned) = PlannedCall::read(&call(&arguments), &open_tool(features)) else { return Ok(()) };
+        let resolution = planned.resolve(&holding(&state), &|_| false);
+        // Where nothing is a reference, nothing is touched.
+        if !has_references {
+            match resolution {
+                Resolution::Ready(resolved) => prop_assert_eq!(resolved.arguments, arguments),
+                other => prop_assert!(false, "{:?}", other),
+            }
+        }
+        prop_assert!(planned.reads().len() + planned.writes().len() < 1_000);
+    }
+}
+
+fn option_of_name() -> impl Strategy<Value = Option<&'static str>> {
+    prop::option::of(select(vec!["a", "b", "c"]))
 }
 
 proptest! {

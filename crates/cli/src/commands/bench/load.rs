@@ -1,0 +1,66 @@
+//! Submits in batches, as fast as they are taken.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::ensure;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use super::stand::{Stand, request};
+
+/// How often the end is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The shape of the load.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct Load {
+    /// Executions of one HTTP request
+    #[arg(long, default_value_t = 200)]
+    batch: usize,
+    /// HTTP requests under way at once
+    #[arg(long, default_value_t = 4)]
+    submitters: usize,
+}
+
+impl Load {
+    /// Submits `executions` and waits until all have FINISHED.
+    pub(super) async fn drive(self, stand: &Arc<Stand>, executions: usize) -> anyhow::Result<Duration> {
+        let (finished_before, _) = stand.ended().await?;
+        let started = Instant::now();
+        self.submit(stand, executions).await?;
+        loop {
+            let (finished, failed) = stand.ended().await?;
+            ensure!(failed == 0, "{failed} executions FAILED");
+            if finished - finished_before >= i64::try_from(executions)? {
+                return Ok(started.elapsed());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Submits `executions` and waits until all have been taken.
+    pub(super) async fn submit(self, stand: &Arc<Stand>, executions: usize) -> anyhow::Result<()> {
+        let requests: Vec<_> =
+            (0..executions).step_by(self.batch).map(|from| (from, (from + self.batch).min(executions))).collect();
+        let queue = Arc::new(Mutex::new(requests));
+        let mut submitting = JoinSet::new();
+        for _ in 0..self.submitters {
+            let (stand, queue) = (stand.clone(), queue.clone());
+            submitting.spawn(async move {
+                loop {
+                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                    let Some((from, to)) = next else { return anyhow::Ok(()) };
+                    let body = json!({ "executions": (from..to).map(request).collect::<Vec<_>>() });
+                    stand.post("/v1/executions/batch", &body).await?;
+                }
+            });
+        }
+        while let Some(submitted) = submitting.join_next().await {
+            submitted??;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! The model of the benchmarks: an OpenAI-compatible server in this process that answers every request the same way, after
+//! a delay, asking for as many rounds of tools as it is told.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use hyper::body::Bytes;
+
+use crate::http_server::{self, HttpServer};
+
+/// The tool that the rounds call.
+pub(super) const TOOL: &str = "note";
+
+/// How it answers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Answers {
+    /// Before each answer.
+    pub(super) delay: Duration,
+    /// Rounds of one call each, before the answer that ends the execution.
+    pub(super) rounds: usize,
+}
+
+/// The running server.
+pub(super) struct Model {
+    server: HttpServer,
+    seen: Arc<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    requests: AtomicU64,
+    /// When each number was first asked about.
+    first: Mutex<HashMap<u64, Instant>>,
+}
+
+impl Model {
+    pub(super) async fn start(answers: Answers) -> anyhow::Result<Self> {
+        let seen = Arc::new(Seen::default());
+        let noted = seen.clone();
+        let server = HttpServer::start(move |request| {
+            let seen = noted.clone();
+            async move {
+                let reply = answer(request.body(), answers, &seen).await;
+                http_server::whole(200, "text/event-stream", reply)
+            }
+        });
+        Ok(Self { server: server.await?, seen })
+    }
+
+    pub(super) fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// Requests so far.
+    pub(super) fn requests(&self) -> u64 {
+        self.seen.requests.load(Ordering::Relaxed)
+    }
+
+    /// When the execution with this number in its input first asked; said once.
+    pub(super) fn first_asked(&self, number: u64) -> Option<Instant> {
+        self.seen.first.lock().unwrap_or_else(PoisonError::into_inner).remove(&number)
+    }
+}
+
+async fn answer(body: &[u8], answers: Answers, seen: &Seen) -> Bytes {
+    let asked_at = Instant::now();
+    seen.requests.fetch_add(1, Ordering::Relaxed);
+    if let Some(number) = number(body) {
+        seen.first.lock().unwrap_or_else(PoisonError::into_inner).entry(number).or_insert(asked_at);
+    }
+    let results = count(body, br#""role":"tool""#);
+    tokio::time::sleep(answers.delay).await;
+    if results < answers.rounds { call(results) } else { end() }
+}
+
+fn end() -> Bytes {
+    Bytes::from_static(
+        b"data: {\"id\":\"b\",\"model\":\"bench\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\
+        \"{\\\"ok\\\": true}\"},\"finish_reason\":null}]}\n\n\
+        data: {\"id\":\"b\",\"model\":\"bench\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\
+        \"usage\":{\"prompt_tokens\":20,\"completion_tokens\":5}}\n\ndata: [DONE]\n\n",
+    )
+}
+
+fn call(round: usize) -> Bytes {
+    Bytes::from(format!(
+        "data: {{\"id\":\"b\",\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{\"role\":\"assistant\",\"tool_calls\":\
+         [{{\"index\":0,\"id\":\"call_{round}\",\"type\":\"function\",\"function\":{{\"name\":\"{TOOL}\",\"arguments\":\
+         \"{{\\\"round\\\": {round}}}\"}}}}]}},\"finish_reason\":null}}]}}\n\n\
+         data: {{\"id\":\"b\",\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"tool_calls\"}}],\
+         \"usage\":{{\"prompt_tokens\":20,\"completion_tokens\":5}}}}\n\ndata: [DONE]\n\n"
+    ))
+}
+
+/// The number in the execution's input, which is its first user message.
+fn number(body: &[u8]) -> Option<u64> {
+    let marker = br#"\"number\":"#;
+    let at = body.windows(marker.len()).position(|window| window == marker)? + marker.len();
+    let rest = body[at..].trim_ascii_start();
+    let digits = rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
+    str::from_utf8(&rest[..digits]).ok()?.parse().ok()
+}
+
+fn count(body: &[u8], marker: &[u8]) -> usize {
+    body.windows(marker.len()).filter(|window| *window == marker).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_an_execution_is_found_in_its_request() {
+        let body = br#"{"messages":[{"role":"system","content":"x"},{"role":"user","content":"{\"number\": 41}"}]}"#;
+        assert_eq!(number(body), Some(41));
+        assert_eq!(number(b"{}"), None);
+        assert_eq!(count(br#"[{"role":"tool"},{"role":"tool"}]"#, br#""role":"tool""#), 2);
+    }
+}

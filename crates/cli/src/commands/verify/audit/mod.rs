@@ -1,0 +1,323 @@
+//! Judges what was seen. Pure: evidence in, findings out, so that tests can doctor the evidence and see every lie found.
+//!
+//! What counts as a repetition, and what is explained by a fault, is decided here and nowhere else.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use longhaul_shared::{
+    domain::ExecutionId,
+    store::audit::{AuditedAttempt, AuditedStep},
+};
+
+use super::seen::{Asked, CountedTool, Evidence, Fault, LEASE, Reach};
+
+/// From the last byte of an answer to the commit of its step: what a kill can cost. A repetition of anything that was answered
+/// longer before the fault is not explained by it.
+const COMMIT_WINDOW: TimeDelta = TimeDelta::seconds(2);
+/// How long after its end a fault of everybody's Postgres still explains an attempt that was given up.
+const AFTERMATH: TimeDelta = TimeDelta::seconds(LEASE.num_seconds() + 4);
+/// A request that a paused process was about to send goes out when it wakes.
+const ON_WAKING: TimeDelta = TimeDelta::seconds(2);
+/// Two readings of one clock by two processes.
+const CLOCKS: TimeDelta = TimeDelta::milliseconds(10);
+
+/// One thing that must not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Whose.
+    pub execution: Option<ExecutionId>,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What the audit came to. Every list must be empty.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// Submits that were answered and have no execution.
+    pub lost: Vec<Finding>,
+    /// Executions that are not over although all is quiet.
+    pub stuck: Vec<Finding>,
+    /// Executions that failed although none can.
+    pub failed: Vec<Finding>,
+    /// Submits that came to two executions, or to a refusal, or to no answer at all.
+    pub submits: Vec<Finding>,
+    /// Model calls that were made again after their step was recorded, or with no fault to blame.
+    pub calls_repeated: Vec<Finding>,
+    /// Side effects that happened twice, and repetitions under another key.
+    pub effects_repeated: Vec<Finding>,
+    /// Writes of those who had no right to.
+    pub stale_writes: Vec<Finding>,
+    /// Histories that contradict themselves.
+    pub histories: Vec<Finding>,
+    /// Rows that should be gone, and processes that ended by themselves.
+    pub leftovers: Vec<Finding>,
+    /// Counted apart: not violations.
+    pub window: Window,
+}
+
+/// Calls that were answered, not yet recorded at the instant of a fault, and asked again under the same key.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Window {
+    /// Model calls answered inside the commit window of a fault and asked again.
+    pub calls: usize,
+    /// The longest time between such an answer and the fault, in seconds.
+    pub longest: f64,
+    /// Requests that a process was about to send when it was paused, and sent when it woke.
+    pub sent_on_waking: usize,
+    /// Calls of tools that may be repeated and were, under the same key.
+    pub tool_calls: usize,
+}
+
+/// Judges everything.
+#[must_use]
+pub fn judge(evidence: &Evidence) -> Findings {
+    let index = Index::of(evidence);
+    let mut findings = Findings::default();
+    submits(evidence, &index, &mut findings);
+    for execution in &evidence.executions {
+        match execution.status.as_str() {
+            "FINISHED" => {}
+            "FAILED" => {
+                let code = execution.failure_code.as_deref().unwrap_or_default();
+                findings.failed.push(Finding::of(execution.id, format!("FAILED with {code}")));
+            }
+            status => {
+                let waits = execution
+                    .wait_reason
+                    .as_deref()
+                    .map_or_else(|| "held by a worker".into(), |r| format!("waits for {r}"));
+                findings.stuck.push(Finding::of(execution.id, format!("{status}, {waits}")));
+            }
+        }
+    }
+    model_calls(evidence, &index, &mut findings);
+    effects(evidence, &index, &mut findings);
+    for history in &evidence.histories {
+        let found = if history.is_stale_write { &mut findings.stale_writes } else { &mut findings.histories };
+        found.push(Finding::of(history.execution, history.what.clone()));
+    }
+    writers(evidence, &index, &mut findings);
+    leftovers(evidence, &mut findings);
+    findings
+}
+
+impl Finding {
+    fn of(execution: ExecutionId, what: impl Into<String>) -> Self {
+        Self { execution: Some(execution), what: what.into() }
+    }
+}
+
+/// Ways into the evidence.
+struct Index<'a> {
+    /// Executions by the number their submitter gave them.
+    by_number: HashMap<i64, ExecutionId>,
+    /// Turns by the key under which they were asked.
+    turns: HashMap<&'a str, &'a AuditedStep>,
+    pids: HashMap<&'a str, i32>,
+    attempts: HashMap<ExecutionId, Vec<&'a AuditedAttempt>>,
+}
+
+impl<'a> Index<'a> {
+    fn of(evidence: &'a Evidence) -> Self {
+        let mut attempts: HashMap<_, Vec<_>> = HashMap::new();
+        for attempt in &evidence.attempts {
+            attempts.entry(attempt.execution).or_default().push(attempt);
+        }
+        let turns = evidence.steps.iter().filter(|step| step.kind == "turn");
+        Self {
+            by_number: evidence.executions.iter().rev().map(|one| (one.number, one.id)).collect(),
+            turns: turns.map(|step| (step.idempotency_key.as_str(), step)).collect(),
+            pids: evidence.processes.iter().map(|process| (process.name.as_str(), process.pid)).collect(),
+            attempts,
+        }
+    }
+
+    fn finding(&self, number: i64, what: impl Into<String>) -> Finding {
+        Finding { execution: self.by_number.get(&number).copied(), what: what.into() }
+    }
+}
+
+/// Every answered submit is exactly one execution.
+fn submits(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
+    let stored: BTreeSet<_> = evidence.executions.iter().map(|execution| execution.id.0).collect();
+    for submit in &evidence.submits {
+        let number = submit.number;
+        for id in submit.answers.iter().filter(|id| !stored.contains(&id.0)) {
+            findings.lost.push(Finding::of(*id, format!("submit {number} was answered with it, and it is not stored")));
+        }
+        let mut ids: Vec<_> = submit.answers.clone();
+        ids.dedup();
+        if ids.len() > 1 {
+            findings
+                .submits
+                .push(Finding::of(ids[1], format!("the key of submit {number} came to {} executions", ids.len())));
+        }
+        if let Some(reason) = &submit.refused {
+            findings.submits.push(index.finding(number, format!("submit {number} was refused: {reason}")));
+        } else if submit.answers.is_empty() {
+            let what = format!("submit {number} was never answered, in {} tries", submit.tries);
+            findings.submits.push(index.finding(number, what));
+        }
+    }
+    let mut stored_by_number: BTreeMap<i64, usize> = BTreeMap::new();
+    for execution in &evidence.executions {
+        *stored_by_number.entry(execution.number).or_default() += 1;
+    }
+    for (number, stored) in stored_by_number.into_iter().filter(|(_, stored)| *stored > 1) {
+        findings.submits.push(index.finding(number, format!("submit {number} is stored {stored} times")));
+    }
+}
+
+/// A recorded turn is never asked again; an answered one only when a fault kept it from the record.
+fn model_calls(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
+    let mut by_key: BTreeMap<&str, Vec<&Asked>> = BTreeMap::new();
+    for asked in &evidence.asked {
+        by_key.entry(&asked.key).or_default().push(asked);
+    }
+    // What one fault cost one execution: more than one call cannot be under way.
+    let mut cost: BTreeMap<(DateTime<Utc>, i64), usize> = BTreeMap::new();
+    for (key, requests) in by_key {
+        let recorded_at = index.turns.get(key).and_then(|turn| turn.finished_at);
+        let is_late = |asked: &&&Asked| recorded_at.is_some_and(|at| asked.at > at + CLOCKS);
+        for late in requests.iter().filter(is_late) {
+            if evidence.faults.iter().any(|fault| woke_just_before(fault, late)) {
+                findings.window.sent_on_waking += 1;
+                continue;
+            }
+            let what = format!(
+                "{} asked the model at {} for a turn that was recorded before (key {key})",
+                late.process, late.at
+            );
+            findings.calls_repeated.push(index.finding(late.execution, what));
+        }
+        let mut answered: Vec<&Asked> =
+            requests.iter().filter(|asked| !is_late(asked) && asked.answered_at.is_some()).copied().collect();
+        // The last one is on record.
+        answered.pop();
+        for unrecorded in answered {
+            let Some(answered_at) = unrecorded.answered_at else { continue };
+            let blame = evidence.faults.iter().filter(|fault| fault.disturbs(&unrecorded.process)).find(|fault| {
+                let until = if fault.kind.reach() == Reach::Everybody {
+                    fault.until + AFTERMATH
+                } else {
+                    fault.until + ON_WAKING
+                };
+                (fault.from - COMMIT_WINDOW..=until).contains(&answered_at)
+            });
+            let Some(fault) = blame else {
+                let what = format!(
+                    "{} was answered at {answered_at}, and the turn was asked for again with no fault to blame (key {key})",
+                    unrecorded.process
+                );
+                findings.calls_repeated.push(index.finding(unrecorded.execution, what));
+                continue;
+            };
+            findings.window.calls += 1;
+            let before = (fault.from - answered_at).as_seconds_f64();
+            findings.window.longest = findings.window.longest.max(before);
+            *cost.entry((fault.from, unrecorded.execution)).or_default() += 1;
+        }
+    }
+    for ((at, execution), calls) in cost.into_iter().filter(|(_, calls)| *calls > 1) {
+        let what = format!("the fault at {at} cost it {calls} answered calls, and one is all that can be under way");
+        findings.calls_repeated.push(index.finding(execution, what));
+    }
+}
+
+/// A process that was stopped, or cut off, between its look at the lease and the sending of a request sends it when it wakes.
+fn woke_just_before(fault: &Fault, asked: &Asked) -> bool {
+    fault.kind.reach() == Reach::Victim
+        && fault.process.as_deref() == Some(asked.process.as_str())
+        && (fault.until - CLOCKS..=fault.until + ON_WAKING).contains(&asked.at)
+}
+
+/// What must not run twice ran once, whatever key it came under; what may was repeated under its own key alone.
+fn effects(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
+    let mut by_call: BTreeMap<(i64, i64), Vec<_>> = BTreeMap::new();
+    for effect in &evidence.effects {
+        by_call.entry((effect.execution, effect.call)).or_default().push(effect);
+    }
+    for ((execution, call), effects) in by_call {
+        let Some(first) = effects.first() else { continue };
+        let name = first.tool.name();
+        if effects.iter().any(|effect| effect.key.is_empty()) {
+            findings.effects_repeated.push(index.finding(execution, format!("{name} was called without a key")));
+        }
+        match first.tool {
+            CountedTool::Charge | CountedTool::ChargeUnanswered if effects.len() > 1 => {
+                let what = format!("{name} (call {call}) ran {} times", effects.len());
+                findings.effects_repeated.push(index.finding(execution, what));
+            }
+            CountedTool::Charge | CountedTool::ChargeUnanswered => {}
+            CountedTool::Put | CountedTool::Look => {
+                findings.window.tool_calls += effects.len() - 1;
+                if effects.iter().any(|effect| effect.key != first.key) {
+                    let what = format!("{name} (call {call}) was repeated under another key");
+                    findings.effects_repeated.push(index.finding(execution, what));
+                }
+            }
+        }
+    }
+}
+
+/// Every answer on record was got by the worker that held the lease, while it held it.
+fn writers(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
+    for step in &evidence.steps {
+        let Some(number) = step.preview.as_deref().and_then(numbered) else { continue };
+        let got = match step.kind.as_str() {
+            "turn" => evidence.asked.get(number).map(|asked| (asked.process.as_str(), asked.at, asked.execution)),
+            _ => evidence.effects.get(number).map(|effect| (effect.process.as_str(), effect.at, effect.execution)),
+        };
+        let Some((process, at, execution)) = got else {
+            findings
+                .stale_writes
+                .push(Finding::of(step.execution, format!("step {} holds an answer nobody gave", step.seq)));
+            continue;
+        };
+        let pid = index.pids.get(process).copied();
+        let attempts = index.attempts.get(&step.execution).map(Vec::as_slice).unwrap_or_default();
+        // A turn is in the name of the attempt that asked. A call may have its intent from an attempt that died.
+        let had_lease = attempts.iter().any(|attempt| {
+            let is_its =
+                if step.kind == "turn" { attempt.number == step.attempt } else { attempt.number >= step.attempt };
+            let wrote_in_time = step.kind == "turn"
+                || attempt.ended_at.is_none_or(|ended| step.finished_at.is_none_or(|written| written <= ended));
+            is_its
+                && (attempt.pid.is_none() || attempt.pid == pid)
+                && at + CLOCKS >= attempt.started_at
+                && wrote_in_time
+        });
+        if !had_lease || index.by_number.get(&execution) != Some(&step.execution) {
+            let what = format!(
+                "step {} of attempt {} holds what {process} got at {at} without a lease",
+                step.seq, step.attempt
+            );
+            findings.stale_writes.push(Finding::of(step.execution, what));
+        }
+    }
+}
+
+/// The number that an answer repeats in its text.
+fn numbered(text: &str) -> Option<usize> {
+    let rest = &text[text.find('#')? + 1..];
+    rest[..rest.find('#')?].parse().ok()
+}
+
+fn leftovers(evidence: &Evidence, findings: &mut Findings) {
+    let left = evidence.leftovers;
+    let rows = [
+        (left.held, "executions are held"),
+        (left.parked, "executions are parked"),
+        (left.reservations, "reservations are open"),
+        (left.requests, "requests wait for a person"),
+        (left.deadlines, "deadlines of ended executions are left"),
+    ];
+    for (n, what) in rows.into_iter().filter(|(n, _)| *n > 0) {
+        findings.leftovers.push(Finding { execution: None, what: format!("{n} {what}") });
+    }
+    findings.leftovers.extend(evidence.complaints.iter().map(|what| Finding { execution: None, what: what.clone() }));
+}

@@ -1,0 +1,218 @@
+//! The audit must be able to fail: one honest record, and every lie about it.
+
+use longhaul_shared::{
+    domain::WorkerId,
+    store::audit::{AuditedExecution, BrokenHistory, Leftovers},
+};
+use uuid::Uuid;
+
+use super::*;
+use crate::commands::verify::{
+    faults::FaultKind,
+    seen::{Effect, Process, Submit},
+};
+
+fn at(millis: i64) -> DateTime<Utc> {
+    DateTime::UNIX_EPOCH + TimeDelta::milliseconds(millis)
+}
+
+fn id(number: u128) -> ExecutionId {
+    ExecutionId(Uuid::from_u128(number))
+}
+
+fn asked(number: usize, key: &str, process: &str, from: i64, until: i64) -> Asked {
+    Asked { number, key: key.into(), process: process.into(), execution: 0, at: at(from), answered_at: Some(at(until)) }
+}
+
+fn effect(number: usize, tool: CountedTool, call: i64, key: &str, process: &str, when: i64) -> Effect {
+    Effect { number, tool, key: key.into(), process: process.into(), execution: 0, call, at: at(when) }
+}
+
+fn step(seq: i32, attempt: i32, kind: &str, key: &str, preview: &str, when: i64) -> AuditedStep {
+    AuditedStep {
+        execution: id(1),
+        seq,
+        attempt,
+        kind: kind.into(),
+        state: "live".into(),
+        idempotency_key: key.into(),
+        preview: Some(preview.into()),
+        finished_at: Some(at(when)),
+    }
+}
+
+fn attempt(number: i32, pid: i32, from: i64, until: i64, outcome: &str) -> AuditedAttempt {
+    AuditedAttempt {
+        execution: id(1),
+        number,
+        worker: WorkerId(Uuid::from_u128(u128::from(pid.unsigned_abs()))),
+        pid: Some(pid),
+        started_at: at(from),
+        ended_at: Some(at(until)),
+        outcome: outcome.into(),
+    }
+}
+
+fn fault(kind: FaultKind, process: Option<&str>, from: i64, until: i64) -> Fault {
+    Fault { kind, process: process.map(Into::into), from: at(from), until: at(until) }
+}
+
+/// One execution: `one` recorded a turn and a charge, and died a moment after the second turn was answered; `two` asked for that
+/// turn again and finished.
+fn honest() -> Evidence {
+    Evidence {
+        submits: vec![Submit { number: 0, answers: vec![id(1), id(1)], tries: 3, refused: None }],
+        asked: vec![
+            asked(0, "k0", "one", 100, 200),
+            asked(1, "k1", "one", 300, 400),
+            asked(2, "k1", "two", 7_000, 7_100),
+        ],
+        effects: vec![effect(0, CountedTool::Charge, 0, "c0", "one", 230)],
+        faults: vec![fault(FaultKind::KillWorker, Some("one"), 410, 900)],
+        processes: vec![Process { name: "one".into(), pid: 11 }, Process { name: "two".into(), pid: 22 }],
+        executions: vec![AuditedExecution {
+            id: id(1),
+            number: 0,
+            status: "FINISHED".into(),
+            wait_reason: None,
+            failure_code: None,
+            created_at: at(0),
+            finished_at: Some(at(7_200)),
+        }],
+        attempts: vec![attempt(1, 11, 50, 6_500, "lost"), attempt(2, 22, 6_900, 7_200, "finished")],
+        steps: vec![
+            step(1, 1, "turn", "k0", "answer #0#", 210),
+            step(2, 1, "call", "c0", "effect #0#", 280),
+            step(3, 2, "turn", "k1", "{\"done\": \"#2#\"}", 7_110),
+        ],
+        ..Evidence::default()
+    }
+}
+
+/// What the audit says of a doctored record, each list by its name.
+fn found(doctor: impl FnOnce(&mut Evidence)) -> Vec<(&'static str, usize)> {
+    let mut evidence = honest();
+    doctor(&mut evidence);
+    let findings = judge(&evidence);
+    let lists = [
+        ("lost", findings.lost.len()),
+        ("stuck", findings.stuck.len()),
+        ("failed", findings.failed.len()),
+        ("submits", findings.submits.len()),
+        ("calls", findings.calls_repeated.len()),
+        ("effects", findings.effects_repeated.len()),
+        ("stale", findings.stale_writes.len()),
+        ("histories", findings.histories.len()),
+        ("leftovers", findings.leftovers.len()),
+    ];
+    lists.into_iter().filter(|(_, found)| *found > 0).collect()
+}
+
+#[test]
+fn an_honest_record_has_no_findings_and_its_window_is_counted() {
+    assert_eq!(found(|_| {}), []);
+    let window = judge(&honest()).window;
+    assert_eq!(window, Window { calls: 1, longest: 0.01, sent_on_waking: 0, tool_calls: 0 });
+}
+
+#[test]
+fn a_lost_a_stuck_and_a_failed_execution_are_found() {
+    assert_eq!(
+        found(|e| e.submits.push(Submit { number: 1, answers: vec![id(9)], ..Submit::default() })),
+        [("lost", 1)]
+    );
+    assert_eq!(found(|e| e.executions[0].status = "IN_PROGRESS".into()), [("stuck", 1)]);
+    assert_eq!(found(|e| e.executions[0].status = "FAILED".into()), [("failed", 1)]);
+}
+
+#[test]
+fn a_submit_that_came_to_two_executions_or_to_none_is_found() {
+    let second = |e: &mut Evidence| {
+        let mut other = e.executions[0].clone();
+        other.id = id(2);
+        e.executions.push(other);
+        e.submits[0].answers.push(id(2));
+    };
+    assert_eq!(found(second), [("submits", 2)]);
+    assert_eq!(found(|e| e.submits.push(Submit { number: 1, ..Submit::default() })), [("submits", 1)]);
+    assert_eq!(found(|e| e.submits[0].refused = Some("422".into())), [("submits", 1)]);
+}
+
+#[test]
+fn a_recorded_turn_that_is_asked_for_again_is_found_whatever_was_killed() {
+    assert_eq!(found(|e| e.asked.push(asked(3, "k0", "two", 6_950, 7_000))), [("calls", 1)]);
+    // Unanswered, it was asked all the same.
+    let unanswered = |e: &mut Evidence| e.asked.push(Asked { answered_at: None, ..asked(3, "k0", "two", 6_950, 0) });
+    assert_eq!(found(unanswered), [("calls", 1)]);
+}
+
+#[test]
+fn an_answer_that_no_fault_kept_from_the_record_is_found() {
+    assert_eq!(found(|e| e.faults.clear()), [("calls", 1)]);
+    assert_eq!(found(|e| e.faults[0].process = Some("two".into())), [("calls", 1)], "another process was killed");
+    assert_eq!(found(|e| e.faults[0].from = at(2_500)), [("calls", 1)], "there was time to record it before");
+    assert_eq!(found(|e| e.faults[0].kind = FaultKind::RedisFlush), [("calls", 1)], "nobody's journal needs redis");
+    assert_eq!(found(|e| e.faults[0].kind = FaultKind::RollingRestart), [("calls", 1)], "a drain finishes its step");
+    assert_eq!(found(|e| e.faults[0].kind = FaultKind::PostgresRestart), [], "nothing could be recorded");
+}
+
+#[test]
+fn one_fault_costs_an_execution_one_call_at_most() {
+    let two = |e: &mut Evidence| {
+        e.asked.push(asked(3, "k2", "one", 310, 405));
+        e.asked.push(asked(4, "k2", "two", 7_120, 7_150));
+        e.steps.push(step(4, 2, "turn", "k2", "answer #4#", 7_160));
+    };
+    assert_eq!(found(two), [("calls", 1)]);
+}
+
+#[test]
+fn a_request_that_a_paused_process_sends_as_it_wakes_is_counted_apart() {
+    let mut evidence = honest();
+    evidence.faults.push(fault(FaultKind::PauseWorker, Some("one"), 1_000, 10_000));
+    evidence.asked.push(asked(3, "k1", "one", 10_001, 10_100));
+    assert_eq!(judge(&evidence).window.sent_on_waking, 1);
+    // Long after, it should have known better.
+    evidence.asked[3].at = at(12_500);
+    assert_eq!(judge(&evidence).calls_repeated.len(), 1);
+}
+
+#[test]
+fn a_side_effect_that_ran_twice_is_found_under_whatever_key() {
+    assert_eq!(found(|e| e.effects.push(effect(1, CountedTool::Charge, 0, "c0", "two", 7_000))), [("effects", 1)]);
+    assert_eq!(found(|e| e.effects.push(effect(1, CountedTool::Charge, 0, "c9", "two", 7_000))), [("effects", 1)]);
+}
+
+#[test]
+fn an_idempotent_call_may_be_repeated_under_its_own_key_alone() {
+    let put = |key: &'static str| {
+        move |e: &mut Evidence| {
+            e.effects.push(effect(1, CountedTool::Put, 2, "p", "one", 300));
+            e.effects.push(effect(2, CountedTool::Put, 2, key, "two", 7_000));
+        }
+    };
+    assert_eq!(found(put("p")), []);
+    assert_eq!(found(put("q")), [("effects", 1)]);
+    assert_eq!(found(|e| e.effects[0].key.clear()), [("effects", 1)]);
+}
+
+#[test]
+fn an_answer_recorded_by_who_had_no_lease_is_found() {
+    // What the dead worker had got lands in the name of the next attempt.
+    assert_eq!(found(|e| e.steps[2].preview = Some("answer #1#".into())), [("stale", 1)]);
+    // A call's result that was written after its attempt had ended.
+    assert_eq!(found(|e| e.steps[1].finished_at = Some(at(6_600))), [("stale", 1)]);
+    // One that was got before the attempt began.
+    assert_eq!(found(|e| e.asked[2].at = at(6_000)), [("stale", 1)]);
+    // An answer that nobody gave.
+    assert_eq!(found(|e| e.steps[0].preview = Some("answer #77#".into())), [("stale", 1)]);
+}
+
+#[test]
+fn what_the_database_says_of_itself_is_passed_on() {
+    let history = |is_stale_write| BrokenHistory { execution: id(1), is_stale_write, what: "x".into() };
+    assert_eq!(found(|e| e.histories.push(history(true))), [("stale", 1)]);
+    assert_eq!(found(|e| e.histories.push(history(false))), [("histories", 1)]);
+    assert_eq!(found(|e| e.leftovers = Leftovers { held: 2, parked: 1, ..Leftovers::default() }), [("leftovers", 2)]);
+    assert_eq!(found(|e| e.complaints.push("one ended by itself".into())), [("leftovers", 1)]);
+}

@@ -1,0 +1,246 @@
+//! The ways to break a fleet, and how long each lasts.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use longhaul_shared::{
+    clock::{Clock, SystemClock},
+    queue::QueueName,
+};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    fleet::{DRAIN_LIMIT, Fleet},
+    schedule::Random,
+    seen::{Fault, LEASE, Reach},
+};
+use crate::servers::PrivateServer;
+
+/// How long a server is away, or hangs. Shorter than a lease, so that what a fleet does in it can be told from a dead worker.
+const OUTAGE: Duration = Duration::from_secs(3);
+/// A supervisor's pause before it starts a role again.
+const RESTART_PAUSE: Duration = Duration::from_millis(300);
+/// Beyond its lease by enough for a reaper to see it and another worker to go on.
+const BEYOND_LEASE: Duration = Duration::from_secs(9);
+/// Wake-ups added at a time, and how often.
+const EXTRA_WAKEUPS: usize = 50;
+const WAKEUPS_EVERY: Duration = Duration::from_millis(20);
+/// Replies of Postgres that are lost to each process.
+const LOST_REPLIES: usize = 3;
+
+/// A way to break a fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
+pub enum FaultKind {
+    /// `kill -9` of a worker, which is started again
+    KillWorker,
+    /// SIGSTOP of a worker for longer than its lease, then SIGCONT
+    PauseWorker,
+    /// Nothing passes between a worker and Postgres for longer than its lease; what was under way arrives afterwards
+    PartitionWorker,
+    /// SIGTERM to one process after the other, each started again when it has drained
+    RollingRestart,
+    /// `kill -9` of the API, which is started again
+    KillApi,
+    /// Redis killed, and back three seconds later with nothing in it
+    RedisRestart,
+    /// FLUSHALL
+    RedisFlush,
+    /// Redis stands still for three seconds
+    RedisPause,
+    /// Postgres killed with all its backends, and started again
+    PostgresRestart,
+    /// Postgres stands still for three seconds
+    PostgresPause,
+    /// Every session of Postgres ended by an administrator
+    EndSessions,
+    /// Every connection to Postgres and Redis cut
+    CutConnections,
+    /// Answers of Postgres lost together with their connections: what was committed is not known to be
+    LoseReplies,
+    /// Wake-ups for no work, a thousand a second
+    DoubleWakeups,
+    /// Every wake-up thrown away, for three seconds
+    DropWakeups,
+}
+
+impl FaultKind {
+    /// All.
+    pub const ALL: [Self; 15] = [
+        Self::KillWorker,
+        Self::PauseWorker,
+        Self::PartitionWorker,
+        Self::RollingRestart,
+        Self::KillApi,
+        Self::RedisRestart,
+        Self::RedisFlush,
+        Self::RedisPause,
+        Self::PostgresRestart,
+        Self::PostgresPause,
+        Self::EndSessions,
+        Self::CutConnections,
+        Self::LoseReplies,
+        Self::DoubleWakeups,
+        Self::DropWakeups,
+    ];
+
+    /// As on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KillWorker => "kill-worker",
+            Self::PauseWorker => "pause-worker",
+            Self::PartitionWorker => "partition-worker",
+            Self::RollingRestart => "rolling-restart",
+            Self::KillApi => "kill-api",
+            Self::RedisRestart => "redis-restart",
+            Self::RedisFlush => "redis-flush",
+            Self::RedisPause => "redis-pause",
+            Self::PostgresRestart => "postgres-restart",
+            Self::PostgresPause => "postgres-pause",
+            Self::EndSessions => "end-sessions",
+            Self::CutConnections => "cut-connections",
+            Self::LoseReplies => "lose-replies",
+            Self::DoubleWakeups => "double-wakeups",
+            Self::DropWakeups => "drop-wakeups",
+        }
+    }
+
+    /// Whose journal it may interrupt. A drain finishes its step first, and nobody's journal needs Redis or the API.
+    #[must_use]
+    pub fn reach(self) -> Reach {
+        match self {
+            Self::KillWorker | Self::PauseWorker | Self::PartitionWorker => Reach::Victim,
+            Self::PostgresRestart
+            | Self::PostgresPause
+            | Self::EndSessions
+            | Self::CutConnections
+            | Self::LoseReplies => Reach::Everybody,
+            Self::RollingRestart
+            | Self::KillApi
+            | Self::RedisRestart
+            | Self::RedisFlush
+            | Self::RedisPause
+            | Self::DoubleWakeups
+            | Self::DropWakeups => Reach::Nobody,
+        }
+    }
+
+    /// Whether Postgres itself is away or hangs.
+    #[must_use]
+    pub fn is_of_postgres(self) -> bool {
+        matches!(self, Self::PostgresRestart | Self::PostgresPause | Self::EndSessions)
+    }
+
+    /// Whether the rate must be back within the bar after it.
+    #[must_use]
+    pub fn is_of_a_server(self) -> bool {
+        self.is_of_postgres() || matches!(self, Self::RedisRestart | Self::RedisFlush | Self::RedisPause)
+    }
+}
+
+/// Does one fault from its beginning to its end. Afterwards everything runs again.
+///
+/// # Errors
+/// A process or a server could not be started again.
+pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Random) -> anyhow::Result<Fault> {
+    let victim = random.below(fleet.workers.len());
+    let clock = SystemClock::new();
+    let has_victim = kind.reach() == Reach::Victim;
+    let process = has_victim.then(|| fleet.workers[victim].process_name());
+    let from = clock.now();
+    match kind {
+        FaultKind::KillWorker => kill_worker(fleet, victim).await?,
+        FaultKind::PauseWorker => pause_worker(fleet, victim).await,
+        FaultKind::PartitionWorker => partition_worker(fleet, victim).await,
+        FaultKind::RollingRestart => rolling_restart(fleet).await?,
+        FaultKind::KillApi => kill_api(fleet).await?,
+        FaultKind::RedisRestart => {
+            fleet.redis.kill().await?;
+            sleep(OUTAGE).await;
+            fleet.redis.start_again().await?;
+        }
+        FaultKind::RedisFlush => fleet.wakeups.flush_all().await?,
+        FaultKind::RedisPause => pause_server(&fleet.redis).await?,
+        FaultKind::PostgresRestart => {
+            fleet.postgres.kill().await?;
+            fleet.postgres.start_again().await?;
+        }
+        FaultKind::PostgresPause => pause_server(&fleet.postgres).await?,
+        FaultKind::EndSessions => drop(fleet.store.terminate_other_sessions().await?),
+        FaultKind::CutConnections => fleet.members().for_each(|member| {
+            member.postgres.cut();
+            member.redis.cut();
+        }),
+        FaultKind::LoseReplies => {
+            fleet.members().for_each(|member| member.postgres.lose_replies(LOST_REPLIES));
+            sleep(OUTAGE).await;
+            fleet.members().for_each(|member| member.postgres.lose_replies(0));
+        }
+        FaultKind::DoubleWakeups => {
+            wakeups(async |queue| fleet.wakeups.add_wakeups(queue, EXTRA_WAKEUPS).await).await?;
+        }
+        FaultKind::DropWakeups => {
+            wakeups(async |queue| fleet.wakeups.drop_wakeups(queue).await.map(drop)).await?;
+        }
+    }
+    Ok(Fault { kind, process, from, until: clock.now() })
+}
+
+async fn kill_worker(fleet: &mut Fleet, victim: usize) -> anyhow::Result<()> {
+    fleet.workers[victim].kill().await?;
+    sleep(RESTART_PAUSE).await;
+    fleet.start_worker(victim).await
+}
+
+async fn pause_worker(fleet: &mut Fleet, victim: usize) {
+    fleet.workers[victim].pause();
+    sleep(BEYOND_LEASE).await;
+    fleet.workers[victim].resume();
+}
+
+async fn partition_worker(fleet: &mut Fleet, victim: usize) {
+    fleet.workers[victim].postgres.hold();
+    sleep(BEYOND_LEASE).await;
+    fleet.workers[victim].postgres.pass();
+}
+
+async fn kill_api(fleet: &mut Fleet) -> anyhow::Result<()> {
+    fleet.api.kill().await?;
+    sleep(RESTART_PAUSE).await;
+    fleet.start_api().await
+}
+
+async fn pause_server(server: &PrivateServer) -> anyhow::Result<()> {
+    server.pause().await?;
+    sleep(OUTAGE).await;
+    Ok(server.resume().await?)
+}
+
+async fn rolling_restart(fleet: &mut Fleet) -> anyhow::Result<()> {
+    for worker in 0..fleet.workers.len() {
+        let (name, asked) = (fleet.workers[worker].process_name(), Instant::now());
+        fleet.workers[worker].stop().await?;
+        if asked.elapsed() >= DRAIN_LIMIT {
+            fleet.complaints.push(format!("{name} had not drained after {} s and was killed", DRAIN_LIMIT.as_secs()));
+        }
+        fleet.start_worker(worker).await?;
+    }
+    fleet.api.stop().await?;
+    fleet.start_api().await
+}
+
+async fn wakeups<E: std::error::Error + Send + Sync + 'static>(
+    disturb: impl AsyncFn(&QueueName) -> Result<(), E>,
+) -> anyhow::Result<()> {
+    let queue = QueueName::new("default")?;
+    let until = Instant::now() + OUTAGE;
+    while Instant::now() < until {
+        disturb(&queue).await.context("disturb the wake-ups")?;
+        sleep(WAKEUPS_EVERY).await;
+    }
+    Ok(())
+}
+
+// A pause or a partition that a lease outlives would show nothing.
+const _: () =
+    assert!(BEYOND_LEASE.as_secs() > LEASE.num_seconds() as u64 + 1 && OUTAGE.as_secs() < LEASE.num_seconds() as u64);

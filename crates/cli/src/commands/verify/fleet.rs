@@ -1,0 +1,302 @@
+//! The fleet under test: PostgreSQL, Redis, one API and several workers, every one a process of its own, with a proxy between each
+//! role and each server.
+
+use std::{
+    fs,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use longhaul_sdk::{AgentSpec, DefinitionSpec, spec::McpServerSpec};
+use longhaul_shared::{
+    queue::{QueueOptions, disturb::Disturber},
+    store::{
+        Store, StoreOptions,
+        api_keys::{Pepper, Scope},
+    },
+};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::{model_server, proxy::Proxy, seen::Process};
+use crate::servers::{
+    Host, PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, Role, RoleProcess, free_port, preflight,
+};
+
+/// What is run, and by which agent.
+pub(super) const DEFINITION: &str = "verify";
+/// The variable and the header in which a worker tells the tool server who it is.
+const PROCESS_VARIABLE: &str = "VERIFY_PROCESS";
+pub(super) const PROCESS_HEADER: &str = "x-verify-process";
+/// A role that has not drained by then is killed, and `verify` fails. Longer than what a worker gives itself.
+pub(super) const DRAIN_LIMIT: Duration = Duration::from_secs(45);
+const DRAIN_SECONDS: &str = "30";
+/// Executions a worker runs at a time: never the limit here.
+const CONCURRENCY: &str = "500";
+const START_PATIENCE: Duration = Duration::from_secs(60);
+/// The queue's prefix; the configuration's default.
+const PREFIX: &str = "longhaul";
+
+/// Everything that runs. Dropping it stops it.
+pub(super) struct Fleet {
+    pub(super) postgres: PrivatePostgres,
+    pub(super) redis: PrivateRedis,
+    /// Past the proxies.
+    pub(super) store: Store,
+    pub(super) wakeups: Disturber,
+    pub(super) api: Member,
+    pub(super) workers: Vec<Member>,
+    pub(super) url: String,
+    pub(super) key: String,
+    /// Every process there ever was.
+    pub(super) processes: Vec<Process>,
+    /// What no process may do: end by itself, or not end when asked.
+    pub(super) complaints: Vec<String>,
+    common: Common,
+}
+
+/// What all roles have in common.
+struct Common {
+    dir: PathBuf,
+    program: PathBuf,
+    environment: Vec<(String, String)>,
+    database_url: String,
+    redis_url: String,
+    /// Without the part that names who asks.
+    model_url: String,
+}
+
+/// One role, over all its processes.
+pub(super) struct Member {
+    name: String,
+    args: Vec<String>,
+    starts: u32,
+    process: Option<RoleProcess>,
+    pub(super) postgres: Proxy,
+    pub(super) redis: Proxy,
+}
+
+/// Where the servers that count are.
+pub(super) struct Counters {
+    pub(super) model_url: String,
+    pub(super) tools_url: String,
+}
+
+impl Fleet {
+    /// Starts everything in `dir` and waits until all take part. `path` is the search path of the children.
+    pub(super) async fn start(
+        dir: &Path,
+        workers: usize,
+        counters: Counters,
+        environment: Vec<(String, String)>,
+    ) -> anyhow::Result<Self> {
+        preflight(&Host::detect())?;
+        // Others may pass through: the servers run as another user when we are root.
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).with_context(|| dir.display().to_string())?;
+        let (postgres, redis) = tokio::try_join!(
+            PrivatePostgres::start(PostgresOptions::dev(dir.join("postgres"))),
+            PrivateRedis::start(RedisOptions::dev(dir.join("redis"))),
+        )?;
+        let store = Store::open(StoreOptions {
+            application_name: "longhaul-verify".into(),
+            ..StoreOptions::new(postgres.url())
+        })?;
+        let pepper = [(); 2].map(|()| uuid::Uuid::new_v4().simple().to_string()).concat();
+        let key = prepare(&store, &pepper, &counters.tools_url).await?;
+        let wakeups = Disturber::new(QueueOptions::new(SecretString::from(redis.url().to_owned()), PREFIX))?;
+        let port = free_port()?;
+        let common = Common {
+            dir: dir.to_owned(),
+            program: std::env::current_exe().context("find this program")?,
+            environment: [environment, vec![("LONGHAUL_API_KEY_PEPPER".into(), pepper)]].concat(),
+            database_url: postgres.url().to_owned(),
+            redis_url: redis.url().to_owned(),
+            model_url: counters.model_url,
+        };
+        let api_args = vec!["api".into(), "--listen".into(), format!("127.0.0.1:{port}")];
+        let api = Member::new("api".into(), api_args, &postgres, &redis).await?;
+        let mut members = Vec::new();
+        for number in 1..=workers {
+            members.push(Member::new(format!("worker-{number}"), vec!["worker".into()], &postgres, &redis).await?);
+        }
+        let mut fleet = Self {
+            postgres,
+            redis,
+            store,
+            wakeups,
+            api,
+            workers: members,
+            url: format!("http://127.0.0.1:{port}"),
+            key,
+            processes: Vec::new(),
+            complaints: Vec::new(),
+            common,
+        };
+        fleet.start_api().await?;
+        for worker in 0..workers {
+            fleet.start_worker(worker).await?;
+        }
+        fleet.all_take_part().await?;
+        Ok(fleet)
+    }
+
+    pub(super) async fn start_api(&mut self) -> anyhow::Result<()> {
+        let process = self.api.start(&self.common).await?;
+        self.processes.push(process);
+        Ok(())
+    }
+
+    pub(super) async fn start_worker(&mut self, worker: usize) -> anyhow::Result<()> {
+        let process = self.workers[worker].start(&self.common).await?;
+        self.processes.push(process);
+        Ok(())
+    }
+
+    /// Every role.
+    pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
+        std::iter::once(&self.api).chain(&self.workers)
+    }
+
+    /// Starts again, as a supervisor would, what ended by itself, and takes note of it.
+    pub(super) async fn revive(&mut self) -> anyhow::Result<()> {
+        for member in std::iter::once(&mut self.api).chain(&mut self.workers) {
+            if member.process.as_ref().is_some_and(RoleProcess::has_ended) {
+                self.complaints.push(format!("{} ended by itself", member.process_name()));
+                self.processes.push(member.start(&self.common).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops everything, the servers last.
+    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+        for member in std::iter::once(&mut self.api).chain(&mut self.workers) {
+            member.stop().await?;
+        }
+        self.store.close().await;
+        self.redis.stop().await?;
+        Ok(self.postgres.stop().await?)
+    }
+
+    /// Ends everything at once.
+    pub(super) async fn kill(mut self) -> anyhow::Result<()> {
+        for member in std::iter::once(&mut self.api).chain(&mut self.workers) {
+            member.kill().await?;
+        }
+        self.redis.kill().await?;
+        Ok(self.postgres.kill().await?)
+    }
+
+    async fn all_take_part(&mut self) -> anyhow::Result<()> {
+        let client = longhaul_shared::http::client(&longhaul_shared::http::HttpOptions::default())?;
+        let give_up = Instant::now() + START_PATIENCE;
+        loop {
+            let workers = self.store.live_workers().await?.len();
+            let api = client.get(format!("{}/readyz", self.url)).send().await;
+            if workers >= self.workers.len() && api.is_ok_and(|answer| answer.status().is_success()) {
+                return Ok(());
+            }
+            let ended = self.members().find(|member| member.process.as_ref().is_none_or(RoleProcess::has_ended));
+            if let Some(ended) = ended {
+                anyhow::bail!("{} ended at once; see {}", ended.name, ended.log(&self.common).display());
+            }
+            anyhow::ensure!(Instant::now() < give_up, "the fleet is not ready after {} s", START_PATIENCE.as_secs());
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+impl Member {
+    async fn new(
+        name: String,
+        args: Vec<String>,
+        postgres: &PrivatePostgres,
+        redis: &PrivateRedis,
+    ) -> anyhow::Result<Self> {
+        let (postgres, redis) = (Proxy::before(postgres.address()).await?, Proxy::before(redis.address()).await?);
+        Ok(Self { name, args, starts: 0, process: None, postgres, redis })
+    }
+
+    /// The name of its present process.
+    pub(super) fn process_name(&self) -> String {
+        format!("{}.{}", self.name, self.starts)
+    }
+
+    pub(super) async fn kill(&mut self) -> anyhow::Result<()> {
+        match self.process.take() {
+            Some(process) => Ok(process.kill().await?),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn stop(&mut self) -> anyhow::Result<()> {
+        match self.process.take() {
+            Some(process) => Ok(process.stop(DRAIN_LIMIT).await?),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn pause(&self) {
+        self.process.iter().for_each(RoleProcess::pause);
+    }
+
+    pub(super) fn resume(&self) {
+        self.process.iter().for_each(RoleProcess::resume);
+    }
+
+    async fn start(&mut self, common: &Common) -> anyhow::Result<Process> {
+        self.starts += 1;
+        let name = self.process_name();
+        let mut env = common.environment.clone();
+        env.extend(
+            [
+                ("DATABASE_URL", self.postgres.url_through(&common.database_url)?),
+                ("REDIS_URL", self.redis.url_through(&common.redis_url)?),
+                ("LONGHAUL_LLM_URL", format!("{}/{name}/v1", common.model_url)),
+                (PROCESS_VARIABLE, name.clone()),
+                ("LONGHAUL__WORKER__CONCURRENCY", CONCURRENCY.into()),
+                ("LONGHAUL__WORKER__DRAIN_SECONDS", DRAIN_SECONDS.into()),
+            ]
+            .map(|(key, value)| (key.to_owned(), value)),
+        );
+        let process = RoleProcess::start(Role {
+            program: common.program.clone(),
+            args: self.args.clone(),
+            env,
+            dir: common.dir.clone(),
+            log: self.log(common),
+        })
+        .await?;
+        let pid = process.pid();
+        self.process = Some(process);
+        Ok(Process { name, pid })
+    }
+
+    fn log(&self, common: &Common) -> PathBuf {
+        common.dir.join(format!("{}.log", self.name))
+    }
+}
+
+/// Migrates, puts the agent and the definition, and issues a key.
+async fn prepare(store: &Store, pepper: &str, tools_url: &str) -> anyhow::Result<String> {
+    store.migrate().await?;
+    store.put_agent_definition().await?;
+    let tools: McpServerSpec = serde_json::from_value(json!({
+        "url": tools_url,
+        "headers": { PROCESS_HEADER: format!("env://{PROCESS_VARIABLE}") },
+        "effects": { "look": "read_only", "put": "idempotent" },
+    }))?;
+    let mut agent = AgentSpec::new(DEFINITION, "Do as you are told.");
+    agent.mcp_servers.insert(model_server::TOOL_SERVER.into(), tools);
+    store.put_shared_agent(&agent).await?;
+    let mut definition = DefinitionSpec::new(DEFINITION, DEFINITION);
+    definition.prompt = Some(format!("{}{{{{ input.number }}}}", model_server::MARK));
+    store.put_shared_definition(&definition).await?;
+    let tenant = store.ensure_tenant("verify", None).await?;
+    let scopes = [Scope::ExecutionsRead, Scope::ExecutionsWrite];
+    let pepper = Pepper::from(SecretString::from(pepper.to_owned()));
+    Ok(store.issue_api_key(tenant.id, "verify", &scopes, &pepper).await?.key.expose_secret().to_owned())
+}

@@ -1,0 +1,159 @@
+//! A steady stream of submits over HTTP, each under an idempotency key and repeated until it is answered.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use chrono::{DateTime, Utc};
+use longhaul_shared::{
+    clock::{Clock, SystemClock},
+    domain::ExecutionId,
+    http,
+};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    fleet::{DEFINITION, Fleet},
+    seen::Submit,
+};
+
+/// The member of the metadata that holds an execution's number.
+pub(super) const NUMBER: &str = "verify";
+/// A submit that has no answer by then is sent again.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// The pause before it is, doubled each time: callers that hammer a service that is down keep it down.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// How long what was not answered is repeated after the load has ended.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Every so many submits is sent again after its answer: it must come to the same execution.
+const SENT_AGAIN: i64 = 10;
+
+/// What the load saw so far.
+#[derive(Clone, Default)]
+pub(super) struct Submits(Arc<Mutex<Vec<Submit>>>);
+
+impl Submits {
+    fn lock(&self) -> MutexGuard<'_, Vec<Submit>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All, in order of their numbers.
+    pub(super) fn all(&self) -> Vec<Submit> {
+        self.lock().clone()
+    }
+
+    /// How many were sent, and how many of them answered.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let submits = self.lock();
+        (submits.len(), submits.iter().filter(|submit| !submit.answers.is_empty()).count())
+    }
+
+    fn edit(&self, number: i64, edit: impl FnOnce(&mut Submit)) {
+        if let Some(submit) = usize::try_from(number).ok().and_then(|at| self.lock().get_mut(at).map(edit)) {
+            submit
+        }
+    }
+}
+
+/// Who submits, and where.
+#[derive(Clone)]
+pub(super) struct Submitter {
+    client: reqwest::Client,
+    url: String,
+    key: String,
+    submits: Submits,
+}
+
+impl Submitter {
+    pub(super) fn new(fleet: &Fleet) -> anyhow::Result<Self> {
+        let client = http::client(&http::HttpOptions::default()).context("build the HTTP client")?;
+        let url = format!("{}/v1/executions", fleet.url);
+        Ok(Self { client, url, key: fleet.key.clone(), submits: Submits::default() })
+    }
+
+    pub(super) fn submits(&self) -> Submits {
+        self.submits.clone()
+    }
+
+    /// Submits `rate` a second until `stop`, then goes on with what is not answered. Returns when the first was due and the last.
+    pub(super) async fn run(self, rate: f64, stop: CancellationToken) -> (DateTime<Utc>, DateTime<Utc>) {
+        let clock = SystemClock::new();
+        let mut sending = JoinSet::new();
+        let mut due = interval(Duration::from_secs_f64(1.0 / rate));
+        // The rate is a promise to the fleet's measurement: a late tick is made up for.
+        due.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        let started = clock.now();
+        while stop.run_until_cancelled(due.tick()).await.is_some() {
+            let number = {
+                let mut submits = self.submits.lock();
+                let number = i64::try_from(submits.len()).unwrap_or_default();
+                submits.push(Submit { number, ..Submit::default() });
+                number
+            };
+            let own = self.clone();
+            sending.spawn(async move { own.submit(number).await });
+            while sending.try_join_next().is_some() {}
+        }
+        let ended = clock.now();
+        let rest = async { while sending.join_next().await.is_some() {} };
+        // What is unanswered by then stays so in the record.
+        let _ = timeout(PATIENCE, rest).await;
+        (started, ended)
+    }
+
+    async fn submit(&self, number: i64) {
+        let started = Instant::now();
+        let mut wanted = if number % SENT_AGAIN == 0 { 2 } else { 1 };
+        let (mut pause, longest) = PAUSES;
+        while wanted > 0 && started.elapsed() < 2 * PATIENCE {
+            self.submits.edit(number, |submit| submit.tries += 1);
+            match self.send(number).await {
+                Sent::Answered(id) => {
+                    self.submits.edit(number, |submit| submit.answers.push(id));
+                    wanted -= 1;
+                }
+                Sent::Refused(reason) => {
+                    self.submits.edit(number, |submit| submit.refused = Some(reason));
+                    return;
+                }
+                Sent::Unanswered => {
+                    sleep(pause).await;
+                    pause = (2 * pause).min(longest);
+                }
+            }
+        }
+    }
+
+    async fn send(&self, number: i64) -> Sent {
+        let body = json!({ "definition": DEFINITION, "input": { "number": number }, "metadata": { NUMBER: number } });
+        let request = self.client.post(&self.url).bearer_auth(&self.key).header("prefer", "return=minimal");
+        let sent = request.header("idempotency-key", format!("verify-{number}")).json(&body);
+        let answered = async {
+            let answer = sent.send().await?;
+            Ok::<_, reqwest::Error>((answer.status(), answer.json::<Value>().await?))
+        };
+        let Ok(Ok((status, body))) = timeout(ANSWER_LIMIT, answered).await else { return Sent::Unanswered };
+        if status.is_success() {
+            let id = body["id"].as_str().and_then(|id| id.parse().ok()).map(ExecutionId);
+            return id.map_or_else(|| Sent::Refused(format!("{status} without an id: {body}")), Sent::Answered);
+        }
+        let is_passing =
+            status.is_server_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
+        if is_passing { Sent::Unanswered } else { Sent::Refused(format!("{status}: {body}")) }
+    }
+}
+
+/// What came of one request.
+enum Sent {
+    Answered(ExecutionId),
+    Refused(String),
+    Unanswered,
+}

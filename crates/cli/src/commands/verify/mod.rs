@@ -1,0 +1,236 @@
+//! `longhaul verify`: breaks a fleet under load in every way it knows, and proves from outside that nothing was lost or done twice.
+//!
+//! What must hold: the judgement rests on what others counted (the model and the tools, which are told nothing of what is expected)
+//! and on the rows, never on what the fleet says of itself; everything that is started is stopped by its process id, also when this
+//! process is killed; what failed can be looked at afterwards.
+
+pub mod audit;
+pub mod faults;
+mod fleet;
+mod load;
+mod model_server;
+mod options;
+pub mod proxy;
+mod report;
+mod schedule;
+pub mod seen;
+pub mod timing;
+mod tool_server;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressStyle};
+use longhaul_shared::{
+    clock::{Clock, SystemClock},
+    config::Sources,
+    store::{Store, StoreError},
+};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+pub use options::VerifyArgs;
+
+use self::{
+    fleet::{Counters, Fleet},
+    load::{NUMBER, Submits, Submitter},
+    model_server::ModelServer,
+    report::Report,
+    schedule::{Random, Schedule},
+    seen::{Evidence, Fault},
+    tool_server::ToolServer,
+};
+use crate::{context::Context, exit::Exit, output, signals};
+
+/// How long executions may take to end once all is quiet.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long what they leave may take to be cleared by the sweep.
+const CLEARING: Duration = Duration::from_secs(15);
+/// How long the rows may take to be read after faults.
+const READING: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// What a child needs of our environment; everything else would make two runs differ, or cost somebody money.
+const INHERITED: [&str; 5] = ["PATH", "HOME", "TMPDIR", "LANG", "LONGHAUL__TELEMETRY__LOG_FILTER"];
+
+/// Runs the verification.
+///
+/// # Errors
+/// The fleet cannot be started, or a server does not come back. A bar that does not hold is no error but an exit code.
+pub async fn run(args: VerifyArgs, context: &Context) -> anyhow::Result<Exit> {
+    let shutdown = CancellationToken::new();
+    signals::with_shutdown(shutdown.clone(), Box::pin(verify(args, context, shutdown))).await
+}
+
+async fn verify(args: VerifyArgs, context: &Context, shutdown: CancellationToken) -> anyhow::Result<Exit> {
+    let started = SystemClock::new().now();
+    let seed = args.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0 >> 32);
+    let dir = std::env::temp_dir().join(format!("longhaul-verify-{}", uuid::Uuid::new_v4().simple()));
+    output::note(format!("seed {seed}, data and logs in {}", dir.display()));
+    let driven = Box::pin(drive(&args, seed, &dir, context.sources(Vec::new()), &shutdown)).await;
+    let Some(evidence) = driven.with_context(|| format!("the data and the logs are in {}", dir.display()))? else {
+        let _ = fs::remove_dir_all(&dir);
+        return Ok(Exit::Interrupted);
+    };
+    let findings = audit::judge(&evidence);
+    let report = Report::new(&evidence, &findings, &args, seed, started);
+    let path = args
+        .report
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("longhaul-verify-{}.json", started.format("%Y%m%dT%H%M%SZ"))));
+    report.write(&path)?;
+    if context.json {
+        output::json(&report.to_json())
+    } else {
+        report.print()
+    }
+    output::note(format!("\nreport: {}", path.display()));
+    if report.holds() && !args.keep {
+        fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
+    } else {
+        output::note(format!("data and logs: {}", dir.display()));
+    }
+    Ok(if report.holds() { Exit::Done } else { Exit::Failure })
+}
+
+/// Starts everything, watches it, and stops it, whatever came of it. `None` when it was interrupted.
+async fn drive(
+    args: &VerifyArgs,
+    seed: u64,
+    dir: &Path,
+    sources: Sources,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<Option<Evidence>> {
+    let (model, tools) = (ModelServer::start().await?, ToolServer::start().await?);
+    let counters = Counters { model_url: model.url(), tools_url: tools.url() };
+    let mut environment = sources.environment;
+    environment.retain(|name, _| INHERITED.contains(&name.as_str()));
+    let mut fleet = Fleet::start(dir, args.workers.into(), counters, environment.into_iter().collect()).await?;
+    let watched = Box::pin(watch(args, seed, &mut fleet));
+    match shutdown.run_until_cancelled(watched).await {
+        Some(Ok(evidence)) => {
+            fleet.stop().await?;
+            Ok(Some(Evidence { asked: model.asked(), effects: tools.effects(), ..evidence }))
+        }
+        Some(Err(error)) => {
+            fleet.kill().await?;
+            Err(error)
+        }
+        None => fleet.kill().await.map(|()| None),
+    }
+}
+
+/// Load and faults, then quiet, then what the rows say.
+async fn watch(args: &VerifyArgs, seed: u64, fleet: &mut Fleet) -> anyhow::Result<Evidence> {
+    let submitter = Submitter::new(fleet)?;
+    let (submits, end) = (submitter.submits(), CancellationToken::new());
+    let load = AbortOnDropHandle::new(tokio::spawn(submitter.run(args.rate, end.clone())));
+    let shown = Shown::start(args.duration, &fleet.store, &submits);
+    let faults = disturb(args, seed, fleet, &shown).await?;
+    end.cancel();
+    let load = load.await.context("the load")?;
+    quiet(fleet, &shown).await?;
+    shown.bar.finish_and_clear();
+    let rows = read(&fleet.store).await?;
+    fleet.revive().await?;
+    Ok(Evidence {
+        submits: submits.all(),
+        faults,
+        load: Some(load),
+        processes: fleet.processes.clone(),
+        complaints: fleet.complaints.clone(),
+        ..rows
+    })
+}
+
+/// One fault after the other until the time is over.
+async fn disturb(args: &VerifyArgs, seed: u64, fleet: &mut Fleet, shown: &Shown) -> anyhow::Result<Vec<Fault>> {
+    let (mut random, mut schedule) = (Random::new(seed), Schedule::new(args.kinds(), args.timing));
+    let started = Instant::now();
+    let end = started + args.duration;
+    let mut faults = Vec::new();
+    while let Some((wait, kind)) = schedule.next(&mut random) {
+        if Instant::now() + wait + schedule.tail() > end {
+            break;
+        }
+        sleep(wait).await;
+        fleet.revive().await?;
+        shown.say(&format!("{:>6.1} s  {}", started.elapsed().as_secs_f64(), kind.name()));
+        faults.push(faults::perform(kind, fleet, &mut random).await.with_context(|| kind.name())?);
+    }
+    sleep_until(end).await;
+    Ok(faults)
+}
+
+/// Waits until every execution is over and what they leave is cleared, or patience is.
+async fn quiet(fleet: &mut Fleet, shown: &Shown) -> anyhow::Result<()> {
+    shown.say("the load has ended; waiting for what is under way");
+    let give_up = Instant::now() + PATIENCE;
+    while fleet.store.open_and_all().await.is_ok_and(|(open, _)| open > 0) && Instant::now() < give_up {
+        sleep(LOOK_EVERY).await;
+        fleet.revive().await?;
+    }
+    let give_up = Instant::now() + CLEARING;
+    while patiently(|| fleet.store.leftovers()).await? != seen::Evidence::default().leftovers
+        && Instant::now() < give_up
+    {
+        sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
+async fn read(store: &Store) -> anyhow::Result<Evidence> {
+    Ok(Evidence {
+        executions: patiently(|| store.audited_executions(NUMBER)).await?,
+        attempts: patiently(|| store.audited_attempts()).await?,
+        steps: patiently(|| store.audited_steps()).await?,
+        histories: patiently(|| store.broken_histories()).await?,
+        leftovers: patiently(|| store.leftovers()).await?,
+        ..Evidence::default()
+    })
+}
+
+/// The sessions of this process were ended with everybody's.
+async fn patiently<T, F: Future<Output = Result<T, StoreError>>>(ask: impl Fn() -> F) -> anyhow::Result<T> {
+    let give_up = Instant::now() + READING;
+    loop {
+        match ask().await {
+            Err(error) if error.is_retryable() && Instant::now() < give_up => sleep(LOOK_EVERY).await,
+            answered => return Ok(answered?),
+        }
+    }
+}
+
+/// The line that shows how far it is.
+struct Shown {
+    bar: ProgressBar,
+    _updating: AbortOnDropHandle<()>,
+}
+
+impl Shown {
+    fn start(duration: Duration, store: &Store, submits: &Submits) -> Self {
+        let bar = ProgressBar::new(duration.as_secs());
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} of {len} s  {msg}") {
+            bar.set_style(style);
+        }
+        let (shown, store, submits) = (bar.clone(), store.clone(), submits.clone());
+        let updating = AbortOnDropHandle::new(tokio::spawn(async move {
+            loop {
+                let (sent, answered) = submits.counts();
+                let over =
+                    store.open_and_all().await.map_or_else(|_| "?".into(), |(open, all)| (all - open).to_string());
+                shown.set_message(format!("{sent} submitted, {answered} answered, {over} over"));
+                sleep(LOOK_EVERY).await;
+            }
+        }));
+        Self { bar, _updating: updating }
+    }
+
+    /// A line that stays.
+    fn say(&self, text: &str) {
+        if self.bar.is_hidden() { output::note(text) } else { self.bar.println(text) }
+    }
+}

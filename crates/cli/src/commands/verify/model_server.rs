@@ -1,0 +1,211 @@
+//! The model: chat completions over HTTP, streamed to every other execution, that follow a fixed plan, and a record of every request
+//! with its idempotency key, who asked, and when the answer was out.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::stream;
+use hyper::{Request, body::Bytes};
+use longhaul_shared::clock::{Clock, SystemClock};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::seen::{Asked, CountedTool};
+use crate::http_server::{self, Answer, HangUp, HttpServer};
+
+/// What the tool server is called in the agent.
+pub(super) const TOOL_SERVER: &str = "verify";
+/// Precedes an execution's number in its first message.
+pub(super) const MARK: &str = "verify execution ";
+/// A model thinks for so long at least, and at most.
+const THINKS_MS: (u64, u64) = (60, 240);
+/// Between the pieces of a streamed answer, so that calls start while it streams.
+const BETWEEN_PIECES: Duration = Duration::from_millis(15);
+
+/// The server. It stops with its owner.
+pub(super) struct ModelServer {
+    server: HttpServer,
+    log: Log,
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<Asked>>>);
+
+impl Log {
+    fn lock(&self) -> MutexGuard<'_, Vec<Asked>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The whole answer was handed to the connection.
+    fn answered(&self, number: usize) {
+        let now = SystemClock::new().now();
+        if let Some(asked) = self.lock().get_mut(number) {
+            asked.answered_at = Some(now);
+        }
+    }
+}
+
+impl ModelServer {
+    pub(super) async fn start() -> std::io::Result<Self> {
+        let log = Log::default();
+        let own = log.clone();
+        let server = HttpServer::start(move |request| answer(own.clone(), request)).await?;
+        Ok(Self { server, log })
+    }
+
+    /// Its address, to which everybody who asks appends a name.
+    pub(super) fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// Every request so far.
+    pub(super) fn asked(&self) -> Vec<Asked> {
+        self.log.lock().clone()
+    }
+}
+
+/// The calls of a turn, numbered within their execution; none ends it. Every kind of tool, alone and beside others.
+fn plan(execution: i64, turn: usize) -> Vec<(i64, CountedTool)> {
+    let turns = 3 + usize::try_from(execution % 3).unwrap_or_default();
+    let first = i64::try_from(turn).unwrap_or_default() * 2;
+    match turn {
+        last if last + 1 >= turns => Vec::new(),
+        0 => vec![(first, CountedTool::Look), (first + 1, CountedTool::Charge)],
+        1 if execution % 7 == 0 => vec![(first, CountedTool::Put), (first + 1, CountedTool::ChargeUnanswered)],
+        1 => vec![(first, CountedTool::Put)],
+        _ => vec![(first, CountedTool::Charge)],
+    }
+}
+
+/// What is asked for, as far as the plan needs it.
+struct Question {
+    process: String,
+    key: String,
+    execution: i64,
+    turn: usize,
+}
+
+impl Question {
+    fn read(request: &Request<Bytes>) -> Option<Self> {
+        let process = request.uri().path().split('/').nth(1)?.to_owned();
+        let key = request.headers().get("idempotency-key")?.to_str().ok()?.to_owned();
+        let body: Value = serde_json::from_slice(request.body()).ok()?;
+        let messages = body["messages"].as_array()?;
+        let turn = messages.iter().filter(|message| message["role"] == "assistant").count();
+        let texts = messages.iter().filter(|message| message["role"] == "user").map(|message| message.to_string());
+        let execution = texts.filter_map(|text| marked_number(&text)).next()?;
+        Some(Self { process, key, execution, turn })
+    }
+}
+
+fn marked_number(text: &str) -> Option<i64> {
+    let rest = &text[text.find(MARK)? + MARK.len()..];
+    rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())].parse().ok()
+}
+
+async fn answer(log: Log, request: Request<Bytes>) -> Result<Answer, HangUp> {
+    let Some(question) = Question::read(&request) else {
+        return http_server::whole(
+            400,
+            "application/json",
+            r#"{"error": {"message": "not a question of this fleet"}}"#,
+        );
+    };
+    let Question { process, key, execution, turn } = question;
+    let number = {
+        let at = SystemClock::new().now();
+        let mut asked = log.lock();
+        let number = asked.len();
+        asked.push(Asked { number, key, process, execution, at, answered_at: None });
+        number
+    };
+    let (least, most) = THINKS_MS;
+    let spread = (execution.unsigned_abs() * 31 + turn as u64 * 17) % (most - least);
+    sleep(Duration::from_millis(least + spread)).await;
+    let calls = plan(execution, turn);
+    let text = if calls.is_empty() { format!(r##"{{"done": "#{number}#"}}"##) } else { format!("answer #{number}#") };
+    let calls: Vec<Value> = calls.iter().enumerate().map(|(index, call)| wire_call(execution, index, *call)).collect();
+    if execution % 2 == 0 {
+        let body = whole(&text, &calls).to_string();
+        log.answered(number);
+        return http_server::whole(200, "application/json", body);
+    }
+    let pieces = pieces(&text, calls);
+    http_server::stream(
+        "text/event-stream",
+        stream::unfold((pieces.into_iter(), log), move |(mut pieces, log)| async move {
+            let piece = pieces.next()?;
+            sleep(BETWEEN_PIECES).await;
+            if pieces.len() == 0 {
+                log.answered(number);
+            }
+            Some((piece, (pieces, log)))
+        }),
+    )
+}
+
+fn wire_call(execution: i64, index: usize, (call, tool): (i64, CountedTool)) -> Value {
+    let arguments = json!({ "execution": execution, "call": call }).to_string();
+    json!({
+        "index": index, "id": format!("call_{call}"), "type": "function",
+        "function": { "name": format!("mcp__{TOOL_SERVER}__{}", tool.name()), "arguments": arguments },
+    })
+}
+
+fn finish_reason(calls: &[Value]) -> &'static str {
+    if calls.is_empty() { "stop" } else { "tool_calls" }
+}
+
+fn usage() -> Value {
+    json!({ "prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120 })
+}
+
+fn whole(text: &str, calls: &[Value]) -> Value {
+    let mut message = json!({ "role": "assistant", "content": text });
+    if !calls.is_empty() {
+        message["tool_calls"] = json!(calls);
+    }
+    json!({
+        "id": "completion", "object": "chat.completion", "model": "verify", "usage": usage(),
+        "choices": [{ "index": 0, "message": message, "finish_reason": finish_reason(calls) }],
+    })
+}
+
+/// The same as server-sent events: the text, call after call, the end.
+fn pieces(text: &str, calls: Vec<Value>) -> Vec<Bytes> {
+    let end = json!({ "index": 0, "delta": {}, "finish_reason": finish_reason(&calls) });
+    let delta = |delta: Value| json!({ "index": 0, "delta": delta, "finish_reason": null });
+    let mut choices = vec![delta(json!({ "role": "assistant", "content": text }))];
+    choices.extend(calls.into_iter().map(|call| delta(json!({ "tool_calls": [call] }))));
+    choices.push(end);
+    let chunk = |choices: Value, usage: Value| json!({ "id": "completion", "object": "chat.completion.chunk", "model": "verify", "choices": choices, "usage": usage });
+    let mut events: Vec<String> =
+        choices.into_iter().map(|choice| format!("data: {}\n\n", chunk(json!([choice]), Value::Null))).collect();
+    events.push(format!("data: {}\n\ndata: [DONE]\n\n", chunk(json!([]), usage())));
+    events.into_iter().map(Bytes::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_plan_ends_and_no_call_has_the_number_of_another() {
+        for execution in 0..50 {
+            let calls: Vec<(i64, CountedTool)> = (0..10).flat_map(|turn| plan(execution, turn)).collect();
+            let mut numbers: Vec<i64> = calls.iter().map(|(number, _)| *number).collect();
+            numbers.dedup();
+            assert_eq!(numbers.len(), calls.len());
+            assert!(plan(execution, 5).is_empty());
+        }
+    }
+
+    #[test]
+    fn the_number_of_an_execution_is_read_from_its_prompt() {
+        assert_eq!(marked_number("\"content\":\"verify execution 17\""), Some(17));
+        assert_eq!(marked_number("verify execution x"), None);
+        assert_eq!(marked_number("nothing"), None);
+    }
+}

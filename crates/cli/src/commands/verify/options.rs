@@ -1,0 +1,87 @@
+//! What `longhaul verify` can be told.
+
+use std::{path::PathBuf, time::Duration};
+
+use super::faults::FaultKind;
+
+/// Break a fleet on private servers on purpose, and prove that nothing was lost or done twice
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Starts PostgreSQL, Redis, an API and workers as processes of their own, a model server that counts what it is asked, and a
+tool server that counts what it does. Under a steady load it kills, pauses, cuts off and restarts all of them, in an order that
+the seed decides, and then audits every execution. Exits 0 only when all bars hold; otherwise the data and the logs are kept.
+
+Examples:
+  longhaul verify
+  longhaul verify --duration 10m --report verify.json
+  longhaul verify --seed 7 --faults kill-worker,pause-worker,postgres-restart
+
+docs/verify.md says what it proves, what it does not, and how to read the report.")]
+pub struct VerifyArgs {
+    /// How long the load and the faults last; auditing comes on top
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = read_duration)]
+    pub(super) duration: Duration,
+    /// Executions submitted a second
+    #[arg(long, value_name = "N", default_value_t = 20.0, value_parser = read_rate)]
+    pub(super) rate: f64,
+    /// Worker processes
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=32))]
+    pub(super) workers: u8,
+    /// Decides the order and the victims of the faults; a random one when absent. It is printed
+    #[arg(long, value_name = "N")]
+    pub(super) seed: Option<u64>,
+    /// Only these faults, with commas between them; all when absent
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_enum)]
+    pub(super) faults: Vec<FaultKind>,
+    /// Where the report goes; ./longhaul-verify-<time>.json when absent
+    #[arg(long, value_name = "FILE")]
+    pub(super) report: Option<PathBuf>,
+    /// Keep the data directory and the logs even when all bars hold
+    #[arg(long)]
+    pub(super) keep: bool,
+    /// Hold recovery times to their bars, and leave room between faults to measure them; on in a release build
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value_t = !cfg!(debug_assertions))]
+    pub(super) timing: bool,
+}
+
+impl VerifyArgs {
+    /// The faults that were asked for, each once.
+    pub(super) fn kinds(&self) -> Vec<FaultKind> {
+        let asked = |kind: &FaultKind| self.faults.is_empty() || self.faults.contains(kind);
+        FaultKind::ALL.into_iter().filter(asked).collect()
+    }
+}
+
+/// `90`, `90s`, `10m` or `1h`.
+fn read_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
+    let factor = match &text[digits.len()..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        unit => return Err(format!("`{unit}` is not s, m or h")),
+    };
+    let seconds = digits.parse::<u64>().map_err(|_| "is not a whole number of s, m or h".to_owned())?;
+    let seconds = seconds.checked_mul(factor).filter(|seconds| (5..=86_400).contains(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(|| "must be 5 s to 24 h".to_owned())
+}
+
+fn read_rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse::<f64>().map_err(|error| error.to_string())?;
+    if (0.1..=1_000.0).contains(&rate) { Ok(rate) } else { Err("must be 0.1 to 1000 a second".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units_and_limits() {
+        for (text, seconds) in [("90", 90), ("90s", 90), ("10m", 600), ("1h", 3_600)] {
+            assert_eq!(read_duration(text), Ok(Duration::from_secs(seconds)));
+        }
+        for wrong in ["", "s", "1d", "4", "25h", "1.5m", "99999999999999999999h"] {
+            assert!(read_duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! A TCP proxy between one process and one server, through which the network between them is broken.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinSet,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+const CHUNK_BYTES: usize = 16 * 1024;
+
+/// A running proxy; it stops with its owner, and its connections with it.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    _serving: AbortOnDropHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    upstream: SocketAddr,
+    /// Whether bytes pass; what was read while they do not passes later.
+    passes: watch::Sender<bool>,
+    /// Counts the cuts.
+    cuts: watch::Sender<u64>,
+    /// Replies still to be lost.
+    to_lose: AtomicUsize,
+}
+
+impl Proxy {
+    /// Starts a proxy on a free port of the loopback.
+    ///
+    /// # Errors
+    /// No port can be had.
+    pub async fn before(upstream: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            upstream,
+            passes: watch::Sender::new(true),
+            cuts: watch::Sender::new(0),
+            to_lose: AtomicUsize::new(0),
+        });
+        let serving = AbortOnDropHandle::new(tokio::spawn(serve(listener, Arc::clone(&shared))));
+        Ok(Self { address, shared, _serving: serving })
+    }
+
+    /// `url` with the proxy in place of its host and port.
+    ///
+    /// # Errors
+    /// It is no URL with a host.
+    pub fn url_through(&self, url: &str) -> anyhow::Result<String> {
+        let mut url = url::Url::parse(url)?;
+        url.set_host(Some(&self.address.ip().to_string()))?;
+        url.set_port(Some(self.address.port())).map_err(|()| anyhow::anyhow!("the url cannot have a port"))?;
+        Ok(url.into())
+    }
+
+    /// Nothing passes any more; connections stay, and what is under way arrives later.
+    pub fn hold(&self) {
+        self.shared.passes.send_replace(false);
+    }
+
+    /// Ends [`Proxy::hold`].
+    pub fn pass(&self) {
+        self.shared.passes.send_replace(true);
+    }
+
+    /// Drops every connection; new ones are taken.
+    pub fn cut(&self) {
+        self.shared.cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// The next so many replies are thrown away, each with its connection: the server has done its work, and the client cannot know.
+    pub fn lose_replies(&self, replies: usize) {
+        self.shared.to_lose.store(replies, Ordering::Relaxed);
+    }
+}
+
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => if let Ok((client, _)) = accepted {
+                let shared = Arc::clone(&shared);
+                connections.spawn(async move { carry(client, &shared).await });
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// One connection, until either side ends it, or a cut.
+async fn carry(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
+    let mut cuts = shared.cuts.subscribe();
+    let mut server = TcpStream::connect(shared.upstream).await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_server, mut to_server) = server.split();
+    tokio::select! {
+        ended = pump(&mut from_client, &mut to_server, shared, None) => ended,
+        ended = pump(&mut from_server, &mut to_client, shared, Some(&shared.to_lose)) => ended,
+        _ = cuts.changed() => Ok(()),
+    }
+}
+
+async fn pump(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+    shared: &Shared,
+    to_lose: Option<&AtomicUsize>,
+) -> io::Result<()> {
+    let mut passes = shared.passes.subscribe();
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        let read = from.read(&mut chunk).await?;
+        if read == 0 {
+            return Ok(());
+        }
+        // The sender is in `shared`.
+        let _ = passes.wait_for(|passes| *passes).await;
+        let is_lost = |left: usize| left.checked_sub(1);
+        if to_lose.is_some_and(|left| left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_lost).is_ok()) {
+            return Ok(());
+        }
+        to.write_all(&chunk[..read]).await?;
+    }
+}

@@ -1,0 +1,227 @@
+//! The verdict as people and programs read it: a table of bars, and a JSON file with everything behind them.
+
+use std::{collections::BTreeMap, path::Path};
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{
+    audit::{Finding, Findings, Window},
+    faults::FaultKind,
+    options::VerifyArgs,
+    seen::Evidence,
+    timing::{self, BAR, RateAfter, Spread},
+};
+use crate::{output, progress};
+
+/// Findings of one bar that are printed; the file has more.
+const PRINTED: usize = 5;
+/// Findings of one bar that the file holds.
+const WRITTEN: usize = 1_000;
+
+/// One condition.
+#[derive(Debug, Serialize)]
+struct Bar {
+    name: &'static str,
+    found: String,
+    limit: &'static str,
+    holds: bool,
+    /// Whether it decides about the exit status: not when nothing was measured, or was to be.
+    is_checked: bool,
+    findings: Vec<Value>,
+}
+
+/// Everything that is known at the end.
+pub(super) struct Report {
+    bars: Vec<Bar>,
+    counts: Vec<(&'static str, usize)>,
+    window: Window,
+    recoveries: BTreeMap<&'static str, Spread>,
+    rates: Vec<RateAfter>,
+    conditions: Value,
+    faults: Vec<Value>,
+    processes: Vec<Value>,
+    performed: BTreeMap<&'static str, usize>,
+}
+
+impl Report {
+    pub(super) fn new(
+        evidence: &Evidence,
+        findings: &Findings,
+        args: &VerifyArgs,
+        seed: u64,
+        started: DateTime<Utc>,
+    ) -> Self {
+        let taken = [FaultKind::KillWorker, FaultKind::PauseWorker, FaultKind::PartitionWorker];
+        let recoveries = taken.map(|kind| (kind.name(), timing::run_again(evidence, kind))).into();
+        // Without room between faults there is no rate of one alone.
+        let rates = if args.timing { timing::rates(evidence) } else { Vec::new() };
+        let mut bars = zero_bars(findings);
+        bars.extend(time_bars(&recoveries, &rates, args.timing));
+        let mut performed: BTreeMap<_, _> = args.kinds().into_iter().map(|kind| (kind.name(), 0)).collect();
+        for fault in &evidence.faults {
+            *performed.entry(fault.kind.name()).or_default() += 1;
+        }
+        let faults = evidence.faults.iter().map(|fault| {
+            json!({ "kind": fault.kind.name(), "process": fault.process, "from": fault.from, "until": fault.until })
+        });
+        let processes = evidence.processes.iter().map(|process| json!({ "name": process.name, "pid": process.pid }));
+        let finished = evidence.executions.iter().filter(|execution| execution.status == "FINISHED").count();
+        Self {
+            bars,
+            counts: vec![
+                ("executions submitted", evidence.submits.len()),
+                ("executions FINISHED", finished),
+                ("leases", evidence.attempts.len()),
+                ("leases lost", evidence.attempts.iter().filter(|attempt| attempt.outcome == "lost").count()),
+                ("model calls", evidence.asked.len()),
+                ("tool calls", evidence.effects.len()),
+                ("processes", evidence.processes.len()),
+                ("faults", evidence.faults.len()),
+            ],
+            window: findings.window.clone(),
+            recoveries,
+            rates,
+            conditions: json!({
+                "version": env!("CARGO_PKG_VERSION"), "build": if cfg!(debug_assertions) { "debug" } else { "release" },
+                "started_at": started, "seed": seed, "duration_seconds": args.duration.as_secs(), "rate_per_second": args.rate,
+                "workers": args.workers, "timing": args.timing,
+                "processors": std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+            }),
+            faults: faults.collect(),
+            processes: processes.collect(),
+            performed,
+        }
+    }
+
+    /// Whether every bar that counts holds.
+    pub(super) fn holds(&self) -> bool {
+        self.bars.iter().all(|bar| bar.holds || !bar.is_checked)
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        json!({
+            "holds": self.holds(),
+            "conditions": self.conditions,
+            "bars": self.bars,
+            "counts": self.counts.iter().map(|(name, n)| ((*name).to_owned(), json!(n))).collect::<serde_json::Map<_, _>>(),
+            "counted_apart": {
+                "model_calls_answered_and_not_yet_recorded": self.window.calls,
+                "longest_before_the_fault_seconds": self.window.longest,
+                "requests_sent_on_waking": self.window.sent_on_waking,
+                "repeatable_tool_calls_repeated": self.window.tool_calls,
+            },
+            "run_again_seconds": self.recoveries,
+            "rates": self.rates,
+            "faults_performed": self.performed,
+            "faults": self.faults,
+            "processes": self.processes,
+        })
+    }
+
+    pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {
+        use anyhow::Context as _;
+        std::fs::write(path, output::pretty(&self.to_json()) + "\n")
+            .with_context(|| format!("write {}", path.display()))
+    }
+
+    pub(super) fn print(&self) {
+        let counts: Vec<String> = self.counts.iter().map(|(name, n)| format!("{n} {name}")).collect();
+        output::line(format!("\n{}", counts.join(", ")));
+        let performed: Vec<String> = self.performed.iter().map(|(name, n)| format!("{name} {n}")).collect();
+        output::line(format!("faults: {}\n", performed.join(", ")));
+        let mut table = progress::table(["BAR", "FOUND", "LIMIT", ""]);
+        for bar in &self.bars {
+            let verdict = match (bar.is_checked, bar.holds) {
+                (true, true) => "ok",
+                (true, false) => "VIOLATED",
+                (false, _) => "not checked",
+            };
+            table.add_row([bar.name, bar.found.as_str(), bar.limit, verdict]);
+        }
+        output::line(table.to_string());
+        let Window { calls, longest, sent_on_waking, tool_calls } = self.window;
+        output::line(format!(
+            "\ncounted apart: {calls} model calls answered and not yet recorded when a fault came (at most {longest:.3} s before it), \
+             {sent_on_waking} requests\nsent by a process as it woke, {tool_calls} calls of tools that may be repeated, under the same key"
+        ));
+        for (kind, spread) in self.recoveries.iter().filter(|(_, spread)| spread.cases > 0) {
+            let Spread { cases, p50, p99, max } = spread;
+            output::line(format!(
+                "run again after {kind}: p50 {p50:.2} s, p99 {p99:.2} s, max {max:.2} s, over {cases} executions"
+            ));
+        }
+        for RateAfter { fault, before, back_after } in &self.rates {
+            let back =
+                back_after.map_or_else(|| "not before the next fault".into(), |after| format!("after {after:.2} s"));
+            output::line(format!("rate after {fault}: {before:.1}/s before, back at 95 % {back}"));
+        }
+        for bar in self.bars.iter().filter(|bar| !bar.holds && bar.is_checked) {
+            output::line(format!("\n{} ({}):", bar.name, bar.found));
+            for finding in bar.findings.iter().take(PRINTED) {
+                output::line(format!(
+                    "  {} {}",
+                    finding["execution"].as_str().unwrap_or("-"),
+                    finding["what"].as_str().unwrap_or_default()
+                ));
+            }
+        }
+    }
+}
+
+fn zero_bars(findings: &Findings) -> Vec<Bar> {
+    let lists: [(&'static str, &[Finding]); 9] = [
+        ("lost", &findings.lost),
+        ("stuck", &findings.stuck),
+        ("failed", &findings.failed),
+        ("submits doubled or unanswered", &findings.submits),
+        ("recorded model calls repeated", &findings.calls_repeated),
+        ("side effects repeated", &findings.effects_repeated),
+        ("stale writes accepted", &findings.stale_writes),
+        ("histories broken", &findings.histories),
+        ("left over", &findings.leftovers),
+    ];
+    let bars = lists.into_iter().map(|(name, found)| Bar {
+        name,
+        found: found.len().to_string(),
+        limit: "0",
+        holds: found.is_empty(),
+        is_checked: true,
+        findings: found
+            .iter()
+            .take(WRITTEN)
+            .map(|one| json!({ "execution": one.execution.map(|id| id.to_string()), "what": one.what }))
+            .collect(),
+    });
+    bars.collect()
+}
+
+fn time_bars(recoveries: &BTreeMap<&'static str, Spread>, rates: &[RateAfter], is_checked: bool) -> [Bar; 2] {
+    let killed = recoveries.get(FaultKind::KillWorker.name()).copied().unwrap_or_default();
+    let slowest = rates.iter().map(|rate| rate.back_after.unwrap_or(f64::INFINITY)).fold(0.0, f64::max);
+    let late = rates.iter().filter(|rate| rate.back_after.is_none_or(|after| after > BAR));
+    let limit = "10 s";
+    [
+        Bar {
+            name: "run again after kill-worker, p99",
+            found: if killed.cases == 0 { "not measured".into() } else { format!("{:.2} s", killed.p99) },
+            limit,
+            holds: killed.p99 <= BAR,
+            is_checked: is_checked && killed.cases > 0,
+            findings: Vec::new(),
+        },
+        Bar {
+            name: "rate back at 95 % after Postgres and Redis faults",
+            found: match slowest {
+                _ if rates.is_empty() => "not measured".into(),
+                f64::INFINITY => "not back".into(),
+                slowest => format!("{slowest:.2} s"),
+            },
+            limit,
+            holds: slowest <= BAR,
+            is_checked: is_checked && !rates.is_empty(),
+            findings: late.map(|rate| json!({ "what": format!("after {}", rate.fault), "rate": rate })).collect(),
+        },
+    ]
+}

@@ -1,0 +1,136 @@
+//! How fast the fleet came back: executions of killed workers, and the rate after faults of Postgres and Redis.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use longhaul_shared::domain::ExecutionId;
+use serde::Serialize;
+
+use super::{
+    faults::FaultKind,
+    seen::{Evidence, Fault, LEASE},
+};
+
+/// The bar of both, in seconds.
+pub(super) const BAR: f64 = 10.0;
+/// The share of the rate before that counts as back.
+const BACK: f64 = 0.95;
+/// The rate is counted over so long.
+const COUNTED_OVER: TimeDelta = TimeDelta::seconds(4);
+const STEP: TimeDelta = TimeDelta::milliseconds(250);
+/// A recovery is looked for so long.
+const LOOKED_FOR: TimeDelta = TimeDelta::seconds(40);
+
+/// How long something took, over all cases, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Spread {
+    /// Cases.
+    pub cases: usize,
+    /// The median.
+    pub p50: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+impl Spread {
+    fn of(mut seconds: Vec<f64>) -> Self {
+        seconds.sort_by(f64::total_cmp);
+        let rank = |share: f64| {
+            let at = (share * seconds.len() as f64).ceil() as usize;
+            seconds.get(at.saturating_sub(1)).copied().unwrap_or_default()
+        };
+        Self { cases: seconds.len(), p50: rank(0.5), p99: rank(0.99), max: rank(1.0) }
+    }
+}
+
+/// What was held by the processes that a kind of fault took, and when it ran again, counted from the fault. Kills within a lease
+/// of a fault of Postgres are left out: nobody may be declared dead there (core-rules 4).
+pub(super) fn run_again(evidence: &Evidence, kind: FaultKind) -> Spread {
+    let pids: HashMap<&str, i32> =
+        evidence.processes.iter().map(|process| (process.name.as_str(), process.pid)).collect();
+    let starts: HashMap<(ExecutionId, i32), DateTime<Utc>> =
+        evidence.attempts.iter().map(|attempt| ((attempt.execution, attempt.number), attempt.started_at)).collect();
+    let mut seconds = Vec::new();
+    for fault in evidence.faults.iter().filter(|fault| fault.kind == kind && !is_near_postgres(evidence, fault)) {
+        let Some(pid) = fault.process.as_deref().and_then(|name| pids.get(name)) else { continue };
+        let held = evidence.attempts.iter().filter(|attempt| {
+            attempt.pid == Some(*pid)
+                && attempt.outcome == "lost"
+                && attempt.started_at <= fault.from
+                && attempt.ended_at.is_some_and(|ended| ended > fault.from)
+        });
+        for attempt in held {
+            if let Some(again) = starts.get(&(attempt.execution, attempt.number + 1)) {
+                seconds.push((*again - fault.from).as_seconds_f64());
+            }
+        }
+    }
+    Spread::of(seconds)
+}
+
+fn is_near_postgres(evidence: &Evidence, fault: &Fault) -> bool {
+    let postgres = evidence.faults.iter().filter(|other| other.kind.is_of_postgres());
+    postgres.into_iter().any(|other| fault.from > other.from - LEASE && fault.from < other.until + LEASE)
+}
+
+/// The rate around one fault of a server.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RateAfter {
+    /// The fault.
+    pub fault: &'static str,
+    /// Executions that ended a second before it.
+    pub before: f64,
+    /// Seconds from its end to the beginning of the first four in which at least 95 % as many ended again. `None`: there were none
+    /// before the next fault.
+    pub back_after: Option<f64>,
+}
+
+/// For each fault of Postgres or Redis that has enough undisturbed time around it.
+pub(super) fn rates(evidence: &Evidence) -> Vec<RateAfter> {
+    let Some((load_from, load_until)) = evidence.load else { return Vec::new() };
+    let mut ends: Vec<DateTime<Utc>> =
+        evidence.executions.iter().filter_map(|execution| execution.finished_at).collect();
+    ends.sort_unstable();
+    let rate = |from: DateTime<Utc>| {
+        let until = from + COUNTED_OVER;
+        let ended = ends.partition_point(|end| *end < until) - ends.partition_point(|end| *end < from);
+        ended as f64 / COUNTED_OVER.as_seconds_f64()
+    };
+    let faults = evidence.faults.iter().filter(|fault| fault.kind.is_of_a_server());
+    let measurable = faults.filter(|fault| {
+        fault.from - COUNTED_OVER >= load_from && fault.until + TimeDelta::seconds(BAR as i64) <= load_until
+    });
+    measurable
+        .map(|fault| {
+            let before = rate(fault.from - COUNTED_OVER);
+            let next = evidence.faults.iter().map(|other| other.from).filter(|from| *from > fault.until).min();
+            let limit = next.unwrap_or(load_until).min(load_until).min(fault.until + LOOKED_FOR);
+            let mut from = fault.until;
+            let mut back_after = None;
+            while from + COUNTED_OVER <= limit {
+                if rate(from) >= BACK * before {
+                    // Already so at the beginning of what was counted.
+                    back_after = Some((from - fault.until).as_seconds_f64());
+                    break;
+                }
+                from += STEP;
+            }
+            RateAfter { fault: fault.kind.name(), before, back_after }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_nearest_rank() {
+        let spread = Spread::of((1..=100).rev().map(f64::from).collect());
+        assert_eq!(spread, Spread { cases: 100, p50: 50.0, p99: 99.0, max: 100.0 });
+        assert_eq!(Spread::of(Vec::new()), Spread::default());
+        assert_eq!(Spread::of(vec![3.0]), Spread { cases: 1, p50: 3.0, p99: 3.0, max: 3.0 });
+    }
+}

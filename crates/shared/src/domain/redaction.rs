@@ -1,0 +1,227 @@
+//! What reviewers and records do not show of a call's arguments: the places that its agent names, and those that the tool's schema
+//! marks as secret. The call itself runs with the real values, and hashes are over them.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+/// Stands for a value that is not shown.
+pub const REDACTED: &str = "[redacted]";
+/// `$ref`s followed without going down into the value: more of them are a circle.
+const MAX_HOPS: usize = 16;
+
+/// Where secrets may be in the arguments of one tool.
+#[derive(Debug, Clone, Copy)]
+pub struct Secrets<'a> {
+    /// JSON pointers; `*` stands for any one member or item.
+    pub pointers: &'a [String],
+    /// The schema of the arguments: what it marks `"x-secret": true` or `"writeOnly": true`.
+    pub schema: Option<&'a Value>,
+}
+
+/// Whether this is a JSON pointer to something inside the arguments.
+#[must_use]
+pub fn is_pointer(text: &str) -> bool {
+    text.len() > 1 && text.starts_with('/')
+}
+
+impl Secrets<'_> {
+    /// Whether nothing can be secret.
+    #[must_use]
+    pub fn are_none(&self, arguments: &Value) -> bool {
+        self.places(arguments).is_empty()
+    }
+
+    /// The arguments as they may be shown.
+    #[must_use]
+    pub fn hide(&self, mut arguments: Value) -> Value {
+        for place in self.places(&arguments) {
+            if let Some(value) = arguments.pointer_mut(&place) {
+                *value = Value::String(REDACTED.to_owned());
+            }
+        }
+        arguments
+    }
+
+    /// Puts the values of `real` back where `edited` repeats what was shown in their place.
+    ///
+    /// # Errors
+    /// Where else the edited arguments say that something is redacted: there is no value for it.
+    pub fn put_back(&self, edited: &mut Value, real: &Value) -> Result<(), Vec<String>> {
+        let places = self.places(real);
+        for place in &places {
+            if let (Some(value), Some(real)) = (edited.pointer_mut(place), real.pointer(place))
+                && value.as_str() == Some(REDACTED)
+            {
+                *value = real.clone();
+            }
+        }
+        let mut left = Vec::new();
+        visit(edited, &mut String::new(), &mut |place, value| {
+            if value.as_str() == Some(REDACTED) && !places.contains(place) {
+                left.push(place.to_owned());
+            }
+        });
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    }
+
+    /// Pointers to every secret that is there.
+    fn places(&self, arguments: &Value) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        for pointer in self.pointers.iter().filter(|pointer| is_pointer(pointer)) {
+            let parts: Vec<String> = pointer[1..].split('/').map(unescaped).collect();
+            follow(arguments, &parts, &mut String::new(), &mut found);
+        }
+        if let Some(schema) = self.schema {
+            Marked { root: schema, found: &mut found }.walk(schema, arguments, &mut String::new(), 0);
+        }
+        found
+    }
+}
+
+/// Every member and item of a value.
+fn children(value: &Value) -> Vec<(String, &Value)> {
+    match value {
+        Value::Object(members) => members.iter().map(|(name, value)| (name.clone(), value)).collect(),
+        Value::Array(items) => items.iter().enumerate().map(|(at, value)| (at.to_string(), value)).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    }
+}
+
+fn visit(value: &Value, place: &mut String, told: &mut impl FnMut(&str, &Value)) {
+    told(place, value);
+    for (name, child) in children(value) {
+        below(place, &name, |place| visit(child, place, told));
+    }
+}
+
+fn follow(value: &Value, parts: &[String], place: &mut String, found: &mut BTreeSet<String>) {
+    let Some((part, rest)) = parts.split_first() else {
+        found.insert(place.clone());
+        return;
+    };
+    for (name, child) in children(value) {
+        if part == "*" || *part == name {
+            below(place, &name, |place| follow(child, rest, place, found));
+        }
+    }
+}
+
+/// The walk of a schema along a value.
+struct Marked<'a> {
+    root: &'a Value,
+    found: &'a mut BTreeSet<String>,
+}
+
+impl Marked<'_> {
+    fn walk(&mut self, schema: &Value, value: &Value, place: &mut String, hops: usize) {
+        let Some(schema) = schema.as_object().filter(|_| hops < MAX_HOPS) else { return };
+        let is_true = |name: &str| schema.get(name) == Some(&Value::Bool(true));
+        if is_true("x-secret") || is_true("writeOnly") {
+            self.found.insert(place.clone());
+            return;
+        }
+        if let Some(pointer) = schema.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix('#')) {
+            let root = self.root;
+            if let Some(target) = root.pointer(pointer) {
+                self.walk(target, value, place, hops + 1);
+            }
+        }
+        // Whichever of them holds: what one of them marks is secret.
+        for part in ["allOf", "anyOf", "oneOf"] {
+            for schema in schema.get(part).and_then(Value::as_array).into_iter().flatten() {
+                self.walk(schema, value, place, hops + 1);
+            }
+        }
+        for part in ["if", "then", "else"] {
+            if let Some(schema) = schema.get(part) {
+                self.walk(schema, value, place, hops + 1);
+            }
+        }
+        let is_list = value.is_array();
+        for (at, (name, child)) in children(value).into_iter().enumerate() {
+            let of_name = if is_list {
+                schema.get("prefixItems").and_then(|items| items.get(at)).or_else(|| schema.get("items"))
+            } else {
+                schema
+                    .get("properties")
+                    .and_then(|properties| properties.get(&name))
+                    .or_else(|| schema.get("additionalProperties"))
+            };
+            if let Some(schema) = of_name {
+                below(place, &name, |place| self.walk(schema, child, place, 0));
+            }
+        }
+    }
+}
+
+/// Calls `within` with the pointer of a member or item.
+fn below(place: &mut String, name: &str, within: impl FnOnce(&mut String)) {
+    let length = place.len();
+    place.push('/');
+    place.push_str(&name.replace('~', "~0").replace('/', "~1"));
+    within(place);
+    place.truncate(length);
+}
+
+fn unescaped(part: &str) -> String {
+    part.replace("~1", "/").replace("~0", "~")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pointers(all: &[&str]) -> Vec<String> {
+        all.iter().map(|one| (*one).to_owned()).collect()
+    }
+
+    #[test]
+    fn what_is_named_or_marked_is_hidden_and_the_rest_is_not() {
+        let schema = json!({
+            "properties": {
+                "password": {"writeOnly": true},
+                "card": {"$ref": "#/$defs/card"},
+                "cards": {"items": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/card"}]}},
+                "loop": {"$ref": "#/properties/loop"},
+            },
+            "additionalProperties": {"x-secret": false},
+            "$defs": {"card": {"properties": {"number": {"x-secret": true}}}},
+        });
+        let named = pointers(&["/token", "/auth/*/key", "/a~1b", "", "/none"]);
+        let secrets = Secrets { pointers: &named, schema: Some(&schema) };
+        let arguments = json!({
+            "token": {"deep": 1}, "auth": [{"key": 1, "name": "n"}, {"key": 2}], "a/b": 1, "password": "p", "open": "o",
+            "card": {"number": 1, "name": "A"}, "cards": [{"number": 2}, null], "loop": 1,
+        });
+        let x = REDACTED;
+        assert_eq!(
+            secrets.hide(arguments.clone()),
+            json!({
+                "token": x, "auth": [{"key": x, "name": "n"}, {"key": x}], "a/b": x, "password": x, "open": "o",
+                "card": {"number": x, "name": "A"}, "cards": [{"number": x}, null], "loop": 1,
+            })
+        );
+        let none = Secrets { pointers: &[], schema: None };
+        assert!(none.are_none(&arguments) && !secrets.are_none(&arguments));
+        assert_eq!(none.hide(arguments.clone()), arguments);
+    }
+
+    #[test]
+    fn an_edit_keeps_what_it_was_not_shown_and_cannot_ask_for_more() {
+        let named = pointers(&["/token"]);
+        let secrets = Secrets { pointers: &named, schema: None };
+        let real = json!({"token": "t", "amount": 1});
+        let put_back = |mut edited: Value| secrets.put_back(&mut edited, &real).map(|()| edited);
+        assert_eq!(put_back(json!({"token": REDACTED, "amount": 2})), Ok(json!({"token": "t", "amount": 2})));
+        assert_eq!(put_back(json!({"token": "new"})), Ok(json!({"token": "new"})));
+        assert_eq!(put_back(json!({"amount": 2})), Ok(json!({"amount": 2})), "left out is left out");
+        assert_eq!(put_back(json!({"amount": REDACTED})), Err(vec!["/amount".to_owned()]));
+        // A secret whose real value is this very text is put back as it is.
+        let odd = json!({"token": REDACTED});
+        let mut edited = odd.clone();
+        assert_eq!(secrets.put_back(&mut edited, &odd), Ok(()));
+    }
+}

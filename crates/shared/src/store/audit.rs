@@ -1,0 +1,255 @@
+//! What `longhaul verify` reads when all is quiet, to prove what happened: executions, leases and steps in full, and every history
+//! that contradicts itself.
+//!
+//! Whole tables are read into memory: only for a database that was made for the purpose. Nothing here changes a row.
+
+use chrono::{DateTime, Utc};
+
+use super::{Store, StoreError};
+use crate::domain::{ExecutionId, WorkerId};
+
+/// An execution as it ended, or did not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditedExecution {
+    /// The execution.
+    pub id: ExecutionId,
+    /// The number that its submitter put into the metadata.
+    pub number: i64,
+    /// Where it stands.
+    pub status: String,
+    /// What it waits for.
+    pub wait_reason: Option<String>,
+    /// Why it failed.
+    pub failure_code: Option<String>,
+    /// When it was stored.
+    pub created_at: DateTime<Utc>,
+    /// When it ended.
+    pub finished_at: Option<DateTime<Utc>>,
+}
+
+/// One lease, from its claim to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditedAttempt {
+    /// What was leased.
+    pub execution: ExecutionId,
+    /// Its number.
+    pub number: i32,
+    /// To whom.
+    pub worker: WorkerId,
+    /// The process of that worker, when its row is still there.
+    pub pid: Option<i32>,
+    /// When.
+    pub started_at: DateTime<Utc>,
+    /// Until when; `None` for a lease that is held.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// How it ended.
+    pub outcome: String,
+}
+
+/// A turn or a call on record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditedStep {
+    /// Whose.
+    pub execution: ExecutionId,
+    /// Its place in the journal.
+    pub seq: i32,
+    /// The attempt in whose name it was first written.
+    pub attempt: i32,
+    /// `turn` or `call`.
+    pub kind: String,
+    /// `intent`, `live` or `spent`.
+    pub state: String,
+    /// The idempotency key under which the model was asked, or the tool called.
+    pub idempotency_key: String,
+    /// The beginning of what was answered.
+    pub preview: Option<String>,
+    /// When its result was written.
+    pub finished_at: Option<DateTime<Utc>>,
+}
+
+/// A history that contradicts itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokenHistory {
+    /// Whose.
+    pub execution: ExecutionId,
+    /// Whether somebody wrote who had no right to, rather than wrote wrongly.
+    pub is_stale_write: bool,
+    /// In what way.
+    pub what: String,
+}
+
+/// Rows that must be gone when nothing runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Leftovers {
+    /// Executions that a worker holds.
+    pub held: i64,
+    /// Rows of `parked`, of executions that are over or runnable.
+    pub parked: i64,
+    /// Reservations of model calls.
+    pub reservations: i64,
+    /// Requests to people that wait although their execution is over.
+    pub requests: i64,
+    /// Deadlines of executions that are over.
+    pub deadlines: i64,
+}
+
+impl Store {
+    /// Every execution whose metadata holds a number under `number_key`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn audited_executions(&self, number_key: &str) -> Result<Vec<AuditedExecution>, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            select id, (metadata->>$1)::bigint as "number!", status::text as "status!", wait_reason, failure_code, created_at,
+                finished_at
+            from executions where metadata ? $1 order by id
+            "#,
+            number_key,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let executions = rows.into_iter().map(|row| AuditedExecution {
+            id: ExecutionId(row.id),
+            number: row.number,
+            status: row.status,
+            wait_reason: row.wait_reason,
+            failure_code: row.failure_code,
+            created_at: row.created_at,
+            finished_at: row.finished_at,
+        });
+        Ok(executions.collect())
+    }
+
+    /// Every lease there was, and is.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn audited_attempts(&self) -> Result<Vec<AuditedAttempt>, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            select l.execution_id as "execution_id!", l.number as "number!", l.worker_id as "worker_id!", w.pid as "pid?",
+                l.started_at as "started_at!", l.ended_at, l.outcome as "outcome!"
+            from (
+                select execution_id, number, worker_id, started_at, ended_at, outcome from attempts
+                union all
+                select id, attempt, worker_id, claimed_at, null, 'held' from executions where worker_id is not null
+            ) l
+            left join workers w on w.id = l.worker_id
+            order by l.execution_id, l.number
+            "#
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let attempts = rows.into_iter().map(|row| AuditedAttempt {
+            execution: ExecutionId(row.execution_id),
+            number: row.number,
+            worker: WorkerId(row.worker_id),
+            pid: row.pid,
+            started_at: row.started_at,
+            ended_at: row.ended_at,
+            outcome: row.outcome,
+        });
+        Ok(attempts.collect())
+    }
+
+    /// Every turn and call on record, with the key that its model or tool was given: the hash of the execution, the step's key and its
+    /// occurrence, each after its length.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn audited_steps(&self) -> Result<Vec<AuditedStep>, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            select execution_id, seq, attempt, kind, state, preview, finished_at,
+                encode(sha256(
+                    int8send(16) || uuid_send(execution_id) || int8send(length(key)) || key || int8send(4) || int4send(occurrence)
+                ), 'hex') as "idempotency_key!"
+            from steps where kind in ('turn', 'call') order by execution_id, seq
+            "#
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let steps = rows.into_iter().map(|row| AuditedStep {
+            execution: ExecutionId(row.execution_id),
+            seq: row.seq,
+            attempt: row.attempt,
+            kind: row.kind,
+            state: row.state,
+            idempotency_key: row.idempotency_key,
+            preview: row.preview,
+            finished_at: row.finished_at,
+        });
+        Ok(steps.collect())
+    }
+
+    /// Every history that contradicts itself; see `sql/audit_histories.sql`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn broken_histories(&self) -> Result<Vec<BrokenHistory>, StoreError> {
+        let rows = sqlx::query_file!("src/store/sql/audit_histories.sql").fetch_all(&self.pool).await?;
+        let broken = rows.into_iter().map(|row| BrokenHistory {
+            execution: ExecutionId(row.execution_id),
+            is_stale_write: row.kind == "stale",
+            what: row.what,
+        });
+        Ok(broken.collect())
+    }
+
+    /// What is left although nothing runs. A reservation or a parked row of an execution that is not over is counted all the same:
+    /// ask when all are.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn leftovers(&self) -> Result<Leftovers, StoreError> {
+        let row = sqlx::query!(
+            r#"
+            select
+                (select count(*) from executions where worker_id is not null) as "held!",
+                (select count(*) from parked) as "parked!",
+                (select count(*) from reservations) as "reservations!",
+                (select count(*) from human_requests where state = 'waiting') as "requests!",
+                (select count(*) from deadlines d join executions e on e.id = d.execution_id where e.finished_at is not null)
+                    as "deadlines!"
+            "#
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        Ok(Leftovers {
+            held: row.held,
+            parked: row.parked,
+            reservations: row.reservations,
+            requests: row.requests,
+            deadlines: row.deadlines,
+        })
+    }
+
+    /// How many executions there are, and how many of them are not over.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn open_and_all(&self) -> Result<(i64, i64), StoreError> {
+        let row = sqlx::query!(
+            r#"select count(*) filter (where finished_at is null) as "open!", count(*) as "all!" from executions"#
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        Ok((row.open, row.all))
+    }
+
+    /// Ends every other session of this database, as an administrator or a failing proxy would. Returns how many.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn terminate_other_sessions(&self) -> Result<i64, StoreError> {
+        let ended = sqlx::query_scalar!(
+            r#"
+            select count(*) filter (where pg_terminate_backend(pid)) as "ended!" from pg_stat_activity
+            where datname = current_database() and application_name <> current_setting('application_name')
+                and backend_type = 'client backend'
+            "#
+        );
+        Ok(ended.fetch_one(&self.pool).await?)
+    }
+}

@@ -1,0 +1,66 @@
+//! How many calls one process runs at a time: of all tools together, and of each tool that has a limit of its own.
+//!
+//! A call takes its permits when it is launched and waits inside its own future, so that the record, the other calls and the
+//! reply that still streams go on meanwhile. Dropping the future gives everything back, a place in the line included.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// What the calls of a process share.
+#[derive(Debug, Clone)]
+pub(crate) struct CallPermits {
+    all: Arc<Semaphore>,
+    by_tool: Arc<BTreeMap<String, Arc<Semaphore>>>,
+}
+
+/// Lets one call run until it is dropped.
+#[derive(Debug)]
+pub(super) struct CallPermit {
+    _of_tool: Option<OwnedSemaphorePermit>,
+    _of_all: Option<OwnedSemaphorePermit>,
+}
+
+impl CallPermits {
+    /// `max` calls at a time, and of the tools in `limits` so many.
+    pub(crate) fn new(max: usize, limits: &BTreeMap<String, usize>) -> Self {
+        let by_tool = limits.iter().map(|(tool, limit)| (tool.clone(), Arc::new(Semaphore::new(*limit)))).collect();
+        Self { all: Arc::new(Semaphore::new(max)), by_tool: Arc::new(by_tool) }
+    }
+
+    /// Waits until a call of `tool` may run.
+    pub(super) async fn acquire(&self, tool: &str) -> CallPermit {
+        // The tool's first: a call that waits for its own tool must not keep those of other tools from running. Neither semaphore is
+        // ever closed; if one were, running without a permit is the lesser harm.
+        let of_tool = match self.by_tool.get(tool) {
+            Some(semaphore) => Arc::clone(semaphore).acquire_owned().await.ok(),
+            None => None,
+        };
+        CallPermit { _of_tool: of_tool, _of_all: Arc::clone(&self.all).acquire_owned().await.ok() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_waits_for_a_tool_holds_nothing_that_others_need_and_leaves_the_line_when_dropped() {
+        let permits = CallPermits::new(2, &BTreeMap::from([("slow".to_owned(), 1)]));
+        let first = permits.acquire("slow").await;
+        let mut second = Box::pin(permits.acquire("slow"));
+        assert!(second.as_mut().now_or_never().is_none());
+        let other = permits.acquire("other").now_or_never().expect("the last permit of the process");
+        let mut third = Box::pin(permits.acquire("other"));
+        assert!(third.as_mut().now_or_never().is_none(), "two run");
+        drop(other);
+        let third = third.await;
+        let mut last = Box::pin(permits.acquire("slow"));
+        assert!(last.as_mut().now_or_never().is_none());
+        drop(second);
+        drop((first, third));
+        last.now_or_never().expect("nobody is before it any more");
+    }
+}

@@ -1,0 +1,135 @@
+//! An agent made ready to run.
+//!
+//! Tools, schemas and what the model is shown of them are made once per pinned versions and shared by every attempt, unless the
+//! execution itself is part of them: a fork's overrides, instances over its input, or servers that must be asked.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use longhaul_sdk::{AgentConfig, AgentConfigProvider, ConfigType, Failure, FailureCode, spec::OutputMode};
+use longhaul_shared::{
+    config::StdioServers,
+    domain::{AgentVersionId, DefinitionVersionId, RetryPolicy},
+    store::{claims::Claimed, definitions::PinnedVersions},
+};
+use serde_json::Value;
+
+use super::{
+    Agent,
+    journal::PinnedTools,
+    menu::{Menu, Offer, Task},
+    policy::Policy,
+};
+use crate::{deps::Deps, tools::Toolbox};
+
+/// Agents kept in memory.
+const MAX_AGENTS: usize = 1_000;
+
+/// Agents by pinned versions, bounded.
+#[derive(Default)]
+pub(crate) struct PreparedAgents(Mutex<HashMap<(DefinitionVersionId, AgentVersionId), Arc<Agent>>>);
+
+impl std::fmt::Debug for PreparedAgents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PreparedAgents").finish_non_exhaustive()
+    }
+}
+
+/// The agent that `claimed` runs with; `recorded` are the tools it started with, when it did.
+///
+/// # Errors
+/// `invalid_definition`, or `tool_unreachable` for a server that must be asked and does not answer.
+pub(crate) async fn prepare(
+    claimed: &Claimed,
+    pinned: &PinnedVersions,
+    input: &Value,
+    recorded: Option<PinnedTools>,
+    deps: &Deps,
+) -> Result<Arc<Agent>, Failure> {
+    refuse_commands(pinned, deps.stdio_servers)?;
+    let config = pinned.agent.config(ConfigType::AgenticExecutionDefinition);
+    if claimed.overrides.is_some() || config.instances.is_some() || !config.mcp_servers.is_empty() {
+        let config = overridden(config, claimed.overrides.as_deref())?;
+        return make(config, pinned, input, recorded, deps).await.map(Arc::new);
+    }
+    let key = (claimed.definition_version_id, claimed.agent_version_id);
+    let known = deps.agents.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+    let agent = match known {
+        Some(agent) => agent,
+        None => {
+            let agent = Arc::new(make(config, pinned, input, None, deps).await?);
+            let mut agents = deps.agents.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if agents.len() >= MAX_AGENTS {
+                agents.clear();
+            }
+            agents.insert(key, agent.clone());
+            agent
+        }
+    };
+    match recorded {
+        Some(recorded) if !agent.offers(&recorded) => {
+            let config = pinned.agent.config(ConfigType::AgenticExecutionDefinition);
+            make(config, pinned, input, Some(recorded), deps).await.map(Arc::new)
+        }
+        Some(_) | None => Ok(agent),
+    }
+}
+
+impl Agent {
+    /// Whether it has the tools that were recorded, and shows them as they were shown.
+    fn offers(&self, recorded: &PinnedTools) -> bool {
+        self.toolbox.specs() == recorded.tools && self.menu.shown(Offer::All) == recorded.shown
+    }
+}
+
+async fn make(
+    config: AgentConfig,
+    pinned: &PinnedVersions,
+    input: &Value,
+    recorded: Option<PinnedTools>,
+    deps: &Deps,
+) -> Result<Agent, Failure> {
+    let (toolbox, shown) = match recorded {
+        Some(PinnedTools { tools, shown }) => (Toolbox::pinned(&config, tools, &deps.tools)?, Some(shown)),
+        None => (Toolbox::open(&config, &deps.tools).await?, None),
+    };
+    let output_schema = pinned.definition.output_schema.as_ref();
+    let (submitted, native_output_schema) = match config.model.output {
+        OutputMode::Tool => (output_schema, None),
+        OutputMode::Native => (None, output_schema.cloned()),
+        OutputMode::Text => (None, None),
+    };
+    let task = Task { input, output_schema: submitted };
+    let menu = Menu::new(&config, toolbox.specs(), task, shown, &deps.tools.schemas)?;
+    let routes = deps.health.routes(&deps.models, &config.model).map_err(|error| error.to_failure())?;
+    let policy = Policy::new(&config.approvals)?;
+    let max_compressions = RetryPolicy::from(&pinned.definition.retry).max_compressions;
+    Ok(Agent { config, routes, toolbox, menu, policy, native_output_schema, max_compressions })
+}
+
+/// With what a fork does differently.
+fn overridden(config: AgentConfig, overrides: Option<&str>) -> Result<AgentConfig, Failure> {
+    let Some(overrides) = overrides else { return Ok(config) };
+    let overrides = serde_json::from_str(overrides).map_err(|error| {
+        Failure::permanent(FailureCode::INTERNAL_ERROR, format!("what the fork changes cannot be read: {error}"))
+    })?;
+    Ok(config.with(overrides))
+}
+
+/// The API refuses to store such an agent; this one was stored when it was allowed, or past the API.
+fn refuse_commands(pinned: &PinnedVersions, stdio_servers: StdioServers) -> Result<(), Failure> {
+    let starting = pinned.agent.mcp_servers.iter().find(|(_, server)| !server.command.is_empty());
+    match starting {
+        Some((server, _)) if !stdio_servers.permits(pinned.agent_owner) => {
+            let summary = format!(
+                "the tool server `{server}` is started by a command, which this worker does not do for the agent `{}` (setting \
+                 tools.mcp.stdio)",
+                pinned.agent.key
+            );
+            Err(Failure::permanent(FailureCode::INVALID_DEFINITION, summary))
+        }
+        Some(_) | None => Ok(()),
+    }
+}

@@ -1,0 +1,200 @@
+//! How a statement comes from its snapshot to its commit: what it waits for, what it passes over, and what it looks at again.
+
+use crate::{
+    rows::{Reservation, State},
+    scenario::{Broken, Scenario, Work},
+    statement::{Phase, Reply, Running, Statement, fits, is_unfenced, takes_no_lock},
+};
+
+/// One execution's row is locked by a statement other than the one at `but`.
+fn is_locked(scenario: &Scenario, state: &State, execution: u8, but: usize) -> bool {
+    let others = state.running.iter().enumerate().filter(|(at, _)| *at != but);
+    others.into_iter().any(|(_, running)| running.has(scenario, state, execution))
+}
+
+/// What the next lock or the commit of the statement at `at` comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// It waits for a row.
+    Blocked,
+    /// It is so far.
+    To(Phase),
+    /// It commits now, with the slot it found.
+    Commit(Option<u8>),
+    /// It is over, and nobody waits for its answer.
+    Over,
+}
+
+/// The next step of the statement at `at`, which has not been answered.
+pub(crate) fn step(scenario: &Scenario, state: &State, at: usize) -> Step {
+    let running = state.running[at];
+    match running.phase {
+        Phase::Begun => match running.statement.by() {
+            Some(by) if !is_unfenced(scenario, running.statement) => match fence(state, running.statement, by) {
+                Step::To(Phase::Fenced) if scenario.is_coarse => lock(scenario, state, at, running),
+                step @ (Step::Blocked | Step::To(_) | Step::Commit(_) | Step::Over) => step,
+            },
+            Some(_) | None => lock(scenario, state, at, running),
+        },
+        Phase::Fenced => lock(scenario, state, at, running),
+        Phase::Locked(slot) => commit(scenario, state, at, running, slot),
+        Phase::Missed => reread(state, running.statement),
+        Phase::Replied(_) => Step::Blocked,
+    }
+}
+
+/// Whether two statements wait for each other. Postgres would end one of them, after a second and with an error.
+pub(crate) fn is_deadlocked(scenario: &Scenario, state: &State) -> bool {
+    let is_blocked = |state: &State, at: usize| {
+        !matches!(state.running[at].phase, Phase::Replied(_)) && step(scenario, state, at) == Step::Blocked
+    };
+    let blocked: Vec<usize> = (0..state.running.len()).filter(|&at| is_blocked(state, at)).collect();
+    let waits_for = |waiter: usize, holder: usize| {
+        let mut without = state.clone();
+        without.running.remove(holder);
+        !is_blocked(&without, if holder < waiter { waiter - 1 } else { waiter })
+    };
+    let mut pairs = blocked.iter().flat_map(|&one| blocked.iter().map(move |&other| (one, other)));
+    pairs.any(|(one, other)| one < other && waits_for(one, other) && waits_for(other, one))
+}
+
+/// `me`: `for key share` on the worker's own row, which waits for whoever buries it.
+fn fence(state: &State, statement: Statement, by: u8) -> Step {
+    let buries = |running: &Running| {
+        running.statement == Statement::Bury { worker: by } && matches!(running.phase, Phase::Locked(_))
+    };
+    if state.running.iter().any(buries) {
+        return Step::Blocked;
+    }
+    if state.worker(by).is_alive() { Step::To(Phase::Fenced) } else { missed(statement) }
+}
+
+fn missed(statement: Statement) -> Step {
+    if statement.lease().is_some() { Step::To(Phase::Missed) } else { Step::Over }
+}
+
+/// The rows it writes.
+fn lock(scenario: &Scenario, state: &State, at: usize, running: Running) -> Step {
+    let Running { statement, snapshot, .. } = running;
+    if !snapshot.fits {
+        return missed(statement);
+    }
+    if statement.takes_budget() {
+        let has = |other: &Running| other.statement.takes_budget() && matches!(other.phase, Phase::Locked(_));
+        return match state.running.iter().any(has) {
+            true if statement.waits(scenario) => Step::Blocked,
+            true => missed(statement),
+            false => Step::To(Phase::Locked(None)),
+        };
+    }
+    if let Statement::Bury { worker } = statement {
+        // `for update skip locked`: passes over a worker whose writes are under way.
+        let is_writing = |other: &Running| {
+            other.statement.by() == Some(worker) && matches!(other.phase, Phase::Fenced | Phase::Locked(_))
+        };
+        let is_free = !state.running.iter().any(is_writing) && fits(state, statement, 0);
+        return if is_free { Step::To(Phase::Locked(None)) } else { Step::Over };
+    }
+    let Some(own) = statement.execution() else { return Step::Over };
+    if takes_no_lock(scenario, statement) {
+        return Step::To(Phase::Locked(None));
+    }
+    if matches!(statement, Statement::CancelChild { .. }) && statement.waits(scenario) && running.phase == Phase::Begun
+    {
+        // Its `where` takes the parent's row, or passes over the child; then it waits for the child's with the parent's in hand.
+        let is_taken = scenario.parent(own).is_some_and(|parent| is_locked(scenario, state, parent, at));
+        return if is_taken { Step::Over } else { Step::To(Phase::Fenced) };
+    }
+    if is_locked(scenario, state, own, at) {
+        return if statement.waits(scenario) { Step::Blocked } else { missed(statement) };
+    }
+    if let Some(parent) = scenario.parent(own).filter(|_| running.takes_parent(scenario, state))
+        && is_locked(scenario, state, parent, at)
+    {
+        return missed(statement);
+    }
+    // The row may have changed since the snapshot: what is locked is its newest version, and that is looked at again.
+    let is_same_row = !matches!(statement, Statement::WakeDue { .. }) || state.execution(own).parked == snapshot.parked;
+    if !is_same_row || !fits(state, statement, snapshot.dead) {
+        return missed(statement);
+    }
+    Step::To(Phase::Locked(slot(scenario, state, at, running)))
+}
+
+/// The slot a claim takes, `for update skip locked`: free in its snapshot, locked by nobody, and free still.
+fn slot(scenario: &Scenario, state: &State, at: usize, running: Running) -> Option<u8> {
+    let Statement::Claim { execution, .. } = running.statement else { return None };
+    if scenario.work(execution) != Work::Limited {
+        return None;
+    }
+    if scenario.is(Broken::CountedSlots) {
+        return (running.snapshot.free != 0).then_some(0);
+    }
+    let is_locked = |slot: u8| {
+        let others = state.running.iter().enumerate().filter(|(other, _)| *other != at);
+        others.into_iter().any(|(_, other)| other.phase == Phase::Locked(Some(slot)))
+    };
+    let slots = 0..scenario.slots;
+    slots.into_iter().find(|&slot| {
+        running.snapshot.free & (1 << slot) != 0 && !is_locked(slot) && state.slots[usize::from(slot)].is_none()
+    })
+}
+
+/// Whether it can commit now: what runs inside it, in functions and triggers, may wait for further rows.
+fn commit(scenario: &Scenario, state: &State, at: usize, running: Running, slot: Option<u8>) -> Step {
+    let needs_parent = match running.statement {
+        Statement::Cancel { execution } if state.execution(execution).worker.is_none() => scenario.parent(execution),
+        Statement::Cancel { .. }
+        | Statement::CancelChild { .. }
+        | Statement::Claim { .. }
+        | Statement::Record { .. }
+        | Statement::Conclude { .. }
+        | Statement::Request { .. }
+        | Statement::Spawn { .. }
+        | Statement::Reserve { .. }
+        | Statement::Fold
+        | Statement::Raise
+        | Statement::Bury { .. }
+        | Statement::Reap { .. }
+        | Statement::WakeDue { .. }
+        | Statement::WakeSlot { .. }
+        | Statement::Decide { .. } => None,
+    };
+    if needs_parent.is_some_and(|parent| is_locked(scenario, state, parent, at)) {
+        return Step::Blocked;
+    }
+    if running.statement.takes_budget() {
+        // `longhaul_wake` waits for whom it wakes.
+        let wakes = |at: &u8| state.execution(*at).reservation == Some(Reservation::Waiting);
+        if state.numbers().filter(wakes).any(|woken| is_locked(scenario, state, woken, at)) {
+            return Step::Blocked;
+        }
+    }
+    if let Statement::Reserve { lease } = running.statement {
+        // Its own execution's row, skipped when somebody has it.
+        let is_held = state.execution(lease.execution).is_held_by(lease.by, lease.token);
+        if !is_held || is_locked(scenario, state, lease.execution, at) {
+            return Step::To(Phase::Missed);
+        }
+    }
+    Step::Commit(slot)
+}
+
+/// Why a write was not applied: it was before, its row is locked, or the lease is another's.
+fn reread(state: &State, statement: Statement) -> Step {
+    let Some(lease) = statement.lease() else { return Step::Over };
+    let row = state.execution(lease.execution);
+    let is_held = state.worker(lease.by).is_alive() && row.is_held_by(lease.by, lease.token);
+    if let Statement::Record { write, .. } = statement
+        && is_held
+        && row.write >= write
+    {
+        return Step::To(Phase::Replied(Reply::Recorded { wake_seq: row.wake_seq, is_cancelled: row.cancel }));
+    }
+    if is_held {
+        // Locked: the sender begins again.
+        return Step::Over;
+    }
+    let has_ended = matches!(statement, Statement::Conclude { .. }) && row.ended & (1 << lease.token) != 0;
+    Step::To(Phase::Replied(if has_ended { Reply::Concluded } else { Reply::Lost }))
+}

@@ -1,0 +1,384 @@
+//! Who sends which statement when, and what can go wrong: processes that stand still, answers that do not arrive, callers,
+//! people, the sweep, a Postgres that is away.
+//!
+//! A process that stands still needs no action of its own: every order of actions is looked at, also those in which it does
+//! nothing for long. A wake-up has none either, because it carries no right: any process may claim at any time, twice or never.
+
+use stateright::{Model, Property};
+
+use crate::{
+    locks::{Step, step},
+    normal::normalise,
+    process::{deliver, with_lease},
+    properties,
+    rows::{Asked, Reservation, State, Wait, Worker},
+    scenario::{Broken, COST, Scenario},
+    statement::{Phase, Running, Statement, Verb, free},
+    writes::write,
+};
+
+/// One thing that happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// A statement takes its snapshot.
+    Begin(Statement),
+    /// It gets its next lock, finds that it must not have it, or commits.
+    Go(Running),
+    /// Its answer arrives.
+    Deliver(Running),
+    /// Its answer does not; whoever sent it knows that the time for it is over.
+    Lose(Running),
+    /// A process looks whether the child of what it holds has ended.
+    Look {
+        /// The process.
+        process: usize,
+        /// The parent.
+        execution: u8,
+    },
+    /// A process makes its model call.
+    Call {
+        /// The process.
+        process: usize,
+        /// For which execution.
+        execution: u8,
+    },
+    /// A process reads that it should stop.
+    Hear {
+        /// The process.
+        process: usize,
+        /// With which execution.
+        execution: u8,
+    },
+    /// A worker's time runs out while its process stands still, or is gone.
+    Expire {
+        /// The worker.
+        worker: u8,
+    },
+    /// Its process renews.
+    Renew {
+        /// The worker.
+        worker: u8,
+    },
+    /// A process whose identity is dead drops everything and registers anew.
+    StartOver {
+        /// The process.
+        process: usize,
+    },
+    /// Postgres goes away for longer than a lease and comes back.
+    Outage,
+    /// Some worker's renewals have run for a lease without a gap; those of every healthy one have run too, then.
+    Steady,
+}
+
+/// The model of one scenario.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// Its bounds.
+    pub scenario: Scenario,
+}
+
+impl Model for Machine {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::first(&self.scenario)]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.wrong.is_some() {
+            return;
+        }
+        for running in &state.running {
+            match running.phase {
+                Phase::Replied(_) => {
+                    actions.push(Action::Deliver(*running));
+                    if state.left.losses > 0 {
+                        actions.push(Action::Lose(*running));
+                    }
+                }
+                Phase::Begun | Phase::Fenced | Phase::Locked(_) | Phase::Missed => actions.push(Action::Go(*running)),
+            }
+        }
+        // What waits for a lock does nothing.
+        actions.retain(|action| match action {
+            Action::Go(running) => self.step_of(state, running).is_some_and(|(_, step)| step != Step::Blocked),
+            Action::Deliver(_)
+            | Action::Lose(_)
+            | Action::Begin(_)
+            | Action::Look { .. }
+            | Action::Call { .. }
+            | Action::Hear { .. }
+            | Action::Expire { .. }
+            | Action::Renew { .. }
+            | Action::StartOver { .. }
+            | Action::Outage
+            | Action::Steady => true,
+        });
+        self.faults(state, actions);
+        for (at, process) in state.processes.iter().enumerate() {
+            self.process(state, at, process, actions);
+        }
+        let under_way = state.running.iter().filter(|one| !matches!(one.phase, Phase::Replied(_))).count();
+        if under_way >= self.scenario.statements {
+            actions.retain(|action| !matches!(action, Action::Begin(_)));
+        } else {
+            self.environment(state, actions);
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        self.apply(&mut state, action);
+        normalise(&mut state);
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        properties::all()
+    }
+}
+
+impl Machine {
+    fn step_of(&self, state: &State, running: &Running) -> Option<(usize, Step)> {
+        let at = state.running.iter().position(|one| one == running)?;
+        Some((at, step(&self.scenario, state, at)))
+    }
+
+    /// What goes wrong by itself.
+    fn faults(&self, state: &State, actions: &mut Vec<Action>) {
+        for at in 0..u8::try_from(state.workers.len()).unwrap_or(u8::MAX) {
+            let worker = state.worker(at);
+            let is_renewable = worker.is_excused && !worker.is_dead;
+            if state.process_of(at).is_none() {
+                continue;
+            }
+            if state.left.expiries > 0 && worker.is_alive() {
+                actions.push(Action::Expire { worker: at });
+            }
+            if !worker.is_alive() && (is_renewable || self.scenario.is(Broken::Revival)) {
+                actions.push(Action::Renew { worker: at });
+            }
+        }
+        if state.left.outages > 0 {
+            actions.push(Action::Outage);
+        }
+        let is_back = |worker: &Worker| worker.is_alive() || worker.is_at_fault || worker.is_dead;
+        if state.is_young && state.workers.iter().all(is_back) {
+            actions.push(Action::Steady);
+        }
+    }
+
+    /// What callers, people, reapers and sweeps begin, wherever it would find something.
+    fn environment(&self, state: &State, actions: &mut Vec<Action>) {
+        let mut begin = |statement: Statement| {
+            let is_under_way = state.running.iter().any(|running| running.statement == statement);
+            if !is_under_way && Running::begin(&self.scenario, state, statement).snapshot.fits {
+                actions.push(Action::Begin(statement));
+            }
+        };
+        for execution in state.numbers().filter(|&at| state.execution(at).exists) {
+            let row = state.execution(execution);
+            begin(Statement::Reap { execution });
+            begin(Statement::Decide { execution });
+            if row.wait == Some(Wait::Backoff) {
+                begin(Statement::WakeDue { execution });
+            }
+            begin(Statement::WakeSlot { execution });
+            if state.left.cancels > 0 {
+                begin(Statement::Cancel { execution });
+            }
+            if self.scenario.parent(execution).is_some_and(|parent| state.execution(parent).is_ending) {
+                begin(Statement::CancelChild { execution });
+            }
+        }
+        for worker in 0..u8::try_from(state.workers.len()).unwrap_or(u8::MAX) {
+            if !state.is_young || self.scenario.is(Broken::NoGap) {
+                begin(Statement::Bury { worker });
+            }
+        }
+        let is_due = |reservation: &Option<Reservation>| match reservation {
+            Some(Reservation::Settled(_)) => true,
+            Some(Reservation::Waiting) => state.budget.fits() && !self.scenario.is(Broken::SilentSettle),
+            Some(Reservation::Open(_)) | None => false,
+        };
+        if state.executions.iter().any(|row| is_due(&row.reservation)) {
+            begin(Statement::Fold);
+        }
+        if state.left.raises > 0 {
+            begin(Statement::Raise);
+        }
+    }
+
+    /// What can happen next.
+    #[must_use]
+    pub fn possible(&self, state: &State) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.actions(state, &mut actions);
+        actions
+    }
+
+    /// Carries out a statement while nothing else is under way. Gives it with its answer, when somebody waits for one.
+    #[must_use]
+    pub fn carry_out(&self, state: &mut State, statement: Statement) -> Option<Running> {
+        self.apply(state, Action::Begin(statement));
+        while let Some(running) = state.running.first().copied() {
+            if matches!(running.phase, Phase::Replied(_)) {
+                return Some(running);
+            }
+            self.apply(state, Action::Go(running));
+        }
+        None
+    }
+
+    /// What an action does.
+    pub fn apply(&self, state: &mut State, action: Action) {
+        match action {
+            Action::Begin(statement) => self.begin(state, statement),
+            Action::Go(running) => self.go(state, &running),
+            Action::Deliver(running) => {
+                state.running.retain(|one| *one != running);
+                deliver(state, running);
+            }
+            Action::Lose(running) => {
+                state.left.losses -= 1;
+                state.running.retain(|one| *one != running);
+            }
+            Action::Look { process, execution } => {
+                let has_open = state.execution(execution).open_children > 0;
+                with_lease(state, process, execution, |lease| {
+                    lease.is_ready = !has_open;
+                    lease.ending = has_open.then_some(Verb::Park(Wait::Children, lease.wake_seq));
+                });
+            }
+            Action::Call { process, execution } => {
+                state.made += COST;
+                with_lease(state, process, execution, |lease| lease.has_acted = true);
+            }
+            Action::Hear { process, execution } => {
+                with_lease(state, process, execution, |lease| lease.is_cancelled = true);
+            }
+            Action::Expire { worker } => {
+                state.left.expiries -= 1;
+                let row = &mut state.workers[usize::from(worker)];
+                row.is_expired = true;
+                row.is_at_fault = true;
+            }
+            Action::Renew { worker } => {
+                let row = &mut state.workers[usize::from(worker)];
+                row.is_expired = false;
+                row.is_excused = false;
+                row.is_dead = false;
+            }
+            Action::StartOver { process } => self.start_over(state, process),
+            Action::Outage => {
+                state.left.outages -= 1;
+                state.is_young = true;
+                state.running.clear();
+                for worker in state.workers.iter_mut().filter(|worker| !worker.is_dead) {
+                    worker.is_expired = true;
+                    worker.is_excused = true;
+                }
+            }
+            Action::Steady => state.is_young = false,
+        }
+    }
+
+    fn begin(&self, state: &mut State, statement: Statement) {
+        let running = Running::begin(&self.scenario, state, statement);
+        state.running.push(running);
+        match statement {
+            Statement::Conclude { lease, verb } => {
+                let held = state
+                    .process_of(lease.by)
+                    .and_then(|process| state.processes[process].leases[usize::from(lease.execution)].as_mut());
+                // Counted once: what is repeated was decided before.
+                if let Some(held) = held.filter(|held| held.token == lease.token && held.ending.is_none()) {
+                    held.ending = Some(verb);
+                    match verb {
+                        Verb::Release => state.left.releases -= 1,
+                        Verb::Park(Wait::Backoff, _) => state.left.retries -= 1,
+                        Verb::Park(..) | Verb::Finish | Verb::Cancel => {}
+                    }
+                }
+            }
+            Statement::Cancel { .. } => state.left.cancels -= 1,
+            Statement::Raise => state.left.raises -= 1,
+            Statement::Claim { .. }
+            | Statement::Record { .. }
+            | Statement::Request { .. }
+            | Statement::Spawn { .. }
+            | Statement::Reserve { .. }
+            | Statement::Fold
+            | Statement::Bury { .. }
+            | Statement::Reap { .. }
+            | Statement::WakeDue { .. }
+            | Statement::WakeSlot { .. }
+            | Statement::CancelChild { .. }
+            | Statement::Decide { .. } => {}
+        }
+    }
+
+    fn go(&self, state: &mut State, running: &Running) {
+        let Some((at, step)) = self.step_of(state, running) else { return };
+        let phase = match step {
+            Step::Blocked => return,
+            Step::To(phase) => Some(phase),
+            Step::Over => None,
+            Step::Commit(slot) => write(&self.scenario, state, *running, slot).map(Phase::Replied),
+        };
+        let is_heard = running.statement.by().is_some_and(|by| state.process_of(by).is_some());
+        match phase {
+            // Whoever would hear the answer is gone.
+            Some(Phase::Replied(_) | Phase::Missed) if !is_heard => drop(state.running.remove(at)),
+            Some(phase @ Phase::Replied(_)) if self.scenario.is_coarse => {
+                state.running.remove(at);
+                deliver(state, Running { phase, ..*running });
+            }
+            Some(phase @ (Phase::Begun | Phase::Fenced | Phase::Locked(_) | Phase::Missed | Phase::Replied(_))) => {
+                state.running[at].phase = phase;
+            }
+            None => drop(state.running.remove(at)),
+        }
+    }
+
+    fn start_over(&self, state: &mut State, process: usize) {
+        let old = state.processes[process].identity;
+        let most = usize::from(self.scenario.processes + self.scenario.expiries);
+        let next = u8::try_from(state.workers.len()).ok().filter(|_| state.workers.len() < most);
+        if next.is_some() {
+            state.workers.push(Worker::FRESH);
+        }
+        state.processes[process].identity = next;
+        state.processes[process].leases.fill(None);
+        let is_deaf = |phase: Phase| matches!(phase, Phase::Replied(_) | Phase::Missed);
+        state.running.retain(|one| !(one.statement.by() == old && is_deaf(one.phase)));
+    }
+
+    /// Whether nothing can happen any more.
+    #[must_use]
+    pub fn is_quiescent(&self, state: &State) -> bool {
+        // Mostly something is under way, which is quicker to see than all that may begin.
+        let goes_on = |at: usize| {
+            matches!(state.running[at].phase, Phase::Replied(_)) || step(&self.scenario, state, at) != Step::Blocked
+        };
+        if (0..state.running.len()).any(goes_on) {
+            return false;
+        }
+        self.possible(state).is_empty()
+    }
+
+    /// Whether what this execution waits for can still be missing when nothing happens any more.
+    #[must_use]
+    pub fn may_wait(&self, state: &State, execution: u8) -> bool {
+        let row = state.execution(execution);
+        match row.wait {
+            Some(Wait::Budget) => row.reservation == Some(Reservation::Waiting) && !state.budget.fits(),
+            Some(Wait::Approval) => row.asked == Some(Asked::Waiting),
+            Some(Wait::Children) => row.open_children > 0,
+            Some(Wait::Slot) => free(state) == 0,
+            Some(Wait::Backoff) => true,
+            Some(Wait::Worker) | None => false,
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What must hold in every state, and what must come up somewhere lest a check proves nothing.
+
+use stateright::Property;
+
+use crate::{
+    locks::is_deadlocked,
+    machine::Machine,
+    rows::{Asked, End, Execution, Reservation, State, Wait, Wrong},
+    scenario::{ESTIMATE, Work},
+};
+
+/// Core-rules 2.
+pub const ONE_WRITER: &str = "only the current lease of a worker that lives writes";
+/// Core-rules 2, 9.
+pub const STEPS_STAY: &str = "a recorded step is neither lost nor recorded twice";
+/// design.md: terminal is terminal.
+pub const END_IS_END: &str = "what has ended does not change";
+/// Core-rules 2: a worker id dies once.
+pub const LIVING_HOLD: &str = "a worker that lives holds what it believes it holds";
+/// Core-rules 3.
+pub const NO_LOST_WAKE: &str = "nobody waits for what has happened";
+/// `parked` is the sweep's work list.
+pub const WAITS_HAVE_ROWS: &str = "a wait has its row and a row its wait";
+/// Core-rules 17.
+pub const CANCEL_WINS: &str = "what is to be cancelled and not held is over";
+/// Core-rules 17.
+pub const NO_ORPHANS: &str = "no child outlives its parent unnoticed";
+/// Core-rules 12.
+pub const SLOTS_HOLD: &str = "no more run than there are slots, and a slot belongs to what runs";
+/// Core-rules 13.
+pub const BUDGET_HOLDS: &str = "reserved is what reservations hold, and spent covers what was made";
+/// Core-rules 4.
+pub const OUTAGE_KILLS_NOBODY: &str = "an outage buries nobody who lived through it";
+/// Core-rules 9.
+pub const NO_DEADLOCK: &str = "no two statements wait for each other";
+/// Core-rules 1, and all of the above: whatever went wrong, everything ends.
+pub const NOTHING_STUCK: &str = "when nothing can happen any more, everything has ended or waits for what is missing";
+
+/// Something was done.
+pub const SOME_FINISH: &str = "some run ends with everything finished";
+
+pub(crate) fn all() -> Vec<Property<Machine>> {
+    vec![
+        Property::always(ONE_WRITER, |_, state: &State| state.wrong != Some(Wrong::StaleWrite)),
+        Property::always(STEPS_STAY, |_, state: &State| {
+            !matches!(state.wrong, Some(Wrong::DoubledStep | Wrong::LostStep))
+        }),
+        Property::always(END_IS_END, |_, state: &State| state.wrong != Some(Wrong::ChangedAfterEnd)),
+        Property::always(LIVING_HOLD, |_, state: &State| living_hold(state)),
+        Property::always(NO_LOST_WAKE, |machine: &Machine, state: &State| {
+            state.numbers().all(|at| !is_overslept(machine, state, at))
+        }),
+        Property::always(WAITS_HAVE_ROWS, |_, state: &State| {
+            state.wrong != Some(Wrong::Conflict) && state.executions.iter().all(has_its_row)
+        }),
+        Property::always(CANCEL_WINS, |_, state: &State| {
+            state.executions.iter().all(|row| !row.cancel || row.worker.is_some() || row.end.is_some())
+        }),
+        Property::always(NO_ORPHANS, |machine: &Machine, state: &State| {
+            state.wrong != Some(Wrong::OrphanBorn) && state.numbers().all(|at| !is_orphan(machine, state, at))
+        }),
+        Property::always(SLOTS_HOLD, slots_hold),
+        Property::always(BUDGET_HOLDS, |_, state: &State| budget_holds(state)),
+        Property::always(OUTAGE_KILLS_NOBODY, |_, state: &State| state.wrong != Some(Wrong::InnocentBuried)),
+        Property::always(NO_DEADLOCK, |machine: &Machine, state: &State| !is_deadlocked(&machine.scenario, state)),
+        Property::always(NOTHING_STUCK, |machine: &Machine, state: &State| {
+            let is_done = |at| !state.execution(at).is_open() || machine.may_wait(state, at);
+            state.wrong.is_some() || state.numbers().all(is_done) || !machine.is_quiescent(state)
+        }),
+        Property::sometimes(SOME_FINISH, |_, state: &State| {
+            state.executions.iter().all(|row| row.end == Some(End::Finished)) && state.running.is_empty()
+        }),
+    ]
+}
+
+fn living_hold(state: &State) -> bool {
+    state.processes.iter().all(|process| {
+        let Some(by) = process.identity.filter(|by| state.worker(*by).is_alive()) else { return true };
+        let leases = process.leases.iter().zip(&state.executions);
+        leases.into_iter().all(|(lease, row)| {
+            // What it is ending may have ended.
+            lease.is_none_or(|lease| lease.ending.is_some() || row.is_held_by(by, lease.token))
+        })
+    })
+}
+
+/// What it waits for is there, and nobody will tell it. Slots and backoffs are the sweep's to find.
+fn is_overslept(machine: &Machine, state: &State, at: u8) -> bool {
+    let row = state.execution(at);
+    match row.wait {
+        Some(Wait::Approval) => row.asked != Some(Asked::Waiting),
+        Some(Wait::Children) => row.open_children == 0,
+        Some(Wait::Budget) => {
+            let is_unnoted = |row: &Execution| matches!(row.reservation, Some(Reservation::Settled(_)));
+            match row.reservation {
+                // More came back than was noted yet.
+                Some(Reservation::Waiting) => !machine.may_wait(state, at) && !state.executions.iter().any(is_unnoted),
+                Some(Reservation::Open(_) | Reservation::Settled(_)) | None => true,
+            }
+        }
+        Some(Wait::Worker | Wait::Backoff | Wait::Slot) | None => false,
+    }
+}
+
+fn has_its_row(row: &Execution) -> bool {
+    let waits = row.wait.filter(|wait| *wait != Wait::Worker);
+    let is_shape_right = row.end.is_none() || (row.wait.is_none() && row.worker.is_none());
+    let is_held_or_waits = row.end.is_some() || row.wait.is_some() != row.worker.is_some();
+    row.parked.map(|parked| parked.wait) == waits && is_shape_right && is_held_or_waits
+}
+
+/// Its parent is over or to be cancelled, and it is on nobody's list.
+fn is_orphan(machine: &Machine, state: &State, at: u8) -> bool {
+    let Some(parent) = machine.scenario.parent(at) else { return false };
+    let (row, parent) = (state.execution(at), state.execution(parent));
+    row.is_open() && (parent.end.is_some() || parent.cancel) && !parent.is_ending
+}
+
+fn slots_hold(machine: &Machine, state: &State) -> bool {
+    let is_limited = |at: &u8| machine.scenario.work(*at) == Work::Limited;
+    let running = state.numbers().filter(is_limited).filter(|&at| state.execution(at).worker.is_some()).count();
+    let is_in_use = |holder: u8| state.execution(holder).worker.is_some();
+    running <= usize::from(machine.scenario.slots) && state.slots.iter().flatten().all(|&holder| is_in_use(holder))
+}
+
+fn budget_holds(state: &State) -> bool {
+    let holds = |row: &&Execution| matches!(row.reservation, Some(Reservation::Open(_) | Reservation::Settled(_)));
+    let reserved = state.executions.iter().filter(holds).count() * usize::from(ESTIMATE);
+    let budget = state.budget;
+    let all_over = state.executions.iter().all(|row| !row.is_open());
+    let is_open = |row: &Execution| matches!(row.reservation, Some(Reservation::Open(_) | Reservation::Waiting));
+    usize::from(budget.reserved) == reserved
+        && budget.spent + budget.reserved <= budget.cap
+        && budget.spent + budget.reserved >= state.made
+        && (!all_over || !state.executions.iter().any(is_open))
+        && (!all_over || reserved > 0 || budget.spent >= state.made)
+}

@@ -1,0 +1,440 @@
+//! The store's statements, one lock at a time, as READ COMMITTED has them.
+//!
+//! A statement takes its snapshot when it begins. Then it locks the worker's row, then the rows it writes: it waits for them or
+//! skips them, and looks at each again as it stands once it is locked. Everything else it reads, it reads in its snapshot, which is
+//! older. What it writes is seen when it commits, and its locks end then.
+
+use std::fmt;
+
+use crate::{
+    rows::{Asked, Execution, Parked, State, Wait},
+    scenario::{Broken, Scenario, Work},
+};
+
+/// A lease, as a write names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LeaseName {
+    /// The worker that writes.
+    pub by: u8,
+    /// The execution.
+    pub execution: u8,
+    /// The token.
+    pub token: u8,
+}
+
+/// How a lease ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Verb {
+    /// FINISHED.
+    Finish,
+    /// FAILED `cancelled`.
+    Cancel,
+    /// Waiting, with the wake counter that was read before the condition was looked at.
+    Park(Wait, u8),
+    /// Runnable again.
+    Release,
+}
+
+/// One statement of `shared::store`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Statement {
+    /// `sql/claim.sql`, of one execution.
+    Claim {
+        /// Who claims.
+        by: u8,
+        /// What the scan finds.
+        execution: u8,
+    },
+    /// `sql/record.sql`: the `write`th write of a lease, with one step, and with a settlement for what pays.
+    Record {
+        /// The lease.
+        lease: LeaseName,
+        /// The number of the write, from 1.
+        write: u8,
+        /// The number of the step, from 0.
+        step: u8,
+    },
+    /// `sql/conclude.sql`.
+    Conclude {
+        /// The lease.
+        lease: LeaseName,
+        /// How it ends.
+        verb: Verb,
+    },
+    /// `sql/request.sql`.
+    Request {
+        /// The lease.
+        lease: LeaseName,
+    },
+    /// `sql/spawn.sql`.
+    Spawn {
+        /// The parent's lease.
+        lease: LeaseName,
+    },
+    /// `longhaul_reserve`.
+    Reserve {
+        /// The lease.
+        lease: LeaseName,
+    },
+    /// `longhaul_fold_budget`, after a settlement or from the sweep.
+    Fold,
+    /// `longhaul_raise_budget`.
+    Raise,
+    /// `bury_expired_workers`.
+    Bury {
+        /// The worker.
+        worker: u8,
+    },
+    /// `sql/reap.sql`.
+    Reap {
+        /// The execution.
+        execution: u8,
+    },
+    /// `sql/wake_due.sql`.
+    WakeDue {
+        /// The execution.
+        execution: u8,
+    },
+    /// The sweep finds that a slot is free and that this execution waits for one (core-rules 12).
+    WakeSlot {
+        /// The execution.
+        execution: u8,
+    },
+    /// `sql/cancel.sql`, for a caller.
+    Cancel {
+        /// The execution.
+        execution: u8,
+    },
+    /// `sql/cancel.sql`, because the parent ends.
+    CancelChild {
+        /// The child.
+        execution: u8,
+    },
+    /// `sql/decide.sql`.
+    Decide {
+        /// The execution that asked.
+        execution: u8,
+    },
+}
+
+impl Statement {
+    /// The lease it writes under.
+    #[must_use]
+    pub fn lease(self) -> Option<LeaseName> {
+        match self {
+            Self::Record { lease, .. }
+            | Self::Conclude { lease, .. }
+            | Self::Request { lease }
+            | Self::Spawn { lease }
+            | Self::Reserve { lease } => Some(lease),
+            Self::Claim { .. }
+            | Self::Fold
+            | Self::Raise
+            | Self::Bury { .. }
+            | Self::Reap { .. }
+            | Self::WakeDue { .. }
+            | Self::WakeSlot { .. }
+            | Self::Cancel { .. }
+            | Self::CancelChild { .. }
+            | Self::Decide { .. } => None,
+        }
+    }
+
+    pub(crate) fn lease_mut(&mut self) -> Option<&mut LeaseName> {
+        match self {
+            Self::Record { lease, .. }
+            | Self::Conclude { lease, .. }
+            | Self::Request { lease }
+            | Self::Spawn { lease }
+            | Self::Reserve { lease } => Some(lease),
+            Self::Claim { .. }
+            | Self::Fold
+            | Self::Raise
+            | Self::Bury { .. }
+            | Self::Reap { .. }
+            | Self::WakeDue { .. }
+            | Self::WakeSlot { .. }
+            | Self::Cancel { .. }
+            | Self::CancelChild { .. }
+            | Self::Decide { .. } => None,
+        }
+    }
+
+    /// The identity it is sent under, whose row fences it.
+    #[must_use]
+    pub fn by(self) -> Option<u8> {
+        match self {
+            Self::Claim { by, .. } => Some(by),
+            Self::Record { .. }
+            | Self::Conclude { .. }
+            | Self::Request { .. }
+            | Self::Spawn { .. }
+            | Self::Reserve { .. }
+            | Self::Fold
+            | Self::Raise
+            | Self::Bury { .. }
+            | Self::Reap { .. }
+            | Self::WakeDue { .. }
+            | Self::WakeSlot { .. }
+            | Self::Cancel { .. }
+            | Self::CancelChild { .. }
+            | Self::Decide { .. } => self.lease().map(|lease| lease.by),
+        }
+    }
+
+    /// The execution it writes.
+    #[must_use]
+    pub fn execution(self) -> Option<u8> {
+        match self {
+            Self::Claim { execution, .. }
+            | Self::Reap { execution }
+            | Self::WakeDue { execution }
+            | Self::WakeSlot { execution }
+            | Self::Cancel { execution }
+            | Self::CancelChild { execution }
+            | Self::Decide { execution } => Some(execution),
+            Self::Record { .. }
+            | Self::Conclude { .. }
+            | Self::Request { .. }
+            | Self::Spawn { .. }
+            | Self::Reserve { .. }
+            | Self::Fold
+            | Self::Raise
+            | Self::Bury { .. } => self.lease().map(|lease| lease.execution),
+        }
+    }
+
+    /// Whether it waits for a row that somebody has locked; the others skip it.
+    pub(crate) fn waits(self, scenario: &Scenario) -> bool {
+        match self {
+            Self::Spawn { .. } | Self::Cancel { .. } | Self::Decide { .. } | Self::Raise => true,
+            Self::CancelChild { .. } => scenario.is(Broken::WaitingSweep),
+            Self::Claim { .. }
+            | Self::Record { .. }
+            | Self::Conclude { .. }
+            | Self::Request { .. }
+            | Self::Reserve { .. }
+            | Self::Fold
+            | Self::Bury { .. }
+            | Self::Reap { .. }
+            | Self::WakeDue { .. }
+            | Self::WakeSlot { .. } => false,
+        }
+    }
+
+    /// Whether it takes the budget's row; then it takes those of executions as it goes.
+    pub(crate) fn takes_budget(self) -> bool {
+        matches!(self, Self::Reserve { .. } | Self::Fold | Self::Raise)
+    }
+}
+
+/// What a statement keeps of its snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Snapshot {
+    /// The row it looks for is there and fits.
+    pub fits: bool,
+    /// Its row in `parked`.
+    pub parked: Option<Parked>,
+    /// Dead workers, as bits.
+    pub dead: u8,
+    /// Free slots, as bits.
+    pub free: u8,
+}
+
+/// How far a statement has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Phase {
+    /// It has its snapshot.
+    Begun,
+    /// It has its worker's row; of a twin's cancel that comes from above, the parent's.
+    Fenced,
+    /// It has the rows it writes; of a claim under a limit, with this slot.
+    Locked(Option<u8>),
+    /// It wrote nothing; its sender asks why, in another statement.
+    Missed,
+    /// It committed, and its answer is under way.
+    Replied(Reply),
+}
+
+/// An answer to a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reply {
+    /// A lease.
+    Claimed {
+        /// Its token.
+        token: u8,
+        /// The wake counter.
+        wake_seq: u8,
+    },
+    /// The write is committed.
+    Recorded {
+        /// The wake counter.
+        wake_seq: u8,
+        /// Whether to stop.
+        is_cancelled: bool,
+    },
+    /// The lease has ended.
+    Concluded,
+    /// The request stands; whether somebody decided it.
+    Asked {
+        /// Whether.
+        is_decided: bool,
+    },
+    /// The child is there.
+    Spawned,
+    /// The call may be made.
+    Granted,
+    /// Not now.
+    NoBudget {
+        /// The wake counter, as of when it did not fit.
+        wake_seq: u8,
+    },
+    /// The execution is to be cancelled.
+    Cancelled,
+    /// The lease is another's.
+    Lost,
+}
+
+/// A statement under way.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Running {
+    /// Which.
+    pub statement: Statement,
+    /// How far it has come.
+    pub phase: Phase,
+    /// What it saw when it began.
+    pub snapshot: Snapshot,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {:?}", self.phase, self.statement)
+    }
+}
+
+impl Running {
+    /// A statement that begins now.
+    #[must_use]
+    pub fn begin(scenario: &Scenario, state: &State, statement: Statement) -> Self {
+        let mut snapshot = Snapshot { fits: fits(state, statement, dead(state)), ..Snapshot::default() };
+        match statement {
+            Statement::Reap { .. } => snapshot.dead = dead(state),
+            Statement::WakeDue { execution } => snapshot.parked = state.execution(execution).parked,
+            Statement::Cancel { execution } | Statement::CancelChild { execution }
+                if scenario.is(Broken::SnapshotDelete) =>
+            {
+                snapshot.parked = state.execution(execution).parked;
+            }
+            Statement::Claim { execution, .. } if scenario.work(execution) == Work::Limited => {
+                snapshot.free = if scenario.is(Broken::CountedSlots) { counted(scenario, state) } else { free(state) };
+            }
+            Statement::Claim { .. }
+            | Statement::Record { .. }
+            | Statement::Conclude { .. }
+            | Statement::Request { .. }
+            | Statement::Spawn { .. }
+            | Statement::Reserve { .. }
+            | Statement::Fold
+            | Statement::Raise
+            | Statement::Bury { .. }
+            | Statement::WakeSlot { .. }
+            | Statement::Cancel { .. }
+            | Statement::CancelChild { .. }
+            | Statement::Decide { .. } => {}
+        }
+        Self { statement, phase: Phase::Begun, snapshot }
+    }
+
+    /// Whether it has this execution's row.
+    pub(crate) fn has(&self, scenario: &Scenario, state: &State, execution: u8) -> bool {
+        let Some(own) = self.statement.execution() else { return false };
+        if matches!((self.statement, self.phase), (Statement::CancelChild { .. }, Phase::Fenced)) {
+            return scenario.parent(own) == Some(execution);
+        }
+        let is_locked = matches!(self.phase, Phase::Locked(_));
+        if !is_locked || self.statement.takes_budget() || takes_no_lock(scenario, self.statement) {
+            return false;
+        }
+        own == execution || (scenario.parent(own) == Some(execution) && self.takes_parent(scenario, state))
+    }
+
+    /// Whether it locks the parent's row together with its own, because it may end the child.
+    pub(crate) fn takes_parent(&self, scenario: &Scenario, state: &State) -> bool {
+        let Some(own) = self.statement.execution() else { return false };
+        scenario.parent(own).is_some()
+            && match self.statement {
+                Statement::Conclude { verb: Verb::Park(..) | Verb::Release, .. } => state.execution(own).cancel,
+                Statement::Conclude { verb: Verb::Finish | Verb::Cancel, .. }
+                | Statement::Reap { .. }
+                | Statement::WakeDue { .. }
+                | Statement::CancelChild { .. } => true,
+                // A caller's cancel waits for the parent at its end, in the trigger.
+                Statement::Cancel { .. }
+                | Statement::Claim { .. }
+                | Statement::Record { .. }
+                | Statement::Request { .. }
+                | Statement::Spawn { .. }
+                | Statement::Reserve { .. }
+                | Statement::Fold
+                | Statement::Raise
+                | Statement::Bury { .. }
+                | Statement::WakeSlot { .. }
+                | Statement::Decide { .. } => false,
+            }
+    }
+}
+
+/// Dead workers, as bits.
+fn dead(state: &State) -> u8 {
+    state.workers.iter().enumerate().filter(|(_, worker)| worker.is_dead).map(|(at, _)| 1 << at).sum()
+}
+
+/// Free slots, as bits.
+pub(crate) fn free(state: &State) -> u8 {
+    state.slots.iter().enumerate().filter(|(_, holder)| holder.is_none()).map(|(at, _)| 1 << at).sum()
+}
+
+/// The same by counting what runs.
+fn counted(scenario: &Scenario, state: &State) -> u8 {
+    let limited = state.numbers().filter(|&at| scenario.work(at) == Work::Limited);
+    let running = limited.filter(|&at| state.execution(at).worker.is_some()).count();
+    u8::from(running < usize::from(scenario.slots))
+}
+
+/// The statement's own `where`, over one version of its row. `dead` are the workers that its snapshot shows dead.
+pub(crate) fn fits(state: &State, statement: Statement, dead: u8) -> bool {
+    let own = statement.execution().map(|at| state.execution(at));
+    let is = |test: &dyn Fn(&Execution) -> bool| own.is_some_and(|row| row.exists && test(row));
+    match statement {
+        Statement::Claim { .. } => is(&|row| row.wait == Some(Wait::Worker) && row.end.is_none()),
+        Statement::Record { lease, write, .. } => {
+            is(&|row| row.is_held_by(lease.by, lease.token) && row.write + 1 == write)
+        }
+        Statement::Conclude { lease, .. }
+        | Statement::Request { lease }
+        | Statement::Spawn { lease }
+        | Statement::Reserve { lease } => is(&|row| row.is_held_by(lease.by, lease.token)),
+        Statement::Reap { .. } => is(&|row| row.worker.is_some_and(|worker| dead & (1 << worker) != 0)),
+        Statement::WakeDue { .. } => is(&|row| row.worker.is_none() && row.end.is_none() && row.parked.is_some()),
+        Statement::WakeSlot { .. } => is(&|row| row.wait == Some(Wait::Slot)) && free(state) != 0,
+        Statement::Cancel { .. } | Statement::CancelChild { .. } => {
+            is(&|row| row.end.is_none() && (row.worker.is_none() || !row.cancel))
+        }
+        Statement::Decide { .. } => is(&|row| row.end.is_none() && row.asked == Some(Asked::Waiting)),
+        Statement::Bury { worker } => {
+            let worker = state.worker(worker);
+            worker.is_expired && !worker.is_dead
+        }
+        Statement::Fold | Statement::Raise => true,
+    }
+}
+
+pub(crate) fn is_unfenced(scenario: &Scenario, statement: Statement) -> bool {
+    scenario.is(Broken::TokenFence) && matches!(statement, Statement::Record { .. })
+}
+
+/// A twin's statement that judges by its snapshot alone.
+pub(crate) fn takes_no_lock(scenario: &Scenario, statement: Statement) -> bool {
+    is_unfenced(scenario, statement)
+        || (scenario.is(Broken::BlindSpawn) && matches!(statement, Statement::Spawn { .. }))
+}

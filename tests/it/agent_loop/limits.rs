@@ -1,0 +1,111 @@
+//! How many calls one process runs at a time, over all its executions: of one tool, and of all.
+
+use longhaul_sdk::AgentSpec;
+use longhaul_shared::{domain::ExecutionId, store::control::Cancelled};
+use serde_json::{Value, json};
+
+use super::kit::{ACT, Stage, WORK, any_answer, call_of, referring, work};
+use crate::support::{
+    fleet::{Fleet, FleetWorker, PATIENCE},
+    llm::{Captured, Reply, reply_events, reply_text},
+    wait::eventually,
+};
+
+fn case_of(request: &Captured) -> String {
+    let input: Value = serde_json::from_str(request.messages()[1]["content"].as_str().unwrap()).unwrap();
+    input["case"].as_str().unwrap().to_owned()
+}
+
+async fn start(fleet: &Fleet, stage: &Stage, calls: impl Fn(&str) -> Reply + Send + Sync + 'static) -> FleetWorker {
+    let agent = AgentSpec { references: false, ..referring() };
+    fleet.apply(&agent, &any_answer()).await;
+    fleet.llm.answer_with(move |request| match request.replies() {
+        0 => calls(&case_of(request)),
+        _ => reply_text("done"),
+    });
+    fleet.worker_with(|builder| stage.tools(builder))
+}
+
+async fn submit(fleet: &Fleet, case: &str) -> ExecutionId {
+    fleet.submit("d", json!({ "case": case })).await
+}
+
+/// Waits until the record of an execution has a call of this tool in this state.
+async fn recorded(fleet: &Fleet, id: ExecutionId, tool: &str, state: &str) {
+    eventually(&format!("a call of {tool} is {state}"), PATIENCE, async || {
+        let steps: Vec<(String, String)> =
+            sqlx::query_as("select name, state from steps where execution_id = $1 and kind = 'call'")
+                .bind(id.0)
+                .fetch_all(&fleet.db.pool)
+                .await
+                .unwrap();
+        if steps.contains(&(tool.to_owned(), state.to_owned())) { Ok(()) } else { Err(format!("{steps:?}")) }
+    })
+    .await;
+}
+
+async fn cancel(fleet: &Fleet, id: ExecutionId) {
+    assert_eq!(fleet.store.cancel_execution(fleet.tenant, id).await.unwrap(), Cancelled::Requested);
+    assert_eq!(fleet.ended(id).await["failure_code"], "cancelled");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_runs_as_often_as_the_process_allows_and_who_waits_holds_up_nothing_else() {
+    let mut fleet = Fleet::start().await;
+    fleet.set("LONGHAUL__TOOLS__LIMITS__ACT", "1");
+    let stage = ["one", "two", "four"].into_iter().fold(Stage::default(), Stage::hold);
+    // A side effect in each; beside the second one a call of another tool, which goes first.
+    let worker = start(&fleet, &stage, |case| match case {
+        "two" => reply_events([work("beside", json!({})), call_of(ACT, "two", json!({}))]),
+        _ => reply_events([call_of(ACT, case, json!({}))]),
+    })
+    .await;
+    let one = submit(&fleet, "one").await;
+    stage.started("one").await;
+    let two = submit(&fleet, "two").await;
+    // It is committed to and waits for its turn. The record goes on, and so does the call beside it.
+    recorded(&fleet, two, ACT, "intent").await;
+    recorded(&fleet, two, WORK, "live").await;
+    // One that is cancelled while it waits leaves the line.
+    let three = submit(&fleet, "three").await;
+    recorded(&fleet, three, ACT, "intent").await;
+    cancel(&fleet, three).await;
+    assert_eq!((stage.runs("two"), stage.runs("three")), (0, 0));
+    // One that is cancelled while it runs makes room.
+    cancel(&fleet, one).await;
+    stage.started("two").await;
+    let four = submit(&fleet, "four").await;
+    recorded(&fleet, four, ACT, "intent").await;
+    stage.release("two");
+    stage.started("four").await;
+    stage.assert_before("-two", "+four");
+    stage.release("four");
+    for id in [two, four] {
+        assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    }
+    assert_eq!((stage.runs("one"), stage.runs("two"), stage.runs("three"), stage.runs("four")), (1, 1, 0, 1));
+    worker.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn process_runs_no_more_calls_at_a_time_than_it_may() {
+    let mut fleet = Fleet::start().await;
+    fleet.set("LONGHAUL__WORKER__PARALLEL_CALLS_MAX", "1");
+    let stage = Stage::default().hold("one");
+    let worker = start(&fleet, &stage, |case| reply_events([work(case, json!({}))])).await;
+    let one = submit(&fleet, "one").await;
+    stage.started("one").await;
+    let two = submit(&fleet, "two").await;
+    // The rest of the reply is recorded although its call, which started early, has no room.
+    eventually("the turn is recorded", PATIENCE, async || {
+        let steps = fleet.steps(two).await;
+        if steps.contains(&("turn".to_owned(), "live".to_owned())) { Ok(()) } else { Err(format!("{steps:?}")) }
+    })
+    .await;
+    stage.release("one");
+    for id in [one, two] {
+        assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    }
+    stage.assert_before("-one", "+two");
+    worker.drain().await;
+}

@@ -1,0 +1,80 @@
+//! The client commands, as the built program runs them against a real API: what they print, and with which code they end.
+
+mod executions;
+mod people;
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{support::fleet::Fleet, worker::typed::Api};
+
+/// The program; see `tests/Cargo.toml`.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul-program");
+
+/// Where commands are run, with a key that may do everything.
+struct Shell {
+    url: String,
+    key: String,
+    /// Nothing is here, so nothing but the environment says where the API is.
+    dir: TempDir,
+    _api: Api,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Shell {
+    async fn open(fleet: &mut Fleet) -> Self {
+        let api = Api::start(fleet).await;
+        let url = api.url.trim_end_matches("/v1").to_owned();
+        Self { url, key: api.key.clone(), dir: tempfile::tempdir().unwrap(), _api: api }
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Ran {
+        let mut command = Command::new(PROGRAM);
+        command
+            .args(arguments)
+            .env_clear()
+            .env("LONGHAUL_URL", &self.url)
+            .env("LONGHAUL_API_KEY", &self.key)
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null());
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// Runs a command that must work, and gives what it printed.
+    async fn done(&self, arguments: &[&str]) -> String {
+        let ran = self.run(arguments).await;
+        assert_eq!(ran.code, 0, "{arguments:?}: {ran:?}");
+        ran.out
+    }
+
+    /// The same with `--json`.
+    async fn json(&self, arguments: &[&str]) -> Value {
+        let out = self.done(&[arguments, &["--json"]].concat()).await;
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {out}"))
+    }
+
+    /// Runs a command that must end with this code, print nothing, and say all of this.
+    async fn refused(&self, arguments: &[&str], code: i32, says: &[&str]) {
+        let ran = self.run(arguments).await;
+        assert_eq!((ran.code, ran.out.as_str()), (code, ""), "{arguments:?}: {ran:?}");
+        for text in says {
+            assert!(ran.err.contains(text), "{arguments:?} does not say `{text}`: {}", ran.err);
+        }
+    }
+}
+
+/// An id that nothing has.
+fn nobody() -> String {
+    uuid::Uuid::now_v7().to_string()
+}

@@ -1,0 +1,129 @@
+//! What `longhaul verify` reads of the rows: an honest history passes, and every way to tamper with one is found.
+
+use longhaul_sdk::DefinitionSpec;
+use longhaul_shared::{domain::ExecutionId, store::audit::Leftovers};
+use serde_json::json;
+use sqlx::AssertSqlSafe;
+
+use crate::support::{
+    fleet::{Fleet, agent},
+    llm::reply_text,
+};
+
+/// One execution that a worker finished.
+async fn finished() -> (Fleet, ExecutionId) {
+    let fleet = Fleet::start().await;
+    fleet.apply(&agent("a"), &DefinitionSpec::new("d", "a")).await;
+    fleet.llm.answer_with(|_| reply_text(r#"{"done": true}"#));
+    let mut new = fleet.new_execution("d", json!({})).await;
+    new.metadata = json!({ "verify": 41 });
+    let worker = fleet.worker();
+    let id = fleet.submit_new(new).await;
+    fleet.ended(id).await;
+    worker.drain().await;
+    (fleet, id)
+}
+
+async fn broken(fleet: &Fleet) -> Vec<(ExecutionId, bool, String)> {
+    let broken = fleet.store.broken_histories().await.unwrap();
+    broken.into_iter().map(|one| (one.execution, one.is_stale_write, one.what)).collect()
+}
+
+/// Tampers, looks, and puts it back.
+async fn with(fleet: &Fleet, tamper: &str, back: &str) -> Vec<(ExecutionId, bool, String)> {
+    sqlx::raw_sql(AssertSqlSafe(tamper.to_owned())).execute(&fleet.db.pool).await.unwrap();
+    let found = broken(fleet).await;
+    sqlx::raw_sql(AssertSqlSafe(back.to_owned())).execute(&fleet.db.pool).await.unwrap();
+    found
+}
+
+#[tokio::test]
+async fn a_tampered_history_is_found_and_an_honest_one_is_not() {
+    let (fleet, id) = finished().await;
+    assert_eq!(broken(&fleet).await, []);
+
+    let cases = [
+        ("update executions set event_seq = event_seq + 1", "update executions set event_seq = event_seq - 1", false, "events"),
+        (
+            "update events set kind = 'note' where kind = 'finished'",
+            "update events set kind = 'finished' where kind = 'note'",
+            false,
+            "tell 0 ends",
+        ),
+        (
+            "insert into events select id, event_seq + 1, finished_at, 'turn', null from executions;
+             update executions set event_seq = event_seq + 1",
+            "update executions set event_seq = event_seq - 1; delete from events e using executions x where e.seq > x.event_seq",
+            false,
+            "after its end",
+        ),
+        ("update executions set attempt = 2", "update executions set attempt = 1", false, "attempts are on record"),
+        (
+            "insert into attempts select execution_id, 2, worker_id, lease_token, started_at - interval '1 hour', ended_at, outcome from attempts;
+             update executions set attempt = 2",
+            "delete from attempts where number = 2; update executions set attempt = 1",
+            true,
+            "began before",
+        ),
+        (
+            "update steps set finished_at = finished_at + interval '1 hour' where kind = 'turn'",
+            "update steps set finished_at = finished_at - interval '1 hour' where kind = 'turn'",
+            true,
+            "when no attempt was under way",
+        ),
+        (
+            "update workers set dead_at = (select ended_at - interval '1 ms' from attempts)",
+            "update workers set dead_at = null",
+            true,
+            "by a worker that was dead",
+        ),
+    ];
+    for (tamper, back, is_stale_write, words) in cases {
+        let found = with(&fleet, tamper, back).await;
+        let is_named =
+            |one: &(ExecutionId, bool, String)| *one == (id, is_stale_write, one.2.clone()) && one.2.contains(words);
+        assert!(found.iter().any(is_named), "{tamper}: {found:?}");
+    }
+    assert_eq!(broken(&fleet).await, []);
+}
+
+#[tokio::test]
+async fn the_rows_of_a_finished_execution_are_read_as_they_are() {
+    let (fleet, id) = finished().await;
+    let executions = fleet.store.audited_executions("verify").await.unwrap();
+    assert_eq!(
+        executions.iter().map(|one| (one.id, one.number, one.status.as_str())).collect::<Vec<_>>(),
+        [(id, 41, "FINISHED")]
+    );
+    assert_eq!(fleet.store.audited_executions("other").await.unwrap(), []);
+
+    let attempts = fleet.store.audited_attempts().await.unwrap();
+    assert_eq!(attempts.len(), 1);
+    assert_eq!((attempts[0].number, attempts[0].outcome.as_str()), (1, "finished"));
+    assert_eq!(attempts[0].pid, i32::try_from(std::process::id()).ok());
+
+    // The key of the turn is the one that the model was sent.
+    let steps = fleet.store.audited_steps().await.unwrap();
+    let asked: Vec<String> = fleet.llm.calls().into_keys().collect();
+    assert_eq!(steps.iter().map(|step| &step.idempotency_key).collect::<Vec<_>>(), asked.iter().collect::<Vec<_>>());
+    assert_eq!(steps[0].preview.as_deref(), Some(r#"{"done": true}"#));
+}
+
+#[tokio::test]
+async fn what_is_left_of_executions_is_counted() {
+    let (fleet, id) = finished().await;
+    assert_eq!(fleet.store.leftovers().await.unwrap(), Leftovers::default());
+    assert_eq!(fleet.store.open_and_all().await.unwrap(), (0, 1));
+    sqlx::query("insert into parked select id, tenant_id, 'approval', now() from executions where id = $1")
+        .bind(id.0)
+        .execute(&fleet.db.pool)
+        .await
+        .unwrap();
+    sqlx::query("insert into deadlines select id, now() from executions where id = $1")
+        .bind(id.0)
+        .execute(&fleet.db.pool)
+        .await
+        .unwrap();
+    let left = fleet.store.leftovers().await.unwrap();
+    assert_eq!(left, Leftovers { parked: 1, deadlines: 1, ..Leftovers::default() });
+}

@@ -1,0 +1,439 @@
+//! One walk: the model chooses, the store follows.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use longhaul_model::machine::{Action, Machine};
+use longhaul_model::rows::{State, Wait};
+use longhaul_model::scenario::{COST, ESTIMATE, Scenario, Work};
+use longhaul_model::statement::{LeaseName, Phase, Reply, Statement, Verb};
+use longhaul_sdk::Usd;
+use longhaul_sdk::spec::{BudgetSpec, OnExhausted};
+use longhaul_shared::domain::{ApiKeyId, ExecutionId, HumanRequestId, RequestKind, RequestState, WaitReason};
+use longhaul_shared::store::StoreError;
+use longhaul_shared::store::budgets::{Caps, Reservation, Reserved, Settlement};
+use longhaul_shared::store::children::SpawnRefused;
+use longhaul_shared::store::claims::Claimed;
+use longhaul_shared::store::control::Cancelled;
+use longhaul_shared::store::human_requests::{Decider, NewDecision, NewHumanRequest, Verdict, call_hash};
+use longhaul_shared::store::journal::StepKind::Turn;
+use longhaul_shared::store::outcomes::{Conclusion, LeaseEnd};
+use longhaul_shared::store::workers::{HeartbeatConnection, Renewal};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::rows::{self, UNIT, modelled, modelled_budget, payer, stored, stored_budget};
+use crate::support::leases::{ROOMY, TestWorker, World, step, transient, write};
+
+/// Deaths an execution may be held at here: at the third it would be quarantined, which the model does not know.
+const MAX_CRASHES: i16 = 2;
+
+pub(crate) struct Walk {
+    seed: u64,
+    random: u64,
+    machine: Machine,
+    state: State,
+    taken: Vec<String>,
+    world: World,
+    workers: Vec<TestWorker>,
+    /// By the model's numbers; a child is none until it is spawned.
+    ids: Vec<Option<ExecutionId>>,
+    leases: HashMap<(u8, u8), Claimed>,
+    request: Option<HumanRequestId>,
+}
+
+impl Walk {
+    pub(crate) async fn start(scenario: Scenario, seed: u64) -> Self {
+        let world = World::create().await;
+        let mut ids = Vec::new();
+        for work in &scenario.work {
+            let mut execution = world.new_execution().await;
+            if *work == Work::Pays {
+                let max_cost_usd = Some(Usd::from_nanos(i64::from(scenario.cap) * UNIT));
+                execution.budget =
+                    Some(BudgetSpec { max_cost_usd, on_exhausted: OnExhausted::Park, ..BudgetSpec::default() });
+            }
+            let id = execution.id;
+            let is_child = matches!(work, Work::Child(_));
+            if !is_child {
+                world.store.submit_executions(&[execution.into()]).await.unwrap();
+            }
+            ids.push(Some(id).filter(|_| !is_child));
+        }
+        let mut workers = Vec::new();
+        for _ in 0..scenario.processes {
+            workers.push(world.worker().await);
+        }
+        let state = State::first(&scenario);
+        Self {
+            seed,
+            random: seed,
+            machine: Machine { scenario },
+            state,
+            taken: Vec::new(),
+            world,
+            workers,
+            ids,
+            leases: HashMap::new(),
+            request: None,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.taken.len()
+    }
+
+    /// Does one thing in both worlds. False when nothing can happen any more.
+    pub(crate) async fn step(&mut self) -> bool {
+        let mut actions = self.machine.possible(&self.state);
+        let next = self.next_to_claim();
+        actions.retain(|action| match action {
+            // The store takes the oldest; the model any.
+            Action::Begin(Statement::Claim { execution, .. }) => next == Some(*execution),
+            _ => true,
+        });
+        while !actions.is_empty() {
+            let choice = self.choose(actions.len());
+            let action = actions[choice];
+            let is_mishap = matches!(action, Action::Begin(Statement::Cancel { .. }) | Action::Expire { .. });
+            // Now and then, or all of them would be over before anything is held; at the end they are all that is left.
+            if is_mishap && actions.len() > 8 && self.choose(4) != 0 {
+                continue;
+            }
+            actions.swap_remove(choice);
+            if self.would_quarantine(action).await {
+                continue;
+            }
+            self.taken.push(format!("{action:?}"));
+            self.act(action).await;
+            self.compare().await;
+            return true;
+        }
+        false
+    }
+
+    /// Nothing is left over that the model does not speak of.
+    pub(crate) async fn end(self) {
+        let is_over = |at: usize| {
+            let at = u8::try_from(at).unwrap();
+            !self.state.execution(at).is_open() || self.machine.may_wait(&self.state, at)
+        };
+        assert!((0..self.ids.len()).all(is_over), "{}", self.told("something is stuck"));
+        self.world.check().await;
+    }
+
+    fn told(&self, what: &str) -> String {
+        format!("seed {}: {what}, after\n    {}", self.seed, self.taken.join("\n    "))
+    }
+
+    /// splitmix64: the walk is its seed's alone.
+    fn choose(&mut self, n: usize) -> usize {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((mixed ^ (mixed >> 31)) % n as u64).unwrap()
+    }
+
+    fn id(&self, execution: u8) -> ExecutionId {
+        self.ids[usize::from(execution)].unwrap_or_else(|| panic!("{}", self.told("it was never spawned")))
+    }
+
+    fn next_to_claim(&self) -> Option<u8> {
+        let runnable = (0..self.ids.len()).filter(|&at| {
+            let row = &self.state.executions[at];
+            row.exists && row.wait == Some(Wait::Worker)
+        });
+        runnable.min_by_key(|&at| self.ids[at].map(|id| id.0)).map(|at| u8::try_from(at).unwrap())
+    }
+
+    async fn would_quarantine(&self, action: Action) -> bool {
+        let Action::Expire { worker } = action else { return false };
+        for (row, id) in self.state.executions.iter().zip(&self.ids) {
+            if row.worker == Some(worker) && rows::crashes(self.world.pool(), id.unwrap().0).await >= MAX_CRASHES - 1 {
+                return true;
+            }
+        }
+        false
+    }
+
+    async fn act(&mut self, action: Action) {
+        match action {
+            Action::Begin(statement) => return self.carry_out(statement).await,
+            Action::Expire { worker } => self.workers[usize::from(worker)].expire().await,
+            Action::StartOver { process } => {
+                let old = self.state.processes[process].identity.unwrap();
+                let mut heartbeat = HeartbeatConnection::new(self.world.store.options().clone());
+                // Short, so that the server has been up for longer.
+                let renewal = heartbeat.renew(self.workers[usize::from(old)].id, Duration::from_millis(1)).await;
+                assert_eq!(renewal.unwrap(), Renewal::Dead, "{}", self.told("a worker id dies once"));
+                self.machine.apply(&mut self.state, action);
+                if self.state.processes[process].identity.is_some() {
+                    self.workers.push(self.world.worker().await);
+                }
+                return;
+            }
+            Action::Look { execution, .. } => {
+                let children = self.world.store.children_of(self.id(execution)).await.unwrap();
+                let is_open = children.iter().any(|child| !child.status.is_terminal());
+                let expected = self.state.execution(execution).open_children > 0;
+                assert_eq!(is_open, expected, "{}", self.told("children"));
+            }
+            Action::Hear { process, execution } => {
+                let worker = self.state.processes[process].identity.unwrap();
+                let worker = self.workers[usize::from(worker)].id;
+                let leases = self.world.store.leases_of(worker, Duration::ZERO).await.unwrap();
+                let lease = leases.iter().find(|lease| lease.id == self.id(execution));
+                assert!(lease.is_some_and(|lease| lease.cancel_requested), "{}", self.told("a cancel is not heard"));
+            }
+            Action::Call { .. } => {}
+            Action::Go(_)
+            | Action::Deliver(_)
+            | Action::Lose(_)
+            | Action::Renew { .. }
+            | Action::Outage
+            | Action::Steady => {
+                panic!("{}", self.told("no such action in a walk"))
+            }
+        }
+        self.machine.apply(&mut self.state, action);
+    }
+
+    async fn carry_out(&mut self, statement: Statement) {
+        let statements = self.together(statement);
+        let mut answered = None;
+        for statement in statements {
+            answered = self.machine.carry_out(&mut self.state, statement);
+        }
+        let expected = answered.map(|running| match running.phase {
+            Phase::Replied(reply) => reply,
+            phase => panic!("{}", self.told(&format!("{phase:?} is no answer"))),
+        });
+        let got = self.ask(statement).await;
+        assert_eq!(got, expected, "{}", self.told("the answers differ: the store's and the model's"));
+        if let Some(running) = answered {
+            let is_lost = self.state.left.losses > 0 && self.choose(6) == 0;
+            if is_lost {
+                self.taken.push("    its answer is lost".into());
+            }
+            self.machine.apply(&mut self.state, if is_lost { Action::Lose(running) } else { Action::Deliver(running) });
+        }
+        assert_eq!(self.state.wrong, None, "{}", self.told("the model itself went wrong"));
+    }
+
+    /// The store's own work goes over all that is due; the model takes one at a time.
+    fn together(&self, statement: Statement) -> Vec<Statement> {
+        let is_same = |other: &Statement| {
+            matches!(
+                (statement, other),
+                (Statement::Bury { .. }, Statement::Bury { .. })
+                    | (Statement::Reap { .. }, Statement::Reap { .. })
+                    | (Statement::WakeDue { .. }, Statement::WakeDue { .. })
+                    | (Statement::CancelChild { .. }, Statement::CancelChild { .. })
+            )
+        };
+        let begins = self.machine.possible(&self.state).into_iter().filter_map(|action| match action {
+            Action::Begin(other) => Some(other).filter(is_same),
+            _ => None,
+        });
+        let all: Vec<Statement> = begins.collect();
+        if all.is_empty() { vec![statement] } else { all }
+    }
+
+    /// The real statement, and its answer in the words of the model.
+    async fn ask(&mut self, statement: Statement) -> Option<Reply> {
+        let store = self.world.store.clone();
+        match statement {
+            Statement::Claim { by, execution } => {
+                let claimed = self.workers[usize::from(by)].claim(1).await.into_iter().next()?;
+                assert_eq!(claimed.id, self.id(execution), "{}", self.told("another one was claimed"));
+                let token = u8::try_from(claimed.attempt).unwrap();
+                let wake_seq = u8::try_from(claimed.wake_seq).unwrap();
+                self.leases.insert((execution, token), claimed);
+                Some(Reply::Claimed { token, wake_seq })
+            }
+            Statement::Record { lease, write, step } => Some(self.record(lease, write, step).await),
+            Statement::Conclude { lease, verb } => Some(self.conclude(lease, verb).await),
+            Statement::Request { lease } => Some(self.request(lease).await),
+            Statement::Spawn { lease } => Some(self.spawn(lease).await),
+            Statement::Reserve { lease } => Some(self.reserve(lease).await),
+            Statement::Fold => {
+                store.fold_budgets(100).await.unwrap();
+                None
+            }
+            Statement::Raise => {
+                let caps = Caps { max_cost: Some(Usd::from_nanos(modelled_budget(&self.state).0)), ..Caps::default() };
+                store.raise_budget(self.id(payer(&self.machine.scenario)), caps).await.unwrap();
+                None
+            }
+            Statement::Bury { .. } => {
+                let buried = store.bury_expired_workers(Duration::ZERO).await.unwrap();
+                assert!(!buried.is_empty(), "{}", self.told("nobody was buried"));
+                None
+            }
+            Statement::Reap { .. } => {
+                assert!(!store.reap(100).await.unwrap().is_empty(), "{}", self.told("nothing was taken back"));
+                None
+            }
+            Statement::WakeDue { .. } => {
+                assert!(!store.wake_due(100).await.unwrap().is_empty(), "{}", self.told("nothing was due"));
+                None
+            }
+            Statement::CancelChild { .. } => {
+                let cancelled = store.cancel_descendants(100).await.unwrap();
+                assert!(!cancelled.is_empty(), "{}", self.told("no child was cancelled"));
+                None
+            }
+            Statement::Cancel { execution } => {
+                let cancelled = store.cancel_execution(self.world.tenant, self.id(execution)).await.unwrap();
+                let has_ended = self.state.execution(execution).end.is_some();
+                let expected = if has_ended { Cancelled::Ended } else { Cancelled::Requested };
+                assert_eq!(cancelled, expected, "{}", self.told("the answer to a cancel"));
+                None
+            }
+            Statement::Decide { .. } => {
+                let decision = NewDecision {
+                    verdict: Verdict::Approve,
+                    hash: call_hash("pay", b"{}"),
+                    by: Decider { key_id: ApiKeyId(Uuid::nil()), key_name: "ops".into(), person: None },
+                    reason: None,
+                };
+                let decided = store.decide_request(self.world.tenant, self.request.unwrap(), &decision).await.unwrap();
+                assert!(decided.is_some(), "{}", self.told("a decision found nothing to decide"));
+                None
+            }
+            Statement::WakeSlot { .. } => panic!("{}", self.told("nothing here is limited")),
+        }
+    }
+
+    fn lease(&self, lease: LeaseName) -> (&TestWorker, &Claimed) {
+        (&self.workers[usize::from(lease.by)], &self.leases[&(lease.execution, lease.token)])
+    }
+
+    fn key(name: &str) -> [u8; 32] {
+        Sha256::digest(name).into()
+    }
+
+    async fn record(&self, lease: LeaseName, number: u8, at: u8) -> Reply {
+        let (worker, claimed) = self.lease(lease);
+        let mut write = write(claimed, number.into(), vec![step(i32::from(at) + 1, Turn, &format!("step {at}"))]);
+        if self.machine.scenario.work[usize::from(lease.execution)] == Work::Pays {
+            let cost = Some(Usd::from_nanos(i64::from(COST) * UNIT));
+            write.settlements =
+                vec![Settlement { step_key: Self::key("turn"), cost, tokens: 1, calls: 1, is_estimate: false }];
+        }
+        match worker.record(write).await {
+            Ok(recorded) => Reply::Recorded {
+                wake_seq: u8::try_from(recorded.wake_seq).unwrap(),
+                is_cancelled: recorded.cancel_requested,
+            },
+            Err(StoreError::LeaseLost) => Reply::Lost,
+            Err(error) => panic!("{}", self.told(&error.to_string())),
+        }
+    }
+
+    async fn conclude(&self, lease: LeaseName, verb: Verb) -> Reply {
+        let (worker, claimed) = self.lease(lease);
+        let conclusion = match verb {
+            Verb::Finish => Conclusion::Finish { output: "1".into() },
+            Verb::Cancel => Conclusion::Cancel,
+            Verb::Release => Conclusion::Release { drained: false },
+            Verb::Park(Wait::Backoff, wake_seq) => Conclusion::Retry {
+                failure: transient(),
+                spent: None,
+                delay: Duration::ZERO,
+                wake_seq: wake_seq.into(),
+            },
+            Verb::Park(wait, wake_seq) => {
+                let reason = match wait {
+                    Wait::Approval => WaitReason::Approval,
+                    Wait::Children => WaitReason::Children,
+                    Wait::Budget => WaitReason::Budget,
+                    Wait::Worker | Wait::Backoff | Wait::Slot => panic!("{}", self.told("nobody parks so")),
+                };
+                Conclusion::Park { reason, wait: None, wake_seq: wake_seq.into() }
+            }
+        };
+        let end = LeaseEnd { id: claimed.id, token: claimed.token, attempt: claimed.attempt, conclusion };
+        match worker.writer.conclude(end).await {
+            Ok(_) => Reply::Concluded,
+            Err(StoreError::LeaseLost) => Reply::Lost,
+            Err(error) => panic!("{}", self.told(&error.to_string())),
+        }
+    }
+
+    async fn request(&mut self, lease: LeaseName) -> Reply {
+        let (worker, claimed) = self.lease(lease);
+        let asked = NewHumanRequest {
+            execution_id: claimed.id,
+            token: claimed.token,
+            kind: RequestKind::Approval,
+            call_key: [1; 32],
+            round: 0,
+            tool: "pay".into(),
+            arguments: b"{}".to_vec(),
+            shown: "{}".into(),
+            schema: None,
+            policy: None,
+            redact: Vec::new(),
+            allow_self: false,
+            expires_in: Duration::from_secs(3_600),
+        };
+        match worker.writer.request(asked).await {
+            Ok(request) => {
+                self.request = Some(request.id);
+                Reply::Asked { is_decided: request.state != RequestState::Waiting }
+            }
+            Err(StoreError::LeaseLost) => Reply::Lost,
+            Err(error) => panic!("{}", self.told(&error.to_string())),
+        }
+    }
+
+    async fn spawn(&mut self, lease: LeaseName) -> Reply {
+        let (worker, claimed) = self.lease(lease);
+        match worker.try_spawn(claimed, 0..1, ROOMY).await {
+            Ok(Ok(children)) => {
+                let Work::Spawns(child) = self.machine.scenario.work[usize::from(lease.execution)] else {
+                    panic!("{}", self.told("it spawns nothing"))
+                };
+                self.ids[usize::from(child)] = Some(children[0]);
+                Reply::Spawned
+            }
+            Ok(Err(SpawnRefused::Cancelled)) => Reply::Cancelled,
+            Err(StoreError::LeaseLost) => Reply::Lost,
+            other => panic!("{}", self.told(&format!("{other:?}"))),
+        }
+    }
+
+    async fn reserve(&self, lease: LeaseName) -> Reply {
+        let (worker, claimed) = self.lease(lease);
+        let reservation = Reservation {
+            id: claimed.id,
+            token: claimed.token,
+            step_key: Self::key("turn"),
+            cost: Some(Usd::from_nanos(i64::from(ESTIMATE) * UNIT)),
+            tokens: 1,
+        };
+        match worker.writer.reserve(reservation).await {
+            Ok(Reserved::Granted) => Reply::Granted,
+            Ok(Reserved::Waiting { wake_seq }) => Reply::NoBudget { wake_seq: u8::try_from(wake_seq).unwrap() },
+            Ok(Reserved::Cancelled) => Reply::Cancelled,
+            Err(StoreError::LeaseLost) => Reply::Lost,
+            other => panic!("{}", self.told(&format!("{other:?}"))),
+        }
+    }
+
+    async fn compare(&self) {
+        let workers: Vec<Uuid> = self.workers.iter().map(|worker| worker.id.0).collect();
+        let tokens = self.leases.iter().map(|(name, claimed)| (*name, claimed.token.0)).collect();
+        for (at, id) in (0..).zip(&self.ids) {
+            let is_there = self.state.execution(at).exists;
+            assert_eq!(id.is_some(), is_there, "{}", self.told("which executions there are"));
+            let Some(id) = id else { continue };
+            let (real, model) = (stored(self.world.pool(), id.0).await, modelled(&self.state, at, &workers, &tokens));
+            assert_eq!(real, model, "{}", self.told(&format!("execution {at} differs: the store's and the model's")));
+        }
+        let budget = stored_budget(self.world.pool(), self.id(payer(&self.machine.scenario)).0).await;
+        assert_eq!(budget, modelled_budget(&self.state), "{}", self.told("the budgets differ"));
+    }
+}
