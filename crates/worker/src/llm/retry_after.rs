@@ -49,7 +49,7 @@ fn capped(seconds: f64) -> Option<Duration> {
 static SAID: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let unit = r"(?:hours?|hrs?|h|minutes?|mins?|milliseconds?|ms|m|seconds?|secs?|s)";
     Regex::new(&format!(
-        r"(?i)\b(?:try again|retry|retrying|resets?|reset|available again)\s+(?:in|after)\s+((?:\d+(?:\.\d+)?\s*{unit}\b?[\s,]*(?:and\s+)?)+)"
+        r"(?i)\b(?:try again|retry|retrying|resets?|reset|available again)\s+(?:in|after)\s+((?:\d+(?:\.\d+)?\s*{unit}[\s,]*(?:and\s+)?)+)"
     ))
     .ok()
 });
