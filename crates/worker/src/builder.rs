@@ -169,6 +169,7 @@ impl WorkerBuilder {
             instances: execution.instances,
             approvals: execution.approvals,
             limits: execution.limits,
+            concurrency: Vec::new(),
         });
         Ok(self)
     }
@@ -222,6 +223,7 @@ impl WorkerBuilder {
             definitions: self.definitions,
             versions: Versions::default(),
             agents: PreparedAgents::default(),
+            shares: Arc::default(),
             probe: self.probe,
             loading: Semaphore::new(config.worker.journal_loads_max),
             call_permits: CallPermits::new(config.worker.parallel_calls_max, &config.tools.limits),
