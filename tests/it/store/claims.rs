@@ -13,8 +13,8 @@ async fn a_claim_and_its_comparison_need_no_connection_of_the_pool() {
     let id = world.submit(1).await[0];
     let store = Store::open(StoreOptions { max_connections: 2, ..StoreOptions::new(&world.db.url) }).unwrap();
     let worker = TestWorker::start(&store).await;
-    // The one connection that is not for writes is taken, as by reads that wait for a slow disk, until the test ends.
-    let _taken = store.pool().acquire().await.unwrap();
+    // Every connection is taken, as by writes that wait for a slow disk, and stays taken until the end of the test.
+    let _taken = [store.pool().acquire().await.unwrap(), store.pool().acquire().await.unwrap()];
     let claimed = within("the claim", SOON, worker.claim_one()).await;
     assert_eq!(claimed.id, id);
     let held = within("the comparison", SOON, store.leases_of(worker.id, Duration::ZERO)).await.unwrap();

@@ -235,7 +235,7 @@ impl Store {
             column!(item => item.cost.map(Usd::nanos)) as _,
             column!(item => stored(item.tokens)),
         )
-        .fetch_all(&self.writes)
+        .fetch_all(&self.pool)
         .await?;
         let mut answers = HashMap::new();
         for row in rows {

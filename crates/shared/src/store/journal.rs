@@ -343,7 +343,7 @@ impl Store {
             &settlements.calls,
             &settlements.is_estimate,
         )
-        .fetch_all(&self.writes)
+        .fetch_all(&self.pool)
         .await?;
         let recorded = rows
             .into_iter()

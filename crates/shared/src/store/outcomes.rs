@@ -320,7 +320,7 @@ impl Store {
             column!(end => end.spent) as _,
             column!(end => end.outcome.to_owned()),
         )
-        .fetch_all(&self.writes)
+        .fetch_all(&self.pool)
         .await?;
         let mut ended = HashMap::new();
         let mut freed = BTreeSet::new();

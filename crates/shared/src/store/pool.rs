@@ -40,22 +40,12 @@ fn is_distrusted(age: Duration) -> bool {
     refused_at.is_some_and(|at| at.elapsed() <= age)
 }
 
-/// Whether a statement is planned for its values each time.
-#[derive(Debug, Clone, Copy)]
-enum Plans {
-    /// As PostgreSQL sees fit: for statements whose best plan depends on their filters.
-    ByValue,
-    /// Once per connection. Group commits and claims do the same whatever their values, and planning one takes longer than
-    /// carrying it out (measured for an empty claim: 0.35 ms and 0.1 ms).
-    Once,
-}
-
 /// How to reach Postgres, and how long to wait for it.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
     /// `postgres://…`.
     pub url: String,
-    /// The most connections of the pools, half of them for group commits. Claims, their comparison and the heartbeat of a worker have one more each.
+    /// The most connections of the pool. Claims, their comparison and the heartbeat of a worker have one more each.
     pub max_connections: u32,
     /// The longest one statement may run.
     pub statement_timeout: Duration,
@@ -108,8 +98,6 @@ impl StoreOptions {
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) pool: PgPool,
-    /// For group commits.
-    pub(crate) writes: PgPool,
     /// For claims alone. Opened by the first one, so a process that claims nothing has none.
     pub(crate) claims: PgPool,
     pub(crate) clock: Arc<DatabaseClock>,
@@ -122,14 +110,14 @@ impl Store {
     /// # Errors
     /// The URL cannot be read.
     pub fn open(options: StoreOptions) -> Result<Self, StoreError> {
-        let for_writes = (options.max_connections / 2).max(1);
-        let pool = open(&options, (options.max_connections - for_writes).max(1), Plans::ByValue)?;
-        let writes = open(&options, for_writes, Plans::Once)?;
+        let pool = open(&options, options.connect_options()?, options.max_connections);
         let statement_timeout = options.statement_timeout.min(CLAIM_STATEMENT_LIMIT);
         let lock_timeout = options.lock_timeout.min(CLAIM_STATEMENT_LIMIT);
         let limited = StoreOptions { statement_timeout, lock_timeout, ..options.clone() };
-        let claims = open(&limited, CLAIM_CONNECTIONS, Plans::Once)?;
-        Ok(Self { pool, writes, claims, clock: Arc::new(DatabaseClock::default()), options: Arc::new(options) })
+        // A plan that is kept may have been made while tables were empty, and then scans them whole until they are analyzed.
+        let planned_each_time = limited.connect_options()?.options([("plan_cache_mode", "force_custom_plan")]);
+        let claims = open(&limited, planned_each_time, CLAIM_CONNECTIONS);
+        Ok(Self { pool, claims, clock: Arc::new(DatabaseClock::default()), options: Arc::new(options) })
     }
 
     /// Applies the migrations that are missing.
@@ -168,18 +156,12 @@ impl Store {
     /// Closes the connections.
     pub async fn close(&self) {
         self.claims.close().await;
-        self.writes.close().await;
         self.pool.close().await;
     }
 }
 
-fn open(options: &StoreOptions, max_connections: u32, plans: Plans) -> Result<PgPool, StoreError> {
-    let connect = options.connect_options()?;
-    let connect = match plans {
-        Plans::ByValue => connect,
-        Plans::Once => connect.options([("plan_cache_mode", "force_generic_plan")]),
-    };
-    Ok(PgPoolOptions::new()
+fn open(options: &StoreOptions, connect: PgConnectOptions, max_connections: u32) -> PgPool {
+    PgPoolOptions::new()
         .max_connections(max_connections)
         .acquire_timeout(options.acquire_timeout)
         .max_lifetime(Duration::from_secs(30 * 60))
@@ -204,5 +186,5 @@ fn open(options: &StoreOptions, max_connections: u32, plans: Plans) -> Result<Pg
                 Ok(())
             })
         })
-        .connect_lazy_with(connect))
+        .connect_lazy_with(connect)
 }

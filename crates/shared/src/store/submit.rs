@@ -186,7 +186,7 @@ impl Store {
             column!(row => caps(row).max_tokens) as _,
             column!(row => caps(row).max_calls) as _,
         )
-        .fetch_all(&self.writes)
+        .fetch_all(&self.pool)
         .await?;
         if let Some(row) = stored.first() {
             self.clock.observe(row.now);

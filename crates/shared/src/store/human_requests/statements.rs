@@ -71,7 +71,7 @@ impl Store {
             column!(item => item.round),
             column!(item => sqlx::types::Json(item.redact.clone())) as _,
         )
-        .execute(&self.writes)
+        .execute(&self.pool)
         .await?;
         let stored = requests!(
             (r#"
