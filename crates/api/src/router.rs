@@ -9,7 +9,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     error::ApiError,
     middleware, page,
-    routes::{definitions, docs, executions, health, human_requests, providers},
+    routes::{definitions, docs, executions, health, human_requests, limits, providers},
     state::{ApiDeps, ApiState},
 };
 
@@ -22,6 +22,7 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(executions::get::get))
         .routes(routes!(executions::steps::steps))
         .routes(routes!(executions::ledger::ledger))
+        .routes(routes!(executions::waiting::waiting))
         .routes(routes!(executions::attempts::attempts))
         .routes(routes!(executions::events::events))
         .routes(routes!(executions::cancel::cancel))
@@ -42,6 +43,9 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(definitions::list::agents))
         .routes(routes!(definitions::get::agent, definitions::put::agent))
         .routes(routes!(definitions::remove::agent))
+        // limits
+        .routes(routes!(limits::list::list))
+        .routes(routes!(limits::put::put, limits::remove::remove))
         // operation
         .routes(routes!(providers::health))
         .routes(routes!(providers::reset))

@@ -143,14 +143,18 @@ impl Client {
         Ok(self.send(self.request(Method::GET, path)).await?.body)
     }
 
-    /// Sends a request and reads its JSON.
+    /// Sends a request and reads its JSON; null where there is none.
     ///
     /// # Errors
     /// [`ClientError`].
     pub async fn send(&self, request: RequestBuilder) -> Result<Answer, ClientError> {
         let response = self.exchange(request).await?;
         let status = response.status();
-        let body = response.json().await.map_err(|source| self.unreachable(source))?;
+        let body = if status == StatusCode::NO_CONTENT {
+            Value::Null
+        } else {
+            response.json().await.map_err(|source| self.unreachable(source))?
+        };
         Ok(Answer { status, body })
     }
 

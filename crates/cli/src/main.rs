@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use longhaul_cli::{
     commands::{
-        api, apply, approvals, bench, cancel, compare, config_check, demo, dev, fork, get, keys, ledger, list,
-        mcp_catalogue, migrate, openapi, providers, prune, questions, retry, submit, top_up, verify, watch,
+        api, apply, approvals, bench, cancel, compare, config_check, demo, dev, fork, get, keys, ledger, limits, list,
+        mcp_catalogue, migrate, openapi, providers, prune, questions, retry, submit, top_up, verify, watch, why,
         with_servers, worker,
     },
     context::Context,
@@ -44,6 +44,8 @@ enum Command {
     Fork(fork::ForkArgs),
     Compare(compare::CompareArgs),
     Ledger(ledger::LedgerArgs),
+    Why(why::WhyArgs),
+    Limits(limits::LimitsArgs),
     TopUp(top_up::TopUpArgs),
     Approvals(approvals::ApprovalsArgs),
     Questions(questions::QuestionsArgs),
@@ -107,6 +109,8 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Fork(args) => run::plain(fork::run(args, context)),
         Command::Compare(args) => run::plain(compare::run(args, context)),
         Command::Ledger(args) => run::plain(ledger::run(args, context)),
+        Command::Why(args) => run::plain(why::run(args, context)),
+        Command::Limits(args) => run::plain(limits::run(args, context)),
         Command::TopUp(args) => run::plain(top_up::run(args, context)),
         Command::Approvals(args) => run::plain(approvals::run(args, context)),
         Command::Providers(args) => run::plain(providers::run(args, context)),

@@ -171,6 +171,7 @@ impl WorkerBuilder {
             instances: execution.instances,
             approvals: execution.approvals,
             limits: execution.limits,
+            concurrency: Vec::new(),
         });
         Ok(self)
     }
@@ -232,6 +233,7 @@ impl WorkerBuilder {
             definitions: self.definitions,
             versions: Versions::default(),
             agents: PreparedAgents::default(),
+            shares: Arc::default(),
             probe: self.probe,
             journal_format: self.journal_format,
             loading: Semaphore::new(config.worker.journal_loads_max),

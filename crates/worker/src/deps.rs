@@ -10,7 +10,7 @@ use longhaul_shared::{
     config::StdioServers,
     domain::{AgentVersionId, DefinitionVersionId, Prices},
     queue::producer::WakeupPublisher,
-    store::{Store, StoreError, definitions::PinnedVersions, outcomes::LeaseWriter},
+    store::{Store, StoreError, definitions::PinnedVersions, outcomes::LeaseWriter, shares::TenantShares},
 };
 use tokio::sync::Semaphore;
 
@@ -40,6 +40,8 @@ pub(crate) struct Deps {
     pub(crate) definitions: HashMap<String, RegisteredDefinition>,
     pub(crate) versions: Versions,
     pub(crate) agents: PreparedAgents,
+    /// What tenants used lately: claims are ordered by it.
+    pub(crate) shares: Arc<TenantShares>,
     pub(crate) probe: Probe,
     /// The newest journals that attempts go on from.
     pub(crate) journal_format: u8,

@@ -151,7 +151,7 @@ async fn claim_all(world: &World, expected: usize) -> (Vec<Vec<Claimed>>, i64) {
             suspects: 0,
             may_take_alone: false,
         };
-        let claimed = store.claim(&request, &bounds).await.unwrap();
+        let claimed = store.claim(&request, &bounds).await.unwrap().claimed;
         assert!(!claimed.is_empty(), "nothing left after {} claims", all.len());
         all.push(claimed);
     }
@@ -167,7 +167,7 @@ async fn claim_all(world: &World, expected: usize) -> (Vec<Vec<Claimed>>, i64) {
 
 /// Entries of the claim index that scans have returned so far, dead ones included.
 async fn entries_read(pool: &PgPool) -> i64 {
-    sqlx::query_scalar("select idx_tup_read from pg_stat_user_indexes where indexrelname = 'executions_claim'")
+    sqlx::query_scalar("select idx_tup_read from pg_stat_user_indexes where indexrelname = 'executions_turn'")
         .fetch_one(pool)
         .await
         .unwrap()

@@ -16,5 +16,6 @@ mod provider_limits;
 mod providers;
 mod prune;
 mod reaping;
+mod slots;
 mod sweep;
 mod trees;

@@ -192,7 +192,7 @@ impl TestWorker {
             suspects: max,
             may_take_alone: true,
         };
-        self.store.claim(&request, &ClaimBounds::default()).await
+        self.store.claim(&request, &ClaimBounds::default()).await.map(|claims| claims.claimed)
     }
 
     pub(crate) async fn claim(&self, max: i32) -> Vec<Claimed> {

@@ -5,4 +5,5 @@ pub(crate) mod docs;
 pub(crate) mod executions;
 pub(crate) mod health;
 pub(crate) mod human_requests;
+pub(crate) mod limits;
 pub(crate) mod providers;

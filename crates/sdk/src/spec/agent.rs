@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BudgetSpec, CallSettings, InstancesSpec, LatentToolSpec, McpServerSpec, ToolRef, ToolSettings};
+use super::{
+    BudgetSpec, CallSettings, ConcurrencySpec, InstancesSpec, LatentToolSpec, McpServerSpec, ToolRef, ToolSettings,
+};
 use crate::{approvals::ApprovalsSpec, model::ModelSpec};
 
 /// A configured model with prompts, tools and limits.
@@ -48,6 +50,9 @@ pub struct AgentSpec {
     /// Caps on what one execution may use.
     #[serde(default)]
     pub limits: AgentLimits,
+    /// How many of its executions may run at a time, whichever definition they are of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub concurrency: Vec<ConcurrencySpec>,
 }
 
 impl AgentSpec {
@@ -69,6 +74,7 @@ impl AgentSpec {
             instances: None,
             approvals: ApprovalsSpec::default(),
             limits: AgentLimits::default(),
+            concurrency: Vec::new(),
         }
     }
 }

@@ -60,6 +60,9 @@ pub struct DefinitionSpec {
     /// What one execution and everything it starts may spend, where a submit says nothing; the agent's when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetSpec>,
+    /// How many of its executions may run at a time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub concurrency: Vec<ConcurrencySpec>,
     /// Where it is written.
     #[serde(default)]
     pub runner: Runner,
@@ -86,6 +89,7 @@ impl DefinitionSpec {
             active_timeout_seconds: default_active_timeout(),
             deadline_seconds: default_deadline(),
             budget: None,
+            concurrency: Vec::new(),
             runner: Runner::Declarative,
         }
     }
@@ -183,6 +187,52 @@ pub struct BudgetSpec {
     /// What becomes of an execution whose next model call does not fit.
     #[serde(default)]
     pub on_exhausted: OnExhausted,
+}
+
+/// How many executions of a definition or an agent may run at a time, by what they are grouped by. The newest version decides, for
+/// executions of every version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConcurrencySpec {
+    /// `tenant`, `definition`, `agent`, or `metadata.` and the path of a value of the execution's metadata. Executions without such a
+    /// value are not limited by it.
+    pub key: String,
+    /// At most so many for each value of the key, up to 10,000; 0 holds all of them back.
+    pub limit: u32,
+}
+
+impl ConcurrencySpec {
+    /// The most executions a limit can let run.
+    pub const MAX: u32 = 10_000;
+
+    /// Every reason why these limits are none, with the place.
+    #[must_use]
+    pub fn problems(limits: &[Self]) -> Vec<(String, &'static str)> {
+        let mut problems = Vec::new();
+        for (index, limit) in limits.iter().enumerate() {
+            if !is_limit_expression(&limit.key) {
+                let reason = "must be tenant, definition, agent or metadata.<path>";
+                problems.push((format!("/concurrency/{index}/key"), reason));
+            }
+            if limits.iter().take(index).any(|other| other.key == limit.key) {
+                problems.push((format!("/concurrency/{index}/key"), "is limited before"));
+            }
+            if limit.limit > Self::MAX {
+                problems.push((format!("/concurrency/{index}/limit"), "must be at most 10000"));
+            }
+        }
+        problems
+    }
+}
+
+/// Whether a concurrency limit can group executions by `text`.
+#[must_use]
+pub fn is_limit_expression(text: &str) -> bool {
+    let fits = |part: &str| !part.is_empty() && !part.contains([':', '\0', '{', '}', ',', '"', '\\']);
+    match text.strip_prefix("metadata.") {
+        Some(path) => text.len() <= 200 && path.split('.').all(fits),
+        None => matches!(text, "tenant" | "definition" | "agent"),
+    }
 }
 
 /// What becomes of an execution whose next model call does not fit its budget.

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 pub use agent::{AgentConfig, AgentLimits, AgentOverrides, AgentPrompts, AgentSpec};
 pub use definition::{
-    BudgetSpec, DefinitionSpec, FAILURE_SUMMARY_PROMPT, GENERIC_FEEDBACK, OnExhausted, RetrySpec, Runner, ValidatorRef,
-    ValidatorSettings,
+    BudgetSpec, ConcurrencySpec, DefinitionSpec, FAILURE_SUMMARY_PROMPT, GENERIC_FEEDBACK, OnExhausted, RetrySpec,
+    Runner, ValidatorRef, ValidatorSettings, is_limit_expression,
 };
 pub use tools::{CallSettings, Detached, InstancesSpec, LatentToolSpec, Launch, McpServerSpec, ToolRef, ToolSettings};
 

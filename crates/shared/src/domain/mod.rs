@@ -5,6 +5,7 @@ pub mod decision;
 pub mod formats;
 pub mod human_request;
 pub mod ids;
+pub mod limits;
 pub mod price;
 #[cfg(test)]
 mod properties;
@@ -20,6 +21,7 @@ pub use human_request::{RequestKind, RequestState};
 pub use ids::{
     AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, HumanRequestId, LeaseToken, TenantId, WorkerId,
 };
+pub use limits::LimitKey;
 pub use price::{Price, Prices, ProviderPrices};
 pub use requirements::ServeKey;
 pub use retry::{RetryCounters, RetryPolicy};

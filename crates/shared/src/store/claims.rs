@@ -1,8 +1,13 @@
 //! Claiming: the next runnable executions in fair order, each with a fresh lease, in one statement.
+//!
+//! What that order is, and how a concurrency limit holds executions back, is in docs/adr/0013-slots-and-fairness.md.
 
 use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
+    collections::{BTreeMap, HashSet},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -10,17 +15,24 @@ use chrono::{DateTime, Utc};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{Store, StoreError};
+use super::{Store, StoreError, maintenance::Runnable, shares::TenantShares};
 use crate::domain::{AgentVersionId, DefinitionVersionId, ExecutionId, LeaseToken, RetryCounters, TenantId, WorkerId};
 
 /// The longest the answer to a claim is waited for, from the moment it is sent: the wait for a connection does not count, since
 /// until then nothing is taken. What an answer that comes later would have brought is handed back by reconciliation.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// Priorities, highest first.
-const PRIORITIES: std::ops::RangeInclusive<i16> = 0..=9;
-/// How long a remembered low bound is used before a scan starts from zero again. Retries and hand-backs are older than the
-/// bound, so this is also the longest they can be overlooked under backlog.
+/// How long a remembered low bound is used before a scan starts from zero again. What was never started and has a rank below the
+/// bound, such as a new submit of a higher priority, can be overlooked for so long under backlog.
 const LOW_BOUND_LIFE: Duration = Duration::from_secs(1);
+/// The most tenants one claim remembers bounds of, and the most it looks for beside them.
+const MAX_KNOWN: usize = 200;
+const MAX_FOUND: i64 = 200;
+/// The fewest executions of one tenant a claim looks at, when it wants as many.
+const MIN_PER_TENANT: usize = 16;
+/// How many more candidates than wanted a claim looks at once a concurrency limit held some back.
+const BEHIND_LIMITS: i32 = 200;
+/// The most statements of one claim: each brings somebody, or parks somebody who waits for a slot.
+const MAX_ROUNDS: usize = 20;
 
 /// How many deaths an execution was held at; suspects are kept apart so that they cannot take others down with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -80,6 +92,10 @@ pub struct Claimed {
     pub deadline_at: DateTime<Utc>,
     /// The wake counter at the claim.
     pub wake_seq: i32,
+    /// Tokens its earlier attempts took.
+    pub tokens: i64,
+    /// What its tenant was charged for this attempt, until its end says what it took.
+    pub charged: f64,
     /// Retries so far.
     pub retries: RetryCounters,
     /// Whether its cancellation was requested.
@@ -104,74 +120,102 @@ pub struct Claimed {
     pub traceparent: Option<String>,
 }
 
-/// Where the scans of a worker's claims start, so that under backlog they do not step over what is already claimed but not
-/// yet vacuumed (core-rules 16).
-#[derive(Debug, Default)]
-pub struct ClaimBounds(Mutex<HashMap<Slot, Bound>>);
+/// What came of a claim.
+#[derive(Debug, Clone, Default)]
+pub struct Claims {
+    /// Leased to the worker.
+    pub claimed: Vec<Claimed>,
+    /// Became runnable meanwhile: slots that were free were given to those who wait for them.
+    pub woken: Vec<Runnable>,
+}
 
-/// Queue, serve key and priority.
-type Slot = (String, String, i16);
-/// The greatest id taken, and since when it is remembered.
-type Bound = (Uuid, Instant);
+/// What a worker remembers between its claims: where scans start, so that under backlog they do not step over what is already
+/// claimed but not yet vacuumed (core-rules 16), and what tenants used.
+#[derive(Debug, Default)]
+pub struct ClaimBounds {
+    lines: Mutex<BTreeMap<Line, Bound>>,
+    /// How many tenants the last full claim took from.
+    spread: AtomicUsize,
+    shares: Arc<TenantShares>,
+}
+
+/// Queue, serve key and tenant.
+type Line = (String, String, Uuid);
+/// The greatest (rank, id) taken, and since when it is remembered.
+type Bound = ((i64, Uuid), Instant);
 
 impl ClaimBounds {
-    fn low(&self, queue: &str, serve: &str, priority: i16) -> Uuid {
-        let mut bounds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (queue.to_owned(), serve.to_owned(), priority);
-        match bounds.get(&key) {
-            Some((low, since)) if since.elapsed() < LOW_BOUND_LIFE => *low,
-            Some(_) => {
-                bounds.remove(&key);
-                Uuid::nil()
-            }
-            None => Uuid::nil(),
-        }
+    /// With the shares that the process keeps.
+    #[must_use]
+    pub fn new(shares: Arc<TenantShares>) -> Self {
+        Self { shares, ..Self::default() }
     }
 
-    /// Remembers what a full batch took; a batch that was not full found the end of the queue and needs no bound. Suspects are
-    /// few and are looked for from the start.
-    fn remember(&self, claimed: &[Claimed], slots: Vec<(String, i16)>) {
-        let mut bounds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let normal = claimed.iter().zip(slots).filter(|(claim, _)| claim.lane == Lane::Normal as i16);
-        for (claim, (serve, priority)) in normal {
-            let bound =
-                bounds.entry((claim.queue.clone(), serve, priority)).or_insert_with(|| (Uuid::nil(), Instant::now()));
-            bound.0 = bound.0.max(claim.id.0);
+    /// Remembers what a full batch took; a batch that was not full found the end of the queue and needs no bound. What was started
+    /// before, and suspects, are few and are looked for from the start.
+    fn remember(&self, rows: &[ClaimRow]) {
+        let tenants: HashSet<Uuid> = rows.iter().map(|row| row.tenant_id).collect();
+        self.spread.store(tenants.len(), Ordering::Relaxed);
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        for row in rows.iter().filter(|row| row.lane == Lane::Normal as i16 && row.is_new) {
+            let line = (row.queue.clone(), row.serve_key.clone(), row.tenant_id);
+            if lines.len() < MAX_KNOWN || lines.contains_key(&line) {
+                let bound = lines.entry(line).or_insert_with(|| ((i64::MIN, Uuid::nil()), Instant::now()));
+                bound.0 = bound.0.max((row.rank, row.id));
+            }
         }
     }
 }
 
+/// Where one claim looks.
 #[derive(Debug, Default)]
-struct Slots {
-    queues: Vec<String>,
-    serves: Vec<String>,
-    lanes: Vec<i16>,
-    priorities: Vec<i16>,
-    after: Vec<Uuid>,
-    rooms: Vec<i32>,
+struct Scans {
+    known: (Vec<String>, Vec<String>, Vec<Uuid>, Vec<i64>, Vec<Uuid>),
+    gaps: (Vec<String>, Vec<String>, Vec<Uuid>, Vec<Uuid>),
+    suspects: (Vec<String>, Vec<String>, Vec<i16>, Vec<i32>),
 }
 
-impl Slots {
+impl Scans {
     fn of(request: &ClaimRequest<'_>, bounds: &ClaimBounds) -> Self {
-        let mut slots = Self::default();
+        let mut lines = bounds.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.retain(|_, (_, since)| since.elapsed() < LOW_BOUND_LIFE);
+        let mut scans = Self::default();
         for (queue, serve) in request.queues.iter().flat_map(|q| request.serves.iter().map(move |s| (q, s))) {
-            for priority in PRIORITIES {
-                let mut add = |lane: Lane, after, room| {
-                    if room > 0 {
-                        slots.queues.push(queue.clone());
-                        slots.serves.push(serve.clone());
-                        slots.lanes.push(lane as i16);
-                        slots.priorities.push(priority);
-                        slots.after.push(after);
-                        slots.rooms.push(room);
-                    }
-                };
-                add(Lane::Normal, bounds.low(queue, serve, priority), request.max);
-                add(Lane::Suspect, Uuid::nil(), request.suspects.min(request.max));
-                add(Lane::Alone, Uuid::nil(), i32::from(request.may_take_alone));
+            let of_line = (queue.clone(), serve.clone(), Uuid::nil())..=(queue.clone(), serve.clone(), Uuid::max());
+            let mut edges = vec![Uuid::nil()];
+            for ((_, _, tenant), ((rank, id), _)) in lines.range(of_line) {
+                scans.known.0.push(queue.clone());
+                scans.known.1.push(serve.clone());
+                scans.known.2.push(*tenant);
+                scans.known.3.push(*rank);
+                scans.known.4.push(*id);
+                edges.push(*tenant);
+            }
+            // Under backlog the search for other tenants begins anywhere, so that of very many all get their turn.
+            let pivot = (edges.len() > 1).then(Uuid::new_v4);
+            edges.extend(pivot);
+            edges.sort_unstable();
+            edges.push(Uuid::max());
+            let mut gaps: Vec<_> = edges.windows(2).map(|pair| (pair[0], pair[1])).collect();
+            if let Some(start) = gaps.iter().position(|(above, _)| Some(*above) == pivot) {
+                gaps.rotate_left(start);
+            }
+            for (above, below) in gaps {
+                scans.gaps.0.push(queue.clone());
+                scans.gaps.1.push(serve.clone());
+                scans.gaps.2.push(above);
+                scans.gaps.3.push(below);
+            }
+            let rooms =
+                [(Lane::Suspect, request.suspects.min(request.max)), (Lane::Alone, i32::from(request.may_take_alone))];
+            for (lane, room) in rooms.into_iter().filter(|(_, room)| *room > 0) {
+                scans.suspects.0.push(queue.clone());
+                scans.suspects.1.push(serve.clone());
+                scans.suspects.2.push(lane as i16);
+                scans.suspects.3.push(room);
             }
         }
-        slots
+        scans
     }
 }
 
@@ -182,7 +226,6 @@ struct ClaimRow {
     agent_version_id: Uuid,
     queue: String,
     serve_key: String,
-    priority: i16,
     lane: i16,
     lease_token: Uuid,
     attempt: i32,
@@ -201,6 +244,11 @@ struct ClaimRow {
     depth: i16,
     has_budget: bool,
     was_pending: bool,
+    tokens: i64,
+    is_new: bool,
+    rank: i64,
+    is_refused: bool,
+    refused_keys: Option<Vec<String>>,
     overrides: Option<String>,
     input: String,
     traceparent: Option<String>,
@@ -222,6 +270,8 @@ impl From<ClaimRow> for Claimed {
             active_until: row.active_until,
             deadline_at: row.deadline_at,
             wake_seq: row.wake_seq,
+            tokens: row.tokens,
+            charged: 0.0,
             retries: RetryCounters {
                 transient: row.transient_retries.unsigned_abs().into(),
                 tool_error: row.tool_error_retries.unsigned_abs().into(),
@@ -244,23 +294,95 @@ impl From<ClaimRow> for Claimed {
 impl Store {
     /// Claims up to `request.max` executions. An empty answer is a duplicate wake-up, or a worker whose row is dead.
     ///
+    /// What a concurrency limit holds back is parked on the way, and others are looked at instead.
+    ///
     /// # Errors
     /// Postgres is unavailable, or its answer is late. If the claim was committed all the same, the worker's reconciliation
     /// hands it back.
-    pub async fn claim(&self, request: &ClaimRequest<'_>, bounds: &ClaimBounds) -> Result<Vec<Claimed>, StoreError> {
-        let slots = Slots::of(request, bounds);
+    pub async fn claim(&self, request: &ClaimRequest<'_>, bounds: &ClaimBounds) -> Result<Claims, StoreError> {
+        let mut claims = Claims::default();
+        let mut wanted = ClaimRequest { ..request.clone() };
+        let mut candidates = request.max;
+        for _ in 0..MAX_ROUNDS {
+            let spread = bounds.spread.load(Ordering::Relaxed).max(1);
+            let room = usize::try_from(candidates).unwrap_or_default();
+            let per_tenant = (2 * room / spread).clamp(MIN_PER_TENANT.min(room), room);
+            let rows = match self.claim_once(&wanted, bounds, candidates, per_tenant).await {
+                Ok(rows) => rows,
+                // What was claimed before is kept.
+                Err(error) if !claims.claimed.is_empty() => {
+                    tracing::warn!(error = %error, "claim failed on its way");
+                    break;
+                }
+                Err(error) => return Err(error),
+            };
+            let (refused, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.is_refused);
+            let took = i32::try_from(rows.len()).unwrap_or(i32::MAX);
+            if took == wanted.max {
+                bounds.remember(&rows);
+            } else if per_tenant < room {
+                bounds.spread.store(1, Ordering::Relaxed);
+            }
+            let suspects = rows.iter().filter(|row| row.lane == Lane::Suspect as i16).count();
+            wanted.suspects -= i32::try_from(suspects).unwrap_or_default();
+            wanted.may_take_alone &= rows.iter().all(|row| row.lane != Lane::Alone as i16);
+            claims.claimed.extend(rows.into_iter().map(|row| {
+                let charged = bounds.shares.begin(TenantId(row.tenant_id));
+                Claimed { charged, ..Claimed::from(row) }
+            }));
+            wanted.max -= took;
+            if !refused.is_empty() {
+                // A slot that became free while they were parked is theirs.
+                let keys = refused.into_iter().filter_map(|row| row.refused_keys).flatten().collect();
+                claims.woken.extend(self.try_hand_over(keys).await);
+                candidates = wanted.max.max(BEHIND_LIMITS);
+            } else if per_tenant < room {
+                candidates = wanted.max;
+            } else {
+                break;
+            }
+            if wanted.max <= 0 {
+                break;
+            }
+        }
+        Ok(claims)
+    }
+
+    /// One statement: up to `request.max` leases of up to `candidates` executions looked at.
+    async fn claim_once(
+        &self,
+        request: &ClaimRequest<'_>,
+        bounds: &ClaimBounds,
+        candidates: i32,
+        per_tenant: usize,
+    ) -> Result<Vec<ClaimRow>, StoreError> {
+        let Scans { known, gaps, suspects } = Scans::of(request, bounds);
+        let (tenants, usage) = bounds.shares.usage();
         let mut connection = self.claims.acquire().await?;
         let claim = sqlx::query_file_as!(
             ClaimRow,
             "src/store/sql/claim.sql",
             request.worker.0,
-            &slots.queues,
-            &slots.serves,
-            &slots.lanes,
-            &slots.priorities,
-            &slots.after,
-            &slots.rooms,
-            i64::from(request.max),
+            &known.0,
+            &known.1,
+            &known.2,
+            &known.3,
+            &known.4,
+            &gaps.0,
+            &gaps.1,
+            &gaps.2,
+            &gaps.3,
+            MAX_FOUND,
+            candidates,
+            i64::try_from(per_tenant).unwrap_or(i64::MAX),
+            &suspects.0,
+            &suspects.1,
+            &suspects.2,
+            &suspects.3,
+            &tenants,
+            &usage,
+            bounds.shares.usual(),
+            request.max,
         )
         .fetch_all(&mut *connection);
         let sent = Instant::now();
@@ -269,16 +391,11 @@ impl Store {
             connection.close_on_drop();
             return Err(StoreError::TimedOut(ANSWER_LIMIT));
         };
-        let mut rows = answer?;
+        let rows = answer?;
         // The timer gives way to an answer that lay ready while this process did not run.
         if sent.elapsed() > ANSWER_LIMIT {
             return Err(StoreError::TimedOut(ANSWER_LIMIT));
         }
-        let slots = rows.iter_mut().map(|row| (std::mem::take(&mut row.serve_key), row.priority)).collect();
-        let claimed: Vec<Claimed> = rows.into_iter().map(Claimed::from).collect();
-        if claimed.len() == usize::try_from(request.max).unwrap_or_default() {
-            bounds.remember(&claimed, slots);
-        }
-        Ok(claimed)
+        Ok(rows)
     }
 }

@@ -36,8 +36,11 @@ mod pool;
 pub mod provider_limits;
 pub mod providers;
 pub mod prune;
+pub mod shares;
+pub mod slots;
 pub mod submit;
 pub mod tenants;
+pub mod waiting;
 pub mod workers;
 
 pub use error::StoreError;

@@ -1,6 +1,10 @@
 //! Ending leases: finish, fail, retry, park, release. One guarded statement for a whole batch, each with its event.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
 use uuid::Uuid;
@@ -94,6 +98,10 @@ pub struct Concluded {
     pub queue: String,
     /// The execution that started it, which runs in the same queue and was told when this one ended.
     pub parent: Option<ExecutionId>,
+    /// Tokens of all its attempts.
+    pub tokens: i64,
+    /// What got the slots that were cleared by the statement that ended this lease, and others with it.
+    pub woken: Vec<Runnable>,
 }
 
 /// The writes of one worker identity, batched over the executions it holds.
@@ -203,6 +211,7 @@ pub(super) struct LeaseState {
     wait_reason: Option<String>,
     queue: String,
     parent: Option<Uuid>,
+    tokens: i64,
     worker_lives: bool,
 }
 
@@ -314,21 +323,28 @@ impl Store {
         .fetch_all(&self.writes)
         .await?;
         let mut ended = HashMap::new();
+        let mut freed = BTreeSet::new();
         for row in rows {
-            ended.insert(row.id, concluded(&row.status, row.wait_reason.as_deref(), row.queue, row.parent_id)?);
+            freed.extend(row.slot_keys.into_iter().flatten());
+            ended.insert(
+                row.id,
+                concluded(&row.status, row.wait_reason.as_deref(), row.queue, row.parent_id, row.tokens)?,
+            );
         }
+        let mut woken = self.try_hand_over(freed).await;
         let missing: Vec<Uuid> = items.iter().map(|item| item.id.0).filter(|id| !ended.contains_key(id)).collect();
         let states = self.lease_states(&missing).await?;
         let before = self.attempts_ended(&missing).await?;
         let mut results = Vec::with_capacity(items.len());
         for item in items {
             results.push(match (ended.remove(&item.id.0), states.get(&item.id.0)) {
-                (Some(concluded), _) => Flushed::Done(Ok(concluded)),
+                (Some(concluded), _) => Flushed::Done(Ok(Concluded { woken: std::mem::take(&mut woken), ..concluded })),
                 (None, Some(state)) if lease_state(worker, item.token, state).is_some() => Flushed::Locked,
                 // Ended by this very lease before: the answer to the first write was lost.
                 (None, Some(state)) if before.contains(&(item.id.0, item.attempt, item.token.0)) => {
                     let queue = state.queue.clone();
-                    Flushed::Done(concluded(&state.status, state.wait_reason.as_deref(), queue, state.parent))
+                    let (reason, tokens) = (state.wait_reason.as_deref(), state.tokens);
+                    Flushed::Done(concluded(&state.status, reason, queue, state.parent, tokens))
                 }
                 (None, _) => Flushed::Done(Err(StoreError::LeaseLost)),
             });
@@ -343,7 +359,7 @@ impl Store {
         let rows = sqlx::query!(
             r#"
             select id, worker_id, lease_token, lease_write, cancel_requested_at is not null as "cancel_requested!", wake_seq,
-                status::text as "status!", wait_reason, queue, parent_id,
+                status::text as "status!", wait_reason, queue, parent_id, input_tokens + output_tokens as "tokens!",
                 exists (
                     select from workers w
                     where w.id = e.worker_id and w.dead_at is null and w.expires_at > clock_timestamp()
@@ -367,6 +383,7 @@ impl Store {
                     wait_reason: row.wait_reason,
                     queue: row.queue,
                     parent: row.parent_id,
+                    tokens: row.tokens,
                     worker_lives: row.worker_lives,
                 };
                 (row.id, state)
@@ -394,6 +411,7 @@ fn concluded(
     wait_reason: Option<&str>,
     queue: String,
     parent: Option<Uuid>,
+    tokens: i64,
 ) -> Result<Concluded, StoreError> {
     let unknown = |what: &str| StoreError::Corrupt(format!("unknown {what}"));
     Ok(Concluded {
@@ -403,5 +421,7 @@ fn concluded(
             .transpose()?,
         queue,
         parent: parent.map(ExecutionId),
+        tokens,
+        woken: Vec::new(),
     })
 }

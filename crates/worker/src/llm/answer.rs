@@ -30,8 +30,6 @@ pub struct Answer {
     pub message: Option<String>,
     /// The provider's id of the request.
     pub request_id: Option<String>,
-    /// The wait that the body states, in whatever form.
-    pub wait: Option<Duration>,
 }
 
 impl Answer {
@@ -45,7 +43,6 @@ impl Answer {
         // {"error": {…}} (OpenAI, Anthropic), {"error": "text"} (Ollama), or the error itself (vLLM).
         let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(&body);
         if let Value::String(message) = error {
-            answer.wait = retry_after::in_text(message);
             answer.message = Some(scrub.clean(message, MAX_MESSAGE_CHARS));
             return answer;
         }
@@ -58,17 +55,12 @@ impl Answer {
         answer.code = error.get("code").and_then(name);
         answer.message = error.get("message").and_then(Value::as_str).map(|text| scrub.clean(text, MAX_MESSAGE_CHARS));
         answer.request_id = body.get("request_id").and_then(name);
-        let stated = ["resets_in_seconds", "retry_after", "retry_after_seconds"];
-        answer.wait = stated
-            .iter()
-            .find_map(|field| error.get(field)?.as_f64().and_then(retry_after::capped))
-            .or_else(|| retry_after::in_text(error.get("message")?.as_str()?));
         answer
     }
 
     /// The failure that this answer is: quota and window by what it says, everything else by its status.
     pub(crate) fn into_error(self, retry_after: Option<Duration>) -> ModelError {
-        let retry_after = retry_after.or(self.wait);
+        let retry_after = retry_after.or_else(|| retry_after::in_text(self.message.as_deref()?));
         if self.says_quota_exhausted() {
             return ModelError::QuotaExhausted { answer: self, retry_after };
         }

@@ -5,6 +5,7 @@ use std::{sync::LazyLock, time::Duration};
 use chrono::DateTime;
 use regex::Regex;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
+use serde_json::Value;
 
 /// No endpoint makes an execution wait longer than this (docs/failures.md).
 const MAX_WAIT: Duration = Duration::from_hours(24);
@@ -30,8 +31,16 @@ fn seconds(text: &str, divisor: f64) -> Option<Duration> {
     capped(text.parse::<f64>().ok()? / divisor)
 }
 
+/// The wait that a field of an error body states, in seconds.
+pub(super) fn in_body(body: &[u8]) -> Option<Duration> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let error = body.get("error").unwrap_or(&body);
+    let fields = ["resets_in_seconds", "retry_after", "retry_after_seconds"];
+    fields.iter().find_map(|field| capped(error.get(field)?.as_f64()?))
+}
+
 /// A number of seconds that an endpoint wrote.
-pub(super) fn capped(seconds: f64) -> Option<Duration> {
+fn capped(seconds: f64) -> Option<Duration> {
     let is_wait = seconds.is_finite() && seconds >= 0.0;
     is_wait.then(|| Duration::from_secs_f64(seconds.min(MAX_WAIT.as_secs_f64())))
 }
@@ -40,7 +49,7 @@ pub(super) fn capped(seconds: f64) -> Option<Duration> {
 static SAID: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let unit = r"(?:hours?|hrs?|h|minutes?|mins?|milliseconds?|ms|m|seconds?|secs?|s)";
     Regex::new(&format!(
-        r"(?i)\b(?:try again|retry|retrying|resets?|reset|available again)\s+(?:in|after)\s+((?:\d+(?:\.\d+)?\s*{unit}\b?[\s,]*(?:and\s+)?)+)"
+        r"(?i)\b(?:try again|retry|retrying|resets?|reset|available again)\s+(?:in|after)\s+((?:\d+(?:\.\d+)?\s*{unit}[\s,]*(?:and\s+)?)+)"
     ))
     .ok()
 });
@@ -84,6 +93,9 @@ mod tests {
         for (text, ms) in said {
             assert_eq!(in_text(text), Some(Duration::from_millis(ms)), "{text}");
         }
+        let body = br#"{"error": {"type": "usage_limit_reached", "resets_in_seconds": 2640.5}}"#;
+        assert_eq!(in_body(body), Some(Duration::from_millis(2_640_500)));
+        assert_eq!((in_body(b"<html>"), in_body(b"{}"), in_body(b"[7]")), (None, None, None));
         for text in ["try again later", "in 5 minutes", "try again in a moment", ""] {
             assert_eq!(in_text(text), None, "{text}");
         }

@@ -239,7 +239,7 @@ impl Opened<'_> {
         }
         let mut answer = Answer::read(Some(status.as_u16()), &body, self.scrub);
         answer.request_id = answer.request_id.or(self.request_id);
-        answer.into_error(retry_after)
+        answer.into_error(retry_after.or_else(|| retry_after::in_body(&body)))
     }
 }
 

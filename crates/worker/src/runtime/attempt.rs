@@ -78,7 +78,8 @@ pub(crate) async fn run(lease: Lease, deps: AttemptDeps, held: Arc<Held>) {
         deps.shared.probe.at(Point::Claimed, id).await;
         let started = Instant::now();
         let ended = attempt(&claimed, &control, &deps).await;
-        conclude(&claimed, ended, started, &deps).await;
+        let tokens = conclude(&claimed, ended, started, &deps).await;
+        deps.shared.shares.end(claimed.tenant_id, claimed.charged, tokens);
         deps.shared.probe.at(Point::Concluded, id).await;
     })
     .instrument(span)

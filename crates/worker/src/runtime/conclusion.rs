@@ -13,7 +13,7 @@ use longhaul_shared::{
     telemetry::metrics,
 };
 
-use super::attempt::between;
+use super::{attempt::between, maintenance::announce};
 use crate::{
     agent::journal::{Journal, Parked, budget::fold_budget},
     deps::AttemptDeps,
@@ -23,8 +23,8 @@ use crate::{
 /// What is left of an attempt for its conclusion.
 pub(super) type Ended = (Step<ExecutionResult>, Option<Journal>, RetryPolicy);
 
-/// Decides what becomes of the execution, and writes it down.
-pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &AttemptDeps) {
+/// Decides what becomes of the execution, and writes it down. Returns the tokens that this attempt took, as far as they are known.
+pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &AttemptDeps) -> i64 {
     let (mut outcome, journal, policy) = ended;
     let (mut spent, mut wake_seq, mut parked) = (None, claimed.wake_seq, None);
     if let Some(mut journal) = journal {
@@ -54,7 +54,7 @@ pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, 
         Decision::Abandon => {
             metrics::lease_lost();
             tracing::warn!("attempt abandoned: its lease belongs to another");
-            return;
+            return 0;
         }
     };
     note_end(&conclusion);
@@ -67,10 +67,14 @@ pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, 
         concluded = deps.writer.conclude(end(Conclusion::Fail { failure, spent: None })).await;
     }
     match concluded {
-        Ok(concluded) => tell(claimed, &concluded, deps).await,
+        Ok(concluded) => {
+            tell(claimed, &concluded, deps).await;
+            concluded.tokens - claimed.tokens
+        }
         Err(error) => {
             metrics::lease_lost();
             tracing::warn!(error = %error, "the end of the attempt was not accepted");
+            0
         }
     }
 }
@@ -92,6 +96,7 @@ fn aborted(outcome: &Step<ExecutionResult>) -> Option<&'static str> {
 async fn tell(claimed: &Claimed, concluded: &Concluded, deps: &AttemptDeps) {
     let publisher = &deps.shared.publisher;
     publisher.look([claimed.id.0]);
+    announce(&deps.shared, &concluded.woken);
     if !concluded.status.is_terminal() {
         crate::wake(publisher, &concluded.queue, claimed.id, concluded.wait_reason);
         return;

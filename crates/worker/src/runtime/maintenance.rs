@@ -39,6 +39,8 @@ const UNSERVED_EVERY: Duration = Duration::from_secs(5);
 /// `wait_until`, which is never later than the next expiry.
 const DECIDED_EVERY: Duration = Duration::from_secs(10);
 const DECIDED_WINDOW: Duration = Duration::from_secs(3_600);
+/// How old the shares of tenants may be that workers go by.
+const EXCHANGE_EVERY: Duration = Duration::from_secs(2);
 const TIDY_EVERY: Duration = Duration::from_secs(600);
 const ALARMS_EVERY: Duration = Duration::from_secs(30);
 /// History partitions made ahead, in weeks.
@@ -79,6 +81,10 @@ async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
                 }
                 None => wake(&deps.publisher, &one.queue, one.id, Some(WaitReason::Worker)),
             }
+        }
+        if !reaped.is_empty() {
+            // What they held is free.
+            announce(deps, &deps.store.sweep_slots(CHUNK).await?);
         }
         if (reaped.len() as i64) < CHUNK {
             break;
@@ -148,6 +154,7 @@ async fn sweep_once(deps: &Deps, rare: &mut Rare) -> Result<(), StoreError> {
         }
     }
     announce(deps, &deps.store.fold_budgets(CHUNK).await?);
+    announce(deps, &deps.store.sweep_slots(CHUNK).await?);
     deps.store.fold_counts(10_000).await?;
     republish(deps).await?;
     if is_due(&mut rare.unserved, UNSERVED_EVERY) {
@@ -162,6 +169,7 @@ async fn sweep_once(deps: &Deps, rare: &mut Rare) -> Result<(), StoreError> {
     }
     if is_due(&mut rare.tidy, TIDY_EVERY) {
         deps.store.tidy(WEEKS_AHEAD, KEEP_KEYS).await?;
+        deps.store.tidy_slots().await?;
     }
     if is_due(&mut rare.alarms, ALARMS_EVERY) {
         for (reason, count) in deps.store.waiting().await? {
@@ -178,7 +186,8 @@ async fn sweep_once(deps: &Deps, rare: &mut Rare) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn announce(deps: &Deps, woken: &[Runnable]) {
+/// Tells queues and observers what became runnable.
+pub(crate) fn announce(deps: &Deps, woken: &[Runnable]) {
     deps.publisher.look(woken.iter().map(|one| one.id.0));
     for one in woken {
         wake(&deps.publisher, &one.queue, one.id, Some(WaitReason::Worker));
@@ -200,6 +209,17 @@ async fn republish(deps: &Deps) -> Result<(), StoreError> {
         }
     }
     Ok(())
+}
+
+/// Tells the other workers what tenants used here, and learns what they used there.
+pub(crate) async fn exchange_usage(deps: Arc<Deps>) {
+    let mut tick = ticks(EXCHANGE_EVERY);
+    loop {
+        tick.tick().await;
+        if let Err(error) = deps.store.exchange_usage(&deps.shares).await {
+            tracing::warn!(error = %error, "the use of tenants could not be exchanged");
+        }
+    }
 }
 
 /// Compares what the database says this worker holds with what is in memory: hands back what is unknown, passes on cancels.

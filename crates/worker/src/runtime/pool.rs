@@ -19,7 +19,7 @@ use longhaul_shared::{
     },
     store::{
         Store, StoreError,
-        claims::{ClaimBounds, ClaimRequest, Claimed},
+        claims::{ClaimBounds, ClaimRequest, Claimed, Claims},
         outcomes::{Conclusion, LeaseEnd, LeaseWriter},
         workers::{HeartbeatConnection, WorkerRecord},
     },
@@ -182,6 +182,7 @@ impl Process {
         services.spawn(maintenance::reap(self.deps.clone(), lease.clone(), self.config.clone()));
         services.spawn(maintenance::sweep(self.deps.clone(), self.config.clone()));
         services.spawn(health::watch(self.deps.health.clone()));
+        services.spawn(maintenance::exchange_usage(self.deps.clone()));
         services.spawn(maintenance::refresh_serves(self.deps.clone(), self.serves.clone(), writer.clone()));
         services.spawn(maintenance::reconcile(
             self.deps.clone(),
@@ -211,7 +212,7 @@ impl Process {
             held: held.clone(),
             serves: self.serves.clone(),
             queues: self.config.queues.clone(),
-            bounds: ClaimBounds::default(),
+            bounds: ClaimBounds::new(self.deps.shares.clone()),
             memory: MemoryGate::new(self.config.memory_limit_bytes),
             prefers_alone: AtomicBool::new(false),
         });
@@ -275,7 +276,8 @@ impl Claimer {
             may_take_alone: alone,
         };
         match self.deps.store.claim(&request, &self.bounds).await {
-            Ok(claimed) => {
+            Ok(Claims { claimed, woken }) => {
+                maintenance::announce(&self.deps, &woken);
                 self.deps.publisher.look(claimed.iter().map(|claim| claim.id.0));
                 let enter = |claimed: Claimed| {
                     let control = self.held.enter(claimed.id, claimed.token, claimed.lane)?;
@@ -305,7 +307,11 @@ async fn release(deps: Arc<(Arc<Deps>, LeaseWriter)>, held: Arc<Held>, leases: V
     for (lease, concluded) in leases.iter().zip(futures::future::join_all(ends).await) {
         held.leave(lease.claimed.id, lease.claimed.token);
         match concluded {
-            Ok(concluded) => wake(&deps.publisher, &concluded.queue, lease.claimed.id, Some(WaitReason::Worker)),
+            Ok(concluded) => {
+                deps.shares.end(lease.claimed.tenant_id, lease.claimed.charged, 0);
+                maintenance::announce(deps, &concluded.woken);
+                wake(&deps.publisher, &concluded.queue, lease.claimed.id, Some(WaitReason::Worker));
+            }
             Err(error) => {
                 tracing::warn!(execution.id = %lease.claimed.id, error = %error, "an unstarted lease was not handed back")
             }

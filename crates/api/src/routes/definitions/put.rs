@@ -8,7 +8,7 @@ use axum::{
 };
 use longhaul_sdk::{
     failure::FailureCode,
-    spec::{AgentSpec, DefinitionSpec, Runner},
+    spec::{AgentSpec, ConcurrencySpec, DefinitionSpec, Runner},
 };
 use longhaul_shared::{
     domain::{MAX_DEADLINE, TenantId},
@@ -87,7 +87,7 @@ pub(crate) async fn agent(
 }
 
 /// Whose version it becomes: the caller's, or everybody's.
-pub(super) fn owner(principal: &Principal, mut params: Params) -> ApiResult<Option<TenantId>> {
+pub(crate) fn owner(principal: &Principal, mut params: Params) -> ApiResult<Option<TenantId>> {
     principal.need(Scope::DefinitionsWrite)?;
     let is_shared = params.take("shared").unwrap_or(false);
     params.finish()?;
@@ -120,7 +120,7 @@ fn key_violations(in_path: &str, in_body: &str) -> Vec<Violation> {
 }
 
 fn agent_violations(spec: &AgentSpec) -> Vec<Violation> {
-    let mut violations = Vec::new();
+    let mut violations = limit_violations(&spec.concurrency);
     for (name, server) in &spec.mcp_servers {
         if server.command.is_empty() == server.url.is_none() {
             let path = format!("/mcp_servers/{name}");
@@ -141,7 +141,7 @@ fn agent_violations(spec: &AgentSpec) -> Vec<Violation> {
 }
 
 fn definition_violations(spec: &DefinitionSpec) -> Vec<Violation> {
-    let mut violations = Vec::new();
+    let mut violations = limit_violations(&spec.concurrency);
     for (path, schema) in [("/input_schema", Some(&spec.input_schema)), ("/output_schema", spec.output_schema.as_ref())]
     {
         if let Some(Err(error)) = schema.map(schema::compile) {
@@ -164,6 +164,10 @@ fn definition_violations(spec: &DefinitionSpec) -> Vec<Violation> {
             .push(Violation::new("/runner", "a definition in Rust is published by the worker that registered it"));
     }
     violations
+}
+
+fn limit_violations(limits: &[ConcurrencySpec]) -> Vec<Violation> {
+    ConcurrencySpec::problems(limits).into_iter().map(|(path, reason)| Violation::new(path, reason)).collect()
 }
 
 fn refuse(violations: Vec<Violation>) -> ApiResult<()> {

@@ -14,3 +14,4 @@ pub(crate) mod retry;
 pub(crate) mod steps;
 pub(crate) mod submit;
 pub(crate) mod view;
+pub(crate) mod waiting;

@@ -80,7 +80,7 @@ fn is_near_postgres(evidence: &Evidence, fault: &Fault) -> bool {
 pub struct RateAfter {
     /// The fault.
     pub fault: &'static str,
-    /// Executions that ended a second before it.
+    /// Executions that ended a second before it; at most what was submitted, because what is being caught up on is no steady rate.
     pub before: f64,
     /// Seconds from its end to the beginning of the first four in which at least 95 % as many ended again. `None`: there were none
     /// before the next fault.
@@ -98,13 +98,14 @@ pub(super) fn rates(evidence: &Evidence) -> Vec<RateAfter> {
         let ended = ends.partition_point(|end| *end < until) - ends.partition_point(|end| *end < from);
         ended as f64 / COUNTED_OVER.as_seconds_f64()
     };
+    let submitted = evidence.submits.len() as f64 / (load_until - load_from).as_seconds_f64().max(1.0);
     let faults = evidence.faults.iter().filter(|fault| fault.kind.is_of_a_server());
     let measurable = faults.filter(|fault| {
         fault.from - COUNTED_OVER >= load_from && fault.until + TimeDelta::seconds(BAR as i64) <= load_until
     });
     measurable
         .map(|fault| {
-            let before = rate(fault.from - COUNTED_OVER);
+            let before = rate(fault.from - COUNTED_OVER).min(submitted);
             let next = evidence.faults.iter().map(|other| other.from).filter(|from| *from > fault.until).min();
             let limit = next.unwrap_or(load_until).min(load_until).min(fault.until + LOOKED_FOR);
             let mut from = fault.until;
@@ -124,7 +125,55 @@ pub(super) fn rates(evidence: &Evidence) -> Vec<RateAfter> {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_shared::store::audit::AuditedExecution;
+
     use super::*;
+    use crate::commands::verify::seen::Submit;
+
+    fn at(millis: i64) -> DateTime<Utc> {
+        DateTime::UNIX_EPOCH + TimeDelta::milliseconds(millis)
+    }
+
+    /// Ten a second for a minute, ended as they were submitted but for those of an outage, which end at `back`; `catching_up` more
+    /// end in the second before the fault.
+    fn outage(from: i64, until: i64, back: i64, catching_up: usize) -> Evidence {
+        let ended = |number: i64| {
+            let due = number * 100;
+            if (from..back).contains(&due) { back } else { due }
+        };
+        let execution = |number: i64, end: i64| AuditedExecution {
+            id: ExecutionId(uuid::Uuid::from_u128(number.unsigned_abs().into())),
+            number,
+            status: "FINISHED".into(),
+            wait_reason: None,
+            failure_code: None,
+            created_at: at(0),
+            finished_at: Some(at(end)),
+        };
+        let mut executions: Vec<AuditedExecution> = (0..600).map(|number| execution(number, ended(number))).collect();
+        executions.extend((0..catching_up).map(|_| execution(0, from - 500)));
+        Evidence {
+            submits: vec![Submit::default(); 600],
+            executions,
+            faults: vec![Fault { kind: FaultKind::RedisRestart, process: None, from: at(from), until: at(until) }],
+            load: Some((at(0), at(60_000))),
+            ..Evidence::default()
+        }
+    }
+
+    #[test]
+    fn a_rate_is_back_when_as_many_end_again_as_were_submitted() {
+        let back = |evidence: &Evidence| rates(evidence).first().and_then(|rate| rate.back_after);
+        // Four seconds from here hold the moment at which all that waited ends.
+        assert_eq!(back(&outage(20_000, 23_000, 23_000, 0)), Some(0.0));
+        assert_eq!(back(&outage(20_000, 23_000, 33_000, 0)), Some(6.25));
+        assert_eq!(
+            back(&outage(20_000, 23_000, 33_000, 100)),
+            Some(6.25),
+            "what is caught up on is no rate to come back to"
+        );
+        assert_eq!(back(&outage(20_000, 23_000, 60_000, 0)), None);
+    }
 
     #[test]
     fn percentiles_are_of_the_nearest_rank() {

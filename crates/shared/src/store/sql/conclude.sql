@@ -1,5 +1,6 @@
 -- Ends leases, many at once: finish, fail, park (retry included) and release. A cancel that came meanwhile turns everything but a
--- finish into FAILED `cancelled`; a wake that came meanwhile turns a park into runnable (core-rules 3, 17).
+-- finish into FAILED `cancelled`; a wake that came meanwhile turns a park into runnable (core-rules 3, 17). The trigger
+-- `executions_slots` clears the slots it held; whoever runs this hands them over afterwards.
 with me as materialized (
     select id from workers where id = $1 and dead_at is null and expires_at > clock_timestamp() for key share
 ),
@@ -130,4 +131,5 @@ set status = v.status, wait_reason = v.wait_reason, wait_until = v.wait_until, w
     event_seq = e.event_seq + 1
 from verdict v
 where e.id = v.id
-returning e.id as "id!", e.status::text as "status!", e.wait_reason, e.queue as "queue!", e.parent_id
+returning e.id as "id!", e.status::text as "status!", e.wait_reason, e.queue as "queue!", e.parent_id,
+    e.input_tokens + e.output_tokens as "tokens!", e.slot_keys

@@ -1,0 +1,299 @@
+//! `GET /v1/executions/{id}/waiting`: why it is where it is, and how it goes on.
+
+use axum::{Json, extract::State};
+use chrono::{DateTime, Utc};
+use longhaul_shared::{
+    domain::{ExecutionStatus, WaitReason},
+    store::{
+        api_keys::Scope,
+        waiting::{COUNT_CAP, LimitStanding, Waiting},
+    },
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::budget::BudgetView;
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    extract::{ExecutionPath, Params, take_reach},
+    state::ApiState,
+};
+
+/// A place in a line.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PlaceView {
+    /// Executions of the same tenant before it; counted up to 1000.
+    ahead: i64,
+    /// Whether there may be more.
+    is_at_least: bool,
+    /// Other tenants that wait in the same line. Tenants take turns by what they used.
+    other_tenants: i64,
+}
+
+/// The live workers that could run it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LiveWorkersView {
+    count: i64,
+    /// Executions they run at most.
+    permits: i64,
+    free: i64,
+}
+
+/// A concurrency limit it needs a slot of.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct NeededLimitView {
+    /// What executions are grouped by, with this one's value.
+    #[schema(example = "metadata.customer:acme")]
+    key: String,
+    /// `definition`, `agent` or `operator`.
+    source: String,
+    /// The definition or agent that has it.
+    subject: Option<String>,
+    limit: i32,
+    held: i64,
+    /// Who holds the slots, of the same tenant; at most twenty.
+    holders: Vec<String>,
+    /// Slots that other tenants hold.
+    held_by_others: i64,
+    /// Whether this is the one it stands in line for.
+    is_waited_for: bool,
+}
+
+/// A person's word it waits for.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OpenRequestView {
+    id: String,
+    /// `approval` or `question`.
+    kind: String,
+    tool: String,
+    expires_at: DateTime<Utc>,
+}
+
+/// An execution it started that is not over.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OpenChildView {
+    id: String,
+    status: String,
+    wait_reason: Option<String>,
+}
+
+/// Why its last attempt ended.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LastFailureView {
+    attempt: i32,
+    class: Option<String>,
+    code: Option<String>,
+    summary: Option<String>,
+}
+
+/// What is missing for it to run at all.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct UnservedView {
+    definition: String,
+    version: Option<i32>,
+    queue: String,
+    /// What a worker must have, beyond what every worker has.
+    requirements: Vec<String>,
+}
+
+/// How long it may take from here.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct EstimateView {
+    /// Seconds from now; null when nobody can say.
+    seconds: Option<f64>,
+    /// From what this was estimated, or why it was not.
+    basis: String,
+}
+
+/// Why an execution is where it is.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WaitingView {
+    execution_id: String,
+    #[schema(example = "PENDING")]
+    status: &'static str,
+    /// Null while a worker holds it, and when it is over.
+    #[schema(example = "concurrency_limit")]
+    wait_reason: Option<&'static str>,
+    /// One sentence for people.
+    summary: String,
+    /// What ends the wait.
+    ends_when: Option<&'static str>,
+    since: DateTime<Utc>,
+    /// When the wait ends at the latest.
+    until: Option<DateTime<Utc>>,
+    /// When the execution must have ended.
+    deadline_at: DateTime<Utc>,
+    /// Who holds it.
+    worker_id: Option<String>,
+    place: Option<PlaceView>,
+    workers: Option<LiveWorkersView>,
+    limits: Vec<NeededLimitView>,
+    requests: Vec<OpenRequestView>,
+    open_children: i32,
+    /// At most twenty of them.
+    children: Vec<OpenChildView>,
+    last_failure: Option<LastFailureView>,
+    budget: Option<BudgetView>,
+    unserved: Option<UnservedView>,
+    estimate: EstimateView,
+}
+
+/// What an execution waits for, since when, until when, who stands before it, and how long that may take.
+#[utoipa::path(get, path = "/v1/executions/{id}/waiting", tag = "executions", params(("id" = String, Path, description = "Its id")),
+    responses((status = 200, description = "Why it is where it is", body = WaitingView)))]
+pub(crate) async fn waiting(
+    State(state): State<ApiState>,
+    principal: Principal,
+    ExecutionPath(id): ExecutionPath,
+    mut params: Params,
+) -> ApiResult<Json<WaitingView>> {
+    principal.need(Scope::ExecutionsRead)?;
+    let reach = take_reach(&state, &principal, &mut params).await?;
+    params.finish()?;
+    let found = state.store.explain_waiting(&reach, id).await?.ok_or(ApiError::NotFound("execution"))?;
+    let budget = match found.reason {
+        Some(WaitReason::Budget) => state.store.read_budget(&reach, id).await?.map(BudgetView::from),
+        Some(_) | None => None,
+    };
+    Ok(Json(view(id.to_string(), found, budget)))
+}
+
+fn view(execution_id: String, found: Waiting, budget: Option<BudgetView>) -> WaitingView {
+    let unserved = (found.reason == Some(WaitReason::NoWorker)).then(|| UnservedView {
+        definition: found.definition_key.clone(),
+        version: found.definition_version,
+        queue: found.queue.clone(),
+        requirements: found.requirements.clone(),
+    });
+    WaitingView {
+        execution_id,
+        status: found.status.as_str(),
+        wait_reason: found.reason.map(WaitReason::as_str),
+        summary: summary(&found),
+        ends_when: found.reason.map(ends_when),
+        since: found.since,
+        until: found.until,
+        deadline_at: found.deadline_at,
+        worker_id: found.worker.map(|worker| worker.to_string()),
+        place: found.place.map(|place| PlaceView {
+            ahead: place.ahead,
+            is_at_least: place.ahead >= COUNT_CAP,
+            other_tenants: place.other_tenants,
+        }),
+        workers: found.workers.map(|workers| LiveWorkersView {
+            count: workers.count,
+            permits: workers.permits,
+            free: workers.free,
+        }),
+        limits: found.limits.into_iter().map(NeededLimitView::from).collect(),
+        requests: found
+            .requests
+            .into_iter()
+            .map(|request| OpenRequestView {
+                id: request.id.to_string(),
+                kind: request.kind,
+                tool: request.tool,
+                expires_at: request.expires_at,
+            })
+            .collect(),
+        open_children: found.open_children,
+        children: found
+            .children
+            .into_iter()
+            .map(|child| OpenChildView {
+                id: child.id.to_string(),
+                status: child.status,
+                wait_reason: child.wait_reason,
+            })
+            .collect(),
+        last_failure: found.last_failure.map(|last| LastFailureView {
+            attempt: last.attempt,
+            class: last.class,
+            code: last.code,
+            summary: last.summary,
+        }),
+        budget,
+        unserved,
+        estimate: EstimateView { seconds: found.estimate.seconds, basis: found.estimate.basis },
+    }
+}
+
+impl From<LimitStanding> for NeededLimitView {
+    fn from(of: LimitStanding) -> Self {
+        Self {
+            key: of.key.to_string(),
+            source: of.source,
+            subject: of.subject,
+            limit: of.max,
+            held: of.held,
+            holders: of.holders.iter().map(ToString::to_string).collect(),
+            held_by_others: of.held_by_others,
+            is_waited_for: of.is_waited_for,
+        }
+    }
+}
+
+/// One sentence: what it does, or what it waits for.
+fn summary(found: &Waiting) -> String {
+    let Some(reason) = found.reason else {
+        return match (found.status, &found.worker) {
+            (ExecutionStatus::Finished, _) => "it is finished".into(),
+            (ExecutionStatus::Failed, _) => {
+                format!("it failed: {}", found.failure_code.as_deref().unwrap_or("unknown"))
+            }
+            (ExecutionStatus::Pending | ExecutionStatus::InProgress, Some(worker)) => {
+                format!("worker {worker} runs it")
+            }
+            (ExecutionStatus::Pending | ExecutionStatus::InProgress, None) => "it is between two states".into(),
+        };
+    };
+    match reason {
+        WaitReason::Worker => {
+            let free = found.workers.map_or(0, |workers| workers.free);
+            let live = found.workers.map_or(0, |workers| workers.count);
+            let ahead = found.place.map_or(0, |place| place.ahead);
+            format!(
+                "it waits for a worker: {ahead} of its tenant before it, {free} permits free on {live} live workers"
+            )
+        }
+        WaitReason::ConcurrencyLimit => match found.limits.iter().find(|limit| limit.is_waited_for) {
+            Some(limit) => format!("the limit {} is full: {} of {} run", limit.key, limit.held, limit.max),
+            None => "its concurrency limit has just changed".into(),
+        },
+        WaitReason::Scheduled => "its time has not come".into(),
+        WaitReason::RetryBackoff => {
+            let code = found.last_failure.as_ref().and_then(|last| last.code.as_deref()).unwrap_or("unknown");
+            format!("its last attempt failed ({code}) and is tried again")
+        }
+        WaitReason::Approval => format!("{} of its calls wait for a person", found.requests.len()),
+        WaitReason::Input => format!("it asked its caller {} questions", found.requests.len()),
+        WaitReason::Children => format!("{} executions it started are not over", found.open_children),
+        WaitReason::RateLimit => "a rate limit of its model provider is spent".into(),
+        WaitReason::ProviderDown => "its model provider is known to be down".into(),
+        WaitReason::Budget => "its budget does not allow the next model call".into(),
+        WaitReason::QueuePaused => format!("the queue {} is paused", found.queue),
+        WaitReason::NoWorker => {
+            let version = found.definition_version.map_or_else(String::new, |version| format!(" version {version}"));
+            format!("no live worker serves {}{version} in the queue {}", found.definition_key, found.queue)
+        }
+    }
+}
+
+/// What ends a wait; its deadline, a cancel and, where there is one, `until` do too.
+fn ends_when(reason: WaitReason) -> &'static str {
+    match reason {
+        WaitReason::Worker => "a worker with a free permit takes it",
+        WaitReason::Scheduled => "its run_at comes",
+        WaitReason::RetryBackoff => "the delay before the retry is over",
+        WaitReason::Approval => "somebody decides, or the request expires",
+        WaitReason::Children => "the last execution it started ends",
+        WaitReason::ConcurrencyLimit => "whoever holds a slot ends or waits, and its turn comes",
+        WaitReason::RateLimit => "the provider's window resets",
+        WaitReason::Budget => "its budget is raised, or something reserved comes back",
+        WaitReason::ProviderDown => "the provider answers again",
+        WaitReason::QueuePaused => "its queue is resumed",
+        WaitReason::Input => "its caller answers, or the question expires",
+        WaitReason::NoWorker => "a worker starts that serves it",
+    }
+}

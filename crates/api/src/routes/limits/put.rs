@@ -1,0 +1,75 @@
+//! `PUT /v1/limits/{key}`: a limit of an operator.
+
+use axum::{
+    Json,
+    body::Body,
+    extract::{Path, State},
+    http::HeaderMap,
+};
+use longhaul_sdk::spec::ConcurrencySpec;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::view::read_key;
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    extract::{BODY_LIMIT, Fields, Params, read_body},
+    routes::definitions::put::owner,
+    state::ApiState,
+};
+
+/// How many.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes the body in OpenAPI")]
+pub(crate) struct LimitBody {
+    /// At most so many executions at a time for each value of the key, up to 10000; 0 holds all of them back.
+    #[schema(example = 10)]
+    limit: u32,
+}
+
+/// The limit as it holds from now on.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LimitSet {
+    key: String,
+    limit: i32,
+    shared: bool,
+    /// Executions that waited for it and may run now.
+    woken: usize,
+}
+
+/// Sets how many executions may run at a time: the caller's, or with `?shared=true` everybody's. It holds from the next claim on;
+/// what runs goes on.
+#[utoipa::path(put, path = "/v1/limits/{key}", tag = "limits", request_body = LimitBody,
+    params(
+        ("key" = String, Path, description = "tenant, definition, agent or metadata.<path>; with :value about that value alone"),
+        ("shared" = Option<bool>, Query, description = "About all tenants; needs the scope `admin`"),
+    ),
+    responses((status = 200, description = "The limit", body = LimitSet)))]
+pub(crate) async fn put(
+    State(state): State<ApiState>,
+    principal: Principal,
+    Path(key): Path<String>,
+    params: Params,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<Json<LimitSet>> {
+    let owner = owner(&principal, params)?;
+    let bytes = read_body(&headers, body, BODY_LIMIT).await?;
+    let mut fields = Fields::parse(&bytes)?;
+    let limit = fields.take::<u32>("limit");
+    match limit {
+        None => fields.violation("/limit", "is required"),
+        Some(limit) if limit > ConcurrencySpec::MAX => fields.violation("/limit", "must be at most 10000"),
+        Some(_) => {}
+    }
+    fields.finish()?;
+    let limit = limit.and_then(|limit| i32::try_from(limit).ok()).ok_or(ApiError::invalid("/limit", "is required"))?;
+    let stored = read_key(&state, &key).await?;
+    let woken = state.store.put_limit(owner, &stored, limit).await?;
+    for one in &woken {
+        (state.hooks.announce)(one.id);
+        (state.hooks.wake)(&one.queue, one.id);
+    }
+    Ok(Json(LimitSet { key, limit, shared: owner.is_none(), woken: woken.len() }))
+}

@@ -1,0 +1,34 @@
+//! `DELETE /v1/limits/{key}`: who waits for it goes on.
+
+use axum::{
+    extract::{Path, State},
+    http::StatusCode,
+};
+
+use super::view::read_key;
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    extract::Params,
+    routes::definitions::put::owner,
+    state::ApiState,
+};
+
+/// Removes a limit that was set here. Those of definitions and agents go with their versions.
+#[utoipa::path(delete, path = "/v1/limits/{key}", tag = "limits",
+    params(
+        ("key" = String, Path, description = "As it was set"),
+        ("shared" = Option<bool>, Query, description = "The one about all tenants; needs the scope `admin`"),
+    ),
+    responses((status = 204, description = "Removed")))]
+pub(crate) async fn remove(
+    State(state): State<ApiState>,
+    principal: Principal,
+    Path(key): Path<String>,
+    params: Params,
+) -> ApiResult<StatusCode> {
+    let owner = owner(&principal, params)?;
+    let key = read_key(&state, &key).await?;
+    let is_removed = state.store.remove_limit(owner, &key).await?;
+    if is_removed { Ok(StatusCode::NO_CONTENT) } else { Err(ApiError::NotFound("limit")) }
+}

@@ -1,0 +1,124 @@
+//! `longhaul limits`: how many executions may run at a time.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::{client::Client, context::Context, exit::Exit, output};
+
+/// List, set and remove concurrency limits
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A key is tenant, definition, agent or metadata.<path>: each of its values may run so many executions at a time. With
+:value the limit is about that value alone. Limits of definitions and agents are part of their YAML (`concurrency`).
+
+Examples:
+  longhaul limits
+  longhaul limits set metadata.customer 5
+  longhaul limits set agent:invoice-clerk 20
+  longhaul limits set tenant 200 --shared        every tenant; needs the scope admin
+  longhaul limits remove metadata.customer")]
+pub struct LimitsArgs {
+    #[command(subcommand)]
+    command: Option<LimitsCommand>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum LimitsCommand {
+    /// Set how many may run; what runs goes on
+    Set {
+        /// tenant, definition, agent or metadata.<path>, with or without :value
+        key: String,
+        /// At most so many, up to 10000; 0 holds all back
+        limit: u32,
+        /// About all tenants
+        #[arg(long)]
+        shared: bool,
+    },
+    /// Remove a limit; who waits for it goes on
+    Remove {
+        /// As it was set
+        key: String,
+        /// The one about all tenants
+        #[arg(long)]
+        shared: bool,
+    },
+}
+
+/// Runs a subcommand; without one, lists.
+///
+/// # Errors
+/// The key is none, there is no such limit, or the API is away.
+pub async fn run(args: LimitsArgs, context: &Context) -> anyhow::Result<Exit> {
+    let client = Client::new(&context.load_for_client()?)?;
+    match args.command {
+        None => list(&client, context).await,
+        Some(LimitsCommand::Set { key, limit, shared }) => {
+            let request = client.request(Method::PUT, &path(&key)).query(&[("shared", shared)]);
+            let set = client.send(request.json(&json!({ "limit": limit }))).await?.body;
+            if context.json {
+                output::json(&set);
+            } else {
+                output::line(format!("{key}: at most {limit} at a time; {} that waited may run now", set["woken"]));
+            }
+            Ok(Exit::Done)
+        }
+        Some(LimitsCommand::Remove { key, shared }) => {
+            client.send(client.request(Method::DELETE, &path(&key)).query(&[("shared", shared)])).await?;
+            output::note(format!("{key} is not limited any more"));
+            Ok(Exit::Done)
+        }
+    }
+}
+
+/// A value may hold whatever a path may not.
+fn path(key: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b':');
+    let encode = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    format!("/v1/limits/{}", key.bytes().map(encode).collect::<String>())
+}
+
+async fn list(client: &Client, context: &Context) -> anyhow::Result<Exit> {
+    let (mut limits, mut after) = (Vec::new(), Value::Null);
+    loop {
+        let mut request = client.request(Method::GET, "/v1/limits");
+        if let Some(after) = after.as_str() {
+            request = request.query(&[("after", after)]);
+        }
+        let page = client.send(request).await?.body;
+        limits.extend(page["limits"].as_array().cloned().unwrap_or_default());
+        after = page["next_after"].clone();
+        if after.is_null() {
+            break;
+        }
+    }
+    if context.json {
+        output::json(&json!({ "limits": limits }));
+        return Ok(Exit::Done);
+    }
+    if limits.is_empty() {
+        output::line("nothing is limited");
+    }
+    for limit in limits {
+        let text = |field: &str| limit[field].as_str().unwrap_or("-").to_owned();
+        output::line(format!(
+            "{:<32}  at most {:>5}  held {:>5}  waiting {:>5}  {} {}",
+            text("key"),
+            limit["limit"],
+            limit["held"],
+            limit["waiting"],
+            text("source"),
+            limit["subject"].as_str().unwrap_or(if limit["shared"] == true { "for all tenants" } else { "" }),
+        ));
+    }
+    Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_written_so_that_they_stay_one_part_of_the_path() {
+        assert_eq!(path("metadata.customer:a/b ü"), "/v1/limits/metadata.customer:a%2Fb%20%C3%BC");
+    }
+}

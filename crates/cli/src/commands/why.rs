@@ -1,0 +1,150 @@
+//! `longhaul why ID`.
+
+use reqwest::Method;
+use serde_json::Value;
+
+use crate::{client::Client, context::Context, exit::Exit, output, progress};
+
+/// Say why an execution is where it is, who stands before it, and how it goes on
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  longhaul why 019a2c3e-…")]
+pub struct WhyArgs {
+    /// The execution's id
+    id: String,
+}
+
+/// Says it.
+///
+/// # Errors
+/// There is no such execution, or the API is away.
+pub async fn run(args: WhyArgs, context: &Context) -> anyhow::Result<Exit> {
+    let client = Client::new(&context.load_for_client()?)?;
+    let request = client.request(Method::GET, &format!("{}/waiting", progress::path(&args.id)));
+    let waiting = client.send(request).await?.body;
+    if context.json {
+        output::json(&waiting);
+    } else {
+        for line in lines(&waiting) {
+            output::line(line);
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or("-")
+}
+
+fn each<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
+    value[field].as_array().into_iter().flatten()
+}
+
+/// The answer as a person reads it: the sentence first, then what it rests on.
+fn lines(waiting: &Value) -> Vec<String> {
+    let mut lines = vec![format!("{}: {}", text(waiting, "status"), text(waiting, "summary"))];
+    let mut say = |label: &str, what: String| lines.push(format!("  {label:<10} {what}"));
+    let Some(reason) = waiting["wait_reason"].as_str() else {
+        say("since", text(waiting, "since").into());
+        return lines;
+    };
+    say("waits for", format!("{reason}, since {}", text(waiting, "since")));
+    if waiting["until"].is_string() {
+        say("until", text(waiting, "until").into());
+    }
+    say("ends when", format!("{}, or its deadline {}", text(waiting, "ends_when"), text(waiting, "deadline_at")));
+    let place = &waiting["place"];
+    if place.is_object() {
+        let more = if place["is_at_least"] == true { "at least " } else { "" };
+        say(
+            "in line",
+            format!("{more}{} before it, {} other tenants take turns", place["ahead"], place["other_tenants"]),
+        );
+    }
+    let workers = &waiting["workers"];
+    if workers.is_object() {
+        say(
+            "workers",
+            format!("{} live, {} of {} permits free", workers["count"], workers["free"], workers["permits"]),
+        );
+    }
+    for limit in each(waiting, "limits") {
+        let owner = match limit["subject"].as_str() {
+            Some(subject) => format!("{} {subject}", text(limit, "source")),
+            None => text(limit, "source").to_owned(),
+        };
+        let mark = if limit["is_waited_for"] == true { " (this one)" } else { "" };
+        say("limit", format!("{} of {owner}: {} of {} run{mark}", text(limit, "key"), limit["held"], limit["limit"]));
+        for holder in each(limit, "holders") {
+            say("", format!("held by {}", holder.as_str().unwrap_or("-")));
+        }
+        if limit["held_by_others"] != 0 {
+            say("", format!("{} held by other tenants", limit["held_by_others"]));
+        }
+    }
+    for request in each(waiting, "requests") {
+        let (kind, tool) = (text(request, "kind"), text(request, "tool"));
+        say(kind, format!("{} for {tool}, until {}", text(request, "id"), text(request, "expires_at")));
+    }
+    for child in each(waiting, "children") {
+        let reason = child["wait_reason"].as_str().map_or_else(String::new, |reason| format!(", waits for {reason}"));
+        say("child", format!("{} {}{reason}", text(child, "id"), text(child, "status")));
+    }
+    let last = &waiting["last_failure"];
+    if last.is_object() {
+        say("failed", format!("attempt {}, {}: {}", last["attempt"], text(last, "code"), text(last, "summary")));
+    }
+    let budget = &waiting["budget"];
+    if budget.is_object() {
+        say("budget", format!("spent {}, reserved {}, at most {}", budget["spent"], budget["reserved"], budget["max"]));
+    }
+    for requirement in each(&waiting["unserved"], "requirements") {
+        say("needs", requirement.as_str().unwrap_or("-").into());
+    }
+    let estimate = &waiting["estimate"];
+    match estimate["seconds"].as_f64() {
+        Some(seconds) => say("estimate", format!("about {seconds:.0} s ({})", text(estimate, "basis"))),
+        None => say("estimate", format!("none: {}", text(estimate, "basis"))),
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_full_limit_is_told_with_its_holders_and_no_more_of_others_than_their_number() {
+        let waiting = json!({
+            "status": "PENDING", "summary": "the limit metadata.customer:acme is full: 2 of 2 run", "wait_reason": "concurrency_limit",
+            "since": "S", "until": null, "deadline_at": "D", "ends_when": "whoever holds a slot ends",
+            "place": {"ahead": 1000, "is_at_least": true, "other_tenants": 3}, "workers": null,
+            "limits": [{"key": "metadata.customer:acme", "source": "definition", "subject": "invoice", "limit": 2, "held": 2,
+                "holders": ["id-1"], "held_by_others": 1, "is_waited_for": true}],
+            "requests": [], "children": [], "last_failure": null, "budget": null, "unserved": null,
+            "estimate": {"seconds": 12.4, "basis": "B"},
+        });
+        assert_eq!(
+            lines(&waiting),
+            [
+                "PENDING: the limit metadata.customer:acme is full: 2 of 2 run",
+                "  waits for  concurrency_limit, since S",
+                "  ends when  whoever holds a slot ends, or its deadline D",
+                "  in line    at least 1000 before it, 3 other tenants take turns",
+                "  limit      metadata.customer:acme of definition invoice: 2 of 2 run (this one)",
+                "             held by id-1",
+                "             1 held by other tenants",
+                "  estimate   about 12 s (B)",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_does_not_wait_is_told_in_two_lines() {
+        let over = json!({"status": "FINISHED", "summary": "it is finished", "wait_reason": null, "since": "S"});
+        assert_eq!(lines(&over), ["FINISHED: it is finished", "  since      S"]);
+    }
+}

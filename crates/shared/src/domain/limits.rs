@@ -1,0 +1,66 @@
+//! What a concurrency limit groups executions by.
+
+use std::fmt;
+
+use longhaul_sdk::spec::is_limit_expression;
+
+/// An expression, and one value of it where the limit is about that one alone: `tenant`, `agent:clerk`, `metadata.customer:acme`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitKey {
+    expression: String,
+    value: Option<String>,
+}
+
+impl LimitKey {
+    /// `None` when `expression` is none.
+    #[must_use]
+    pub fn new(expression: &str, value: Option<String>) -> Option<Self> {
+        let is_known = is_limit_expression(expression) && value.as_deref() != Some("");
+        is_known.then(|| Self { expression: expression.to_owned(), value })
+    }
+
+    /// Reads `expression` or `expression:value`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.split_once(':') {
+            Some((expression, value)) => Self::new(expression, Some(value.to_owned())),
+            None => Self::new(text, None),
+        }
+    }
+
+    /// What executions are grouped by.
+    #[must_use]
+    pub fn expression(&self) -> &str {
+        &self.expression
+    }
+
+    /// The one value it is about; each by itself when absent.
+    #[must_use]
+    pub fn value(&self) -> Option<&str> {
+        self.value.as_deref()
+    }
+}
+
+impl fmt::Display for LimitKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Some(value) => write!(f, "{}:{value}", self.expression),
+            None => f.write_str(&self.expression),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_as_they_are_shown() {
+        for text in ["tenant", "agent", "agent:clerk", "definition:a.b", "metadata.customer", "metadata.a.b:x:y"] {
+            assert_eq!(LimitKey::parse(text).map(|key| key.to_string()).as_deref(), Some(text));
+        }
+        for text in ["", "queue", "metadata", "metadata.", "metadata..a", "agent:", "tenant "] {
+            assert_eq!(LimitKey::parse(text), None, "{text}");
+        }
+    }
+}

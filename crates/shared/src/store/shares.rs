@@ -1,0 +1,232 @@
+//! What tenants used lately, as one process knows it: tokens, halved every five minutes. Claims order tenants by it.
+//!
+//! A claim is charged with what an attempt usually takes, because its tokens are known only at its end, which corrects the charge.
+//! What other processes charge comes with `exchange`, every few seconds; nothing of this is a write of the hot path, and losing it
+//! costs some fairness for some minutes and nothing else.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use uuid::Uuid;
+
+use super::{Store, StoreError};
+use crate::domain::TenantId;
+
+/// After so long, half of what was used is forgotten. The functions of the database that read `tenant_usage` know it too.
+pub const HALF_LIFE: Duration = Duration::from_secs(300);
+/// What an attempt is believed to take before any has ended.
+const FIRST_GUESS: f64 = 1_000.0;
+/// The weight of one more attempt in what an attempt usually takes.
+const LEARNING: f64 = 0.05;
+/// The most tenants that are told apart; of more, those that used least count as having used nothing.
+const MAX_TENANTS: usize = 1_000;
+
+/// What tenants used lately.
+#[derive(Debug)]
+pub struct TenantShares(Mutex<Shares>);
+
+#[derive(Debug)]
+struct Shares {
+    usage: HashMap<Uuid, Usage>,
+    usual: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Usage {
+    tokens: f64,
+    at: Instant,
+    /// What of it other processes have not been told yet.
+    untold: f64,
+}
+
+impl Usage {
+    fn decayed(&self, now: Instant) -> f64 {
+        self.tokens * decay(now.saturating_duration_since(self.at))
+    }
+}
+
+fn decay(over: Duration) -> f64 {
+    (-over.as_secs_f64() / HALF_LIFE.as_secs_f64()).exp2()
+}
+
+impl Default for TenantShares {
+    fn default() -> Self {
+        Self(Mutex::new(Shares { usage: HashMap::new(), usual: FIRST_GUESS }))
+    }
+}
+
+impl TenantShares {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Shares> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What an attempt usually takes.
+    #[must_use]
+    pub fn usual(&self) -> f64 {
+        self.lock().usual
+    }
+
+    /// An attempt of `tenant` began; returns what it was charged.
+    pub fn begin(&self, tenant: TenantId) -> f64 {
+        let mut shares = self.lock();
+        let usual = shares.usual;
+        shares.charge(tenant.0, usual, Instant::now());
+        usual
+    }
+
+    /// An attempt ended that was charged `charged` at its beginning and took `tokens`.
+    pub fn end(&self, tenant: TenantId, charged: f64, tokens: i64) {
+        let mut shares = self.lock();
+        // An attempt that asked nobody still took a place.
+        let took = (tokens.max(1)) as f64;
+        shares.usual += LEARNING * (took - shares.usual);
+        shares.charge(tenant.0, took - charged, Instant::now());
+    }
+
+    /// Tenants with what they used lately.
+    pub(super) fn usage(&self) -> (Vec<Uuid>, Vec<f64>) {
+        let now = Instant::now();
+        self.lock().usage.iter().map(|(tenant, usage)| (*tenant, usage.decayed(now))).unzip()
+    }
+
+    /// What other processes are to be told; it counts as told.
+    fn take_untold(&self) -> (Vec<Uuid>, Vec<f64>) {
+        let mut shares = self.lock();
+        let mut untold: Vec<(Uuid, f64)> = Vec::new();
+        for (tenant, usage) in &mut shares.usage {
+            if usage.untold != 0.0 {
+                untold.push((*tenant, std::mem::take(&mut usage.untold)));
+            }
+        }
+        // In one order, so that two processes cannot wait for each other.
+        untold.sort_unstable_by_key(|(tenant, _)| *tenant);
+        untold.into_iter().unzip()
+    }
+
+    /// What all processes together know; what was charged meanwhile comes on top.
+    fn learn(&self, told: impl Iterator<Item = (Uuid, f64)>) {
+        let (mut shares, now) = (self.lock(), Instant::now());
+        let untold: Vec<(Uuid, f64)> = shares
+            .usage
+            .iter()
+            .filter(|(_, usage)| usage.untold != 0.0)
+            .map(|(tenant, usage)| (*tenant, usage.untold))
+            .collect();
+        shares.usage = told.map(|(tenant, tokens)| (tenant, Usage { tokens, at: now, untold: 0.0 })).collect();
+        for (tenant, tokens) in untold {
+            shares.charge(tenant, tokens, now);
+        }
+    }
+}
+
+impl Shares {
+    fn charge(&mut self, tenant: Uuid, tokens: f64, now: Instant) {
+        if self.usage.len() >= MAX_TENANTS && !self.usage.contains_key(&tenant) {
+            let least = self.usage.iter().min_by(|a, b| a.1.decayed(now).total_cmp(&b.1.decayed(now)));
+            if let Some(least) = least.map(|(tenant, _)| *tenant) {
+                self.usage.remove(&least);
+            }
+        }
+        let usage = self.usage.entry(tenant).or_insert(Usage { tokens: 0.0, at: now, untold: 0.0 });
+        *usage = Usage { tokens: (usage.decayed(now) + tokens).max(0.0), at: now, untold: usage.untold + tokens };
+    }
+}
+
+impl Store {
+    /// Tells other processes what this one charged, and learns what they did.
+    ///
+    /// # Errors
+    /// Postgres is unavailable. What was to be told is forgotten then.
+    pub async fn exchange_usage(&self, shares: &TenantShares) -> Result<(), StoreError> {
+        let (tenants, tokens) = shares.take_untold();
+        if !tenants.is_empty() {
+            sqlx::query!(
+                r#"
+                insert into tenant_usage as u (tenant_id, tokens, at)
+                select told.tenant_id, told.tokens, longhaul_now()
+                from unnest($1::uuid[], $2::float8[]) as told (tenant_id, tokens)
+                order by told.tenant_id
+                on conflict (tenant_id) do update
+                set tokens = greatest(0, excluded.tokens
+                        + u.tokens * power(0.5, greatest(extract(epoch from excluded.at - u.at), 0)::float8 / $3::float8)),
+                    at = excluded.at
+                "#,
+                &tenants,
+                &tokens,
+                HALF_LIFE.as_secs_f64(),
+            )
+            .execute(&self.pool)
+            .await?;
+        }
+        let rows = sqlx::query!(
+            r#"
+            select tenant_id,
+                greatest(0, tokens) * power(0.5, greatest(extract(epoch from longhaul_now() - at), 0)::float8 / $1::float8) as "tokens!"
+            from tenant_usage
+            where at > longhaul_now() - $1::float8 * interval '20 seconds'
+            order by tokens desc
+            limit $2
+            "#,
+            HALF_LIFE.as_secs_f64(),
+            MAX_TENANTS as i64,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        shares.learn(rows.into_iter().map(|row| (row.tenant_id, row.tokens)));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant(n: u128) -> TenantId {
+        TenantId(Uuid::from_u128(n))
+    }
+
+    fn usage(shares: &TenantShares, n: u128) -> f64 {
+        let (tenants, tokens) = shares.usage();
+        let found = tenants.iter().position(|id| *id == tenant(n).0);
+        found.map_or(0.0, |place| tokens[place])
+    }
+
+    #[test]
+    fn a_claim_is_charged_with_the_usual_and_corrected_at_its_end() {
+        let shares = TenantShares::default();
+        let charged = shares.begin(tenant(1));
+        assert_eq!(charged, FIRST_GUESS);
+        assert!((usage(&shares, 1) - FIRST_GUESS).abs() < 1.0);
+        shares.end(tenant(1), charged, 5_000);
+        assert!((usage(&shares, 1) - 5_000.0).abs() < 1.0);
+        assert_eq!(shares.usual(), FIRST_GUESS + LEARNING * 4_000.0);
+        assert_eq!(usage(&shares, 2), 0.0);
+    }
+
+    #[test]
+    fn what_was_told_is_told_once_and_what_is_learnt_keeps_what_was_charged_meanwhile() {
+        let shares = TenantShares::default();
+        shares.begin(tenant(1));
+        assert_eq!(shares.take_untold(), (vec![tenant(1).0], vec![FIRST_GUESS]));
+        assert_eq!(shares.take_untold(), (vec![], vec![]));
+        shares.begin(tenant(1));
+        shares.learn([(tenant(1).0, 7_000.0), (tenant(2).0, 50.0)].into_iter());
+        assert!((usage(&shares, 1) - 8_000.0).abs() < 1.0, "{}", usage(&shares, 1));
+        assert!((usage(&shares, 2) - 50.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn half_is_forgotten_in_a_half_life_and_memory_is_bounded() {
+        assert!((decay(HALF_LIFE) - 0.5).abs() < 1e-9);
+        let shares = TenantShares::default();
+        shares.end(tenant(0), 0.0, 1);
+        for n in 1..=MAX_TENANTS as u128 {
+            shares.end(tenant(n), 0.0, 1_000);
+        }
+        assert_eq!(shares.usage().0.len(), MAX_TENANTS);
+        assert_eq!(usage(&shares, 0), 0.0, "who used least is forgotten first");
+    }
+}

@@ -1,0 +1,284 @@
+//! Concurrency limits: rules, slots, and the lines before them (core-rules 12, docs/adr/0013-slots-and-fairness.md).
+//!
+//! What must hold: an execution takes its slots in the statement that claims it or in the one that hands a freed one over, and loses
+//! them in the one that ends its lease. After every statement that may have freed a slot, and after every one that parked
+//! somebody for one, the keys are handed over in a statement of their own. The sweep does the same for all of them.
+
+use std::collections::BTreeSet;
+
+use uuid::Uuid;
+
+use super::{Store, StoreError, maintenance::Runnable, tenants::Reach};
+use crate::domain::{ExecutionId, LimitKey, TenantId};
+
+/// The most executions one statement hands slots to.
+const PORTION: i32 = 100;
+/// How often one call follows executions that move from one full line to another.
+const MAX_MOVES: usize = 10;
+
+/// A limit with how it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limit {
+    /// Its id.
+    pub id: Uuid,
+    /// `definition`, `agent` or `operator`.
+    pub source: String,
+    /// The definition or agent that has it.
+    pub subject: Option<String>,
+    /// What executions are grouped by, and the one value it is about, if it is about one.
+    pub key: LimitKey,
+    /// Whether it is about everybody's executions.
+    pub is_shared: bool,
+    /// How many executions may run at a time.
+    pub max: i32,
+    /// Slots that are held, over all values.
+    pub held: i64,
+    /// Executions that wait for one, counted up to ten thousand.
+    pub waiting: i64,
+}
+
+impl Store {
+    /// Gives what is free of these keys to those who wait for it.
+    ///
+    /// # Errors
+    /// Postgres is unavailable; the sweep does it then.
+    pub async fn hand_over(&self, keys: BTreeSet<String>) -> Result<Vec<Runnable>, StoreError> {
+        let mut woken = Vec::new();
+        let mut asked = keys;
+        for _ in 0..MAX_MOVES {
+            if asked.is_empty() {
+                break;
+            }
+            let keys: Vec<String> = std::mem::take(&mut asked).into_iter().collect();
+            let rows = sqlx::query!(
+                r#"select h.id, h.queue, h.moved_to from longhaul_hand_over($1, $2) h (id, queue, moved_to)"#,
+                &keys,
+                PORTION,
+            )
+            .fetch_all(&self.pool)
+            .await?;
+            let mut granted = 0;
+            for row in rows {
+                if let (Some(id), Some(queue)) = (row.id, row.queue) {
+                    granted += 1;
+                    woken.push(Runnable { id: ExecutionId(id), queue });
+                }
+                asked.extend(row.moved_to);
+            }
+            if granted == PORTION {
+                asked.extend(keys);
+            }
+        }
+        Ok(woken)
+    }
+
+    /// As [`Self::hand_over`], of keys whose slots were cleared or waited for by what is committed already: a failure of this one is
+    /// no failure of that.
+    pub(super) async fn try_hand_over(&self, keys: BTreeSet<String>) -> Vec<Runnable> {
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        self.hand_over(keys).await.unwrap_or_else(|error| {
+            tracing::warn!(error = %error, "free slots were not handed over; the sweep will");
+            Vec::new()
+        })
+    }
+
+    /// The sweep's part: clears slots of executions that have no right to them, wakes who waits for a limit that is no more, and
+    /// hands over what is free and waited for.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn sweep_slots(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
+        let leaked = sqlx::query_scalar!(
+            r#"
+            update slots s
+            set execution_id = null, tenant_id = null, since = null
+            where s.execution_id is not null and pg_try_advisory_xact_lock(hashtext('longhaul.slots'))
+                and not exists (
+                    select from executions e
+                    where e.id = s.execution_id and (e.worker_id is not null or e.wait_reason = 'worker')
+                )
+            returning s.key
+            "#
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        if !leaked.is_empty() {
+            tracing::error!(slots = leaked.len(), "slots were held by executions without a right to them");
+        }
+        let mut woken: Vec<Runnable> = sqlx::query!(
+            r#"
+            with freed as materialized (
+                select e.id, e.event_seq
+                from slot_waiters w join executions e on e.id = w.execution_id
+                where e.wait_reason = 'concurrency_limit' and not exists (select from slot_keys k where k.key = w.key)
+                order by e.id
+                limit $1
+                for no key update of e skip locked
+            ),
+            gone as (
+                delete from parked p using freed where p.execution_id = freed.id
+            ),
+            told as (
+                insert into events (execution_id, seq, at, kind, data)
+                select id, event_seq + 1, longhaul_now(), 'woken', jsonb_build_object('waited_for', 'concurrency_limit') from freed
+            )
+            update executions e
+            set wait_reason = 'worker', wait_until = null, wake_seq = e.wake_seq + 1, event_seq = e.event_seq + 1
+            from freed
+            where e.id = freed.id
+            returning e.id, e.queue
+            "#,
+            limit,
+        )
+        .fetch_all(&self.pool)
+        .await?
+        .into_iter()
+        .map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue })
+        .collect();
+        let keys = sqlx::query_scalar!(
+            r#"
+            with recursive lines (key) as (
+                (select key from slot_waiters order by key limit 1)
+                union all
+                select (select w.key from slot_waiters w where w.key > lines.key order by w.key limit 1)
+                from lines where lines.key is not null
+            )
+            select key as "key!" from lines
+            where key is not null and exists (select from slots s where s.key = lines.key and s.execution_id is null)
+            limit $1
+            "#,
+            limit,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        woken.extend(self.hand_over(keys.into_iter().collect()).await?);
+        Ok(woken)
+    }
+
+    /// Forgets keys that nobody holds, waits for or has used for an hour, and what tenants used long ago.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn tidy_slots(&self) -> Result<(), StoreError> {
+        sqlx::query!(
+            r#"
+            with idle as materialized (
+                select k.key from slot_keys k
+                where k.used_at < longhaul_now() - interval '1 hour'
+                    and not exists (select from slots s where s.key = k.key and s.execution_id is not null)
+                    and not exists (select from slot_waiters w where w.key = k.key)
+                order by k.key
+                limit 1000
+                for update of k skip locked
+            )
+            delete from slot_keys k using idle where k.key = idle.key
+            "#
+        )
+        .execute(&self.pool)
+        .await?;
+        sqlx::query!("delete from tenant_usage where at < longhaul_now() - interval '1 day'")
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Sets an operator's limit on the executions of `tenant`, everybody's when absent. It holds from the next claim on; what it now
+    /// lets through becomes runnable.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn put_limit(
+        &self,
+        tenant: Option<TenantId>,
+        key: &LimitKey,
+        max: i32,
+    ) -> Result<Vec<Runnable>, StoreError> {
+        let rule = sqlx::query_scalar!(
+            r#"
+            insert into limit_rules as r (source, tenant_id, expression, value, max, changed_at)
+            values ('operator', $1, $2, $3, $4, longhaul_now())
+            on conflict on constraint limit_rules_once do update set max = excluded.max, changed_at = excluded.changed_at
+            returning r.id
+            "#,
+            tenant.map(|tenant| tenant.0),
+            key.expression(),
+            key.value(),
+            max,
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        let keys =
+            sqlx::query_scalar!("select key from slot_keys where rule_id = $1", rule).fetch_all(&self.pool).await?;
+        self.hand_over(keys.into_iter().collect()).await
+    }
+
+    /// Removes an operator's limit. False when there is none. Who waits for it goes on with the next sweep.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn remove_limit(&self, tenant: Option<TenantId>, key: &LimitKey) -> Result<bool, StoreError> {
+        let done = sqlx::query!(
+            r#"
+            delete from limit_rules
+            where source = 'operator' and tenant_id is not distinct from $1 and expression = $2
+                and value is not distinct from $3
+            "#,
+            tenant.map(|tenant| tenant.0),
+            key.expression(),
+            key.value(),
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// The limits that executions of these tenants meet, by id, after `after`. Of a limit that others share, held and waiting count
+    /// everybody's.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn list_limits(&self, reach: &Reach, after: Option<Uuid>, limit: i64) -> Result<Vec<Limit>, StoreError> {
+        let tenants = reach.ids();
+        let rows = sqlx::query!(
+            r#"
+            select r.id, r.source, nullif(r.subject, '') as subject, r.expression, r.value, r.tenant_id is null as "is_shared!", r.max,
+                (
+                    select count(*) from slot_keys k join slots s on s.key = k.key
+                    where k.rule_id = r.id and s.execution_id is not null
+                ) as "held!",
+                (
+                    select count(*) from (
+                        select from slot_keys k join slot_waiters w on w.key = k.key where k.rule_id = r.id limit 10000
+                    ) counted
+                ) as "waiting!"
+            from limit_rules r
+            where ($1::uuid[] is null or r.tenant_id is null or r.tenant_id = any ($1)) and ($2::uuid is null or r.id > $2)
+            order by r.id
+            limit $3
+            "#,
+            tenants.as_deref(),
+            after,
+            limit,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        rows.into_iter()
+            .map(|row| {
+                let key = LimitKey::new(&row.expression, row.value)
+                    .ok_or_else(|| StoreError::Corrupt(format!("the limit's expression `{}`", row.expression)))?;
+                Ok(Limit {
+                    id: row.id,
+                    source: row.source,
+                    subject: row.subject,
+                    key,
+                    is_shared: row.is_shared,
+                    max: row.max,
+                    held: row.held,
+                    waiting: row.waiting,
+                })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,85 @@
+//! `/v1/limits`, and `concurrency` in definitions and agents.
+
+use longhaul_shared::store::api_keys::Scope;
+use serde_json::{Value, json};
+
+use crate::support::api::{EVERYDAY, TestApi};
+use crate::support::leases::TestWorker;
+
+#[tokio::test]
+async fn a_limit_is_set_shown_raised_and_removed() {
+    let api = TestApi::start().await;
+    let worker = TestWorker::start(&api.store).await;
+    let set = api.acme.put("/v1/limits/agent:clerk", &json!({"limit": 1})).await;
+    assert_eq!((set.status, &set.body), (200, &json!({"key": "agent:clerk", "limit": 1, "shared": false, "woken": 0})));
+    let _first = api.submit().await;
+    let second = api.submit().await;
+    assert_eq!(worker.claim(5).await.len(), 1);
+    let shown = api.acme.get("/v1/limits").await.body;
+    let row = json!({
+        "key": "agent:clerk", "source": "operator", "subject": null, "shared": false, "limit": 1, "held": 1, "waiting": 1,
+    });
+    assert_eq!(shown, json!({"limits": [row], "next_after": null}));
+    let raised = api.acme.put("/v1/limits/agent:clerk", &json!({"limit": 2})).await;
+    assert_eq!(raised.body["woken"], 1);
+    assert_eq!(*api.told.woken.lock().unwrap().last().unwrap(), ("default".to_owned(), second));
+    assert_eq!(worker.claim_one().await.id, second);
+    assert_eq!(api.acme.delete("/v1/limits/agent:clerk").await.status, 204);
+    assert_eq!(api.acme.delete("/v1/limits/agent:clerk").await.error(), (404, "not_found"));
+    assert_eq!(api.acme.get("/v1/limits").await.body["limits"], json!([]));
+}
+
+#[tokio::test]
+async fn a_tenant_limits_its_own_and_an_operator_everybodys() {
+    let api = TestApi::start().await;
+    let refused = api.acme.put("/v1/limits/tenant?shared=true", &json!({"limit": 1})).await;
+    assert_eq!(refused.error(), (403, "missing_scope"));
+    let beta = api.caller("beta", EVERYDAY).await;
+    assert_eq!(beta.put("/v1/limits/definition", &json!({"limit": 0})).await.status, 200);
+    assert_eq!(api.acme.get("/v1/limits").await.body["limits"], json!([]), "of another tenant");
+    let worker = TestWorker::start(&api.store).await;
+    api.submit().await;
+    let body = json!({"definition": "invoice", "input": {"text": "x"}});
+    assert_eq!(beta.post("/v1/executions", &body).await.status, 201);
+    assert_eq!(worker.claim(5).await.len(), 1, "beta's is held back");
+    let operator = api.caller("operator", &[EVERYDAY, &[Scope::Admin]].concat()).await;
+    assert_eq!(
+        operator.put("/v1/limits/tenant:nobody?shared=true", &json!({"limit": 1})).await.error(),
+        (404, "not_found")
+    );
+    assert_eq!(operator.put("/v1/limits/tenant:acme?shared=true", &json!({"limit": 1})).await.status, 200);
+    api.submit().await;
+    api.submit().await;
+    // The one that runs was claimed before there was this limit.
+    assert_eq!(worker.claim(5).await.len(), 1);
+    assert_eq!(api.acme.get("/v1/limits").await.body["limits"][0]["shared"], true);
+}
+
+#[tokio::test]
+async fn what_is_no_limit_is_refused() {
+    let api = TestApi::start().await;
+    for (key, body) in [
+        ("queue", json!({"limit": 1})),
+        ("metadata.", json!({"limit": 1})),
+        ("tenant", json!({})),
+        ("tenant", json!({"limit": -1})),
+        ("tenant", json!({"limit": 10_001})),
+        ("tenant", json!({"limit": 1, "other": 1})),
+    ] {
+        let refused = api.acme.put(&format!("/v1/limits/{key}"), &body).await;
+        assert_eq!(refused.error(), (422, "invalid_request"), "{key} {body}");
+    }
+    let put = async |concurrency: Value| {
+        let body = json!({"key": "slow", "name": "slow", "agent_key": "clerk", "concurrency": concurrency});
+        api.acme.put("/v1/definitions/slow", &body).await
+    };
+    let refused =
+        put(json!([{"key": "tenant", "limit": 1}, {"key": "tenant", "limit": 20_000}, {"key": "x", "limit": 1}])).await;
+    assert_eq!(refused.paths(), ["/concurrency/1/key", "/concurrency/1/limit", "/concurrency/2/key"]);
+    assert_eq!(put(json!([{"key": "metadata.customer", "limit": 3}])).await.status, 201);
+    let shown = api.acme.get("/v1/limits").await.body;
+    assert_eq!(shown["limits"][0]["source"], "definition");
+    assert_eq!((&shown["limits"][0]["subject"], &shown["limits"][0]["limit"]), (&json!("slow"), &json!(3)));
+    assert_eq!(put(json!([])).await.status, 201);
+    assert_eq!(api.acme.get("/v1/limits").await.body["limits"], json!([]), "the newest version has none");
+}

@@ -1,0 +1,202 @@
+//! `GET /v1/executions/{id}/waiting`: for every reason what it waits for, until when, and who stands before it.
+
+use std::time::Duration;
+
+use longhaul_shared::domain::{ExecutionId, RequestKind, WaitReason};
+use longhaul_shared::store::api_keys::Scope;
+use longhaul_shared::store::budgets::{Reservation, Reserved};
+use longhaul_shared::store::claims::Claimed;
+use longhaul_shared::store::human_requests::NewHumanRequest;
+use longhaul_shared::store::outcomes::Conclusion;
+use serde_json::{Value, json};
+
+use crate::support::api::{EVERYDAY, TestApi};
+use crate::support::leases::{TestWorker, transient};
+
+async fn why(api: &TestApi, id: ExecutionId) -> Value {
+    let answer = api.acme.get(&format!("/v1/executions/{id}/waiting")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(answer.body["execution_id"], id.to_string());
+    answer.body
+}
+
+async fn park(worker: &TestWorker, claimed: &Claimed, reason: WaitReason, wait: Option<Duration>) {
+    let park = Conclusion::Park { reason, wait, wake_seq: claimed.wake_seq };
+    assert_eq!(worker.end(claimed, park).await.unwrap().wait_reason, Some(reason));
+}
+
+#[tokio::test]
+async fn for_a_worker_it_tells_the_place_the_fleet_and_an_estimate_from_recent_starts() {
+    let api = TestApi::start().await;
+    let early: Vec<ExecutionId> = vec![api.submit().await, api.submit().await, api.submit().await];
+    let alone = why(&api, early[1]).await;
+    assert_eq!(alone["wait_reason"], "worker");
+    assert_eq!(alone["place"], json!({"ahead": 1, "is_at_least": false, "other_tenants": 0}));
+    assert_eq!(alone["workers"], json!({"count": 0, "permits": 0, "free": 0}));
+    assert_eq!(alone["estimate"]["seconds"], json!(null), "nothing was started yet");
+    assert!(alone["estimate"]["basis"].as_str().unwrap().contains("too few"), "{alone}");
+
+    let worker = TestWorker::start(&api.store).await;
+    let claimed = worker.claim(3).await;
+    let runs = why(&api, early[0]).await;
+    assert_eq!((&runs["wait_reason"], &runs["worker_id"]), (&json!(null), &json!(worker.id.to_string())));
+    assert_eq!((&runs["ends_when"], &runs["status"]), (&json!(null), &json!("IN_PROGRESS")));
+
+    let (first, second) = (api.submit().await, api.submit().await);
+    let urgent = api.submit_with(json!({"priority": 9})).await;
+    let waits = why(&api, second).await;
+    assert_eq!(waits["place"]["ahead"], 2, "{first} and {urgent}");
+    assert_eq!(waits["workers"], json!({"count": 1, "permits": 1000, "free": 997}));
+    assert!(waits["estimate"]["seconds"].as_f64().is_some(), "{waits}");
+    assert!(waits["summary"].as_str().unwrap().contains("997 permits free on 1 live workers"), "{waits}");
+
+    worker.finish(&claimed[0]).await.unwrap();
+    let over = why(&api, early[0]).await;
+    assert_eq!((&over["status"], &over["summary"]), (&json!("FINISHED"), &json!("it is finished")));
+    assert_eq!(over["estimate"]["seconds"], json!(null));
+}
+
+#[tokio::test]
+async fn for_a_slot_it_tells_the_limit_its_holders_and_of_other_tenants_only_numbers() {
+    let api = TestApi::start().await;
+    let operator = api.caller("operator", &[EVERYDAY, &[Scope::Admin]].concat()).await;
+    let set = operator.put("/v1/limits/metadata.region?shared=true", &json!({"limit": 2})).await;
+    assert_eq!((set.status, &set.body["shared"]), (200, &json!(true)), "{}", set.text);
+    let worker = TestWorker::start(&api.store).await;
+    let region = json!({"metadata": {"region": "north"}});
+    let mine = api.submit_with(region.clone()).await;
+    assert_eq!(worker.claim_one().await.id, mine);
+    let beta = api.caller("beta", EVERYDAY).await;
+    let mut body = json!({"definition": "invoice", "input": {"text": "x"}});
+    body["metadata"] = region["metadata"].clone();
+    let theirs = beta.post("/v1/executions", &body).await.body["id"].as_str().unwrap().to_owned();
+    assert_eq!(worker.claim_one().await.id.to_string(), theirs);
+    let (first, second) = (api.submit_with(region.clone()).await, api.submit_with(region).await);
+    let theirs_too = beta.post("/v1/executions", &body).await.body["id"].as_str().unwrap().to_owned();
+    assert!(worker.claim(5).await.is_empty());
+
+    let waits = why(&api, second).await;
+    assert_eq!(waits["wait_reason"], "concurrency_limit");
+    assert_eq!(
+        waits["limits"],
+        json!([{
+            "key": "metadata.region:north", "source": "operator", "subject": null, "limit": 2, "held": 2,
+            "holders": [mine.to_string()], "held_by_others": 1, "is_waited_for": true,
+        }])
+    );
+    assert_eq!(waits["place"], json!({"ahead": 1, "is_at_least": false, "other_tenants": 1}));
+    assert_eq!(waits["estimate"]["seconds"], json!(null), "nothing has ended yet: {waits}");
+    assert_eq!(why(&api, first).await["place"]["ahead"], 0);
+    for foreign in [&theirs, &theirs_too] {
+        assert!(!waits.to_string().contains(foreign.as_str()), "an id of another tenant: {waits}");
+        let hidden = api.acme.get(&format!("/v1/executions/{foreign}/waiting")).await;
+        assert_eq!(hidden.error(), (404, "not_found"));
+    }
+    let seen = beta.get(&format!("/v1/executions/{theirs_too}/waiting")).await;
+    assert_eq!(seen.body["limits"][0]["holders"], json!([theirs]));
+    let asked = operator.get(&format!("/v1/executions/{second}/waiting?all_tenants=true")).await;
+    assert_eq!(asked.body["limits"][0]["holders"], json!([mine.to_string()]));
+}
+
+#[tokio::test]
+async fn for_a_time_it_tells_when_and_what_failed() {
+    let api = TestApi::start().await;
+    let at = api.store.now().await.unwrap() + chrono::Duration::hours(1);
+    let scheduled = why(&api, api.submit_with(json!({"run_at": at})).await).await;
+    assert_eq!(scheduled["wait_reason"], "scheduled");
+    let seconds = scheduled["estimate"]["seconds"].as_f64().unwrap();
+    assert!((3_000.0..=3_600.0).contains(&seconds), "{seconds}");
+
+    let worker = TestWorker::start(&api.store).await;
+    let id = api.submit().await;
+    let claimed = worker.claim_one().await;
+    let delay = Duration::from_secs(90);
+    let retry = Conclusion::Retry { failure: transient(), spent: None, delay, wake_seq: claimed.wake_seq };
+    worker.end(&claimed, retry).await.unwrap();
+    let retried = why(&api, id).await;
+    assert_eq!(retried["wait_reason"], "retry_backoff");
+    assert_eq!(
+        retried["last_failure"],
+        json!({"attempt": 1, "class": "transient", "code": "model_unreachable", "summary": "the model could not be reached"})
+    );
+    assert!(retried["until"].is_string() && retried["estimate"]["seconds"].as_f64().unwrap() <= 90.0, "{retried}");
+
+    for reason in [WaitReason::ProviderDown, WaitReason::RateLimit] {
+        let id = api.submit().await;
+        park(&worker, &worker.claim_one().await, reason, Some(Duration::from_secs(60))).await;
+        let waits = why(&api, id).await;
+        assert_eq!(waits["wait_reason"], reason.as_str());
+        assert!(waits["until"].is_string() && waits["estimate"]["seconds"].is_number(), "{waits}");
+    }
+}
+
+#[tokio::test]
+async fn for_people_it_tells_the_requests_and_for_children_which_are_open() {
+    let api = TestApi::start().await;
+    let worker = TestWorker::start(&api.store).await;
+    for (kind, reason) in [(RequestKind::Approval, WaitReason::Approval), (RequestKind::Question, WaitReason::Input)] {
+        let id = api.submit().await;
+        let claimed = worker.claim_one().await;
+        let request = NewHumanRequest {
+            execution_id: id,
+            token: claimed.token,
+            kind,
+            call_key: [1; 32],
+            round: 0,
+            tool: "pay".into(),
+            arguments: "{}".into(),
+            shown: "{}".into(),
+            schema: None,
+            policy: None,
+            redact: Vec::new(),
+            allow_self: false,
+            expires_in: Duration::from_secs(600),
+        };
+        let request = worker.writer.request(request).await.unwrap();
+        park(&worker, &claimed, reason, None).await;
+        let waits = why(&api, id).await;
+        assert_eq!(
+            (&waits["wait_reason"], &waits["requests"][0]["id"]),
+            (&json!(reason.as_str()), &json!(request.id.to_string()))
+        );
+        assert_eq!(waits["requests"][0]["tool"], "pay");
+        assert_eq!(waits["estimate"], json!({"seconds": null, "basis": "a person decides"}));
+    }
+    let id = api.submit().await;
+    let parent = worker.claim_one().await;
+    let children = worker.spawn(&parent, 0..2).await;
+    park(&worker, &parent, WaitReason::Children, None).await;
+    let one = worker.claim_one().await;
+    worker.finish(&one).await.unwrap();
+    let open = children.iter().find(|child| **child != one.id).unwrap();
+    let waits = why(&api, id).await;
+    assert_eq!((&waits["wait_reason"], &waits["open_children"]), (&json!("children"), &json!(1)));
+    assert_eq!(waits["children"], json!([{"id": open.to_string(), "status": "PENDING", "wait_reason": "worker"}]));
+}
+
+#[tokio::test]
+async fn for_money_it_tells_the_budget_and_for_a_worker_that_is_not_there_what_is_missing() {
+    let api = TestApi::start().await;
+    let worker = TestWorker::start(&api.store).await;
+    let id = api.submit_with(json!({"budget": {"max_model_calls": 0}})).await;
+    let claimed = worker.claim_one().await;
+    let ask = Reservation { id, token: claimed.token, step_key: [1; 32], cost: None, tokens: 10 };
+    let Reserved::Waiting { wake_seq } = worker.writer.reserve(ask).await.unwrap() else { panic!() };
+    let park = Conclusion::Park { reason: WaitReason::Budget, wait: None, wake_seq };
+    worker.end(&claimed, park).await.unwrap();
+    let waits = why(&api, id).await;
+    assert_eq!((&waits["wait_reason"], &waits["budget"]["max"]["model_calls"]), (&json!("budget"), &json!(0)));
+
+    let unserved = api.submit_with(json!({"queue": "nobody"})).await;
+    sqlx::query("update clock set shift = interval '60 seconds'").execute(&api.db.pool).await.unwrap();
+    let parked = api.store.park_unserved(("nobody", ""), Duration::from_secs(10), 10).await.unwrap();
+    assert_eq!(parked, 1);
+    let waits = why(&api, unserved).await;
+    assert_eq!(waits["wait_reason"], "no_worker");
+    assert_eq!(
+        waits["unserved"],
+        json!({"definition": "invoice", "version": 1, "queue": "nobody", "requirements": []})
+    );
+    assert_eq!(waits["workers"]["count"], 0);
+    assert_eq!(waits["summary"], "no live worker serves invoice version 1 in the queue nobody");
+}

@@ -1,0 +1,560 @@
+//! Core-rules 12: a limit is a set of slot rows. It is never overshot, never leaks, is handed over in order, and is never slept through.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::future::join_all;
+use longhaul_sdk::spec::{ConcurrencySpec, DefinitionSpec};
+use longhaul_shared::domain::{ExecutionId, LimitKey, TenantId};
+use longhaul_shared::store::claims::{ClaimBounds, ClaimRequest, Claimed};
+use longhaul_shared::store::control::Cancelled;
+use longhaul_shared::store::outcomes::Conclusion;
+use longhaul_shared::store::submit::NewExecution;
+use longhaul_shared::store::{Store, StoreOptions};
+use serde_json::{Value, json};
+
+use crate::support::leases::{TestWorker, World, transient};
+
+fn key(text: &str) -> LimitKey {
+    LimitKey::parse(text).unwrap()
+}
+
+async fn submit(world: &World, count: usize, change: impl Fn(usize, NewExecution) -> NewExecution) -> Vec<ExecutionId> {
+    let mut items = Vec::new();
+    for number in 0..count {
+        items.push(Arc::new(change(number, world.new_execution().await)));
+    }
+    for batch in items.chunks(500) {
+        world.store.submit_executions(batch).await.unwrap();
+    }
+    items.iter().map(|item| item.id).collect()
+}
+
+async fn submit_for(world: &World, customer: &str, count: usize) -> Vec<ExecutionId> {
+    submit(world, count, |_, new| NewExecution { metadata: json!({"customer": customer}), ..new }).await
+}
+
+async fn number(world: &World, sql: &'static str) -> i64 {
+    sqlx::query_scalar(sql).fetch_one(world.pool()).await.unwrap()
+}
+
+async fn held(world: &World) -> i64 {
+    number(world, "select count(*) from slots where execution_id is not null").await
+}
+
+async fn holders(world: &World) -> BTreeSet<uuid::Uuid> {
+    let sql = "select execution_id from slots where execution_id is not null";
+    sqlx::query_scalar(sql).fetch_all(world.pool()).await.unwrap().into_iter().collect()
+}
+
+async fn reason(world: &World, id: ExecutionId) -> Option<String> {
+    world.standing(id).await.1
+}
+
+fn ids(claimed: &[Claimed]) -> Vec<ExecutionId> {
+    claimed.iter().map(|one| one.id).collect()
+}
+
+#[tokio::test]
+async fn a_claim_takes_no_more_than_the_limit_and_parks_the_others_without_a_permit() {
+    let world = World::create().await;
+    world.store.put_limit(Some(world.tenant), &key("metadata.customer"), 2).await.unwrap();
+    let acme = submit_for(&world, "acme", 4).await;
+    let other = submit_for(&world, "other", 1).await;
+    let free = world.submit(1).await;
+    let worker = world.worker().await;
+    // Room for three: what waits for a slot takes none of it.
+    let claimed = ids(&worker.claim(4).await);
+    assert_eq!(claimed, [acme[0], acme[1], other[0], free[0]]);
+    for id in &acme[2..] {
+        assert_eq!(world.standing(*id).await, ("PENDING".into(), Some("concurrency_limit".into()), None));
+        assert_eq!(world.events(*id).await, ["submitted", "parked"]);
+    }
+    assert!(worker.claim(4).await.is_empty(), "who waits is not looked at again");
+    assert_eq!(world.events(acme[2]).await, ["submitted", "parked"]);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn a_freed_slot_goes_to_the_next_in_line_and_a_newcomer_does_not_overtake() {
+    let world = World::create().await;
+    world.store.put_limit(Some(world.tenant), &key("definition:invoice"), 1).await.unwrap();
+    let ids = world.submit(3).await;
+    let worker = world.worker().await;
+    let first = worker.claim(3).await;
+    assert_eq!(first.iter().map(|one| one.id).collect::<Vec<_>>(), ids[..1]);
+    let ended = worker.finish(&first[0]).await.unwrap();
+    assert_eq!(ended.woken.iter().map(|one| one.id).collect::<Vec<_>>(), ids[1..2]);
+    assert_eq!(holders(&world).await, [ids[1].0].into());
+    // Of the highest priority, and still behind the line.
+    let newcomer = submit(&world, 1, |_, new| NewExecution { priority: 9, ..new }).await[0];
+    let claimed = worker.claim(3).await;
+    assert_eq!(claimed.iter().map(|one| one.id).collect::<Vec<_>>(), ids[1..2]);
+    assert_eq!(reason(&world, newcomer).await.as_deref(), Some("concurrency_limit"));
+    // In the line, its priority counts.
+    worker.finish(&claimed[0]).await.unwrap();
+    assert_eq!(holders(&world).await, [newcomer.0].into());
+    world.check().await;
+}
+
+#[tokio::test]
+async fn a_parked_execution_gives_its_slot_back_and_needs_it_again() {
+    let world = World::create().await;
+    world.store.put_limit(Some(world.tenant), &key("definition"), 1).await.unwrap();
+    let ids = world.submit(2).await;
+    let worker = world.worker().await;
+    let first = worker.claim(2).await.remove(0);
+    let retry = Conclusion::Retry {
+        failure: transient(),
+        spent: None,
+        delay: Duration::from_secs(10),
+        wake_seq: first.wake_seq,
+    };
+    let parked = worker.end(&first, retry).await.unwrap();
+    assert_eq!(parked.woken[0].id, ids[1], "its slot was handed over");
+    let second = worker.claim_one().await;
+    world.shift_clock(11.0).await;
+    assert_eq!(world.store.wake_due(100).await.unwrap()[0].id, ids[0]);
+    assert!(worker.claim(2).await.is_empty());
+    assert_eq!(reason(&world, ids[0]).await.as_deref(), Some("concurrency_limit"));
+    // A release gives it back as well.
+    worker.end(&second, Conclusion::Release { drained: false }).await.unwrap();
+    assert_eq!(worker.claim_one().await.id, ids[0]);
+    assert_eq!(world.events(ids[0]).await, ["submitted", "claimed", "retrying", "woken", "parked", "woken", "claimed"]);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn several_keys_are_taken_all_or_none_and_no_order_of_them_locks_up() {
+    let world = World::create().await;
+    let mut spec = DefinitionSpec::new("invoice", "clerk");
+    spec.concurrency = vec![
+        ConcurrencySpec { key: "metadata.a".into(), limit: 1 },
+        ConcurrencySpec { key: "metadata.b".into(), limit: 1 },
+    ];
+    let version = world.store.put_definition(Some(world.tenant), &spec).await.unwrap().id;
+    let needs: [Value; 3] = [json!({"a": "1"}), json!({"a": "1", "b": "1"}), json!({"b": "1"})];
+    let new = |n: usize, new: NewExecution| NewExecution {
+        metadata: needs[n].clone(),
+        definition_version_id: version.into(),
+        ..new
+    };
+    let submitted = submit(&world, 3, new).await;
+    let worker = world.worker().await;
+    let claimed = worker.claim(3).await;
+    assert_eq!(ids(&claimed), [submitted[0], submitted[2]], "one needs both and got neither");
+    worker.finish(&claimed[0]).await.unwrap();
+    assert_eq!(reason(&world, submitted[1]).await.as_deref(), Some("concurrency_limit"), "the other is still held");
+    assert_eq!(held(&world).await, 1);
+    let ended = worker.finish(&claimed[1]).await.unwrap();
+    assert_eq!(ended.woken[0].id, submitted[1]);
+    let last = worker.claim_one().await;
+    assert_eq!((last.id, held(&world).await), (submitted[1], 2));
+    worker.finish(&last).await.unwrap();
+    assert_eq!(held(&world).await, 0);
+    world.check().await;
+}
+
+/// A limit of one whose slot is held, and a second execution that waits in the claim's own transaction or after it.
+async fn contended() -> (World, TestWorker, Claimed, ExecutionId) {
+    let world = World::create().await;
+    world.store.put_limit(Some(world.tenant), &key("definition"), 1).await.unwrap();
+    let first = world.submit(1).await[0];
+    let worker = world.worker().await;
+    let holder = worker.claim_one().await;
+    assert_eq!(holder.id, first);
+    let second = world.submit(1).await[0];
+    (world, worker, holder, second)
+}
+
+#[tokio::test]
+async fn a_slot_freed_before_the_park_is_taken() {
+    let (_world, worker, holder, second) = contended().await;
+    worker.finish(&holder).await.unwrap();
+    assert_eq!(worker.claim_one().await.id, second);
+}
+
+#[tokio::test]
+async fn a_slot_freed_after_the_park_wakes_who_waits() {
+    let (world, worker, holder, second) = contended().await;
+    assert!(worker.claim(1).await.is_empty());
+    worker.finish(&holder).await.unwrap();
+    assert_eq!(worker.claim_one().await.id, second);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn a_slot_freed_while_the_park_is_under_way_is_not_slept_through() {
+    let (world, worker, holder, second) = contended().await;
+    // Whoever looks for somebody to hand over to waits here, after its fact is committed.
+    let mut gate = world.pool().begin().await.unwrap();
+    sqlx::query("select from slot_keys for update").fetch_all(&mut *gate).await.unwrap();
+    let park = async { worker.claim(1).await };
+    let free = async { worker.finish(&holder).await.unwrap() };
+    let open = async {
+        crate::support::wait::eventually("both facts are committed", Duration::from_secs(60), async || {
+            let parked = number(&world, "select count(*) from slot_waiters").await;
+            let held = held(&world).await;
+            if (parked, held) == (1, 0) { Ok(()) } else { Err(format!("{parked} parked, {held} held")) }
+        })
+        .await;
+        gate.commit().await.unwrap();
+    };
+    let (claimed, _, ()) = tokio::join!(park, free, open);
+    // Whichever came last handed it over; the claim may have taken it at once.
+    let claimed = if claimed.is_empty() { worker.claim(1).await } else { claimed };
+    assert_eq!(ids(&claimed), [second]);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn a_death_between_the_two_is_made_good_by_the_sweep() {
+    let (world, worker, holder, second) = contended().await;
+    assert!(worker.claim(1).await.is_empty());
+    // The slot is cleared by whatever ends the lease; nobody was left to hand it over.
+    sqlx::query("update executions set worker_id = null, active_until = null, wait_reason = 'worker' where id = $1")
+        .bind(holder.id.0)
+        .execute(world.pool())
+        .await
+        .unwrap();
+    assert_eq!((held(&world).await, reason(&world, second).await.as_deref()), (0, Some("concurrency_limit")));
+    assert_eq!(world.store.sweep_slots(100).await.unwrap()[0].id, second);
+    assert!(world.store.sweep_slots(100).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_dead_holders_slot_is_free_with_its_lease() {
+    let (world, worker, holder, second) = contended().await;
+    assert!(worker.claim(1).await.is_empty());
+    worker.die().await;
+    assert_eq!(world.store.reap(100).await.unwrap().len(), 1);
+    assert_eq!(held(&world).await, 0);
+    assert_eq!(world.store.sweep_slots(100).await.unwrap()[0].id, second);
+    let another = world.worker().await;
+    let claimed = another.claim(2).await;
+    assert_eq!(ids(&claimed), [second], "who died with its worker is behind it");
+    another.finish(&claimed[0]).await.unwrap();
+    assert_eq!(another.claim_one().await.id, holder.id);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn a_cancel_and_a_deadline_end_the_wait_and_leave_no_trace() {
+    let (world, worker, holder, second) = contended().await;
+    let mut third = world.new_execution().await;
+    (third.deadline, third.deadline_is_near) = (Duration::from_secs(60), true);
+    let third_id = third.id;
+    world.store.submit_executions(&[third.into()]).await.unwrap();
+    let fourth = world.submit(1).await[0];
+    assert!(worker.claim(5).await.is_empty());
+    assert_eq!(world.store.cancel_execution(world.tenant, second).await.unwrap(), Cancelled::Ended);
+    world.shift_clock(61.0).await;
+    world.store.wake_due(100).await.unwrap();
+    assert_eq!(world.standing(third_id).await.2.as_deref(), Some("deadline_exceeded"));
+    assert_eq!(number(&world, "select count(*) from slot_waiters").await, 1);
+    // One that was handed the slot and is cancelled before anybody claims it.
+    worker.finish(&holder).await.unwrap();
+    assert_eq!(holders(&world).await, [fourth.0].into());
+    assert_eq!(world.store.cancel_execution(world.tenant, fourth).await.unwrap(), Cancelled::Ended);
+    assert_eq!(held(&world).await, 0);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn a_limit_can_be_resized_while_it_is_held_and_removed_while_it_is_waited_for() {
+    let world = World::create().await;
+    let limit = key("definition");
+    let put = async |max| world.store.put_limit(Some(world.tenant), &limit, max).await.unwrap();
+    put(4).await;
+    world.submit(12).await;
+    let worker = world.worker().await;
+    let mut claimed = worker.claim(12).await;
+    assert_eq!(claimed.len(), 4);
+    put(2).await;
+    assert_eq!(held(&world).await, 4, "what is held stays held");
+    worker.finish(&claimed.remove(0)).await.unwrap();
+    worker.finish(&claimed.remove(0)).await.unwrap();
+    assert_eq!((held(&world).await, worker.claim(12).await.len()), (2, 0), "two were over it");
+    worker.finish(&claimed.remove(0)).await.unwrap();
+    assert_eq!(worker.claim(12).await.len(), 1);
+    assert_eq!(number(&world, "select count(*) from slots").await, 2);
+    assert_eq!(put(5).await.len(), 3, "those that fit now are woken");
+    assert_eq!(worker.claim(12).await.len(), 3);
+    assert_eq!(put(0).await, []);
+    world.submit(1).await;
+    assert!(worker.claim(12).await.is_empty());
+    assert!(world.store.remove_limit(Some(world.tenant), &limit).await.unwrap());
+    assert!(!world.store.remove_limit(Some(world.tenant), &limit).await.unwrap());
+    let woken = world.store.sweep_slots(100).await.unwrap().len();
+    assert_eq!(worker.claim(12).await.len(), woken);
+    assert_eq!(number(&world, "select count(*) from executions where wait_reason = 'concurrency_limit'").await, 0);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn the_newest_version_says_how_many_of_its_definition_and_of_no_other() {
+    let world = World::create().await;
+    let put = async |limit: u32| {
+        let mut spec = DefinitionSpec::new("invoice", "clerk");
+        spec.concurrency = vec![ConcurrencySpec { key: "tenant".into(), limit }];
+        world.store.put_definition(None, &spec).await.unwrap()
+    };
+    let first = put(1).await;
+    let of = |_, new| NewExecution { definition_version_id: first.id.into(), ..new };
+    submit(&world, 6, of).await;
+    // A definition of the tenant's own of the same key is another one.
+    let own = world.store.put_definition(Some(world.tenant), &DefinitionSpec::new("invoice", "clerk")).await.unwrap();
+    submit(&world, 3, |_, new| NewExecution { definition_version_id: own.id.into(), ..new }).await;
+    let worker = world.worker().await;
+    assert_eq!(worker.claim(20).await.len(), 1 + 3);
+    let second = put(3).await;
+    assert_eq!(world.store.sweep_slots(100).await.unwrap().len(), 2, "for executions of every version");
+    assert_eq!(worker.claim(20).await.len(), 2);
+    assert!(world.store.remove_definition_version(None, "invoice", second.version).await.unwrap());
+    assert_eq!(
+        number(&world, "select max::bigint from limit_rules").await,
+        1,
+        "the version before it is the newest again"
+    );
+    world.check().await;
+}
+
+#[tokio::test]
+async fn tenants_share_a_limit_in_turn() {
+    let world = World::create().await;
+    world.store.put_limit(None, &key("definition"), 2).await.unwrap();
+    let small = world.store.ensure_tenant("small", None).await.unwrap().id;
+    let many = world.submit(6).await;
+    let one = submit(&world, 1, |_, new| NewExecution { tenant_id: small, ..new }).await[0];
+    let worker = world.worker().await;
+    let claimed = worker.claim(10).await;
+    assert_eq!(claimed.len(), 2);
+    let of_small = claimed.iter().filter(|one| one.tenant_id == small).count();
+    if of_small == 0 {
+        assert_eq!(worker.finish(&claimed[0]).await.unwrap().woken[0].id, one, "who holds none comes first");
+    }
+    assert!(many.contains(&claimed[0].id));
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_waiters_cost_two_updates_per_freed_slot() {
+    const WAITERS: usize = 10_000;
+    const FREED: usize = 50;
+    let world = World::create().await;
+    world.store.put_limit(Some(world.tenant), &key("definition"), 5).await.unwrap();
+    submit(&world, WAITERS, |_, new| new).await;
+    let worker = world.worker().await;
+    let mut running = Vec::new();
+    while number(&world, "select count(*) from executions where wait_reason = 'worker'").await > 0 {
+        running.extend(worker.claim(100).await);
+    }
+    assert_eq!(running.len(), 5);
+    let seq = "select sum(event_seq)::bigint from executions";
+    let before = number(&world, seq).await;
+    for _ in 0..FREED {
+        worker.finish(&running.remove(0)).await.unwrap();
+        running.extend(worker.claim(100).await);
+        assert_eq!(running.len(), 5);
+    }
+    // Every update of a row that moves an execution is told by an event: the end itself, and two for who comes after.
+    let updates = number(&world, seq).await - before;
+    assert_eq!(updates, (FREED * 3) as i64, "{} updates besides the ends", updates - FREED as i64);
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixteen_workers_with_kills_and_resizes_never_overshoot_and_leave_nothing() {
+    const WORKERS: usize = 16;
+    const CLAIMS: usize = 1_000;
+    const LIMIT: i32 = 10;
+    let world = World::create().await;
+    let limit = key("definition");
+    world.store.put_limit(Some(world.tenant), &limit, LIMIT).await.unwrap();
+    submit(&world, 1_500, |_, new| new).await;
+    let (claims, peak, over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let work = async |which: usize| {
+        // Connections of its own: workers are processes.
+        let store = Store::open(StoreOptions { max_connections: 1, ..StoreOptions::new(&world.db.url) }).unwrap();
+        let mut worker = TestWorker::start(&store).await;
+        for round in 0..CLAIMS {
+            if number(&world, "select count(*) from executions where finished_at is null").await == 0 {
+                break;
+            }
+            let claimed = worker.claim(1 + i32::try_from(round % 3).unwrap()).await;
+            claims.fetch_add(claimed.len(), Ordering::Relaxed);
+            if (round + which) % 97 == 96 {
+                // Killed with whatever it holds.
+                worker.expire().await;
+                world.store.bury_expired_workers(Duration::ZERO).await.unwrap();
+                worker = TestWorker::start(&store).await;
+                while !world.store.reap(500).await.unwrap().is_empty() {}
+                world.store.sweep_slots(100).await.unwrap();
+                continue;
+            }
+            for (place, one) in claimed.iter().enumerate() {
+                let conclusion = match (round + place) % 5 {
+                    0 => Conclusion::Release { drained: false },
+                    _ => Conclusion::Finish { output: "1".into() },
+                };
+                worker.end(one, conclusion).await.unwrap();
+            }
+        }
+    };
+    let done = tokio_util::sync::CancellationToken::new();
+    let watch = async {
+        // Smaller and back: what is held may be over the smaller one, never over the largest.
+        let mut max = LIMIT;
+        while !done.is_cancelled() {
+            let now = usize::try_from(held(&world).await).unwrap();
+            peak.fetch_max(now, Ordering::Relaxed);
+            over.fetch_add(usize::from(now > LIMIT as usize), Ordering::Relaxed);
+            max = if max == LIMIT { 4 } else { LIMIT };
+            world.store.put_limit(Some(world.tenant), &limit, max).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        world.store.put_limit(Some(world.tenant), &limit, LIMIT).await.unwrap();
+    };
+    let all = async {
+        join_all((0..WORKERS).map(work)).await;
+        done.cancel();
+    };
+    tokio::join!(all, watch);
+    println!("{} claims, at most {} slots held", claims.load(Ordering::Relaxed), peak.load(Ordering::Relaxed));
+    assert_eq!(over.load(Ordering::Relaxed), 0, "held more than {LIMIT}");
+    assert!(peak.load(Ordering::Relaxed) > 1);
+    // Whoever is left ends now, with nothing but what is there.
+    let last = world.worker().await;
+    loop {
+        world.store.bury_expired_workers(Duration::ZERO).await.unwrap();
+        while !world.store.reap(500).await.unwrap().is_empty() {}
+        let claimed = last.claim(100).await;
+        for one in &claimed {
+            last.finish(one).await.unwrap();
+        }
+        if claimed.is_empty() && world.store.sweep_slots(100).await.unwrap().is_empty() {
+            break;
+        }
+    }
+    assert_eq!(
+        number(
+            &world,
+            "select count(*) from executions where status <> 'FINISHED' and failure_code is distinct from 'crash_loop'"
+        )
+        .await,
+        0
+    );
+    assert_eq!(held(&world).await, 0);
+    assert_eq!(number(&world, "select count(*) from slot_waiters").await, 0);
+    world.check().await;
+}
+
+/// Everything a worker of one process claims, with what it remembers between claims.
+struct Fair {
+    worker: TestWorker,
+    bounds: ClaimBounds,
+}
+
+impl Fair {
+    async fn claim(&self, world: &World, max: i32) -> Vec<Claimed> {
+        let request = ClaimRequest {
+            worker: self.worker.id,
+            queues: &["default".to_owned()],
+            serves: &[String::new()],
+            max,
+            suspects: 1,
+            may_take_alone: true,
+        };
+        world.store.claim(&request, &self.bounds).await.unwrap().claimed
+    }
+}
+
+async fn of_tenant(world: &World, tenant: TenantId, count: usize, priority: i16) -> Vec<ExecutionId> {
+    submit(world, count, |_, new| NewExecution { tenant_id: tenant, priority, ..new }).await
+}
+
+#[tokio::test]
+async fn a_backlog_of_ten_thousand_does_not_delay_another_tenants_single_execution() {
+    let world = World::create().await;
+    of_tenant(&world, world.tenant, 10_000, 9).await;
+    let fair = Fair { worker: world.worker().await, bounds: ClaimBounds::default() };
+    // Four at a time, as they end; every tenant is met in the next claim, wherever its id falls.
+    let mut running = fair.claim(&world, 4).await;
+    assert_eq!(running.len(), 4);
+    for round in 0..10 {
+        let other = world.store.ensure_tenant(&format!("other-{round}"), None).await.unwrap().id;
+        let single = of_tenant(&world, other, 1, 0).await[0];
+        fair.worker.finish(&running.remove(0)).await.unwrap();
+        let next = fair.claim(&world, 1).await;
+        assert_eq!(ids(&next), [single], "round {round}");
+        running.extend(next);
+    }
+    world.check().await;
+}
+
+#[tokio::test]
+async fn tenants_take_turns_by_what_they_used() {
+    let world = World::create().await;
+    let other = world.store.ensure_tenant("other", None).await.unwrap().id;
+    of_tenant(&world, world.tenant, 40, 5).await;
+    of_tenant(&world, other, 40, 5).await;
+    let shares = Arc::new(longhaul_shared::store::shares::TenantShares::default());
+    let fair = Fair { worker: world.worker().await, bounds: ClaimBounds::new(shares.clone()) };
+    let mine = |claimed: &[Claimed]| claimed.iter().filter(|one| one.tenant_id == world.tenant).count();
+    assert_eq!(mine(&fair.claim(&world, 10).await), 5, "equals share equally");
+    // As much as twenty attempts usually take: the other one has that to catch up with.
+    shares.end(world.tenant, 0.0, 20_000);
+    assert_eq!(mine(&fair.claim(&world, 10).await), 0);
+    // Another process learns of it.
+    shares.end(world.tenant, 0.0, 20_000);
+    world.store.exchange_usage(&shares).await.unwrap();
+    let elsewhere = Arc::new(longhaul_shared::store::shares::TenantShares::default());
+    world.store.exchange_usage(&elsewhere).await.unwrap();
+    let another = Fair { worker: world.worker().await, bounds: ClaimBounds::new(elsewhere) };
+    assert_eq!(mine(&another.claim(&world, 5).await), 0);
+}
+
+#[tokio::test]
+async fn started_comes_before_new_and_waiting_makes_up_for_priority() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    let old = of_tenant(&world, world.tenant, 1, 0).await[0];
+    let started = of_tenant(&world, world.tenant, 1, 0).await[0];
+    world.shift_clock(40.0 * 60.0).await;
+    let higher = of_tenant(&world, world.tenant, 1, 9).await[0];
+    world.shift_clock(10.0 * 60.0).await;
+    let late = of_tenant(&world, world.tenant, 1, 9).await[0];
+    // One of them ran before and came back.
+    sqlx::query("update executions set status = 'IN_PROGRESS', started_at = longhaul_now() where id = $1")
+        .bind(started.0)
+        .execute(world.pool())
+        .await
+        .unwrap();
+    let mut order = Vec::new();
+    for _ in 0..4 {
+        order.push(worker.claim_one().await.id);
+    }
+    // Nine levels are 45 minutes: the old one of priority 0 is older than that for the last one only.
+    assert_eq!(order, [started, higher, old, late]);
+}
+
+#[tokio::test]
+async fn a_key_that_nobody_uses_is_forgotten() {
+    let world = World::create().await;
+    world.store.put_limit(Some(world.tenant), &key("metadata.customer"), 3).await.unwrap();
+    submit_for(&world, "acme", 1).await;
+    submit_for(&world, &"long ".repeat(1_000), 1).await;
+    let worker = world.worker().await;
+    let claimed = worker.claim(2).await;
+    assert_eq!(held(&world).await, 2);
+    worker.finish(&claimed[0]).await.unwrap();
+    world.shift_clock(4_000.0).await;
+    world.store.tidy_slots().await.unwrap();
+    assert_eq!(number(&world, "select count(*) from slot_keys").await, 1, "one is held");
+    worker.finish(&claimed[1]).await.unwrap();
+    world.store.tidy_slots().await.unwrap();
+    assert_eq!(number(&world, "select count(*) from slot_keys").await, 0);
+    assert_eq!(number(&world, "select count(*) from slots").await, 0);
+}
