@@ -188,7 +188,7 @@ async fn leave_behind(fleet: &Fleet) -> Answered {
     let mut answered = Answered { send: tools.send.keys().into_keys().collect(), ..Answered::default() };
     for request in fleet.llm.requests() {
         let key = request.idempotency_key.clone().unwrap();
-        // The rest of a reply that was recorded in part is asked for again.
+        // Of a reply that was recorded in part only the calls that had begun count, whole or not as the server saw it.
         if whole.contains_key(&key) && case_of(&request) != "begun-turn" {
             answered.model.entry(case_of(&request)).or_default().insert(key);
         }
