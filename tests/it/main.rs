@@ -30,6 +30,8 @@ mod tidy;
 #[cfg(test)]
 mod tools;
 #[cfg(test)]
+mod upgrade;
+#[cfg(test)]
 mod verify;
 #[cfg(test)]
 mod worker;

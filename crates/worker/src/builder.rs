@@ -11,7 +11,7 @@ use longhaul_sdk::{
 };
 use longhaul_shared::{
     config::{self, Config, ConfigError, ProviderKind},
-    domain::requirements::definition_requirement,
+    domain::{JOURNAL_FORMAT, formats::journal_requirements, requirements::definition_requirement},
     queue::{QueueError, model_calls::ModelCalls, producer::WakeupPublisher},
     store::{Store, StoreError, StoreOptions},
 };
@@ -91,6 +91,7 @@ pub struct WorkerBuilder {
     definitions: HashMap<String, RegisteredDefinition>,
     agents: Vec<AgentSpec>,
     probe: Probe,
+    journal_format: u8,
 }
 
 impl WorkerBuilder {
@@ -109,6 +110,7 @@ impl WorkerBuilder {
             definitions: HashMap::new(),
             agents: Vec::new(),
             probe: Probe::default(),
+            journal_format: JOURNAL_FORMAT,
             config,
         }
     }
@@ -181,6 +183,13 @@ impl WorkerBuilder {
         self
     }
 
+    /// Claims to know journals of formats up to `newest`, as a later release will; for tests of upgrades.
+    #[must_use]
+    pub fn journal_format(mut self, newest: u8) -> Self {
+        self.journal_format = newest;
+        self
+    }
+
     /// Connects nothing yet: Postgres and Redis may be away when a worker starts.
     ///
     /// # Errors
@@ -208,6 +217,7 @@ impl WorkerBuilder {
             .chain(HostTool::ALL.map(|tool| tool.name().to_owned()))
             .map(|name| format!("tool:{name}"))
             .chain(self.validators.names().map(|name| format!("validator:{name}")))
+            .chain(journal_requirements(self.journal_format))
             .collect();
         let publisher = WakeupPublisher::start(&redis)?;
         let health = Health::new(store.clone(), ModelCalls::new(&redis)?, publisher.clone(), &config.llm);
@@ -225,6 +235,7 @@ impl WorkerBuilder {
             agents: PreparedAgents::default(),
             shares: Arc::default(),
             probe: self.probe,
+            journal_format: self.journal_format,
             loading: Semaphore::new(config.worker.journal_loads_max),
             call_permits: CallPermits::new(config.worker.parallel_calls_max, &config.tools.limits),
         };

@@ -43,6 +43,8 @@ pub(crate) struct Deps {
     /// What tenants used lately: claims are ordered by it.
     pub(crate) shares: Arc<TenantShares>,
     pub(crate) probe: Probe,
+    /// The newest journals that attempts go on from.
+    pub(crate) journal_format: u8,
     /// Journals that may load at once, so that a mass takeover does not load thousands (core-rules 4).
     pub(crate) loading: Semaphore,
     /// Tool calls that may run at once.

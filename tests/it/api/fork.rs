@@ -1,6 +1,7 @@
 //! `POST /v1/executions/{id}/fork`: what is shared, what may differ, and what is refused.
 
-use longhaul_shared::domain::ExecutionId;
+use longhaul_shared::domain::{ExecutionId, JOURNAL_FORMAT};
+use longhaul_shared::store::journal::Loaded;
 use longhaul_shared::store::journal::StepKind::{Call, Prompt, Turn};
 use serde_json::{Value, json};
 
@@ -44,7 +45,8 @@ async fn a_fork_shares_what_was_recorded_before_its_step_and_points_back() {
     assert_eq!(*api.told.woken.lock().unwrap().last().unwrap(), ("default".to_owned(), id.parse().unwrap()));
     let claimed = worker.claim_one().await;
     assert!(claimed.has_history && claimed.is_fork && claimed.overrides.is_none());
-    let journal = api.store.load_journal(claimed.id).await.unwrap();
+    let loaded = api.store.load_journal(claimed.id, JOURNAL_FORMAT).await.unwrap();
+    let Loaded::Journal(journal) = loaded else { panic!("{loaded:?}") };
     assert_eq!(journal.messages.len(), 3, "with copies of its messages");
 }
 

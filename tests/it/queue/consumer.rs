@@ -46,6 +46,20 @@ async fn a_backlog_is_worked_off_with_few_claims_that_find_nothing() {
 }
 
 #[tokio::test]
+async fn wakeups_of_a_later_release_are_wakeups() {
+    let redis = dedicated_redis().await;
+    let consumer = Consumer::start(&options(&redis), 10, Behaviour::Finish);
+    consumer.until("the first claim", |world| world.claims.load(SeqCst) > 0).await;
+    for (done, later) in [(1, "2"), (2, "a wake-up with more to say than sixteen bytes hold"), (3, "")] {
+        consumer.world.due.lock().unwrap().push_back(done);
+        let _: usize = command(&redis, &["RPUSH", "{test:v1}:wake:default", later]).await;
+        consumer.until("it finished", |world| world.finished.load(SeqCst) == done).await;
+        eventually("it is heard", || (), async || consumer.publisher.depth(&queue("default")).await == Some(0)).await;
+    }
+    consumer.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn doubled_wakeups_run_nothing_twice() {
     let redis = dedicated_redis().await;
     let consumer = Consumer::start(&options(&redis), 10, Behaviour::Finish);

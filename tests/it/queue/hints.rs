@@ -9,7 +9,7 @@ use longhaul_shared::queue::{
 use tokio::{sync::broadcast::Receiver, time::timeout};
 use uuid::Uuid;
 
-use super::world::options;
+use super::world::{command, options};
 use crate::support::servers::dedicated_redis;
 
 async fn next(looks: &mut Receiver<Look>) -> Look {
@@ -57,4 +57,19 @@ async fn followers_are_told_to_read_everything_after_redis_came_back() {
         }
     }
     panic!("no look arrived over the new subscription");
+}
+
+#[tokio::test]
+async fn a_look_of_a_later_release_is_heard_as_one_at_everything() {
+    let redis = dedicated_redis().await;
+    let subscriber = LookSubscriber::start(&options(&redis)).unwrap();
+    let mut looks = subscriber.subscribe();
+    assert_eq!(next(&mut looks).await, Look::AtEverything);
+    let heard: usize = command(&redis, &["PUBLISH", "{test:v1}:look", "2: something changed"]).await;
+    assert_eq!(heard, 1);
+    assert_eq!(next(&mut looks).await, Look::AtEverything);
+    // As today's and the release before it send them.
+    let heard: usize = command(&redis, &["PUBLISH", "{test:v1}:look", "0123456789abcdef"]).await;
+    assert_eq!(heard, 1);
+    assert_eq!(next(&mut looks).await, Look::At([Uuid::from_bytes(*b"0123456789abcdef")].into()));
 }

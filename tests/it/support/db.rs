@@ -40,6 +40,13 @@ impl TestDb {
         db
     }
 
+    /// An empty database: what is in it, is for the test to restore.
+    pub(crate) async fn empty() -> Self {
+        let mut db = Self::create_in(admin_url().await, None).await;
+        db.shared = true;
+        db
+    }
+
     async fn create_in(server_url: &str, template: Option<&str>) -> Self {
         let name = format!("t{}", uuid::Uuid::new_v4().simple());
         let mut admin = connect(server_url).await;

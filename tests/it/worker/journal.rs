@@ -23,7 +23,7 @@ use crate::support::{
 };
 
 /// A fleet whose dead workers are found soon.
-pub(super) async fn quick_fleet() -> Fleet {
+pub(crate) async fn quick_fleet() -> Fleet {
     let mut fleet = Fleet::start().await;
     for (name, seconds) in [("LEASE", "2"), ("RENEW", "0.5"), ("REAPER_TICK", "0.3"), ("SWEEP_TICK", "0.3")] {
         fleet.set(&format!("LONGHAUL__WORKER__{name}_SECONDS"), seconds);

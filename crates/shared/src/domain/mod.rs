@@ -2,6 +2,7 @@
 
 pub mod deadline;
 pub mod decision;
+pub mod formats;
 pub mod human_request;
 pub mod ids;
 pub mod limits;
@@ -15,6 +16,7 @@ pub mod status;
 
 pub use deadline::MAX_DEADLINE;
 pub use decision::{Decision, Outcome, decide};
+pub use formats::JOURNAL_FORMAT;
 pub use human_request::{RequestKind, RequestState};
 pub use ids::{
     AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, HumanRequestId, LeaseToken, TenantId, WorkerId,

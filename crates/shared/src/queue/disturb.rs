@@ -2,7 +2,7 @@
 
 use redis::AsyncConnectionConfig;
 
-use super::{QueueError, QueueName, QueueOptions, keys::Keys, link::client};
+use super::{QueueError, QueueName, QueueOptions, keys::Keys, link::client, messages};
 
 /// Disturbs the wake-ups of one installation. Connects anew for each disturbance: Redis may have been restarted meanwhile.
 pub struct Disturber {
@@ -55,7 +55,7 @@ impl Disturber {
         let mut command = redis::cmd("RPUSH");
         command.arg(self.keys.wake(queue));
         for _ in 0..count {
-            command.arg(uuid::Uuid::nil().as_bytes());
+            command.arg(&messages::wakeup());
         }
         self.run::<usize>(command).await.map(drop)
     }

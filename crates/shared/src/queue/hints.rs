@@ -18,6 +18,7 @@ use super::{
     QueueError, QueueOptions,
     keys::Keys,
     link::{Backoff, client},
+    messages::read_look,
 };
 
 /// Batches a slow follower may be behind before it skips to the newest ones.
@@ -30,7 +31,7 @@ const PING_EVERY: Duration = Duration::from_secs(10);
 pub enum Look {
     /// These executions changed.
     At(Arc<[Uuid]>),
-    /// The subscription is new: anything may have changed.
+    /// Anything may have changed: the subscription is new, or the message is of a later release.
     AtEverything,
 }
 
@@ -104,10 +105,8 @@ impl Listener {
             tokio::select! {
                 message = messages.next() => {
                     let Some(message) = message else { return };
-                    if let Some(look) = decode(message.get_payload_bytes()) {
-                        // No receiver means nobody follows anything at the moment.
-                        let _ = self.looks.send(look);
-                    }
+                    // No receiver means nobody follows anything at the moment.
+                    let _ = self.looks.send(read_look(message.get_payload_bytes()));
                 }
                 // A peer that vanished without a word never ends the stream: ask.
                 () = sleep_until(ping_at) => {
@@ -119,25 +118,5 @@ impl Listener {
                 }
             }
         }
-    }
-}
-
-/// `None` for a message that is not a sequence of ids.
-fn decode(payload: &[u8]) -> Option<Look> {
-    let (ids, rest) = payload.as_chunks::<16>();
-    (rest.is_empty() && !ids.is_empty()).then(|| Look::At(ids.iter().map(|id| Uuid::from_bytes(*id)).collect()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_is_whole_ids_or_nothing() {
-        let (a, b) = (Uuid::from_u128(1), Uuid::from_u128(2));
-        let both = [*a.as_bytes(), *b.as_bytes()].concat();
-        assert_eq!(decode(&both), Some(Look::At([a, b].into())));
-        assert_eq!(decode(&both[..31]), None);
-        assert_eq!(decode(b""), None);
     }
 }

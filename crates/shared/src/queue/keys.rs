@@ -2,15 +2,15 @@
 //!
 //! | key | type | holds | limit | lifetime |
 //! |---|---|---|---|---|
-//! | `{<prefix>:v1}:wake:<queue>` | list | wake-ups of one queue, 16 bytes each (an execution id, or nil for "there is work") | the configured cap, default 1,000 | an hour after the last push |
+//! | `{<prefix>:v1}:wake:<queue>` | list | wake-ups of one queue (`messages.rs`): 16 bytes each, an execution id or nil | the configured cap, default 1,000 | an hour after the last push |
 //! | `{<prefix>:v1}:look` | pub/sub channel | execution ids that changed, concatenated, 16 bytes each | 4,096 ids a message | not stored |
 //! | `{<prefix>:v1}:model:<endpoint>:rates` | hash | when the next request and token to a model endpoint would be on time | 3 fields | two days |
 //! | `{<prefix>:v1}:model:<endpoint>:running` | sorted set | executions whose call to it is under way, by when each is believed lost | its calls at a time | two days |
 //! | `{<prefix>:v1}:model:<endpoint>:places` | sorted set | executions that have a place in its rates reserved, by when it comes | those parked with `rate_limit` | two days |
 //!
 //! The part in braces is the hash tag: all keys fall into one cluster slot, which a blocking pop over several lists
-//! requires. `v1` changes with the layout, so that old and new processes of a rolling deploy never read each other's
-//! bytes; the sweep fills the new lists.
+//! requires. `v1` changes when a key gets another type or meaning, so that old and new processes of a rolling upgrade
+//! never take one for the other; the sweep fills the new lists. Other bytes in a message need no new key (`messages.rs`).
 
 use std::fmt;
 

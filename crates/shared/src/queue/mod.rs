@@ -24,6 +24,7 @@ pub mod producer;
 
 mod keys;
 mod link;
+mod messages;
 
 use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 

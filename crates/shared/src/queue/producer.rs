@@ -22,6 +22,7 @@ use super::{
     QueueError, QueueName, QueueOptions,
     keys::{Keys, WAKE_LIST_TTL_SECONDS},
     link::Link,
+    messages,
 };
 use crate::telemetry::metrics::{self, WakeupDrop};
 
@@ -134,7 +135,7 @@ impl WakeupPublisher {
                     .arg(key)
                     .arg(wanted)
                     .arg(WAKE_LIST_TTL_SECONDS)
-                    .arg(Uuid::nil().as_bytes())
+                    .arg(&messages::wakeup())
                     .query_async(connection)
                     .await
             })
@@ -207,15 +208,14 @@ impl Sender {
                 let push = pipeline.cmd("EVAL").arg(PUSH_SCRIPT).arg(1).arg(self.keys.wake(queue));
                 push.arg(self.list_cap).arg(WAKE_LIST_TTL_SECONDS);
                 for wakeup in chunk {
-                    push.arg(wakeup.as_bytes());
+                    push.arg(&messages::wakeup_for(*wakeup));
                 }
                 scripts += 1;
             }
         }
         let looks: Vec<Uuid> = batch.looks.into_iter().collect();
         for chunk in looks.chunks(LOOK_MESSAGE_IDS) {
-            let message: Vec<u8> = chunk.iter().flat_map(|id| *id.as_bytes()).collect();
-            pipeline.cmd("PUBLISH").arg(self.keys.look()).arg(message);
+            pipeline.cmd("PUBLISH").arg(self.keys.look()).arg(messages::look(chunk));
         }
         let offered: usize = batch.wakeups.values().map(Vec::len).sum();
         match self.link.run(async |connection| pipeline.query_async::<Vec<usize>>(connection).await).await {

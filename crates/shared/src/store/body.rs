@@ -1,15 +1,41 @@
 //! How exact bytes are stored: as they are when short, LZ4-compressed when that is smaller. jsonb changes bytes; this does not.
+//!
+//! The first byte says how: its lowest bit is the packing, the other seven are the journal format of a step, less one. So a step
+//! states its format without a byte or a column more, and the bodies of format 1 are what they were before there was a second.
 
 use super::StoreError;
+use crate::domain::JOURNAL_FORMAT;
 
 const PLAIN: u8 = 0;
 const LZ4: u8 = 1;
+/// The highest number that seven bits hold.
+const MAX_FORMAT: u8 = 128;
+const _: () = assert!(JOURNAL_FORMAT >= 1 && JOURNAL_FORMAT <= MAX_FORMAT);
 /// Below this, compression gains nothing.
 const COMPRESS_FROM: usize = 256;
 /// No stored body is larger; a length prefix beyond it is corruption, not a reason to allocate.
 const MAX_BODY: usize = 256 * 1024 * 1024;
 
-/// Encodes bytes for a `body` column.
+/// Encodes the body of a step, in the journal format of this release.
+#[must_use]
+pub fn encode_step(bytes: &[u8]) -> Vec<u8> {
+    stamp(encode(bytes), JOURNAL_FORMAT)
+}
+
+fn stamp(mut stored: Vec<u8>, format: u8) -> Vec<u8> {
+    if let Some(first) = stored.first_mut() {
+        *first |= (format - 1) << 1;
+    }
+    stored
+}
+
+/// The journal format a stored step is in.
+#[must_use]
+pub fn format_of(stored: &[u8]) -> u8 {
+    stored.first().map_or(1, |first| (first >> 1) + 1)
+}
+
+/// Encodes bytes for a `body` column that is no step's.
 #[must_use]
 pub fn encode(bytes: &[u8]) -> Vec<u8> {
     if bytes.len() >= COMPRESS_FROM {
@@ -21,21 +47,21 @@ pub fn encode(bytes: &[u8]) -> Vec<u8> {
     [&[PLAIN], bytes].concat()
 }
 
-/// Decodes what [`encode`] made.
+/// Decodes what [`encode`] and [`encode_step`] made, of whatever format: what the bytes mean is for who reads them.
 ///
 /// # Errors
 /// The bytes are not of that form.
 pub fn decode(stored: &[u8]) -> Result<Vec<u8>, StoreError> {
     match stored.split_first() {
-        Some((&PLAIN, bytes)) => Ok(bytes.to_vec()),
-        Some((&LZ4, packed)) => {
+        Some((first, bytes)) if first & 1 == PLAIN => Ok(bytes.to_vec()),
+        Some((_, packed)) => {
             let size = packed.first_chunk::<4>().map(|size| u32::from_le_bytes(*size) as usize);
             if size.is_none_or(|size| size > MAX_BODY) {
                 return Err(StoreError::Corrupt("a compressed body states an impossible size".into()));
             }
             lz4_flex::decompress_size_prepended(packed).map_err(|error| StoreError::Corrupt(error.to_string()))
         }
-        _ => Err(StoreError::Corrupt("a body has an unknown encoding".into())),
+        None => Err(StoreError::Corrupt("a body is empty".into())),
     }
 }
 
@@ -51,6 +77,20 @@ mod tests {
             let bytes = bytes.repeat(repeat);
             prop_assert_eq!(decode(&encode(&bytes)).unwrap(), bytes);
         }
+
+        #[test]
+        fn every_format_is_told_and_changes_no_byte(bytes: Vec<u8>, repeat in 0_usize..64, format in 1..=MAX_FORMAT) {
+            let bytes = bytes.repeat(repeat);
+            let stored = stamp(encode(&bytes), format);
+            prop_assert_eq!(format_of(&stored), format);
+            prop_assert_eq!(decode(&stored).unwrap(), bytes);
+        }
+    }
+
+    #[test]
+    fn format_1_has_no_mark_of_its_own() {
+        assert_eq!(stamp(encode(b"{}"), 1), [PLAIN, b'{', b'}']);
+        assert_eq!(format_of(&encode(&[b'a'; 1_000])), 1);
     }
 
     #[test]

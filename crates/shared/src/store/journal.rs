@@ -170,6 +170,15 @@ pub struct StoredJournal {
     pub messages: HashMap<Hash, Vec<u8>>,
 }
 
+/// What is there when a journal is loaded.
+#[derive(Debug, Clone)]
+pub enum Loaded {
+    /// A journal that can be followed.
+    Journal(StoredJournal),
+    /// A step of it is of this format, which the reader does not know: it must not act on any of it.
+    Newer(u8),
+}
+
 #[derive(Default)]
 struct StepColumns {
     execution_id: Vec<Uuid>,
@@ -200,7 +209,7 @@ impl StepColumns {
         self.occurrence.push(step.occurrence);
         self.name.push(step.name.as_deref().map(storable));
         self.appends.push(step.appends.concat());
-        self.body.push(body::encode(&step.body));
+        self.body.push(body::encode_step(&step.body));
         self.preview.push(step.preview.as_deref().map(storable));
         self.failure_code.push(step.failure_code.clone());
         self.input_tokens.push(step.usage.input_tokens);
@@ -368,11 +377,11 @@ impl Store {
         Ok(items.iter().map(|item| result(item)).collect())
     }
 
-    /// Everything recorded of an execution, in order.
+    /// Everything recorded of an execution, in order, for a reader that knows every format up to `known`.
     ///
     /// # Errors
     /// Postgres is unavailable, or what is stored cannot be read.
-    pub async fn load_journal(&self, id: ExecutionId) -> Result<StoredJournal, StoreError> {
+    pub async fn load_journal(&self, id: ExecutionId, known: u8) -> Result<Loaded, StoreError> {
         let rows = sqlx::query!(
             r#"
             select seq, kind, state, key, occurrence, name, appends, body, preview, failure_code,
@@ -384,6 +393,11 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
+        // Before anything is read: what a newer step is made of, its kind included, may mean nothing here.
+        let newest = rows.iter().map(|row| body::format_of(&row.body)).max().unwrap_or(1);
+        if newest > known {
+            return Ok(Loaded::Newer(newest));
+        }
         let mut journal = StoredJournal::default();
         for row in rows {
             journal.steps.push(JournalStep {
@@ -411,7 +425,7 @@ impl Store {
         for row in rows {
             journal.messages.insert(hash(&row.hash)?, body::decode(&row.body)?);
         }
-        Ok(journal)
+        Ok(Loaded::Journal(journal))
     }
 }
 

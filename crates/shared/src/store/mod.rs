@@ -23,6 +23,7 @@ pub mod error;
 pub mod events;
 pub mod executions;
 pub mod floor;
+mod formats;
 pub mod history;
 pub mod human_requests;
 pub mod ids;

@@ -12,7 +12,7 @@ use std::{
 use chrono::{DateTime, Utc};
 use futures::FutureExt;
 use longhaul_sdk::{
-    ExecutionResult, Failure, FailureCode, Interrupt, Step, Validator,
+    ExecutionResult, Failure, FailureCode, Interrupt, Step, StepError, Validator,
     definition::{AnyDefinition, Declarative},
     spec::Runner,
 };
@@ -22,7 +22,7 @@ use longhaul_shared::{
         StoreError,
         claims::Claimed,
         definitions::{AGENT_DEFINITION, PinnedVersions},
-        journal::StoredJournal,
+        journal::{Loaded, StoredJournal},
     },
     telemetry::{metrics, trace},
 };
@@ -125,7 +125,10 @@ async fn restore(
     let pinned = patiently(|| shared.versions.get(&shared.store, definition, agent)).await.map_err(from_store)?;
     let stored = if claimed.has_history {
         let _loading = shared.loading.acquire().await;
-        patiently(|| shared.store.load_journal(claimed.id)).await.map_err(from_store)?
+        match patiently(|| shared.store.load_journal(claimed.id, shared.journal_format)).await.map_err(from_store)? {
+            Loaded::Journal(stored) => stored,
+            Loaded::Newer(format) => return Err(hand_on(claimed, format, deps).await),
+        }
     } else {
         StoredJournal::default()
     };
@@ -145,6 +148,19 @@ async fn restore(
         control.clone(),
     );
     Ok((pinned, journal))
+}
+
+/// Nothing of a journal that cannot be read as it was meant is acted on: the execution waits for a worker that can.
+async fn hand_on(claimed: &Claimed, format: u8, deps: &AttemptDeps) -> StepError {
+    let (worker, lease) = (deps.writer.worker(), (claimed.id, claimed.token));
+    match patiently(|| deps.shared.store.require_journal_format(worker, lease, format)).await {
+        Ok(()) => {
+            metrics::journals_handed_on();
+            tracing::warn!(journal.format = format, "the journal is of a newer release; handed on to a worker of it");
+            Interrupt::Waiting.into()
+        }
+        Err(error) => from_store(error),
+    }
 }
 
 /// Repeats a read while Postgres is away or overloaded: that is no failure of the execution and spends none of its retries. The

@@ -136,6 +136,11 @@ pub fn lease_lost() {
     counter!("longhaul_worker_leases_lost_total").increment(1);
 }
 
+/// A journal of a newer release was left to a worker of it.
+pub fn journals_handed_on() {
+    counter!("longhaul_worker_journals_handed_on_total").increment(1);
+}
+
 /// Executions taken from dead workers.
 pub fn executions_reaped(count: u64) {
     counter!("longhaul_worker_reaped_executions_total").increment(count);

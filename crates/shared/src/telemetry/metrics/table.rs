@@ -54,6 +54,11 @@ pub const METRICS: &[Metric] = &[
     metric("longhaul_attempts_running", Kind::Gauge, "attempts this process runs now"),
     metric("longhaul_executions_retries_total", Kind::Counter, "retries scheduled, by failure class"),
     metric("longhaul_worker_leases_lost_total", Kind::Counter, "attempts stopped because their lease was lost"),
+    metric(
+        "longhaul_worker_journals_handed_on_total",
+        Kind::Counter,
+        "journals of a newer release left to a worker of it",
+    ),
     metric("longhaul_worker_reaped_executions_total", Kind::Counter, "executions taken from dead workers"),
     metric("longhaul_model_calls_total", Kind::Counter, "model calls, by provider and outcome"),
     metric("longhaul_model_call_duration_seconds", CALL, "duration of a model call, by provider"),

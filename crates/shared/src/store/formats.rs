@@ -1,0 +1,58 @@
+//! Executions whose journal is of a newer format than the worker that holds them knows.
+
+use super::{Store, StoreError};
+use crate::domain::{ExecutionId, LeaseToken, WorkerId, formats::journal_requirement};
+
+impl Store {
+    /// Adds to what the workers of a held execution must have that they know journals of `format`. The lease goes on; when it
+    /// ends, however it ends, only such a worker claims the execution again. Repeating it changes nothing.
+    ///
+    /// # Errors
+    /// The lease is lost, or Postgres is unavailable.
+    pub async fn require_journal_format(
+        &self,
+        worker: WorkerId,
+        (id, token): (ExecutionId, LeaseToken),
+        format: u8,
+    ) -> Result<(), StoreError> {
+        let required = sqlx::query_scalar!(
+            r#"
+            with me as materialized (
+                select id from workers where id = $1 and dead_at is null and expires_at > clock_timestamp() for key share
+            ),
+            held as materialized (
+                select e.id, e.serve_key
+                from me, executions e
+                where e.id = $2 and e.worker_id = $1 and e.lease_token = $3
+                for update of e
+            ),
+            needs as materialized (
+                select held.id, array(
+                    select need.name
+                    from (
+                        select unnest(k.requirements) from serve_keys k where k.key = held.serve_key union select $4::text
+                    ) as need (name)
+                    order by need.name collate "C"
+                ) as requirements
+                from held
+            ),
+            known as (
+                insert into serve_keys (key, requirements)
+                select array_to_string(requirements, '+'), requirements from needs
+                on conflict (key) do nothing
+            )
+            update executions e set serve_key = array_to_string(needs.requirements, '+')
+            from needs
+            where e.id = needs.id
+            returning e.id
+            "#,
+            worker.0,
+            id.0,
+            token.0,
+            journal_requirement(format),
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        required.map(drop).ok_or(StoreError::LeaseLost)
+    }
+}
