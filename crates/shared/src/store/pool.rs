@@ -23,7 +23,7 @@ const CLAIM_STATEMENT_LIMIT: Duration = Duration::from_secs(4);
 
 /// A connection that lay idle for longer is asked whether it is still one before it is used. Under load that would be a round trip
 /// for each statement; a connection that broke this moment is found by the statement, and whoever must not fail repeats it.
-const ASK_AFTER_IDLE: Duration = Duration::from_secs(1);
+const ASK_AFTER_IDLE: Duration = Duration::from_millis(100);
 
 /// When a statement of this process was last refused because its server is read-only. Of the whole process, because the error is
 /// recognised where nobody knows the pool; for a second pool it costs a reconnect.
