@@ -116,6 +116,7 @@ impl Bare {
             _logs: logs,
         };
         stand.wait_until_ready().await?;
+        stand.prime().await?;
         Ok(stand)
     }
 }
@@ -191,6 +192,19 @@ impl Stand {
             ensure!(Instant::now() < give_up, "the API is not ready within {} s", START_LIMIT.as_secs());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// Runs one execution: a worker learns within seconds that there is a definition that it can serve, and that is measured
+    /// nowhere.
+    async fn prime(&self) -> anyhow::Result<()> {
+        let (before, _) = self.ended().await?;
+        self.post("/v1/executions", &request(0)).await?;
+        let give_up = Instant::now() + START_LIMIT;
+        while self.ended().await?.0 == before {
+            ensure!(Instant::now() < give_up, "nothing finishes within {} s", START_LIMIT.as_secs());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
     }
 
     /// Posts, and returns the body of a success.
