@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use chrono::Utc;
 use longhaul_sdk::{
     AgentSpec, DefinitionSpec, ToolEffect,
     spec::{BudgetSpec, ToolRef},
@@ -174,7 +173,7 @@ async fn leave_behind(fleet: &Fleet) -> Answered {
     fleet.bury_workers().await;
     fleet.submit("d", json!({"case": "pending"})).await;
     let mut later = fleet.new_execution("d", json!({"case": "scheduled"})).await;
-    later.run_at = Some(Utc::now() + Duration::from_secs(3_600));
+    later.run_at = Some(fleet.store.believed_now() + Duration::from_secs(3_600));
     fleet.submit_new(later).await;
     let before: i32 = sqlx::query_scalar("select max(seq) from steps where execution_id = $1 and kind = 'turn'")
         .bind(finished.0)

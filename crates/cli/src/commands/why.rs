@@ -70,18 +70,7 @@ fn lines(waiting: &Value) -> Vec<String> {
         );
     }
     for limit in each(waiting, "limits") {
-        let owner = match limit["subject"].as_str() {
-            Some(subject) => format!("{} {subject}", text(limit, "source")),
-            None => text(limit, "source").to_owned(),
-        };
-        let mark = if limit["is_waited_for"] == true { " (this one)" } else { "" };
-        say("limit", format!("{} of {owner}: {} of {} run{mark}", text(limit, "key"), limit["held"], limit["limit"]));
-        for holder in each(limit, "holders") {
-            say("", format!("held by {}", holder.as_str().unwrap_or("-")));
-        }
-        if limit["held_by_others"] != 0 {
-            say("", format!("{} held by other tenants", limit["held_by_others"]));
-        }
+        say_limit(limit, &mut say);
     }
     for request in each(waiting, "requests") {
         let (kind, tool) = (text(request, "kind"), text(request, "tool"));
@@ -108,6 +97,21 @@ fn lines(waiting: &Value) -> Vec<String> {
         None => say("estimate", format!("none: {}", text(estimate, "basis"))),
     }
     lines
+}
+
+fn say_limit(limit: &Value, say: &mut impl FnMut(&str, String)) {
+    let owner = match limit["subject"].as_str() {
+        Some(subject) => format!("{} {subject}", text(limit, "source")),
+        None => text(limit, "source").to_owned(),
+    };
+    let mark = if limit["is_waited_for"] == true { " (this one)" } else { "" };
+    say("limit", format!("{} of {owner}: {} of {} run{mark}", text(limit, "key"), limit["held"], limit["limit"]));
+    for holder in each(limit, "holders") {
+        say("", format!("held by {}", holder.as_str().unwrap_or("-")));
+    }
+    if limit["held_by_others"] != 0 {
+        say("", format!("{} held by other tenants", limit["held_by_others"]));
+    }
 }
 
 #[cfg(test)]

@@ -170,10 +170,17 @@ impl ClaimBounds {
 /// Where one claim looks.
 #[derive(Debug, Default)]
 struct Scans {
-    known: (Vec<String>, Vec<String>, Vec<Uuid>, Vec<i64>, Vec<Uuid>),
-    gaps: (Vec<String>, Vec<String>, Vec<Uuid>, Vec<Uuid>),
-    suspects: (Vec<String>, Vec<String>, Vec<i16>, Vec<i32>),
+    known: KnownLines,
+    gaps: Gaps,
+    suspects: Suspects,
 }
+
+/// Queues, serve keys and tenants, with the (rank, id) after which to look.
+type KnownLines = (Vec<String>, Vec<String>, Vec<Uuid>, Vec<i64>, Vec<Uuid>);
+/// Queues and serve keys, with the tenants between which others are looked for.
+type Gaps = (Vec<String>, Vec<String>, Vec<Uuid>, Vec<Uuid>);
+/// Queues, serve keys and lanes, with their room.
+type Suspects = (Vec<String>, Vec<String>, Vec<i16>, Vec<i32>);
 
 impl Scans {
     fn of(request: &ClaimRequest<'_>, bounds: &ClaimBounds) -> Self {

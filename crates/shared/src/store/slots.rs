@@ -90,6 +90,14 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn sweep_slots(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
+        self.clear_leaked_slots().await?;
+        let mut woken = self.wake_unlimited(limit).await?;
+        let keys = self.keys_with_room(limit).await?;
+        woken.extend(self.hand_over(keys.into_iter().collect()).await?);
+        Ok(woken)
+    }
+
+    async fn clear_leaked_slots(&self) -> Result<(), StoreError> {
         let leaked = sqlx::query_scalar!(
             r#"
             update slots s
@@ -107,7 +115,12 @@ impl Store {
         if !leaked.is_empty() {
             tracing::error!(slots = leaked.len(), "slots were held by executions without a right to them");
         }
-        let mut woken: Vec<Runnable> = sqlx::query!(
+        Ok(())
+    }
+
+    /// Those who wait for a limit that is no more.
+    async fn wake_unlimited(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
+        let rows = sqlx::query!(
             r#"
             with freed as materialized (
                 select e.id, e.event_seq
@@ -133,10 +146,12 @@ impl Store {
             limit,
         )
         .fetch_all(&self.pool)
-        .await?
-        .into_iter()
-        .map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue })
-        .collect();
+        .await?;
+        Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+    }
+
+    /// Keys of which a slot is free and waited for.
+    async fn keys_with_room(&self, limit: i64) -> Result<Vec<String>, StoreError> {
         let keys = sqlx::query_scalar!(
             r#"
             with recursive lines (key) as (
@@ -153,8 +168,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        woken.extend(self.hand_over(keys.into_iter().collect()).await?);
-        Ok(woken)
+        Ok(keys)
     }
 
     /// Forgets keys that nobody holds, waits for or has used for an hour, and what tenants used long ago.

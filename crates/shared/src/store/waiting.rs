@@ -176,38 +176,26 @@ struct Row {
     since: DateTime<Utc>,
 }
 
-impl Store {
-    /// Where an execution stands and why. `None` when this reach has none of that id.
-    ///
-    /// # Errors
-    /// Postgres is unavailable.
-    pub async fn explain_waiting(&self, reach: &Reach, id: ExecutionId) -> Result<Option<Waiting>, StoreError> {
-        let tenants = reach.ids();
-        let row = sqlx::query_as!(
-            Row,
-            r#"
-            select e.tenant_id, e.status::text as "status!", e.wait_reason, e.wait_until, e.deadline_at, e.failure_code, e.worker_id,
-                e.queue, e.serve_key, e.lane, e.definition_key, v.version as "version?", e.open_children, e.slot_keys,
-                (e.started_at is null) as "is_new!", longhaul_claim_rank(e.created_at, e.priority) as "rank!",
-                longhaul_now() as "now!",
-                coalesce(e.finished_at, (
-                    select max(s.at) from events s
-                    where s.execution_id = e.id
-                        and s.kind in ('submitted', 'claimed', 'released', 'lease_lost', 'parked', 'retrying', 'woken')
-                ), e.created_at) as "since!"
-            from executions e left join definition_versions v on v.id = e.definition_version_id
-            where e.id = $1 and ($2::uuid[] is null or e.tenant_id = any ($2))
-            "#,
-            id.0,
-            tenants.as_deref(),
-        )
-        .fetch_optional(&self.pool)
-        .await?;
-        let Some(row) = row else { return Ok(None) };
+impl Row {
+    /// An estimate for those whose end is a time.
+    fn until(&self, basis: &str) -> Estimate {
+        match self.wait_until {
+            Some(until) => Estimate {
+                seconds: Some(((until - self.now).num_milliseconds().max(0)) as f64 / 1_000.0),
+                basis: basis.to_owned(),
+            },
+            None => Estimate::none("its end is not known beforehand"),
+        }
+    }
+}
+
+impl Waiting {
+    /// Where it stands, without what depends on the reason.
+    fn of(row: &Row) -> Result<Self, StoreError> {
         let corrupt = |what: &str| StoreError::Corrupt(format!("unknown {what}"));
         let reason = row.wait_reason.as_deref();
         let reason = reason.map(|name| WaitReason::parse(name).ok_or_else(|| corrupt("wait reason"))).transpose()?;
-        let mut waiting = Waiting {
+        Ok(Self {
             status: ExecutionStatus::parse(&row.status).ok_or_else(|| corrupt("status"))?,
             reason,
             since: row.since,
@@ -227,15 +215,19 @@ impl Store {
             children: Vec::new(),
             last_failure: None,
             estimate: Estimate::none("it does not wait"),
-        };
-        let until = |what: &str| match row.wait_until {
-            Some(until) => Estimate {
-                seconds: Some(((until - row.now).num_milliseconds().max(0)) as f64 / 1_000.0),
-                basis: what.to_owned(),
-            },
-            None => Estimate::none("its end is not known beforehand"),
-        };
-        match reason {
+        })
+    }
+}
+
+impl Store {
+    /// Where an execution stands and why. `None` when this reach has none of that id.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn explain_waiting(&self, reach: &Reach, id: ExecutionId) -> Result<Option<Waiting>, StoreError> {
+        let Some(row) = self.waiting_row(reach, id).await? else { return Ok(None) };
+        let mut waiting = Waiting::of(&row)?;
+        match waiting.reason {
             None => {}
             Some(WaitReason::Worker) => {
                 waiting.workers = Some(self.workers_that_serve(&row).await?);
@@ -257,10 +249,10 @@ impl Store {
                     "a person decides"
                 });
             }
-            Some(WaitReason::Scheduled) => waiting.estimate = until("it was scheduled for then"),
+            Some(WaitReason::Scheduled) => waiting.estimate = row.until("it was scheduled for then"),
             Some(WaitReason::RetryBackoff | WaitReason::ProviderDown | WaitReason::RateLimit) => {
                 waiting.last_failure = self.last_failure(id).await?;
-                waiting.estimate = until("the time it waits for is set");
+                waiting.estimate = row.until("the time it waits for is set");
             }
             Some(WaitReason::NoWorker) => {
                 waiting.workers = Some(self.workers_that_serve(&row).await?);
@@ -273,6 +265,30 @@ impl Store {
             Some(WaitReason::QueuePaused) => waiting.estimate = Estimate::none("it goes on when its queue does"),
         }
         Ok(Some(waiting))
+    }
+
+    async fn waiting_row(&self, reach: &Reach, id: ExecutionId) -> Result<Option<Row>, StoreError> {
+        let tenants = reach.ids();
+        Ok(sqlx::query_as!(
+            Row,
+            r#"
+            select e.tenant_id, e.status::text as "status!", e.wait_reason, e.wait_until, e.deadline_at, e.failure_code, e.worker_id,
+                e.queue, e.serve_key, e.lane, e.definition_key, v.version as "version?", e.open_children, e.slot_keys,
+                (e.started_at is null) as "is_new!", longhaul_claim_rank(e.created_at, e.priority) as "rank!",
+                longhaul_now() as "now!",
+                coalesce(e.finished_at, (
+                    select max(s.at) from events s
+                    where s.execution_id = e.id
+                        and s.kind in ('submitted', 'claimed', 'released', 'lease_lost', 'parked', 'retrying', 'woken')
+                ), e.created_at) as "since!"
+            from executions e left join definition_versions v on v.id = e.definition_version_id
+            where e.id = $1 and ($2::uuid[] is null or e.tenant_id = any ($2))
+            "#,
+            id.0,
+            tenants.as_deref(),
+        )
+        .fetch_optional(&self.pool)
+        .await?)
     }
 
     async fn workers_that_serve(&self, row: &Row) -> Result<LiveWorkers, StoreError> {
