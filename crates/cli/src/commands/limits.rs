@@ -26,7 +26,7 @@ pub struct LimitsArgs {
 enum LimitsCommand {
     /// Set how many may run; what runs goes on
     Set {
-        /// tenant, definition, agent or metadata.<path>, with or without :value
+        /// tenant, definition, agent or `metadata.<path>`, with or without :value
         key: String,
         /// At most so many, up to 10000; 0 holds all back
         limit: u32,

@@ -111,7 +111,7 @@ pub fn uuid_floor(at: DateTime<Utc>) -> Uuid {
     Uuid::from_u128((u128::from(millis) << 80) | 0x7000_8000_0000_0000_0000)
 }
 
-/// What [`Store::explain_list`] asks Postgres.
+/// What [`Store::explain_list`](super::Store::explain_list) asks Postgres.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Explain {
     /// The plan alone.

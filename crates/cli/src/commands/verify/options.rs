@@ -33,7 +33,7 @@ pub struct VerifyArgs {
     /// Only these faults, with commas between them; all when absent
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_enum)]
     pub(super) faults: Vec<FaultKind>,
-    /// Where the report goes; ./longhaul-verify-<time>.json when absent
+    /// Where the report goes; `./longhaul-verify-<time>.json` when absent
     #[arg(long, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
     /// Keep the data directory and the logs even when all bars hold
