@@ -46,7 +46,7 @@ impl Statement {
             Self::Record => "set lease_write = item.write",
             Self::Conclude => "set status = v.status, wait_reason = v.wait_reason",
             Self::Reap => "then 'crash_loop'",
-            Self::WakeDue => "due as materialized",
+            Self::WakeDue => "from parked, now where wait_until <= now.now",
             Self::FoldCounts => "longhaul.fold_counts",
         }
     }
