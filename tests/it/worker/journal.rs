@@ -360,3 +360,55 @@ async fn a_resumed_run_keeps_its_tools_and_prompts() {
     assert_ne!(fresh.body["tools"], requests[2].body["tools"]);
     second.drain().await;
 }
+
+/// A tool of our own whose words differ from build to build.
+struct Worded(&'static str);
+
+#[async_trait::async_trait]
+impl longhaul_sdk::Tool for Worded {
+    type Args = serde_json::Map<String, serde_json::Value>;
+
+    fn name(&self) -> &'static str {
+        "worded"
+    }
+
+    fn description(&self) -> &str {
+        self.0
+    }
+
+    async fn call(
+        &self,
+        _: Self::Args,
+        _: longhaul_sdk::ToolCallContext,
+    ) -> Result<longhaul_sdk::ToolOutput, longhaul_sdk::ToolFailure> {
+        Ok("said".into())
+    }
+}
+
+/// A worker shares an agent made ready among its attempts, but not with one that began with other words.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resumed_run_keeps_the_words_of_the_build_that_began_it() {
+    let fleet = quick_fleet().await;
+    let mut agent = agent("a");
+    agent.tools = vec![longhaul_sdk::spec::ToolRef::Name("worded".into())];
+    fleet.apply(&agent, &definition("d", &["is_valid_json"])).await;
+    fleet.llm.push(reply_calls([("worded", json!({}))]));
+    fleet.llm.push(reply_status(429, "slow down"));
+    let first = fleet.worker_with(|builder| builder.tool(Worded("old words")).unwrap());
+    let id = fleet.submit("d", json!({})).await;
+    fleet.until(id, "the retry waits", |row| row["wait_reason"] == "retry_backoff").await;
+    first.drain().await;
+
+    let second = fleet.worker_with(|builder| builder.tool(Worded("new words")).unwrap());
+    fleet.llm.push(reply_text("{}"));
+    let fresh = fleet.submit("d", json!({})).await;
+    assert_eq!(fleet.ended(fresh).await["status"], "FINISHED");
+    fleet.llm.push(reply_text("{}"));
+    fleet.advance(std::time::Duration::from_secs(11)).await;
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    let requests = fleet.llm.requests();
+    assert_eq!(requests.len(), 4);
+    assert!(requests[2].body["tools"].to_string().contains("new words"));
+    assert_eq!(requests[1].raw, requests[3].raw);
+    second.drain().await;
+}
