@@ -25,7 +25,9 @@ pub struct Sealer(Arc<[LessSafeKey]>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// Nobody set a key.
-    #[error("a literal secret cannot be stored: the setting contract.secret_keys is empty; set it, or write env://NAME")]
+    #[error(
+        "a literal secret cannot be stored: the setting contract.secret_keys is empty; set it, or write env://NAME"
+    )]
     NoKey,
     /// It is longer than any key of a provider.
     #[error("a secret is longer than 8 KiB")]
@@ -56,7 +58,8 @@ impl Sealer {
     #[must_use]
     pub fn new(keys: &[SecretString]) -> Self {
         let made = keys.iter().filter_map(|text| {
-            let bytes = Sha256::new().chain_update(PURPOSE).chain_update([0]).chain_update(text.expose_secret()).finalize();
+            let bytes =
+                Sha256::new().chain_update(PURPOSE).chain_update([0]).chain_update(text.expose_secret()).finalize();
             UnboundKey::new(&CHACHA20_POLY1305, &bytes).ok().map(LessSafeKey::new)
         });
         Self(made.collect())

@@ -32,6 +32,7 @@ pub struct ContractConfig {
     #[serde(with = "units::secret")]
     pub secret_keys: Option<SecretString>,
     /// Names of variables that `env://` may read; `*` at the end stands for any ending.
+    #[serde(deserialize_with = "units::list::deserialize")]
     pub secret_variables: Vec<String>,
     #[serde(rename = "health_seconds", with = "units::seconds")]
     pub health: Duration,
