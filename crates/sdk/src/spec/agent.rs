@@ -194,4 +194,7 @@ pub struct AgentOverrides {
     /// The model and its parameters, whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelSpec>,
+    /// What makes it an execution of the agent-execution contract; read by `longhaul-shared`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contract: Option<serde_json::Value>,
 }

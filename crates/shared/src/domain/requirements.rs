@@ -10,6 +10,9 @@ pub const BUILT_IN_TOOLS: [&str; 2] = ["fetch_url", "stop_execution"];
 /// Validators that every worker has.
 pub const BUILT_IN_VALIDATORS: [&str; 3] = ["is_valid_json", "stop_execution", "json_schema"];
 
+/// What a worker satisfies that can run executions of the agent-execution contract; workers of releases before it cannot.
+pub const CONTRACT_REQUIREMENT: &str = "contract:1";
+
 /// Names a set of requirements: empty for what every worker serves, else `kind:name` joined by `+`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -122,7 +122,8 @@ async fn plan(
     }
     // Another agent has other tools, too, and those are pinned with the prompt.
     let has_new_prompt = agent.is_some() || prompt.is_some() || input.is_some();
-    let changed = AgentOverrides { prompt: prompt.or(overrides.prompt), model: model.or(overrides.model) };
+    let AgentOverrides { prompt: own_prompt, model: own_model, contract } = overrides;
+    let changed = AgentOverrides { prompt: prompt.or(own_prompt), model: model.or(own_model), contract };
     let is_in_money = match &execution.budget {
         Some(budget) => budget.max_cost_usd.is_some(),
         None => {
