@@ -14,6 +14,7 @@ use super::{
 use crate::domain::{
     ExecutionId, ExecutionStatus, TenantId,
     contract::{ContractRun, record::Recorded},
+    contract_steps::{Gathered, gather},
 };
 
 /// Executions that share a request id and are listed.
@@ -127,6 +128,7 @@ impl Store {
         reach: &Reach,
         id: ExecutionId,
     ) -> Result<Option<ContractExecution>, StoreError> {
+        let tenants = reach.ids();
         let row = sqlx::query_as!(
             Row,
             r#"
@@ -136,7 +138,7 @@ impl Store {
             where e.id = $1 and p.overrides is not null and ($2::uuid[] is null or e.tenant_id = any($2))
             "#,
             id.0,
-            reach.ids().as_deref() as Option<&[Uuid]>,
+            tenants.as_deref() as Option<&[Uuid]>,
         )
         .fetch_optional(&self.pool)
         .await?;
@@ -152,6 +154,7 @@ impl Store {
         reach: &Reach,
         request_id: &str,
     ) -> Result<Vec<ContractExecution>, StoreError> {
+        let tenants = reach.ids();
         let rows = sqlx::query_as!(
             Row,
             r#"
@@ -164,7 +167,7 @@ impl Store {
             limit $3
             "#,
             request_id,
-            reach.ids().as_deref() as Option<&[Uuid]>,
+            tenants.as_deref() as Option<&[Uuid]>,
             MAX_OF_REQUEST,
         )
         .fetch_all(&self.pool)
@@ -186,9 +189,9 @@ impl Store {
             );
             let bodies = steps.fetch_all(&self.pool).await?;
             let bodies: Result<Vec<Vec<u8>>, _> = bodies.iter().map(|body| decode(body)).collect();
-            CallLists::gather(bodies?.iter().map(Vec::as_slice))
+            gather(bodies?.iter().map(Vec::as_slice))
         } else {
-            CallLists::default()
+            Gathered::default()
         };
         let corrupt = |error: serde_json::Error| StoreError::Corrupt(format!("the end of {}: {error}", of.id));
         let detail: Option<Value> = of.failure_detail.as_deref().map(serde_json::from_str).transpose().map_err(corrupt)?;
@@ -206,7 +209,7 @@ impl Store {
             status: of.status,
             agent_ref: of.run.agent_ref,
             agent_version: of.run.agent_version,
-            model_ref: calls.model_ref.clone().or(of.run.model),
+            model_ref: calls.model_ref.or(of.run.model),
             runtime_profile: of.run.runtime_profile,
             created_at: of.created_at,
             started_at: of.started_at,
@@ -215,7 +218,7 @@ impl Store {
             failure_code: of.failure_code,
             failure_summary: of.failure_summary,
             failure_detail,
-            calls: calls.into(),
+            calls: calls.calls.into_iter().collect(),
         })
     }
 
