@@ -65,6 +65,8 @@ pub struct ExecRequest {
     pub messages: Vec<Message>,
     /// What is stored as the execution's input: `{"prompt"}`, `{"messages"}` or `{}`.
     pub input: Value,
+    /// The same as it was sent: for another engine.
+    pub raw_input: Value,
     /// The managed model the caller asks for.
     pub model: Option<String>,
     /// The retrieval request.
@@ -133,6 +135,7 @@ impl ExecRequest {
             version,
             model: input.get("model").and_then(prompt_text),
             input: stored_input(&input, &messages),
+            raw_input: input,
             messages,
             retrieval,
             requested_by_user_id,
@@ -270,8 +273,9 @@ mod tests {
             "requested_by_user_id": null, "requested_by_role": null, "runtime_profile": null, "platform_runtime": null,
             "org_id": null, "group_id": null, "agent_version": null, "unknown": {"deep": [1]},
         });
-        assert_eq!(read(&body), read(&json!({"agent_id": "a", "input": null})));
         let request = read(&body).unwrap();
+        let plain = read(&json!({"agent_id": "a", "input": null})).unwrap();
+        assert_eq!(ExecRequest { raw_input: json!({}), ..request.clone() }, plain);
         assert_eq!((request.model, request.input, request.requested_by_role.as_str()), (None, json!({}), "user"));
     }
 
