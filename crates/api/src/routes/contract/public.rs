@@ -9,7 +9,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use longhaul_shared::{
-    domain::contract::{Capability, ContractRefusal, ErrorBody, ExecRequest, PlatformRuntime},
+    domain::{
+        contract::{Capability, ContractRefusal, ErrorBody, ExecRequest, PlatformRuntime},
+        retrieval::SearchMethod,
+    },
     store::{api_keys::Scope, platform::NoSnapshot},
 };
 use serde_json::{Map, Value, json};
@@ -88,8 +91,7 @@ async fn ask(state: &ApiState, principal: &Principal, headers: &HeaderMap, body:
 
 async fn platform(state: &ApiState, request: &ExecRequest) -> Result<PlatformRuntime, Response> {
     let platform = state.store.platform().await.map_err(|error| ContractError::from(error).into_response())?;
-    let method = request.retrieval.as_ref().and_then(|retrieval| retrieval.get("search_method")).and_then(Value::as_str);
-    let is_keyword = method.is_some_and(|method| method.trim().eq_ignore_ascii_case("keyword"));
+    let is_keyword = request.retrieval.as_ref().is_some_and(|of| of.search_method == SearchMethod::Keyword);
     let mut needed = Vec::new();
     if request.retrieval.is_some() || !request.messages.is_empty() {
         needed.push(Capability::LlmInference);
