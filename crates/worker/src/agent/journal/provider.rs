@@ -38,6 +38,7 @@ impl Journal {
                 Ok(call)
             }
             Admission::Wait(wait) => Err(self.wait_for_provider(agent, wait)),
+            Admission::GiveUp { .. } if let Some(failure) = agent.profile.instead_of_waiting() => Err(failure.into()),
             Admission::GiveUp { is_quota: true } => {
                 let summary = "the quota of the model provider stayed exhausted for longer than an execution may wait";
                 Err(Failure::permanent(FailureCode::MODEL_QUOTA_EXHAUSTED, summary).into())
@@ -65,6 +66,9 @@ impl Journal {
     }
 
     fn wait_for_provider(&mut self, agent: &Agent, wait: Wait) -> StepError {
+        if let Some(failure) = agent.profile.instead_of_waiting() {
+            return failure.into();
+        }
         let Wait { reason, until, wake_seq, route } = wait;
         metrics::model_wait(reason);
         if reason == WaitReason::ProviderDown {
