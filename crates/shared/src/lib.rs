@@ -7,5 +7,6 @@ pub mod config;
 pub mod domain;
 pub mod http;
 pub mod queue;
+pub mod sealing;
 pub mod store;
 pub mod telemetry;

@@ -8,6 +8,7 @@
 
 mod api;
 mod client;
+mod contract;
 mod database;
 mod layers;
 mod llm;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     api::ApiConfig,
     client::ClientConfig,
+    contract::ContractConfig,
     database::DatabaseConfig,
     llm::{HealthConfig, LimitConfig, LlmConfig, PriceConfig, ProviderConfig, ProviderKind},
     redis::RedisConfig,
@@ -46,6 +48,7 @@ pub struct Config {
     pub llm: LlmConfig,
     pub tools: ToolsConfig,
     pub telemetry: TelemetryConfig,
+    pub contract: ContractConfig,
     pub client: ClientConfig,
 }
 
@@ -135,7 +138,7 @@ impl Config {
 
     fn check(&self) -> Result<(), ConfigError> {
         // Exhaustive on purpose: a new section cannot be forgotten.
-        let Self { database, redis, api, worker, llm, tools, telemetry, client } = self;
+        let Self { database, redis, api, worker, llm, tools, telemetry, contract, client } = self;
         let mut rules = Rules::default();
         database.check(&mut rules);
         redis.check(&mut rules);
@@ -144,6 +147,7 @@ impl Config {
         llm.check(&mut rules);
         tools.check(&mut rules);
         telemetry.check(&mut rules);
+        contract.check(&mut rules);
         client.check(&mut rules);
         if rules.broken.is_empty() { Ok(()) } else { Err(ConfigError::Rules(rules.broken)) }
     }

@@ -122,14 +122,18 @@ mod tests {
 
     #[test]
     fn null_is_absent() {
-        for input in [json!({}), json!({"prompt": null}), json!({"messages": null, "prompt": ""}), json!({"prompt": []})] {
+        for input in
+            [json!({}), json!({"prompt": null}), json!({"messages": null, "prompt": ""}), json!({"prompt": []})]
+        {
             assert_eq!(read(input), json!([]));
         }
     }
 
     #[test]
     fn what_is_stored_reads_back_the_same() {
-        let first = Message::of_input(&json!({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}));
+        let first = Message::of_input(
+            &json!({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}),
+        );
         assert_eq!(Message::of_input(&json!({ "messages": first })), first);
     }
 }

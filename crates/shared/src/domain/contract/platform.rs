@@ -103,8 +103,13 @@ impl PlatformRuntime {
         let capabilities = capabilities.ok_or(SnapshotError::Missing("capabilities"))?;
         let bound = capabilities.get(capability.as_str()).filter(|bound| !bound.is_null());
         let bound = bound.ok_or(SnapshotError::NotBound(capability))?;
-        let binding = Binding::deserialize(bound).map_err(|error| SnapshotError::Malformed { capability, why: error.to_string() })?;
-        if binding.enabled { Ok(binding) } else { Err(SnapshotError::Disabled { capability, slug: binding.slug.unwrap_or_default() }) }
+        let binding = Binding::deserialize(bound)
+            .map_err(|error| SnapshotError::Malformed { capability, why: error.to_string() })?;
+        if binding.enabled {
+            Ok(binding)
+        } else {
+            Err(SnapshotError::Disabled { capability, slug: binding.slug.unwrap_or_default() })
+        }
     }
 
     /// Calls `change` with every literal of `config.secret_refs`: what is no reference of the form `scheme://…`.
@@ -233,7 +238,10 @@ impl Resource {
     /// The names under which a provider may list it, best first.
     pub fn served_names(&self) -> impl Iterator<Item = &str> {
         let rest = |name: &str| self.rest.get(name).and_then(Value::as_str);
-        [rest("local_path"), self.id.as_deref(), rest("name"), rest("source_id")].into_iter().flatten().filter_map(meant)
+        [rest("local_path"), self.id.as_deref(), rest("name"), rest("source_id")]
+            .into_iter()
+            .flatten()
+            .filter_map(meant)
     }
 }
 
@@ -298,7 +306,9 @@ impl Binding {
         let whole = self.default_resource.as_ref().filter(|resource| resource.id.as_deref().and_then(meant).is_some());
         let default = whole.or_else(|| listed(self.default_resource_id.as_deref()?));
         default.ok_or_else(|| {
-            ExecFailure::new(ExecCode::InternalError).detail("provider_slug", slug).detail("reason", "no_default_resource")
+            ExecFailure::new(ExecCode::InternalError)
+                .detail("provider_slug", slug)
+                .detail("reason", "no_default_resource")
         })
     }
 }
@@ -326,7 +336,9 @@ mod tests {
     use super::*;
 
     fn snapshot(llm: &Value) -> PlatformRuntime {
-        PlatformRuntime(json!({"deployment_profile": {"slug": "local-default"}, "capabilities": {"llm_inference": llm}}))
+        PlatformRuntime(
+            json!({"deployment_profile": {"slug": "local-default"}, "capabilities": {"llm_inference": llm}}),
+        )
     }
 
     #[test]
@@ -335,7 +347,10 @@ mod tests {
         let of = snapshot(&llm);
         assert_eq!(of.deployment_slug(), Some("local-default"));
         let binding = of.binding(Capability::LlmInference).unwrap();
-        assert_eq!(binding.url("chat_completion_path", "/v1/chat/completions").unwrap(), "http://llm:8000/v1/chat/completions");
+        assert_eq!(
+            binding.url("chat_completion_path", "/v1/chat/completions").unwrap(),
+            "http://llm:8000/v1/chat/completions"
+        );
         assert_eq!(binding.request_timeout(), DEFAULT_TIMEOUT);
         assert_eq!(of.binding(Capability::McpRuntime), Err(SnapshotError::NotBound(Capability::McpRuntime)));
     }
@@ -346,15 +361,22 @@ mod tests {
             snapshot(&json!({"slug": "s", "enabled": false})).binding(Capability::LlmInference),
             Err(SnapshotError::Disabled { slug, .. }) if slug == "s"
         ));
-        assert!(matches!(snapshot(&json!({"resources": 7})).binding(Capability::LlmInference), Err(SnapshotError::Malformed { .. })));
+        assert!(matches!(
+            snapshot(&json!({"resources": 7})).binding(Capability::LlmInference),
+            Err(SnapshotError::Malformed { .. })
+        ));
         let none = PlatformRuntime::of_request(Some(json!([])));
         assert_eq!(none.binding(Capability::LlmInference), Err(SnapshotError::Missing("deployment_profile")));
     }
 
     #[test]
     fn timeouts_are_positive_and_bounded() {
-        for (given, expected) in [(json!(2.5), 2.5), (json!("7"), 7.0), (json!(0), 5.0), (json!(-1), 5.0), (json!(1e300), 3_600.0)] {
-            let binding = snapshot(&json!({"config": {"request_timeout_seconds": given}})).binding(Capability::LlmInference).unwrap();
+        for (given, expected) in
+            [(json!(2.5), 2.5), (json!("7"), 7.0), (json!(0), 5.0), (json!(-1), 5.0), (json!(1e300), 3_600.0)]
+        {
+            let binding = snapshot(&json!({"config": {"request_timeout_seconds": given}}))
+                .binding(Capability::LlmInference)
+                .unwrap();
             let expected = if given == json!(1e300) { 5.0 } else { expected };
             assert_eq!(binding.request_timeout(), Duration::from_secs_f64(expected), "{given}");
         }

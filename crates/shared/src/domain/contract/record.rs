@@ -219,7 +219,9 @@ impl Recorded {
                 let details = ErrorDetails { facts, calls: self.calls };
                 (None, Some(RecordedError { code, message, details }))
             }
-            (ExecutionStatus::Failed, None) | (ExecutionStatus::Pending | ExecutionStatus::InProgress, _) => (None, None),
+            (ExecutionStatus::Failed, None) | (ExecutionStatus::Pending | ExecutionStatus::InProgress, _) => {
+                (None, None)
+            }
         };
         ExecutionView {
             id: self.id,

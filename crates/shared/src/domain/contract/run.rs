@@ -162,7 +162,11 @@ mod tests {
             (None, None, Some(Online), Online),
         ];
         for (requested, forced, stored, expected) in table {
-            assert_eq!(RuntimeProfile::resolve(requested, forced, stored), expected, "{requested:?} {forced:?} {stored:?}");
+            assert_eq!(
+                RuntimeProfile::resolve(requested, forced, stored),
+                expected,
+                "{requested:?} {forced:?} {stored:?}"
+            );
         }
         assert_eq!(RuntimeProfile::read(" ONLINE "), Some(Online));
         assert_eq!(RuntimeProfile::read("air_gapped"), Some(Offline));

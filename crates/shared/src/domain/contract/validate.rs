@@ -44,10 +44,10 @@ impl ContractRefusal {
     /// The route has no such method.
     pub const METHOD: Self = Self { status: 405, error: "method_not_allowed", message: "Method not allowed" };
     /// The body is larger than it may be.
-    pub const TOO_LARGE: Self =
-        Self { status: 413, error: "payload_too_large", message: "Request body is too large" };
+    pub const TOO_LARGE: Self = Self { status: 413, error: "payload_too_large", message: "Request body is too large" };
     /// The body took too long to arrive.
-    pub const SLOW: Self = Self { status: 408, error: "request_timeout", message: "Request body did not arrive in time" };
+    pub const SLOW: Self =
+        Self { status: 408, error: "request_timeout", message: "Request body did not arrive in time" };
 
     const fn bad(error: &'static str, message: &'static str) -> Self {
         Self { status: 400, error, message }
@@ -278,15 +278,22 @@ mod tests {
     #[test]
     fn users_roles_and_profiles_are_read_as_the_contract_reads_them() {
         for (given, expected) in [
-            (json!("5"), Some(5)), (json!(5.9), Some(5)), (json!(true), Some(1)), (json!(0), None), (json!(-3), None),
-            (json!(""), None), (json!(false), None), (json!(123), Some(123)),
+            (json!("5"), Some(5)),
+            (json!(5.9), Some(5)),
+            (json!(true), Some(1)),
+            (json!(0), None),
+            (json!(-3), None),
+            (json!(""), None),
+            (json!(false), None),
+            (json!(123), Some(123)),
         ] {
             let request = read(&json!({"agent_id": "a", "requested_by_user_id": given})).unwrap();
             assert_eq!(request.requested_by_user_id, expected, "{given}");
         }
         let request = read(&json!({
             "agent_id": " a ", "requested_by_role": " SuperAdmin", "runtime_profile": "moon", "platform_runtime": [1],
-        })).unwrap();
+        }))
+        .unwrap();
         assert_eq!((request.agent_ref.as_str(), request.requested_by_role.as_str()), ("a", "superadmin"));
         assert_eq!((request.runtime_profile, request.platform_runtime.0), (None, Value::Null));
     }
@@ -297,7 +304,9 @@ mod tests {
         assert_eq!(version(json!({"agent_id": "a@v2"})).as_deref(), Some("v2"));
         assert_eq!(version(json!({"agent_id": "a@v2", "agent_version": "v3"})).as_deref(), Some("v3"));
         assert_eq!(version(json!({"agent_id": "a", "agent_version": 4})).as_deref(), Some("4"));
-        for (text, number) in [("v3", Some(3)), ("3", Some(3)), ("v0", None), ("latest", None), ("", None), ("v-1", None)] {
+        for (text, number) in
+            [("v3", Some(3)), ("3", Some(3)), ("v0", None), ("latest", None), ("", None), ("v-1", None)]
+        {
             assert_eq!(version_number(text), number, "{text}");
         }
     }
