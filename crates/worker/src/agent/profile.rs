@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::journal::Reply;
 use crate::{
-    contract::Contract,
+    contract::{Contract, Retrieval},
     llm::{Message, ModelError, ToolCall},
     tools::CallError,
 };
@@ -77,6 +77,14 @@ impl Profile {
         match self {
             Self::Own => None,
             Self::Contract(contract) => contract.pinned_model(),
+        }
+    }
+
+    /// Who looks for references before the first turn; none where none are asked for.
+    pub(crate) fn retrieval(&self) -> Option<&Retrieval> {
+        match self {
+            Self::Own => None,
+            Self::Contract(contract) => contract.retrieval(),
         }
     }
 

@@ -67,9 +67,7 @@ pub(super) fn of_service(binding: &Binding, call: &CallFailure) -> (Failure, u16
             (told(binding, ExecCode::UpstreamUnavailable, UNAVAILABLE, None, None), UNAVAILABLE)
         }
         CallFailure::TimedOut => (told(binding, ExecCode::Timeout, GATEWAY_TIMEOUT, None, None), GATEWAY_TIMEOUT),
-        CallFailure::TooLarge => {
-            (told(binding, ExecCode::InternalError, 200, Some("reply_too_large"), None), 200)
-        }
+        CallFailure::TooLarge => (told(binding, ExecCode::InternalError, 200, Some("reply_too_large"), None), 200),
         CallFailure::NoAddress => {
             (told(binding, ExecCode::InternalError, 500, Some("endpoint_url_unusable"), None), 500)
         }

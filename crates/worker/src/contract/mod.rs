@@ -13,6 +13,7 @@ mod json;
 mod model;
 mod opening;
 pub(crate) mod platform;
+mod retrieval;
 mod surface;
 mod tools;
 
@@ -23,6 +24,7 @@ use longhaul_sdk::{
 };
 use longhaul_shared::domain::{RetryPolicy, contract::ContractRun};
 pub(crate) use platform::Platform;
+pub(crate) use retrieval::{Retrieval, Retrieved};
 pub(crate) use surface::{Contract, prepare};
 pub(crate) use tools::ContractTool;
 

@@ -63,7 +63,11 @@ pub(super) async fn bind(
 /// `EXEC_INTERNAL_ERROR`: a binding of another protocol.
 pub(super) fn check_adapter(binding: &Binding, known: &[&str]) -> Result<(), Failure> {
     let kind = binding.adapter_kind.as_deref().unwrap_or_default().trim();
-    if known.contains(&kind) { Ok(()) } else { Err(unusable(binding, &format!("adapter_kind `{kind}` is not supported"))) }
+    if known.contains(&kind) {
+        Ok(())
+    } else {
+        Err(unusable(binding, &format!("adapter_kind `{kind}` is not supported")))
+    }
 }
 
 fn config(binding: &Binding, platform: &Platform) -> Result<PlatformConfig, Failure> {
@@ -105,8 +109,7 @@ fn loaded_names(binding: &Binding, resource: &Resource) -> Vec<String> {
     let own = |name: &str| resource.rest.get(name).and_then(Value::as_str);
     let managed = own("managed_model_id").or(resource.id.as_deref());
     let is_same = |setting: &str, own: Option<&str>| binding.text(setting).is_some_and(|loaded| Some(loaded) == own);
-    let is_loaded =
-        is_same("loaded_local_path", own("local_path")) || is_same("loaded_managed_model_id", managed);
+    let is_loaded = is_same("loaded_local_path", own("local_path")) || is_same("loaded_managed_model_id", managed);
     if !is_loaded {
         return Vec::new();
     }

@@ -15,12 +15,7 @@ pub(super) fn opening(
     let (first, rest) = messages.split_at(leading);
     let instructions = instructions.filter(|text| !text.trim().is_empty()).map(Message::system);
     let references = references.map(Message::system);
-    instructions
-        .into_iter()
-        .chain(first.iter().map(given))
-        .chain(references)
-        .chain(rest.iter().map(given))
-        .collect()
+    instructions.into_iter().chain(first.iter().map(given)).chain(references).chain(rest.iter().map(given)).collect()
 }
 
 fn given(message: &contract::Message) -> Message {

@@ -15,6 +15,7 @@ use super::{
     json::ascii,
     model::{self, BoundModel},
     opening::opening,
+    retrieval::Retrieval,
     tools::ContractTool,
 };
 use crate::{
@@ -45,6 +46,7 @@ pub(crate) struct Contract {
     /// None where no model is asked.
     model: Option<BoundModel>,
     tools: BTreeMap<String, Arc<ContractTool>>,
+    retrieval: Option<Retrieval>,
 }
 
 /// The agent of a contract run; `recorded` is what an earlier attempt pinned.
@@ -76,7 +78,8 @@ pub(crate) async fn prepare(
     let task = Task { input, output_schema: None };
     let menu = Menu::new(&config, &lenient, task, Some(specs), &deps.tools.schemas)?;
     let tools = tools.into_iter().map(|tool| (tool.of().tool_name.clone(), tool)).collect();
-    let profile = Profile::Contract(Box::new(Contract { run, messages, model, tools }));
+    let retrieval = Retrieval::of(&run)?;
+    let profile = Profile::Contract(Box::new(Contract { run, messages, model, tools, retrieval }));
     Ok(Agent { config, profile, routes, toolbox, menu, policy, native_output_schema: None, max_compressions: 0 })
 }
 
@@ -126,6 +129,11 @@ impl Contract {
     /// What the model is told first.
     pub(crate) fn opening(&self, instructions: String, references: Option<String>) -> Vec<Message> {
         opening(Some(instructions), references, &self.messages)
+    }
+
+    /// Who looks for references before the first turn.
+    pub(crate) fn retrieval(&self) -> Option<&Retrieval> {
+        self.retrieval.as_ref()
     }
 
     /// The model, to be pinned with the prompt; and whether it must be before anything is asked.

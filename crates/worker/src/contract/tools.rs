@@ -66,7 +66,7 @@ impl ContractTool {
     }
 
     /// What the model is shown of it.
-    pub(super) fn spec(&self) -> ToolSpec {
+    pub(crate) fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: self.of.tool_name.clone(),
             description: self.of.description.clone(),
@@ -77,7 +77,7 @@ impl ContractTool {
         }
     }
 
-    pub(super) fn of(&self) -> &CatalogueTool {
+    pub(crate) fn of(&self) -> &CatalogueTool {
         &self.of
     }
 
@@ -180,8 +180,7 @@ impl ContractTool {
         let argument = |name: &str| arguments.get(name).filter(|value| !value.is_null());
         let policy = &self.of.safety_policy;
         let allowed = json!(JOB_SECONDS as u32);
-        let timeout_seconds =
-            argument("timeout_seconds").or_else(|| policy.get("timeout_seconds")).unwrap_or(&allowed);
+        let timeout_seconds = argument("timeout_seconds").or_else(|| policy.get("timeout_seconds")).unwrap_or(&allowed);
         let null = Value::Null;
         let body = Job {
             language: "python",
@@ -307,7 +306,8 @@ fn written(value: &Value) -> Box<RawValue> {
     let job = || {
         let members = value.as_object().filter(|members| members.len() == 4)?;
         let of = |name: &str| members.get(name);
-        let job = JobResult { stdout: of("stdout")?, stderr: of("stderr")?, result: of("result")?, error: of("error")? };
+        let job =
+            JobResult { stdout: of("stdout")?, stderr: of("stderr")?, result: of("result")?, error: of("error")? };
         serde_json::value::to_raw_value(&job).ok()
     };
     job().or_else(|| serde_json::value::to_raw_value(value).ok()).unwrap_or_else(|| RawValue::NULL.to_owned())

@@ -138,12 +138,7 @@ impl Endpoint {
         self.send(call, RunningClocks::whole(self.clocks), false).await
     }
 
-    async fn send(
-        &self,
-        call: RequestBuilder,
-        clocks: RunningClocks,
-        streams: bool,
-    ) -> Result<Opened<'_>, ModelError> {
+    async fn send(&self, call: RequestBuilder, clocks: RunningClocks, streams: bool) -> Result<Opened<'_>, ModelError> {
         let response = clocks.wait(call.send()).await?.map_err(|error| unreachable_endpoint(error, &clocks))?;
         let opened = Opened {
             request_id: request_id(response.headers()),

@@ -12,7 +12,11 @@ use longhaul_shared::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Agent, Journal, read_body};
+use super::{
+    Agent, Journal,
+    progress::{Stage, State},
+    read_body,
+};
 use crate::{
     agent::{
         admission::ReadyCall,
@@ -253,6 +257,8 @@ impl Journal {
         let contract_calls = outcome.noted.iter().map(|noted| noted.clone().at(turn, index)).collect();
         let body = CallBody { scratchpad: scratchpad.snapshot(), contract_calls, ..self.body_of(agent, ready) };
         self.pending.calls += 1;
+        let state = if outcome.error.is_some() { State::Failed } else { State::Completed };
+        self.stage(agent, Stage::Calling { tool: &ready.tool, call: &ready.written.id }, state);
         self.record_outcome(agent, ready, outcome, planned, body)
     }
 

@@ -49,6 +49,7 @@ pub(crate) use detached::detached_key;
 use limits::Spending;
 use output::OpenOutput;
 pub(crate) use people::Wanted;
+pub(crate) use progress::{Stage, State};
 use said::Said;
 use secrets::ToolSecrets;
 pub(crate) use turn::{Asked, NextTurn, Turn};
@@ -264,12 +265,13 @@ impl Journal {
         if let Some(step) = self.replay(StepKind::Prompt) {
             return self.replay_appends(&step);
         }
+        self.stage(agent, Stage::Thinking, State::Running);
+        self.stage(agent, Stage::Thinking, State::Completed);
         let appends = prompt()?.into_iter().map(|message| self.append(message)).collect::<Step<Vec<_>>>()?;
         let (model, is_new_model) = agent.profile.pinned_model().unzip();
         let (tools, shown) = (agent.toolbox.specs().to_vec(), agent.menu.shown(Offer::All).to_vec());
         let body = PromptBody { tools, shown, contract_model: model.cloned() };
-        let parts: Vec<&[u8]> =
-            std::iter::once(&b"prompt"[..]).chain(appends.iter().map(|hash| &hash[..])).collect();
+        let parts: Vec<&[u8]> = std::iter::once(&b"prompt"[..]).chain(appends.iter().map(|hash| &hash[..])).collect();
         let step = self.step(StepKind::Prompt, hash_parts(&parts), &body)?;
         // A fork may share what came after another prompt; its own is the first step all the same.
         let seq = if self.place.is_fork { 1 } else { step.seq };

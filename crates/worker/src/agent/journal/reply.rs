@@ -15,6 +15,7 @@ use super::{
     Agent, Journal,
     budget::Took,
     preview,
+    progress::{Stage, State},
     turn::{Asked, Turn},
 };
 use crate::{
@@ -110,6 +111,7 @@ impl Journal {
             contract_calls: agent.profile.noted_turn(self.turns, None),
         };
         let seq = self.push_turn(agent, asked, body, Some(reply.message), took)?;
+        self.stage(agent, Stage::Generating, State::Completed);
         self.empty_turns = 0;
         if is_cut {
             self.blamed = Some(seq);
@@ -208,6 +210,7 @@ impl Journal {
         let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
         let failure = agent.profile.model_failure(error);
         let contract_calls = agent.profile.noted_turn(self.turns, Some(error));
+        self.stage(agent, Stage::Generating, State::Failed);
         asked.span.record("failure.code", failure.code.as_str());
         metrics::model_call(route.model.provider(), outcome(error), took);
         self.settle(route, &asked.key, Took::by_failure(error));

@@ -34,7 +34,7 @@ use super::{
     admission::{Admission, ReadyCall, admit},
     gate::{self, Gate},
     host::Hosted,
-    journal::{Answered, Asked, Journal, NextTurn, Ran, Reply, Turn, detached_key},
+    journal::{Answered, Asked, Journal, NextTurn, Ran, Reply, Stage, State, Turn, detached_key},
     menu::{OUTPUT, Offer},
     references::{Path, PlannedCall, Resolved},
 };
@@ -308,6 +308,7 @@ impl<'a> Tick<'a> {
             if let Some(asked) = &mut self.asked {
                 begun = self.journal.begin_turn(asked)?;
             }
+            self.journal.stage(self.agent, Stage::Calling { tool: &call.tool, call: &call.written.id }, State::Running);
             if is_early || self.is_detached(*index) || self.calls[*index].needs_intent(self.agent, call) {
                 self.journal.intend(self.agent, call, begun)?;
             }

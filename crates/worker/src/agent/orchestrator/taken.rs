@@ -12,7 +12,7 @@ use crate::{
     agent::{
         Agent,
         admission::{ReadyCall, may_start_early},
-        journal::{Answered, RanAs, Recalled, Reply, call_key},
+        journal::{Answered, RanAs, Recalled, call_key},
         menu::{Offer, SUBMIT_OUTPUT},
         profile::{Place, Unreadable},
         references::{Path, PlannedCall, Resolved},
@@ -103,10 +103,11 @@ impl Tick<'_> {
                 match planned {
                     Ok(planned) => taken.planned = Some(planned),
                     Err(error) => {
-                        let (reply, ending) = match self.agent.profile.unreadable(&taken.call, &error, self.place(index)) {
-                            Unreadable::Told(reply) => (reply, None),
-                            Unreadable::Ends(reply, failure) => (reply, Some(failure)),
-                        };
+                        let (reply, ending) =
+                            match self.agent.profile.unreadable(&taken.call, &error, self.place(index)) {
+                                Unreadable::Told(reply) => (reply, None),
+                                Unreadable::Ends(reply, failure) => (reply, Some(failure)),
+                            };
                         let answered = self.journal.record_answer(self.agent, key, &taken.call, reply, None)?;
                         fate = Some(taken.answered(answered));
                         if let Some(failure) = ending {

@@ -345,7 +345,9 @@ async fn run(
     let tool = match &callable.answerer {
         Answerer::Tool(tool) => tool,
         // The loop asks these by themselves; there is no conversation here that one could belong to.
-        Answerer::Host(_) | Answerer::Contract(_) => return Err((runtime("the tool is not available here".into()), None)),
+        Answerer::Host(_) | Answerer::Contract(_) => {
+            return Err((runtime("the tool is not available here".into()), None));
+        }
     };
     let call = AssertUnwindSafe(tool.call(args, context)).catch_unwind();
     match tokio::time::timeout(callable.timeout, call).await {
