@@ -13,6 +13,7 @@ pub mod price;
 mod properties;
 pub mod redaction;
 pub mod requirements;
+pub mod retrieval;
 pub mod retry;
 pub mod status;
 

@@ -27,6 +27,7 @@ mod formats;
 pub mod history;
 pub mod human_requests;
 pub mod ids;
+pub mod indexes;
 pub mod journal;
 pub mod ledger;
 pub mod list_filter;
