@@ -167,9 +167,6 @@ impl WorkerBuilder {
         let execution = provider.config(ConfigType::AgenticExecutionDefinition);
         let conversation = provider.config(ConfigType::Conversation).prompt;
         self.agents.push(AgentSpec {
-            name: key.clone(),
-            key,
-            description: None,
             prompts: AgentPrompts { conversation, agentic_execution_definition: Some(execution.prompt) },
             model: execution.model,
             tools: execution.tools,
@@ -180,7 +177,7 @@ impl WorkerBuilder {
             instances: execution.instances,
             approvals: execution.approvals,
             limits: execution.limits,
-            concurrency: Vec::new(),
+            ..AgentSpec::new(key, String::new())
         });
         Ok(self)
     }

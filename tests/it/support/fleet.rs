@@ -200,6 +200,7 @@ impl Fleet {
             traceparent: None,
             idempotency: None,
             budget: None,
+            overrides: None,
         }
     }
 

@@ -176,6 +176,7 @@ impl Store {
                 traceparent: None,
                 idempotency: None,
                 budget: None,
+                overrides: None,
             },
         }))
     }

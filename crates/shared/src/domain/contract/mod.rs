@@ -4,6 +4,7 @@
 //! order of the contract, at every level; nothing here opens a secret. Decisions are in docs/adr/0015-agent-execution-contract.md.
 
 pub mod calls;
+pub mod catalogue;
 pub mod error;
 pub mod messages;
 pub mod platform;
