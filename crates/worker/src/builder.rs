@@ -226,7 +226,7 @@ impl WorkerBuilder {
             .chain(journal_requirements(self.journal_format))
             .chain([CONTRACT_REQUIREMENT.to_owned()])
             .collect();
-        let platform = Platform::new(platform_secrets(&config.contract)?).map_err(BuildError::Client)?;
+        let platform = Platform::new(store.clone(), platform_secrets(&config.contract)?).map_err(BuildError::Client)?;
         let publisher = WakeupPublisher::start(&redis)?;
         let health = Health::new(store.clone(), ModelCalls::new(&redis)?, publisher.clone(), &config.llm);
         let deps = Deps {

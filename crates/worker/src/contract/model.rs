@@ -45,12 +45,12 @@ pub(super) async fn bind(
     check_adapter(&binding, &[ADAPTER])?;
     let resource = binding.select_resource(run.model.as_deref())?;
     let config = config(&binding, &deps.platform)?;
-    let model = deps.platform.model(&config).map_err(|error| unusable(&binding, &error.to_string()))?;
+    let model = client(&binding, &config, &deps.platform)?;
     let is_new = recorded.is_none() && resource.provider_id().is_none();
     let noted = match recorded {
         Some(noted) => noted,
         None => {
-            let provider_model = provider_id(&binding, resource, &model).await?;
+            let provider_model = provider_id(&binding, resource, &deps.platform).await?;
             NotedModel { model_ref: resource.id.clone().unwrap_or_default(), provider_model }
         }
     };
@@ -68,6 +68,10 @@ pub(super) fn check_adapter(binding: &Binding, known: &[&str]) -> Result<(), Fai
     } else {
         Err(unusable(binding, &format!("adapter_kind `{kind}` is not supported")))
     }
+}
+
+fn client(binding: &Binding, config: &PlatformConfig, platform: &Platform) -> Result<Arc<PlatformModel>, Failure> {
+    platform.model(config).map_err(|error| unusable(binding, &error.to_string()))
 }
 
 fn config(binding: &Binding, platform: &Platform) -> Result<PlatformConfig, Failure> {
@@ -88,12 +92,18 @@ fn config(binding: &Binding, platform: &Platform) -> Result<PlatformConfig, Fail
     })
 }
 
-async fn provider_id(binding: &Binding, resource: &Resource, model: &Arc<PlatformModel>) -> Result<String, Failure> {
+/// What the provider calls a resource: as the snapshot says, or as the provider lists it.
+pub(super) async fn provider_id(
+    binding: &Binding,
+    resource: &Resource,
+    platform: &Platform,
+) -> Result<String, Failure> {
     if let Some(id) = resource.provider_id() {
         return Ok(id.to_owned());
     }
     let mut names: Vec<String> = resource.served_names().map(str::to_owned).collect();
     names.extend(loaded_names(binding, resource));
+    let model = client(binding, &config(binding, platform)?, platform)?;
     let listed = model.first_listed(&names).await.map_err(|error| failure::of_model(binding, &error).0)?;
     listed.ok_or_else(|| {
         ExecFailure::new(ExecCode::InternalError)

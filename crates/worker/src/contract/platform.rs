@@ -6,7 +6,11 @@ use std::{
 };
 
 use longhaul_sdk::Failure;
-use longhaul_shared::domain::contract::{Binding, ExecCode, ExecFailure, platform::SecretRef};
+use longhaul_shared::{
+    domain::contract::{Binding, ExecCode, ExecFailure, platform::SecretRef},
+    retrieval::Retriever,
+    store::Store,
+};
 use reqwest::Client;
 use secrecy::SecretString;
 
@@ -30,6 +34,7 @@ pub(crate) struct Platform {
     /// For tools: it sends a request once, on a connection of its own.
     pub(super) http: Client,
     secrets: SecretResolver,
+    pub(super) retriever: Retriever,
 }
 
 impl Platform {
@@ -37,8 +42,9 @@ impl Platform {
     ///
     /// # Errors
     /// The HTTP client cannot be built.
-    pub(crate) fn new(secrets: SecretResolver) -> Result<Self, String> {
-        Ok(Self { models: Mutex::default(), http: platform_client()?, secrets })
+    pub(crate) fn new(store: Store, secrets: SecretResolver) -> Result<Self, String> {
+        let retriever = Retriever::new(store).map_err(|error| format!("the HTTP client could not be built: {error}"))?;
+        Ok(Self { models: Mutex::default(), http: platform_client()?, secrets, retriever })
     }
 
     /// The client of a bound model endpoint.
