@@ -10,8 +10,13 @@ use longhaul_sdk::{
     spec::AgentPrompts,
 };
 use longhaul_shared::{
-    config::{self, Config, ConfigError, ProviderKind},
-    domain::{JOURNAL_FORMAT, formats::journal_requirements, requirements::definition_requirement},
+    config::{self, Config, ConfigError, ContractConfig, ProviderKind},
+    domain::{
+        JOURNAL_FORMAT,
+        contract::platform::SecretRef,
+        formats::journal_requirements,
+        requirements::{CONTRACT_REQUIREMENT, definition_requirement},
+    },
     queue::{QueueError, model_calls::ModelCalls, producer::WakeupPublisher},
     store::{Store, StoreError, StoreOptions},
 };
@@ -21,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent::{host::HostTool, orchestrator::permits::CallPermits, prepared::PreparedAgents},
+    contract::Platform,
     deps::{Deps, Versions},
     llm::{
         Clocks,
@@ -65,6 +71,9 @@ pub enum BuildError {
     /// The queue's settings.
     #[error(transparent)]
     Queue(#[from] QueueError),
+    /// An HTTP client.
+    #[error("{0}")]
+    Client(String),
 }
 
 /// Why a worker stopped unasked. The process should exit with a failure and be started again.
@@ -215,7 +224,9 @@ impl WorkerBuilder {
             .map(|name| format!("tool:{name}"))
             .chain(self.validators.names().map(|name| format!("validator:{name}")))
             .chain(journal_requirements(self.journal_format))
+            .chain([CONTRACT_REQUIREMENT.to_owned()])
             .collect();
+        let platform = Platform::new(store.clone(), platform_secrets(&config.contract)?).map_err(BuildError::Client)?;
         let publisher = WakeupPublisher::start(&redis)?;
         let health = Health::new(store.clone(), ModelCalls::new(&redis)?, publisher.clone(), &config.llm);
         let deps = Deps {
@@ -224,6 +235,7 @@ impl WorkerBuilder {
             models: models(&config)?,
             health: Arc::new(health),
             prices: config.llm.prices(),
+            platform,
             tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas },
             validators: self.validators,
             stdio_servers: config.tools.mcp.stdio,
@@ -238,6 +250,16 @@ impl WorkerBuilder {
         };
         Ok(Worker { deps, config, agents: self.agents, has })
     }
+}
+
+/// What the secrets of a platform's bindings refer to: variables that the configuration lets be read, and what was sealed.
+fn platform_secrets(config: &ContractConfig) -> Result<SecretResolver, BuildError> {
+    let (sealer, settings) = (config.sealer()?, config.clone());
+    Ok(SecretResolver::new(move |reference| match SecretRef::read(reference)? {
+        SecretRef::Variable(name) if settings.may_read(&name) => config::resolve_secret(reference),
+        SecretRef::Sealed(sealed) => sealer.open(&sealed).ok(),
+        SecretRef::Variable(_) | SecretRef::Foreign | SecretRef::Literal => None,
+    }))
 }
 
 fn models(config: &Config) -> Result<Models, BuildError> {

@@ -29,8 +29,7 @@ pub(super) fn request_body(
     model: &str,
     format: RequestFormat,
 ) -> Result<Vec<u8>, ModelError> {
-    let messages: Vec<WireMessage<'_>> =
-        request.messages.iter().map(|message| wire_message(message, format)).collect();
+    let messages: Vec<WireMessage<'_>> = request.messages.iter().map(|message| wire_message(message, format)).collect();
     let mut body = Body::default();
     body.set("model", &model)?;
     match format {
@@ -104,9 +103,7 @@ fn wire_message(message: &Message, format: RequestFormat) -> WireMessage<'_> {
         (RequestFormat::Responses, Message::Given { parts, .. }) => {
             WireContent::Parts(parts.iter().map(|text| WirePart { kind: "text", text }).collect())
         }
-        (RequestFormat::Responses, _) if calls.is_empty() => {
-            WireContent::Parts(vec![WirePart { kind: "text", text }])
-        }
+        (RequestFormat::Responses, _) if calls.is_empty() => WireContent::Parts(vec![WirePart { kind: "text", text }]),
         (RequestFormat::Responses, _) => WireContent::Parts(Vec::new()),
     };
     let (role, tool_call_id) = match message {
