@@ -14,7 +14,10 @@ use std::{
 use jsonschema::Validator;
 use longhaul_sdk::spec::{AgentSpec, BudgetSpec, DefinitionSpec, ModelSpec};
 use longhaul_shared::{
-    domain::{AgentVersionId, DefinitionVersionId, Prices, ServeKey, TenantId, requirements::{CONTRACT_REQUIREMENT, requirements}},
+    domain::{
+        AgentVersionId, DefinitionVersionId, Prices, ServeKey, TenantId,
+        requirements::{CONTRACT_REQUIREMENT, requirements},
+    },
     store::{
         Store,
         definitions::{AGENT_DEFINITION, PinnedVersions, Put, Version, agent_definition},

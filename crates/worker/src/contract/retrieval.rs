@@ -11,7 +11,6 @@ use longhaul_shared::{
     },
     retrieval::{Bindings, EmbeddingsBinding, Provider, RetrievalError, VectorBinding, VectorStore},
 };
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::{item::Noted, model, platform::Platform};
@@ -42,12 +41,12 @@ impl Retrieval {
     /// # Errors
     /// The stored request cannot be read.
     pub(super) fn of(run: &ContractRun) -> Result<Option<Self>, Failure> {
-        let Some(stored) = &run.retrieval else { return Ok(None) };
-        let request = RetrievalRequest::deserialize(stored).map_err(|_unreadable| {
+        let Some(request) = run.retrieval.clone() else { return Ok(None) };
+        let text = serde_json::to_string(&request).map_err(|_unreadable| {
             Failure::from(ExecFailure::new(ExecCode::InternalError).detail("reason", "retrieval_unreadable"))
         })?;
         let (instruction, runtime) = (run.retrieval_context.clone(), run.platform_runtime.clone());
-        Ok(Some(Self { request, text: stored.to_string(), instruction, runtime }))
+        Ok(Some(Self { request, text, instruction, runtime }))
     }
 
     /// What the step is known by.
@@ -83,11 +82,7 @@ impl Retrieval {
     }
 
     /// Whom to ask, and for what: the index under the name that the store knows.
-    async fn bindings(
-        &self,
-        platform: &Platform,
-        tenant: TenantId,
-    ) -> Result<(Bindings, RetrievalRequest), Failure> {
+    async fn bindings(&self, platform: &Platform, tenant: TenantId) -> Result<(Bindings, RetrievalRequest), Failure> {
         let of = |capability| self.runtime.binding(capability).map_err(|error| Failure::from(ExecFailure::from(error)));
         let embeddings = match self.request.search_method {
             SearchMethod::Keyword => None,
@@ -127,11 +122,7 @@ async fn embeddings(binding: &Binding, platform: &Platform) -> Result<Embeddings
     })
 }
 
-fn vector_store(
-    binding: &Binding,
-    namespace: Option<String>,
-    platform: &Platform,
-) -> Result<VectorBinding, Failure> {
+fn vector_store(binding: &Binding, namespace: Option<String>, platform: &Platform) -> Result<VectorBinding, Failure> {
     let kind = binding.adapter_kind.as_deref().unwrap_or_default().trim();
     let store = match kind {
         "weaviate_http" => {
@@ -154,9 +145,10 @@ fn endpoint(binding: &Binding) -> Result<String, Failure> {
 fn resolve_index(binding: &Binding, index: &str) -> Result<(String, Option<String>), Failure> {
     let text = |name: &str| binding.resource_policy.get(name).and_then(Value::as_str).map(str::trim);
     let prefix = text("namespace_prefix").filter(|prefix| !prefix.is_empty()).map(str::to_owned);
-    let listed = binding.resources.iter().find(|resource| {
-        [resource.id.as_deref(), resource.provider_resource_id.as_deref()].contains(&Some(index))
-    });
+    let listed = binding
+        .resources
+        .iter()
+        .find(|resource| [resource.id.as_deref(), resource.provider_resource_id.as_deref()].contains(&Some(index)));
     if let Some(resource) = listed {
         return Ok((resource.provider_id().unwrap_or(index).to_owned(), None));
     }

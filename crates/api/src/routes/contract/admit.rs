@@ -147,11 +147,7 @@ pub(super) async fn admit(
     store(state, new, failure.as_ref()).await
 }
 
-async fn store(
-    state: &ApiState,
-    new: NewExecution,
-    failure: Option<&Failure>,
-) -> Result<ExecutionId, ContractError> {
+async fn store(state: &ApiState, new: NewExecution, failure: Option<&Failure>) -> Result<ExecutionId, ContractError> {
     let submitted = match failure {
         Some(failure) => state.store.refuse_execution(&new, failure).await?,
         None => {

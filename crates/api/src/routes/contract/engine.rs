@@ -57,7 +57,9 @@ impl Transport {
     pub(super) fn answer(self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Self::Unreachable => (StatusCode::BAD_GATEWAY, "agent_engine_unreachable", "Agent engine is unreachable"),
-            Self::Timeout => (StatusCode::GATEWAY_TIMEOUT, "agent_engine_timeout", "Agent engine did not answer in time"),
+            Self::Timeout => {
+                (StatusCode::GATEWAY_TIMEOUT, "agent_engine_timeout", "Agent engine did not answer in time")
+            }
             Self::Garbled => (StatusCode::BAD_GATEWAY, "agent_engine_error", "Agent engine answered unexpectedly"),
         }
     }
@@ -171,13 +173,18 @@ mod tests {
     #[test]
     fn genuine_outcomes_are_told_from_what_stands_before_the_engine() {
         let said = |status: u16, text: &str| understood(StatusCode::from_u16(status).unwrap(), text.as_bytes());
-        assert!(matches!(said(202, r#"{"execution":{"id":"x","status":"queued"}}"#), Said::Execution { id: Some(id), .. } if id == "x"));
+        assert!(
+            matches!(said(202, r#"{"execution":{"id":"x","status":"queued"}}"#), Said::Execution { id: Some(id), .. } if id == "x")
+        );
         assert!(matches!(said(503, r#"{"error":"EXEC_UPSTREAM_UNAVAILABLE","message":"m"}"#), Said::Error { .. }));
         assert!(matches!(said(504, r#"{"error":"EXEC_TIMEOUT","message":"m","details":{}}"#), Said::Error { .. }));
         assert!(matches!(said(503, "<html>"), Said::Transport(Transport::Unreachable)));
         assert!(matches!(said(504, ""), Said::Transport(Transport::Timeout)));
         assert!(matches!(said(200, "{}"), Said::Transport(Transport::Garbled)));
         assert!(matches!(said(500, "[]"), Said::Transport(Transport::Garbled)));
-        assert!(matches!(said(401, r#"{"error":"invalid_service_token","message":"m"}"#), Said::Transport(Transport::Garbled)));
+        assert!(matches!(
+            said(401, r#"{"error":"invalid_service_token","message":"m"}"#),
+            Said::Transport(Transport::Garbled)
+        ));
     }
 }

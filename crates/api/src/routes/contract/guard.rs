@@ -53,7 +53,8 @@ fn opens(tokens: &[SecretString], headers: &HeaderMap) -> bool {
 async fn reshaped(response: Response) -> Response {
     let status = response.status();
     let content_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let is_json = content_type.is_some_and(|of| of.starts_with("application/json") || of.starts_with("text/event-stream"));
+    let is_json =
+        content_type.is_some_and(|of| of.starts_with("application/json") || of.starts_with("text/event-stream"));
     if is_json || status.is_success() {
         return response;
     }

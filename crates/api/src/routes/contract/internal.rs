@@ -135,7 +135,11 @@ pub(crate) async fn get(State(state): State<ApiState>, Path(id): Path<String>) -
 
 /// `GET …/`: an empty id.
 pub(crate) async fn no_id() -> ContractError {
-    ContractError::Refused(ContractRefusal { status: 400, error: "invalid_execution_id", message: "execution_id is required" })
+    ContractError::Refused(ContractRefusal {
+        status: 400,
+        error: "invalid_execution_id",
+        message: "execution_id is required",
+    })
 }
 
 /// 200 with the record, whatever it says.

@@ -18,7 +18,7 @@ use longhaul_shared::{
 use super::answer::ContractError;
 use crate::{
     catalog::{Runnable, Target},
-    error::ApiError,
+    error::{ApiError, ApiResult},
     state::ApiState,
 };
 
@@ -55,31 +55,38 @@ async fn find(
     request: &ExecRequest,
 ) -> Result<Result<Arc<Runnable>, ExecFailure>, ContractError> {
     let key = &request.agent_ref;
-    let target = Target::Agent(key.clone());
-    let not_found = || ExecFailure::with_message(ExecCode::AgentNotFound, format!("Agent '{key}' not found"));
     let no_version = |version: &str| {
         let message = format!("Agent '{key}' has no version '{version}'");
         ExecFailure::with_message(ExecCode::AgentVersionNotFound, message).detail("agent_version", version)
     };
-    let version = match &request.version {
-        None => None,
-        Some(text) => match version_number(text) {
-            Some(number) => Some(number),
-            // No version has that name; whether there is the agent is to be told first.
-            None => match state.catalog.resolve(tenant, &target, None).await {
-                Ok(_) => return Ok(Err(no_version(text))),
-                Err(ApiError::UnknownAgent(_)) => return Ok(Err(not_found())),
-                Err(error) => return Err(error.into()),
-            },
-        },
-    };
-    match state.catalog.resolve(tenant, &target, version).await {
-        Ok(runnable) => Ok(Ok(runnable)),
-        Err(ApiError::UnknownAgent(_)) => Ok(Err(not_found())),
-        Err(ApiError::UnknownVersion { .. } | ApiError::VersionRemoved { .. }) => {
-            Ok(Err(no_version(request.version.as_deref().unwrap_or_default())))
+    let number = request.version.as_deref().map(version_number);
+    // Of a version that cannot be one, whether there is the agent is told first.
+    let found = match resolve(state, tenant, key, number.flatten()).await {
+        Ok(_) if number == Some(None) => Err(no_version(request.version.as_deref().unwrap_or_default())),
+        Ok(runnable) => Ok(runnable),
+        Err(ApiError::UnknownAgent(_)) => {
+            Err(ExecFailure::with_message(ExecCode::AgentNotFound, format!("Agent '{key}' not found")))
         }
-        Err(error) => Err(error.into()),
+        Err(ApiError::UnknownVersion { .. } | ApiError::VersionRemoved { .. }) => {
+            Err(no_version(request.version.as_deref().unwrap_or_default()))
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Ok(found)
+}
+
+/// The tenant's agent or one that all share; else that of the organisation which the surface itself stands for.
+async fn resolve(state: &ApiState, tenant: TenantId, key: &str, version: Option<i32>) -> ApiResult<Arc<Runnable>> {
+    let target = Target::Agent(key.to_owned());
+    match state.catalog.resolve(tenant, &target, version).await {
+        Err(ApiError::UnknownAgent(of)) => {
+            let own = state.store.find_tenants(&state.options.contract.org_id, Some("")).await?;
+            match own.first().filter(|own| own.id != tenant) {
+                Some(own) => state.catalog.resolve(own.id, &target, version).await,
+                None => Err(ApiError::UnknownAgent(of)),
+            }
+        }
+        resolved => resolved,
     }
 }
 
@@ -91,14 +98,20 @@ async fn allowed(
     agent: &AgentSpec,
 ) -> Result<Result<Vec<ContractTool>, ExecFailure>, ContractError> {
     let key = &request.agent_ref;
-    let denied = |what: &str| Ok(Err(ExecFailure::with_message(ExecCode::PolicyDenied, format!("{what} execute permission for agent '{key}'"))));
+    let denied = |what: &str| {
+        Ok(Err(ExecFailure::with_message(
+            ExecCode::PolicyDenied,
+            format!("{what} execute permission for agent '{key}'"),
+        )))
+    };
     match state.store.may_execute(key, asker).await? {
         Access::Granted => {}
         Access::Denied => return denied("Policy denies"),
         Access::Missing => return denied("Missing"),
     }
     if agent.runtime_constraints.internet_required && profile != RuntimeProfile::Online {
-        let message = format!("Agent '{key}' requires internet access, which the runtime profile '{profile}' does not give");
+        let message =
+            format!("Agent '{key}' requires internet access, which the runtime profile '{profile}' does not give");
         return Ok(Err(ExecFailure::with_message(ExecCode::RuntimeProfileBlocked, message)
             .detail("runtime_profile", profile.as_str())));
     }
@@ -107,8 +120,9 @@ async fn allowed(
         && !state.store.has_managed_model(model).await?
     {
         let message = format!("Default model '{model}' of agent '{key}' is not known");
-        return Ok(Err(ExecFailure::with_message(ExecCode::ModelNotAllowed, message)
-            .detail("requested_model", model.as_str())));
+        return Ok(Err(
+            ExecFailure::with_message(ExecCode::ModelNotAllowed, message).detail("requested_model", model.as_str())
+        ));
     }
     let catalogue = state.store.catalogue_tools(Some(&agent.tool_refs)).await?;
     Ok(tools(agent, &catalogue, profile).and_then(|tools| {

@@ -70,7 +70,12 @@ pub(crate) async fn create(
 }
 
 /// Reads the request and fills in what the caller does not say.
-async fn ask(state: &ApiState, principal: &Principal, headers: &HeaderMap, body: Body) -> Result<ExecRequest, Response> {
+async fn ask(
+    state: &ApiState,
+    principal: &Principal,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<ExecRequest, Response> {
     let refused = |refusal: ContractRefusal| ContractError::from(refusal).into_response();
     let bytes = read(headers, body, state.options.contract.body_max_bytes).await.map_err(refused)?;
     let bytes = if bytes.trim_ascii().is_empty() { b"{}".as_slice() } else { &bytes };
@@ -103,10 +108,14 @@ async fn platform(state: &ApiState, request: &ExecRequest) -> Result<PlatformRun
     platform.snapshot(&needed).map_err(|missing| {
         let (code, message, capability) = match missing {
             NoSnapshot::BindingNotFound(of) => ("active_binding_not_found", "No active binding for the capability", of),
-            NoSnapshot::ProfileMismatch(of) => {
-                ("active_deployment_profile_mismatch", "The capability is bound in another deployment profile than the active one", of)
+            NoSnapshot::ProfileMismatch(of) => (
+                "active_deployment_profile_mismatch",
+                "The capability is bound in another deployment profile than the active one",
+                of,
+            ),
+            NoSnapshot::ProviderDisabled(of) => {
+                ("active_provider_disabled", "The active provider of the capability is disabled", of)
             }
-            NoSnapshot::ProviderDisabled(of) => ("active_provider_disabled", "The active provider of the capability is disabled", of),
         };
         let facts = Map::from_iter([("capability".to_owned(), Value::from(capability.as_str()))]);
         (StatusCode::SERVICE_UNAVAILABLE, Json(plain(code, message, facts))).into_response()
@@ -157,9 +166,10 @@ fn nested(error: ContractError) -> Response {
             let (status, body) = error.body();
             (status, Json(wrapped(body))).into_response()
         }
-        ContractError::Refused(_) | ContractError::Secret(_) | ContractError::KeyReused(_) | ContractError::NotFound => {
-            error.into_response()
-        }
+        ContractError::Refused(_)
+        | ContractError::Secret(_)
+        | ContractError::KeyReused(_)
+        | ContractError::NotFound => error.into_response(),
     }
 }
 
@@ -170,7 +180,9 @@ async fn forward(
     request_id: &str,
     headers: &HeaderMap,
 ) -> Response {
-    let Some(engine) = &state.engine else { return transport(state, Transport::Unreachable, Operation::Create, request_id) };
+    let Some(engine) = &state.engine else {
+        return transport(state, Transport::Unreachable, Operation::Create, request_id);
+    };
     let mut platform = request.platform_runtime.clone();
     // A literal goes to the engine as the caller of the contract sends it: the engine has no key of ours.
     let sealer = &state.options.contract.sealer;
@@ -199,7 +211,9 @@ async fn forward(
     let said = engine.create(&body, &sent).await;
     let id = match &said {
         Said::Execution { id, .. } => id.clone(),
-        Said::Error { body, .. } => body.get("details").and_then(|of| of.get("execution_id")?.as_str()).map(str::to_owned),
+        Said::Error { body, .. } => {
+            body.get("details").and_then(|of| of.get("execution_id")?.as_str()).map(str::to_owned)
+        }
         Said::Transport(_) => None,
     };
     if let Some(id) = id.filter(|id| is_id(id))
@@ -267,7 +281,8 @@ pub(crate) async fn get(
     let Some(engine) = &state.engine else {
         return show(&state, &principal.reach(), &id).await.map_err(IntoResponse::into_response);
     };
-    let is_own = is_id(&id) && state.store.is_forwarded(principal.tenant(), &id).await.map_err(|error| nested(error.into()))?;
+    let is_own =
+        is_id(&id) && state.store.is_forwarded(principal.tenant(), &id).await.map_err(|error| nested(error.into()))?;
     if !is_own {
         // Executions that ran here before an engine was set stay readable.
         return show(&state, &principal.reach(), &id).await.map_err(IntoResponse::into_response);

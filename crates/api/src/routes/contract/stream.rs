@@ -96,7 +96,15 @@ async fn begin(
     let id = submit(state, request, request_id, headers, true).await?;
     let subscription = state.hub.subscribe(id, 0).await?;
     let shutdown = state.shutdown.clone();
-    let following = Following { state: state.clone(), id, subscription, shutdown, ready: Vec::new(), open: HashMap::new(), is_over: false };
+    let following = Following {
+        state: state.clone(),
+        id,
+        subscription,
+        shutdown,
+        ready: Vec::new(),
+        open: HashMap::new(),
+        is_over: false,
+    };
     Ok((Telling::Following(Box::new(following)), id))
 }
 
@@ -239,9 +247,10 @@ impl Following {
             }
         };
         let asked_a_model = !recorded.calls.model_calls.is_empty() && recorded.calls.tool_calls.is_empty();
-        let text = recorded.output_text.clone().filter(|text| {
-            recorded.status == ExecutionStatus::Finished && asked_a_model && !text.is_empty()
-        });
+        let text = recorded
+            .output_text
+            .clone()
+            .filter(|text| recorded.status == ExecutionStatus::Finished && asked_a_model && !text.is_empty());
         let delta = text.map(|text| frame("delta", &Delta { text })).unwrap_or_default();
         let last = match Ending::of(recorded) {
             Ending::Record(execution) => frame("complete", &Complete { execution, status_code: 201 }),

@@ -16,8 +16,8 @@ use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
 use super::{
-    retry::OF_THE_CONTRACT,
     request::{BudgetBody, Preference, Stored, idempotency_key, read_budget},
+    retry::OF_THE_CONTRACT,
     submit::answer,
     view::Execution,
 };

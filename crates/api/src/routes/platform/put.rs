@@ -1,13 +1,7 @@
 //! `PUT /v1/platform`: a document, put entry by entry and all at once.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use longhaul_shared::{
-    domain::contract::{
-        catalogue::PlatformSpec,
-        platform::{SecretRef, change_secrets},
-    },
-    store::api_keys::Scope,
-};
+use longhaul_shared::{domain::contract::catalogue::PlatformSpec, store::api_keys::Scope};
 use serde_json::Value;
 
 use super::get::{PlatformView, view};
@@ -34,8 +28,7 @@ pub(crate) async fn platform(
     if let Some(path) = find_nul(&value, "") {
         return Err(ApiError::InputContainsNul { path });
     }
-    let mut spec: PlatformSpec =
-        serde_json::from_value(value).map_err(|error| ApiError::invalid("", error.to_string()))?;
+    let spec: PlatformSpec = serde_json::from_value(value).map_err(|error| ApiError::invalid("", error.to_string()))?;
     let mut violations: Vec<Violation> =
         spec.problems().into_iter().map(|(path, reason)| Violation::new(path, reason)).collect();
     for (at, tool) in spec.tools.iter().enumerate() {
@@ -44,10 +37,12 @@ pub(crate) async fn platform(
         }
     }
     violations.extend(names(&state, &spec).await?);
-    violations.extend(seal(&state, &mut spec));
     if !violations.is_empty() {
         return Err(ApiError::InvalidRequest(violations));
     }
+    let sealer = &state.options.contract.sealer;
+    let spec = spec.sealed(|literal| sealer.seal(literal));
+    let spec = spec.map_err(|error| ApiError::invalid("/providers", error.to_string()))?;
     state.store.put_platform(&spec).await?;
     Ok(Json(view(&state).await?))
 }
@@ -75,24 +70,4 @@ async fn names(state: &ApiState, spec: &PlatformSpec) -> ApiResult<Vec<Violation
         }
     }
     Ok(violations)
-}
-
-/// Seals literal secrets; what a reader was shown instead of one is none.
-fn seal(state: &ApiState, spec: &mut PlatformSpec) -> Vec<Violation> {
-    let sealer = &state.options.contract.sealer;
-    let mut violations = Vec::new();
-    for (at, provider) in spec.providers.iter_mut().enumerate() {
-        let mut config = Value::Object(std::mem::take(&mut provider.config));
-        let sealed = change_secrets(&mut config, |text| match SecretRef::read(text) {
-            Some(SecretRef::Literal) => sealer.seal(text).map(Some),
-            Some(SecretRef::Variable(_) | SecretRef::Sealed(_) | SecretRef::Foreign) | None => Ok(None),
-        });
-        if let Err(error) = sealed {
-            violations.push(Violation::new(format!("/providers/{at}/config/secret_refs"), error.to_string()));
-        }
-        if let Value::Object(config) = config {
-            provider.config = config;
-        }
-    }
-    violations
 }

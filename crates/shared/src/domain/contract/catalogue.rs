@@ -7,7 +7,10 @@ use longhaul_sdk::tool::ToolEffect;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Capability, RuntimeProfile, Transport};
+use super::{
+    Capability, RuntimeProfile, Transport,
+    platform::{SecretRef, change_secrets},
+};
 
 /// The document. Each list is put entry by entry; an entry replaces the one of the same name, whole.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -216,6 +219,24 @@ const MAX_ENTRIES: usize = 500;
 const MAX_NAME_BYTES: usize = 256;
 
 impl PlatformSpec {
+    /// The same with every literal of `config.secret_refs` as `seal` gives it: what may be stored.
+    ///
+    /// # Errors
+    /// The first that `seal` gives.
+    pub fn sealed<E>(mut self, mut seal: impl FnMut(&str) -> Result<String, E>) -> Result<Self, E> {
+        for provider in &mut self.providers {
+            let mut config = Value::Object(std::mem::take(&mut provider.config));
+            change_secrets(&mut config, |text| match SecretRef::read(text) {
+                Some(SecretRef::Literal) => seal(text).map(Some),
+                Some(SecretRef::Variable(_) | SecretRef::Sealed(_) | SecretRef::Foreign) | None => Ok(None),
+            })?;
+            if let Value::Object(config) = config {
+                provider.config = config;
+            }
+        }
+        Ok(self)
+    }
+
     /// Everything wrong with it, as a JSON Pointer and a reason.
     #[must_use]
     pub fn problems(&self) -> Vec<(String, String)> {
@@ -257,7 +278,10 @@ impl PlatformSpec {
             if !["local", "cloud"].contains(&provider.provider_origin.as_str()) {
                 found.push((format!("/providers/{at}/provider_origin"), "must be `local` or `cloud`".into()));
             }
-            let urls = [("endpoint_url", Some(&provider.endpoint_url)), ("healthcheck_url", provider.healthcheck_url.as_ref())];
+            let urls = [
+                ("endpoint_url", Some(&provider.endpoint_url)),
+                ("healthcheck_url", provider.healthcheck_url.as_ref()),
+            ];
             for (field, url) in urls {
                 if url.is_some_and(|url| !url.starts_with("http://") && !url.starts_with("https://")) {
                     found.push((format!("/providers/{at}/{field}"), "must begin with http:// or https://".into()));
@@ -275,7 +299,10 @@ impl PlatformSpec {
                 }
                 let is_resource = |one: &Value| one.is_string() || one.get("id").is_some_and(Value::is_string);
                 if !binding.resources.iter().all(is_resource) {
-                    found.push((format!("{path}/resources"), "must be ids of managed models, or objects with an `id`".into()));
+                    found.push((
+                        format!("{path}/resources"),
+                        "must be ids of managed models, or objects with an `id`".into(),
+                    ));
                 }
             }
         }
@@ -310,7 +337,10 @@ impl PlatformSpec {
         }
         for (at, rule) in self.policy_rules.iter().enumerate() {
             if scope_of(&rule.scope).is_none() {
-                found.push((format!("/policy_rules/{at}/scope"), "must be user:, role:, org: or group: with a name".into()));
+                found.push((
+                    format!("/policy_rules/{at}/scope"),
+                    "must be user:, role:, org: or group: with a name".into(),
+                ));
             }
             if !["allow", "deny"].contains(&rule.effect.as_str()) {
                 found.push((format!("/policy_rules/{at}/effect"), "must be allow or deny".into()));

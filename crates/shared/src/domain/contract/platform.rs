@@ -131,10 +131,7 @@ impl PlatformRuntime {
     ///
     /// # Errors
     /// The first that `open` gives.
-    pub fn change_sealed_secrets<E>(
-        &mut self,
-        mut open: impl FnMut(&str) -> Result<SecretString, E>,
-    ) -> Result<(), E> {
+    pub fn change_sealed_secrets<E>(&mut self, mut open: impl FnMut(&str) -> Result<SecretString, E>) -> Result<(), E> {
         for config in self.configs_mut() {
             change_secrets(config, |text| match SecretRef::read(text) {
                 Some(SecretRef::Sealed(sealed)) => open(&sealed).map(|secret| Some(secret.expose_secret().to_owned())),
