@@ -194,7 +194,8 @@ impl Store {
             Gathered::default()
         };
         let corrupt = |error: serde_json::Error| StoreError::Corrupt(format!("the end of {}: {error}", of.id));
-        let detail: Option<Value> = of.failure_detail.as_deref().map(serde_json::from_str).transpose().map_err(corrupt)?;
+        let detail: Option<Value> =
+            of.failure_detail.as_deref().map(serde_json::from_str).transpose().map_err(corrupt)?;
         let output: Option<Value> = of.output.as_deref().map(serde_json::from_str).transpose().map_err(corrupt)?;
         let output_text = output.map(|output| match output.get("response") {
             Some(Value::String(text)) => text.clone(),

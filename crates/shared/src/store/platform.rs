@@ -283,7 +283,8 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn stored_runtime_profile(&self) -> Result<Option<RuntimeProfile>, StoreError> {
-        let stored = sqlx::query_scalar!("select runtime_profile from platform_state").fetch_optional(&self.pool).await?;
+        let stored =
+            sqlx::query_scalar!("select runtime_profile from platform_state").fetch_optional(&self.pool).await?;
         Ok(stored.flatten().as_deref().and_then(RuntimeProfile::parse))
     }
 

@@ -43,7 +43,8 @@ impl Platform {
     /// # Errors
     /// The HTTP client cannot be built.
     pub(crate) fn new(store: Store, secrets: SecretResolver) -> Result<Self, String> {
-        let retriever = Retriever::new(store).map_err(|error| format!("the HTTP client could not be built: {error}"))?;
+        let retriever =
+            Retriever::new(store).map_err(|error| format!("the HTTP client could not be built: {error}"))?;
         Ok(Self { models: Mutex::default(), http: platform_client()?, secrets, retriever })
     }
 

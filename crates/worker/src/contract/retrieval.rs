@@ -83,11 +83,7 @@ impl Retrieval {
     }
 
     /// Whom to ask, and for what: the index under the name that the store knows.
-    async fn bindings(
-        &self,
-        platform: &Platform,
-        tenant: TenantId,
-    ) -> Result<(Bindings, RetrievalRequest), Failure> {
+    async fn bindings(&self, platform: &Platform, tenant: TenantId) -> Result<(Bindings, RetrievalRequest), Failure> {
         let of = |capability| self.runtime.binding(capability).map_err(|error| Failure::from(ExecFailure::from(error)));
         let embeddings = match self.request.search_method {
             SearchMethod::Keyword => None,
@@ -127,11 +123,7 @@ async fn embeddings(binding: &Binding, platform: &Platform) -> Result<Embeddings
     })
 }
 
-fn vector_store(
-    binding: &Binding,
-    namespace: Option<String>,
-    platform: &Platform,
-) -> Result<VectorBinding, Failure> {
+fn vector_store(binding: &Binding, namespace: Option<String>, platform: &Platform) -> Result<VectorBinding, Failure> {
     let kind = binding.adapter_kind.as_deref().unwrap_or_default().trim();
     let store = match kind {
         "weaviate_http" => {
@@ -154,9 +146,10 @@ fn endpoint(binding: &Binding) -> Result<String, Failure> {
 fn resolve_index(binding: &Binding, index: &str) -> Result<(String, Option<String>), Failure> {
     let text = |name: &str| binding.resource_policy.get(name).and_then(Value::as_str).map(str::trim);
     let prefix = text("namespace_prefix").filter(|prefix| !prefix.is_empty()).map(str::to_owned);
-    let listed = binding.resources.iter().find(|resource| {
-        [resource.id.as_deref(), resource.provider_resource_id.as_deref()].contains(&Some(index))
-    });
+    let listed = binding
+        .resources
+        .iter()
+        .find(|resource| [resource.id.as_deref(), resource.provider_resource_id.as_deref()].contains(&Some(index)));
     if let Some(resource) = listed {
         return Ok((resource.provider_id().unwrap_or(index).to_owned(), None));
     }

@@ -257,7 +257,10 @@ impl PlatformSpec {
             if !["local", "cloud"].contains(&provider.provider_origin.as_str()) {
                 found.push((format!("/providers/{at}/provider_origin"), "must be `local` or `cloud`".into()));
             }
-            let urls = [("endpoint_url", Some(&provider.endpoint_url)), ("healthcheck_url", provider.healthcheck_url.as_ref())];
+            let urls = [
+                ("endpoint_url", Some(&provider.endpoint_url)),
+                ("healthcheck_url", provider.healthcheck_url.as_ref()),
+            ];
             for (field, url) in urls {
                 if url.is_some_and(|url| !url.starts_with("http://") && !url.starts_with("https://")) {
                     found.push((format!("/providers/{at}/{field}"), "must begin with http:// or https://".into()));
@@ -275,7 +278,10 @@ impl PlatformSpec {
                 }
                 let is_resource = |one: &Value| one.is_string() || one.get("id").is_some_and(Value::is_string);
                 if !binding.resources.iter().all(is_resource) {
-                    found.push((format!("{path}/resources"), "must be ids of managed models, or objects with an `id`".into()));
+                    found.push((
+                        format!("{path}/resources"),
+                        "must be ids of managed models, or objects with an `id`".into(),
+                    ));
                 }
             }
         }
@@ -310,7 +316,10 @@ impl PlatformSpec {
         }
         for (at, rule) in self.policy_rules.iter().enumerate() {
             if scope_of(&rule.scope).is_none() {
-                found.push((format!("/policy_rules/{at}/scope"), "must be user:, role:, org: or group: with a name".into()));
+                found.push((
+                    format!("/policy_rules/{at}/scope"),
+                    "must be user:, role:, org: or group: with a name".into(),
+                ));
             }
             if !["allow", "deny"].contains(&rule.effect.as_str()) {
                 found.push((format!("/policy_rules/{at}/effect"), "must be allow or deny".into()));
