@@ -28,7 +28,8 @@ use sqlx::Row;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::support::{fleet::Fleet, llm::Gate};
+pub(crate) use crate::support::llm::Gate;
+use crate::support::fleet::Fleet;
 
 /// What a stub answers.
 #[derive(Debug, Clone)]

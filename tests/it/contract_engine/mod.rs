@@ -1,7 +1,7 @@
 //! Runs of the agent-execution contract, from their stored snapshot to what their record is made of.
 
 mod failures;
-mod kit;
+pub(crate) mod kit;
 mod resume;
 mod rounds;
 mod secrets;
