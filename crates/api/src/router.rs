@@ -9,7 +9,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     error::ApiError,
     middleware, page,
-    routes::{definitions, docs, executions, health, human_requests, limits, providers},
+    routes::{contract, definitions, docs, executions, health, human_requests, limits, platform, providers},
     state::{ApiDeps, ApiState},
 };
 
@@ -43,6 +43,14 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(definitions::list::agents))
         .routes(routes!(definitions::get::agent, definitions::put::agent))
         .routes(routes!(definitions::remove::agent))
+        // the agent-execution contract
+        .routes(routes!(contract::internal::create, contract::internal::of_request))
+        .routes(routes!(contract::stream::create))
+        .routes(routes!(contract::internal::get))
+        .routes(routes!(contract::public::create))
+        .routes(routes!(contract::public::get))
+        .routes(routes!(platform::get::platform, platform::put::platform))
+        .routes(routes!(platform::remove::remove))
         // limits
         .routes(routes!(limits::list::list))
         .routes(routes!(limits::put::put, limits::remove::remove))
@@ -58,6 +66,8 @@ pub(crate) fn router(deps: ApiDeps, shutdown: CancellationToken) -> Router {
     let state = ApiState::new(deps, shutdown);
     let (router, _) = described().split_for_parts();
     router
+        .route("/v1/internal/agent-executions/", get(contract::internal::no_id))
+        .route("/health", get(contract::internal::health))
         .route("/openapi.json", get(docs::openapi_json))
         .route("/docs", get(docs::viewer))
         .route("/docs/{file}", get(docs::asset))
@@ -68,6 +78,7 @@ pub(crate) fn router(deps: ApiDeps, shutdown: CancellationToken) -> Router {
         .fallback(async || ApiError::NoSuchRoute)
         .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
         .layer(CatchPanicLayer::custom(middleware::on_panic))
+        .layer(axum_middleware::from_fn_with_state(state.clone(), contract::guard::around))
         .layer(axum_middleware::from_fn(middleware::around))
         .with_state(state)
 }

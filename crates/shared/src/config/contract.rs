@@ -41,6 +41,9 @@ pub struct ContractConfig {
 }
 
 impl ContractConfig {
+    /// The default of `org_id`.
+    pub const DEFAULT_ORG: &str = "agent-engine";
+
     /// The tokens that open the internal endpoints; none: nobody does.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use longhaul_sdk::tool::ToolEffect;
 use serde_json::Value;
 
 use super::{Store, StoreError};
+use crate::domain::contract::catalogue::{AccessSpec, RuleSpec, ShareSpec};
 
 /// Who asks.
 #[derive(Debug, Clone, Copy)]
@@ -94,21 +95,22 @@ impl Store {
         })
     }
 
-    /// The tools of the catalogue among `refs`, in the order of `refs`.
+    /// The tools of the catalogue among `refs`, by ref; all of them when there is no list.
     ///
     /// # Errors
     /// Postgres is unavailable, or a row cannot be read.
-    pub async fn catalogue_tools(&self, refs: &[String]) -> Result<Vec<CatalogueTool>, StoreError> {
-        if refs.is_empty() {
+    pub async fn catalogue_tools(&self, refs: Option<&[String]>) -> Result<Vec<CatalogueTool>, StoreError> {
+        if refs.is_some_and(<[String]>::is_empty) {
             return Ok(Vec::new());
         }
         let rows = sqlx::query!(
             r#"
-            select t.tool_ref, t.tool_name, t.description, t.transport, t.connection_profile_ref, t.input_schema, t.safety_policy,
-                t.offline_compatible, t.effect
-            from unnest($1::text[]) with ordinality as asked (tool_ref, place)
-            join catalogue_tools t on t.tool_ref = asked.tool_ref
-            order by asked.place
+            select tool_ref, tool_name, description, transport, connection_profile_ref, input_schema, safety_policy,
+                offline_compatible, effect
+            from catalogue_tools
+            where $1::text[] is null or tool_ref = any($1)
+            order by tool_ref
+            limit 1000
             "#,
             refs,
         )
@@ -129,6 +131,42 @@ impl Store {
                 })
             })
             .collect()
+    }
+
+    /// Owners and shares of agents, and the rules over them, as a document would write them; at most 1,000 of each.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn access_statements(&self) -> Result<(Vec<AccessSpec>, Vec<RuleSpec>), StoreError> {
+        let shares = sqlx::query!(
+            r#"
+            select a.agent_key, a.owner_user_id, s.permission as "permission?",
+                case when s.grantee_type = 'public' then 'public' else s.grantee_type || ':' || s.grantee_id end as grantee
+            from (select * from agent_access order by agent_key limit 1000) a left join agent_shares s using (agent_key)
+            order by a.agent_key, s.grantee_type, s.grantee_id, s.permission
+            "#
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let mut access: Vec<AccessSpec> = Vec::new();
+        for row in shares {
+            if access.last().is_none_or(|last| last.agent != row.agent_key) {
+                access.push(AccessSpec { agent: row.agent_key, owner_user_id: row.owner_user_id, shares: Vec::new() });
+            }
+            if let (Some(last), Some(grantee), Some(permission)) = (access.last_mut(), row.grantee, row.permission) {
+                last.shares.push(ShareSpec { grantee, permission });
+            }
+        }
+        let rules = sqlx::query_as!(
+            RuleSpec,
+            r#"
+            select id, effect, scope_type || ':' || scope_id as "scope!", resource_id as resource, action
+            from policy_rules order by id limit 1000
+            "#
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok((access, rules))
     }
 }
 

@@ -11,7 +11,6 @@ use longhaul_shared::{
     },
     retrieval::{Bindings, EmbeddingsBinding, Provider, RetrievalError, VectorBinding, VectorStore},
 };
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::{item::Noted, model, platform::Platform};
@@ -42,12 +41,12 @@ impl Retrieval {
     /// # Errors
     /// The stored request cannot be read.
     pub(super) fn of(run: &ContractRun) -> Result<Option<Self>, Failure> {
-        let Some(stored) = &run.retrieval else { return Ok(None) };
-        let request = RetrievalRequest::deserialize(stored).map_err(|_unreadable| {
+        let Some(request) = run.retrieval.clone() else { return Ok(None) };
+        let text = serde_json::to_string(&request).map_err(|_unreadable| {
             Failure::from(ExecFailure::new(ExecCode::InternalError).detail("reason", "retrieval_unreadable"))
         })?;
         let (instruction, runtime) = (run.retrieval_context.clone(), run.platform_runtime.clone());
-        Ok(Some(Self { request, text: stored.to_string(), instruction, runtime }))
+        Ok(Some(Self { request, text, instruction, runtime }))
     }
 
     /// What the step is known by.

@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 
 use super::{
     request::{BudgetBody, Preference, Stored, idempotency_key, read_budget},
+    retry::OF_THE_CONTRACT,
     submit::answer,
     view::Execution,
 };
@@ -69,6 +70,9 @@ pub(crate) async fn fork(
     principal.need(Scope::ExecutionsWrite)?;
     let key = idempotency_key(&headers)?;
     let origin = state.store.read_origin(principal.tenant(), id).await?.ok_or(ApiError::NotFound("execution"))?;
+    if origin.overrides.contract.is_some() {
+        return Err(ApiError::invalid("", OF_THE_CONTRACT));
+    }
     let bytes = read_body(&headers, body, SUBMIT_LIMIT).await?;
     let (mut execution, fork) = plan(&state, origin, &bytes, (&principal, id)).await?;
     execution.deadline_is_near = execution.deadline < MAX_DEADLINE;

@@ -7,7 +7,10 @@ use longhaul_sdk::tool::ToolEffect;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Capability, RuntimeProfile, Transport};
+use super::{
+    Capability, RuntimeProfile, Transport,
+    platform::{SecretRef, change_secrets},
+};
 
 /// The document. Each list is put entry by entry; an entry replaces the one of the same name, whole.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -216,6 +219,24 @@ const MAX_ENTRIES: usize = 500;
 const MAX_NAME_BYTES: usize = 256;
 
 impl PlatformSpec {
+    /// The same with every literal of `config.secret_refs` as `seal` gives it: what may be stored.
+    ///
+    /// # Errors
+    /// The first that `seal` gives.
+    pub fn sealed<E>(mut self, mut seal: impl FnMut(&str) -> Result<String, E>) -> Result<Self, E> {
+        for provider in &mut self.providers {
+            let mut config = Value::Object(std::mem::take(&mut provider.config));
+            change_secrets(&mut config, |text| match SecretRef::read(text) {
+                Some(SecretRef::Literal) => seal(text).map(Some),
+                Some(SecretRef::Variable(_) | SecretRef::Sealed(_) | SecretRef::Foreign) | None => Ok(None),
+            })?;
+            if let Value::Object(config) = config {
+                provider.config = config;
+            }
+        }
+        Ok(self)
+    }
+
     /// Everything wrong with it, as a JSON Pointer and a reason.
     #[must_use]
     pub fn problems(&self) -> Vec<(String, String)> {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -112,25 +113,57 @@ impl PlatformRuntime {
         }
     }
 
-    /// Calls `change` with every literal of `config.secret_refs`: what is no reference of the form `scheme://…`.
+    /// Replaces every literal of `config.secret_refs`: what is no reference.
     ///
     /// # Errors
-    /// The first that `change` gives.
-    pub fn change_literal_secrets<E>(&mut self, mut change: impl FnMut(&str) -> Result<String, E>) -> Result<(), E> {
-        let capabilities = self.0.get_mut("capabilities").and_then(Value::as_object_mut);
-        for bound in capabilities.into_iter().flat_map(Map::values_mut) {
-            let refs = bound.get_mut("config").and_then(|config| config.get_mut("secret_refs"));
-            for secret in refs.and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut) {
-                if let Value::String(text) = secret
-                    && !text.trim().is_empty()
-                    && SecretRef::read(text) == Some(SecretRef::Literal)
-                {
-                    *text = change(text.trim())?;
-                }
-            }
+    /// The first that `seal` gives.
+    pub fn change_literal_secrets<E>(&mut self, mut seal: impl FnMut(&str) -> Result<String, E>) -> Result<(), E> {
+        for config in self.configs_mut() {
+            change_secrets(config, |text| match SecretRef::read(text) {
+                Some(SecretRef::Literal) => seal(text).map(Some),
+                Some(SecretRef::Variable(_) | SecretRef::Sealed(_) | SecretRef::Foreign) | None => Ok(None),
+            })?;
         }
         Ok(())
     }
+
+    /// Replaces every sealed text of `config.secret_refs` by what it holds.
+    ///
+    /// # Errors
+    /// The first that `open` gives.
+    pub fn change_sealed_secrets<E>(&mut self, mut open: impl FnMut(&str) -> Result<SecretString, E>) -> Result<(), E> {
+        for config in self.configs_mut() {
+            change_secrets(config, |text| match SecretRef::read(text) {
+                Some(SecretRef::Sealed(sealed)) => open(&sealed).map(|secret| Some(secret.expose_secret().to_owned())),
+                Some(SecretRef::Variable(_) | SecretRef::Literal | SecretRef::Foreign) | None => Ok(None),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn configs_mut(&mut self) -> impl Iterator<Item = &mut Value> {
+        let capabilities = self.0.get_mut("capabilities").and_then(Value::as_object_mut);
+        capabilities.into_iter().flat_map(Map::values_mut).filter_map(|bound| bound.get_mut("config"))
+    }
+}
+
+/// Replaces the texts of a configuration's `secret_refs` for which `change` gives another.
+///
+/// # Errors
+/// The first that `change` gives.
+pub fn change_secrets<E>(
+    config: &mut Value,
+    mut change: impl FnMut(&str) -> Result<Option<String>, E>,
+) -> Result<(), E> {
+    let refs = config.get_mut("secret_refs").and_then(Value::as_object_mut);
+    for secret in refs.into_iter().flat_map(Map::values_mut) {
+        if let Value::String(text) = secret
+            && let Some(changed) = change(text.trim())?
+        {
+            *text = changed;
+        }
+    }
+    Ok(())
 }
 
 /// What a text among `secret_refs` is.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Capability, Message, PlatformRuntime};
-use crate::domain::status::named;
+use crate::domain::{retrieval::RetrievalRequest, status::named};
 
 named! {
     /// Whether a run may reach what is outside.
@@ -103,7 +103,7 @@ pub struct ContractRun {
     pub model: Option<String>,
     /// The normalised retrieval request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retrieval: Option<Value>,
+    pub retrieval: Option<RetrievalRequest>,
     /// The agent's tools. That their capabilities are bound is looked at when the run has its references.
     #[serde(default)]
     pub tools: Vec<ContractTool>,

@@ -5,10 +5,8 @@
 use serde_json::{Map, Value};
 
 use super::{Message, PlatformRuntime, RuntimeProfile, messages::prompt_text};
+use crate::domain::retrieval::{INVALID_RETRIEVAL_INPUT, INVALID_RETRIEVAL_MESSAGE, RetrievalRequest};
 
-/// What `invalid_retrieval_input` says, whatever is wrong.
-pub const INVALID_RETRIEVAL: &str = "retrieval must include a valid index, explicit or derived query text, positive top_k, scalar \
-    filters, and valid search_method, query_preprocessing, and hybrid_alpha values when provided";
 /// Bytes of an agent's id, a role, an organisation's or a group's id.
 const MAX_NAME_BYTES: usize = 256;
 
@@ -35,7 +33,7 @@ impl ContractRefusal {
     /// An input that cannot be stored.
     pub const NUL: Self = Self::bad("invalid_input", "input must not contain the character U+0000");
     /// A retrieval request that cannot be used.
-    pub const RETRIEVAL: Self = Self::bad("invalid_retrieval_input", INVALID_RETRIEVAL);
+    pub const RETRIEVAL: Self = Self::bad(INVALID_RETRIEVAL_INPUT, INVALID_RETRIEVAL_MESSAGE);
     /// The token is missing or wrong.
     pub const TOKEN: Self =
         Self { status: 401, error: "invalid_service_token", message: "Missing or invalid service token" };
@@ -65,10 +63,12 @@ pub struct ExecRequest {
     pub messages: Vec<Message>,
     /// What is stored as the execution's input: `{"prompt"}`, `{"messages"}` or `{}`.
     pub input: Value,
+    /// The same as it was sent: for another engine.
+    pub raw_input: Value,
     /// The managed model the caller asks for.
     pub model: Option<String>,
     /// The retrieval request.
-    pub retrieval: Option<Value>,
+    pub retrieval: Option<RetrievalRequest>,
     /// Who asks.
     pub requested_by_user_id: Option<i64>,
     /// As what; lower-case.
@@ -107,12 +107,15 @@ impl ExecRequest {
             Some(_) => return Err(ContractRefusal::INPUT),
         };
         input.retain(|_, value| !value.is_null());
+        let retrieval = RetrievalRequest::of_input(&input).map_err(|_| ContractRefusal::RETRIEVAL)?;
         let input = Value::Object(input);
+        let messages = Message::of_input(&input);
+        if retrieval.is_some() && messages.is_empty() {
+            return Err(ContractRefusal::RETRIEVAL);
+        }
         if has_nul(&input) {
             return Err(ContractRefusal::NUL);
         }
-        let messages = Message::of_input(&input);
-        let retrieval = input.get("retrieval").cloned();
 
         let requested_by_user_id = user_id(fields.get("requested_by_user_id"))?;
         let requested_by_role = role(fields.get("requested_by_role"))?;
@@ -133,6 +136,7 @@ impl ExecRequest {
             version,
             model: input.get("model").and_then(prompt_text),
             input: stored_input(&input, &messages),
+            raw_input: input,
             messages,
             retrieval,
             requested_by_user_id,
@@ -253,6 +257,11 @@ mod tests {
             (json!({"agent_id": "a", "input": []}), R::INPUT),
             (json!({"agent_id": "a", "input": "x", "requested_by_user_id": "x"}), R::INPUT),
             (json!({"agent_id": "a", "input": {"prompt": "x\u{0}"}}), R::NUL),
+            (
+                json!({"agent_id": "a", "input": {"prompt": "p", "retrieval": {"top_k": 1}}, "requested_by_user_id": "x"}),
+                R::RETRIEVAL,
+            ),
+            (json!({"agent_id": "a", "input": {"retrieval": {"index": "i", "query": "q"}}}), R::RETRIEVAL),
             (json!({"agent_id": "a", "requested_by_user_id": "x"}), R::FIELD),
             (json!({"agent_id": "a", "requested_by_user_id": [1]}), R::FIELD),
             (json!({"agent_id": "a", "requested_by_user_id": {}}), R::FIELD),
@@ -270,8 +279,9 @@ mod tests {
             "requested_by_user_id": null, "requested_by_role": null, "runtime_profile": null, "platform_runtime": null,
             "org_id": null, "group_id": null, "agent_version": null, "unknown": {"deep": [1]},
         });
-        assert_eq!(read(&body), read(&json!({"agent_id": "a", "input": null})));
         let request = read(&body).unwrap();
+        let plain = read(&json!({"agent_id": "a", "input": null})).unwrap();
+        assert_eq!(ExecRequest { raw_input: json!({}), ..request.clone() }, plain);
         assert_eq!((request.model, request.input, request.requested_by_role.as_str()), (None, json!({}), "user"));
     }
 
