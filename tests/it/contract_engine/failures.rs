@@ -6,7 +6,7 @@ use longhaul_shared::domain::{
 };
 use serde_json::{Value, json};
 
-use super::kit::{Answer, Ended, Engine, Stub, calls, says};
+use super::kit::{Answer, Ended, Engine, Stub, calls, says, searching};
 
 const TIMEOUT: &str = "EXEC_TIMEOUT";
 const UNAVAILABLE: &str = "EXEC_UPSTREAM_UNAVAILABLE";
@@ -172,7 +172,7 @@ async fn trouble_of_embeddings_and_of_the_vector_store_has_its_code() {
     for (trouble, of_embeddings, of_vectors) in table {
         for (capability, expected) in [("embeddings", of_embeddings), ("vector_store", of_vectors)] {
             let mut run = engine.run();
-            run.retrieval = Some(json!({"index": "kb", "query": "q", "top_k": 1, "search_method": "semantic",
+            run.retrieval = searching(json!({"index": "kb", "query": "q", "top_k": 1, "search_method": "semantic",
                 "query_preprocessing": "none", "filters": {}}));
             let stub = bind(&mut run, capability, &trouble).await;
             let id = engine.submit(&run, json!({"prompt": "p"})).await;
