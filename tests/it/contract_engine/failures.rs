@@ -6,7 +6,7 @@ use longhaul_shared::domain::{
 };
 use serde_json::{Value, json};
 
-use super::kit::{Answer, Ended, Engine, Stub, calls, says};
+use super::kit::{Answer, Ended, Engine, Stub, calls, says, searching};
 
 const TIMEOUT: &str = "EXEC_TIMEOUT";
 const UNAVAILABLE: &str = "EXEC_UPSTREAM_UNAVAILABLE";
@@ -101,12 +101,18 @@ async fn trouble_of_the_model_has_its_code() {
 }
 
 /// Ends a run whose one call meets trouble.
-async fn call_meets(engine: &Engine, capability: &str, tool: &str, trouble: &Trouble) -> (Ended, Stub) {
+async fn call_meets(
+    engine: &Engine,
+    (capability, tool): (&str, &str),
+    trouble: &Trouble,
+    expected: &str,
+) -> (Ended, Stub) {
     let mut run = engine.run_with_tools();
     let stub = bind(&mut run, capability, trouble).await;
     engine.model.json(calls(&[("a", tool, r#"{"code":"x"}"#)]));
-    if !matches!(trouble, Trouble::Refuses | Trouble::Silent) {
-        engine.model.at("/unused", Answer::Silence);
+    if expected == TOLD {
+        // The model hears of it and answers.
+        engine.model.json(says("so be it"));
     }
     let id = engine.submit(&run, json!({"prompt": "p"})).await;
     (engine.ended(id).await, stub)
@@ -136,11 +142,7 @@ async fn trouble_of_a_tool_s_service_has_its_code_and_the_call_is_sent_once() {
             ("sandbox_execution", "python_exec", of_sandbox, "sandbox-local"),
         ];
         for (capability, tool, expected, slug) in services {
-            if expected == TOLD {
-                // The model hears of it and answers.
-                engine.model.at("/v1/chat/completions", Answer::Json(200, says("so be it")));
-            }
-            let (ended, stub) = call_meets(&engine, capability, tool, &trouble).await;
+            let (ended, stub) = call_meets(&engine, (capability, tool), &trouble, expected).await;
             check(&trouble, &ended, expected);
             if expected != TOLD {
                 assert_eq!(ended.detail["provider_slug"], slug, "{trouble:?}");
@@ -165,12 +167,12 @@ async fn trouble_of_embeddings_and_of_the_vector_store_has_its_code() {
         (Trouble::Status(503), UNAVAILABLE, UNAVAILABLE),
         (Trouble::Status(500), UNAVAILABLE, INTERNAL),
         (Trouble::Status(404), UNAVAILABLE, INTERNAL),
-        (Trouble::Body(r#"{"data": []}"#), UNAVAILABLE, INTERNAL),
+        (Trouble::Body(r#"{"errors": [{"message": "no"}]}"#), UNAVAILABLE, INTERNAL),
     ];
     for (trouble, of_embeddings, of_vectors) in table {
         for (capability, expected) in [("embeddings", of_embeddings), ("vector_store", of_vectors)] {
             let mut run = engine.run();
-            run.retrieval = Some(json!({"index": "kb", "query": "q", "top_k": 1, "search_method": "semantic",
+            run.retrieval = searching(json!({"index": "kb", "query": "q", "top_k": 1, "search_method": "semantic",
                 "query_preprocessing": "none", "filters": {}}));
             let stub = bind(&mut run, capability, &trouble).await;
             let id = engine.submit(&run, json!({"prompt": "p"})).await;

@@ -20,6 +20,7 @@ use longhaul_shared::{
         contract::{CallList, ContractRun},
         contract_steps::{Gathered, gather},
         requirements::CONTRACT_REQUIREMENT,
+        retrieval::RetrievalRequest,
     },
     store::{body, definitions::AGENT_DEFINITION},
 };
@@ -28,7 +29,8 @@ use sqlx::Row;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::support::{fleet::Fleet, llm::Gate};
+use crate::support::fleet::Fleet;
+pub(crate) use crate::support::llm::Gate;
 
 /// What a stub answers.
 #[derive(Debug, Clone)]
@@ -141,6 +143,11 @@ async fn respond(answer: Answer) -> Response {
             Box::pin(respond(*answer)).await
         }
     }
+}
+
+/// What a run searches for.
+pub(crate) fn searching(request: Value) -> Option<RetrievalRequest> {
+    Some(serde_json::from_value(request).unwrap())
 }
 
 /// A reply of the model that says something.

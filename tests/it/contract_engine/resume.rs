@@ -3,12 +3,12 @@
 use longhaul_shared::domain::contract::CallList;
 use serde_json::{Value, json};
 
-use super::kit::{Answer, Engine, calls, printed, says};
+use super::kit::{Answer, Engine, calls, printed, says, searching};
 use crate::support::llm::Gate;
 
 fn retrieving(engine: &Engine) -> longhaul_shared::domain::contract::ContractRun {
     let mut run = engine.run_with_tools();
-    run.retrieval = Some(
+    run.retrieval = searching(
         json!({"index": "kb", "query": "q", "top_k": 1, "search_method": "keyword", "query_preprocessing": "none", "filters": {}}),
     );
     // The provider is asked what it calls the model.

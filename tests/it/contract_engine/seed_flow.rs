@@ -3,7 +3,7 @@
 use longhaul_shared::domain::contract::CallList;
 use serde_json::{Value, json};
 
-use super::kit::{Answer, Engine, calls, printed, says};
+use super::kit::{Answer, Engine, calls, printed, says, searching};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_seed_s_calls_are_noted_key_for_key() {
@@ -11,7 +11,7 @@ async fn the_seed_s_calls_are_noted_key_for_key() {
     let _worker = engine.fleet.worker();
     let mut run = engine.run_with_tools();
     run.retrieval_context = Some("Use the references.".into());
-    run.retrieval = Some(
+    run.retrieval = searching(
         json!({"index": "knowledge_base", "query": "How does retrieval work?", "top_k": 5, "search_method": "hybrid",
         "query_preprocessing": "normalize", "hybrid_alpha": 0.5, "filters": {"tenant": "ops"}}),
     );
@@ -82,7 +82,7 @@ async fn without_results_the_conversation_is_as_it_was() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     let mut run = engine.run();
-    run.retrieval = Some(
+    run.retrieval = searching(
         json!({"index": "kb", "query": "q", "top_k": 5, "search_method": "keyword", "query_preprocessing": "none", "filters": {}}),
     );
     engine.vectors.at("/v1/graphql", Answer::Json(200, json!({"data": {"Get": {"Kb": []}}})));

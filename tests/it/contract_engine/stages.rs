@@ -3,7 +3,7 @@
 use longhaul_shared::domain::{ExecutionId, contract::ContractRun};
 use serde_json::{Value, json};
 
-use super::kit::{Answer, Engine, calls, printed, says};
+use super::kit::{Answer, Engine, calls, printed, says, searching};
 use crate::support::llm::Gate;
 
 async fn stages(engine: &Engine, id: ExecutionId) -> Vec<String> {
@@ -22,7 +22,7 @@ async fn every_stage_begins_and_ends_under_one_id() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     let mut run = ContractRun { stream: true, ..engine.run_with_tools() };
-    run.retrieval = Some(
+    run.retrieval = searching(
         json!({"index": "kb", "query": "q", "top_k": 1, "search_method": "keyword", "query_preprocessing": "none", "filters": {}}),
     );
     engine.vectors.at("/v1/graphql", Answer::Json(200, json!({"data": {"Get": {"Kb": []}}})));

@@ -134,6 +134,8 @@ pub(crate) struct Journal {
     spent: HashMap<Hash, i32>,
     pending: Pending,
     next_seq: i32,
+    /// Recorded steps that stand before the prompt.
+    retrievals: i32,
     writes: i32,
     wake_seq: i32,
     turns: u32,
@@ -200,6 +202,7 @@ impl Journal {
             spent: HashMap::new(),
             pending: Pending::default(),
             next_seq: stored.steps.last().map_or(1, |step| step.seq + 1),
+            retrievals: 0,
             writes: 0,
             wake_seq,
             turns: 0,
@@ -220,6 +223,7 @@ impl Journal {
         let begun_turn = |step: &JournalStep| step.kind == StepKind::Turn && step.state == StepState::Intent;
         let begun_at = stored.steps.iter().rfind(|step| begun_turn(step)).map(|step| step.seq);
         for step in stored.steps {
+            journal.retrievals += i32::from(step.kind == StepKind::Retrieval);
             if step.kind == StepKind::Call && begun_at.is_some_and(|at| step.seq > at) {
                 journal.begun_steps.push(step.clone());
             }
@@ -273,8 +277,8 @@ impl Journal {
         let body = PromptBody { tools, shown, contract_model: model.cloned() };
         let parts: Vec<&[u8]> = std::iter::once(&b"prompt"[..]).chain(appends.iter().map(|hash| &hash[..])).collect();
         let step = self.step(StepKind::Prompt, hash_parts(&parts), &body)?;
-        // A fork may share what came after another prompt; its own is the first step all the same.
-        let seq = if self.place.is_fork { 1 } else { step.seq };
+        // A fork may share what came after another prompt; its own stands where that one stood all the same.
+        let seq = if self.place.is_fork { self.retrievals + 1 } else { step.seq };
         self.pending.steps.push(JournalStep { seq, appends, ..step });
         if agent.toolbox.is_dynamic() || is_new_model == Some(true) {
             // Asked again, the servers might list other tools or models: pin them before the model sees them.

@@ -52,8 +52,9 @@ impl Journal {
     ) -> StepError {
         let Some(call) = call else { return failure.into() };
         match self.deps.health.failed(call, error, agent.routes.len()).await {
-            Some(wait) => self.wait_for_provider(agent, wait),
-            None => failure.into(),
+            Some(wait) if agent.profile.instead_of_waiting().is_none() => self.wait_for_provider(agent, wait),
+            // What became of this call says more than that others are held back from now on.
+            Some(_) | None => failure.into(),
         }
     }
 
