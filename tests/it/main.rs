@@ -8,6 +8,8 @@ mod api;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod contract;
+#[cfg(test)]
 mod contract_engine;
 #[cfg(test)]
 mod docs;

@@ -55,7 +55,14 @@ async fn owners_shares_rules_and_superadmins_may_and_others_may_not() {
     ] {
         assert_eq!(ask(&backend, allowed.clone()).await.0, 201, "{allowed}");
     }
-    for refused in [json!({}), user(4), user(5), user(7), user(8), json!({"requested_by_user_id": 9, "requested_by_role": "admin"})] {
+    for refused in [
+        json!({}),
+        user(4),
+        user(5),
+        user(7),
+        user(8),
+        json!({"requested_by_user_id": 9, "requested_by_role": "admin"}),
+    ] {
         assert_eq!(ask(&backend, refused.clone()).await, (403, MISSING.to_owned()), "{refused}");
     }
 }

@@ -119,7 +119,12 @@ async fn the_public_door_asks_for_a_key_and_its_scope() {
     }
     let pepper = longhaul_cli::compose::pepper(&backend.fleet().config()).unwrap();
     let store = &backend.fleet().store;
-    let reader = store.issue_api_key(backend.fleet().tenant, "reader", &[longhaul_shared::store::api_keys::Scope::ExecutionsRead], &pepper);
+    let reader = store.issue_api_key(
+        backend.fleet().tenant,
+        "reader",
+        &[longhaul_shared::store::api_keys::Scope::ExecutionsRead],
+        &pepper,
+    );
     let bearer = format!("Bearer {}", secrecy::ExposeSecret::expose_secret(&reader.await.unwrap().key));
     let answer = backend.send(Method::POST, "/v1/agent-executions", body(), &[("authorization", &bearer)]).await;
     assert_eq!((answer.status, answer.body["error"].as_str()), (403, Some("insufficient_role")));

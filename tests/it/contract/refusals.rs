@@ -25,7 +25,9 @@ async fn an_agent_that_there_is_not_comes_before_everything_else() {
     let backend = Backend::start().await;
     let deny = json!({"id": "r", "effect": "deny", "scope": "user:123", "resource": "*"});
     backend.put_platform(json!({"policy_rules": [deny]})).await;
-    let body = refused(&backend, &backend.request(json!({"agent_id": "agent.none"})), 404, "EXEC_AGENT_NOT_FOUND", "failed").await;
+    let body =
+        refused(&backend, &backend.request(json!({"agent_id": "agent.none"})), 404, "EXEC_AGENT_NOT_FOUND", "failed")
+            .await;
     assert_eq!(body["message"], "Agent 'agent.none' not found");
     refused(&backend, &backend.request(json!({})), 403, "EXEC_POLICY_DENIED", "blocked").await;
 }
@@ -43,7 +45,8 @@ async fn versions_are_real() {
         let told = refused(&backend, &backend.request(body), 404, code, "failed").await;
         assert!(told["details"]["agent_version"].is_string(), "{told}");
     }
-    refused(&backend, &backend.request(json!({"agent_id": "agent.none@v7"})), 404, "EXEC_AGENT_NOT_FOUND", "failed").await;
+    refused(&backend, &backend.request(json!({"agent_id": "agent.none@v7"})), 404, "EXEC_AGENT_NOT_FOUND", "failed")
+        .await;
     // The second version is the one that runs, and the first can be named.
     backend.put_agent(json!({"name": "Alpha, again"})).await;
     let _worker = backend.worker();
@@ -51,7 +54,10 @@ async fn versions_are_real() {
         let answer = backend.post(&json!({"agent_id": asked})).await;
         assert_eq!(answer.status, 201, "{}", answer.text);
         let execution = &answer.body["execution"];
-        assert_eq!((execution["agent_ref"].as_str(), execution["agent_version"].as_str()), (Some("agent.alpha"), Some(version)));
+        assert_eq!(
+            (execution["agent_ref"].as_str(), execution["agent_version"].as_str()),
+            (Some("agent.alpha"), Some(version))
+        );
     }
 }
 
@@ -103,7 +109,11 @@ async fn a_tool_that_cannot_be_used_blocks_the_whole_run() {
         tool.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         tool
     };
-    backend.put_platform(json!({"tools": [tool("remote", json!({"connection_profile_ref": "vpn"})), tool("fine", json!({}))]})).await;
+    backend
+        .put_platform(
+            json!({"tools": [tool("remote", json!({"connection_profile_ref": "vpn"})), tool("fine", json!({}))]}),
+        )
+        .await;
     for (refs, reason) in [
         (json!(["tool.nowhere"]), "tool_not_found"),
         (json!(["fine", "tool.web_search"]), "not_offline_compatible"),
@@ -159,7 +169,8 @@ async fn a_refusal_is_not_undone_by_a_retry_of_the_other_surface() {
     for what in ["retry", "fork"] {
         let bearer = format!("Bearer {}", backend.key);
         let path = format!("/v1/executions/{id}/{what}");
-        let answer = backend.send(reqwest::Method::POST, &path, Some(b"{}".to_vec()), &[("authorization", &bearer)]).await;
+        let answer =
+            backend.send(reqwest::Method::POST, &path, Some(b"{}".to_vec()), &[("authorization", &bearer)]).await;
         assert_eq!(answer.status, 422, "{what}: {}", answer.text);
     }
     assert_eq!(backend.count().await, 1);

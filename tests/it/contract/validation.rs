@@ -10,7 +10,9 @@ const RETRIEVAL: &str = "retrieval must include a valid index, explicit or deriv
 fn rows() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
     let text = |text: &str| text.as_bytes().to_vec();
     let json = |value: Value| value.to_string().into_bytes();
-    let retrieval = |retrieval: Value| json!({"agent_id": "agent.alpha", "input": {"prompt": "p", "retrieval": retrieval}}).to_string().into_bytes();
+    let retrieval = |retrieval: Value| {
+        json!({"agent_id": "agent.alpha", "input": {"prompt": "p", "retrieval": retrieval}}).to_string().into_bytes()
+    };
     let (payload, agent) = (("invalid_payload", "Expected JSON object"), ("invalid_agent_id", "agent_id is required"));
     let (input, field) =
         (("invalid_input", "input must be an object when provided"), ("invalid_payload", "Expected valid payload"));
@@ -33,7 +35,11 @@ fn rows() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
         ("3: a text", json(json!({"agent_id": "a", "input": "hello"})), input),
         ("3: a list", json(json!({"agent_id": "a", "input": []})), input),
         ("3: before 6", json(json!({"agent_id": "a", "input": 7, "requested_by_user_id": "x"})), input),
-        ("3: U+0000", json(json!({"agent_id": "a", "input": {"prompt": "a\u{0}b"}})), ("invalid_input", "input must not contain the character U+0000")),
+        (
+            "3: U+0000",
+            json(json!({"agent_id": "a", "input": {"prompt": "a\u{0}b"}})),
+            ("invalid_input", "input must not contain the character U+0000"),
+        ),
         ("4: no object", retrieval(json!("kb")), search),
         ("4: no index", retrieval(json!({"query": "q"})), search),
         ("4: null index", retrieval(json!({"index": null})), search),
@@ -46,7 +52,11 @@ fn rows() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
         ("4: alpha NaN", retrieval(json!({"index": "kb", "search_method": "hybrid", "hybrid_alpha": "nan"})), search),
         ("4: alpha a list", retrieval(json!({"index": "kb", "search_method": "hybrid", "hybrid_alpha": []})), search),
         ("4: a filter of null", retrieval(json!({"index": "kb", "filters": {"a": null}})), search),
-        ("5: nothing said", json(json!({"agent_id": "a", "input": {"retrieval": {"index": "kb", "query": "q"}}})), search),
+        (
+            "5: nothing said",
+            json(json!({"agent_id": "a", "input": {"retrieval": {"index": "kb", "query": "q"}}})),
+            search,
+        ),
         ("4: before 6", json(json!({"agent_id": "a", "input": {"retrieval": 1}, "requested_by_user_id": "x"})), search),
         ("6: a user that is no number", json(json!({"agent_id": "a", "requested_by_user_id": "x"})), field),
         ("6b: a list", json(json!({"agent_id": "a", "requested_by_user_id": [1]})), field),
@@ -70,7 +80,8 @@ async fn every_row_is_answered_and_nothing_is_stored() {
 #[tokio::test]
 async fn a_body_that_is_too_large_is_told_as_json() {
     let backend = Backend::start_with(&[("LONGHAUL__CONTRACT__BODY_MAX_BYTES", "2048")]).await;
-    for headers in [&[("x-service-token", TOKEN)][..], &[("x-service-token", TOKEN), ("transfer-encoding", "chunked")]] {
+    for headers in [&[("x-service-token", TOKEN)][..], &[("x-service-token", TOKEN), ("transfer-encoding", "chunked")]]
+    {
         let body = format!("{{\"agent_id\":\"{}\"}}", "a".repeat(4_096)).into_bytes();
         let answer = backend.send(Method::POST, PATH, Some(body), headers).await;
         assert_eq!((answer.status, answer.body["error"].as_str()), (413, Some("payload_too_large")), "{}", answer.text);
@@ -104,6 +115,7 @@ async fn null_is_absent_everywhere() {
 async fn content_type_is_not_looked_at() {
     let backend = Backend::start().await;
     let request = backend.client.post(format!("{}{PATH}", backend.url)).header("x-service-token", TOKEN);
-    let answer = super::kit::Answer::read(request.header("content-type", "text/plain").body("{}").send().await.unwrap()).await;
+    let answer =
+        super::kit::Answer::read(request.header("content-type", "text/plain").body("{}").send().await.unwrap()).await;
     assert_eq!(answer.body["error"], "invalid_agent_id");
 }
