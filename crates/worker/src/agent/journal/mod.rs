@@ -63,7 +63,7 @@ use crate::{
     deps::Deps,
     llm::{Message, ToolCall},
     probe::Point,
-    runtime::lease::AttemptControl,
+    runtime::{lease::AttemptControl, suspects},
     tools::{CallError, CallErrorKind},
 };
 
@@ -453,6 +453,11 @@ impl Journal {
         for conflict in self.state.conflicts(self.turns) {
             self.event("state_conflict", json!(conflict));
         }
+    }
+
+    /// Says what comes next, where that may be the last thing this worker does.
+    pub(crate) async fn about_to(&self, phase: impl FnOnce() -> String) {
+        suspects::note(&self.deps.store, self.writer.worker(), self.id, &self.control, phase).await;
     }
 
     pub(crate) async fn at(&self, point: Point) {
