@@ -1,5 +1,5 @@
 //! A worker as a process of its own, for tests that kill, stop and measure one. Configured by its environment like any worker,
-//! with two tools beside the built-in ones. It drains at SIGTERM, writes its metrics to standard output when it ends, and is
+//! with three tools beside the built-in ones. It drains at SIGTERM, writes its metrics to standard output when it ends, and is
 //! gone when its standard input closes, so that it never outlives the test.
 
 #[path = "../it/support/tools.rs"]
@@ -33,7 +33,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         terminate.recv().await;
         asked.cancel();
     });
-    let ended = WorkerBuilder::new(config).tool(tools::Echo)?.tool(tools::Die)?.build()?.run(shutdown).await;
+    let fragile = tools::Fragile { is_mended: config.worker.build.starts_with("mended") };
+    let builder = WorkerBuilder::new(config).tool(tools::Echo)?.tool(tools::Die)?.tool(fragile)?;
+    let ended = builder.build()?.run(shutdown).await;
     listening.abort();
     let metrics = telemetry::metrics::render();
     tokio::time::timeout(

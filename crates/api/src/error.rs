@@ -316,7 +316,11 @@ impl From<StoreError> for ApiError {
                 Self::Refused
             }
             StoreError::NotFound(what) => Self::NotFound(what),
-            StoreError::Conflict(_) | StoreError::LeaseLost | StoreError::Corrupt(_) | StoreError::Unexpected(_) => {
+            StoreError::Conflict(_)
+            | StoreError::LeaseLost
+            | StoreError::LeaseStale
+            | StoreError::Corrupt(_)
+            | StoreError::Unexpected(_) => {
                 tracing::error!(error = %error, "request failed");
                 Self::Internal
             }

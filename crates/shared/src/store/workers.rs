@@ -51,8 +51,9 @@ impl Store {
     pub async fn register_worker(&self, worker: &WorkerRecord, lease: Duration) -> Result<(), StoreError> {
         sqlx::query!(
             r#"
-            insert into workers (id, host, pid, build, queues, serves, concurrency, expires_at)
-            values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + $8 * interval '1 second')
+            insert into workers (id, host, pid, build, queues, serves, concurrency, lease, expires_at)
+            select $1, $2, $3, $4, $5, $6, $7, lease, clock_timestamp() + lease
+            from (select $8 * interval '1 second' as lease) own
             "#,
             worker.id.0,
             worker.host,

@@ -481,9 +481,11 @@ fn corrupt(reason: &dyn std::fmt::Display) -> Failure {
 pub(crate) fn from_store(error: StoreError) -> StepError {
     match error {
         // Whatever became of Postgres, this attempt can prove nothing any more; the lease decides who goes on.
-        StoreError::LeaseLost | StoreError::Closed | StoreError::Unavailable(_) | StoreError::TimedOut(_) => {
-            Interrupt::LeaseLost.into()
-        }
+        StoreError::LeaseLost
+        | StoreError::LeaseStale
+        | StoreError::Closed
+        | StoreError::Unavailable(_)
+        | StoreError::TimedOut(_) => Interrupt::LeaseLost.into(),
         StoreError::NotFound(_)
         | StoreError::Conflict(_)
         | StoreError::Rejected(_)
