@@ -7,6 +7,8 @@ mod tools;
 
 use std::{io::Read as _, time::Duration};
 
+use async_trait::async_trait;
+use longhaul_sdk::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput};
 use longhaul_shared::{
     config::{Config, Sources},
     telemetry,
@@ -33,7 +35,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         terminate.recv().await;
         asked.cancel();
     });
-    let fragile = tools::Fragile { is_mended: config.worker.build.starts_with("mended") };
+    let fragile = Fragile { is_mended: config.worker.build.starts_with("mended") };
     let builder = WorkerBuilder::new(config).tool(tools::Echo)?.tool(tools::Die)?.tool(fragile)?;
     let ended = builder.build()?.run(shutdown).await;
     listening.abort();
@@ -44,4 +46,30 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     )
     .await??;
     Ok(ended?)
+}
+
+/// Takes the whole process down, unless its build is one in which that was mended.
+struct Fragile {
+    is_mended: bool,
+}
+
+#[async_trait]
+impl Tool for Fragile {
+    type Args = tools::Said;
+
+    fn name(&self) -> &str {
+        "fragile"
+    }
+
+    fn description(&self) -> &str {
+        "Kills the worker, or answers."
+    }
+
+    fn effect(&self) -> ToolEffect {
+        ToolEffect::ReadOnly
+    }
+
+    async fn call(&self, args: tools::Said, _context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
+        if self.is_mended { Ok(args.text.into()) } else { std::process::abort() }
+    }
 }

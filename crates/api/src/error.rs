@@ -219,8 +219,9 @@ impl ApiError {
                 let path = format!("/mcp_servers/{server}/command");
                 (Some(vec![Violation::new(path, "is not allowed for an agent of this owner")]), None)
             }
-            Self::IdempotencyKeyReused(id)
-            | Self::NotReleasable(Refused::Before(id) | Refused::CanaryRuns(id)) => (None, Some(id.to_string())),
+            Self::IdempotencyKeyReused(id) | Self::NotReleasable(Refused::Before(id) | Refused::CanaryRuns(id)) => {
+                (None, Some(id.to_string()))
+            }
             Self::Unauthenticated
             | Self::InvalidApiKey
             | Self::MissingScope(_)

@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 use longhaul_cli::{
     commands::{
         api, apply, approvals, bench, cancel, compare, config_check, demo, dev, fork, get, keys, ledger, limits, list,
-        mcp_catalogue, migrate, openapi, providers, prune, quarantine, questions, retry, submit, top_up, verify, watch, why,
-        with_servers, worker,
+        mcp_catalogue, migrate, openapi, providers, prune, quarantine, questions, retry, submit, top_up, verify, watch,
+        why, with_servers, worker,
     },
     context::Context,
     exit::{EXIT_CODES, Exit},

@@ -28,8 +28,14 @@ async fn it_is_listed_shown_and_released_as_a_canary_by_its_own_tenant_alone() {
     assert_eq!(ids, [json!(first.to_string()), json!(second.to_string())]);
     let shown = api.acme.get(&format!("/v1/quarantine/{first}")).await.body;
     assert_eq!(shown, listed["quarantined"][0]);
-    assert_eq!((&shown["definition"], &shown["definition_version"], &shown["agent"]), (&json!("invoice"), &json!(1), &json!("clerk")));
-    assert_eq!((&shown["state"], &shown["phase"], &shown["last_step"]), (&json!("quarantined"), &json!("before its first step"), &json!(null)));
+    assert_eq!(
+        (&shown["definition"], &shown["definition_version"], &shown["agent"]),
+        (&json!("invoice"), &json!(1), &json!("clerk"))
+    );
+    assert_eq!(
+        (&shown["state"], &shown["phase"], &shown["last_step"]),
+        (&json!("quarantined"), &json!("before its first step"), &json!(null))
+    );
     assert_eq!(shown["deaths"].as_array().unwrap().len(), 3);
     let group = json!({"state": "shut", "died_builds": ["broken"], "canary": null, "held_since": null});
     assert_eq!(shown["group"], group);
@@ -61,7 +67,10 @@ async fn it_is_listed_shown_and_released_as_a_canary_by_its_own_tenant_alone() {
     let all = api.acme.post(&format!("/v1/quarantine/{second}/release"), &json!({"all": true})).await;
     assert_eq!(all.body, json!({"released_as": null, "all": true}));
 
-    assert_eq!(api.acme.post(&format!("/v1/executions/{second}/cancel"), &json!({})).await.error(), (409, "execution_is_terminal"));
+    assert_eq!(
+        api.acme.post(&format!("/v1/executions/{second}/cancel"), &json!({})).await.error(),
+        (409, "execution_is_terminal")
+    );
     let withdrawn = api.acme.post(&format!("/v1/quarantine/{second}/release"), &json!({})).await;
     assert_eq!(withdrawn.error(), (409, "not_releasable"));
     assert_eq!(api.acme.get("/v1/quarantine").await.body["quarantined"], json!([]));
@@ -83,7 +92,10 @@ async fn whoever_is_held_back_is_told_by_what_and_until_when() {
     assert_eq!(why["summary"], "new executions of invoice version 1 are held back: 3 of them killed their workers");
     assert!(why["ends_when"].as_str().unwrap().contains("a build that they have not killed"), "{why}");
     let holding = &why["holding"];
-    assert_eq!((&holding["definition"], &holding["version"], &holding["quarantined"]), (&json!("invoice"), &json!(1), &json!(3)));
+    assert_eq!(
+        (&holding["definition"], &holding["version"], &holding["quarantined"]),
+        (&json!("invoice"), &json!(1), &json!(3))
+    );
     assert_eq!(holding["group"]["died_builds"], json!(["broken"]));
     // It can be cancelled like anything that waits.
     assert_eq!(api.acme.post(&format!("/v1/executions/{id}/cancel"), &json!({})).await.status, 200);

@@ -13,9 +13,7 @@ use longhaul_shared::{
 };
 use serde_json::json;
 
-use super::{
-    all_finish, asked, count_of, no_call_is_repeated, nothing_ran_twice, several_turns, submit_many, worker,
-};
+use super::{all_finish, asked, count_of, no_call_is_repeated, nothing_ran_twice, several_turns, submit_many, worker};
 use crate::support::{
     db::TestDb, fleet::Fleet, process::WorkerProcess, redis::TestRedis, servers::dedicated_postgres, wait::eventually,
 };

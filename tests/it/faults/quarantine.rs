@@ -69,7 +69,8 @@ async fn what_kills_one_build_is_tried_by_the_next_alone_and_goes_on_when_one_li
     let quarantined = "select to_jsonb(count(*)) from quarantine where released_as is null";
     processes.until("all three are convicted", quarantined, json!(3)).await;
     assert!((3..=9).contains(&processes.died), "{} workers died", processes.died);
-    let record = &processes.fleet.json("select to_jsonb(q) from quarantine q order by quarantined_at desc limit 1").await;
+    let record =
+        &processes.fleet.json("select to_jsonb(q) from quarantine q order by quarantined_at desc limit 1").await;
     assert_eq!((&record["phase"], &record["last_step"]["kind"]), (&json!("calling fragile"), &json!("turn")));
     assert!(record["memory_bytes"].as_i64().is_some_and(|bytes| bytes > 1_000_000), "{record}");
     let deaths = record["deaths"].as_array().unwrap();
@@ -77,7 +78,9 @@ async fn what_kills_one_build_is_tried_by_the_next_alone_and_goes_on_when_one_li
     assert!(deaths.iter().all(|death| death["worker_id"].is_string() && death["host"].is_string()), "{record}");
 
     // The same build lives and releases nothing; what is new waits.
-    processes.until("new ones are held back", "select to_jsonb(held_since is not null) from quarantine_groups", json!(true)).await;
+    processes
+        .until("new ones are held back", "select to_jsonb(held_since is not null) from quarantine_groups", json!(true))
+        .await;
     let rules = QuarantineRules {
         auto_release: true,
         hold_after: 3,
@@ -93,7 +96,13 @@ async fn what_kills_one_build_is_tried_by_the_next_alone_and_goes_on_when_one_li
     processes.deploy("broken-too").await;
     let died_builds = "select to_jsonb(died_builds) from quarantine_groups";
     processes.until("the canary kills", died_builds, json!(["broken", "broken-too"])).await;
-    processes.until("its worker is replaced", "select to_jsonb(count(*)) from executions where retry_of is not null", json!(1)).await;
+    processes
+        .until(
+            "its worker is replaced",
+            "select to_jsonb(count(*)) from executions where retry_of is not null",
+            json!(1),
+        )
+        .await;
     assert!(processes.died <= before + 1, "one worker is what a canary costs; {} died", processes.died - before);
 
     // And one does not.

@@ -6,7 +6,7 @@ use futures::future::join_all;
 use longhaul_shared::domain::ExecutionId;
 use longhaul_shared::store::control::{Cancelled, Continue};
 use longhaul_shared::store::journal::StepKind::{Prompt, Turn};
-use longhaul_shared::store::quarantine::{Quarantined, QuarantineRules, Refused, Released, Tended};
+use longhaul_shared::store::quarantine::{QuarantineRules, Quarantined, Refused, Released, Tended};
 use longhaul_shared::store::submit::NewExecution;
 use longhaul_shared::store::tenants::Reach;
 use longhaul_shared::store::workers::{HeartbeatConnection, Renewal};
@@ -14,8 +14,12 @@ use serde_json::json;
 
 use crate::support::leases::{LONG_LEASE, TestWorker, World, step, write};
 
-const RULES: QuarantineRules =
-    QuarantineRules { auto_release: true, hold_after: 3, hold_window: Duration::from_secs(3_600), release_per_minute: 60 };
+const RULES: QuarantineRules = QuarantineRules {
+    auto_release: true,
+    hold_after: 3,
+    hold_window: Duration::from_secs(3_600),
+    release_per_minute: 60,
+};
 
 /// What every test needs of a pass: the clock moves first, so that a canary's verdict is not too fresh and portions are due.
 async fn tend(world: &World) -> Tended {
@@ -100,20 +104,22 @@ async fn the_record_holds_every_death_the_last_step_and_the_memory() {
     let kept = record(&world, id).await;
     assert_eq!((kept.phase.as_str(), kept.memory_bytes), ("calling render_pdf", Some(777)));
     assert_eq!(kept.last_step, Some(json!({"seq": 2, "kind": "turn", "state": "live", "name": "scripted"})));
-    assert_eq!((kept.queue.as_str(), kept.definition_key.as_str(), kept.state.as_str()), ("default", "invoice", "quarantined"));
+    assert_eq!(
+        (kept.queue.as_str(), kept.definition_key.as_str(), kept.state.as_str()),
+        ("default", "invoice", "quarantined")
+    );
     let deaths = kept.deaths.as_array().unwrap();
     let builds: Vec<_> = deaths.iter().map(|death| (&death["attempt"], death["build"].as_str().unwrap())).collect();
     assert_eq!(builds, [(&json!(1), "one"), (&json!(2), "two"), (&json!(3), "three")]);
     assert_eq!((&deaths[2]["worker_id"], &deaths[2]["host"]), (&json!(last.id.to_string()), &json!("test")));
     assert_eq!((&deaths[2]["memory_bytes"], &deaths[0]["memory_bytes"]), (&json!(777), &json!(null)));
     // The same beside the execution, for whoever reads that alone.
-    let (summary, detail): (String, serde_json::Value) = sqlx::query_as(
-        "select failure_summary, failure_detail::jsonb from execution_payloads where execution_id = $1",
-    )
-    .bind(id.0)
-    .fetch_one(world.pool())
-    .await
-    .unwrap();
+    let (summary, detail): (String, serde_json::Value) =
+        sqlx::query_as("select failure_summary, failure_detail::jsonb from execution_payloads where execution_id = $1")
+            .bind(id.0)
+            .fetch_one(world.pool())
+            .await
+            .unwrap();
     assert!(summary.contains("3 workers died") && summary.contains("calling render_pdf"), "{summary}");
     assert_eq!((&detail["phase"], &detail["deaths"]), (&json!("calling render_pdf"), &kept.deaths));
     world.check().await;
@@ -151,7 +157,8 @@ async fn the_build_that_died_releases_nothing_and_a_new_one_a_canary_before_the_
     }
     world.shift_clock(120.0).await;
     tend(&world).await;
-    let groups: i64 = sqlx::query_scalar("select count(*) from quarantine_groups").fetch_one(world.pool()).await.unwrap();
+    let groups: i64 =
+        sqlx::query_scalar("select count(*) from quarantine_groups").fetch_one(world.pool()).await.unwrap();
     assert_eq!(groups, 0, "nobody waits in it");
     world.check().await;
 }
@@ -285,7 +292,9 @@ async fn a_person_releases_one_under_the_same_build_or_all_and_of_no_other_tenan
     assert_eq!(world.store.list_quarantined(&Reach::Everybody, false, None, 10).await.unwrap().len(), 3);
 
     let mine: Reach = world.tenant.into();
-    let Released::Canary(canary) = world.store.release_quarantined(&mine, ids[1], false).await.unwrap() else { panic!() };
+    let Released::Canary(canary) = world.store.release_quarantined(&mine, ids[1], false).await.unwrap() else {
+        panic!()
+    };
     assert_eq!(only_retry(&world, ids[1]).await, Some(canary.id));
     let again = world.store.release_quarantined(&mine, ids[1], false).await.unwrap();
     assert_eq!(again, Released::Refused(Refused::Before(canary.id)));
@@ -316,9 +325,16 @@ async fn new_executions_of_what_kills_are_held_back_until_no_worker_is_left_that
     let queued = world.submit(2).await;
     assert!(tend(&world).await.held.is_empty(), "two are no pattern");
     let third = world.worker_of("broken").await;
-    sqlx::query("update executions set lane = 1, crash_count = 2 where id = $1").bind(queued[0].0).execute(world.pool()).await.unwrap();
+    sqlx::query("update executions set lane = 1, crash_count = 2 where id = $1")
+        .bind(queued[0].0)
+        .execute(world.pool())
+        .await
+        .unwrap();
     let suspect = third.claim(10).await;
-    third.record(write(suspect.iter().find(|one| one.id == queued[1]).unwrap(), 1, vec![step(1, Turn, "fine")])).await.unwrap();
+    third
+        .record(write(suspect.iter().find(|one| one.id == queued[1]).unwrap(), 1, vec![step(1, Turn, "fine")]))
+        .await
+        .unwrap();
     third.die().await;
     world.store.reap(10).await.unwrap();
     let more = world.submit(2).await;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct Said {
-    text: String,
+    pub(crate) text: String,
 }
 
 /// Answers what it is told.
@@ -55,31 +55,5 @@ impl Tool for Die {
 
     async fn call(&self, _args: Said, _context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
         std::process::abort()
-    }
-}
-
-/// Takes the whole process down, unless its build is one in which that was mended.
-pub(crate) struct Fragile {
-    pub(crate) is_mended: bool,
-}
-
-#[async_trait]
-impl Tool for Fragile {
-    type Args = Said;
-
-    fn name(&self) -> &str {
-        "fragile"
-    }
-
-    fn description(&self) -> &str {
-        "Kills the worker, or answers."
-    }
-
-    fn effect(&self) -> ToolEffect {
-        ToolEffect::ReadOnly
-    }
-
-    async fn call(&self, args: Said, _context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
-        if self.is_mended { Ok(args.text.into()) } else { std::process::abort() }
     }
 }

@@ -76,7 +76,14 @@ fn lines(waiting: &Value) -> Vec<String> {
     if holding.is_object() {
         let group = &holding["group"];
         let died = each(group, "died_builds").filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
-        say("held back", format!("since {}, {} in quarantine, killed builds {died}", text(group, "held_since"), holding["quarantined"]));
+        say(
+            "held back",
+            format!(
+                "since {}, {} in quarantine, killed builds {died}",
+                text(group, "held_since"),
+                holding["quarantined"]
+            ),
+        );
         if let Some(canary) = group["canary"].as_str() {
             say("tried", canary.into());
         }

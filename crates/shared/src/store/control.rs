@@ -242,7 +242,12 @@ impl Store {
         execution: &NewExecution,
         fork: &Fork,
     ) -> Result<Submitted, StoreError> {
-        self.submit_copy(origin, execution, Copy { takes_journal: true, drops_answer: false, fork: Some(fork), release: None }).await
+        self.submit_copy(
+            origin,
+            execution,
+            Copy { takes_journal: true, drops_answer: false, fork: Some(fork), release: None },
+        )
+        .await
     }
 
     /// Stores the retry that releases a quarantined execution. False when it was released, withdrawn or overdue meanwhile, or its

@@ -126,7 +126,8 @@ mod tests {
             }
             bytes
         };
-        let notes = [note(1, b"GNU\0", b"abi"), note(3, b"Other\0", b"no"), note(3, b"GNU\0", b"\x01\xab\xff")].concat();
+        let notes =
+            [note(1, b"GNU\0", b"abi"), note(3, b"Other\0", b"no"), note(3, b"GNU\0", b"\x01\xab\xff")].concat();
         assert_eq!(find_id(&notes), Some(b"\x01\xab\xff".as_slice()));
         assert_eq!(find_id(&notes[..notes.len() - 2]), None, "cut short");
         assert_eq!(find_id(&[]), None);

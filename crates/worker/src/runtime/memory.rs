@@ -29,11 +29,7 @@ impl MemoryGate {
         let was_open = self.is_open();
         self.used.store(used, Ordering::Relaxed);
         if was_open && !self.is_open() {
-            tracing::warn!(
-                used,
-                limit = self.limit,
-                "over the memory limit; nothing is claimed until it falls"
-            );
+            tracing::warn!(used, limit = self.limit, "over the memory limit; nothing is claimed until it falls");
         }
     }
 

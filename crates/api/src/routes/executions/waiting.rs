@@ -325,7 +325,9 @@ fn ends_when(found: &Waiting) -> Option<&'static str> {
         WaitReason::QueuePaused => match found.holding.as_ref().map(|holding| holding.group.state.as_str()) {
             Some("canary") => "the one that is tried ends without killing its worker",
             Some("releasing") => "no worker of a build that they killed is left",
-            Some(_) => "a worker of a build that they have not killed starts, or a person releases them, and the first ends well",
+            Some(_) => {
+                "a worker of a build that they have not killed starts, or a person releases them, and the first ends well"
+            }
             None => "the next sweep",
         },
         WaitReason::Input => "its caller answers, or the question expires",

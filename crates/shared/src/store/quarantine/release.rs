@@ -45,12 +45,7 @@ impl Store {
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn release_quarantined(
-        &self,
-        reach: &Reach,
-        id: ExecutionId,
-        all: bool,
-    ) -> Result<Released, StoreError> {
+    pub async fn release_quarantined(&self, reach: &Reach, id: ExecutionId, all: bool) -> Result<Released, StoreError> {
         let Some(found) = self.find_quarantined(reach, id).await? else { return Ok(Released::NotFound) };
         if let Some(refused) = refusal(&found) {
             return Ok(Released::Refused(refused));

@@ -126,9 +126,7 @@ impl Store {
     }
 
     async fn canary_candidates(&self) -> Result<Vec<Candidate>, StoreError> {
-        Ok(sqlx::query_file_as!(Candidate, "src/store/sql/canary_candidates.sql", GROUPS)
-            .fetch_all(&self.pool)
-            .await?)
+        Ok(sqlx::query_file_as!(Candidate, "src/store/sql/canary_candidates.sql", GROUPS).fetch_all(&self.pool).await?)
     }
 
     async fn start_canary(&self, of: &Candidate) -> Result<Option<Runnable>, StoreError> {
@@ -154,14 +152,10 @@ impl Store {
     /// The next of every group whose canary has passed.
     async fn release_portions(&self, rules: &QuarantineRules) -> Result<Vec<Runnable>, StoreError> {
         let portion = (rules.release_per_minute * PORTION_EVERY.as_secs().cast_signed() / 60).max(1);
-        let rows = sqlx::query_file!(
-            "src/store/sql/release_portions.sql",
-            portion,
-            PORTION_EVERY.as_secs_f64(),
-            GROUPS,
-        )
-        .fetch_all(&self.pool)
-        .await?;
+        let rows =
+            sqlx::query_file!("src/store/sql/release_portions.sql", portion, PORTION_EVERY.as_secs_f64(), GROUPS,)
+                .fetch_all(&self.pool)
+                .await?;
         let mut released = Vec::new();
         for row in rows {
             let (tenant, id) = (TenantId(row.tenant_id), ExecutionId(row.execution_id));
