@@ -24,7 +24,7 @@ use longhaul_shared::{
         definitions::{AGENT_DEFINITION, PinnedVersions},
         journal::{Loaded, StoredJournal},
     },
-    telemetry::{metrics, trace},
+    telemetry::{TRACED, metrics, trace},
 };
 use serde_json::Value;
 use tracing::Instrument;
@@ -243,7 +243,7 @@ fn runner(pinned: &PinnedVersions, deps: &AttemptDeps) -> Result<Running, Failur
 }
 
 fn note_claim(claimed: &Claimed) {
-    let _claim = tracing::info_span!("claim", queue.name = claimed.queue).entered();
+    let _claim = tracing::info_span!(target: TRACED, "claim", queue.name = claimed.queue).entered();
     metrics::attempts_started(1);
     if claimed.is_first {
         metrics::start_latency((claimed.claimed_at - claimed.created_at).to_std().unwrap_or_default());
