@@ -33,8 +33,14 @@ fn every_code_of_the_contract_is_a_row_with_its_class_status_and_view() {
     let guide = include_str!("../../docs/failures.md");
     let table = guide.split("| code |").nth(2).unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| `"));
-    let rows: Vec<String> = rows.map(|line| line.split('|').skip(1).take(4).map(|cell| cell.trim().trim_matches('`')).collect::<Vec<_>>().join(" ")).collect();
-    let codes = ExecCode::ALL.iter().map(|code| format!("{} {} {} {}", code.as_str(), code.class(), code.http_status(), code.state()));
+    let rows: Vec<String> = rows
+        .map(|line| {
+            line.split('|').skip(1).take(4).map(|cell| cell.trim().trim_matches('`')).collect::<Vec<_>>().join(" ")
+        })
+        .collect();
+    let codes = ExecCode::ALL
+        .iter()
+        .map(|code| format!("{} {} {} {}", code.as_str(), code.class(), code.http_status(), code.state()));
     assert_eq!(rows, codes.collect::<Vec<_>>());
 }
 
