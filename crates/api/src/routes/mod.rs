@@ -9,3 +9,4 @@ pub(crate) mod human_requests;
 pub(crate) mod limits;
 pub(crate) mod platform;
 pub(crate) mod providers;
+pub(crate) mod quarantine;

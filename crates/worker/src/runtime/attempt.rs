@@ -32,6 +32,7 @@ use tracing::Instrument;
 use super::{
     conclusion::{Ended, conclude},
     lease::{AttemptControl, Held},
+    suspects,
 };
 use crate::{
     agent::{
@@ -93,6 +94,8 @@ async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &Attemp
     if claimed.cancel_requested {
         return (Err(Interrupt::Cancelled.into()), None, RetryPolicy::default());
     }
+    suspects::note(&deps.shared.store, deps.writer.worker(), claimed.id, control, || "restoring its journal".into())
+        .await;
     let restored = tokio::select! {
         restored = restore(claimed, control, deps) => restored,
         reason = control.interrupted() => Err(reason.into()),

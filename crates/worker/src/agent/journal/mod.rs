@@ -16,6 +16,7 @@ mod limits;
 mod output;
 mod people;
 mod progress;
+mod prompt;
 mod provider;
 mod reply;
 mod retrieval;
@@ -29,9 +30,9 @@ use std::{
     sync::Arc,
 };
 
-use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError, ToolScratchpad, ToolSpec};
+use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError, ToolScratchpad};
 use longhaul_shared::{
-    domain::{ExecutionId, TenantId, contract_steps::NotedModel},
+    domain::{ExecutionId, TenantId},
     store::{
         StoreError,
         budgets::Settlement,
@@ -50,6 +51,7 @@ use limits::Spending;
 use output::OpenOutput;
 pub(crate) use people::Wanted;
 pub(crate) use progress::{Stage, State};
+pub(crate) use prompt::PinnedTools;
 use said::Said;
 use secrets::ToolSecrets;
 pub(crate) use turn::{Asked, NextTurn, Turn};
@@ -57,7 +59,6 @@ pub(crate) use turn::{Asked, NextTurn, Turn};
 use super::{
     Agent,
     admission::Waiting,
-    menu::Offer,
     orchestrator::permits::CallPermits,
     references::{CallWrite, Method, Path, StateLimits, StateLog},
     transcript::{Transcript, hash_parts},
@@ -66,7 +67,7 @@ use crate::{
     deps::Deps,
     llm::{Message, ToolCall},
     probe::Point,
-    runtime::lease::AttemptControl,
+    runtime::{lease::AttemptControl, suspects},
     tools::{CallError, CallErrorKind},
 };
 
@@ -88,27 +89,6 @@ impl Pending {
     fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.messages.is_empty() && self.events.is_empty() && self.settlements.is_empty()
     }
-}
-
-/// The body of a prompt step.
-#[derive(Debug, Serialize, Deserialize)]
-struct PromptBody {
-    tools: Vec<ToolSpec>,
-    /// The list as the model is shown it.
-    shown: Vec<ToolSpec>,
-    /// The model, where the worker's configuration does not say which it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    contract_model: Option<NotedModel>,
-}
-
-/// The tools that an earlier attempt started with.
-#[derive(Debug)]
-pub(crate) struct PinnedTools {
-    pub(crate) tools: Vec<ToolSpec>,
-    /// As the model is shown them.
-    pub(crate) shown: Vec<ToolSpec>,
-    /// And the model, where it is pinned.
-    pub(crate) model: Option<NotedModel>,
 }
 
 /// One attempt's view of its execution's record.
@@ -236,55 +216,6 @@ impl Journal {
             }
         }
         journal
-    }
-
-    /// The tools pinned with the prompt, when it was recorded.
-    ///
-    /// # Errors
-    /// The record cannot be read.
-    pub(crate) fn pinned_tools(&self) -> Step<Option<PinnedTools>> {
-        // References may have been retrieved before.
-        match self.recorded.iter().find(|step| step.kind != StepKind::Retrieval) {
-            Some(step) if step.kind == StepKind::Prompt => {
-                let PromptBody { tools, shown, contract_model: model } = read_body(step)?;
-                Ok(Some(PinnedTools { tools, shown, model }))
-            }
-            Some(_) | None => Ok(None),
-        }
-    }
-
-    /// Opens the conversation: with the recorded prompt, or with the messages of `prompt`, which are pinned from now on.
-    ///
-    /// # Errors
-    /// An interrupt, or a record that cannot be read.
-    pub(crate) async fn open(
-        &mut self,
-        agent: &Agent,
-        input: &Value,
-        prompt: impl FnOnce() -> Result<Vec<Message>, Failure>,
-    ) -> Step<()> {
-        let (instances, limits) = (agent.config.instances.as_ref(), StateLimits::from(&agent.config.limits));
-        self.state = StateLog::new(input.clone(), instances, limits);
-        self.secrets = ToolSecrets::of(agent);
-        if let Some(step) = self.replay(StepKind::Prompt) {
-            return self.replay_appends(&step);
-        }
-        self.stage(agent, Stage::Thinking, State::Running);
-        self.stage(agent, Stage::Thinking, State::Completed);
-        let appends = prompt()?.into_iter().map(|message| self.append(message)).collect::<Step<Vec<_>>>()?;
-        let (model, is_new_model) = agent.profile.pinned_model().unzip();
-        let (tools, shown) = (agent.toolbox.specs().to_vec(), agent.menu.shown(Offer::All).to_vec());
-        let body = PromptBody { tools, shown, contract_model: model.cloned() };
-        let parts: Vec<&[u8]> = std::iter::once(&b"prompt"[..]).chain(appends.iter().map(|hash| &hash[..])).collect();
-        let step = self.step(StepKind::Prompt, hash_parts(&parts), &body)?;
-        // A fork may share what came after another prompt; its own stands where that one stood all the same.
-        let seq = if self.place.is_fork { self.retrievals + 1 } else { step.seq };
-        self.pending.steps.push(JournalStep { seq, appends, ..step });
-        if agent.toolbox.is_dynamic() || is_new_model == Some(true) {
-            // Asked again, the servers might list other tools or models: pin them before the model sees them.
-            self.flush().await?;
-        }
-        Ok(())
     }
 
     pub(crate) fn scratchpad(&self) -> &Arc<ToolScratchpad> {
@@ -477,6 +408,11 @@ impl Journal {
         }
     }
 
+    /// Says what comes next, where that may be the last thing this worker does.
+    pub(crate) async fn about_to(&self, phase: impl FnOnce() -> String) {
+        suspects::note(&self.deps.store, self.writer.worker(), self.id, &self.control, phase).await;
+    }
+
     pub(crate) async fn at(&self, point: Point) {
         self.deps.probe.at(point, self.id).await;
     }
@@ -498,9 +434,11 @@ fn corrupt(reason: &dyn std::fmt::Display) -> Failure {
 pub(crate) fn from_store(error: StoreError) -> StepError {
     match error {
         // Whatever became of Postgres, this attempt can prove nothing any more; the lease decides who goes on.
-        StoreError::LeaseLost | StoreError::Closed | StoreError::Unavailable(_) | StoreError::TimedOut(_) => {
-            Interrupt::LeaseLost.into()
-        }
+        StoreError::LeaseLost
+        | StoreError::LeaseStale
+        | StoreError::Closed
+        | StoreError::Unavailable(_)
+        | StoreError::TimedOut(_) => Interrupt::LeaseLost.into(),
         StoreError::NotFound(_)
         | StoreError::Conflict(_)
         | StoreError::Rejected(_)

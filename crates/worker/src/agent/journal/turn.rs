@@ -245,6 +245,7 @@ impl Journal {
         self.reserve(route, &key, tokens).await?;
         self.stage(agent, Stage::Generating, State::Running);
         self.flush_stages(agent).await?;
+        self.about_to(|| format!("asking {} for turn {}", route.model.model_name(&route.spec), self.turns)).await;
         self.at(Point::BeforeTurn).await;
         let (text, calls, recorded, seq) = (String::new(), Vec::new(), 0, None);
         let (route, call) = (call.route, Some(call));
