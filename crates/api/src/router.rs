@@ -9,7 +9,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     error::ApiError,
     middleware, page,
-    routes::{definitions, docs, executions, health, human_requests, limits, providers},
+    routes::{definitions, docs, executions, health, human_requests, indexes, limits, providers},
     state::{ApiDeps, ApiState},
 };
 
@@ -43,6 +43,12 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(definitions::list::agents))
         .routes(routes!(definitions::get::agent, definitions::put::agent))
         .routes(routes!(definitions::remove::agent))
+        // indexes
+        .routes(routes!(indexes::list::list))
+        .routes(routes!(indexes::get::get, indexes::remove::remove))
+        .routes(routes!(indexes::search::search))
+        .routes(routes!(indexes::documents::post::post, indexes::documents::list::list))
+        .routes(routes!(indexes::documents::get::get, indexes::documents::remove::remove))
         // limits
         .routes(routes!(limits::list::list))
         .routes(routes!(limits::put::put, limits::remove::remove))

@@ -11,8 +11,13 @@ use longhaul_sdk::{
 };
 use longhaul_shared::{
     config::{self, Config, ConfigError, ProviderKind},
-    domain::{JOURNAL_FORMAT, formats::journal_requirements, requirements::definition_requirement},
+    domain::{
+        JOURNAL_FORMAT,
+        formats::journal_requirements,
+        requirements::{SEARCH_DATASET, definition_requirement},
+    },
     queue::{QueueError, model_calls::ModelCalls, producer::WakeupPublisher},
+    retrieval::OwnIndexes,
     store::{Store, StoreError, StoreOptions},
 };
 use secrecy::ExposeSecret;
@@ -65,6 +70,9 @@ pub enum BuildError {
     /// The queue's settings.
     #[error(transparent)]
     Queue(#[from] QueueError),
+    /// The HTTP client of retrieval.
+    #[error("the HTTP client of retrieval cannot be made")]
+    Http(#[source] reqwest::Error),
 }
 
 /// Why a worker stopped unasked. The process should exit with a failure and be started again.
@@ -166,6 +174,7 @@ impl WorkerBuilder {
             tools: execution.tools,
             mcp_servers: execution.mcp_servers,
             latent_tools: execution.latent_tools,
+            datasets: execution.datasets,
             references: execution.references,
             conditions: execution.conditions,
             instances: execution.instances,
@@ -215,19 +224,21 @@ impl WorkerBuilder {
             .names()
             .map(str::to_owned)
             .chain(HostTool::ALL.map(|tool| tool.name().to_owned()))
+            .chain([SEARCH_DATASET.to_owned()])
             .map(|name| format!("tool:{name}"))
             .chain(self.validators.names().map(|name| format!("validator:{name}")))
             .chain(journal_requirements(self.journal_format))
             .collect();
         let publisher = WakeupPublisher::start(&redis)?;
         let health = Health::new(store.clone(), ModelCalls::new(&redis)?, publisher.clone(), &config.llm);
+        let indexes = OwnIndexes::new(store.clone(), config.retrieval.clone()).map_err(BuildError::Http)?;
         let deps = Deps {
             store,
             publisher,
             models: models(&config)?,
             health: Arc::new(health),
             prices: config.llm.prices(),
-            tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas },
+            tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas, indexes: Some(indexes) },
             validators: self.validators,
             stdio_servers: config.tools.mcp.stdio,
             definitions: self.definitions,
