@@ -8,3 +8,4 @@ pub(crate) mod human_requests;
 pub(crate) mod indexes;
 pub(crate) mod limits;
 pub(crate) mod providers;
+pub(crate) mod quarantine;

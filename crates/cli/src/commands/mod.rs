@@ -21,6 +21,7 @@ pub mod migrate;
 pub mod openapi;
 pub mod providers;
 pub mod prune;
+pub mod quarantine;
 pub mod questions;
 pub mod retry;
 pub mod submit;
