@@ -8,6 +8,10 @@ mod api;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod contract;
+#[cfg(test)]
+mod contract_engine;
+#[cfg(test)]
 mod docs;
 #[cfg(test)]
 mod faults;

@@ -12,7 +12,13 @@ use longhaul_shared::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{auth::KeyCache, catalog::Catalog, hub::Hub};
+use crate::{
+    auth::KeyCache,
+    catalog::Catalog,
+    hub::Hub,
+    platform_health::PlatformHealth,
+    routes::contract::{engine::Engine, options::ContractOptions},
+};
 
 /// How the API behaves.
 #[derive(Debug, Clone)]
@@ -25,6 +31,8 @@ pub struct ApiOptions {
     pub secure_cookies: bool,
     /// Whose agents may start tool servers by a command.
     pub stdio_servers: StdioServers,
+    /// The agent-execution contract.
+    pub contract: ContractOptions,
 }
 
 impl Default for ApiOptions {
@@ -34,6 +42,7 @@ impl Default for ApiOptions {
             max_streams: 4_096,
             secure_cookies: false,
             stdio_servers: StdioServers::default(),
+            contract: ContractOptions::default(),
         }
     }
 }
@@ -151,6 +160,9 @@ pub(crate) struct Shared {
     pub(crate) keys: KeyCache,
     pub(crate) catalog: Catalog,
     pub(crate) hub: Hub,
+    /// Who runs what `/v1/agent-executions` takes, when it is not this installation.
+    pub(crate) engine: Option<Engine>,
+    _health: Option<PlatformHealth>,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -168,6 +180,8 @@ impl ApiState {
         Self(Arc::new(Shared {
             keys: KeyCache::default(),
             catalog: Catalog::new(store.clone()),
+            engine: engine(&options.contract),
+            _health: PlatformHealth::spawn(&store, options.contract.health, &shutdown),
             hub: Hub::spawn(store.clone(), looks, options.max_streams, shutdown.clone()),
             store,
             submitter,
@@ -179,6 +193,12 @@ impl ApiState {
             shutdown,
         }))
     }
+}
+
+/// A client that cannot be made is an engine that cannot be reached: the rest of the API is served all the same.
+fn engine(options: &ContractOptions) -> Option<Engine> {
+    let made = Engine::new(options.engine.clone()?);
+    made.inspect_err(|error| tracing::error!(error = %error, "no client of the agent engine can be made")).ok()
 }
 
 #[cfg(test)]

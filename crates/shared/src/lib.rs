@@ -8,5 +8,6 @@ pub mod domain;
 pub mod http;
 pub mod queue;
 pub mod retrieval;
+pub mod sealing;
 pub mod store;
 pub mod telemetry;

@@ -8,6 +8,7 @@
 
 mod api;
 mod client;
+mod contract;
 mod database;
 mod layers;
 mod llm;
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     api::ApiConfig,
     client::ClientConfig,
+    contract::ContractConfig,
     database::DatabaseConfig,
     llm::{HealthConfig, LimitConfig, LlmConfig, PriceConfig, ProviderConfig, ProviderKind},
     redis::RedisConfig,
@@ -49,6 +51,7 @@ pub struct Config {
     pub tools: ToolsConfig,
     pub retrieval: RetrievalConfig,
     pub telemetry: TelemetryConfig,
+    pub contract: ContractConfig,
     pub client: ClientConfig,
 }
 
@@ -138,7 +141,7 @@ impl Config {
 
     fn check(&self) -> Result<(), ConfigError> {
         // Exhaustive on purpose: a new section cannot be forgotten.
-        let Self { database, redis, api, worker, llm, tools, retrieval, telemetry, client } = self;
+        let Self { database, redis, api, worker, llm, tools, retrieval, telemetry, contract, client } = self;
         let mut rules = Rules::default();
         database.check(&mut rules);
         redis.check(&mut rules);
@@ -148,6 +151,7 @@ impl Config {
         tools.check(&mut rules);
         retrieval.check(&mut rules);
         telemetry.check(&mut rules);
+        contract.check(&mut rules);
         client.check(&mut rules);
         if rules.broken.is_empty() { Ok(()) } else { Err(ConfigError::Rules(rules.broken)) }
     }

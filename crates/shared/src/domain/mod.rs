@@ -1,5 +1,7 @@
 //! Plain data and pure functions: no IO, no clock, no async.
 
+pub mod contract;
+pub mod contract_steps;
 pub mod deadline;
 pub mod decision;
 pub mod formats;

@@ -13,6 +13,8 @@ pub const BUILT_IN_VALIDATORS: [&str; 3] = ["is_valid_json", "stop_execution", "
 /// The tool that an agent has for its datasets.
 pub const SEARCH_DATASET: &str = "search_dataset";
 const OTHER_BUILD: &str = "other_build_than:";
+/// What a worker satisfies that can run executions of the agent-execution contract; workers of releases before it cannot.
+pub const CONTRACT_REQUIREMENT: &str = "contract:1";
 
 /// Names a set of requirements: empty for what every worker serves, else `kind:name` joined by `+`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]

@@ -84,8 +84,9 @@ impl Retriever {
         vector_store: &VectorBinding,
         name: &str,
     ) -> Result<String, RetrievalError> {
+        let given = || format!("{}{name}", vector_store.namespace.as_deref().unwrap_or_default());
         if matches!(vector_store.store, VectorStore::Pgvector) {
-            return Ok(name.to_owned());
+            return Ok(given());
         }
         let own = self.store.find_index(bindings.tenant, name).await.map_err(RetrievalError::request)?;
         match own.filter(|index| index.store == vector_store.store.adapter_kind()) {
@@ -93,7 +94,7 @@ impl Retriever {
             None if vector_store.only_own => {
                 Err(RetrievalError::request(FailureKind::Index(IndexError::NotFound(name.to_owned()))))
             }
-            None => Ok(format!("{}{name}", vector_store.namespace.as_deref().unwrap_or_default())),
+            None => Ok(given()),
         }
     }
 

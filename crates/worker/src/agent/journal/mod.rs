@@ -15,8 +15,10 @@ mod detached;
 mod limits;
 mod output;
 mod people;
+mod progress;
 mod provider;
 mod reply;
+mod retrieval;
 mod said;
 mod secrets;
 mod turn;
@@ -29,7 +31,7 @@ use std::{
 
 use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError, ToolScratchpad, ToolSpec};
 use longhaul_shared::{
-    domain::{ExecutionId, TenantId},
+    domain::{ExecutionId, TenantId, contract_steps::NotedModel},
     store::{
         StoreError,
         budgets::Settlement,
@@ -47,6 +49,7 @@ pub(crate) use detached::detached_key;
 use limits::Spending;
 use output::OpenOutput;
 pub(crate) use people::Wanted;
+pub(crate) use progress::{Stage, State};
 use said::Said;
 use secrets::ToolSecrets;
 pub(crate) use turn::{Asked, NextTurn, Turn};
@@ -93,6 +96,9 @@ struct PromptBody {
     tools: Vec<ToolSpec>,
     /// The list as the model is shown it.
     shown: Vec<ToolSpec>,
+    /// The model, where the worker's configuration does not say which it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    contract_model: Option<NotedModel>,
 }
 
 /// The tools that an earlier attempt started with.
@@ -101,6 +107,8 @@ pub(crate) struct PinnedTools {
     pub(crate) tools: Vec<ToolSpec>,
     /// As the model is shown them.
     pub(crate) shown: Vec<ToolSpec>,
+    /// And the model, where it is pinned.
+    pub(crate) model: Option<NotedModel>,
 }
 
 /// One attempt's view of its execution's record.
@@ -126,6 +134,8 @@ pub(crate) struct Journal {
     spent: HashMap<Hash, i32>,
     pending: Pending,
     next_seq: i32,
+    /// Recorded steps that stand before the prompt.
+    retrievals: i32,
     writes: i32,
     wake_seq: i32,
     turns: u32,
@@ -192,6 +202,7 @@ impl Journal {
             spent: HashMap::new(),
             pending: Pending::default(),
             next_seq: stored.steps.last().map_or(1, |step| step.seq + 1),
+            retrievals: 0,
             writes: 0,
             wake_seq,
             turns: 0,
@@ -212,6 +223,7 @@ impl Journal {
         let begun_turn = |step: &JournalStep| step.kind == StepKind::Turn && step.state == StepState::Intent;
         let begun_at = stored.steps.iter().rfind(|step| begun_turn(step)).map(|step| step.seq);
         for step in stored.steps {
+            journal.retrievals += i32::from(step.kind == StepKind::Retrieval);
             if step.kind == StepKind::Call && begun_at.is_some_and(|at| step.seq > at) {
                 journal.begun_steps.push(step.clone());
             }
@@ -231,16 +243,17 @@ impl Journal {
     /// # Errors
     /// The record cannot be read.
     pub(crate) fn pinned_tools(&self) -> Step<Option<PinnedTools>> {
-        match self.recorded.front() {
+        // References may have been retrieved before.
+        match self.recorded.iter().find(|step| step.kind != StepKind::Retrieval) {
             Some(step) if step.kind == StepKind::Prompt => {
-                let PromptBody { tools, shown } = read_body(step)?;
-                Ok(Some(PinnedTools { tools, shown }))
+                let PromptBody { tools, shown, contract_model: model } = read_body(step)?;
+                Ok(Some(PinnedTools { tools, shown, model }))
             }
             Some(_) | None => Ok(None),
         }
     }
 
-    /// Opens the conversation: with the recorded prompt, or with `system` and `user`, which are pinned from now on.
+    /// Opens the conversation: with the recorded prompt, or with the messages of `prompt`, which are pinned from now on.
     ///
     /// # Errors
     /// An interrupt, or a record that cannot be read.
@@ -248,7 +261,7 @@ impl Journal {
         &mut self,
         agent: &Agent,
         input: &Value,
-        prompt: impl FnOnce() -> Result<[String; 2], Failure>,
+        prompt: impl FnOnce() -> Result<Vec<Message>, Failure>,
     ) -> Step<()> {
         let (instances, limits) = (agent.config.instances.as_ref(), StateLimits::from(&agent.config.limits));
         self.state = StateLog::new(input.clone(), instances, limits);
@@ -256,15 +269,19 @@ impl Journal {
         if let Some(step) = self.replay(StepKind::Prompt) {
             return self.replay_appends(&step);
         }
-        let [system, user] = prompt()?;
-        let appends = [self.append(Message::system(system))?, self.append(Message::user(user))?];
-        let body = PromptBody { tools: agent.toolbox.specs().to_vec(), shown: agent.menu.shown(Offer::All).to_vec() };
-        let step = self.step(StepKind::Prompt, hash_parts(&[b"prompt", &appends[0], &appends[1]]), &body)?;
-        // A fork may share what came after another prompt; its own is the first step all the same.
-        let seq = if self.place.is_fork { 1 } else { step.seq };
-        self.pending.steps.push(JournalStep { seq, appends: appends.to_vec(), ..step });
-        if agent.toolbox.is_dynamic() {
-            // Asked again, the servers might list other tools: pin them before the model sees them.
+        self.stage(agent, Stage::Thinking, State::Running);
+        self.stage(agent, Stage::Thinking, State::Completed);
+        let appends = prompt()?.into_iter().map(|message| self.append(message)).collect::<Step<Vec<_>>>()?;
+        let (model, is_new_model) = agent.profile.pinned_model().unzip();
+        let (tools, shown) = (agent.toolbox.specs().to_vec(), agent.menu.shown(Offer::All).to_vec());
+        let body = PromptBody { tools, shown, contract_model: model.cloned() };
+        let parts: Vec<&[u8]> = std::iter::once(&b"prompt"[..]).chain(appends.iter().map(|hash| &hash[..])).collect();
+        let step = self.step(StepKind::Prompt, hash_parts(&parts), &body)?;
+        // A fork may share what came after another prompt; its own stands where that one stood all the same.
+        let seq = if self.place.is_fork { self.retrievals + 1 } else { step.seq };
+        self.pending.steps.push(JournalStep { seq, appends, ..step });
+        if agent.toolbox.is_dynamic() || is_new_model == Some(true) {
+            // Asked again, the servers might list other tools or models: pin them before the model sees them.
             self.flush().await?;
         }
         Ok(())
@@ -419,6 +436,11 @@ impl Journal {
     /// Why not.
     pub(crate) async fn may_launch(&self) -> Step<()> {
         self.control.may_launch().await
+    }
+
+    /// The turns so far, the one under way included.
+    pub(crate) fn turns(&self) -> u32 {
+        self.turns
     }
 
     /// The permits for calls that this process runs at a time.

@@ -68,8 +68,8 @@ impl Tick<'_> {
             Recalled::Begun(begun) => {
                 let (call, planned) = (taken.call.clone(), taken.planned.clone());
                 let mut run = Taken { call, key, planned, is_output: false, begun, answer: None };
-                let is_known =
-                    !self.is_repeatable(&run.call, run.begun.as_ref()) && self.reconcile(&mut run).await?.is_some();
+                let is_known = !self.is_repeatable(&run.call, run.begun.as_ref())
+                    && self.reconcile(index, &mut run).await?.is_some();
                 match &run.answer {
                     Some(answered) if is_known => self.journal.note_detached(answered),
                     Some(_) | None => self.resumed.push((index, run.again())),
@@ -98,5 +98,5 @@ impl Taken {
 
 fn accepted(call: &ToolCall) -> Reply {
     let text = json!({ "status": "accepted", "call_id": call.id, "message": "the call runs; nobody waits for it" });
-    Reply { text: text.to_string(), error: None, is_skipped: false }
+    Reply { text: text.to_string(), error: None, is_skipped: false, noted: Vec::new() }
 }

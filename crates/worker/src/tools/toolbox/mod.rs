@@ -28,7 +28,7 @@ use super::{
     schema::{self, SchemaCache},
     search_dataset::SearchDataset,
 };
-use crate::agent::host::HostTool;
+use crate::{agent::host::HostTool, contract::ContractTool};
 
 /// An agent may not set a smaller limit than this: the sentence about what was cut needs room.
 const MIN_RESULT_BYTES: usize = 256;
@@ -63,6 +63,8 @@ pub struct Toolbox {
 enum Answerer {
     Tool(Arc<dyn AnyTool>),
     Host(HostTool),
+    /// A tool of a contract run: it says itself what a call came to.
+    Contract(Arc<ContractTool>),
 }
 
 #[derive(Clone)]
@@ -139,6 +141,25 @@ impl Toolbox {
         Ok(toolbox)
     }
 
+    /// The tools of a contract run. What their arguments must be, their services say.
+    pub(crate) fn of_contract(
+        tools: &[Arc<ContractTool>],
+        max_result_bytes: usize,
+        sources: &ToolSources,
+    ) -> Result<Self, Failure> {
+        let max_result_bytes = max_result_bytes.max(MIN_RESULT_BYTES);
+        let (specs, tools_of, index) = (Vec::new(), Vec::new(), HashMap::new());
+        let mut toolbox = Self { specs, tools: tools_of, index, max_result_bytes, dynamic: false };
+        for tool in tools {
+            let lenient = ToolSpec { parameters: json!({ "type": "object" }), ..tool.spec() };
+            toolbox.add(lenient, Answerer::Contract(tool.clone()), tool.timeout(), sources)?;
+            if let Some(&at) = toolbox.index.get(&tool.of().tool_name) {
+                toolbox.specs[at] = tool.spec();
+            }
+        }
+        Ok(toolbox)
+    }
+
     /// What the model is shown, in order.
     #[must_use]
     pub fn specs(&self) -> &[ToolSpec] {
@@ -161,7 +182,7 @@ impl Toolbox {
     pub(crate) fn host(&self, name: &str) -> Option<HostTool> {
         match self.index.get(name).map(|&at| &self.tools[at].answerer) {
             Some(Answerer::Host(tool)) => Some(*tool),
-            Some(Answerer::Tool(_)) | None => None,
+            Some(Answerer::Tool(_) | Answerer::Contract(_)) | None => None,
         }
     }
 
@@ -194,6 +215,9 @@ impl Toolbox {
             Ok(callable) => callable,
             Err(error) => return self.refuse(&error, name, written),
         };
+        if let Answerer::Contract(tool) = &callable.answerer {
+            return tool.run(args, idempotency_key).await;
+        }
         let started = Instant::now();
         let context = ToolCallContext {
             idempotency_key: idempotency_key.into(),
@@ -248,6 +272,7 @@ impl Toolbox {
             ends_run: None,
             duration: Duration::ZERO,
             effect: self.effect(name),
+            noted: Vec::new(),
         }
     }
 
@@ -347,7 +372,9 @@ async fn run(
     let tool = match &callable.answerer {
         Answerer::Tool(tool) => tool,
         // The loop asks these by themselves; there is no conversation here that one could belong to.
-        Answerer::Host(_) => return Err((runtime("the tool is not available here".into()), None)),
+        Answerer::Host(_) | Answerer::Contract(_) => {
+            return Err((runtime("the tool is not available here".into()), None));
+        }
     };
     let call = AssertUnwindSafe(tool.call(args, context)).catch_unwind();
     match tokio::time::timeout(callable.timeout, call).await {
