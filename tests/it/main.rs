@@ -22,6 +22,8 @@ mod llm;
 #[cfg(test)]
 mod queue;
 #[cfg(test)]
+mod retrieval;
+#[cfg(test)]
 mod store;
 #[cfg(test)]
 mod support;

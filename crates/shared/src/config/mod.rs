@@ -13,6 +13,7 @@ mod database;
 mod layers;
 mod llm;
 mod redis;
+mod retrieval;
 mod secret;
 mod telemetry;
 mod tools;
@@ -31,6 +32,7 @@ pub use self::{
     database::DatabaseConfig,
     llm::{HealthConfig, LimitConfig, LlmConfig, PriceConfig, ProviderConfig, ProviderKind},
     redis::RedisConfig,
+    retrieval::{EmbeddingsConfig, RetrievalConfig, VectorStoreKind},
     secret::{host_name, inherited_environment, resolve_secret, reveal},
     telemetry::{LogFormat, TelemetryConfig},
     tools::{FetchUrlConfig, McpConfig, StdioServers, ToolsConfig},
@@ -47,6 +49,7 @@ pub struct Config {
     pub worker: WorkerConfig,
     pub llm: LlmConfig,
     pub tools: ToolsConfig,
+    pub retrieval: RetrievalConfig,
     pub telemetry: TelemetryConfig,
     pub contract: ContractConfig,
     pub client: ClientConfig,
@@ -138,7 +141,7 @@ impl Config {
 
     fn check(&self) -> Result<(), ConfigError> {
         // Exhaustive on purpose: a new section cannot be forgotten.
-        let Self { database, redis, api, worker, llm, tools, telemetry, contract, client } = self;
+        let Self { database, redis, api, worker, llm, tools, retrieval, telemetry, contract, client } = self;
         let mut rules = Rules::default();
         database.check(&mut rules);
         redis.check(&mut rules);
@@ -146,6 +149,7 @@ impl Config {
         worker.check(&mut rules);
         llm.check(&mut rules);
         tools.check(&mut rules);
+        retrieval.check(&mut rules);
         telemetry.check(&mut rules);
         contract.check(&mut rules);
         client.check(&mut rules);
