@@ -13,7 +13,7 @@ pub enum Exit {
     Failure,
     /// What was asked makes no sense: flags, configuration, files. clap ends with the same code.
     Usage,
-    /// PostgreSQL or Redis is not installed.
+    /// PostgreSQL or Redis is not installed, or nothing confines a sandbox here.
     MissingPrerequisites,
     /// The command worked; the execution it waited for ended FAILED.
     ExecutionFailed,
@@ -32,7 +32,7 @@ pub const EXIT_CODES: &str = "Exit codes:
   0  done
   1  failure: something did not answer or went wrong
   2  usage: wrong flags, configuration or files
-  3  prerequisites missing (PostgreSQL, Redis); the text says how to install them
+  3  prerequisites missing (PostgreSQL, Redis, confinement for the sandbox); the text says how to install them
   4  the execution that was waited for ended FAILED
   5  not found
   6  refused by the API: key, scope, invalid or conflicting request";
@@ -66,6 +66,10 @@ impl Exit {
                 return Self::MissingPrerequisites;
             }
             if cause.is::<crate::servers::MissingServers>() {
+                return Self::MissingPrerequisites;
+            }
+            #[cfg(target_os = "linux")]
+            if let Some(longhaul_sandbox::StartError::Unconfined(_)) = cause.downcast_ref() {
                 return Self::MissingPrerequisites;
             }
             if cause.is::<NotFoundError>() {

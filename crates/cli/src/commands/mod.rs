@@ -22,6 +22,8 @@ pub mod providers;
 pub mod prune;
 pub mod questions;
 pub mod retry;
+#[cfg(target_os = "linux")]
+pub mod sandbox;
 pub mod submit;
 pub mod top_up;
 pub mod verify;
