@@ -1,5 +1,7 @@
 //! Exit codes. They are part of the interface: scripts branch on them, `longhaul --help` lists them.
 
+#[cfg(target_os = "linux")]
+use longhaul_sandbox::StartError;
 use longhaul_shared::config::ConfigError;
 
 use crate::{client::ClientError, servers::ServersError, spec_files::SpecFileError};
@@ -69,7 +71,7 @@ impl Exit {
                 return Self::MissingPrerequisites;
             }
             #[cfg(target_os = "linux")]
-            if let Some(longhaul_sandbox::StartError::Unconfined(_)) = cause.downcast_ref() {
+            if let Some(StartError::Unconfined(_) | StartError::Language(_)) = cause.downcast_ref() {
                 return Self::MissingPrerequisites;
             }
             if cause.is::<NotFoundError>() {

@@ -76,6 +76,7 @@ fn help() -> String {
          longhaul submit mail-triage --input '{{\"mail\": \"…\"}}' --wait\n\n\
          A fleet by hand:\n  longhaul migrate\n  longhaul api --listen 0.0.0.0:8080\n  \
          longhaul worker --concurrency 1000        as many as you like\n  \
+         longhaul sandbox                          where agents run code\n  \
          longhaul keys create --name me --org acme\n\n\
          The roles read DATABASE_URL, REDIS_URL and LONGHAUL_API_KEY_PEPPER; the client commands LONGHAUL_URL and\n\
          LONGHAUL_API_KEY, or what `longhaul dev` wrote to .longhaul/env.\n\n{EXIT_CODES}"

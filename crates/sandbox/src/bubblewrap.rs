@@ -11,7 +11,7 @@ use std::{
 use rustix::io::{FdFlags, fcntl_setfd};
 
 /// The working directory within; in memory, gone with the namespaces.
-pub(crate) const WORK: &str = "/work";
+pub(crate) const WORK: &str = "/tmp";
 /// Semaphores and shared memory of Python's multiprocessing.
 pub(crate) const SHM: &str = "/dev/shm";
 pub(crate) const SHM_BYTES: u64 = 8 << 20;
@@ -47,6 +47,8 @@ pub(crate) fn command(bwrap: &Path, proc: bool, readable: &[std::path::PathBuf],
             Err(_) => _ = command.args(["--ro-bind-try", path, path]),
         }
     }
+    // Before what may be read: that may lie below it.
+    command.args(["--size", &bytes.to_string(), "--perms", "0700", "--tmpfs", WORK]);
     for path in OF_ETC.iter().map(Path::new).chain(readable.iter().map(std::path::PathBuf::as_path)) {
         command.arg("--ro-bind-try").arg(path).arg(path);
     }
@@ -63,7 +65,6 @@ pub(crate) fn command(bwrap: &Path, proc: bool, readable: &[std::path::PathBuf],
             "--remount-ro",
             "/dev",
         ])
-        .args(["--size", &bytes.to_string(), "--perms", "0700", "--tmpfs", WORK, "--symlink", "work", "/tmp"])
         .args(["--chdir", WORK, "--cap-drop", "ALL"]);
     // This program may lie where the code's user cannot go; an open file can be run from anywhere, through /proc.
     let program = if proc {

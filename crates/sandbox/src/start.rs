@@ -33,7 +33,8 @@ pub enum StartError {
     Unconfined(Vec<String>),
     #[error("the self-test cannot be prepared: {0}")]
     Prepare(#[from] io::Error),
-    #[error("{0}")]
+    /// A language is not installed, or not where code may read.
+    #[error("{0}; set sandbox.languages to what is installed")]
     Language(String),
 }
 
@@ -49,19 +50,24 @@ impl Sandbox {
     pub async fn start(options: Options) -> Result<Self, StartError> {
         // Whoever shares the user of this process may neither trace it nor read its environment.
         set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from)?;
-        let mut reasons = Vec::new();
+        let (mut reasons, mut mute) = (Vec::new(), None);
         for confinement in candidates(&options, &mut reasons) {
             let sandbox = Self::new(options.clone(), confinement);
-            let told = match sandbox.escapes().await? {
+            let name = describe(&sandbox.confinement);
+            let why = match sandbox.escapes().await? {
                 Ok(escapes) if escapes.is_empty() => match sandbox.speaks().await {
                     Ok(()) => return Ok(sandbox),
-                    Err(why) => why,
+                    Err(why) => mute.insert(format!("within {name} {why}")).clone(),
                 },
                 Ok(escapes) => format!("code could {}", escapes.join("; ")),
                 Err(why) => why,
             };
-            tracing::warn!("{} cannot be used: {told}", describe(&sandbox.confinement));
-            reasons.push(format!("{}: {told}", describe(&sandbox.confinement)));
+            tracing::warn!("{name} cannot be used: {why}");
+            reasons.push(format!("{name}: {why}"));
+        }
+        // What confines a language that does not run is no reason to run it unconfined.
+        if let Some(why) = mute {
+            return Err(StartError::Language(why));
         }
         if !options.dangerously_run_unconfined {
             return Err(StartError::Unconfined(reasons));

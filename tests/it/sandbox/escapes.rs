@@ -178,7 +178,16 @@ return Path('link').read_text()";
     root_of_the_parent: no_twin, "return Path(f'/proc/{os.getppid()}/root' + outside['treasure']).read_text()";
     directory_of_the_parent: no_twin, "return os.listdir(f\"/proc/{outside['service']}/cwd\")";
     memory_of_the_parent: no_twin, "return open(f'/proc/{os.getppid()}/mem', 'rb+')";
-    descriptors_of_the_parent: no_twin, "return os.listdir(f'/proc/{os.getppid()}/fd')";
+    descriptors_of_the_parent: no_twin, "\
+import stat
+for fd in os.listdir(f'/proc/{os.getppid()}/fd'):
+    try:
+        opened = os.open(f'/proc/{os.getppid()}/fd/{fd}', os.O_RDWR)
+    except OSError:
+        continue
+    # Its own output is the code's as well.
+    if not (stat.S_ISFIFO(os.fstat(opened).st_mode) or stat.S_ISCHR(os.fstat(opened).st_mode)):
+        return fd";
     sysrq: no_twin, "return Path('/proc/sysrq-trigger').write_text('h')";
     kernel_settings: no_twin, "return Path('/proc/sys/kernel/core_pattern').write_text('|/bin/true')";
     last_to_be_killed: no_twin, "return Path('/proc/self/oom_score_adj').write_text('-1000')";
@@ -190,7 +199,8 @@ return Path('link').read_text()";
     killing_the_service: no_twin, "os.kill(outside['service'], 9)\nreturn True";
     asking_for_the_service: twin, "os.kill(outside['service'], 0)\nreturn True";
     killing_by_thread: no_twin, "return call(234, outside['service'], outside['service'], 9) or call(200, outside['service'], 9)";
-    killing_everybody: no_twin, "os.kill(-1, 9)\nreturn True";
+    // Says that it worked even where it reached nobody; what counts is who lives afterwards.
+    killing_everybody: no_twin, "os.kill(-1, 9)\nreturn False";
     killing_by_descriptor: no_twin, "return call(424, os.pidfd_open(outside['service']), 9, None, 0)";
     leaving_the_session: twin, "\
 if os.fork() == 0:

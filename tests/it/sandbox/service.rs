@@ -224,7 +224,7 @@ pub(crate) fn client() -> reqwest::Client {
 }
 
 /// Whether the machine allows a mode, found out without the sandbox: a sandbox that does not start although it could, fails.
-fn is_allowed(mode: Mode, user: As) -> bool {
+pub(crate) fn is_allowed(mode: Mode, user: As) -> bool {
     if user == As::Unprivileged && !geteuid().is_root() {
         // The same as `Self_` then.
         return false;

@@ -78,6 +78,7 @@ fn fenced(status: &RestrictionStatus) -> Fenced {
     }
     match status.landlock {
         LandlockStatus::Available { effective_abi, .. } if effective_abi as u32 >= SIGNALS => Fenced::FilesAndSignals,
-        _ => Fenced::Files,
+        LandlockStatus::Available { .. } => Fenced::Files,
+        LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => Fenced::No,
     }
 }

@@ -67,6 +67,10 @@ fn refused(reach: Reach) -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
     refused.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
     if let Reach::Shared { signals_are_fenced, own } = reach {
         refused.extend(OF_OTHERS.iter().chain(OF_OTHERS_LEGACY).map(|call| (*call, Vec::new())));
+        for (call, flags) in OPENING {
+            let reading = (*flags, SeccompCmpOp::MaskedEq(ACCESS_MODE), READ_ONLY);
+            refused.insert(*call, vec![rule(&[reading, (*flags, SeccompCmpOp::MaskedEq(TRUNCATE), TRUNCATE)])?]);
+        }
         if !signals_are_fenced {
             let own = u64::from(own.unsigned_abs());
             refused.insert(libc::SYS_kill, vec![rule(&[(0, SeccompCmpOp::Ne, own), (0, SeccompCmpOp::Ne, 0)])?]);
@@ -97,6 +101,15 @@ fn equal(argument: u8, value: u64) -> io::Result<SeccompRule> {
     rule(&[(argument, SeccompCmpOp::Eq, value)])
 }
 
+/// Opening for reading alone and cutting short: landlock before its third version takes it for reading. The call and where its
+/// flags are.
+#[cfg(target_arch = "x86_64")]
+const OPENING: &[(c_long, u8)] = &[(libc::SYS_openat, 2), (libc::SYS_open, 1)];
+#[cfg(not(target_arch = "x86_64"))]
+const OPENING: &[(c_long, u8)] = &[(libc::SYS_openat, 2)];
+const ACCESS_MODE: u64 = 0o3;
+const READ_ONLY: u64 = 0;
+const TRUNCATE: u64 = 0o1000;
 const AF_UNIX: u64 = 1;
 const SOCKET_TYPE: u64 = 0xf;
 const SOCK_DGRAM: u64 = 2;
@@ -232,6 +245,8 @@ const REFUSED: &[c_long] = &[
 /// on, so a path is not enough anywhere; an open file is.
 const OF_OTHERS: &[c_long] = &[
     libc::SYS_truncate,
+    // Its flags lie in memory, where no filter sees them.
+    libc::SYS_openat2,
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
     libc::SYS_fchmodat2,
@@ -506,3 +521,89 @@ const OF_OTHERS_LEGACY: &[c_long] = &[
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const OF_OTHERS_LEGACY: &[c_long] = &[];
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::{self, File, OpenOptions},
+        net::TcpListener,
+        os::unix::{
+            fs::OpenOptionsExt,
+            net::{UnixDatagram, UnixListener, UnixStream},
+        },
+        thread,
+    };
+
+    use rustix::{
+        io::Errno,
+        process::{getpid, getppid, test_kill_current_process_group, test_kill_process},
+    };
+
+    use super::*;
+
+    /// What a filter does, in a thread of its own: it holds for that one alone.
+    fn under<T: Send + 'static>(reach: Reach, what: impl FnOnce() -> T + Send + 'static) -> T {
+        let filtered = thread::spawn(move || {
+            apply(reach).unwrap();
+            what()
+        });
+        filtered.join().unwrap()
+    }
+
+    fn shared(signals_are_fenced: bool) -> Reach {
+        Reach::Shared { signals_are_fenced, own: getpid().as_raw_nonzero().get() }
+    }
+
+    fn is_refused<T: std::fmt::Debug>(tried: io::Result<T>) {
+        assert_eq!(tried.unwrap_err().raw_os_error(), Some(libc::EPERM));
+    }
+
+    /// Kernels before 6.12 have a landlock that lets signals through.
+    #[test]
+    fn signals_stay_within_where_landlock_does_not_keep_them() {
+        let parent = getppid().unwrap();
+        assert!(test_kill_process(parent).is_ok(), "it can be reached without a filter");
+        under(shared(false), move || {
+            assert_eq!(test_kill_process(parent), Err(Errno::PERM));
+            assert_eq!(test_kill_process(getpid()), Ok(()));
+            assert_eq!(test_kill_current_process_group(), Ok(()));
+        });
+        under(shared(true), move || assert_eq!(test_kill_process(parent), Ok(())));
+    }
+
+    /// Kernels before 6.2 have a landlock that takes this for reading.
+    #[test]
+    fn a_file_that_may_be_read_cannot_be_cut_short() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "text").unwrap();
+        let file = path.clone();
+        under(shared(true), move || {
+            is_refused(OpenOptions::new().read(true).custom_flags(libc::O_TRUNC).open(&file));
+            assert!(File::open(&file).is_ok() && File::create(file.with_extension("new")).is_ok());
+        });
+        assert_eq!(fs::read_to_string(path).unwrap(), "text");
+    }
+
+    #[test]
+    fn sockets_are_refused_in_every_reach_and_pairs_are_not() {
+        let directory = tempfile::tempdir().unwrap();
+        for reach in [Reach::Own, shared(true), shared(false)] {
+            let path = directory.path().join("socket");
+            under(reach, move || {
+                is_refused(TcpListener::bind(("127.0.0.1", 0)));
+                is_refused(UnixListener::bind(path));
+                is_refused(UnixDatagram::pair());
+                assert!(UnixStream::pair().is_ok());
+            });
+        }
+    }
+
+    #[test]
+    fn nothing_is_both_refused_always_and_allowed() {
+        let both: Vec<_> = REFUSED.iter().filter(|call| ALLOWED.contains(call) || LEGACY.contains(call)).collect();
+        assert!(both.is_empty(), "{both:?}");
+        let unknown: Vec<_> = OF_OTHERS.iter().filter(|call| !ALLOWED.contains(call)).collect();
+        assert!(unknown.is_empty(), "refused to some, unknown to the others: {unknown:?}");
+    }
+}
