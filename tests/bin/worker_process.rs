@@ -1,5 +1,5 @@
 //! A worker as a process of its own, for tests that kill, stop and measure one. Configured by its environment like any worker,
-//! with two tools beside the built-in ones. It drains at SIGTERM, writes its metrics to standard output when it ends, and is
+//! with three tools beside the built-in ones. It drains at SIGTERM, writes its metrics to standard output when it ends, and is
 //! gone when its standard input closes, so that it never outlives the test.
 
 #[path = "../it/support/tools.rs"]
@@ -7,6 +7,8 @@ mod tools;
 
 use std::{io::Read as _, time::Duration};
 
+use async_trait::async_trait;
+use longhaul_sdk::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput};
 use longhaul_shared::{
     config::{Config, Sources},
     telemetry,
@@ -33,7 +35,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         terminate.recv().await;
         asked.cancel();
     });
-    let ended = WorkerBuilder::new(config).tool(tools::Echo)?.tool(tools::Die)?.build()?.run(shutdown).await;
+    let fragile = Fragile { is_mended: config.worker.build.starts_with("mended") };
+    let builder = WorkerBuilder::new(config).tool(tools::Echo)?.tool(tools::Die)?.tool(fragile)?;
+    let ended = builder.build()?.run(shutdown).await;
     listening.abort();
     let metrics = telemetry::metrics::render();
     tokio::time::timeout(
@@ -42,4 +46,30 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     )
     .await??;
     Ok(ended?)
+}
+
+/// Takes the whole process down, unless its build is one in which that was mended.
+struct Fragile {
+    is_mended: bool,
+}
+
+#[async_trait]
+impl Tool for Fragile {
+    type Args = tools::Said;
+
+    fn name(&self) -> &str {
+        "fragile"
+    }
+
+    fn description(&self) -> &str {
+        "Kills the worker, or answers."
+    }
+
+    fn effect(&self) -> ToolEffect {
+        ToolEffect::ReadOnly
+    }
+
+    async fn call(&self, args: tools::Said, _context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
+        if self.is_mended { Ok(args.text.into()) } else { std::process::abort() }
+    }
 }

@@ -8,7 +8,7 @@ use axum::{
 };
 use longhaul_shared::{
     domain::{ExecutionId, ExecutionStatus},
-    store::{StoreError, api_keys::Scope},
+    store::{StoreError, api_keys::Scope, quarantine::Refused},
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -69,6 +69,7 @@ pub(crate) enum ApiError {
     IdempotencyKeyReused(ExecutionId),
     ExecutionIsTerminal(ExecutionStatus),
     ExecutionNotFailed(ExecutionStatus),
+    NotReleasable(Refused),
     SelfApproval,
     StaleHash,
     AlreadyDecided(String),
@@ -94,6 +95,7 @@ impl ApiError {
             Self::IdempotencyKeyReused(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)
+            | Self::NotReleasable(_)
             | Self::NoBudget
             | Self::StaleHash
             | Self::AlreadyDecided(_)
@@ -142,6 +144,7 @@ impl ApiError {
             Self::IdempotencyKeyReused(_) => "idempotency_key_reused",
             Self::ExecutionIsTerminal(_) => "execution_is_terminal",
             Self::ExecutionNotFailed(_) => "execution_not_failed",
+            Self::NotReleasable(_) => "not_releasable",
             Self::SelfApproval => "self_approval",
             Self::StaleHash => "stale_hash",
             Self::AlreadyDecided(_) => "already_decided",
@@ -182,6 +185,12 @@ impl ApiError {
             Self::IdempotencyKeyReused(_) => "the Idempotency-Key was used for a different request".into(),
             Self::ExecutionIsTerminal(status) => format!("the execution is {status}, which never changes"),
             Self::ExecutionNotFailed(status) => format!("the execution is {status}; only FAILED ones can be retried"),
+            Self::NotReleasable(why) => match why {
+                Refused::Before(id) => format!("it was released before, as {id}"),
+                Refused::Withdrawn => "it was cancelled".into(),
+                Refused::Expired => "its deadline has passed; a retry has a new one".into(),
+                Refused::CanaryRuns(id) => format!("{id} of its group is being tried; wait for its end"),
+            },
             Self::SelfApproval => {
                 "the execution was submitted with this key; another key must decide, unless the agent's policy says \
                  `allow_self`"
@@ -210,7 +219,9 @@ impl ApiError {
                 let path = format!("/mcp_servers/{server}/command");
                 (Some(vec![Violation::new(path, "is not allowed for an agent of this owner")]), None)
             }
-            Self::IdempotencyKeyReused(id) => (None, Some(id.to_string())),
+            Self::IdempotencyKeyReused(id) | Self::NotReleasable(Refused::Before(id) | Refused::CanaryRuns(id)) => {
+                (None, Some(id.to_string()))
+            }
             Self::Unauthenticated
             | Self::InvalidApiKey
             | Self::MissingScope(_)
@@ -230,6 +241,7 @@ impl ApiError {
             | Self::KeyReserved(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)
+            | Self::NotReleasable(Refused::Withdrawn | Refused::Expired)
             | Self::SelfApproval
             | Self::StaleHash
             | Self::AlreadyDecided(_)
@@ -305,7 +317,11 @@ impl From<StoreError> for ApiError {
                 Self::Refused
             }
             StoreError::NotFound(what) => Self::NotFound(what),
-            StoreError::Conflict(_) | StoreError::LeaseLost | StoreError::Corrupt(_) | StoreError::Unexpected(_) => {
+            StoreError::Conflict(_)
+            | StoreError::LeaseLost
+            | StoreError::LeaseStale
+            | StoreError::Corrupt(_)
+            | StoreError::Unexpected(_) => {
                 tracing::error!(error = %error, "request failed");
                 Self::Internal
             }

@@ -9,7 +9,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     error::ApiError,
     middleware, page,
-    routes::{definitions, docs, executions, health, human_requests, limits, providers},
+    routes::{definitions, docs, executions, health, human_requests, limits, providers, quarantine},
     state::{ApiDeps, ApiState},
 };
 
@@ -46,6 +46,10 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         // limits
         .routes(routes!(limits::list::list))
         .routes(routes!(limits::put::put, limits::remove::remove))
+        // quarantine
+        .routes(routes!(quarantine::list::list))
+        .routes(routes!(quarantine::list::get))
+        .routes(routes!(quarantine::release::release))
         // operation
         .routes(routes!(providers::health))
         .routes(routes!(providers::reset))

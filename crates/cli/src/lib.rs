@@ -16,6 +16,7 @@ pub mod servers;
 pub mod signals;
 pub mod spec_files;
 
-/// Executions are many small pieces of memory that live for milliseconds.
+/// Executions are many small pieces of memory that live for milliseconds. Without huge pages: one that is used in part is held whole, and
+/// thousands that wait for their models use of each page little.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

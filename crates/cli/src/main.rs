@@ -8,8 +8,8 @@ use longhaul_cli::commands::sandbox;
 use longhaul_cli::{
     commands::{
         api, apply, approvals, bench, cancel, compare, config_check, demo, dev, fork, get, keys, ledger, limits, list,
-        mcp_catalogue, migrate, openapi, providers, prune, questions, retry, submit, top_up, verify, watch, why,
-        with_servers, worker,
+        mcp_catalogue, migrate, openapi, providers, prune, quarantine, questions, retry, submit, top_up, verify, watch,
+        why, with_servers, worker,
     },
     context::Context,
     exit::{EXIT_CODES, Exit},
@@ -54,6 +54,7 @@ enum Command {
     Approvals(approvals::ApprovalsArgs),
     Questions(questions::QuestionsArgs),
     Providers(providers::ProvidersArgs),
+    Quarantine(quarantine::QuarantineArgs),
     Config(config_check::ConfigArgs),
     Openapi(openapi::OpenapiArgs),
     Bench(bench::BenchArgs),
@@ -127,6 +128,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::TopUp(args) => run::plain(top_up::run(args, context)),
         Command::Approvals(args) => run::plain(approvals::run(args, context)),
         Command::Providers(args) => run::plain(providers::run(args, context)),
+        Command::Quarantine(args) => run::plain(quarantine::run(args, context)),
         Command::Questions(args) => run::plain(questions::run(args, context)),
         Command::Config(args) => run::plain(config_check::run(args, context)),
         Command::Openapi(_) => openapi::run(),

@@ -294,7 +294,7 @@ impl Worker {
                 .config
                 .queue_options()
                 .map_err(|error| WorkerError::Publish(StoreError::Conflict(error.to_string())))?,
-            serves: Arc::new(Serves::new(self.has)),
+            serves: Arc::new(Serves::new(self.has, &self.config.worker.build)),
             host: config::host_name(),
             config: self.config.worker,
         };

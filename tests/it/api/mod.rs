@@ -13,6 +13,7 @@ mod many_streams;
 mod operation;
 mod people;
 mod providers;
+mod quarantine;
 mod refusals;
 mod retry;
 mod submit;

@@ -2,6 +2,7 @@
 
 mod executions;
 mod people;
+mod quarantine;
 
 use std::process::{Command, Stdio};
 

@@ -5,6 +5,7 @@ mod drain;
 mod idle_and_load;
 mod poison_execution;
 mod postgres_restarted;
+mod quarantine;
 mod queue_backlog;
 mod read_only_server;
 mod redis_flushed;

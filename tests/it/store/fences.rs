@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use longhaul_shared::store::StoreError;
+use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::journal::StepKind::Turn;
-use longhaul_shared::store::outcomes::Conclusion;
+use longhaul_shared::store::outcomes::{Conclusion, LeaseEnd, LeaseWriter};
 use longhaul_shared::store::workers::{HeartbeatConnection, Renewal};
 use sqlx::Connection;
 
@@ -26,10 +27,10 @@ async fn a_worker_that_slept_through_its_lease_is_dead_before_anyone_reaps_it() 
     let worker = world.worker().await;
     let claimed = worker.claim_one().await;
     let mut heartbeat = HeartbeatConnection::new(world.store.options().clone());
-    assert_eq!(heartbeat.renew(worker.id, LONG_LEASE).await.unwrap(), Renewal::Renewed);
+    assert_eq!(heartbeat.renew(worker.id, LONG_LEASE, None).await.unwrap(), Renewal::Renewed);
     worker.expire().await;
     // A lease that ran out while the server was down would be renewed; a short one makes sure that it did not.
-    assert_eq!(heartbeat.renew(worker.id, Duration::from_millis(1)).await.unwrap(), Renewal::Dead);
+    assert_eq!(heartbeat.renew(worker.id, Duration::from_millis(1), None).await.unwrap(), Renewal::Dead);
 
     let record =
         within("the record's verdict", SOON, worker.record(write(&claimed, 1, vec![step(1, Turn, "late")]))).await;
@@ -40,6 +41,57 @@ async fn a_worker_that_slept_through_its_lease_is_dead_before_anyone_reaps_it() 
     assert!(worker.claim(10).await.is_empty(), "a dead worker claims nothing");
     assert_eq!(written(&world).await, 0);
     assert_eq!(world.standing(claimed.id).await, ("IN_PROGRESS".into(), None, None));
+    world.check().await;
+}
+
+/// A lease that ran out across a restart of the server: its writes wait for the renewal that is to come, and are accepted after it.
+#[tokio::test]
+async fn what_is_written_between_a_restart_and_the_renewal_waits_for_that() {
+    let world = World::create().await;
+    world.submit(3).await;
+    let worker = world.worker().await;
+    let claimed = worker.claim(3).await;
+    // As if the last renewal had been a lease before the server's start.
+    let run_out = || {
+        sqlx::query(
+            "update workers set expires_at = clock_timestamp() - interval '1 second', lease = interval '1 second'
+                + (clock_timestamp() - pg_postmaster_start_time())",
+        )
+        .execute(world.pool())
+    };
+    run_out().await.unwrap();
+    let waits = |claimed: Claimed| {
+        let writer = worker.writer.clone();
+        tokio::spawn(async move {
+            writer.record(write(&claimed, 1, vec![step(1, Turn, "in doubt")])).await?;
+            let conclusion = Conclusion::Finish { output: "{}".into() };
+            let end = LeaseEnd { id: claimed.id, token: claimed.token, attempt: claimed.attempt, conclusion };
+            writer.conclude(end).await
+        })
+    };
+    let begun: Vec<_> = claimed[..2].iter().cloned().map(waits).collect();
+    // What finds the lease run out says so, and writes nothing.
+    let mut impatient = LeaseWriter::spawn(&world.store, worker.id, Duration::ZERO);
+    let refused = impatient.record(write(&claimed[2], 1, vec![step(1, Turn, "too early")])).await;
+    assert!(matches!(refused, Err(StoreError::LeaseStale)), "{refused:?}");
+    assert!(!begun.iter().any(tokio::task::JoinHandle::is_finished));
+    assert_eq!(written(&world).await, 0);
+    let mut heartbeat = HeartbeatConnection::new(world.store.options().clone());
+    assert_eq!(heartbeat.renew(worker.id, LONG_LEASE, None).await.unwrap(), Renewal::Renewed);
+    for one in begun {
+        within("the end", SOON, one).await.unwrap().unwrap();
+    }
+
+    // Declared dead instead: lost, and at once.
+    run_out().await.unwrap();
+    let last = waits(claimed[2].clone());
+    assert_eq!(world.store.bury_expired_workers(Duration::ZERO).await.unwrap(), [worker.id]);
+    let lost = within("the verdict", SOON, last).await.unwrap();
+    assert!(matches!(lost, Err(StoreError::LeaseLost)), "{lost:?}");
+    impatient = LeaseWriter::spawn(&world.store, worker.id, Duration::ZERO);
+    let refused = impatient.record(write(&claimed[2], 1, vec![step(1, Turn, "too late")])).await;
+    assert!(matches!(refused, Err(StoreError::LeaseLost)), "{refused:?}");
+    world.store.reap(10).await.unwrap();
     world.check().await;
 }
 

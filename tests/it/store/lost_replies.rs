@@ -59,7 +59,7 @@ async fn a_claim_whose_answer_was_lost_is_found_and_handed_back() {
     let id = world.submit(1).await[0];
     let (proxy, store) = through_proxy(&world).await;
     let worker = TestWorker::start(&store).await;
-    let lost = proxy.lose_reply("place_in_lane", "SELECT 1");
+    let lost = proxy.lose_reply("longhaul_claim(", "SELECT 1");
     assert!(worker.try_claim(1).await.unwrap_err().is_retryable());
     lost.lost().await;
     assert!(!store.leases_of(worker.id, Duration::from_secs(5)).await.unwrap()[0].is_settled);

@@ -15,6 +15,7 @@ mod people;
 mod provider_limits;
 mod providers;
 mod prune;
+mod quarantine;
 mod reaping;
 mod slots;
 mod sweep;

@@ -1,9 +1,11 @@
 //! Executions and workers as the store sees them: submits without an API, leases without a runtime.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
+use longhaul_shared::domain::requirements::is_other_build;
 use longhaul_shared::domain::{ExecutionId, ServeKey, TenantId, WorkerId};
 use longhaul_shared::store::children::{NewChild, SpawnLease, SpawnRefused, TreeLimits};
 use longhaul_shared::store::claims::{ClaimBounds, ClaimRequest, Claimed};
@@ -76,6 +78,11 @@ impl World {
 
     pub(crate) async fn worker(&self) -> TestWorker {
         TestWorker::start(&self.store).await
+    }
+
+    /// A worker of another build than others.
+    pub(crate) async fn worker_of(&self, build: &str) -> TestWorker {
+        TestWorker::of_build(&self.store, build).await
     }
 
     /// Where an execution stands: status, wait reason, failure code.
@@ -164,30 +171,45 @@ pub(crate) async fn new_execution(store: &Store, tenant: TenantId) -> NewExecuti
 pub(crate) struct TestWorker {
     pub(crate) id: WorkerId,
     pub(crate) writer: LeaseWriter,
+    build: String,
     store: Store,
 }
 
 impl TestWorker {
     pub(crate) async fn start(store: &Store) -> Self {
+        Self::of_build(store, "test").await
+    }
+
+    pub(crate) async fn of_build(store: &Store, build: &str) -> Self {
         let id = WorkerId::random();
         let record = WorkerRecord {
             id,
             host: "test".into(),
             pid: 1,
-            build: "test".into(),
+            build: build.into(),
             queues: vec!["default".into()],
             serves: vec![String::new()],
             concurrency: 1_000,
         };
         store.register_worker(&record, LONG_LEASE).await.unwrap();
-        Self { id, writer: LeaseWriter::spawn(store, id, Duration::from_secs(10)), store: store.clone() }
+        Self {
+            id,
+            writer: LeaseWriter::spawn(store, id, Duration::from_secs(10)),
+            build: build.into(),
+            store: store.clone(),
+        }
     }
 
     pub(crate) async fn try_claim(&self, max: i32) -> Result<Vec<Claimed>, StoreError> {
+        // What asks for nothing but another build than those that died.
+        let keys = self.store.serve_keys().await?.into_iter();
+        let served = keys.filter(|(_, needs)| needs.iter().all(|need| is_other_build(need, &self.build) == Some(true)));
+        let serves: BTreeSet<String> = served.map(|(key, _)| key).chain([String::new()]).collect();
+        let serves: Vec<String> = serves.into_iter().collect();
         let request = ClaimRequest {
             worker: self.id,
             queues: &["default".to_owned()],
-            serves: &[String::new()],
+            serves: &serves,
             max,
             suspects: max,
             may_take_alone: true,
@@ -243,11 +265,14 @@ impl TestWorker {
 
     /// Its lease runs out now, as when it was paused for too long.
     pub(crate) async fn expire(&self) {
-        sqlx::query("update workers set expires_at = clock_timestamp() - interval '1 millisecond' where id = $1")
-            .bind(self.id.0)
-            .execute(self.store.pool())
-            .await
-            .unwrap();
+        // The lease is a short one, so that the server was up for all of it, however young it is.
+        sqlx::query(
+            "update workers set expires_at = clock_timestamp() - interval '1 millisecond', lease = interval '1 microsecond' where id = $1",
+        )
+        .bind(self.id.0)
+        .execute(self.store.pool())
+        .await
+        .unwrap();
     }
 
     /// Its lease runs out and it is declared dead; nothing is taken back yet.

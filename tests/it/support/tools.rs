@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct Said {
-    text: String,
+    pub(crate) text: String,
 }
 
 /// Answers what it is told.

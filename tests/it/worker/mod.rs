@@ -5,6 +5,7 @@ mod children;
 mod commands;
 mod control;
 mod diverged;
+mod fairness;
 mod forks;
 mod growth;
 pub(crate) mod journal;

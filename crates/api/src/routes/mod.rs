@@ -7,3 +7,4 @@ pub(crate) mod health;
 pub(crate) mod human_requests;
 pub(crate) mod limits;
 pub(crate) mod providers;
+pub(crate) mod quarantine;

@@ -20,6 +20,7 @@ pub mod migrate;
 pub mod openapi;
 pub mod providers;
 pub mod prune;
+pub mod quarantine;
 pub mod questions;
 pub mod retry;
 #[cfg(target_os = "linux")]

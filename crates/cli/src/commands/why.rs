@@ -72,6 +72,22 @@ fn lines(waiting: &Value) -> Vec<String> {
     for limit in each(waiting, "limits") {
         say_limit(limit, &mut say);
     }
+    let holding = &waiting["holding"];
+    if holding.is_object() {
+        let group = &holding["group"];
+        let died = each(group, "died_builds").filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
+        say(
+            "held back",
+            format!(
+                "since {}, {} in quarantine, killed builds {died}",
+                text(group, "held_since"),
+                holding["quarantined"]
+            ),
+        );
+        if let Some(canary) = group["canary"].as_str() {
+            say("tried", canary.into());
+        }
+    }
     for request in each(waiting, "requests") {
         let (kind, tool) = (text(request, "kind"), text(request, "tool"));
         say(kind, format!("{} for {tool}, until {}", text(request, "id"), text(request, "expires_at")));

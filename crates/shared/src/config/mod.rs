@@ -34,7 +34,7 @@ pub use self::{
     secret::{host_name, inherited_environment, resolve_secret, reveal},
     telemetry::{LogFormat, TelemetryConfig},
     tools::{FetchUrlConfig, McpConfig, StdioServers, ToolsConfig},
-    worker::WorkerConfig,
+    worker::{QuarantineConfig, WorkerConfig},
 };
 use crate::queue::QueueOptions;
 

@@ -29,7 +29,23 @@ pub struct WorkerConfig {
     pub memory_limit_bytes: u64,
     pub journal_loads_max: usize,
     pub parallel_calls_max: usize,
+    /// Empty for the version and a fingerprint of the executable.
+    pub build: String,
+    pub quarantine: QuarantineConfig,
 }
+
+/// `[worker.quarantine]`: executions that kill workers.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct QuarantineConfig {
+    pub auto_release: bool,
+    pub hold_after: u32,
+    #[serde(rename = "hold_window_seconds", with = "units::seconds")]
+    pub hold_window: Duration,
+    pub release_per_minute: u32,
+}
+
+/// The longest name of a build: executions carry the names of those they killed.
+const MAX_BUILD: usize = 64;
 
 impl WorkerConfig {
     /// The queues as names. [`Config::load`](super::Config::load) has checked them; a name that is not valid is left out.
@@ -79,6 +95,16 @@ impl WorkerConfig {
         rules.require(
             self.drain > self.renew,
             "worker.drain_seconds must be longer than worker.renew_seconds, since a drain renews the lease until it ends",
+        );
+        rules.require(
+            self.build.len() <= MAX_BUILD
+                && self.build.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')),
+            "worker.build must be at most 64 letters, digits, '.', '_' and '-'",
+        );
+        rules.positive("worker.quarantine.hold_window_seconds", self.quarantine.hold_window);
+        rules.require(
+            self.quarantine.hold_after > 0 && self.quarantine.release_per_minute > 0,
+            "worker.quarantine.hold_after and worker.quarantine.release_per_minute must be at least 1",
         );
         rules.require((1..=1_000).contains(&self.journal_loads_max), "worker.journal_loads_max must be 1 to 1,000");
         rules.require(

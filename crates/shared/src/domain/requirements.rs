@@ -10,6 +10,8 @@ pub const BUILT_IN_TOOLS: [&str; 2] = ["fetch_url", "stop_execution"];
 /// Validators that every worker has.
 pub const BUILT_IN_VALIDATORS: [&str; 3] = ["is_valid_json", "stop_execution", "json_schema"];
 
+const OTHER_BUILD: &str = "other_build_than:";
+
 /// Names a set of requirements: empty for what every worker serves, else `kind:name` joined by `+`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -38,6 +40,18 @@ pub fn definition_requirement(key: &str, version: i32) -> String {
     format!("definition:{key}@{version}")
 }
 
+/// What a worker satisfies by being of any other build than this one, which died of an execution (docs/adr/0019-quarantine.md).
+#[must_use]
+pub fn other_build_requirement(died: &str) -> String {
+    format!("{OTHER_BUILD}{died}")
+}
+
+/// Whether a requirement is about the build of a worker, and then whether a worker of `build` satisfies it.
+#[must_use]
+pub fn is_other_build(requirement: &str, build: &str) -> Option<bool> {
+    requirement.strip_prefix(OTHER_BUILD).map(|died| died != build)
+}
+
 impl ServeKey {
     /// The key of a set of requirements.
     #[must_use]
@@ -54,6 +68,14 @@ mod tests {
 
     fn agent(tools: &[&str]) -> AgentSpec {
         AgentSpec { tools: tools.iter().map(|name| ToolRef::Name((*name).into())).collect(), ..AgentSpec::new("a", "") }
+    }
+
+    #[test]
+    fn a_build_that_died_is_the_only_one_that_may_not() {
+        let needs = other_build_requirement("1.2.0-3f9c");
+        assert_eq!(is_other_build(&needs, "1.2.0-3f9c"), Some(false));
+        assert_eq!(is_other_build(&needs, "1.2.0-77aa"), Some(true));
+        assert_eq!(is_other_build("tool:crm", "1.2.0-3f9c"), None);
     }
 
     #[test]

@@ -250,11 +250,9 @@ struct ClaimRow {
     root_id: Option<Uuid>,
     depth: i16,
     has_budget: bool,
-    was_pending: bool,
     tokens: i64,
-    is_new: bool,
     rank: i64,
-    is_refused: bool,
+    is_new: bool,
     refused_keys: Option<Vec<String>>,
     overrides: Option<String>,
     input: String,
@@ -289,7 +287,7 @@ impl From<ClaimRow> for Claimed {
             root: ExecutionId(row.root_id.unwrap_or(row.id)),
             depth: row.depth,
             has_budget: row.has_budget,
-            is_first: row.was_pending,
+            is_first: row.is_new,
             is_fork: row.forked_from.is_some(),
             overrides: row.overrides,
             input: row.input,
@@ -323,7 +321,7 @@ impl Store {
                 }
                 Err(error) => return Err(error),
             };
-            let (refused, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.is_refused);
+            let (refused, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.refused_keys.is_some());
             let took = i32::try_from(rows.len()).unwrap_or(i32::MAX);
             if took == wanted.max {
                 bounds.remember(&rows);
@@ -370,6 +368,9 @@ impl Store {
             ClaimRow,
             "src/store/sql/claim.sql",
             request.worker.0,
+            request.max,
+            candidates,
+            i64::try_from(per_tenant).unwrap_or(i64::MAX),
             &known.0,
             &known.1,
             &known.2,
@@ -380,8 +381,6 @@ impl Store {
             &gaps.2,
             &gaps.3,
             MAX_FOUND,
-            candidates,
-            i64::try_from(per_tenant).unwrap_or(i64::MAX),
             &suspects.0,
             &suspects.1,
             &suspects.2,
@@ -389,7 +388,6 @@ impl Store {
             &tenants,
             &usage,
             bounds.shares.usual(),
-            request.max,
         )
         .fetch_all(&mut *connection);
         let sent = Instant::now();

@@ -71,11 +71,33 @@ fn last_answer_failed(failure_code: &str) -> bool {
     !is_built_in || by_validator.iter().any(|code| code.as_str() == failure_code)
 }
 
+/// How a quarantined execution is let go (docs/adr/0019-quarantine.md).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Release {
+    /// The first of its group, under a build that has killed nobody.
+    Canary,
+    /// The first of its group, because a person says so.
+    Manual,
+    /// After the canary.
+    Rest,
+}
+
+impl Release {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Canary => "canary",
+            Self::Manual => "manual",
+            Self::Rest => "rest",
+        }
+    }
+}
+
 /// What a new execution takes over from another one's journal.
 struct Copy<'a> {
     takes_journal: bool,
     drops_answer: bool,
     fork: Option<&'a Fork>,
+    release: Option<Release>,
 }
 
 impl Store {
@@ -99,6 +121,10 @@ impl Store {
         let Some(standing) = standing else { return Ok(Cancelled::NotFound) };
         if standing.failure_code.as_deref() == Some(FailureCode::CANCELLED.as_str()) {
             return Ok(Cancelled::Before);
+        }
+        if standing.failure_code.as_deref() == Some(FailureCode::CRASH_LOOP.as_str()) {
+            // It stays what it is, and is not released any more.
+            self.withdraw_quarantined(tenant, id).await?;
         }
         Ok(match ExecutionStatus::parse(&standing.status) {
             Some(status @ (ExecutionStatus::Finished | ExecutionStatus::Failed)) => Cancelled::AlreadyOver(status),
@@ -200,6 +226,7 @@ impl Store {
             takes_journal: from == Continue::FromJournal,
             drops_answer: last_answer_failed(failure_code),
             fork: None,
+            release: None,
         };
         self.submit_copy(origin, execution, copy).await
     }
@@ -215,15 +242,55 @@ impl Store {
         execution: &NewExecution,
         fork: &Fork,
     ) -> Result<Submitted, StoreError> {
-        self.submit_copy(origin, execution, Copy { takes_journal: true, drops_answer: false, fork: Some(fork) }).await
+        self.submit_copy(
+            origin,
+            execution,
+            Copy { takes_journal: true, drops_answer: false, fork: Some(fork), release: None },
+        )
+        .await
+    }
+
+    /// Stores the retry that releases a quarantined execution. False when it was released, withdrawn or overdue meanwhile, or its
+    /// group does not stand as `release` needs it.
+    pub(super) async fn submit_release(
+        &self,
+        origin: ExecutionId,
+        execution: &NewExecution,
+        release: Release,
+    ) -> Result<bool, StoreError> {
+        let copy = Copy { takes_journal: true, drops_answer: false, fork: None, release: Some(release) };
+        self.copy(origin, execution, copy).await
     }
 
     async fn submit_copy(
         &self,
         origin: ExecutionId,
         execution: &NewExecution,
-        Copy { takes_journal, drops_answer, fork }: Copy<'_>,
+        copy: Copy<'_>,
     ) -> Result<Submitted, StoreError> {
+        if self.copy(origin, execution, copy).await? {
+            return Ok(Submitted::Created(execution.id));
+        }
+        // Another request holds the key, or this one was stored by a try whose answer was lost.
+        let Some(own) = &execution.idempotency else { return Ok(Submitted::Created(execution.id)) };
+        let held = sqlx::query!(
+            "select execution_id, request_hash from idempotency_keys where tenant_id = $1 and key = $2",
+            execution.tenant_id.0,
+            own.key,
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        let id = ExecutionId(held.execution_id);
+        Ok(if held.request_hash != own.request_hash { Submitted::KeyReused(id) } else { Submitted::Existing(id) })
+    }
+
+    /// Whether this statement stored it.
+    async fn copy(
+        &self,
+        origin: ExecutionId,
+        execution: &NewExecution,
+        Copy { takes_journal, drops_answer, fork, release }: Copy<'_>,
+    ) -> Result<bool, StoreError> {
         let overrides = fork.and_then(|fork| fork.overrides.as_ref()).map(serde_json::to_string).transpose();
         let overrides = overrides.map_err(|error| StoreError::Corrupt(error.to_string()))?;
         let caps = execution.budget.as_ref().map(Caps::from).unwrap_or_default();
@@ -253,23 +320,11 @@ impl Store {
             caps.max_cost.map(Usd::nanos),
             caps.max_tokens,
             caps.max_calls,
+            release.map(Release::as_str),
         )
         .fetch_optional(&self.pool)
         .await?;
-        if created.is_some() {
-            return Ok(Submitted::Created(execution.id));
-        }
-        // Another request holds the key, or this one was stored by a try whose answer was lost.
-        let Some(own) = &execution.idempotency else { return Ok(Submitted::Created(execution.id)) };
-        let held = sqlx::query!(
-            "select execution_id, request_hash from idempotency_keys where tenant_id = $1 and key = $2",
-            execution.tenant_id.0,
-            own.key,
-        )
-        .fetch_one(&self.pool)
-        .await?;
-        let id = ExecutionId(held.execution_id);
-        Ok(if held.request_hash != own.request_hash { Submitted::KeyReused(id) } else { Submitted::Existing(id) })
+        Ok(created.is_some())
     }
 }
 

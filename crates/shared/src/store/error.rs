@@ -16,6 +16,9 @@ pub enum StoreError {
     /// The lease belongs to another, or to nobody.
     #[error("the lease is lost")]
     LeaseLost,
+    /// The worker's lease ran out while the server was away, and its renewal is still to come: whether the lease is lost is not known.
+    #[error("the lease waits for its renewal")]
+    LeaseStale,
     /// Postgres refused the values (SQLSTATE 22 or 23): repeating cannot help.
     #[error("the database refused the values: {0}")]
     Rejected(#[source] Arc<sqlx::Error>),
@@ -41,7 +44,9 @@ impl StoreError {
     #[must_use]
     pub fn class(&self) -> FailureClass {
         match self {
-            Self::Unavailable(_) | Self::TimedOut(_) | Self::LeaseLost | Self::Closed => FailureClass::Transient,
+            Self::Unavailable(_) | Self::TimedOut(_) | Self::LeaseLost | Self::LeaseStale | Self::Closed => {
+                FailureClass::Transient
+            }
             Self::NotFound(_) | Self::Conflict(_) | Self::Rejected(_) | Self::Corrupt(_) | Self::Unexpected(_) => {
                 FailureClass::Permanent
             }
@@ -51,7 +56,7 @@ impl StoreError {
     /// Whether the same operation may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unavailable(_))
+        matches!(self, Self::Unavailable(_) | Self::LeaseStale)
     }
 }
 

@@ -39,6 +39,30 @@ impl Store {
         store.close().await;
         Ok((took, median))
     }
+
+    /// The median of `commits` durable single-row commits, one each `pause`: what one costs when processor and server slept before
+    /// it. Needs the table of [`Store::bare_commits`].
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn paced_commit(options: &StoreOptions, pause: Duration, commits: usize) -> Result<Duration, StoreError> {
+        let store = Self::open(StoreOptions { max_connections: 1, ..options.clone() })?;
+        let mut connection = store.pool.acquire().await?;
+        let mut took = Vec::with_capacity(commits);
+        for _ in 0..commits {
+            tokio::time::sleep(pause).await;
+            let asked = Instant::now();
+            sqlx::query("insert into bench_floor (id, status, body) values ($1, 'PENDING', 'input')")
+                .bind(Uuid::now_v7())
+                .execute(&mut *connection)
+                .await?;
+            took.push(asked.elapsed());
+        }
+        drop(connection);
+        store.close().await;
+        took.sort_unstable();
+        Ok(took.get(commits / 2).copied().unwrap_or_default())
+    }
 }
 
 async fn bare_client(store: &Store, executions: u32) -> Result<Vec<Duration>, StoreError> {

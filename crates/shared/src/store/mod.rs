@@ -36,6 +36,7 @@ mod pool;
 pub mod provider_limits;
 pub mod providers;
 pub mod prune;
+pub mod quarantine;
 pub mod shares;
 pub mod slots;
 pub mod submit;

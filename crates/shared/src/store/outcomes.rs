@@ -213,12 +213,21 @@ pub(super) struct LeaseState {
     parent: Option<Uuid>,
     tokens: i64,
     worker_lives: bool,
+    worker_is_stale: bool,
 }
 
 /// The number of the last write under the lease, when it is still this worker's. The lease of a dead worker is lost, even
 /// when nobody has taken it back yet: no write of it will ever be accepted, so waiting for the row would never end.
 pub(super) fn lease_state(worker: WorkerId, token: LeaseToken, state: &LeaseState) -> Option<i32> {
-    (state.worker_lives && state.worker == Some(worker.0) && state.token == Some(token.0)).then_some(state.write)
+    let may_live = state.worker_lives || state.worker_is_stale;
+    (may_live && state.worker == Some(worker.0) && state.token == Some(token.0)).then_some(state.write)
+}
+
+/// Whether a batch found its worker's lease run out across a restart of the server. Nothing of it was written, and the renewal that is
+/// under way decides what becomes of it: until then it is repeated like one that found no server (docs/adr/0003).
+pub(super) fn refuse_stale(worker: WorkerId, states: &HashMap<Uuid, LeaseState>) -> Result<(), StoreError> {
+    let is_stale = |state: &LeaseState| state.worker == Some(worker.0) && state.worker_is_stale;
+    if states.values().any(is_stale) { Err(StoreError::LeaseStale) } else { Ok(()) }
 }
 
 /// What a conclusion writes, column by column.
@@ -334,6 +343,9 @@ impl Store {
         let mut woken = self.try_hand_over(freed).await;
         let missing: Vec<Uuid> = items.iter().map(|item| item.id.0).filter(|id| !ended.contains_key(id)).collect();
         let states = self.lease_states(&missing).await?;
+        if ended.is_empty() {
+            refuse_stale(worker, &states)?;
+        }
         let before = self.attempts_ended(&missing).await?;
         let mut results = Vec::with_capacity(items.len());
         for item in items {
@@ -363,7 +375,12 @@ impl Store {
                 exists (
                     select from workers w
                     where w.id = e.worker_id and w.dead_at is null and w.expires_at > clock_timestamp()
-                ) as "worker_lives!"
+                ) as "worker_lives!",
+                exists (
+                    select from workers w
+                    where w.id = e.worker_id and w.dead_at is null and w.expires_at <= clock_timestamp()
+                        and pg_postmaster_start_time() > w.expires_at - w.lease
+                ) as "worker_is_stale!"
             from executions e where id = any($1)
             "#,
             ids,
@@ -385,6 +402,7 @@ impl Store {
                     parent: row.parent_id,
                     tokens: row.tokens,
                     worker_lives: row.worker_lives,
+                    worker_is_stale: row.worker_is_stale,
                 };
                 (row.id, state)
             })

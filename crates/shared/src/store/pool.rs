@@ -114,9 +114,13 @@ impl Store {
         let statement_timeout = options.statement_timeout.min(CLAIM_STATEMENT_LIMIT);
         let lock_timeout = options.lock_timeout.min(CLAIM_STATEMENT_LIMIT);
         let limited = StoreOptions { statement_timeout, lock_timeout, ..options.clone() };
-        // A plan that is kept may have been made while tables were empty, and then scans them whole until they are analyzed.
-        let planned_each_time = limited.connect_options()?.options([("plan_cache_mode", "force_custom_plan")]);
-        let claims = open(&limited, planned_each_time, CLAIM_CONNECTIONS);
+        // A claim's plans are made once per connection, perhaps while tables are empty: they must not scan tables that are full later.
+        let kept_plans = limited.connect_options()?.options([
+            ("plan_cache_mode", "force_generic_plan"),
+            ("enable_seqscan", "off"),
+            ("enable_bitmapscan", "off"),
+        ]);
+        let claims = open(&limited, kept_plans, CLAIM_CONNECTIONS);
         Ok(Self { pool, claims, clock: Arc::new(DatabaseClock::default()), options: Arc::new(options) })
     }
 

@@ -20,7 +20,7 @@ pub struct WorkerRecord {
     pub host: String,
     /// Process id on that host.
     pub pid: i32,
-    /// Version of the binary.
+    /// Which build of the binary it is.
     pub build: String,
     /// The queues it takes from.
     pub queues: Vec<String>,
@@ -51,8 +51,9 @@ impl Store {
     pub async fn register_worker(&self, worker: &WorkerRecord, lease: Duration) -> Result<(), StoreError> {
         sqlx::query!(
             r#"
-            insert into workers (id, host, pid, build, queues, serves, concurrency, expires_at)
-            values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + $8 * interval '1 second')
+            insert into workers (id, host, pid, build, queues, serves, concurrency, lease, expires_at)
+            select $1, $2, $3, $4, $5, $6, $7, lease, clock_timestamp() + lease
+            from (select $8 * interval '1 second' as lease) own
             "#,
             worker.id.0,
             worker.host,
@@ -177,13 +178,18 @@ impl HeartbeatConnection {
         Self { options, connection: None }
     }
 
-    /// Extends the lease to `lease` from now, unless the id is dead or expired. A lease that ran out while the server itself was
-    /// down proves nothing and is renewed (core-rules 4). Not durable on purpose: a renewal lost with the server's memory is
+    /// Extends the lease to `lease` from now, unless the id is dead or expired, and publishes the memory of the process. A lease that
+    /// ran out while the server itself was down proves nothing and is renewed (core-rules 4). Not durable on purpose: a renewal lost with the server's memory is
     /// followed by another two seconds later.
     ///
     /// # Errors
     /// Postgres is unavailable; the connection is made anew at the next call.
-    pub async fn renew(&mut self, id: WorkerId, lease: Duration) -> Result<Renewal, StoreError> {
+    pub async fn renew(
+        &mut self,
+        id: WorkerId,
+        lease: Duration,
+        memory_bytes: Option<i64>,
+    ) -> Result<Renewal, StoreError> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => {
@@ -193,7 +199,8 @@ impl HeartbeatConnection {
         };
         let renewed = sqlx::query!(
             r#"
-            update workers set expires_at = clock_timestamp() + $2 * interval '1 second'
+            update workers
+            set expires_at = clock_timestamp() + $2 * interval '1 second', memory_bytes = coalesce($3, memory_bytes)
             where id = $1 and dead_at is null and (
                 expires_at > clock_timestamp()
                 or pg_postmaster_start_time() > expires_at - $2 * interval '1 second'
@@ -201,6 +208,7 @@ impl HeartbeatConnection {
             "#,
             id.0,
             lease.as_secs_f64(),
+            memory_bytes,
         )
         .execute(&mut connection)
         .await?;

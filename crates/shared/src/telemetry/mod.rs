@@ -19,12 +19,22 @@ use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
 use tracing::{Dispatch, Subscriber, level_filters::LevelFilter};
-use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, registry::LookupSpan, util::SubscriberInitExt};
+use tracing_subscriber::{
+    EnvFilter, Layer,
+    filter::{FilterExt, filter_fn},
+    layer::SubscriberExt,
+    registry::LookupSpan,
+    util::SubscriberInitExt,
+};
 
 use crate::{
     config::{LogFormat, TelemetryConfig},
     http::install_tls_provider,
 };
+
+/// The target of spans that only a trace shows. A line of the log carries the attempt around it: what it is about. Written down for
+/// lines that may never come, the fields of a turn cost a worker more than the turn's own bookkeeping.
+pub const TRACED: &str = "longhaul::traced";
 
 /// At 10,000 samples a second this keeps some hundred kilobytes waiting.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
@@ -84,6 +94,7 @@ pub fn build(config: &TelemetryConfig, service: &str) -> Result<(Dispatch, Guard
         // The log filter must not cut traces; dependencies speak below INFO.
         tracing_opentelemetry::layer().with_tracer(provider.tracer("longhaul")).with_filter(LevelFilter::INFO)
     });
+    let filter = filter.and(filter_fn(|metadata| metadata.target() != TRACED));
     let subscriber = tracing_subscriber::registry().with(spans).with(logs(config.log_format).with_filter(filter));
     metrics::install()?;
     Ok((Dispatch::new(subscriber), Guard { traces, _upkeep: metrics_upkeep()? }))

@@ -24,7 +24,7 @@ use longhaul_shared::{
         definitions::{AGENT_DEFINITION, PinnedVersions},
         journal::{Loaded, StoredJournal},
     },
-    telemetry::{metrics, trace},
+    telemetry::{TRACED, metrics, trace},
 };
 use serde_json::Value;
 use tracing::Instrument;
@@ -32,6 +32,7 @@ use tracing::Instrument;
 use super::{
     conclusion::{Ended, conclude},
     lease::{AttemptControl, Held},
+    suspects,
 };
 use crate::{
     agent::{
@@ -92,6 +93,8 @@ async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &Attemp
     if claimed.cancel_requested {
         return (Err(Interrupt::Cancelled.into()), None, RetryPolicy::default());
     }
+    suspects::note(&deps.shared.store, deps.writer.worker(), claimed.id, control, || "restoring its journal".into())
+        .await;
     let restored = tokio::select! {
         restored = restore(claimed, control, deps) => restored,
         reason = control.interrupted() => Err(reason.into()),
@@ -240,7 +243,7 @@ fn runner(pinned: &PinnedVersions, deps: &AttemptDeps) -> Result<Running, Failur
 }
 
 fn note_claim(claimed: &Claimed) {
-    let _claim = tracing::info_span!("claim", queue.name = claimed.queue).entered();
+    let _claim = tracing::info_span!(target: TRACED, "claim", queue.name = claimed.queue).entered();
     metrics::attempts_started(1);
     if claimed.is_first {
         metrics::start_latency((claimed.claimed_at - claimed.created_at).to_std().unwrap_or_default());

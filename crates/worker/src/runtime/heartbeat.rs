@@ -18,7 +18,7 @@ use longhaul_shared::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::lease::WorkerLease;
+use super::{lease::WorkerLease, memory};
 
 /// The pause after a renewal that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
@@ -95,8 +95,9 @@ async fn beat(
             tracing::error!(worker.id = %id, "the executor has not moved for minutes; the process gives itself up");
             std::process::abort();
         }
+        let memory = memory::resident().and_then(|bytes| i64::try_from(bytes).ok());
         let asked_at = Instant::now();
-        pause = match tokio::time::timeout(times.renew, connection.renew(id, times.lease)).await {
+        pause = match tokio::time::timeout(times.renew, connection.renew(id, times.lease, memory)).await {
             Ok(Ok(Renewal::Renewed)) => {
                 lease.renewed(asked_at, times.lease);
                 times.renew.saturating_sub(asked_at.elapsed())

@@ -110,6 +110,11 @@ impl AttemptControl {
         self.lane.store(0, Ordering::Relaxed);
     }
 
+    /// Whether the execution was there when workers died, and has done nothing since to clear itself.
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.lane.load(Ordering::Relaxed) > 0
+    }
+
     /// Returns when the attempt must end at once, and why.
     pub(crate) async fn interrupted(&self) -> Interrupt {
         let mut interrupt = self.interrupt.subscribe();

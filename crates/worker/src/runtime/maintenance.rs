@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 
 use longhaul_sdk::Interrupt;
 use longhaul_shared::{
-    config::WorkerConfig,
+    config::{QuarantineConfig, WorkerConfig},
     domain::{MAX_DEADLINE, WaitReason},
     queue::QueueName,
     store::{
         StoreError,
         maintenance::Runnable,
         outcomes::{Conclusion, LeaseEnd, LeaseWriter},
+        quarantine::QuarantineRules,
     },
     telemetry::metrics::{self, QueueBacklog},
 };
@@ -34,6 +35,8 @@ const UNSERVED_GRACE: Duration = Duration::from_secs(10);
 /// A claim whose reply has not arrived by now never will: two seconds more than one is waited for, so that one that comes in late
 /// is not handed back while it is being taken note of.
 const CLAIM_GRACE: Duration = Duration::from_secs(7);
+/// How soon a new build, and the end of a canary, are noticed.
+const QUARANTINE_EVERY: Duration = Duration::from_secs(2);
 const UNSERVED_EVERY: Duration = Duration::from_secs(5);
 /// The net below the wakes of decisions, and how far back it looks: longer than any pause of the sweep. What is older wakes at its
 /// `wait_until`, which is never later than the next expiry.
@@ -97,9 +100,10 @@ async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
 pub(crate) async fn sweep(deps: Arc<Deps>, config: WorkerConfig) {
     let mut tick = ticks(config.sweep_tick);
     let mut rare = Rare::new();
+    let rules = rules(&config.quarantine);
     loop {
         tick.tick().await;
-        if let Err(error) = sweep_once(&deps, &mut rare).await {
+        if let Err(error) = sweep_once(&deps, &mut rare, &rules).await {
             tracing::warn!(error = %error, "sweep failed");
         }
     }
@@ -107,6 +111,7 @@ pub(crate) async fn sweep(deps: Arc<Deps>, config: WorkerConfig) {
 
 /// When the rarer duties are due.
 struct Rare {
+    quarantine: Instant,
     unserved: Instant,
     decided: Instant,
     tidy: Instant,
@@ -116,7 +121,7 @@ struct Rare {
 impl Rare {
     fn new() -> Self {
         let now = Instant::now();
-        Self { unserved: now, decided: now, tidy: now, alarms: now }
+        Self { quarantine: now, unserved: now, decided: now, tidy: now, alarms: now }
     }
 }
 
@@ -129,7 +134,7 @@ fn is_due(at: &mut Instant, every: Duration) -> bool {
     due
 }
 
-async fn sweep_once(deps: &Deps, rare: &mut Rare) -> Result<(), StoreError> {
+async fn sweep_once(deps: &Deps, rare: &mut Rare, rules: &QuarantineRules) -> Result<(), StoreError> {
     // Before the waits of their executions, which end at the same time: nobody shall find a request that is overdue and waits.
     announce(deps, &deps.store.expire_requests(CHUNK, None).await?);
     if is_due(&mut rare.decided, DECIDED_EVERY) {
@@ -157,7 +162,11 @@ async fn sweep_once(deps: &Deps, rare: &mut Rare) -> Result<(), StoreError> {
     announce(deps, &deps.store.sweep_slots(CHUNK).await?);
     deps.store.fold_counts(10_000).await?;
     republish(deps).await?;
+    if is_due(&mut rare.quarantine, QUARANTINE_EVERY) {
+        tend_quarantine(deps, rules).await?;
+    }
     if is_due(&mut rare.unserved, UNSERVED_EVERY) {
+        announce(deps, &deps.store.wake_unheld(CHUNK).await?);
         announce(deps, &deps.store.wake_childless(CHUNK).await?);
         announce(deps, &deps.store.wake_unblocked(CHUNK as i32).await?);
         for (queue, serve_key) in deps.store.unserved().await? {
@@ -170,6 +179,7 @@ async fn sweep_once(deps: &Deps, rare: &mut Rare) -> Result<(), StoreError> {
     if is_due(&mut rare.tidy, TIDY_EVERY) {
         deps.store.tidy(WEEKS_AHEAD, KEEP_KEYS).await?;
         deps.store.tidy_slots().await?;
+        deps.store.tidy_suspect_notes().await?;
     }
     if is_due(&mut rare.alarms, ALARMS_EVERY) {
         for (reason, count) in deps.store.waiting().await? {
@@ -182,6 +192,30 @@ async fn sweep_once(deps: &Deps, rare: &mut Rare) -> Result<(), StoreError> {
                 "history rows fell outside the partitions made ahead"
             );
         }
+    }
+    Ok(())
+}
+
+fn rules(of: &QuarantineConfig) -> QuarantineRules {
+    QuarantineRules {
+        auto_release: of.auto_release,
+        hold_after: of.hold_after.into(),
+        hold_window: of.hold_window,
+        release_per_minute: of.release_per_minute.into(),
+    }
+}
+
+async fn tend_quarantine(deps: &Deps, rules: &QuarantineRules) -> Result<(), StoreError> {
+    let tended = deps.store.tend_quarantine(rules).await?;
+    announce(deps, &tended.runnable);
+    for released in &tended.runnable {
+        tracing::info!(execution.id = %released.id, "a quarantined execution is tried again");
+    }
+    for canary in &tended.passed {
+        tracing::info!(execution.id = %canary, "a canary ended without killing its worker; the rest of its group follows");
+    }
+    for definition in &tended.held {
+        tracing::warn!(definition.key = definition, "too many executions killed their workers; new ones are held back");
     }
     Ok(())
 }

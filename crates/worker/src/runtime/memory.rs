@@ -1,4 +1,4 @@
-//! Admission by bytes: over its memory limit a worker stops claiming (core-rules 5).
+//! The process's memory: over its limit a worker stops claiming (core-rules 5), and what it had is known after its death.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,22 +25,23 @@ impl MemoryGate {
 
     /// Reads the process's resident size again. Where the kernel does not tell it, the gate stays open.
     pub(crate) fn measure(&self) {
-        let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-        let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or_default();
+        let used = resident().unwrap_or_default();
         let was_open = self.is_open();
-        self.used.store(pages * PAGE, Ordering::Relaxed);
+        self.used.store(used, Ordering::Relaxed);
         if was_open && !self.is_open() {
-            tracing::warn!(
-                used = pages * PAGE,
-                limit = self.limit,
-                "over the memory limit; nothing is claimed until it falls"
-            );
+            tracing::warn!(used, limit = self.limit, "over the memory limit; nothing is claimed until it falls");
         }
     }
 
     pub(crate) fn is_open(&self) -> bool {
         self.used.load(Ordering::Relaxed) < self.limit
     }
+}
+
+/// The process's resident size in bytes, where the kernel tells it.
+pub(crate) fn resident() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    statm.split_whitespace().nth(1)?.parse::<u64>().ok().map(|pages| pages * PAGE)
 }
 
 fn read_kib(path: &str, label: &str) -> Option<u64> {

@@ -12,7 +12,7 @@ use std::{
 use longhaul_sdk::Interrupt;
 use longhaul_shared::{
     config::WorkerConfig,
-    domain::{WaitReason, WorkerId},
+    domain::{WaitReason, WorkerId, requirements::is_other_build},
     queue::{
         QueueOptions,
         consumer::{self, ConsumerConfig},
@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     attempt::{self, Lease},
+    build,
     heartbeat::{self, ExecutorTick, HeartbeatTimes, WEDGED_AFTER},
     lease::{Held, WorkerLease},
     maintenance,
@@ -54,13 +55,14 @@ const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Serves {
     has: BTreeSet<String>,
+    build: String,
     current: Mutex<Arc<Vec<String>>>,
 }
 
 impl Serves {
-    /// `has` are the requirements this worker satisfies beyond what every worker has.
-    pub(crate) fn new(has: BTreeSet<String>) -> Self {
-        Self { has, current: Mutex::new(Arc::new(vec![String::new()])) }
+    /// `has` are the requirements this worker satisfies beyond what every worker has; `named` is the build's name, if it has one.
+    pub(crate) fn new(has: BTreeSet<String>, named: &str) -> Self {
+        Self { has, build: build::of_this_process(named), current: Mutex::new(Arc::new(vec![String::new()])) }
     }
 
     pub(crate) fn current(&self) -> Arc<Vec<String>> {
@@ -70,7 +72,8 @@ impl Serves {
     /// Returns whether there are others than before.
     pub(crate) async fn refresh(&self, store: &Store) -> Result<bool, StoreError> {
         let keys = store.serve_keys().await?;
-        let satisfied = keys.into_iter().filter(|(_, needs)| needs.iter().all(|need| self.has.contains(need)));
+        let has = |need: &String| is_other_build(need, &self.build).unwrap_or_else(|| self.has.contains(need));
+        let satisfied = keys.into_iter().filter(|(_, needs)| needs.iter().all(has));
         let serves: BTreeSet<String> = satisfied.map(|(key, _)| key).chain([String::new()]).collect();
         let serves: Vec<String> = serves.into_iter().collect();
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,7 +133,7 @@ impl Process {
         let connection = HeartbeatConnection::new(self.deps.store.options().clone());
         heartbeat::start(id, connection, lease.clone(), times, tick.clone(), heartbeat)
             .map_err(WorkerError::Heartbeat)?;
-        tracing::info!(worker.id = %id, queues = ?self.config.queues, concurrency = self.config.concurrency, "worker started");
+        tracing::info!(worker.id = %id, queues = ?self.config.queues, concurrency = self.config.concurrency, build = self.serves.build, "worker started");
 
         let _services = self.services(&writer, &held, &lease);
         let consuming = self.consume(id, &writer, &held, shutdown.clone());
@@ -156,7 +159,7 @@ impl Process {
                     id,
                     host: self.host.clone(),
                     pid: i32::try_from(std::process::id()).unwrap_or_default(),
-                    build: env!("CARGO_PKG_VERSION").into(),
+                    build: self.serves.build.clone(),
                     queues: self.config.queues.clone(),
                     serves: self.serves.current().to_vec(),
                     concurrency: i32::try_from(self.config.concurrency).unwrap_or(i32::MAX),

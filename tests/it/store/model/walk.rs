@@ -165,7 +165,7 @@ impl Walk {
                 let old = self.state.processes[process].identity.unwrap();
                 let mut heartbeat = HeartbeatConnection::new(self.world.store.options().clone());
                 // Short, so that the server has been up for longer.
-                let renewal = heartbeat.renew(self.workers[usize::from(old)].id, Duration::from_millis(1)).await;
+                let renewal = heartbeat.renew(self.workers[usize::from(old)].id, Duration::from_millis(1), None).await;
                 assert_eq!(renewal.unwrap(), Renewal::Dead, "{}", self.told("a worker id dies once"));
                 self.machine.apply(&mut self.state, action);
                 if self.state.processes[process].identity.is_some() {

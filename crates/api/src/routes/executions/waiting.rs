@@ -17,6 +17,7 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params, take_reach},
+    routes::quarantine::view::GroupView,
     state::ApiState,
 };
 
@@ -97,6 +98,17 @@ pub(crate) struct UnservedView {
     requirements: Vec<String>,
 }
 
+/// Why new executions like it are held back.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HoldingView {
+    definition: String,
+    version: Option<i32>,
+    /// Executions of this version that killed their workers and are in quarantine.
+    quarantined: i64,
+    /// What they wait for together with it.
+    group: GroupView,
+}
+
 /// How long it may take from here.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct EstimateView {
@@ -136,6 +148,7 @@ pub(crate) struct WaitingView {
     last_failure: Option<LastFailureView>,
     budget: Option<BudgetView>,
     unserved: Option<UnservedView>,
+    holding: Option<HoldingView>,
     estimate: EstimateView,
 }
 
@@ -166,12 +179,19 @@ fn view(execution_id: String, found: Waiting, budget: Option<BudgetView>) -> Wai
         queue: found.queue.clone(),
         requirements: found.requirements.clone(),
     });
+    let (summary, ends_when) = (summary(&found), ends_when(&found));
+    let holding = found.holding.map(|holding| HoldingView {
+        definition: found.definition_key,
+        version: found.definition_version,
+        quarantined: holding.quarantined,
+        group: holding.group.into(),
+    });
     WaitingView {
         execution_id,
         status: found.status.as_str(),
         wait_reason: found.reason.map(WaitReason::as_str),
-        summary: summary(&found),
-        ends_when: found.reason.map(ends_when),
+        summary,
+        ends_when,
         since: found.since,
         until: found.until,
         deadline_at: found.deadline_at,
@@ -215,6 +235,7 @@ fn view(execution_id: String, found: Waiting, budget: Option<BudgetView>) -> Wai
         }),
         budget,
         unserved,
+        holding,
         estimate: EstimateView { seconds: found.estimate.seconds, basis: found.estimate.basis },
     }
 }
@@ -272,7 +293,16 @@ fn summary(found: &Waiting) -> String {
         WaitReason::RateLimit => "a rate limit of its model provider is spent".into(),
         WaitReason::ProviderDown => "its model provider is known to be down".into(),
         WaitReason::Budget => "its budget does not allow the next model call".into(),
-        WaitReason::QueuePaused => format!("the queue {} is paused", found.queue),
+        WaitReason::QueuePaused => {
+            let version = found.definition_version.map_or_else(String::new, |version| format!(" version {version}"));
+            match &found.holding {
+                Some(holding) => format!(
+                    "new executions of {}{version} are held back: {} of them killed their workers",
+                    found.definition_key, holding.quarantined
+                ),
+                None => format!("new executions of {}{version} were held back, and are let go", found.definition_key),
+            }
+        }
         WaitReason::NoWorker => {
             let version = found.definition_version.map_or_else(String::new, |version| format!(" version {version}"));
             format!("no live worker serves {}{version} in the queue {}", found.definition_key, found.queue)
@@ -281,8 +311,8 @@ fn summary(found: &Waiting) -> String {
 }
 
 /// What ends a wait; its deadline, a cancel and, where there is one, `until` do too.
-fn ends_when(reason: WaitReason) -> &'static str {
-    match reason {
+fn ends_when(found: &Waiting) -> Option<&'static str> {
+    Some(match found.reason? {
         WaitReason::Worker => "a worker with a free permit takes it",
         WaitReason::Scheduled => "its run_at comes",
         WaitReason::RetryBackoff => "the delay before the retry is over",
@@ -292,8 +322,15 @@ fn ends_when(reason: WaitReason) -> &'static str {
         WaitReason::RateLimit => "the provider's window resets",
         WaitReason::Budget => "its budget is raised, or something reserved comes back",
         WaitReason::ProviderDown => "the provider answers again",
-        WaitReason::QueuePaused => "its queue is resumed",
+        WaitReason::QueuePaused => match found.holding.as_ref().map(|holding| holding.group.state.as_str()) {
+            Some("canary") => "the one that is tried ends without killing its worker",
+            Some("releasing") => "no worker of a build that they killed is left",
+            Some(_) => {
+                "a worker of a build that they have not killed starts, or a person releases them, and the first ends well"
+            }
+            None => "the next sweep",
+        },
         WaitReason::Input => "its caller answers, or the question expires",
         WaitReason::NoWorker => "a worker starts that serves it",
-    }
+    })
 }

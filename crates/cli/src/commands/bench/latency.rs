@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::ensure;
 use hdrhistogram::Histogram;
+use longhaul_shared::store::Store;
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -23,6 +24,8 @@ use crate::{context::Context, exit::Exit, output};
 const WARM_UP_SECONDS: u32 = 2;
 /// Executions of each floor measurement.
 const FLOOR_EXECUTIONS: u32 = 1_000;
+/// Bare commits at the rate of the submits, for comparison.
+const PACED_COMMITS: usize = 60;
 /// The longest wait for a first call.
 const GIVE_UP: Duration = Duration::from_secs(30);
 
@@ -44,6 +47,8 @@ pub(super) async fn run(args: LatencyArgs, context: &Context) -> anyhow::Result<
     let conditions = conditions();
     let bare = Bare::start().await?;
     let floor = Floor::measure(&bare.options, FLOOR_EXECUTIONS).await?;
+    let pause = Duration::from_secs(1) / args.rate;
+    let paced_ms = Store::paced_commit(&bare.options, pause, PACED_COMMITS).await?.as_secs_f64() * 1_000.0;
     let options = StandOptions { concurrency: 1_000, answers: Answers::default(), stored: 0 };
     let stand = Arc::new(bare.stand(options).await?);
     if args.without_redis {
@@ -51,7 +56,7 @@ pub(super) async fn run(args: LatencyArgs, context: &Context) -> anyhow::Result<
     }
 
     let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000, 3)?;
-    let mut ticks = tokio::time::interval(Duration::from_secs(1) / args.rate);
+    let mut ticks = tokio::time::interval(pause);
     let (warm_up, total) = (args.rate * WARM_UP_SECONDS, args.rate * (args.seconds + WARM_UP_SECONDS));
     let mut submitting = JoinSet::new();
     // A slow answer must not hold up the next submit: the rate is part of what is measured.
@@ -76,6 +81,7 @@ pub(super) async fn run(args: LatencyArgs, context: &Context) -> anyhow::Result<
         output::json(&json!({
             "conditions": conditions, "floor": floor.json(), "rate": args.rate, "without_redis": args.without_redis,
             "executions": histogram.len(), "p50_ms": p50, "p99_ms": p99, "max_ms": max,
+            "median_commit_at_rate_ms": paced_ms, "p50_in_commits_at_rate": p50 / paced_ms,
             "p50_in_median_commits": p50 / floor.commit_ms, "p99_in_median_commits": p99 / floor.commit_ms,
         }));
         return Ok(Exit::Done);
@@ -83,7 +89,8 @@ pub(super) async fn run(args: LatencyArgs, context: &Context) -> anyhow::Result<
     let redis = if args.without_redis { ", Redis stopped" } else { "" };
     output::line(format!("submit to first model call at {}/s over {} executions{redis}", args.rate, histogram.len()));
     output::line(format!(
-        "p50 {p50:.2} ms, p99 {p99:.2} ms, longest {max:.2} ms; a single commit here takes {:.2} ms at the median",
+        "p50 {p50:.2} ms, p99 {p99:.2} ms, longest {max:.2} ms; at the median a bare commit here takes {:.2} ms when they follow \
+         each other, and {paced_ms:.2} ms at this rate",
         floor.commit_ms
     ));
     Ok(Exit::Done)

@@ -1,14 +1,45 @@
 -- Inserts a new execution that goes on from another's journal: a person's retry of a FAILED one (with the prefix of the journal when
 -- $14), or, when $17, a fork of any one before that step. Messages live with their execution, so the prefix brings its own copies
 -- (core-rules 14). A key that is taken inserts nothing.
+--
+-- $25 releases a quarantined one (docs/adr/0019-quarantine.md): `canary` when its group is shut, `manual` whatever the group waits for,
+-- `rest` when it is releasing. The link from the quarantined one is taken in the same statement, so that nothing is released twice.
+-- Whatever killed workers starts under suspicion, a canary alone.
 with now as materialized (
     select longhaul_now() as now
 ),
-origin as materialized (
+asked as materialized (
     select e.*, p.input, p.overrides
     from executions e
     join execution_payloads p on p.execution_id = e.id
     where e.id = $3 and e.tenant_id = $2 and (e.status = 'FAILED' or $17::int is not null)
+),
+-- The group's row is taken first, by whoever releases: two that try are one after the other.
+opened as (
+    insert into quarantine_groups as g (
+        tenant_id, definition_version_id, agent_version_id, definition_key, agent_key, queues, state, died_builds, canary, changed_at
+    )
+    select tenant_id, definition_version_id, agent_version_id, definition_key, agent_key, array[queue], 'canary', '{}', $1, now
+    from asked, now
+    where $25::text in ('canary', 'manual')
+    on conflict (tenant_id, definition_version_id, agent_version_id) do update
+    set state = 'canary', canary = excluded.canary, changed_at = excluded.changed_at,
+        -- A person who releases says that the cause is gone, whatever the build.
+        died_builds = case when $25 = 'manual' then '{}' else g.died_builds end
+    where g.state = 'shut' or ($25 = 'manual' and g.state = 'releasing')
+    returning g.tenant_id
+),
+released as (
+    update quarantine q
+    set released_as = $1, released_at = now.now
+    from now
+    where q.execution_id = $3 and q.tenant_id = $2 and q.released_as is null and $17::int is null
+        and ($25::text is null or (q.withdrawn_at is null and q.deadline_at > now.now))
+        and ($25::text is null or $25 = 'rest' or exists (select from opened))
+    returning q.execution_id
+),
+origin as materialized (
+    select asked.* from asked where $25::text is null or exists (select from released)
 ),
 keyed as (
     insert into idempotency_keys (tenant_id, key, execution_id, request_hash, created_at)
@@ -20,13 +51,21 @@ inserted as (
     insert into executions (
         id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
         metadata, created_at, deadline_at, active_timeout, retry_of, forked_from, forked_before, submitted_by, wait_reason,
-        event_seq, has_budget
+        event_seq, has_budget, lane, crash_count
     )
     select
         $1, tenant_id, definition_key, $4, $16, $5, queue, $6, priority, metadata, now,
         now + $7::float8 * interval '1 second', $9::float8 * interval '1 second', 
-        case when $17::int is null then id end, case when $17::int is not null then id end, $17::int, $10::uuid, 'worker', 1,
-        has_budget or $21::text is not null
+        case when $17::int is null then id end, case when $17::int is not null then id end, $17::int,
+        -- Whoever submitted it must not decide about its approvals, whoever releases it.
+        coalesce($10::uuid, case when $25::text is not null then submitted_by end), 'worker', 1,
+        has_budget or $21::text is not null,
+        case
+            when $25 in ('canary', 'manual') then 2
+            when failure_code = 'crash_loop' and $17::int is null then 1
+            else 0
+        end,
+        case when failure_code = 'crash_loop' and $17::int is null then 2 else 0 end
     from origin, now
     where $12 is null or exists (select from keyed)
     on conflict (id) do nothing
@@ -44,7 +83,16 @@ caps as (
     union all
     select inserted.id, b.tenant_id, b.max_cost, b.max_tokens, b.max_calls, b.on_exhausted
     from inserted, origin join budgets b on b.root_id = coalesce(origin.root_id, origin.id)
-    where $21 is null
+    where $21 is null and $25::text is null
+    union all
+    -- Nobody asked for more money: a release has what is left.
+    select inserted.id, b.tenant_id,
+        case when b.max_cost is not null then greatest(b.max_cost - b.spent_cost - b.reserved_cost, 0) end,
+        case when b.max_tokens is not null then greatest(b.max_tokens - b.spent_tokens - b.reserved_tokens, 0) end,
+        case when b.max_calls is not null then greatest(b.max_calls - b.spent_calls - b.reserved_calls, 0) end,
+        b.on_exhausted
+    from inserted, origin join budgets b on b.root_id = coalesce(origin.root_id, origin.id)
+    where $21 is null and $25::text is not null
 ),
 near_deadline as (
     insert into deadlines (execution_id, deadline_at) select id, deadline_at from inserted where $8::bool
@@ -97,7 +145,7 @@ event as (
     select id, 1, created_at, 'submitted',
         jsonb_strip_nulls(jsonb_build_object(
             'retry_of', retry_of, 'forked_from', forked_from, 'forked_before', forked_before,
-            'copied_steps', (select count(*) from copied_steps)
+            'copied_steps', (select count(*) from copied_steps), 'released', $25::text
         ))
     from inserted
 ),

@@ -8,6 +8,12 @@ with gone as (
 payloads as (
     delete from execution_payloads p using gone where p.execution_id = gone.id
 ),
+quarantined as (
+    delete from quarantine q using gone where q.execution_id = gone.id
+),
+notes as (
+    delete from suspect_notes n using gone where n.execution_id = gone.id
+),
 requests as (
     delete from human_requests r using gone where r.execution_id = gone.id
 ),

@@ -1,11 +1,13 @@
 -- Takes back what dead workers hold, a chunk at a time. An execution that was held at three deaths, the last one with no other
--- suspect in the same process, is the cause and ends as FAILED `crash_loop` (core-rules 5); all others become runnable.
+-- suspect in the same process, is the cause and ends as FAILED `crash_loop` (core-rules 5) and goes into quarantine with what is
+-- known of its deaths (docs/adr/0019-quarantine.md); all others become runnable.
 with now as materialized (
     select longhaul_now() as now
 ),
 orphan as materialized (
     select e.id, e.worker_id, e.lease_token, e.attempt, e.claimed_at, e.tenant_id, e.definition_key, e.agent_key, e.created_at,
-        e.event_seq, e.cancel_requested_at, e.crash_count + 1 as crashes,
+        e.event_seq, e.cancel_requested_at, e.crash_count + 1 as crashes, e.definition_version_id, e.agent_version_id, e.queue,
+        e.deadline_at, e.parent_id is not null as is_child,
         (select count(*) from executions s where s.worker_id = e.worker_id and s.crash_count >= 2) as suspects
     from executions e
     where e.worker_id in (select id from workers where dead_at is not null)
@@ -16,12 +18,93 @@ orphan as materialized (
     for update of e skip locked
 ),
 verdict as materialized (
-    select orphan.*, now.now,
+    select orphan.*, now.now, dead.host, dead.build, dead.memory_bytes,
         case
             when cancel_requested_at is not null then 'cancelled'
             when crashes >= 3 and suspects = 1 then 'crash_loop'
         end as failure_code
-    from orphan, now
+    from now, orphan join workers dead on dead.id = orphan.worker_id
+),
+convicted as materialized (
+    select v.*, last.step as last_step,
+        coalesce(note.phase, case
+            when last.step is null then 'before its first step'
+            when last.step ->> 'kind' = 'turn' and last.step ->> 'state' = 'intent' then 'while the model''s reply streamed'
+            when last.step ->> 'kind' = 'turn' then 'in a call of turn ' || last.turns || ', or in what follows it'
+            when last.step ->> 'state' = 'intent' then 'in a call of ' || coalesce(last.step ->> 'name', 'a tool')
+            else 'after the step ' || (last.step ->> 'kind') || ' ' || (last.step ->> 'seq')
+        end) as phase,
+        coalesce(v.memory_bytes, note.memory_bytes) as last_memory,
+        (
+            select jsonb_agg(deaths.death order by deaths.at)
+            from (
+                (
+                    select s.at, jsonb_strip_nulls(jsonb_build_object(
+                        'at', s.at, 'attempt', s.data -> 'attempt', 'worker_id', s.data -> 'worker_id', 'host', s.data -> 'host',
+                        'build', s.data -> 'build', 'memory_bytes', s.data -> 'memory_bytes'
+                    )) as death
+                    from events s
+                    where s.execution_id = v.id and s.kind = 'lease_lost'
+                    order by s.seq desc
+                    limit v.crashes - 1
+                )
+                union all
+                select v.now, jsonb_strip_nulls(jsonb_build_object(
+                    'at', v.now, 'attempt', v.attempt, 'worker_id', v.worker_id, 'host', v.host, 'build', v.build,
+                    'memory_bytes', coalesce(v.memory_bytes, note.memory_bytes)
+                ))
+            ) deaths
+        ) as deaths
+    from verdict v
+    left join suspect_notes note on note.execution_id = v.id and note.worker_id = v.worker_id
+    left join lateral (
+        select jsonb_strip_nulls(jsonb_build_object('seq', s.seq, 'kind', s.kind, 'state', s.state, 'name', s.name)) as step,
+            (select count(*) from steps t where t.execution_id = v.id and t.kind = 'turn' and t.state <> 'spent') as turns
+        from steps s
+        where s.execution_id = v.id
+        order by s.seq desc
+        limit 1
+    ) last on true
+    where v.failure_code = 'crash_loop'
+),
+quarantined as (
+    insert into quarantine (
+        execution_id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, quarantined_at,
+        deadline_at, is_child, deaths, last_step, phase, memory_bytes
+    )
+    select id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, now, deadline_at, is_child,
+        deaths, last_step, phase, last_memory
+    from convicted
+),
+grouped as (
+    -- A canary that died shuts its group again, and so does one of the rest under a build that had killed nobody yet.
+    insert into quarantine_groups as g (
+        tenant_id, definition_version_id, agent_version_id, definition_key, agent_key, queues, state, died_builds, changed_at
+    )
+    select tenant_id, definition_version_id, agent_version_id, min(definition_key), min(agent_key), array_agg(distinct queue),
+        'shut', array_agg(distinct build), min(now)
+    from convicted
+    group by 1, 2, 3
+    on conflict (tenant_id, definition_version_id, agent_version_id) do update
+    set state = case
+            when g.canary in (select id from convicted) then 'shut'
+            when g.state = 'releasing' and not excluded.died_builds <@ g.died_builds then 'shut'
+            else g.state
+        end,
+        canary = case when g.canary in (select id from convicted) then null else g.canary end,
+        died_builds = array(
+            select kept.build
+            from (
+                select b.build, b.place
+                from unnest(g.died_builds || array(select x from unnest(excluded.died_builds) x where x <> all (g.died_builds)))
+                    with ordinality as b (build, place)
+                order by b.place desc
+                limit 8
+            ) kept
+            order by kept.place
+        ),
+        queues = array(select distinct q from unnest(g.queues || excluded.queues) q order by q),
+        changed_at = excluded.changed_at
 ),
 ended as (
     insert into attempts (
@@ -35,17 +118,24 @@ told as (
     insert into events (execution_id, seq, at, kind, data)
     select id, event_seq + 1, now, case when failure_code is null then 'lease_lost' else 'failed' end,
         jsonb_strip_nulls(jsonb_build_object(
-            'attempt', attempt, 'worker_id', worker_id, 'crashes', crashes, 'failure_code', failure_code
+            'attempt', attempt, 'worker_id', worker_id, 'crashes', crashes, 'failure_code', failure_code, 'host', host,
+            'build', build, 'memory_bytes', memory_bytes
         ))
     from verdict
 ),
 said as (
     update execution_payloads p
     set failure_summary = case verdict.failure_code
-        when 'cancelled' then 'cancelled on request'
-        else 'the execution was running when three workers died, the last time as the only suspect'
-    end
-    from verdict
+            when 'cancelled' then 'cancelled on request'
+            else 'the execution was running when ' || jsonb_array_length(convicted.deaths)
+                || case when jsonb_array_length(convicted.deaths) = 1 then ' worker' else ' workers' end
+                || ' died, the last time as the only suspect, ' || convicted.phase
+        end,
+        failure_detail = case verdict.failure_code when 'crash_loop' then json_build_object(
+            'phase', convicted.phase, 'last_step', convicted.last_step, 'memory_bytes', convicted.last_memory,
+            'deaths', convicted.deaths
+        ) end
+    from verdict left join convicted on convicted.id = verdict.id
     where p.execution_id = verdict.id and verdict.failure_code is not null
 ),
 closed as (

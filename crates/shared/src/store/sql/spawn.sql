@@ -42,20 +42,33 @@ verdict as materialized (
 inserted as (
     insert into executions (
         id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
-        metadata, created_at, deadline_at, active_timeout, submitted_by, wait_reason, event_seq, parent_id, root_id, depth,
-        spawn_key, has_budget
+        metadata, created_at, deadline_at, active_timeout, submitted_by, wait_reason, wait_until, event_seq, parent_id, root_id,
+        depth, spawn_key, has_budget
     )
     select
         wanted.id, parent.tenant_id, wanted.definition_key, wanted.definition_version_id, wanted.agent_key,
         wanted.agent_version_id, parent.queue, wanted.serve_key, parent.priority, wanted.metadata, now.now,
         least(now.now + wanted.deadline_seconds * interval '1 second', parent.deadline_at),
-        wanted.active_timeout_seconds * interval '1 second', parent.submitted_by, 'worker', 1, parent.id,
+        wanted.active_timeout_seconds * interval '1 second', parent.submitted_by,
+        case when held.back then 'queue_paused' else 'worker' end,
+        case when held.back then least(now.now + wanted.deadline_seconds * interval '1 second', parent.deadline_at) end, 1, parent.id,
         coalesce(parent.root_id, parent.id), parent.depth + 1, wanted.spawn_key, parent.has_budget
-    from wanted, parent, verdict, now
+    from parent, verdict, now, wanted cross join lateral (
+        -- As a submit (docs/adr/0019-quarantine.md).
+        select exists (
+            select from quarantine_groups g
+            where g.held_since is not null and g.tenant_id = (select tenant_id from parent)
+                and g.definition_version_id = wanted.definition_version_id and g.agent_version_id = wanted.agent_version_id
+        ) as back
+    ) held
     where verdict.refusal is null
     order by wanted.id
     on conflict do nothing
-    returning id, tenant_id, definition_key, agent_key, created_at, deadline_at
+    returning id, tenant_id, definition_key, agent_key, created_at, deadline_at, wait_reason
+),
+held_back as (
+    insert into parked (execution_id, tenant_id, wait_reason, wait_until)
+    select id, tenant_id, wait_reason, deadline_at from inserted where wait_reason <> 'worker'
 ),
 payloads as (
     insert into execution_payloads (execution_id, input, traceparent)

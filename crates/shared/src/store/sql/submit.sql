@@ -5,7 +5,14 @@ with now as materialized (
 ),
 input as materialized (
     select input.*, now.now, now.now + deadline_seconds * interval '1 second' as deadline_at,
-        coalesce(run_at > now.now, false) as is_scheduled
+        case
+            when run_at > now.now then 'scheduled'
+            -- Looked up once, in what is nearly always an empty table (docs/adr/0019-quarantine.md).
+            when (tenant_id, definition_version_id, agent_version_id) in (
+                select g.tenant_id, g.definition_version_id, g.agent_version_id from quarantine_groups g where g.held_since is not null
+            ) then 'queue_paused'
+            else 'worker'
+        end as wait_reason
     from now, unnest(
         $1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::text[], $6::uuid[], $7::text[], $8::text[], $9::smallint[],
         $10::jsonb[], $11::text[], $12::timestamptz[], $13::float8[], $14::bool[], $15::float8[], $16::uuid[], $17::uuid[],
@@ -34,7 +41,7 @@ inserted as (
     select
         id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
         metadata, now, deadline_at, active_timeout_seconds * interval '1 second', retry_of, submitted_by,
-        case when is_scheduled then 'scheduled' else 'worker' end, case when is_scheduled then run_at end, 1,
+        wait_reason, case wait_reason when 'scheduled' then run_at when 'queue_paused' then deadline_at end, 1,
         on_exhausted is not null
     from fresh
     on conflict (id) do nothing
@@ -56,7 +63,8 @@ first_events as (
 ),
 waits as (
     insert into parked (execution_id, tenant_id, wait_reason, wait_until)
-    select id, tenant_id, 'scheduled', least(run_at, deadline_at) from fresh join inserted using (id) where is_scheduled
+    select id, tenant_id, wait_reason, case wait_reason when 'scheduled' then least(run_at, deadline_at) else deadline_at end
+    from fresh join inserted using (id) where wait_reason <> 'worker'
 ),
 near_deadlines as (
     insert into deadlines (execution_id, deadline_at)

@@ -72,6 +72,7 @@ impl Waiting {
             open_children: row.open_children,
             children: Vec::new(),
             last_failure: None,
+            holding: None,
             estimate: Estimate::none("it does not wait"),
         })
     }
@@ -120,7 +121,10 @@ impl Store {
             Some(WaitReason::Budget) => {
                 waiting.estimate = Estimate::none("it goes on when its budget is raised or freed")
             }
-            Some(WaitReason::QueuePaused) => waiting.estimate = Estimate::none("it goes on when its queue does"),
+            Some(WaitReason::QueuePaused) => {
+                waiting.holding = self.holding_of(id).await?;
+                waiting.estimate = Estimate::none("it goes on when one that was quarantined ends well");
+            }
         }
         Ok(Some(waiting))
     }

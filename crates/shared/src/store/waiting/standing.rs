@@ -3,7 +3,10 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use crate::domain::{ExecutionId, ExecutionStatus, LimitKey, WaitReason, WorkerId};
+use crate::{
+    domain::{ExecutionId, ExecutionStatus, LimitKey, WaitReason, WorkerId},
+    store::quarantine::Holding,
+};
 
 /// Where an execution stands, with everything that explains it.
 #[derive(Debug, Clone)]
@@ -44,6 +47,8 @@ pub struct Waiting {
     pub children: Vec<OpenChild>,
     /// Why its last attempt ended.
     pub last_failure: Option<LastFailure>,
+    /// Why new executions like it are held back.
+    pub holding: Option<Holding>,
     /// How long it may take from here.
     pub estimate: Estimate,
 }

@@ -68,6 +68,7 @@ impl Journal {
         let call = self.admit_call(agent, sent).await?;
         let route = &agent.routes[call.route];
         self.reserve(route, &key, sent).await?;
+        self.about_to(|| format!("compressing {} messages", range.len())).await;
         let started = Instant::now();
         let came_to = self.summarise(agent, route, &messages, &key).await;
         call.ended(&came_to).await;

@@ -63,7 +63,7 @@ use crate::{
     deps::Deps,
     llm::{Message, ToolCall},
     probe::Point,
-    runtime::lease::AttemptControl,
+    runtime::{lease::AttemptControl, suspects},
     tools::{CallError, CallErrorKind},
 };
 
@@ -455,6 +455,11 @@ impl Journal {
         }
     }
 
+    /// Says what comes next, where that may be the last thing this worker does.
+    pub(crate) async fn about_to(&self, phase: impl FnOnce() -> String) {
+        suspects::note(&self.deps.store, self.writer.worker(), self.id, &self.control, phase).await;
+    }
+
     pub(crate) async fn at(&self, point: Point) {
         self.deps.probe.at(point, self.id).await;
     }
@@ -476,9 +481,11 @@ fn corrupt(reason: &dyn std::fmt::Display) -> Failure {
 pub(crate) fn from_store(error: StoreError) -> StepError {
     match error {
         // Whatever became of Postgres, this attempt can prove nothing any more; the lease decides who goes on.
-        StoreError::LeaseLost | StoreError::Closed | StoreError::Unavailable(_) | StoreError::TimedOut(_) => {
-            Interrupt::LeaseLost.into()
-        }
+        StoreError::LeaseLost
+        | StoreError::LeaseStale
+        | StoreError::Closed
+        | StoreError::Unavailable(_)
+        | StoreError::TimedOut(_) => Interrupt::LeaseLost.into(),
         StoreError::NotFound(_)
         | StoreError::Conflict(_)
         | StoreError::Rejected(_)

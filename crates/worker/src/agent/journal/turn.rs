@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Instant};
 use longhaul_sdk::{Failure, Step};
 use longhaul_shared::{
     store::journal::{Hash, JournalStep, StepKind, StepState},
-    telemetry::trace,
+    telemetry::{TRACED, trace},
 };
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedSender;
@@ -225,6 +225,7 @@ impl Journal {
         let route = &agent.routes[call.route];
         let key = self.turn_key(agent, route, offer)?;
         let span = tracing::info_span!(
+            target: TRACED,
             "turn",
             otel.kind = "client",
             execution.id = %self.id,
@@ -238,6 +239,7 @@ impl Journal {
             failure.code = tracing::field::Empty,
         );
         self.reserve(route, &key, tokens).await?;
+        self.about_to(|| format!("asking {} for turn {}", route.model.model_name(&route.spec), self.turns)).await;
         self.at(Point::BeforeTurn).await;
         let (text, calls, recorded, seq) = (String::new(), Vec::new(), 0, None);
         let (route, call) = (call.route, Some(call));

@@ -322,6 +322,8 @@ impl<'a> Tick<'a> {
             self.end(stop).await?;
             return Ok(events);
         }
+        let named = || ready.iter().map(|(_, call)| call.tool.as_str()).collect::<Vec<_>>().join(", ");
+        self.journal.about_to(|| format!("calling {}", named())).await;
         self.journal.at(Point::BeforeCall).await;
         for (index, call) in ready {
             if self.is_detached(index) {

@@ -3,7 +3,7 @@
 use std::{borrow::Borrow, sync::Arc};
 
 use longhaul_sdk::ToolScratchpad;
-use longhaul_shared::domain::ExecutionId;
+use longhaul_shared::{domain::ExecutionId, telemetry::TRACED};
 use tracing::Instrument;
 
 use super::permits::CallPermits;
@@ -24,6 +24,7 @@ pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
     idempotency_key: String,
 ) -> impl Future<Output = Ran> + Send + use<T> {
     let span = tracing::info_span!(
+        target: TRACED,
         "call",
         execution.id = %execution,
         gen_ai.operation.name = "execute_tool",

@@ -1,0 +1,70 @@
+//! `POST /v1/quarantine/{id}/release`: a person says that what killed the workers is gone.
+
+use axum::{
+    Json,
+    body::{Body, HttpBody},
+    extract::State,
+    http::HeaderMap,
+};
+use longhaul_shared::store::{api_keys::Scope, quarantine::Released};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    extract::{BODY_LIMIT, ExecutionPath, Fields, Params, read_body, take_reach},
+    state::ApiState,
+};
+
+/// How much is released. The body may be left out.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes the body in OpenAPI")]
+pub(crate) struct ReleaseBody {
+    /// Everything that is quarantined with it, a portion at a time and without trying one first.
+    all: Option<bool>,
+}
+
+/// What was begun.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ReleaseView {
+    /// The retry that is tried now; the rest follows when it ends without killing its worker. Null with `all`.
+    released_as: Option<String>,
+    /// Whether all of its group are released.
+    all: bool,
+}
+
+/// Retries a quarantined execution whatever the build of the workers, as the canary of those that are quarantined with it; with `all`
+/// lets all of them go.
+#[utoipa::path(post, path = "/v1/quarantine/{id}/release", tag = "quarantine", request_body = Option<ReleaseBody>,
+    params(("id" = String, Path, description = "The execution's id"),
+        ("all_tenants" = Option<bool>, Query, description = "Of anybody; needs the scope `admin`")),
+    responses((status = 200, description = "It is tried, or all are", body = ReleaseView)))]
+pub(crate) async fn release(
+    State(state): State<ApiState>,
+    principal: Principal,
+    ExecutionPath(id): ExecutionPath,
+    mut params: Params,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<Json<ReleaseView>> {
+    principal.need(Scope::ExecutionsWrite)?;
+    let reach = take_reach(&state, &principal, &mut params).await?;
+    params.finish()?;
+    let mut all = false;
+    if !body.is_end_stream() {
+        let bytes = read_body(&headers, body, BODY_LIMIT).await?;
+        let mut fields = Fields::parse(&bytes)?;
+        all = fields.take("all").unwrap_or(false);
+        fields.finish()?;
+    }
+    match state.store.release_quarantined(&reach, id, all).await? {
+        Released::Canary(released) => {
+            (state.hooks.wake)(&released.queue, released.id);
+            Ok(Json(ReleaseView { released_as: Some(released.id.to_string()), all: false }))
+        }
+        Released::All => Ok(Json(ReleaseView { released_as: None, all: true })),
+        Released::Refused(why) => Err(ApiError::NotReleasable(why)),
+        Released::NotFound => Err(ApiError::NotFound("quarantined execution")),
+    }
+}

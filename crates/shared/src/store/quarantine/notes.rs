@@ -1,0 +1,61 @@
+//! What a suspect is about to do, said before it does it: after a death nobody can be asked.
+
+use crate::{
+    domain::{ExecutionId, LeaseToken, WorkerId},
+    store::{Store, StoreError},
+};
+
+impl Store {
+    /// Notes what an execution under suspicion is about to do, and the memory of its process. Of a lost lease it notes nothing.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn note_suspect(
+        &self,
+        worker: WorkerId,
+        (id, token): (ExecutionId, LeaseToken),
+        phase: &str,
+        memory_bytes: Option<i64>,
+    ) -> Result<(), StoreError> {
+        sqlx::query!(
+            r#"
+            with me as materialized (
+                select id from workers where id = $1 and dead_at is null and expires_at > clock_timestamp() for key share
+            )
+            insert into suspect_notes as n (execution_id, worker_id, attempt, phase, memory_bytes, at)
+            select e.id, $1, e.attempt, $4, $5, longhaul_now()
+            from me, executions e
+            where e.id = $2 and e.worker_id = $1 and e.lease_token = $3
+            on conflict (execution_id) do update
+            set worker_id = excluded.worker_id, attempt = excluded.attempt, phase = excluded.phase,
+                memory_bytes = excluded.memory_bytes, at = excluded.at
+            "#,
+            worker.0,
+            id.0,
+            token.0,
+            phase,
+            memory_bytes,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Forgets notes about executions that are no suspects any more.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn tidy_suspect_notes(&self) -> Result<(), StoreError> {
+        sqlx::query!(
+            r#"
+            delete from suspect_notes n
+            where n.at < longhaul_now() - interval '10 minutes' and not exists (
+                select from executions e where e.id = n.execution_id and e.finished_at is null and e.crash_count > 0
+            )
+            "#
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+}

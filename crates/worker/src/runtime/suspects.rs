@@ -1,0 +1,35 @@
+//! What an execution under suspicion is about to do is said before it does it: after the death of its worker nobody can be asked
+//! (docs/adr/0019-quarantine.md). One small write for each launch, by the few executions that were there when workers died.
+
+use std::time::Duration;
+
+use longhaul_shared::{
+    domain::{ExecutionId, WorkerId},
+    store::Store,
+};
+
+use super::{lease::AttemptControl, memory};
+
+/// A note is worth a short wait, and no more: without it the journal's last step says where the execution was.
+const NOTE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Notes what comes next, if the execution is under suspicion.
+pub(crate) async fn note(
+    store: &Store,
+    worker: WorkerId,
+    execution: ExecutionId,
+    control: &AttemptControl,
+    phase: impl FnOnce() -> String,
+) {
+    if !control.is_suspect() {
+        return;
+    }
+    let phase = phase();
+    let memory = memory::resident().and_then(|bytes| i64::try_from(bytes).ok());
+    let noted = store.note_suspect(worker, (execution, control.token), &phase, memory);
+    match tokio::time::timeout(NOTE_LIMIT, noted).await {
+        Ok(Ok(())) => tracing::info!(phase, "a suspect goes on"),
+        Ok(Err(error)) => tracing::warn!(phase, error = %error, "a suspect goes on, and it could not be noted"),
+        Err(_) => tracing::warn!(phase, "a suspect goes on, and it could not be noted in time"),
+    }
+}
