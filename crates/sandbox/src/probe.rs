@@ -32,7 +32,8 @@ pub(crate) fn run(targets: &Targets, confinement: &Confinement, work: &Path) -> 
     refused("signal the service", service.is_none_or(|service| test_kill_process(service).is_ok()));
     refused("read the service's environment", fs::read(format!("/proc/{}/environ", targets.service)).is_ok());
     refused("raise a limit", raise().is_ok());
-    if let Err(error) = fs::write(work.join("probe"), "x") {
+    let own = work.join("probe");
+    if let Err(error) = fs::write(&own, "x").and_then(|()| fs::remove_file(&own)) {
         refused(&format!("not write to its own directory, which it must: {error}"), true);
     }
     if let Confinement::Namespaces { proc, .. } = confinement {

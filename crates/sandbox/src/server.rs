@@ -13,7 +13,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use secrecy::ExposeSecret;
-use serde_json::{Value, json};
+use serde_json::json;
 use subtle::ConstantTimeEq;
 use tokio::{net::TcpListener, sync::Semaphore, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -23,8 +23,10 @@ use crate::{
     wire,
 };
 
-/// For the head of a request and for its body, each. A caller that takes longer holds up nobody else.
+/// For the body of a request. A caller that takes longer holds up nobody else.
 const TO_SEND: Duration = Duration::from_secs(10);
+/// For the head, the silence before it included: longer than clients keep a connection that they do not use.
+const IDLE: Duration = Duration::from_secs(120);
 /// Connections at a time; further ones wait to be accepted.
 const CONNECTIONS: usize = 1_024;
 /// When a busy sandbox may be asked again, in seconds: runs are short.
@@ -64,7 +66,7 @@ pub async fn serve(sandbox: Sandbox, listener: TcpListener, shutdown: Cancellati
             let service = service_fn(move |request| answer(Arc::clone(&sandbox), request));
             let served = http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(TO_SEND)
+                .header_read_timeout(IDLE)
                 .serve_connection(TokioIo::new(stream), service);
             let mut served = std::pin::pin!(served);
             // A caller that goes away is its own affair.
@@ -110,7 +112,7 @@ fn health(sandbox: &Sandbox) -> Answer {
         "running": sandbox.running(),
         "capacity": sandbox.options.concurrency,
     });
-    whole(StatusCode::OK, &body)
+    whole(StatusCode::OK, body.to_string())
 }
 
 async fn execute(sandbox: &Sandbox, request: Request<Incoming>) -> Answer {
@@ -135,8 +137,8 @@ async fn execute(sandbox: &Sandbox, request: Request<Incoming>) -> Answer {
     match sandbox.execute(request).await {
         Ok(outcome) => {
             let status = StatusCode::from_u16(outcome.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            match serde_json::to_value(&outcome) {
-                Ok(body) => whole(status, &body),
+            match serde_json::to_vec(&outcome) {
+                Ok(body) => whole(status, body),
                 Err(error) => internal(&error),
             }
         }
@@ -170,11 +172,11 @@ fn not_allowed(allowed: &'static str) -> Answer {
 }
 
 fn refuse(status: StatusCode, code: &str, message: &str) -> Answer {
-    whole(status, &json!({"error": code, "message": message}))
+    whole(status, json!({"error": code, "message": message}).to_string())
 }
 
-fn whole(status: StatusCode, body: &Value) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from(body.to_string())));
+fn whole(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer

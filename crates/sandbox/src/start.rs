@@ -102,18 +102,18 @@ impl Sandbox {
     async fn speaks(&self) -> Result<(), String> {
         for language in &self.options.languages {
             let (code, expected) = match language {
-                Language::Python => ("result = [input_payload, sum([40, 2])]", serde_json::json!([1, 42])),
-                Language::Bash => ("result=\"$input_payload-$((40 + 2))\"", serde_json::json!("1-42")),
+                Language::Python => ("result = [input_payload, sum([40, 2])]", "[null, 42]"),
+                Language::Bash => ("result=\"$input_payload $((40 + 2))\"", r#""null 42""#),
             };
             let request = Request {
                 language: *language,
                 code: code.to_owned(),
-                input: 1.into(),
+                input: Box::default(),
                 seconds: PATIENCE.as_secs_f64(),
                 allow_imports: true,
             };
             let outcome = self.execute(request).await.map_err(|error: Refused| error.to_string())?;
-            if outcome.result() != &expected {
+            if outcome.result() != expected {
                 return Err(format!("{} does not run: {outcome:?}", language.name()));
             }
         }

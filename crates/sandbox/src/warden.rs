@@ -76,9 +76,9 @@ fn hold(setup: &Setup, request: Vec<u8>, abandoned: &AtomicBool) -> io::Result<(
     watch::check()?;
     let work = WorkDir::make(setup)?;
     let (ours, theirs) = UnixStream::pair()?;
-    let first = start(setup, work.path(), theirs)?;
-    let started = Instant::now();
     let channel = Channel::open(ours, request, setup.limits.result_bytes)?;
+    let started = Instant::now();
+    let first = start(setup, work.path(), theirs)?;
     let ended = attend(first, setup, work.on_disk(), started, abandoned);
     let left = end_all(first);
     let (status, limit) = ended?;

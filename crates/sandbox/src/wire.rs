@@ -1,7 +1,12 @@
 //! The wire format: what a request may say, what is wrong with it, and the object that answers it.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{
+    Map, Value, json,
+    value::{RawValue, to_raw_value},
+};
 
 use crate::{
     job::{Captured, Ended},
@@ -17,7 +22,8 @@ const SHORTEST: f64 = 1.0;
 pub(crate) struct Request {
     pub(crate) language: Language,
     pub(crate) code: String,
-    pub(crate) input: Value,
+    /// JSON as it came: a number may be longer than any of ours.
+    pub(crate) input: Box<RawValue>,
     pub(crate) seconds: f64,
     pub(crate) allow_imports: bool,
 }
@@ -37,11 +43,14 @@ impl Request {
     /// # Errors
     /// The first of the contract's codes that fits, in its order. `null` is as good as absent.
     pub(crate) fn parse(body: &[u8], options: &Options) -> Result<Self, Invalid> {
-        let body: Value = serde_json::from_slice(body)
-            .map_err(|error| invalid("invalid_payload", format!("the body is not JSON: {error}")))?;
-        let Value::Object(mut body) = body else {
-            return Err(invalid("invalid_payload", "the body must be a JSON object"));
-        };
+        let mut body: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(body)
+            .map_err(|error| invalid("invalid_payload", format!("the body is not a JSON object: {error}")))?;
+        let input = body.remove("input").unwrap_or_default();
+        // What is no JSON text of ours (half a surrogate pair) is a value of the wrong kind.
+        let body: Map<String, Value> = body
+            .into_iter()
+            .map(|(name, value)| (name, serde_json::from_str(value.get()).unwrap_or(Value::Array(Vec::new()))))
+            .collect();
         let language = language(&body, options)?;
         let code = code(&body, options)?;
         let timeout = seconds(body.get("timeout_seconds"), "invalid_timeout_seconds", "timeout_seconds")?;
@@ -57,7 +66,7 @@ impl Request {
         Ok(Self {
             language,
             code,
-            input: body.remove("input").unwrap_or(Value::Null),
+            input,
             seconds: seconds.clamp(SHORTEST, options.timeout_max.as_secs_f64()),
             allow_imports,
         })
@@ -67,16 +76,15 @@ impl Request {
     pub(crate) fn for_program(&self, result_bytes: usize) -> Vec<u8> {
         match self.language {
             Language::Python => {
-                let request = json!({
-                    "code": self.code,
-                    "input": self.input,
-                    "allow_imports": self.allow_imports,
-                    "result_bytes": result_bytes,
-                });
-                request.to_string().into_bytes()
+                let (code, imports) = (json!(self.code), self.allow_imports);
+                let input = self.input.get();
+                let request = format!(
+                    r#"{{"code": {code}, "input": {input}, "allow_imports": {imports}, "result_bytes": {result_bytes}}}"#
+                );
+                request.into_bytes()
             }
             // Neither code nor JSON text has a NUL.
-            Language::Bash => format!("{}\0{}\0", self.code, self.input).into_bytes(),
+            Language::Bash => format!("{}\0{}\0", self.code, self.input.get()).into_bytes(),
         }
     }
 }
@@ -132,7 +140,7 @@ pub(crate) struct Outcome {
     language: Language,
     stdout: String,
     stderr: String,
-    result: Value,
+    result: Box<RawValue>,
     error: Option<Told>,
     exit_code: Option<i32>,
     timed_out: bool,
@@ -147,8 +155,9 @@ struct Told {
 }
 
 impl Outcome {
-    pub(crate) fn result(&self) -> &Value {
-        &self.result
+    /// The result as JSON text.
+    pub(crate) fn result(&self) -> &str {
+        self.result.get()
     }
 
     pub(crate) fn status(&self) -> u16 {
@@ -161,7 +170,7 @@ impl Outcome {
 
     pub(crate) fn of(request: &Request, ended: &Ended, options: &Options) -> Self {
         let (mut exit_code, result, error) = match ended.limit {
-            Some(limit) => (Some(ended.exit_code), Value::Null, Some(over(limit, request, options))),
+            Some(limit) => (Some(ended.exit_code), Box::default(), Some(over(limit, request, options))),
             None => match request.language {
                 Language::Python => of_python(ended),
                 Language::Bash => of_bash(ended, options),
@@ -176,7 +185,7 @@ impl Outcome {
     }
 }
 
-type Parts = (Option<i32>, Value, Option<Told>);
+type Parts = (Option<i32>, Box<RawValue>, Option<Told>);
 
 fn told(kind: &str, message: impl Into<String>) -> Option<Told> {
     Some(Told { kind: kind.to_owned(), message: message.into() })
@@ -188,25 +197,28 @@ fn of_python(ended: &Ended) -> Parts {
     struct Report {
         exit_code: i32,
         error: Option<Reported>,
-        result: Value,
+        result: Box<RawValue>,
     }
     #[derive(serde::Deserialize)]
     struct Reported {
         r#type: String,
         message: String,
     }
+    let failed = |code, kind: &str, message| (Some(code), Box::default(), told(kind, message));
+    let unusable = |error| failed(1, "SandboxProcessError", format!("result cannot be returned as JSON: {error}"));
     match serde_json::from_slice::<Report>(&ended.answer) {
-        Ok(Report { exit_code, error: None, result }) => (Some(exit_code), result, None),
-        Ok(Report { exit_code, error: Some(error), .. }) => {
-            (Some(exit_code), Value::Null, told(&error.r#type, error.message))
-        }
+        // It goes out as it came in, if whoever reads it with a parser like ours can.
+        Ok(Report { exit_code, error: None, result }) => match serde_json::from_str::<Value>(result.get()) {
+            Ok(_) => (Some(exit_code), result, None),
+            Err(error) => unusable(error),
+        },
+        Ok(Report { exit_code, error: Some(error), .. }) => failed(exit_code, &error.r#type, error.message),
         Err(_) if ended.answer.is_empty() => {
-            (Some(ended.exit_code), Value::Null, told("SandboxProcessError", died(ended.exit_code)))
+            let message = signalled(ended.exit_code)
+                .unwrap_or_else(|| format!("the process ended with status {} before it had reported", ended.exit_code));
+            failed(ended.exit_code, "SandboxProcessError", message)
         }
-        Err(error) => {
-            let message = format!("result cannot be returned as JSON: {error}");
-            (Some(1), Value::Null, told("SandboxProcessError", message))
-        }
+        Err(error) => unusable(error),
     }
 }
 
@@ -214,21 +226,28 @@ fn of_python(ended: &Ended) -> Parts {
 fn of_bash(ended: &Ended, options: &Options) -> Parts {
     let code = Some(ended.exit_code);
     if ended.exit_code != 0 {
-        return (code, Value::Null, told("ExitStatus", died(ended.exit_code)));
+        let message = signalled(ended.exit_code);
+        let message = message.unwrap_or_else(|| format!("the script ended with status {}", ended.exit_code));
+        return (code, Box::default(), told("ExitStatus", message));
     }
-    let Some((_, result)) = ended.answer.split_first() else { return (code, Value::Null, None) };
-    if result.len() > options.result_bytes {
-        let message = format!("result is longer than the {} bytes that are returned", options.result_bytes);
-        return (Some(1), Value::Null, told("SandboxProcessError", message));
+    let Some((_, result)) = ended.answer.split_first() else { return (code, Box::default(), None) };
+    let result = to_raw_value(&String::from_utf8_lossy(result)).unwrap_or_default();
+    if result.get().len() > options.result_bytes {
+        let (size, most) = (result.get().len(), options.result_bytes);
+        let message =
+            format!("result cannot be returned as JSON: it has {size} bytes, of which at most {most} are returned");
+        return (Some(1), Box::default(), told("SandboxProcessError", message));
     }
-    (code, String::from_utf8_lossy(result).into_owned().into(), None)
+    (code, result, None)
 }
 
-fn died(exit_code: i32) -> String {
+/// What a status above 128 means.
+fn signalled(exit_code: i32) -> Option<String> {
     match exit_code {
-        152 => "the code used more processor time than it may".to_owned(),
-        code @ 129..=192 => format!("the process was ended by signal {}", code - 128),
-        code => format!("the process ended with status {code} before it had reported"),
+        // SIGXCPU.
+        152 => Some("the code used more processor time than it may".to_owned()),
+        code @ 129..=192 => Some(format!("the process was ended by signal {}", code - 128)),
+        _ => None,
     }
 }
 

@@ -201,6 +201,17 @@ for fd in os.listdir(f'/proc/{os.getppid()}/fd'):
     killing_by_thread: no_twin, "return call(234, outside['service'], outside['service'], 9) or call(200, outside['service'], 9)";
     // Says that it worked even where it reached nobody; what counts is who lives afterwards.
     killing_everybody: no_twin, "os.kill(-1, 9)\nreturn False";
+    killing_by_an_open_file: no_twin, "\
+import fcntl
+a, b = socket.socketpair()
+fcntl.fcntl(a, fcntl.F_SETSIG if hasattr(fcntl, 'F_SETSIG') else 10, 9)
+fcntl.fcntl(a, fcntl.F_SETOWN, outside['service'])
+fcntl.fcntl(a, fcntl.F_SETFL, os.O_ASYNC)
+b.send(b'x')
+return True";
+    owning_an_open_file: twin, "\
+import fcntl
+return fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid()) == 0";
     killing_by_descriptor: no_twin, "return call(424, os.pidfd_open(outside['service']), 9, None, 0)";
     leaving_the_session: twin, "\
 if os.fork() == 0:

@@ -202,6 +202,33 @@ async fn python_is_whole() {
     }
 }
 
+/// Numbers pass as they are written, however many digits they have; what cannot be read is said.
+#[tokio::test]
+async fn numbers_and_nesting_are_kept_or_refused() {
+    let sandbox = sandbox().await;
+    let post = async |body: String| {
+        let answer = client().post(format!("{}/v1/execute", sandbox.url)).body(body).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    let code = "result = [input, input + 1, 0.1]";
+    let (status, text) =
+        post(format!(r#"{{"language": "python", "code": "{code}", "input": 1180591620717411303424}}"#)).await;
+    let expected =
+        r#"{"language":"python","stdout":"","stderr":"","result":[1180591620717411303424,1180591620717411303425,0.1],"#;
+    assert_eq!(status, 200, "{text}");
+    assert!(text.starts_with(expected), "{text}");
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let (status, text) = post(format!(r#"{{"language": "python", "code": "result = 1", "input": {deep}}}"#)).await;
+    assert!(status == 400 && text.contains("SandboxProcessError"), "{status} {text}");
+    let (status, text) = post(r#"{"language": "python", "code": "\ud800"}"#.to_owned()).await;
+    assert!(status == 400 && text.contains("invalid_code"), "{status} {text}");
+    let (status, text) =
+        post(r#"{"language": "python", "code": "result = len(input)", "input": "\ud800"}"#.to_owned()).await;
+    assert!(status == 200 && text.contains(r#""result":1"#), "{status} {text}");
+    let (status, text) = post(r#"{"language": "python", "code": "pass", "input": NaN}"#.to_owned()).await;
+    assert!(status == 400 && text.contains("invalid_payload"), "{status} {text}");
+}
+
 #[tokio::test]
 async fn an_error_comes_with_what_a_person_would_see() {
     let sandbox = sandbox().await;

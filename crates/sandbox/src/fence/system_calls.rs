@@ -61,7 +61,8 @@ fn refused(reach: Reach) -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
         ],
     );
     refused.insert(libc::SYS_clone, CLONE.iter().map(|flag| bit(0, *flag)).collect::<Result<_, _>>()?);
-    refused.insert(libc::SYS_ioctl, TERMINAL.iter().map(|command| equal(1, *command)).collect::<Result<_, _>>()?);
+    refused.insert(libc::SYS_ioctl, IOCTL.iter().map(|command| equal(1, *command)).collect::<Result<_, _>>()?);
+    refused.insert(libc::SYS_fcntl, FCNTL.iter().map(|command| equal(1, *command)).collect::<Result<_, _>>()?);
     // Asking is fine, and so is what glibc does for itself.
     refused.insert(libc::SYS_personality, vec![rule(&[(0, SeccompCmpOp::Ne, ASKING)])?]);
     refused.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
@@ -118,8 +119,10 @@ const ASKING: u64 = 0xffff_ffff;
 /// `CLONE_NEWNS`, `_NEWCGROUP`, `_NEWUTS`, `_NEWIPC`, `_NEWUSER`, `_NEWPID`, `_NEWNET`; and `CLONE_PARENT`, with which a process
 /// would be a child of whom it does not know.
 const CLONE: [u64; 8] = [0x2_0000, 0x200_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000, 0x8000];
-/// `TIOCSTI` and `TIOCLINUX`, which type for whoever sits at the terminal.
-const TERMINAL: [u64; 2] = [0x5412, 0x541c];
+/// `TIOCSTI` and `TIOCLINUX` type for whoever sits at the terminal; `FIOSETOWN` and `SIOCSPGRP` are `F_SETOWN`.
+const IOCTL: [u64; 4] = [0x5412, 0x541c, 0x8901, 0x8902];
+/// `F_SETOWN`, `F_SETSIG` and `F_SETOWN_EX`: with them an open file sends a signal of choice to a process of choice.
+const FCNTL: [u64; 3] = [8, 10, 15];
 
 /// Refused always.
 const REFUSED: &[c_long] = &[
@@ -259,6 +262,10 @@ const OF_OTHERS: &[c_long] = &[
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
     libc::SYS_fremovexattr,
+    libc::SYS_getxattr,
+    libc::SYS_lgetxattr,
+    libc::SYS_listxattr,
+    libc::SYS_llistxattr,
     libc::SYS_inotify_init1,
     libc::SYS_inotify_add_watch,
 ];

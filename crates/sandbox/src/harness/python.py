@@ -14,7 +14,13 @@ def _main():
     blocks = []
     while block := os.read(channel, 65536):
         blocks.append(block)
-    request = json.loads(b"".join(blocks))
+    try:
+        request = json.loads(b"".join(blocks))
+    except (RecursionError, ValueError) as raised:
+        # Too deep, or a number of too many digits: nothing of it can run.
+        error = {"type": "SandboxProcessError", "message": f"input cannot be read: {raised}"}
+        os.write(channel, json.dumps({"exit_code": 1, "error": error, "result": None}).encode())
+        os._exit(1)
     del blocks
     code, name = request["code"], "<sandbox>"
 
@@ -87,7 +93,7 @@ def _main():
     result = "null"
     if error is None:
         try:
-            result = json.dumps(space.get("result"), allow_nan=False, ensure_ascii=False)
+            result = json.dumps(space.get("result"), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
             size = len(result.encode("utf-8"))
             if size > request["result_bytes"]:
                 raise ValueError(f"it has {size} bytes, of which at most {request['result_bytes']} are returned")
