@@ -22,6 +22,10 @@ mod llm;
 #[cfg(test)]
 mod queue;
 #[cfg(test)]
+mod retrieval;
+#[cfg(all(test, target_os = "linux"))]
+mod sandbox;
+#[cfg(test)]
 mod store;
 #[cfg(test)]
 mod support;

@@ -9,7 +9,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     error::ApiError,
     middleware, page,
-    routes::{contract, definitions, docs, executions, health, human_requests, limits, platform, providers, quarantine},
+    routes::{
+        contract, definitions, docs, executions, health, human_requests, indexes, limits, platform, providers,
+        quarantine,
+    },
     state::{ApiDeps, ApiState},
 };
 
@@ -43,6 +46,12 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(definitions::list::agents))
         .routes(routes!(definitions::get::agent, definitions::put::agent))
         .routes(routes!(definitions::remove::agent))
+        // indexes
+        .routes(routes!(indexes::list::list))
+        .routes(routes!(indexes::get::get, indexes::remove::remove))
+        .routes(routes!(indexes::search::search))
+        .routes(routes!(indexes::documents::post::post, indexes::documents::list::list))
+        .routes(routes!(indexes::documents::get::get, indexes::documents::remove::remove))
         // the agent-execution contract
         .routes(routes!(contract::internal::create, contract::internal::of_request))
         .routes(routes!(contract::stream::create))

@@ -7,6 +7,7 @@ use futures::stream::BoxStream;
 use longhaul_shared::{
     config::StdioServers,
     domain::{ExecutionId, Prices},
+    retrieval::OwnIndexes,
     store::{Store, api_keys::Pepper, submit::Submitter},
 };
 use tokio_util::sync::CancellationToken;
@@ -126,6 +127,8 @@ pub struct ApiDeps {
     pub submitter: Submitter,
     /// What models cost.
     pub prices: Prices,
+    /// What tenants search.
+    pub indexes: OwnIndexes,
     /// Under which keys are hashed and cookies signed.
     pub pepper: Pepper,
     /// Hints for event streams.
@@ -150,6 +153,7 @@ pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) submitter: Submitter,
     pub(crate) prices: Prices,
+    pub(crate) indexes: OwnIndexes,
     pub(crate) pepper: Pepper,
     pub(crate) hooks: Hooks,
     pub(crate) options: ApiOptions,
@@ -172,7 +176,7 @@ impl Deref for ApiState {
 
 impl ApiState {
     pub(crate) fn new(deps: ApiDeps, shutdown: CancellationToken) -> Self {
-        let ApiDeps { store, submitter, prices, pepper, looks, hooks, options } = deps;
+        let ApiDeps { store, submitter, prices, indexes, pepper, looks, hooks, options } = deps;
         Self(Arc::new(Shared {
             keys: KeyCache::default(),
             catalog: Catalog::new(store.clone()),
@@ -182,6 +186,7 @@ impl ApiState {
             store,
             submitter,
             prices,
+            indexes,
             pepper,
             hooks,
             options,

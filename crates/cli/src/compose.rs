@@ -20,6 +20,7 @@ use longhaul_shared::{
         hints::{self, LookSubscriber},
         producer::WakeupPublisher,
     },
+    retrieval::OwnIndexes,
     store::{Store, StoreOptions, api_keys::Pepper, submit::Submitter},
     telemetry::{metrics, trace},
 };
@@ -72,7 +73,9 @@ pub async fn serve_api(
     let publisher = WakeupPublisher::start(&queue)?;
     let looks = looks(LookSubscriber::start(&queue)?);
     let (state, _probe) = watch_queue(publisher.clone());
+    let indexes = OwnIndexes::new(store.clone(), config.retrieval.clone()).context("no HTTP client can be made")?;
     let deps = ApiDeps {
+        indexes,
         submitter: Submitter::spawn(store.clone(), SUBMIT_PATIENCE),
         store,
         prices: config.llm.prices(),

@@ -15,9 +15,10 @@ use longhaul_shared::{
         JOURNAL_FORMAT,
         contract::platform::SecretRef,
         formats::journal_requirements,
-        requirements::{CONTRACT_REQUIREMENT, definition_requirement},
+        requirements::{CONTRACT_REQUIREMENT, SEARCH_DATASET, definition_requirement},
     },
     queue::{QueueError, model_calls::ModelCalls, producer::WakeupPublisher},
+    retrieval::OwnIndexes,
     store::{Store, StoreError, StoreOptions},
 };
 use secrecy::ExposeSecret;
@@ -172,6 +173,7 @@ impl WorkerBuilder {
             tools: execution.tools,
             mcp_servers: execution.mcp_servers,
             latent_tools: execution.latent_tools,
+            datasets: execution.datasets,
             references: execution.references,
             conditions: execution.conditions,
             instances: execution.instances,
@@ -221,6 +223,7 @@ impl WorkerBuilder {
             .names()
             .map(str::to_owned)
             .chain(HostTool::ALL.map(|tool| tool.name().to_owned()))
+            .chain([SEARCH_DATASET.to_owned()])
             .map(|name| format!("tool:{name}"))
             .chain(self.validators.names().map(|name| format!("validator:{name}")))
             .chain(journal_requirements(self.journal_format))
@@ -229,6 +232,8 @@ impl WorkerBuilder {
         let platform = Platform::new(store.clone(), platform_secrets(&config.contract)?).map_err(BuildError::Client)?;
         let publisher = WakeupPublisher::start(&redis)?;
         let health = Health::new(store.clone(), ModelCalls::new(&redis)?, publisher.clone(), &config.llm);
+        let indexes = OwnIndexes::new(store.clone(), config.retrieval.clone())
+            .map_err(|error| BuildError::Client(error.to_string()))?;
         let deps = Deps {
             store,
             publisher,
@@ -236,7 +241,7 @@ impl WorkerBuilder {
             health: Arc::new(health),
             prices: config.llm.prices(),
             platform,
-            tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas },
+            tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas, indexes: Some(indexes) },
             validators: self.validators,
             stdio_servers: config.tools.mcp.stdio,
             definitions: self.definitions,

@@ -2,7 +2,6 @@
 
 use longhaul_api::ApiOptions;
 use longhaul_cli::compose;
-use longhaul_sdk::AgentSpec;
 use longhaul_shared::{
     domain::{ExecutionId, contract::catalogue::PlatformSpec},
     http::{self, HttpOptions},
@@ -50,7 +49,7 @@ impl Backend {
         let own = [
             ("LONGHAUL_API_KEY_PEPPER", "pepper of the test, thirty-two characters"),
             ("AGENT_ENGINE_SERVICE_TOKEN", TOKEN),
-            ("LONGHAUL_SECRET_KEYS", "a key of the tests, of thirty-two characters"),
+            ("LONGHAUL_SECRET_KEYS", "a key of the tests of thirty-two characters"),
         ];
         for (name, value) in own.iter().chain(environment) {
             fleet.set(name, value);
@@ -84,12 +83,15 @@ impl Backend {
         self.engine.fleet.worker()
     }
 
-    /// Shares an agent with everybody, as `agent.alpha` unless `more` says otherwise.
+    /// Shares an agent with everybody, as `agent.alpha` unless `more` says otherwise. Through the API, which then forgets the version
+    /// it remembered.
     pub(crate) async fn put_agent(&self, more: Value) {
         let mut spec = json!({"key": "agent.alpha", "name": "Alpha", "prompts": {"conversation": "Be brief."}});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let spec: AgentSpec = serde_json::from_value(spec).unwrap();
-        self.fleet().store.put_shared_agent(&spec).await.unwrap();
+        let path = format!("/v1/agents/{}?shared=true", spec["key"].as_str().unwrap());
+        let bearer = format!("Bearer {}", self.operator);
+        let answer = self.send(Method::PUT, &path, Some(spec.to_string().into()), &[("authorization", &bearer)]).await;
+        assert!(answer.status < 300, "{}", answer.text);
     }
 
     /// Puts a document of the platform.

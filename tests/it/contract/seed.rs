@@ -96,7 +96,18 @@ async fn the_seeds_request_gives_an_answer_of_the_seeds_keys_types_and_order_at_
     backend.engine.vectors.at("/v1/graphql", Answer::Json(200, json!({"data": {"Get": {"KnowledgeBase": [hit]}}})));
     let _worker = backend.worker();
 
-    let answer = backend.post(&backend.seed()).await;
+    // The example asks for a model that is none of its own resources; its answer is that of the default.
+    let refused = backend.post(&backend.seed()).await;
+    assert_eq!(
+        (refused.status, refused.body["error"].as_str()),
+        (403, Some("EXEC_MODEL_NOT_ALLOWED")),
+        "{}",
+        refused.text
+    );
+    let mut request = backend.seed();
+    request["input"]["model"] = json!(null);
+
+    let answer = backend.post(&request).await;
 
     assert_eq!(answer.status, 201, "{}", answer.text);
     let expected: Shape = serde_json::from_str(include_str!("seed_response.json")).unwrap();

@@ -6,6 +6,7 @@ pub(crate) mod docs;
 pub(crate) mod executions;
 pub(crate) mod health;
 pub(crate) mod human_requests;
+pub(crate) mod indexes;
 pub(crate) mod limits;
 pub(crate) mod platform;
 pub(crate) mod providers;

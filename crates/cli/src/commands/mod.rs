@@ -11,6 +11,7 @@ pub mod demo;
 pub mod dev;
 pub mod fork;
 pub mod get;
+pub mod ingest;
 pub mod keys;
 pub mod ledger;
 pub mod limits;
@@ -23,6 +24,8 @@ pub mod prune;
 pub mod quarantine;
 pub mod questions;
 pub mod retry;
+#[cfg(target_os = "linux")]
+pub mod sandbox;
 pub mod submit;
 pub mod top_up;
 pub mod verify;

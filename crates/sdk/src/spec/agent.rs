@@ -35,6 +35,10 @@ pub struct AgentSpec {
     /// Tools without a handler: the model writes their results itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latent_tools: Vec<LatentToolSpec>,
+    /// Indexes that its executions may search, those of the tenant that they run for: gives it the tool `search_dataset`; see
+    /// docs/retrieval.md.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub datasets: Vec<String>,
     /// Calls may read each other's results (`†state.x`) and say where theirs go (`_outputPath`); see docs/loop.md.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub references: bool,
@@ -115,6 +119,7 @@ impl AgentSpec {
             tools: Vec::new(),
             mcp_servers: BTreeMap::new(),
             latent_tools: Vec::new(),
+            datasets: Vec::new(),
             references: false,
             conditions: false,
             instances: None,
@@ -196,6 +201,9 @@ pub struct AgentConfig {
     /// Tools without a handler.
     #[serde(default)]
     pub latent_tools: Vec<LatentToolSpec>,
+    /// Indexes it may search.
+    #[serde(default)]
+    pub datasets: Vec<String>,
     /// Whether calls may read each other's results.
     #[serde(default)]
     pub references: bool,

@@ -13,6 +13,8 @@ mod database;
 mod layers;
 mod llm;
 mod redis;
+mod retrieval;
+mod sandbox;
 mod secret;
 mod telemetry;
 mod tools;
@@ -31,6 +33,8 @@ pub use self::{
     database::DatabaseConfig,
     llm::{HealthConfig, LimitConfig, LlmConfig, PriceConfig, ProviderConfig, ProviderKind},
     redis::RedisConfig,
+    retrieval::{EmbeddingsConfig, RetrievalConfig, VectorStoreKind},
+    sandbox::{SandboxConfig, SandboxConfinement},
     secret::{host_name, inherited_environment, resolve_secret, reveal},
     telemetry::{LogFormat, TelemetryConfig},
     tools::{FetchUrlConfig, McpConfig, StdioServers, ToolsConfig},
@@ -47,6 +51,8 @@ pub struct Config {
     pub worker: WorkerConfig,
     pub llm: LlmConfig,
     pub tools: ToolsConfig,
+    pub retrieval: RetrievalConfig,
+    pub sandbox: SandboxConfig,
     pub telemetry: TelemetryConfig,
     pub contract: ContractConfig,
     pub client: ClientConfig,
@@ -138,7 +144,7 @@ impl Config {
 
     fn check(&self) -> Result<(), ConfigError> {
         // Exhaustive on purpose: a new section cannot be forgotten.
-        let Self { database, redis, api, worker, llm, tools, telemetry, contract, client } = self;
+        let Self { database, redis, api, worker, llm, tools, retrieval, sandbox, telemetry, contract, client } = self;
         let mut rules = Rules::default();
         database.check(&mut rules);
         redis.check(&mut rules);
@@ -146,6 +152,8 @@ impl Config {
         worker.check(&mut rules);
         llm.check(&mut rules);
         tools.check(&mut rules);
+        retrieval.check(&mut rules);
+        sandbox.check(&mut rules);
         telemetry.check(&mut rules);
         contract.check(&mut rules);
         client.check(&mut rules);

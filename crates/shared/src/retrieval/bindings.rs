@@ -54,6 +54,8 @@ pub struct VectorBinding {
     pub timeout: Duration,
     /// Prepended to every index name, for stores that several deployments share.
     pub namespace: Option<String>,
+    /// Indexes that Longhaul filled are the only ones. Otherwise a name that is none of the tenant's own is the store's.
+    pub only_own: bool,
 }
 
 /// What a vector store speaks.

@@ -1,6 +1,7 @@
 //! Why a search or an ingestion failed: where, how, and with which status of the contract that is told.
 
 use crate::{
+    config::ConfigError,
     domain::retrieval::{EmbeddingCall, RetrievalCall, index::InvalidName},
     store::{StoreError, indexes::IndexError},
 };
@@ -31,6 +32,15 @@ pub enum FailureKind {
     /// An index of our own that cannot be searched or filled.
     #[error(transparent)]
     Index(IndexError),
+    /// The configuration refers to a secret that is not there.
+    #[error(transparent)]
+    Configuration(ConfigError),
+    /// There is no room for another ingestion in this process.
+    #[error("as many documents are being ingested as may be; try again")]
+    Busy,
+    /// The metadata or the text cannot be cut.
+    #[error("the chunks cannot be made: {0}")]
+    Chunks(String),
     /// It cannot be sent: a URL or a key that HTTP does not allow.
     #[error("the endpoint's URL or key cannot be used")]
     Endpoint,
@@ -124,13 +134,15 @@ impl RetrievalError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match &self.kind {
-            FailureKind::Unreachable(_) | FailureKind::Timeout => true,
+            FailureKind::Unreachable(_) | FailureKind::Timeout | FailureKind::Busy => true,
             FailureKind::Status(status) => matches!(status, 408 | 429 | 500..),
             FailureKind::Store(error) => matches!(error, StoreError::Unavailable(_)),
             FailureKind::QueryEmpty
             | FailureKind::Name(_)
             | FailureKind::NotBound(_)
             | FailureKind::Index(_)
+            | FailureKind::Configuration(_)
+            | FailureKind::Chunks(_)
             | FailureKind::Endpoint
             | FailureKind::Unusable(_) => false,
         }
@@ -176,7 +188,10 @@ impl RetrievalError {
             FailureKind::Index(IndexError::NoVectorExtension) => Some("vector_extension_missing"),
             FailureKind::Index(IndexError::Store(_)) => None,
             FailureKind::Endpoint => Some("invalid_endpoint"),
-            FailureKind::Unreachable(_)
+            FailureKind::Busy
+            | FailureKind::Configuration(_)
+            | FailureKind::Chunks(_)
+            | FailureKind::Unreachable(_)
             | FailureKind::Timeout
             | FailureKind::Status(_)
             | FailureKind::Unusable(_)

@@ -6,6 +6,9 @@
 mod bindings;
 mod embeddings;
 mod error;
+mod fill;
+mod ingest;
+mod own;
 mod pgvector;
 mod qdrant;
 mod request;
@@ -15,4 +18,6 @@ mod weaviate;
 pub use bindings::{Bindings, DEFAULT_TIMEOUT, EmbeddingsBinding, Provider, VectorBinding, VectorStore};
 pub use embeddings::{Embedded, MAX_BATCH_TEXTS};
 pub use error::{ContractFailure, FailureKind, RetrievalError, Stage};
+pub use ingest::{ChunkSettings, DocumentFormat, IncomingDocument, IngestedDocument, MAX_PARALLEL_INGESTIONS};
+pub use own::OwnIndexes;
 pub use retrieve::{Retrieved, Retriever};

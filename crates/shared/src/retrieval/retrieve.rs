@@ -1,12 +1,16 @@
 //! One search: the query preprocessed and embedded, the vector store asked, the results in order.
 
+use std::sync::Arc;
+
 use reqwest::Client;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use super::{
     bindings::{Bindings, EmbeddingsBinding, VectorBinding, VectorStore},
     embeddings::{self, Embedded},
     error::{FailureKind, RetrievalError, Stage},
+    ingest::MAX_PARALLEL_INGESTIONS,
     pgvector, qdrant,
     request::Target,
     weaviate,
@@ -17,7 +21,10 @@ use crate::{
         branch_top_k, fuse, rank,
     },
     http::{self, HttpOptions},
-    store::Store,
+    store::{
+        Store,
+        indexes::{Index, IndexError},
+    },
 };
 
 /// Searches and fills indexes. One per process: it holds the connections.
@@ -25,6 +32,7 @@ use crate::{
 pub struct Retriever {
     pub(super) client: Client,
     pub(super) store: Store,
+    pub(super) ingesting: Arc<Semaphore>,
 }
 
 /// What a search did and found.
@@ -65,7 +73,29 @@ impl Retriever {
     /// # Errors
     /// The HTTP client cannot be made.
     pub fn new(store: Store) -> Result<Self, reqwest::Error> {
-        Ok(Self { client: http::client(&HttpOptions::default())?, store })
+        let ingesting = Arc::new(Semaphore::new(MAX_PARALLEL_INGESTIONS));
+        Ok(Self { client: http::client(&HttpOptions::default())?, store, ingesting })
+    }
+
+    /// What the vector store calls an index: one that Longhaul filled by its id, so that no other tenant has that name.
+    async fn index_in_store(
+        &self,
+        bindings: &Bindings,
+        vector_store: &VectorBinding,
+        name: &str,
+    ) -> Result<String, RetrievalError> {
+        let given = || format!("{}{name}", vector_store.namespace.as_deref().unwrap_or_default());
+        if matches!(vector_store.store, VectorStore::Pgvector) {
+            return Ok(given());
+        }
+        let own = self.store.find_index(bindings.tenant, name).await.map_err(RetrievalError::request)?;
+        match own.filter(|index| index.store == vector_store.store.adapter_kind()) {
+            Some(index) => Ok(own_name(&index)),
+            None if vector_store.only_own => {
+                Err(RetrievalError::request(FailureKind::Index(IndexError::NotFound(name.to_owned()))))
+            }
+            None => Ok(given()),
+        }
     }
 
     /// Carries out one search.
@@ -91,8 +121,13 @@ impl Retriever {
                 embedded.vectors.into_iter().next()
             }
         };
-        let side = Side { retriever: self, bindings, vector_store, request };
-        let results = side.search(&query, vector.as_deref()).await;
+        let results = match self.index_in_store(bindings, vector_store, &request.index).await {
+            Ok(index) => {
+                let side = Side { retriever: self, bindings, vector_store, request, index };
+                side.search(&query, vector.as_deref()).await
+            }
+            Err(error) => Err(error),
+        };
         let results = match results {
             Ok(results) => results,
             Err(error) => return Err(RetrievalError { embedding_calls, ..error }),
@@ -120,6 +155,8 @@ struct Side<'a> {
     bindings: &'a Bindings,
     vector_store: &'a VectorBinding,
     request: &'a RetrievalRequest,
+    /// As the store calls it.
+    index: String,
 }
 
 impl Side<'_> {
@@ -143,32 +180,20 @@ impl Side<'_> {
     }
 
     async fn ask(&self, looked: Looked<'_>, top_k: u32) -> Result<Vec<Hit>, RetrievalError> {
-        let VectorBinding { provider, store, timeout, namespace } = self.vector_store;
-        let index = format!("{}{}", namespace.as_deref().unwrap_or_default(), self.request.index);
-        let target = |api_key| Target {
-            client: &self.retriever.client,
-            stage: Stage::VectorStore,
-            provider_slug: &provider.slug,
-            timeout: *timeout,
-            api_key,
-        };
-        let filters = &self.request.filters;
-        match store {
-            VectorStore::Weaviate { endpoint_url, api_key } => {
-                let target = target(api_key.as_ref().map(|key| ("authorization", "Bearer ", key)));
-                weaviate::search(&target, endpoint_url, &index, looked, top_k, filters).await
+        let target = self.vector_store.target(&self.retriever.client);
+        let (index, filters) = (&self.index, &self.request.filters);
+        match &self.vector_store.store {
+            VectorStore::Weaviate { endpoint_url, .. } => {
+                weaviate::search(&target, endpoint_url, index, looked, top_k, filters).await
             }
-            VectorStore::Qdrant { endpoint_url, api_key } => {
-                let target = target(api_key.as_ref().map(|key| ("api-key", "", key)));
-                qdrant::search(&target, endpoint_url, &index, looked, top_k, filters).await
+            VectorStore::Qdrant { endpoint_url, .. } => {
+                qdrant::search(&target, endpoint_url, index, looked, top_k, filters).await
             }
             VectorStore::Pgvector => {
-                let store = &self.retriever.store;
-                let search =
-                    pgvector::search(store, &provider.slug, self.bindings.tenant, &index, looked, top_k, filters);
-                let timed_out =
-                    |_elapsed| RetrievalError::new(Stage::VectorStore, Some(&provider.slug), FailureKind::Timeout);
-                tokio::time::timeout(*timeout, search).await.map_err(timed_out)?
+                let (store, tenant) = (&self.retriever.store, self.bindings.tenant);
+                let search = pgvector::search(store, target.provider_slug, tenant, index, looked, top_k, filters);
+                let found = tokio::time::timeout(target.timeout, search).await;
+                found.unwrap_or_else(|_elapsed| Err(target.error(FailureKind::Timeout)))
             }
         }
     }
@@ -184,6 +209,23 @@ fn embedding_call(bindings: &Bindings, binding: &EmbeddingsBinding, embedded: &E
         dimension: embedded.dimension,
         status_code: embedded.status_code,
     }
+}
+
+impl VectorBinding {
+    pub(super) fn target<'a>(&'a self, client: &'a Client) -> Target<'a> {
+        let api_key = match &self.store {
+            VectorStore::Weaviate { api_key, .. } => api_key.as_ref().map(|key| ("authorization", "Bearer ", key)),
+            VectorStore::Qdrant { api_key, .. } => api_key.as_ref().map(|key| ("api-key", "", key)),
+            VectorStore::Pgvector => None,
+        };
+        let provider_slug = &self.provider.slug;
+        Target { client, stage: Stage::VectorStore, provider_slug, timeout: self.timeout, api_key }
+    }
+}
+
+/// What an index of ours is called in a store that is not ours. Letters and digits alone: every store has it as it is.
+pub(super) fn own_name(index: &Index) -> String {
+    format!("lh{}", index.id.simple())
 }
 
 /// The beginning of what a store said, for logs.

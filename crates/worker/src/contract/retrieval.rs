@@ -132,7 +132,8 @@ fn vector_store(binding: &Binding, namespace: Option<String>, platform: &Platfor
         "pgvector" => VectorStore::Pgvector,
         other => return Err(model::unusable(binding, &format!("adapter_kind `{other}` is not supported"))),
     };
-    Ok(VectorBinding { provider: provider(binding), store, timeout: binding.request_timeout(), namespace })
+    let (provider, timeout) = (provider(binding), binding.request_timeout());
+    Ok(VectorBinding { provider, store, timeout, namespace, only_own: false })
 }
 
 fn endpoint(binding: &Binding) -> Result<String, Failure> {

@@ -9,6 +9,7 @@ mod mcp;
 mod outcome;
 mod registry;
 pub(crate) mod schema;
+mod search_dataset;
 mod stop_execution;
 mod toolbox;
 

@@ -1,4 +1,5 @@
-//! The calls a record lists, each written once, when the call is over, in the order of the contract's keys.
+//! The calls a record lists, each written once, when the call is over, in the order of the contract's keys. Those of retrieval are in
+//! `domain::retrieval`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
@@ -47,53 +48,6 @@ pub struct ModelCall {
     pub requested_model: String,
     /// What it answered.
     pub status_code: u16,
-}
-
-/// One request for embeddings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EmbeddingCall {
-    /// The provider's slug.
-    pub provider_slug: Option<String>,
-    /// The provider's key.
-    pub provider_key: Option<String>,
-    /// The deployment profile's slug.
-    pub deployment_profile_slug: Option<String>,
-    /// The managed id.
-    pub requested_model: String,
-    /// Texts sent.
-    pub input_count: u32,
-    /// Numbers of one vector.
-    pub dimension: u32,
-    /// What it answered.
-    pub status_code: u16,
-}
-
-/// One retrieval.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RetrievalCall {
-    /// The provider's slug.
-    pub provider_slug: Option<String>,
-    /// The provider's key.
-    pub provider_key: Option<String>,
-    /// The deployment profile's slug.
-    pub deployment_profile_slug: Option<String>,
-    /// As asked for.
-    pub index: String,
-    /// After preprocessing.
-    pub query: String,
-    /// Results wanted.
-    pub top_k: u64,
-    /// `semantic`, `keyword` or `hybrid`.
-    pub search_method: String,
-    /// `none` or `normalize`.
-    pub query_preprocessing: String,
-    /// Of hybrid retrieval alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hybrid_alpha: Option<f64>,
-    /// Results found.
-    pub result_count: u64,
-    /// The results, best first, written in the order of their keys.
-    pub results: Vec<Box<RawValue>>,
 }
 
 /// One call of a tool: with a result, or with an error.

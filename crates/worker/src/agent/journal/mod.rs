@@ -380,6 +380,10 @@ impl Journal {
     }
 
     /// The execution.
+    pub(crate) fn tenant(&self) -> TenantId {
+        self.place.tenant
+    }
+
     pub(crate) fn execution(&self) -> ExecutionId {
         self.id
     }

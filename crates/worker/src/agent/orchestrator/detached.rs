@@ -40,7 +40,8 @@ impl Tick<'_> {
     /// Starts a call whose intent is committed, and answers it. What happened to it is given back unless it was known.
     pub(super) fn detach(&mut self, index: usize, ready: ReadyCall) -> Step<Option<Event>> {
         let idempotency_key = self.journal.call_idempotency_key(&ready.key);
-        let (execution, permits) = (self.journal.execution(), self.journal.call_permits());
+        let execution = (self.journal.execution(), self.journal.tenant());
+        let permits = self.journal.call_permits();
         let run = run_call(self.agent.toolbox.clone(), execution, permits, index, ready, idempotency_key);
         self.journal.detach(run);
         if self.calls[index].answer.is_some() {

@@ -336,7 +336,8 @@ impl<'a> Tick<'a> {
                 continue;
             }
             let key = self.journal.call_idempotency_key(&call.key);
-            let (execution, permits) = (self.journal.execution(), self.journal.call_permits());
+            let execution = (self.journal.execution(), self.journal.tenant());
+            let permits = self.journal.call_permits();
             self.running.push(Box::pin(run_call(&self.agent.toolbox, execution, permits, index, call, key)));
         }
         Ok(events)

@@ -14,6 +14,10 @@ use longhaul_sdk::{
     AgentConfig, Failure, FailureCode, Reconciled, ToolCallContext, ToolEffect, ToolFailure, ToolOutput,
     ToolScratchpad, ToolSpec, spec::ToolRef,
 };
+use longhaul_shared::{
+    domain::{TenantId, requirements::SEARCH_DATASET},
+    retrieval::OwnIndexes,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -22,6 +26,7 @@ use super::{
     outcome::{CallError, CallErrorKind, CallOutcome, cut},
     registry::{AnyTool, ToolRegistry},
     schema::{self, SchemaCache},
+    search_dataset::SearchDataset,
 };
 use crate::{agent::host::HostTool, contract::ContractTool};
 
@@ -39,6 +44,8 @@ pub struct ToolSources {
     pub mcp: McpPool,
     /// Compiled argument schemas.
     pub schemas: SchemaCache,
+    /// What agents with datasets search.
+    pub indexes: Option<OwnIndexes>,
 }
 
 /// The tools of one execution.
@@ -88,6 +95,14 @@ impl Toolbox {
             let (spec, answerer) = native(reference, sources)?;
             toolbox.add(with_effect(spec, reference), answerer, native_timeout(agent, reference), sources)?;
         }
+        if let Some(tool) = search_dataset(agent, sources)? {
+            toolbox.add(
+                tool.spec(),
+                Answerer::Tool(Arc::new(tool)),
+                seconds(agent.limits.tool_timeout_seconds),
+                sources,
+            )?;
+        }
         let servers = servers(agent, sources)?;
         for tools in try_join_all(servers.values().map(|server| server.tools(&sources.schemas))).await? {
             for tool in tools {
@@ -110,6 +125,10 @@ impl Toolbox {
                 let Some(server) = servers.get(server) else { return Err(gone(&spec.name)) };
                 let tool = server.tool(tool, spec.clone());
                 let timeout = tool.timeout();
+                toolbox.add(spec, Answerer::Tool(Arc::new(tool)), timeout, sources)?;
+            } else if spec.name == SEARCH_DATASET {
+                let Some(tool) = search_dataset(agent, sources)? else { return Err(gone(&spec.name)) };
+                let timeout = seconds(agent.limits.tool_timeout_seconds);
                 toolbox.add(spec, Answerer::Tool(Arc::new(tool)), timeout, sources)?;
             } else {
                 let Some(reference) = agent.tools.iter().rfind(|tool| tool.name() == spec.name) else {
@@ -178,7 +197,7 @@ impl Toolbox {
         scratchpad: Arc<ToolScratchpad>,
     ) -> CallOutcome {
         match self.check(name, arguments) {
-            Ok(args) => self.run(name, args, arguments, idempotency_key, scratchpad).await,
+            Ok(args) => self.run(name, args, arguments, (idempotency_key, None), scratchpad).await,
             Err(error) => self.refuse(&error, name, arguments),
         }
     }
@@ -189,7 +208,7 @@ impl Toolbox {
         name: &str,
         args: Value,
         written: &str,
-        idempotency_key: &str,
+        (idempotency_key, tenant): (&str, Option<TenantId>),
         scratchpad: Arc<ToolScratchpad>,
     ) -> CallOutcome {
         let callable = match self.callable(name) {
@@ -200,8 +219,12 @@ impl Toolbox {
             return tool.run(args, idempotency_key).await;
         }
         let started = Instant::now();
-        let context =
-            ToolCallContext { idempotency_key: idempotency_key.into(), scratchpad, timeout: callable.timeout };
+        let context = ToolCallContext {
+            idempotency_key: idempotency_key.into(),
+            tenant_id: tenant.map(|tenant| tenant.to_string()),
+            scratchpad,
+            timeout: callable.timeout,
+        };
         let mut outcome = match run(callable, name, args, context).await {
             Ok(output) => CallOutcome { destination: output.destination, ..self.answer(name, output.text) },
             Err((error, ends_run)) => CallOutcome { ends_run, ..self.refuse(&error, name, written) },
@@ -215,8 +238,12 @@ impl Toolbox {
         let Ok(Callable { answerer: Answerer::Tool(tool), timeout, .. }) = self.callable(name) else {
             return Reconciled::Unknown;
         };
-        let context =
-            ToolCallContext { idempotency_key: idempotency_key.into(), scratchpad: Arc::default(), timeout: *timeout };
+        let context = ToolCallContext {
+            idempotency_key: idempotency_key.into(),
+            tenant_id: None,
+            scratchpad: Arc::default(),
+            timeout: *timeout,
+        };
         let asked = AssertUnwindSafe(tool.reconcile(args, context)).catch_unwind();
         match tokio::time::timeout(*timeout, asked).await {
             Ok(Ok(reconciled)) => reconciled,
@@ -375,6 +402,15 @@ fn native(reference: &ToolRef, sources: &ToolSources) -> Result<(ToolSpec, Answe
     }
     let tool = sources.registry.resolve(reference.name(), settings).map_err(|error| invalid(error.to_string()))?;
     Ok((tool.spec(), Answerer::Tool(tool)))
+}
+
+/// The tool of an agent with datasets.
+fn search_dataset(agent: &AgentConfig, sources: &ToolSources) -> Result<Option<SearchDataset>, Failure> {
+    if agent.datasets.is_empty() {
+        return Ok(None);
+    }
+    let indexes = sources.indexes.clone().ok_or_else(|| invalid("this worker searches no datasets"))?;
+    Ok(Some(SearchDataset::new(agent.datasets.clone(), indexes)))
 }
 
 fn with_effect(mut spec: ToolSpec, reference: &ToolRef) -> ToolSpec {
