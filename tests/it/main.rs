@@ -23,6 +23,8 @@ mod llm;
 mod queue;
 #[cfg(test)]
 mod retrieval;
+#[cfg(all(test, target_os = "linux"))]
+mod sandbox;
 #[cfg(test)]
 mod store;
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod layers;
 mod llm;
 mod redis;
 mod retrieval;
+mod sandbox;
 mod secret;
 mod telemetry;
 mod tools;
@@ -33,6 +34,7 @@ pub use self::{
     llm::{HealthConfig, LimitConfig, LlmConfig, PriceConfig, ProviderConfig, ProviderKind},
     redis::RedisConfig,
     retrieval::{EmbeddingsConfig, RetrievalConfig, VectorStoreKind},
+    sandbox::{SandboxConfig, SandboxConfinement},
     secret::{host_name, inherited_environment, resolve_secret, reveal},
     telemetry::{LogFormat, TelemetryConfig},
     tools::{FetchUrlConfig, McpConfig, StdioServers, ToolsConfig},
@@ -50,6 +52,7 @@ pub struct Config {
     pub llm: LlmConfig,
     pub tools: ToolsConfig,
     pub retrieval: RetrievalConfig,
+    pub sandbox: SandboxConfig,
     pub telemetry: TelemetryConfig,
     pub contract: ContractConfig,
     pub client: ClientConfig,
@@ -141,7 +144,7 @@ impl Config {
 
     fn check(&self) -> Result<(), ConfigError> {
         // Exhaustive on purpose: a new section cannot be forgotten.
-        let Self { database, redis, api, worker, llm, tools, retrieval, telemetry, contract, client } = self;
+        let Self { database, redis, api, worker, llm, tools, retrieval, sandbox, telemetry, contract, client } = self;
         let mut rules = Rules::default();
         database.check(&mut rules);
         redis.check(&mut rules);
@@ -150,6 +153,7 @@ impl Config {
         llm.check(&mut rules);
         tools.check(&mut rules);
         retrieval.check(&mut rules);
+        sandbox.check(&mut rules);
         telemetry.check(&mut rules);
         contract.check(&mut rules);
         client.check(&mut rules);
