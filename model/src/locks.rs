@@ -1,7 +1,7 @@
 //! How a statement comes from its snapshot to its commit: what it waits for, what it passes over, and what it looks at again.
 
 use crate::{
-    rows::{Reservation, State},
+    rows::{Reservation, State, Wait},
     scenario::{Broken, Scenario, Work},
     statement::{Phase, Reply, Running, Statement, fits, is_unfenced, takes_no_lock},
 };
@@ -118,23 +118,39 @@ fn lock(scenario: &Scenario, state: &State, at: usize, running: Running) -> Step
     if !is_same_row || !fits(state, statement, snapshot.dead) {
         return missed(statement);
     }
-    Step::To(Phase::Locked(slot(scenario, state, at, running)))
+    let slot = slot(scenario, state, at, running);
+    if matches!(statement, Statement::HandOver { .. }) && slot.is_none() {
+        return missed(statement);
+    }
+    Step::To(Phase::Locked(slot))
 }
 
-/// The slot a claim takes, `for update skip locked`: free in its snapshot, locked by nobody, and free still.
+/// The slot a claim takes or a hand-over gives, `for update skip locked`: free in its snapshot, locked by nobody, and free still. A
+/// claim of one that was given a slot has that; a claim of another one takes none while somebody waits for it.
 fn slot(scenario: &Scenario, state: &State, at: usize, running: Running) -> Option<u8> {
-    let Statement::Claim { execution, .. } = running.statement else { return None };
+    let (Statement::Claim { execution, .. } | Statement::HandOver { execution }) = running.statement else {
+        return None;
+    };
     if scenario.work(execution) != Work::Limited {
         return None;
     }
     if scenario.is(Broken::CountedSlots) {
         return (running.snapshot.free != 0).then_some(0);
     }
+    let slots = 0..scenario.slots;
+    if let Statement::Claim { .. } = running.statement {
+        let given = slots.clone().find(|&slot| state.slots[usize::from(slot)] == Some(execution));
+        let is_line = state.executions.iter().any(|row| row.wait == Some(Wait::Slot));
+        if given.is_some() || is_line {
+            return given;
+        }
+    } else if scenario.is(Broken::CarelessHandOver) {
+        return slots.clone().find(|slot| running.snapshot.free & (1 << slot) != 0);
+    }
     let is_locked = |slot: u8| {
         let others = state.running.iter().enumerate().filter(|(other, _)| *other != at);
         others.into_iter().any(|(_, other)| other.phase == Phase::Locked(Some(slot)))
     };
-    let slots = 0..scenario.slots;
     slots.into_iter().find(|&slot| {
         running.snapshot.free & (1 << slot) != 0 && !is_locked(slot) && state.slots[usize::from(slot)].is_none()
     })
@@ -157,7 +173,7 @@ fn commit(scenario: &Scenario, state: &State, at: usize, running: Running, slot:
         | Statement::Bury { .. }
         | Statement::Reap { .. }
         | Statement::WakeDue { .. }
-        | Statement::WakeSlot { .. }
+        | Statement::HandOver { .. }
         | Statement::Decide { .. } => None,
     };
     if needs_parent.is_some_and(|parent| is_locked(scenario, state, parent, at)) {

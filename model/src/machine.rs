@@ -184,7 +184,7 @@ impl Machine {
             if row.wait == Some(Wait::Backoff) {
                 begin(Statement::WakeDue { execution });
             }
-            begin(Statement::WakeSlot { execution });
+            begin(Statement::HandOver { execution });
             if state.left.cancels > 0 {
                 begin(Statement::Cancel { execution });
             }
@@ -313,7 +313,7 @@ impl Machine {
             | Statement::Bury { .. }
             | Statement::Reap { .. }
             | Statement::WakeDue { .. }
-            | Statement::WakeSlot { .. }
+            | Statement::HandOver { .. }
             | Statement::CancelChild { .. }
             | Statement::Decide { .. } => {}
         }

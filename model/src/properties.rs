@@ -119,7 +119,11 @@ fn is_orphan(machine: &Machine, state: &State, at: u8) -> bool {
 fn slots_hold(machine: &Machine, state: &State) -> bool {
     let is_limited = |at: &u8| machine.scenario.work(*at) == Work::Limited;
     let running = state.numbers().filter(is_limited).filter(|&at| state.execution(at).worker.is_some()).count();
-    let is_in_use = |holder: u8| state.execution(holder).worker.is_some();
+    // Held by a worker, or given to it so that it can run.
+    let is_in_use = |holder: u8| {
+        let row = state.execution(holder);
+        row.worker.is_some() || row.wait == Some(Wait::Worker)
+    };
     running <= usize::from(machine.scenario.slots) && state.slots.iter().flatten().all(|&holder| is_in_use(holder))
 }
 

@@ -32,6 +32,8 @@ pub enum Broken {
     NoGap,
     /// Rule 12: a limit counts what runs, and no row stands for a slot.
     CountedSlots,
+    /// Rule 12: a freed slot is handed over as a snapshot shows it, without taking its row and looking again.
+    CarelessHandOver,
     /// Rule 13: money that comes back wakes nobody.
     SilentSettle,
     /// Rule 17: a park does not look at the cancel flag again.

@@ -95,8 +95,8 @@ pub enum Statement {
         /// The execution.
         execution: u8,
     },
-    /// The sweep finds that a slot is free and that this execution waits for one (core-rules 12).
-    WakeSlot {
+    /// `longhaul_hand_over`: gives a free slot to this execution, which waits for one, and makes it runnable (core-rules 12, ADR 13).
+    HandOver {
         /// The execution.
         execution: u8,
     },
@@ -133,7 +133,7 @@ impl Statement {
             | Self::Bury { .. }
             | Self::Reap { .. }
             | Self::WakeDue { .. }
-            | Self::WakeSlot { .. }
+            | Self::HandOver { .. }
             | Self::Cancel { .. }
             | Self::CancelChild { .. }
             | Self::Decide { .. } => None,
@@ -153,7 +153,7 @@ impl Statement {
             | Self::Bury { .. }
             | Self::Reap { .. }
             | Self::WakeDue { .. }
-            | Self::WakeSlot { .. }
+            | Self::HandOver { .. }
             | Self::Cancel { .. }
             | Self::CancelChild { .. }
             | Self::Decide { .. } => None,
@@ -175,7 +175,7 @@ impl Statement {
             | Self::Bury { .. }
             | Self::Reap { .. }
             | Self::WakeDue { .. }
-            | Self::WakeSlot { .. }
+            | Self::HandOver { .. }
             | Self::Cancel { .. }
             | Self::CancelChild { .. }
             | Self::Decide { .. } => self.lease().map(|lease| lease.by),
@@ -189,7 +189,7 @@ impl Statement {
             Self::Claim { execution, .. }
             | Self::Reap { execution }
             | Self::WakeDue { execution }
-            | Self::WakeSlot { execution }
+            | Self::HandOver { execution }
             | Self::Cancel { execution }
             | Self::CancelChild { execution }
             | Self::Decide { execution } => Some(execution),
@@ -218,7 +218,7 @@ impl Statement {
             | Self::Bury { .. }
             | Self::Reap { .. }
             | Self::WakeDue { .. }
-            | Self::WakeSlot { .. } => false,
+            | Self::HandOver { .. } => false,
         }
     }
 
@@ -325,7 +325,9 @@ impl Running {
             {
                 snapshot.parked = state.execution(execution).parked;
             }
-            Statement::Claim { execution, .. } if scenario.work(execution) == Work::Limited => {
+            Statement::Claim { execution, .. } | Statement::HandOver { execution }
+                if scenario.work(execution) == Work::Limited =>
+            {
                 snapshot.free = if scenario.is(Broken::CountedSlots) { counted(scenario, state) } else { free(state) };
             }
             Statement::Claim { .. }
@@ -337,7 +339,7 @@ impl Running {
             | Statement::Fold
             | Statement::Raise
             | Statement::Bury { .. }
-            | Statement::WakeSlot { .. }
+            | Statement::HandOver { .. }
             | Statement::Cancel { .. }
             | Statement::CancelChild { .. }
             | Statement::Decide { .. } => {}
@@ -378,7 +380,7 @@ impl Running {
                 | Statement::Fold
                 | Statement::Raise
                 | Statement::Bury { .. }
-                | Statement::WakeSlot { .. }
+                | Statement::HandOver { .. }
                 | Statement::Decide { .. } => false,
             }
     }
@@ -416,7 +418,7 @@ pub(crate) fn fits(state: &State, statement: Statement, dead: u8) -> bool {
         | Statement::Reserve { lease } => is(&|row| row.is_held_by(lease.by, lease.token)),
         Statement::Reap { .. } => is(&|row| row.worker.is_some_and(|worker| dead & (1 << worker) != 0)),
         Statement::WakeDue { .. } => is(&|row| row.worker.is_none() && row.end.is_none() && row.parked.is_some()),
-        Statement::WakeSlot { .. } => is(&|row| row.wait == Some(Wait::Slot)) && free(state) != 0,
+        Statement::HandOver { .. } => is(&|row| row.wait == Some(Wait::Slot)) && free(state) != 0,
         Statement::Cancel { .. } | Statement::CancelChild { .. } => {
             is(&|row| row.end.is_none() && (row.worker.is_none() || !row.cancel))
         }

@@ -51,7 +51,10 @@ pub(crate) fn write(scenario: &Scenario, state: &mut State, running: Running, sl
             reap(scenario, state, execution);
             None
         }
-        Statement::WakeDue { execution } | Statement::WakeSlot { execution } => {
+        Statement::WakeDue { execution } | Statement::HandOver { execution } => {
+            if let Some(slot) = slot.filter(|_| !scenario.is(Broken::CountedSlots)) {
+                state.slots[usize::from(slot)] = Some(execution);
+            }
             let row = state.execution_mut(execution);
             row.parked = None;
             row.wait = Some(Wait::Worker);

@@ -55,6 +55,11 @@ fn rule_12_a_count_in_a_snapshot_overshoots() {
 }
 
 #[test]
+fn rule_12_a_hand_over_that_does_not_look_again_gives_a_slot_twice() {
+    fails(Scenario::slots(), Broken::CarelessHandOver, &[must::SLOTS_HOLD]);
+}
+
+#[test]
 fn rule_13_money_that_comes_back_in_silence_is_waited_for_for_ever() {
     fails(Scenario::budgets(), Broken::SilentSettle, &[must::NO_LOST_WAKE]);
 }

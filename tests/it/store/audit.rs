@@ -124,6 +124,16 @@ async fn what_is_left_of_executions_is_counted() {
         .execute(&fleet.db.pool)
         .await
         .unwrap();
+    let slot = "with rule as (
+            insert into limit_rules (source, expression, max, changed_at) values ('operator', 'definition', 1, now()) returning id
+        ),
+        key as (insert into slot_keys (key, rule_id, value, used_at) select 'k', id, 'v', now() from rule returning key),
+        line as (
+            insert into slot_waiters (execution_id, tenant_id, keys, key, is_new, rank, since)
+            select e.id, e.tenant_id, array['k'], 'k', true, 0, now() from executions e where e.id = $1
+        )
+        insert into slots (key, number, execution_id) select key, 1, $1 from key";
+    sqlx::query(slot).bind(id.0).execute(&fleet.db.pool).await.unwrap();
     let left = fleet.store.leftovers().await.unwrap();
-    assert_eq!(left, Leftovers { parked: 1, deadlines: 1, ..Leftovers::default() });
+    assert_eq!(left, Leftovers { parked: 1, deadlines: 1, slots: 1, slot_waiters: 1, ..Leftovers::default() });
 }

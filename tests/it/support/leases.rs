@@ -171,41 +171,46 @@ pub(crate) async fn new_execution(store: &Store, tenant: TenantId) -> NewExecuti
 pub(crate) struct TestWorker {
     pub(crate) id: WorkerId,
     pub(crate) writer: LeaseWriter,
-    build: String,
+    /// Set where a test is about builds: then it serves what asks for another one than those that died.
+    build: Option<String>,
     store: Store,
 }
 
 impl TestWorker {
     pub(crate) async fn start(store: &Store) -> Self {
-        Self::of_build(store, "test").await
+        Self::register(store, None).await
     }
 
     pub(crate) async fn of_build(store: &Store, build: &str) -> Self {
+        Self::register(store, Some(build.to_owned())).await
+    }
+
+    async fn register(store: &Store, build: Option<String>) -> Self {
         let id = WorkerId::random();
         let record = WorkerRecord {
             id,
             host: "test".into(),
             pid: 1,
-            build: build.into(),
+            build: build.clone().unwrap_or_else(|| "test".into()),
             queues: vec!["default".into()],
             serves: vec![String::new()],
             concurrency: 1_000,
         };
         store.register_worker(&record, LONG_LEASE).await.unwrap();
-        Self {
-            id,
-            writer: LeaseWriter::spawn(store, id, Duration::from_secs(10)),
-            build: build.into(),
-            store: store.clone(),
-        }
+        Self { id, writer: LeaseWriter::spawn(store, id, Duration::from_secs(10)), build, store: store.clone() }
+    }
+
+    /// The serve keys it satisfies: what needs nothing, and nothing but another build.
+    async fn serves(&self) -> Result<Vec<String>, StoreError> {
+        let Some(build) = &self.build else { return Ok(vec![String::new()]) };
+        let keys = self.store.serve_keys().await?.into_iter();
+        let served = keys.filter(|(_, needs)| needs.iter().all(|need| is_other_build(need, build) == Some(true)));
+        let serves: BTreeSet<String> = served.map(|(key, _)| key).chain([String::new()]).collect();
+        Ok(serves.into_iter().collect())
     }
 
     pub(crate) async fn try_claim(&self, max: i32) -> Result<Vec<Claimed>, StoreError> {
-        // What asks for nothing but another build than those that died.
-        let keys = self.store.serve_keys().await?.into_iter();
-        let served = keys.filter(|(_, needs)| needs.iter().all(|need| is_other_build(need, &self.build) == Some(true)));
-        let serves: BTreeSet<String> = served.map(|(key, _)| key).chain([String::new()]).collect();
-        let serves: Vec<String> = serves.into_iter().collect();
+        let serves = self.serves().await?;
         let request = ClaimRequest {
             worker: self.id,
             queues: &["default".to_owned()],

@@ -72,22 +72,7 @@ fn lines(waiting: &Value) -> Vec<String> {
     for limit in each(waiting, "limits") {
         say_limit(limit, &mut say);
     }
-    let holding = &waiting["holding"];
-    if holding.is_object() {
-        let group = &holding["group"];
-        let died = each(group, "died_builds").filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
-        say(
-            "held back",
-            format!(
-                "since {}, {} in quarantine, killed builds {died}",
-                text(group, "held_since"),
-                holding["quarantined"]
-            ),
-        );
-        if let Some(canary) = group["canary"].as_str() {
-            say("tried", canary.into());
-        }
-    }
+    say_holding(&waiting["holding"], &mut say);
     for request in each(waiting, "requests") {
         let (kind, tool) = (text(request, "kind"), text(request, "tool"));
         say(kind, format!("{} for {tool}, until {}", text(request, "id"), text(request, "expires_at")));
@@ -113,6 +98,19 @@ fn lines(waiting: &Value) -> Vec<String> {
         None => say("estimate", format!("none: {}", text(estimate, "basis"))),
     }
     lines
+}
+
+fn say_holding(holding: &Value, say: &mut impl FnMut(&str, String)) {
+    if !holding.is_object() {
+        return;
+    }
+    let group = &holding["group"];
+    let died = each(group, "died_builds").filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
+    let since = text(group, "held_since");
+    say("held back", format!("since {since}, {} in quarantine, killed builds {died}", holding["quarantined"]));
+    if let Some(canary) = group["canary"].as_str() {
+        say("tried", canary.into());
+    }
 }
 
 fn say_limit(limit: &Value, say: &mut impl FnMut(&str, String)) {

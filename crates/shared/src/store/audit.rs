@@ -91,6 +91,10 @@ pub struct Leftovers {
     pub requests: i64,
     /// Deadlines of executions that are over.
     pub deadlines: i64,
+    /// Slots of concurrency limits that are held.
+    pub slots: i64,
+    /// Places in the lines before them.
+    pub slot_waiters: i64,
 }
 
 impl Store {
@@ -211,7 +215,9 @@ impl Store {
                 (select count(*) from reservations) as "reservations!",
                 (select count(*) from human_requests where state = 'waiting') as "requests!",
                 (select count(*) from deadlines d join executions e on e.id = d.execution_id where e.finished_at is not null)
-                    as "deadlines!"
+                    as "deadlines!",
+                (select count(*) from slots where execution_id is not null) as "slots!",
+                (select count(*) from slot_waiters) as "slot_waiters!"
             "#
         )
         .fetch_one(&self.pool)
@@ -222,6 +228,8 @@ impl Store {
             reservations: row.reservations,
             requests: row.requests,
             deadlines: row.deadlines,
+            slots: row.slots,
+            slot_waiters: row.slot_waiters,
         })
     }
 

@@ -302,7 +302,7 @@ impl Walk {
                 assert!(decided.is_some(), "{}", self.told("a decision found nothing to decide"));
                 None
             }
-            Statement::WakeSlot { .. } => panic!("{}", self.told("nothing here is limited")),
+            Statement::HandOver { .. } => panic!("{}", self.told("nothing here is limited")),
         }
     }
 

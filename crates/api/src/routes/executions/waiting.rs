@@ -6,7 +6,7 @@ use longhaul_shared::{
     domain::{ExecutionStatus, WaitReason},
     store::{
         api_keys::Scope,
-        waiting::{COUNT_CAP, LimitStanding, Waiting},
+        waiting::{COUNT_CAP, LimitStanding, OpenChild, OpenRequest, Waiting},
     },
 };
 use serde::Serialize;
@@ -207,26 +207,9 @@ fn view(execution_id: String, found: Waiting, budget: Option<BudgetView>) -> Wai
             free: workers.free,
         }),
         limits: found.limits.into_iter().map(NeededLimitView::from).collect(),
-        requests: found
-            .requests
-            .into_iter()
-            .map(|request| OpenRequestView {
-                id: request.id.to_string(),
-                kind: request.kind,
-                tool: request.tool,
-                expires_at: request.expires_at,
-            })
-            .collect(),
+        requests: found.requests.into_iter().map(OpenRequestView::from).collect(),
         open_children: found.open_children,
-        children: found
-            .children
-            .into_iter()
-            .map(|child| OpenChildView {
-                id: child.id.to_string(),
-                status: child.status,
-                wait_reason: child.wait_reason,
-            })
-            .collect(),
+        children: found.children.into_iter().map(OpenChildView::from).collect(),
         last_failure: found.last_failure.map(|last| LastFailureView {
             attempt: last.attempt,
             class: last.class,
@@ -237,6 +220,18 @@ fn view(execution_id: String, found: Waiting, budget: Option<BudgetView>) -> Wai
         unserved,
         holding,
         estimate: EstimateView { seconds: found.estimate.seconds, basis: found.estimate.basis },
+    }
+}
+
+impl From<OpenRequest> for OpenRequestView {
+    fn from(of: OpenRequest) -> Self {
+        Self { id: of.id.to_string(), kind: of.kind, tool: of.tool, expires_at: of.expires_at }
+    }
+}
+
+impl From<OpenChild> for OpenChildView {
+    fn from(of: OpenChild) -> Self {
+        Self { id: of.id.to_string(), status: of.status, wait_reason: of.wait_reason }
     }
 }
 

@@ -9,7 +9,10 @@ use std::{
 };
 
 use anyhow::Context as _;
-use longhaul_sdk::{AgentSpec, DefinitionSpec, spec::McpServerSpec};
+use longhaul_sdk::{
+    AgentSpec, DefinitionSpec,
+    spec::{ConcurrencySpec, McpServerSpec},
+};
 use longhaul_shared::{
     queue::{QueueOptions, disturb::Disturber},
     store::{
@@ -36,6 +39,7 @@ pub(super) const DRAIN_LIMIT: Duration = Duration::from_secs(45);
 const DRAIN_SECONDS: &str = "30";
 /// Executions a worker runs at a time: never the limit here.
 const CONCURRENCY: &str = "500";
+const SLOTS: u32 = 2_000;
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// The queue's prefix; the configuration's default.
 const PREFIX: &str = "longhaul";
@@ -293,6 +297,8 @@ async fn prepare(store: &Store, pepper: &str, tools_url: &str) -> anyhow::Result
     agent.mcp_servers.insert(model_server::TOOL_SERVER.into(), tools);
     store.put_shared_agent(&agent).await?;
     let mut definition = DefinitionSpec::new(DEFINITION, DEFINITION);
+    // More than ever run at once: every claim takes a slot and every end clears one, under every fault, and none waits for it.
+    definition.concurrency = vec![ConcurrencySpec { key: "definition".into(), limit: SLOTS }];
     definition.prompt = Some(format!("{}{{{{ input.number }}}}", model_server::MARK));
     store.put_shared_definition(&definition).await?;
     let tenant = store.ensure_tenant("verify", None).await?;

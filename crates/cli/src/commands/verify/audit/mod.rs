@@ -315,6 +315,8 @@ fn leftovers(evidence: &Evidence, findings: &mut Findings) {
         (left.reservations, "reservations are open"),
         (left.requests, "requests wait for a person"),
         (left.deadlines, "deadlines of ended executions are left"),
+        (left.slots, "slots of concurrency limits are held"),
+        (left.slot_waiters, "places in the lines before concurrency limits are left"),
     ];
     for (n, what) in rows.into_iter().filter(|(n, _)| *n > 0) {
         findings.leftovers.push(Finding { execution: None, what: format!("{n} {what}") });

@@ -214,5 +214,9 @@ fn what_the_database_says_of_itself_is_passed_on() {
     assert_eq!(found(|e| e.histories.push(history(true))), [("stale", 1)]);
     assert_eq!(found(|e| e.histories.push(history(false))), [("histories", 1)]);
     assert_eq!(found(|e| e.leftovers = Leftovers { held: 2, parked: 1, ..Leftovers::default() }), [("leftovers", 2)]);
+    assert_eq!(
+        found(|e| e.leftovers = Leftovers { slots: 1, slot_waiters: 3, ..Leftovers::default() }),
+        [("leftovers", 2)]
+    );
     assert_eq!(found(|e| e.complaints.push("one ended by itself".into())), [("leftovers", 1)]);
 }
