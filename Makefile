@@ -9,7 +9,7 @@
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
-bootstrap: ## install what is missing (PostgreSQL, Redis, a C compiler), or say how
+bootstrap: ## install what is missing (PostgreSQL, Redis, bubblewrap, a C compiler), or say how
 	@sh deploy/bootstrap.sh
 
 # The dev profile: a first build takes a fraction of the release one's time on two cores, `make test` uses the same

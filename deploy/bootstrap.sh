@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes sure that this machine has what `make demo` and `make test` need: cargo, a C compiler, the binaries of
-# PostgreSQL 14 or newer, and redis-server. Silent and quick when it has.
+# PostgreSQL 14 or newer, redis-server, and on Linux python3 and bubblewrap for the sandbox. Silent and quick when it has.
 #
 # As root, or with sudo that asks for no password, on Debian or Ubuntu, what is missing is announced and installed by
 # apt-get. No system service is started, no database cluster is made, and no service is left enabled: Longhaul starts
@@ -32,6 +32,11 @@ have_postgres() {
 }
 
 have_redis() { command -v redis-server >/dev/null || [ -x /opt/homebrew/bin/redis-server ]; }
+
+# `longhaul sandbox` and its tests; Linux only.
+have_python() { [ -x /usr/bin/python3 ]; }
+
+have_bubblewrap() { command -v bwrap >/dev/null; }
 
 have_compiler() { command -v cc >/dev/null; }
 
@@ -81,6 +86,8 @@ list_missing() {
     have_compiler || missing="$missing $1"
     have_postgres || missing="$missing $2"
     have_redis || missing="$missing $3"
+    [ -z "${4:-}" ] || have_python || missing="$missing $4"
+    [ -z "${5:-}" ] || have_bubblewrap || missing="$missing $5"
     missing=${missing# }
 }
 
@@ -101,7 +108,7 @@ main() {
         exit 3
     fi
 
-    list_missing 'gcc libc6-dev' postgresql redis-server
+    list_missing 'gcc libc6-dev' postgresql redis-server python3 bubblewrap
     [ -n "$missing" ] || exit 0
     if ! is_debian; then
         say "missing, by the names of Debian's packages: $missing"
@@ -124,7 +131,7 @@ main() {
     say '    (no system service is started or enabled; Longhaul runs private servers from these binaries)'
     # shellcheck disable=SC2086 # a list of words, both
     $become sh "$0" --install $missing >&2
-    list_missing 'gcc libc6-dev' postgresql redis-server
+    list_missing 'gcc libc6-dev' postgresql redis-server python3 bubblewrap
     if [ -n "$missing" ]; then
         say "apt-get succeeded, but this is still missing: $missing"
         exit 1

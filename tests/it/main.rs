@@ -17,6 +17,8 @@ mod http;
 mod llm;
 #[cfg(test)]
 mod queue;
+#[cfg(all(test, target_os = "linux"))]
+mod sandbox;
 #[cfg(test)]
 mod store;
 #[cfg(test)]

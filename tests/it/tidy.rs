@@ -62,8 +62,20 @@ fn layers_hold() {
     named_only_in("clap", &["crates/cli/src"]);
     named_only_in("longhaul_worker", &["crates/cli/src"]);
     named_only_in("longhaul_api", &["crates/cli/src"]);
+    named_only_in("longhaul_sandbox", &["crates/cli/src"]);
     named_only_in("longhaul_model", &[]);
     named_only_in("stateright", &[]);
+    named_only_in("landlock", &["crates/sandbox/src/fence"]);
+    named_only_in("seccompiler", &["crates/sandbox/src/fence"]);
+}
+
+#[test]
+fn the_sandbox_knows_nothing_of_the_rest() {
+    let manifest = fs::read_to_string(root().join("crates/sandbox/Cargo.toml")).unwrap();
+    assert_eq!(manifest.matches("longhaul-").count(), 1, "more than its own name: {manifest}");
+    for (path, text) in sources("crates/sandbox/src") {
+        assert!(!text.contains("longhaul_"), "{path} names another crate of the product");
+    }
 }
 
 #[test]

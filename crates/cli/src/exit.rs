@@ -1,5 +1,7 @@
 //! Exit codes. They are part of the interface: scripts branch on them, `longhaul --help` lists them.
 
+#[cfg(target_os = "linux")]
+use longhaul_sandbox::StartError;
 use longhaul_shared::config::ConfigError;
 
 use crate::{client::ClientError, servers::ServersError, spec_files::SpecFileError};
@@ -13,7 +15,7 @@ pub enum Exit {
     Failure,
     /// What was asked makes no sense: flags, configuration, files. clap ends with the same code.
     Usage,
-    /// PostgreSQL or Redis is not installed.
+    /// PostgreSQL or Redis is not installed, or nothing confines a sandbox here.
     MissingPrerequisites,
     /// The command worked; the execution it waited for ended FAILED.
     ExecutionFailed,
@@ -32,7 +34,7 @@ pub const EXIT_CODES: &str = "Exit codes:
   0  done
   1  failure: something did not answer or went wrong
   2  usage: wrong flags, configuration or files
-  3  prerequisites missing (PostgreSQL, Redis); the text says how to install them
+  3  prerequisites missing (PostgreSQL, Redis, confinement for the sandbox); the text says how to install them
   4  the execution that was waited for ended FAILED
   5  not found
   6  refused by the API: key, scope, invalid or conflicting request";
@@ -66,6 +68,10 @@ impl Exit {
                 return Self::MissingPrerequisites;
             }
             if cause.is::<crate::servers::MissingServers>() {
+                return Self::MissingPrerequisites;
+            }
+            #[cfg(target_os = "linux")]
+            if let Some(StartError::Unconfined(_) | StartError::Language(_)) = cause.downcast_ref() {
                 return Self::MissingPrerequisites;
             }
             if cause.is::<NotFoundError>() {

@@ -3,6 +3,8 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+#[cfg(target_os = "linux")]
+use longhaul_cli::commands::sandbox;
 use longhaul_cli::{
     commands::{
         api, apply, approvals, bench, cancel, compare, config_check, demo, dev, fork, get, keys, ledger, limits, list,
@@ -31,6 +33,8 @@ enum Command {
     Demo(demo::DemoArgs),
     Api(api::ApiArgs),
     Worker(worker::WorkerArgs),
+    #[cfg(target_os = "linux")]
+    Sandbox(sandbox::SandboxArgs),
     Migrate(migrate::MigrateArgs),
     Prune(prune::PruneArgs),
     Keys(keys::KeysArgs),
@@ -57,6 +61,12 @@ enum Command {
     Verify(verify::VerifyArgs),
     #[command(hide = true)]
     WithServers(with_servers::WithServersArgs),
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    SandboxWarden(sandbox::WardenArgs),
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    SandboxInit(sandbox::InitArgs),
     #[command(hide = true)]
     McpCatalogue(mcp_catalogue::McpCatalogueArgs),
 }
@@ -67,6 +77,7 @@ fn help() -> String {
          longhaul submit mail-triage --input '{{\"mail\": \"…\"}}' --wait\n\n\
          A fleet by hand:\n  longhaul migrate\n  longhaul api --listen 0.0.0.0:8080\n  \
          longhaul worker --concurrency 1000        as many as you like\n  \
+         longhaul sandbox                          where agents run code\n  \
          longhaul keys create --name me --org acme\n\n\
          The roles read DATABASE_URL, REDIS_URL and LONGHAUL_API_KEY_PEPPER; the client commands LONGHAUL_URL and\n\
          LONGHAUL_API_KEY, or what `longhaul dev` wrote to .longhaul/env.\n\n{EXIT_CODES}"
@@ -97,6 +108,8 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         }
         Command::Api(args) => run::role(context.load(args.flags())?, "longhaul-api", api::run),
         Command::Worker(args) => run::role(context.load(args.flags())?, "longhaul-worker", worker::run),
+        #[cfg(target_os = "linux")]
+        Command::Sandbox(args) => run::role(context.load(args.flags())?, "longhaul-sandbox", sandbox::run),
         Command::Migrate(_) => run::plain(migrate::run(context.load(Vec::new())?, context)),
         Command::Prune(args) => run::plain(prune::run(context.load(Vec::new())?, args, context)),
         Command::Keys(args) => run::plain(keys::run(context.load(Vec::new())?, args, context)),
@@ -122,6 +135,10 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Bench(args) => bench::run(args, context),
         Command::Verify(args) => run::plain(verify::run(args, context)),
         Command::WithServers(args) => run::plain(with_servers::run(&args)),
+        #[cfg(target_os = "linux")]
+        Command::SandboxWarden(_) => sandbox::hold(),
+        #[cfg(target_os = "linux")]
+        Command::SandboxInit(args) => sandbox::confine(&args),
         Command::McpCatalogue(args) => run::plain(mcp_catalogue::run(args)),
     }
 }

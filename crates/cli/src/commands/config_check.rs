@@ -79,6 +79,14 @@ fn warnings(config: &Config) -> Vec<String> {
         "api.listen is reachable from other machines; the API speaks plain HTTP, so put TLS in front of it",
     );
     warn(
+        !config.sandbox.listen.ip().is_loopback() && config.sandbox.token.is_none(),
+        "sandbox.listen is reachable from other machines and sandbox.token is not set: whoever reaches it may run code",
+    );
+    warn(
+        config.sandbox.dangerously_run_unconfined,
+        "sandbox.dangerously_run_unconfined is on: where nothing confines, code does what the sandbox's user may do",
+    );
+    warn(
         config.worker.concurrency > 0 && config.worker.lease < Duration::from_secs(4),
         "worker.lease_seconds is under 4: a short stall of Postgres would end every lease of a process",
     );

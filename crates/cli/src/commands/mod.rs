@@ -23,6 +23,8 @@ pub mod prune;
 pub mod quarantine;
 pub mod questions;
 pub mod retry;
+#[cfg(target_os = "linux")]
+pub mod sandbox;
 pub mod submit;
 pub mod top_up;
 pub mod verify;

@@ -21,10 +21,11 @@ const TOOL_LIMITS: &str = "tools.limits.";
 const LISTED_PROVIDER: &str = "llm.providers.scripted.";
 
 /// Plain variables and the settings they give.
-const PLAIN: [(&str, &str); 6] = [
+const PLAIN: [(&str, &str); 7] = [
     ("DATABASE_URL", "database.url"),
     ("REDIS_URL", "redis.url"),
     ("LONGHAUL_API_KEY_PEPPER", "api.key_pepper"),
+    ("LONGHAUL_SANDBOX_TOKEN", "sandbox.token"),
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.otlp_endpoint"),
     ("LONGHAUL_URL", "client.url"),
     ("LONGHAUL_API_KEY", "client.api_key"),

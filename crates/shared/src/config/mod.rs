@@ -12,6 +12,7 @@ mod database;
 mod layers;
 mod llm;
 mod redis;
+mod sandbox;
 mod secret;
 mod telemetry;
 mod tools;
@@ -29,6 +30,7 @@ pub use self::{
     database::DatabaseConfig,
     llm::{HealthConfig, LimitConfig, LlmConfig, PriceConfig, ProviderConfig, ProviderKind},
     redis::RedisConfig,
+    sandbox::{SandboxConfig, SandboxConfinement},
     secret::{host_name, inherited_environment, resolve_secret, reveal},
     telemetry::{LogFormat, TelemetryConfig},
     tools::{FetchUrlConfig, McpConfig, StdioServers, ToolsConfig},
@@ -45,6 +47,7 @@ pub struct Config {
     pub worker: WorkerConfig,
     pub llm: LlmConfig,
     pub tools: ToolsConfig,
+    pub sandbox: SandboxConfig,
     pub telemetry: TelemetryConfig,
     pub client: ClientConfig,
 }
@@ -135,7 +138,7 @@ impl Config {
 
     fn check(&self) -> Result<(), ConfigError> {
         // Exhaustive on purpose: a new section cannot be forgotten.
-        let Self { database, redis, api, worker, llm, tools, telemetry, client } = self;
+        let Self { database, redis, api, worker, llm, tools, sandbox, telemetry, client } = self;
         let mut rules = Rules::default();
         database.check(&mut rules);
         redis.check(&mut rules);
@@ -143,6 +146,7 @@ impl Config {
         worker.check(&mut rules);
         llm.check(&mut rules);
         tools.check(&mut rules);
+        sandbox.check(&mut rules);
         telemetry.check(&mut rules);
         client.check(&mut rules);
         if rules.broken.is_empty() { Ok(()) } else { Err(ConfigError::Rules(rules.broken)) }

@@ -1,0 +1,159 @@
+//! `longhaul sandbox`: the role that runs code which nobody has read. Its two hidden commands are what it starts for each request.
+
+use std::{env, net::SocketAddr, path::PathBuf};
+
+use anyhow::Context as _;
+use longhaul_sandbox::{Choice, Language, Options, Sandbox, init, serve, warden};
+use longhaul_shared::config::{Config, ConfigError, SandboxConfinement, reveal};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{context::flag, exit::Exit, output, signals};
+
+/// Run code for agents, confined: python and bash over HTTP
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Needs bubblewrap and user namespaces, or a kernel with landlock; python3 and bash. No database and no Redis.
+At start it tries to get out of what it confines with, says what holds, and does not serve where nothing does.
+SIGTERM or Ctrl-C lets runs end and stops; a second one stops at once.
+
+Examples:
+  longhaul sandbox
+  longhaul sandbox --listen 0.0.0.0:6000 --concurrency 8 --languages python
+  curl http://127.0.0.1:6000/v1/execute -d '{\"language\": \"python\", \"code\": \"result = input_payload * 2\", \"input\": 21}'")]
+pub struct SandboxArgs {
+    /// Address and port; 127.0.0.1:6000 unless configured otherwise
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// Runs at a time
+    #[arg(long, value_name = "N")]
+    concurrency: Option<usize>,
+    /// Memory of one run, in bytes
+    #[arg(long, value_name = "BYTES")]
+    memory_bytes: Option<u64>,
+    /// The longest a run may take, in seconds, whatever the request says
+    #[arg(long, value_name = "SECONDS")]
+    timeout_max_seconds: Option<f64>,
+    /// What code may be written in, with commas between them: python, bash
+    #[arg(long, value_name = "A,B")]
+    languages: Option<String>,
+    /// What keeps code in: auto, namespaces or landlock
+    #[arg(long, value_name = "WHAT")]
+    confinement: Option<String>,
+    /// Serve even where nothing keeps code in: it then does what this user may do
+    #[arg(long)]
+    dangerously_run_unconfined: bool,
+}
+
+impl SandboxArgs {
+    /// What the flags set.
+    #[must_use]
+    pub fn flags(&self) -> Vec<(String, String)> {
+        let unconfined = self.dangerously_run_unconfined.then_some("true");
+        let flags = [
+            flag("sandbox.listen", self.listen),
+            flag("sandbox.concurrency", self.concurrency),
+            flag("sandbox.memory_bytes", self.memory_bytes),
+            flag("sandbox.timeout_max_seconds", self.timeout_max_seconds),
+            flag("sandbox.languages", self.languages.as_ref()),
+            flag("sandbox.confinement", self.confinement.as_ref()),
+            flag("sandbox.dangerously_run_unconfined", unconfined),
+        ];
+        flags.into_iter().flatten().collect()
+    }
+}
+
+/// Serves until a signal.
+///
+/// # Errors
+/// A setting is missing, nothing confines here, the address is taken, or the listener failed.
+pub async fn run(config: Config) -> anyhow::Result<Exit> {
+    let shutdown = CancellationToken::new();
+    let listen = config.sandbox.listen;
+    let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+    let options = options(&config)?;
+    if options.token.is_none() && !listen.ip().is_loopback() {
+        tracing::warn!("whoever reaches {listen} may run code: there is no sandbox.token");
+    }
+    let stop = shutdown.clone();
+    signals::with_shutdown(shutdown, async move {
+        let sandbox = tokio::select! {
+            started = Sandbox::start(options) => started?,
+            () = stop.cancelled() => return Ok(Exit::Done),
+        };
+        let address = listener.local_addr()?;
+        output::note(&format!("the sandbox listens on {address}, confinement: {}", sandbox.confinement()));
+        tracing::info!(
+            server.address = %address,
+            sandbox.confinement = sandbox.confinement(),
+            "the sandbox listens on {address} and confines by {}",
+            sandbox.confinement()
+        );
+        serve(sandbox, listener, stop).await?;
+        tracing::info!("the sandbox has stopped");
+        Ok(Exit::Done)
+    })
+    .await
+}
+
+fn options(config: &Config) -> Result<Options, ConfigError> {
+    let sandbox = config.sandbox.clone();
+    Ok(Options {
+        program: PathBuf::from("/proc/self/exe"),
+        confinement: match sandbox.confinement {
+            SandboxConfinement::Auto => Choice::Auto,
+            SandboxConfinement::Namespaces => Choice::Namespaces,
+            SandboxConfinement::Landlock => Choice::Landlock,
+        },
+        dangerously_run_unconfined: sandbox.dangerously_run_unconfined,
+        languages: sandbox.languages.iter().filter_map(|name| Language::of(name)).collect(),
+        python: sandbox.python,
+        bash: sandbox.bash,
+        bwrap: sandbox.bwrap.map(PathBuf::from),
+        readable: sandbox.readable.into_iter().map(PathBuf::from).collect(),
+        scratch: sandbox.scratch_dir.map_or_else(env::temp_dir, PathBuf::from),
+        token: sandbox.token.as_ref().map(reveal).transpose()?,
+        first_user: sandbox.first_user,
+        concurrency: sandbox.concurrency,
+        queue_max: sandbox.queue_max,
+        queue_wait: sandbox.queue,
+        timeout: sandbox.timeout,
+        timeout_max: sandbox.timeout_max,
+        memory_bytes: sandbox.memory_bytes,
+        processes_max: sandbox.processes_max,
+        open_files_max: sandbox.open_files_max,
+        files_bytes: sandbox.files_bytes,
+        files_max: sandbox.files_max,
+        output_bytes: sandbox.output_bytes,
+        result_bytes: sandbox.result_bytes,
+        code_bytes: sandbox.code_bytes,
+        request_bytes: sandbox.request_bytes,
+        shutdown: sandbox.shutdown,
+    })
+}
+
+/// Holds one run; the sandbox starts it
+#[derive(Debug, clap::Args)]
+pub struct WardenArgs {}
+
+/// Runs one request of the service that is on the other end of standard input.
+///
+/// # Errors
+/// That end is gone, or makes no sense.
+pub fn hold() -> anyhow::Result<Exit> {
+    warden::run()?;
+    Ok(Exit::Done)
+}
+
+/// Confines itself and becomes an interpreter; the warden starts it
+#[derive(Debug, clap::Args)]
+pub struct InitArgs {
+    /// What to become and what to keep, as JSON
+    inside: String,
+}
+
+/// # Errors
+/// It could not; otherwise it does not come back.
+pub fn confine(args: &InitArgs) -> anyhow::Result<Exit> {
+    Err(init::run(&args.inside).into())
+}

@@ -1,0 +1,84 @@
+//! Landlock: which files may be read, run and written; and, where the kernel has it, no TCP and no signals beyond the sandbox.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd, RestrictionStatus, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+};
+
+/// The newest that this was written for; the crate leaves out what an older kernel does not know.
+const NEWEST: ABI = ABI::V6;
+/// The first that keeps signals within.
+const SIGNALS: u32 = 6;
+
+const SYSTEM: [&str; 10] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc/ld.so.cache",
+    "/etc/alternatives",
+    "/etc/localtime",
+];
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// What landlock did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fenced {
+    /// The kernel has none, or it is switched off.
+    No,
+    /// Files are fenced; signals may leave the sandbox.
+    Files,
+    FilesAndSignals,
+}
+
+/// Only `readable` and the system's programs and libraries may be read, only `writable` written.
+///
+/// # Errors
+/// A path that is there cannot be opened, or the kernel refuses.
+pub(crate) fn apply(readable: &[PathBuf], writable: &[&Path]) -> io::Result<Fenced> {
+    let read = AccessFs::from_read(NEWEST);
+    let mut rules = Ruleset::default()
+        .handle_access(AccessFs::from_all(NEWEST))
+        .and_then(|rules| rules.handle_access(AccessNet::from_all(NEWEST)))
+        .and_then(|rules| rules.scope(Scope::from_all(NEWEST)))
+        .and_then(Ruleset::create)
+        .map_err(io::Error::other)?;
+    for path in SYSTEM.iter().map(Path::new).chain(readable.iter().map(PathBuf::as_path)) {
+        rules = allow(rules, path, read)?;
+    }
+    for device in DEVICES {
+        rules = allow(rules, Path::new(device), AccessFs::ReadFile | AccessFs::WriteFile)?;
+    }
+    for path in writable {
+        rules = allow(rules, path, AccessFs::from_all(NEWEST) & !BitFlags::from(AccessFs::IoctlDev))?;
+    }
+    let status = rules.restrict_self().map_err(io::Error::other)?;
+    Ok(fenced(&status))
+}
+
+fn allow(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> io::Result<RulesetCreated> {
+    // Not every system has every one of them.
+    let Ok(metadata) = path.metadata() else { return Ok(rules) };
+    let access = if metadata.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
+    let opened = PathFd::new(path).map_err(io::Error::other)?;
+    rules.add_rule(PathBeneath::new(opened, access)).map_err(io::Error::other)
+}
+
+fn fenced(status: &RestrictionStatus) -> Fenced {
+    if status.ruleset == RulesetStatus::NotEnforced {
+        return Fenced::No;
+    }
+    match status.landlock {
+        LandlockStatus::Available { effective_abi, .. } if effective_abi as u32 >= SIGNALS => Fenced::FilesAndSignals,
+        LandlockStatus::Available { .. } => Fenced::Files,
+        LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => Fenced::No,
+    }
+}

@@ -1,0 +1,5 @@
+//! What a process gives up before it becomes an interpreter: files, system calls, resources. None of it can be taken back.
+
+pub(crate) mod files;
+pub(crate) mod limits;
+pub(crate) mod system_calls;

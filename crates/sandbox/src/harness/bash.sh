@@ -1,0 +1,9 @@
+# Runs the code of one request and reports over the socket that was standard input. Confined when it starts.
+exec 8<&0 0</dev/null
+if [[ $1 ]]; then eval "exec $1<&-"; fi
+set --
+mapfile -d '' -t LONGHAUL_REQUEST <&8
+input_payload=${LONGHAUL_REQUEST[1]}
+input=$input_payload
+trap 'LONGHAUL_STATUS=$?; if [[ -v result ]]; then printf "%s" "=$result" >&8; fi; exit "$LONGHAUL_STATUS"' EXIT
+eval "${LONGHAUL_REQUEST[0]}"

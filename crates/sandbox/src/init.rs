@@ -1,0 +1,92 @@
+//! `longhaul sandbox-init`: gives up what it could do, then becomes the interpreter.
+//!
+//! What must hold: one thread; nothing of the request is read here; whatever fails, the interpreter is not run.
+
+use std::{io, os::unix::process::CommandExt as _, path::Path, process::Command};
+
+use rustix::{
+    fs::Mode,
+    process::{Signal, getpid, set_parent_process_death_signal, umask},
+};
+
+use crate::{
+    bubblewrap::SHM,
+    fence::{
+        files::{self, Fenced},
+        limits,
+        system_calls::{self, Reach},
+    },
+    probe,
+    setup::{Confinement, Inside, Program},
+};
+
+const PYTHON: &str = include_str!("harness/python.py");
+const BASH: &str = include_str!("harness/bash.sh");
+/// Nothing of the service's environment; what is here is in nobody's way.
+const ENVIRONMENT: [(&str, &str); 5] = [
+    ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+    ("LANG", "C.UTF-8"),
+    ("LC_ALL", "C.UTF-8"),
+    ("USER", "sandbox"),
+    ("LOGNAME", "sandbox"),
+];
+
+/// Runs the program that `inside` describes; comes back only to say why it could not.
+#[must_use]
+pub fn run(inside: &str) -> io::Error {
+    let inside: Inside = match serde_json::from_str(inside) {
+        Ok(inside) => inside,
+        Err(error) => return error.into(),
+    };
+    match confine(&inside) {
+        Ok(()) => become_program(&inside),
+        Err(error) => error,
+    }
+}
+
+fn confine(inside: &Inside) -> io::Result<()> {
+    // For the moments in which the warden is killed; otherwise it kills by group.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    umask(Mode::RWXG | Mode::RWXO);
+    // The first to go when the machine is out of memory. Without a /proc of its own it cannot be said, and is not needed.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    limits::apply(&inside.limits, inside.tasks)?;
+    let work = inside.work.as_path();
+    let reach = match &inside.confinement {
+        Confinement::Namespaces { .. } => {
+            let readable: Vec<_> = inside.readable.iter().cloned().chain(["/proc".into()]).collect();
+            // Within namespaces landlock is a second wall: a kernel without it is good enough.
+            files::apply(&readable, &[work, Path::new(SHM)])?;
+            Reach::Own
+        }
+        Confinement::Landlock => {
+            let fenced = files::apply(&inside.readable, &[work])?;
+            if fenced == Fenced::No {
+                return Err(io::Error::other("this kernel has no landlock, or it is switched off"));
+            }
+            let own = getpid().as_raw_nonzero().get();
+            Reach::Shared { signals_are_fenced: fenced == Fenced::FilesAndSignals, own }
+        }
+        Confinement::Nothing => return Ok(()),
+    };
+    system_calls::apply(reach)
+}
+
+fn become_program(inside: &Inside) -> io::Error {
+    let mut command = match &inside.program {
+        Program::Python(path) => {
+            let mut command = Command::new(path);
+            // Isolated: no site of a user, no PYTHON* variables; no byte code is written.
+            command.args(["-I", "-B", "-X", "utf8", "-c", PYTHON]);
+            command
+        }
+        Program::Bash(path) => {
+            let mut command = Command::new(path);
+            command.args(["--noprofile", "--norc", "-c", BASH, "bash"]);
+            command.arg(inside.spare.map_or_else(String::new, |spare| spare.to_string()));
+            command
+        }
+        Program::Probe(targets) => return probe::run(targets, &inside.confinement, &inside.work),
+    };
+    command.env_clear().envs(ENVIRONMENT).env("HOME", &inside.work).env("TMPDIR", &inside.work).exec()
+}

@@ -1,0 +1,152 @@
+//! The sandbox: how many runs there are at a time, as whom, and what becomes of a request.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    job::{self, JobError},
+    options::{Language, Options},
+    setup::{Confinement, Limits, Program, Setup},
+    wire::{Outcome, Request},
+};
+
+/// A service that has shown that it confines. [`Sandbox::start`](Self::start) makes one.
+#[derive(Debug)]
+pub struct Sandbox {
+    pub(crate) options: Options,
+    pub(crate) confinement: Confinement,
+    permits: Arc<Semaphore>,
+    /// Requests that run or wait for their turn.
+    admitted: Arc<Semaphore>,
+    /// Users that nobody runs as now, when this process is root.
+    users: Arc<Mutex<Vec<u32>>>,
+    runs: TaskTracker,
+}
+
+/// Why a request was not run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("too many requests run and wait")]
+    Busy,
+    #[error(transparent)]
+    Job(#[from] JobError),
+}
+
+impl Sandbox {
+    pub(crate) fn new(options: Options, confinement: Confinement) -> Self {
+        let is_root = rustix::process::geteuid().is_root();
+        let users = if is_root { (options.first_user..).take(options.concurrency).collect() } else { Vec::new() };
+        Self {
+            confinement,
+            permits: Arc::new(Semaphore::new(options.concurrency)),
+            admitted: Arc::new(Semaphore::new(options.concurrency + options.queue_max)),
+            users: Arc::new(Mutex::new(users)),
+            runs: TaskTracker::new(),
+            options,
+        }
+    }
+
+    /// How code is kept in: `namespaces`, `landlock` or `none`.
+    #[must_use]
+    pub fn confinement(&self) -> &'static str {
+        self.confinement.name()
+    }
+
+    /// Runs that are under way.
+    pub(crate) fn running(&self) -> usize {
+        self.options.concurrency - self.permits.available_permits()
+    }
+
+    /// Runs the code, when it is its turn. Dropping the future ends the run.
+    pub(crate) async fn execute(&self, request: Request) -> Result<Outcome, Refused> {
+        let turn = self.turn().await?;
+        let program = match request.language {
+            Language::Python => Program::Python(self.options.python.clone()),
+            Language::Bash => Program::Bash(self.options.bash.clone()),
+        };
+        let input = request.for_program(self.options.result_bytes);
+        let ended = self.run(turn, program, input, Duration::from_secs_f64(request.seconds)).await?;
+        Ok(Outcome::of(&request, &ended, &self.options))
+    }
+
+    /// A permit to run, and as whom. Waits as long as may be waited.
+    pub(crate) async fn turn(&self) -> Result<Turn, Refused> {
+        let admitted = Arc::clone(&self.admitted).try_acquire_owned().map_err(|_| Refused::Busy)?;
+        let permit = timeout(self.options.queue_wait, Arc::clone(&self.permits).acquire_owned()).await;
+        let permit = permit.map_err(|_| Refused::Busy)?.map_err(|_| Refused::Busy)?;
+        let user = self.users.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Ok(Turn { user, users: Arc::clone(&self.users), _permit: permit, _admitted: admitted })
+    }
+
+    /// Runs a program in a task of its own, which holds the turn until nothing of the run is left, whoever still waits for it.
+    pub(crate) async fn run(
+        &self,
+        turn: Turn,
+        program: Program,
+        input: Vec<u8>,
+        time: Duration,
+    ) -> Result<job::Ended, JobError> {
+        let setup = Setup {
+            confinement: self.confinement.clone(),
+            program,
+            limits: self.limits(time),
+            readable: self.options.readable.clone(),
+            scratch: self.options.scratch.clone(),
+            user: turn.user,
+        };
+        let options = self.options.clone();
+        let cancelled = CancellationToken::new();
+        let _cancels = cancelled.clone().drop_guard();
+        let run = self.runs.spawn(async move {
+            let ended = job::run(&options, &setup, &input, &cancelled).await;
+            drop(turn);
+            ended
+        });
+        run.await.unwrap_or_else(|error| Err(JobError::Failed(error.to_string())))
+    }
+
+    /// Waits until nothing runs any more.
+    pub(crate) async fn idle(&self) {
+        self.runs.close();
+        self.runs.wait().await;
+    }
+
+    fn limits(&self, time: Duration) -> Limits {
+        Limits {
+            wall_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+            // The wall clock is what ends a run; this is for a process that nobody watches. Two cores may be kept busy.
+            cpu_seconds: time.as_secs() * 2 + 2,
+            memory_bytes: self.options.memory_bytes,
+            processes: self.options.processes_max,
+            open_files: self.options.open_files_max,
+            files_bytes: self.options.files_bytes,
+            files: self.options.files_max,
+            result_bytes: self.options.result_bytes,
+        }
+    }
+}
+
+/// The right to run one thing; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(crate) user: Option<u32>,
+    users: Arc<Mutex<Vec<u32>>>,
+    _permit: OwnedSemaphorePermit,
+    _admitted: OwnedSemaphorePermit,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Before the permit: fields are dropped after this.
+        let users = &mut self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.extend(self.user);
+    }
+}

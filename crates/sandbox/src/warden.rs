@@ -1,0 +1,273 @@
+//! `longhaul sandbox-warden`: starts the confined process of one request, watches it, and ends all of it.
+//!
+//! What must hold: no process of the run is left when the warden answers, none when the service is gone (its end of the
+//! connection closes), and nothing that the code does reaches the warden. One process that outlives the code, because a thread
+//! of the service cannot: a service that is killed runs nothing any more.
+
+use std::{
+    fs, io,
+    io::{Read as _, Write as _},
+    net::Shutdown,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::{fs::chown, net::UnixStream, process::CommandExt as _},
+    },
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{
+    DumpableBehavior, Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus, getpid, getrlimit, kill_process,
+    kill_process_group, set_child_subreaper, set_dumpable_behavior, setrlimit, wait,
+};
+use tempfile::TempDir;
+
+use crate::{
+    bubblewrap, frames,
+    setup::{Confinement, Inside, Limit, Limits, Report, Setup},
+    watch,
+};
+
+/// How often it is looked whether the first process has ended; a run takes this much longer than it needs.
+const TICK: Duration = Duration::from_millis(2);
+/// How often everything that runs is measured. A process that takes memory as fast as it can gets some hundred MiB in between.
+const MEASURE: Duration = Duration::from_millis(25);
+/// How long killed processes may take to be gone. Longer means a kernel in trouble; the service is told.
+const TO_DIE: Duration = Duration::from_secs(10);
+
+/// Runs one request; standard input is the connection to the service.
+///
+/// # Errors
+/// The service cannot be understood, or does not listen any more.
+pub fn run() -> io::Result<()> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    set_child_subreaper(Some(getpid()))?;
+    let mut service = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let setup: Setup = serde_json::from_slice(&frames::read(&mut service)?)?;
+    let request = frames::read(&mut service)?;
+    let abandoned = watch_service(&service)?;
+    let (report, answer) = match hold(&setup, request, &abandoned) {
+        Ok(done) => done,
+        Err(error) => (Report { exit_code: 125, limit: None, failure: Some(error.to_string()) }, Vec::new()),
+    };
+    frames::write(&mut service, &serde_json::to_vec(&report)?)?;
+    frames::write(&mut service, &answer)
+}
+
+/// Sets the flag when the service closes its end.
+fn watch_service(service: &UnixStream) -> io::Result<Arc<AtomicBool>> {
+    let abandoned = Arc::new(AtomicBool::new(false));
+    let (mut service, flag) = (service.try_clone()?, Arc::clone(&abandoned));
+    thread::spawn(move || {
+        // The service says nothing more: whatever ends this is its end.
+        let _ = service.read(&mut [0]);
+        flag.store(true, Ordering::Relaxed);
+    });
+    Ok(abandoned)
+}
+
+fn hold(setup: &Setup, request: Vec<u8>, abandoned: &AtomicBool) -> io::Result<(Report, Vec<u8>)> {
+    watch::check()?;
+    let work = WorkDir::make(setup)?;
+    let (ours, theirs) = UnixStream::pair()?;
+    let channel = Channel::open(ours, request, setup.limits.result_bytes)?;
+    let started = Instant::now();
+    let first = start(setup, work.path(), theirs)?;
+    let ended = attend(first, setup, work.on_disk(), started, abandoned);
+    let left = end_all(first);
+    let (status, limit) = ended?;
+    let status = status.or(left?).unwrap_or(128 + 9);
+    let answer = channel.answer();
+    let failure = work.remove().err().map(|error| format!("the working directory cannot be removed: {error}"));
+    Ok((Report { exit_code: status, limit, failure }, answer))
+}
+
+/// Starts what confines itself and becomes the program, in a process group of its own.
+fn start(setup: &Setup, work: &Path, channel: UnixStream) -> io::Result<Pid> {
+    let (mut command, program) = match &setup.confinement {
+        Confinement::Namespaces { bwrap, proc } => {
+            let inner = bubblewrap::command(bwrap, *proc, &setup.readable, setup.limits.files_bytes)?;
+            (inner.command, inner.program)
+        }
+        Confinement::Landlock | Confinement::Nothing => {
+            let mut command = Command::new("/proc/self/exe");
+            command.current_dir(work);
+            (command, None)
+        }
+    };
+    // Where the user is shared with others, so is the number of its tasks. Namespaces have a count of their own.
+    let shares_user = setup.user.is_none() && !matches!(setup.confinement, Confinement::Namespaces { .. });
+    let tasks = setup.limits.processes + if shares_user { watch::tasks_of_this_user() } else { 0 };
+    let inside = Inside {
+        program: setup.program.clone(),
+        confinement: setup.confinement.clone(),
+        limits: setup.limits.clone(),
+        readable: setup.readable.clone(),
+        work: work.to_owned(),
+        tasks,
+        spare: program.as_ref().map(std::os::fd::AsRawFd::as_raw_fd),
+    };
+    command.arg("sandbox-init").arg(serde_json::to_string(&inside)?);
+    command.env_clear().stdin(OwnedFd::from(channel)).process_group(0);
+    if let Some(user) = setup.user {
+        command.uid(user).gid(user);
+    }
+    Ok(Pid::from_child(&command.spawn()?))
+}
+
+/// Waits for the end of the first process, of the time, of a limit or of the service.
+fn attend(
+    first: Pid,
+    setup: &Setup,
+    on_disk: Option<&Path>,
+    started: Instant,
+    abandoned: &AtomicBool,
+) -> io::Result<(Option<i32>, Option<Limit>)> {
+    let Limits { wall_ms, .. } = setup.limits;
+    let deadline = started + Duration::from_millis(wall_ms);
+    let mut measured = started;
+    loop {
+        while let Some((pid, status)) = reap()? {
+            if pid == first {
+                return Ok((Some(code(status)), None));
+            }
+        }
+        let now = Instant::now();
+        if now >= deadline {
+            return Ok((None, Some(Limit::Time)));
+        }
+        if abandoned.load(Ordering::Relaxed) {
+            return Ok((None, None));
+        }
+        if now.duration_since(measured) >= MEASURE {
+            if let Some(limit) = watch::exceeded(&setup.limits, &setup.confinement, on_disk) {
+                return Ok((None, Some(limit)));
+            }
+            measured = Instant::now();
+        }
+        thread::sleep(TICK);
+    }
+}
+
+/// Kills until nothing is left; gives how the first process ended, if it did only now.
+fn end_all(first: Pid) -> io::Result<Option<i32>> {
+    let deadline = Instant::now() + TO_DIE;
+    let mut ended = None;
+    loop {
+        // By group first: in one step, so that nothing forks away. It is gone when everybody in it is.
+        let _ = kill_process_group(first, Signal::KILL);
+        for pid in watch::descendants().into_iter().filter_map(watch::pid) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid == first => ended = Some(code(status)),
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(rustix::io::Errno::CHILD) => return Ok(ended),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if Instant::now() >= deadline {
+            return Err(io::Error::other("processes of the run cannot be killed"));
+        }
+        thread::sleep(TICK);
+    }
+}
+
+/// A child that has ended, the first or an orphan.
+fn reap() -> io::Result<Option<(Pid, WaitStatus)>> {
+    match wait(WaitOptions::NOHANG) {
+        Ok(ended) => Ok(ended),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn code(status: WaitStatus) -> i32 {
+    status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal)).unwrap_or(125)
+}
+
+/// The request on its way to the code, and the result on its way back.
+struct Channel {
+    writing: JoinHandle<()>,
+    reading: JoinHandle<Vec<u8>>,
+}
+
+impl Channel {
+    fn open(stream: UnixStream, request: Vec<u8>, result_bytes: usize) -> io::Result<Self> {
+        let (mut to, mut from) = (stream.try_clone()?, stream);
+        let writing = thread::spawn(move || {
+            // Code that ends before it has read everything is no error of ours.
+            let _ = to.write_all(&request);
+            let _ = to.shutdown(Shutdown::Write);
+        });
+        // Room for what is said around the result. More than that is not a report of ours.
+        let most = u64::try_from(result_bytes).unwrap_or(u64::MAX).saturating_add(64 << 10);
+        let reading = thread::spawn(move || {
+            let mut answer = Vec::new();
+            let _ = (&mut from).take(most).read_to_end(&mut answer);
+            let _ = io::copy(&mut from, &mut io::sink());
+            answer
+        });
+        Ok(Self { writing, reading })
+    }
+
+    /// To be called when nobody is left who could write.
+    fn answer(self) -> Vec<u8> {
+        let answer = self.reading.join().unwrap_or_default();
+        let _ = self.writing.join();
+        answer
+    }
+}
+
+/// Where the code starts and may write.
+enum WorkDir {
+    /// Made and removed by bubblewrap, in memory.
+    Within,
+    OnDisk(TempDir),
+}
+
+impl WorkDir {
+    fn make(setup: &Setup) -> io::Result<Self> {
+        if let Confinement::Namespaces { .. } = setup.confinement {
+            return Ok(Self::Within);
+        }
+        let made = tempfile::Builder::new().prefix("longhaul-sandbox-").tempdir_in(&setup.scratch)?;
+        if let Some(user) = setup.user {
+            chown(made.path(), Some(user), Some(user))?;
+        }
+        Ok(Self::OnDisk(made))
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Within => Path::new(bubblewrap::WORK),
+            Self::OnDisk(made) => made.path(),
+        }
+    }
+
+    fn on_disk(&self) -> Option<&Path> {
+        match self {
+            Self::Within => None,
+            Self::OnDisk(made) => Some(made.path()),
+        }
+    }
+
+    fn remove(self) -> io::Result<()> {
+        let Self::OnDisk(made) = self else { return Ok(()) };
+        let path: PathBuf = made.path().to_owned();
+        // A tree as deep as it can be made needs an open file for each level.
+        let limit = getrlimit(Resource::Nofile);
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+        let Err(error) = made.close() else { return Ok(()) };
+        // `rm` goes down without any, however deep.
+        let removed = Command::new("rm").args(["-rf", "--one-file-system", "--"]).arg(&path).status()?;
+        if removed.success() && fs::symlink_metadata(&path).is_err() { Ok(()) } else { Err(error) }
+    }
+}

@@ -1,0 +1,284 @@
+//! A sandbox as a process of its own, in a chosen mode and as a chosen user, and the ways to ask it.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    os::{
+        fd::AsRawFd,
+        unix::{fs::chown, process::CommandExt},
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, LazyLock, Weak},
+    time::Duration,
+};
+
+use longhaul_shared::http::{self, HttpOptions};
+use rustix::{
+    io::{FdFlags, fcntl_setfd},
+    process::{Pid, Signal, geteuid, kill_process},
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+
+use crate::support::wait::eventually;
+
+/// The program; see `tests/Cargo.toml`.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul-program");
+/// A service tries itself before it listens; on a busy machine that takes a while.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What the service's environment holds and no code may see.
+pub(crate) const SECRET: &str = "hunter2-in-the-environment";
+/// nobody, for services that are not root though the tests are.
+const NOBODY: u32 = 65_534;
+
+/// How a service is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Mode {
+    Namespaces,
+    Landlock,
+    /// Told to go on where nothing confines: the twin, in which attempts get through.
+    Unconfined,
+}
+
+/// As whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum As {
+    /// Whoever runs the tests; root's services run code as users of their own.
+    Self_,
+    /// Never root, so that code has the user of its service.
+    Unprivileged,
+}
+
+/// The settings that tests change.
+pub(crate) type Settings<'a> = &'a [(&'a str, &'a str)];
+
+/// A running sandbox; killed when dropped.
+pub(crate) struct Service {
+    child: Child,
+    pub(crate) url: String,
+    pub(crate) user: u32,
+    dir: TempDir,
+    log: PathBuf,
+}
+
+impl Service {
+    /// Starts a sandbox, or says that this machine does not allow the mode.
+    pub(crate) async fn start(mode: Mode, user: As, settings: Settings<'_>) -> Option<Self> {
+        if !is_allowed(mode, user) {
+            eprintln!("{mode:?} as {user:?} is not possible on this machine");
+            return None;
+        }
+        let mut service = Self::spawn(mode, user, settings);
+        let address = eventually("the sandbox listens", PATIENCE, async || {
+            let log = service.log();
+            if let Some(status) = service.child.try_wait().unwrap() {
+                panic!("the sandbox ended with {status}: {log}");
+            }
+            let said = log.lines().find_map(|line| line.strip_prefix("the sandbox listens on "));
+            said.and_then(|said| said.split_once(',')).map(|(address, _)| address.to_owned()).ok_or(log)
+        })
+        .await;
+        service.url = format!("http://{address}");
+        let expected = ["namespaces", "landlock", "none"][mode as usize];
+        assert_eq!(service.health().await["confinement"], expected);
+        Some(service)
+    }
+
+    /// Starts the process only; for services that must refuse.
+    pub(crate) fn spawn(mode: Mode, user: As, settings: Settings<'_>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = dir.path().join("scratch");
+        fs::create_dir(&scratch).unwrap();
+        let program = File::open(PROGRAM).unwrap();
+        let mut command = Command::new(PROGRAM);
+        let drops = user == As::Unprivileged && geteuid().is_root();
+        if drops {
+            // The program may lie where nobody else can go; an open file can be run from anywhere.
+            fcntl_setfd(&program, FdFlags::empty()).unwrap();
+            command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
+            command.uid(NOBODY).gid(NOBODY);
+            chown(&scratch, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        // Whatever runs within must be able to pass.
+        for path in [dir.path(), &scratch] {
+            fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let log = dir.path().join("log");
+        command
+            .arg("sandbox")
+            .env_clear()
+            .env("DATABASE_URL", format!("postgres://u:{SECRET}@127.0.0.1:1/x"))
+            .env("LONGHAUL__SANDBOX__LISTEN", "127.0.0.1:0")
+            .env("LONGHAUL__SANDBOX__SCRATCH_DIR", &scratch)
+            .current_dir(dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).unwrap());
+        match mode {
+            Mode::Namespaces => _ = command.env("LONGHAUL__SANDBOX__CONFINEMENT", "namespaces"),
+            Mode::Landlock => _ = command.env("LONGHAUL__SANDBOX__CONFINEMENT", "landlock"),
+            Mode::Unconfined => {
+                command.arg("--dangerously-run-unconfined");
+                command
+                    .env("LONGHAUL__SANDBOX__CONFINEMENT", "namespaces")
+                    .env("LONGHAUL__SANDBOX__BWRAP", "/bin/false");
+            }
+        }
+        for (key, value) in settings {
+            command.env(format!("LONGHAUL__SANDBOX__{}", key.to_uppercase()), value);
+        }
+        let child = command.spawn().unwrap();
+        let user = if drops { NOBODY } else { geteuid().as_raw() };
+        Self { child, url: String::new(), user, dir, log }
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// A directory of the service's machine that tests may put things into.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Where working directories are made; empty when nothing runs.
+    pub(crate) fn scratch(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.dir.path().join("scratch")).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        eventually("the sandbox ends", PATIENCE, async || self.child.try_wait().unwrap().ok_or("it runs")).await
+    }
+
+    pub(crate) async fn health(&self) -> Value {
+        client().get(format!("{}/health", self.url)).send().await.unwrap().json().await.unwrap()
+    }
+
+    /// Status and body of a request.
+    pub(crate) async fn ask(&self, body: &Value) -> (u16, Value) {
+        ask(&self.url, body).await
+    }
+
+    /// What Python says to this code.
+    pub(crate) async fn python(&self, code: &str, input: Value) -> Value {
+        self.ask(&json!({"language": "python", "code": code, "input": input, "timeout_seconds": 15})).await.1
+    }
+
+    pub(crate) async fn bash(&self, code: &str) -> Value {
+        self.ask(&json!({"language": "bash", "code": code, "timeout_seconds": 15})).await.1
+    }
+
+    /// Waits until nothing of any run is left: no process below the service, no file.
+    pub(crate) async fn settles(&self) {
+        eventually("nothing of the run is left", PATIENCE, async || {
+            let (left, files) = (below(self.pid()), self.scratch());
+            if left.is_empty() && files.is_empty() { Ok(()) } else { Err(format!("{left:?} {files:?}")) }
+        })
+        .await;
+        // And it still serves.
+        assert_eq!(self.python("result = 6 * 7", Value::Null).await["result"], 42, "{}", self.log());
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the sandbox said: {}", self.log());
+        }
+    }
+}
+
+/// The service that tests of one mode share while any of them runs.
+pub(crate) async fn shared(mode: Mode, user: As) -> Option<Arc<Service>> {
+    static SHARED: LazyLock<Mutex<BTreeMap<(Mode, As), Weak<Service>>>> = LazyLock::new(Mutex::default);
+    let mut shared = SHARED.lock().await;
+    if let Some(service) = shared.get(&(mode, user)).and_then(Weak::upgrade) {
+        return Some(service);
+    }
+    let service = Arc::new(Service::start(mode, user, &[]).await?);
+    shared.insert((mode, user), Arc::downgrade(&service));
+    Some(service)
+}
+
+/// Status and body of a request to a sandbox.
+pub(crate) async fn ask(url: &str, body: &Value) -> (u16, Value) {
+    let answer = client().post(format!("{url}/v1/execute")).json(body).send().await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap())
+}
+
+pub(crate) fn client() -> reqwest::Client {
+    http::client(&HttpOptions::default()).unwrap()
+}
+
+/// Whether the machine allows a mode, found out without the sandbox: a sandbox that does not start although it could, fails.
+pub(crate) fn is_allowed(mode: Mode, user: As) -> bool {
+    if user == As::Unprivileged && !geteuid().is_root() {
+        // The same as `Self_` then.
+        return false;
+    }
+    let mut command = match mode {
+        Mode::Unconfined => return true,
+        Mode::Namespaces => {
+            let mut command = Command::new("bwrap");
+            command.args(["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--", "/bin/true"]);
+            command
+        }
+        Mode::Landlock => {
+            let mut command = Command::new("/usr/bin/python3");
+            let asks = "import ctypes, sys; sys.exit(ctypes.CDLL(None).syscall(444, None, 0, 1) < 1)";
+            command.args(["-c", asks]);
+            command
+        }
+    };
+    if geteuid().is_root() {
+        // Code is never root's.
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+/// Processes below one, zombies left out.
+pub(crate) fn below(pid: i32) -> Vec<String> {
+    let mut parents = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let Some((head, tail)) = stat.rsplit_once(')') else { continue };
+        let tail: Vec<&str> = tail.split_whitespace().collect();
+        let id: i32 = head.split_whitespace().next().unwrap().parse().unwrap();
+        if tail[0] != "Z" {
+            parents.push((id, tail[1].parse::<i32>().unwrap(), head.to_owned()));
+        }
+    }
+    let mut found = vec![pid];
+    let mut names = Vec::new();
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        for (id, _, name) in parents.iter().filter(|(_, of, _)| *of == parent) {
+            found.push(*id);
+            names.push(name.clone());
+        }
+        next += 1;
+    }
+    names
+}
+
+/// Processes of this machine with a text in their command line.
+pub(crate) fn with_argument(marker: &str) -> Vec<String> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(marker)).collect()
+}
