@@ -32,6 +32,8 @@ pub(crate) enum ContractError {
     KeyReused(ExecutionId),
     /// There is no such execution.
     NotFound,
+    /// It is stored, and what it came to cannot be told now.
+    Untold(ExecutionId, ApiError),
     /// Anything else, as the rest of the API says it.
     Api(ApiError),
 }
@@ -83,7 +85,21 @@ impl ContractError {
                 };
                 (StatusCode::NOT_FOUND, body)
             }
+            Self::Untold(id, error) => {
+                let (status, mut body) = of_api(error);
+                let details = body.details.get_or_insert_default();
+                details.insert("execution_id".to_owned(), Value::from(id.to_string()));
+                (status, body)
+            }
             Self::Api(error) => of_api(error),
+        }
+    }
+
+    /// The same, of an execution that is stored: whoever is told it can find that.
+    pub(crate) fn of(self, id: ExecutionId) -> Self {
+        match self {
+            Self::Api(error) => Self::Untold(id, error),
+            Self::Refused(_) | Self::Secret(_) | Self::KeyReused(_) | Self::NotFound | Self::Untold(..) => self,
         }
     }
 }
@@ -92,7 +108,7 @@ impl IntoResponse for ContractError {
     fn into_response(self) -> Response {
         let (status, body) = self.body();
         let mut response = (status, Json(body)).into_response();
-        if let Self::KeyReused(id) = self {
+        if let Self::KeyReused(id) | Self::Untold(id, _) = self {
             name_execution(&mut response, &id.to_string());
         }
         response

@@ -162,9 +162,13 @@ fn wrapped(body: ErrorBody) -> ErrorBody {
 
 fn nested(error: ContractError) -> Response {
     match &error {
-        ContractError::Api(_) => {
+        ContractError::Api(_) | ContractError::Untold(..) => {
             let (status, body) = error.body();
-            (status, Json(wrapped(body))).into_response()
+            let mut response = (status, Json(wrapped(body))).into_response();
+            if let ContractError::Untold(id, _) = &error {
+                name_execution(&mut response, &id.to_string());
+            }
+            response
         }
         ContractError::Refused(_)
         | ContractError::Secret(_)
@@ -207,6 +211,8 @@ async fn forward(
     let wait = format!("wait={}", wait_of(headers).as_secs());
     let mut sent = vec![("x-request-id", request_id), ("prefer", wait.as_str())];
     let traceparent = (state.hooks.traceparent)(headers);
+    let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok());
+    sent.extend(key.map(|key| ("idempotency-key", key)));
     sent.extend(traceparent.as_deref().map(|traceparent| ("traceparent", traceparent)));
     let said = engine.create(&body, &sent).await;
     let id = match &said {

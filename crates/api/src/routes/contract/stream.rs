@@ -68,10 +68,7 @@ pub(crate) async fn create(
     };
     let (telling, id) = match begun {
         Ok((telling, id)) => (telling, Some(id)),
-        Err(error) => {
-            let (status, body) = error.body();
-            (Telling::Last(frame("error", &Told::of(status.as_u16(), body))), None)
-        }
+        Err(error) => (Telling::Last(error_frame(&error)), None),
     };
     let frames = stream::unfold(telling, |telling| async {
         telling.next().await.map(|(frame, next)| (Ok::<_, Infallible>(Bytes::from(frame)), next))
@@ -94,7 +91,11 @@ async fn begin(
     headers: &HeaderMap,
 ) -> Result<(Telling, ExecutionId), ContractError> {
     let id = submit(state, request, request_id, headers, true).await?;
-    let subscription = state.hub.subscribe(id, 0).await?;
+    let subscription = match state.hub.subscribe(id, 0).await {
+        Ok(subscription) => subscription,
+        // It is stored and runs: that nobody can follow it here is told with its id.
+        Err(error) => return Ok((Telling::Last(error_frame(&ContractError::from(error).of(id))), id)),
+    };
     let shutdown = state.shutdown.clone();
     let following = Following {
         state: state.clone(),
@@ -241,10 +242,7 @@ impl Following {
     async fn end(&self) -> String {
         let recorded = match recorded(&self.state, &Reach::Everybody, self.id).await {
             Ok(recorded) => recorded,
-            Err(error) => {
-                let (status, body) = error.body();
-                return frame("error", &Told::of(status.as_u16(), body));
-            }
+            Err(error) => return error_frame(&error.of(self.id)),
         };
         let asked_a_model = !recorded.calls.model_calls.is_empty() && recorded.calls.tool_calls.is_empty();
         let text = recorded
@@ -258,6 +256,11 @@ impl Following {
         };
         delta + &last
     }
+}
+
+fn error_frame(error: &ContractError) -> String {
+    let (status, body) = error.body();
+    frame("error", &Told::of(status.as_u16(), body))
 }
 
 fn frame(event: &str, data: &impl Serialize) -> String {
