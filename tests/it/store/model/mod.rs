@@ -23,6 +23,9 @@ fn busy(seed: u64) -> Scenario {
         Work::Spawns(7),
         Work::Child(6),
         Work::Plain(2),
+        Work::Limited,
+        Work::Limited,
+        Work::Limited,
     ];
     Scenario {
         statements: 1,
@@ -34,6 +37,7 @@ fn busy(seed: u64) -> Scenario {
         raises: 1,
         // With a cap of one unit no call fits until somebody adds to it; with three, one does.
         cap: if seed.is_multiple_of(2) { 1 } else { 3 },
+        slots: 1,
         ..Scenario::new("walk", work)
     }
 }
@@ -66,7 +70,7 @@ async fn what_the_model_says_is_what_the_store_does_on_a_way_nobody_chose() {
 /// Models that leave a rule out which the store keeps: the walks must see where the two part.
 #[tokio::test]
 async fn a_walk_sees_where_a_model_without_a_rule_parts_from_the_store() {
-    for broken in [Broken::ParkIgnoresCancel, Broken::BlindPark] {
+    for broken in [Broken::ParkIgnoresCancel, Broken::BlindPark, Broken::CountedSlots] {
         let mut seeds = 1..=20;
         let is_seen = async |seed| {
             let scenario = Scenario { broken: Some(broken), ..busy(seed) };

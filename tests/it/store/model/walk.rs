@@ -1,4 +1,4 @@
-//! One walk: the model chooses, the store follows.
+//! One walk: the model chooses, the store follows. A long file: one arm for each statement, on either side, to be read together.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use longhaul_model::machine::{Action, Machine};
 use longhaul_model::rows::{State, Wait};
 use longhaul_model::scenario::{COST, ESTIMATE, Scenario, Work};
-use longhaul_model::statement::{LeaseName, Phase, Reply, Statement, Verb};
+use longhaul_model::statement::{LeaseName, Phase, Reply, Running, Statement, Verb};
 use longhaul_sdk::Usd;
 use longhaul_sdk::spec::{BudgetSpec, OnExhausted};
-use longhaul_shared::domain::{ApiKeyId, ExecutionId, HumanRequestId, RequestKind, RequestState, WaitReason};
+use longhaul_shared::domain::{ApiKeyId, ExecutionId, HumanRequestId, LimitKey, RequestKind, RequestState, WaitReason};
 use longhaul_shared::store::StoreError;
 use longhaul_shared::store::budgets::{Caps, Reservation, Reserved, Settlement};
 use longhaul_shared::store::children::SpawnRefused;
@@ -19,6 +19,7 @@ use longhaul_shared::store::human_requests::{Decider, NewDecision, NewHumanReque
 use longhaul_shared::store::journal::StepKind::Turn;
 use longhaul_shared::store::outcomes::{Conclusion, LeaseEnd};
 use longhaul_shared::store::workers::{HeartbeatConnection, Renewal};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -45,9 +46,14 @@ pub(crate) struct Walk {
 impl Walk {
     pub(crate) async fn start(scenario: Scenario, seed: u64) -> Self {
         let world = World::create().await;
+        let limit = LimitKey::parse("metadata.walk").unwrap();
+        world.store.put_limit(Some(world.tenant), &limit, scenario.slots.into()).await.unwrap();
         let mut ids = Vec::new();
         for work in &scenario.work {
             let mut execution = world.new_execution().await;
+            if *work == Work::Limited {
+                execution.metadata = json!({"walk": "limited"});
+            }
             if *work == Work::Pays {
                 let max_cost_usd = Some(Usd::from_nanos(i64::from(scenario.cap) * UNIT));
                 execution.budget =
@@ -140,11 +146,18 @@ impl Walk {
     }
 
     fn next_to_claim(&self) -> Option<u8> {
-        let runnable = (0..self.ids.len()).filter(|&at| {
-            let row = &self.state.executions[at];
-            row.exists && row.wait == Some(Wait::Worker)
-        });
-        runnable.min_by_key(|&at| self.ids[at].map(|id| id.0)).map(|at| u8::try_from(at).unwrap())
+        self.in_turn(Wait::Worker).first().copied()
+    }
+
+    /// Who waits for that, in the order of its tenant: started before new, then the oldest.
+    fn in_turn(&self, wait: Wait) -> Vec<u8> {
+        let is_meant = |at: &u8| {
+            let row = self.state.execution(*at);
+            row.exists && row.wait == Some(wait)
+        };
+        let mut line: Vec<u8> = (0..u8::try_from(self.ids.len()).unwrap()).filter(is_meant).collect();
+        line.sort_by_key(|&at| (self.state.execution(at).token == 0, self.id(at).0));
+        line
     }
 
     async fn would_quarantine(&self, action: Action) -> bool {
@@ -200,11 +213,7 @@ impl Walk {
     }
 
     async fn carry_out(&mut self, statement: Statement) {
-        let statements = self.together(statement);
-        let mut answered = None;
-        for statement in statements {
-            answered = self.machine.carry_out(&mut self.state, statement);
-        }
+        let (statement, answered) = self.expect(statement);
         let expected = answered.map(|running| match running.phase {
             Phase::Replied(reply) => reply,
             phase => panic!("{}", self.told(&format!("{phase:?} is no answer"))),
@@ -219,6 +228,85 @@ impl Walk {
             self.machine.apply(&mut self.state, if is_lost { Action::Lose(running) } else { Action::Deliver(running) });
         }
         assert_eq!(self.state.wrong, None, "{}", self.told("the model itself went wrong"));
+    }
+
+    /// What the model says comes of it, with what the store does in the same call; and the statement that it comes of in the end.
+    fn expect(&mut self, statement: Statement) -> (Statement, Option<Running>) {
+        match statement {
+            Statement::Claim { by, .. } => return self.expect_claim(by, statement),
+            Statement::HandOver { .. } => {
+                self.hand_over();
+                return (statement, None);
+            }
+            _ => {}
+        }
+        let ended = statement.lease().filter(|lease| {
+            matches!(statement, Statement::Conclude { .. })
+                && self.machine.scenario.work[usize::from(lease.execution)] == Work::Limited
+                && self.state.execution(lease.execution).worker == Some(lease.by)
+        });
+        let mut answered = None;
+        for statement in self.together(statement) {
+            answered = self.machine.carry_out(&mut self.state, statement);
+        }
+        // The end of a lease hands over what it freed.
+        if ended.is_some_and(|lease| self.state.execution(lease.execution).worker != Some(lease.by)) {
+            self.hand_over();
+        }
+        (statement, answered)
+    }
+
+    /// A claim parks whom it finds no slot for and looks at others, each time after it handed over what is free.
+    fn expect_claim(&mut self, by: u8, first: Statement) -> (Statement, Option<Running>) {
+        let (mut statement, mut answered) = (first, None);
+        let mut candidates: Vec<u8> = first.execution().into_iter().collect();
+        loop {
+            let mut is_refused = false;
+            for execution in candidates {
+                let has_none = !self.state.slots.contains(&Some(execution));
+                let is_held_back = self.machine.scenario.work[usize::from(execution)] == Work::Limited
+                    && has_none
+                    && (!self.in_turn(Wait::Slot).is_empty() || !self.state.slots.contains(&None));
+                if answered.is_some() && !is_held_back {
+                    continue;
+                }
+                let claim = Statement::Claim { by, execution };
+                let came_to = self.go_through(claim);
+                is_refused |= self.state.execution(execution).wait == Some(Wait::Slot);
+                if came_to.is_some() {
+                    (statement, answered) = (claim, came_to);
+                }
+            }
+            if !is_refused {
+                return (statement, answered);
+            }
+            self.hand_over();
+            if answered.is_some() {
+                return (statement, answered);
+            }
+            candidates = self.in_turn(Wait::Worker);
+        }
+    }
+
+    /// Every slot that is free goes to whoever waits for one, the first in line first.
+    fn hand_over(&mut self) {
+        while self.state.slots.contains(&None)
+            && let Some(&execution) = self.in_turn(Wait::Slot).first()
+        {
+            let _ = self.go_through(Statement::HandOver { execution });
+        }
+    }
+
+    /// As `carry_out`, while an answer lies there that nobody has read yet.
+    fn go_through(&mut self, statement: Statement) -> Option<Running> {
+        self.machine.apply(&mut self.state, Action::Begin(statement));
+        while let Some(running) = self.state.running.iter().find(|one| one.statement == statement).copied() {
+            if matches!(running.phase, Phase::Replied(_)) {
+                return Some(running);
+            }
+            self.machine.apply(&mut self.state, Action::Go(running));
+        }
+        None
     }
 
     /// The store's own work goes over all that is due; the model takes one at a time.
@@ -302,7 +390,10 @@ impl Walk {
                 assert!(decided.is_some(), "{}", self.told("a decision found nothing to decide"));
                 None
             }
-            Statement::HandOver { .. } => panic!("{}", self.told("nothing here is limited")),
+            Statement::HandOver { .. } => {
+                assert!(!store.sweep_slots(100).await.unwrap().is_empty(), "{}", self.told("nothing was handed over"));
+                None
+            }
         }
     }
 
@@ -435,5 +526,13 @@ impl Walk {
         }
         let budget = stored_budget(self.world.pool(), self.id(payer(&self.machine.scenario)).0).await;
         assert_eq!(budget, modelled_budget(&self.state), "{}", self.told("the budgets differ"));
+        let holders: Vec<Uuid> =
+            sqlx::query_scalar("select execution_id from slots where execution_id is not null order by execution_id")
+                .fetch_all(self.world.pool())
+                .await
+                .unwrap();
+        let mut modelled: Vec<Uuid> = self.state.slots.iter().flatten().map(|&at| self.id(at).0).collect();
+        modelled.sort_unstable();
+        assert_eq!(holders, modelled, "{}", self.told("the slots differ"));
     }
 }
