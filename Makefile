@@ -21,6 +21,7 @@ dev: bootstrap ## API, worker and status page on private servers; data in .longh
 	@cargo run -p longhaul-cli --bin longhaul -- dev
 
 test: bootstrap ## all tests
+	@sh deploy/pgvector.sh
 	@cargo test --workspace --no-fail-fast
 
 # Every fault once, in the dev profile: the bars in seconds are not checked (docs/verify.md).

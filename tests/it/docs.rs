@@ -11,6 +11,7 @@ use longhaul_sdk::{
     failure::{FailureClass, FailureCode},
 };
 use longhaul_shared::domain::ExecutionStatus;
+use longhaul_shared::domain::contract::ExecCode;
 use longhaul_shared::domain::status::Transition;
 
 #[test]
@@ -25,6 +26,22 @@ fn every_built_in_failure_code_is_a_row_and_every_row_a_code() {
         rows.push(cells[1]);
     }
     assert_eq!(rows, FailureCode::BUILT_IN.iter().map(FailureCode::as_str).collect::<Vec<_>>());
+}
+
+#[test]
+fn every_code_of_the_contract_is_a_row_with_its_class_status_and_view() {
+    let guide = include_str!("../../docs/failures.md");
+    let table = guide.split("| code |").nth(2).unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| `"));
+    let rows: Vec<String> = rows
+        .map(|line| {
+            line.split('|').skip(1).take(4).map(|cell| cell.trim().trim_matches('`')).collect::<Vec<_>>().join(" ")
+        })
+        .collect();
+    let codes = ExecCode::ALL
+        .iter()
+        .map(|code| format!("{} {} {} {}", code.as_str(), code.class(), code.http_status(), code.state()));
+    assert_eq!(rows, codes.collect::<Vec<_>>());
 }
 
 #[test]

@@ -8,6 +8,10 @@ mod api;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod contract;
+#[cfg(test)]
+mod contract_engine;
+#[cfg(test)]
 mod docs;
 #[cfg(test)]
 mod faults;
@@ -17,6 +21,8 @@ mod http;
 mod llm;
 #[cfg(test)]
 mod queue;
+#[cfg(test)]
+mod retrieval;
 #[cfg(all(test, target_os = "linux"))]
 mod sandbox;
 #[cfg(test)]

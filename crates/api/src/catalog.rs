@@ -4,7 +4,7 @@
 //! not exist is never remembered.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     fmt,
     hash::Hash,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -14,7 +14,10 @@ use std::{
 use jsonschema::Validator;
 use longhaul_sdk::spec::{AgentSpec, BudgetSpec, DefinitionSpec, ModelSpec};
 use longhaul_shared::{
-    domain::{AgentVersionId, DefinitionVersionId, Prices, ServeKey, TenantId, requirements::requirements},
+    domain::{
+        AgentVersionId, DefinitionVersionId, Prices, ServeKey, TenantId,
+        requirements::{CONTRACT_REQUIREMENT, requirements},
+    },
     store::{
         Store,
         definitions::{AGENT_DEFINITION, PinnedVersions, Put, Version, agent_definition},
@@ -46,20 +49,22 @@ pub(crate) struct Runnable {
     pub(crate) definition_version_id: DefinitionVersionId,
     pub(crate) agent_key: String,
     pub(crate) agent_version_id: AgentVersionId,
+    pub(crate) agent_version: i32,
+    pub(crate) agent: AgentSpec,
     pub(crate) serve_key: ServeKey,
+    requirements: BTreeSet<String>,
     pub(crate) deadline: Duration,
     pub(crate) active_timeout: Duration,
     pub(crate) input: Arc<Validator>,
     /// What an execution may spend when its submit says nothing.
     pub(crate) budget: Option<BudgetSpec>,
-    pub(crate) model: ModelSpec,
 }
 
 impl Runnable {
     /// The model, when `budget` is in money and there is no price for it.
     pub(crate) fn unpriced(&self, budget: Option<&BudgetSpec>, prices: &Prices) -> Option<String> {
         let is_in_money = budget.is_some_and(|budget| budget.max_cost_usd.is_some());
-        unpriced(&self.model, prices).filter(|_| is_in_money)
+        unpriced(&self.agent.model, prices).filter(|_| is_in_money)
     }
 }
 
@@ -146,20 +151,22 @@ impl Catalog {
         };
         let requirements = requirements(&definition.spec, definition.version, &agent.spec);
         let serve_key = ServeKey::of(&requirements);
-        self.put_serve_key(&serve_key, &requirements.into_iter().collect::<Vec<_>>()).await?;
+        self.put_serve_key(&serve_key, &requirements.iter().cloned().collect::<Vec<_>>()).await?;
         let input = self.validator(DefinitionVersionId(definition.id), &definition.spec)?;
         let DefinitionSpec { key, deadline_seconds, active_timeout_seconds, budget, .. } = definition.spec;
         Ok(Runnable {
             input,
             definition_key: key,
             definition_version_id: DefinitionVersionId(definition.id),
-            agent_key: agent.spec.key,
+            agent_key: agent.spec.key.clone(),
             agent_version_id: AgentVersionId(agent.id),
+            agent_version: agent.version,
             serve_key,
+            requirements,
             deadline: Duration::from_secs(deadline_seconds.into()),
             active_timeout: Duration::from_secs(active_timeout_seconds.into()),
-            budget: budget.or(agent.spec.limits.budget),
-            model: agent.spec.model,
+            budget: budget.or_else(|| agent.spec.limits.budget.clone()),
+            agent: agent.spec,
         })
     }
 
@@ -178,6 +185,26 @@ impl Catalog {
         let serve_key = ServeKey::of(&requirements);
         self.put_serve_key(&serve_key, &requirements.into_iter().collect::<Vec<_>>()).await?;
         Ok(Substitute { version_id: AgentVersionId(agent.id), serve_key, spec: agent.spec })
+    }
+
+    /// What a worker must have to run `runnable` over the agent-execution contract.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub(crate) async fn contract_serve_key(&self, runnable: &Runnable) -> ApiResult<ServeKey> {
+        let mut requirements = runnable.requirements.clone();
+        requirements.insert(CONTRACT_REQUIREMENT.to_owned());
+        let key = ServeKey::of(&requirements);
+        self.put_serve_key(&key, &requirements.into_iter().collect::<Vec<_>>()).await?;
+        Ok(key)
+    }
+
+    /// The built-in definition that runs an agent directly.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub(crate) async fn agent_definition_id(&self) -> ApiResult<DefinitionVersionId> {
+        Ok(DefinitionVersionId(self.built_in().await?.id))
     }
 
     async fn definition(

@@ -73,6 +73,10 @@ pub(crate) enum ApiError {
     SelfApproval,
     StaleHash,
     AlreadyDecided(String),
+    InvalidRetrieval(String),
+    IndexConflict(String),
+    RetrievalNotConfigured(String),
+    RetrievalUnavailable(String),
     TooManyStreams,
     Refused,
     Unavailable,
@@ -99,6 +103,7 @@ impl ApiError {
             | Self::NoBudget
             | Self::StaleHash
             | Self::AlreadyDecided(_)
+            | Self::IndexConflict(_)
             | Self::KeyReserved(_) => StatusCode::CONFLICT,
             Self::PayloadTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -111,8 +116,12 @@ impl ApiError {
             | Self::UnknownVersion { .. }
             | Self::VersionRemoved { .. }
             | Self::PriceUnknown { .. }
+            | Self::InvalidRetrieval(_)
             | Self::Refused => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::TooManyStreams | Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooManyStreams
+            | Self::Unavailable
+            | Self::RetrievalNotConfigured(_)
+            | Self::RetrievalUnavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -148,6 +157,10 @@ impl ApiError {
             Self::SelfApproval => "self_approval",
             Self::StaleHash => "stale_hash",
             Self::AlreadyDecided(_) => "already_decided",
+            Self::InvalidRetrieval(_) => "invalid_retrieval_input",
+            Self::IndexConflict(_) => "index_conflict",
+            Self::RetrievalNotConfigured(_) => "retrieval_not_configured",
+            Self::RetrievalUnavailable(_) => "retrieval_unavailable",
             Self::TooManyStreams => "too_many_streams",
             Self::Refused => "refused_values",
             Self::Unavailable => "unavailable",
@@ -198,6 +211,10 @@ impl ApiError {
             }
             Self::StaleHash => "the hash is not that of this call; look at it again before you decide".into(),
             Self::AlreadyDecided(how) => format!("there is nothing to decide any more: {how}"),
+            Self::InvalidRetrieval(why)
+            | Self::IndexConflict(why)
+            | Self::RetrievalNotConfigured(why)
+            | Self::RetrievalUnavailable(why) => why.clone(),
             Self::TooManyStreams => "this server follows as many event streams as it may".into(),
             Self::Refused => "the database refused a value of the request".into(),
             Self::Unavailable => "the service cannot reach its database; try again".into(),
@@ -245,6 +262,10 @@ impl ApiError {
             | Self::SelfApproval
             | Self::StaleHash
             | Self::AlreadyDecided(_)
+            | Self::InvalidRetrieval(_)
+            | Self::IndexConflict(_)
+            | Self::RetrievalNotConfigured(_)
+            | Self::RetrievalUnavailable(_)
             | Self::TooManyStreams
             | Self::Refused
             | Self::Unavailable

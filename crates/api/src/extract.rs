@@ -25,6 +25,8 @@ use crate::{
 pub(crate) const SUBMIT_LIMIT: usize = 1024 * 1024;
 /// A batch of submits.
 pub(crate) const BATCH_LIMIT: usize = 16 * 1024 * 1024;
+/// Documents for an index.
+pub(crate) const DOCUMENTS_LIMIT: usize = 8 * 1024 * 1024;
 /// Everything else.
 pub(crate) const BODY_LIMIT: usize = 256 * 1024;
 /// A body that takes longer to arrive is not waited for.

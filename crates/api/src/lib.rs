@@ -13,6 +13,7 @@ mod middleware;
 mod openapi;
 mod page;
 mod paging;
+mod platform_health;
 mod router;
 mod routes;
 mod schema;
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use error::{Problem, Violation};
 pub use openapi::openapi;
+pub use routes::contract::options::{ContractOptions, EngineOptions, HealthOptions};
 pub use state::{
     Announce, ApiDeps, ApiOptions, Hooks, Look, QueueState, RenderMetrics, ReportQueue, Traceparent, Wake,
 };

@@ -32,8 +32,13 @@ fn request_id(request: &Request) -> HeaderValue {
     })
 }
 
-pub(crate) async fn around(request: Request, next: Next) -> Response {
+/// The id of a request, as it is logged and answered.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(pub(crate) String);
+
+pub(crate) async fn around(mut request: Request, next: Next) -> Response {
     let id = request_id(&request);
+    request.extensions_mut().insert(RequestId(id.to_str().unwrap_or_default().to_owned()));
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     let method = request.method().clone();
     let span = tracing::info_span!(

@@ -9,7 +9,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     error::ApiError,
     middleware, page,
-    routes::{definitions, docs, executions, health, human_requests, limits, providers, quarantine},
+    routes::{
+        contract, definitions, docs, executions, health, human_requests, indexes, limits, platform, providers,
+        quarantine,
+    },
     state::{ApiDeps, ApiState},
 };
 
@@ -43,6 +46,20 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(definitions::list::agents))
         .routes(routes!(definitions::get::agent, definitions::put::agent))
         .routes(routes!(definitions::remove::agent))
+        // indexes
+        .routes(routes!(indexes::list::list))
+        .routes(routes!(indexes::get::get, indexes::remove::remove))
+        .routes(routes!(indexes::search::search))
+        .routes(routes!(indexes::documents::post::post, indexes::documents::list::list))
+        .routes(routes!(indexes::documents::get::get, indexes::documents::remove::remove))
+        // the agent-execution contract
+        .routes(routes!(contract::internal::create, contract::internal::of_request))
+        .routes(routes!(contract::stream::create))
+        .routes(routes!(contract::internal::get))
+        .routes(routes!(contract::public::create))
+        .routes(routes!(contract::public::get))
+        .routes(routes!(platform::get::platform, platform::put::platform))
+        .routes(routes!(platform::remove::remove))
         // limits
         .routes(routes!(limits::list::list))
         .routes(routes!(limits::put::put, limits::remove::remove))
@@ -62,6 +79,8 @@ pub(crate) fn router(deps: ApiDeps, shutdown: CancellationToken) -> Router {
     let state = ApiState::new(deps, shutdown);
     let (router, _) = described().split_for_parts();
     router
+        .route("/v1/internal/agent-executions/", get(contract::internal::no_id))
+        .route("/health", get(contract::internal::health))
         .route("/openapi.json", get(docs::openapi_json))
         .route("/docs", get(docs::viewer))
         .route("/docs/{file}", get(docs::asset))
@@ -72,6 +91,7 @@ pub(crate) fn router(deps: ApiDeps, shutdown: CancellationToken) -> Router {
         .fallback(async || ApiError::NoSuchRoute)
         .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
         .layer(CatchPanicLayer::custom(middleware::on_panic))
+        .layer(axum_middleware::from_fn_with_state(state.clone(), contract::guard::around))
         .layer(axum_middleware::from_fn(middleware::around))
         .with_state(state)
 }

@@ -7,11 +7,18 @@ use futures::stream::BoxStream;
 use longhaul_shared::{
     config::StdioServers,
     domain::{ExecutionId, Prices},
+    retrieval::OwnIndexes,
     store::{Store, api_keys::Pepper, submit::Submitter},
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{auth::KeyCache, catalog::Catalog, hub::Hub};
+use crate::{
+    auth::KeyCache,
+    catalog::Catalog,
+    hub::Hub,
+    platform_health::PlatformHealth,
+    routes::contract::{engine::Engine, options::ContractOptions},
+};
 
 /// How the API behaves.
 #[derive(Debug, Clone)]
@@ -24,6 +31,8 @@ pub struct ApiOptions {
     pub secure_cookies: bool,
     /// Whose agents may start tool servers by a command.
     pub stdio_servers: StdioServers,
+    /// The agent-execution contract.
+    pub contract: ContractOptions,
 }
 
 impl Default for ApiOptions {
@@ -33,6 +42,7 @@ impl Default for ApiOptions {
             max_streams: 4_096,
             secure_cookies: false,
             stdio_servers: StdioServers::default(),
+            contract: ContractOptions::default(),
         }
     }
 }
@@ -117,6 +127,8 @@ pub struct ApiDeps {
     pub submitter: Submitter,
     /// What models cost.
     pub prices: Prices,
+    /// What tenants search.
+    pub indexes: OwnIndexes,
     /// Under which keys are hashed and cookies signed.
     pub pepper: Pepper,
     /// Hints for event streams.
@@ -141,12 +153,16 @@ pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) submitter: Submitter,
     pub(crate) prices: Prices,
+    pub(crate) indexes: OwnIndexes,
     pub(crate) pepper: Pepper,
     pub(crate) hooks: Hooks,
     pub(crate) options: ApiOptions,
     pub(crate) keys: KeyCache,
     pub(crate) catalog: Catalog,
     pub(crate) hub: Hub,
+    /// Who runs what `/v1/agent-executions` takes, when it is not this installation.
+    pub(crate) engine: Option<Engine>,
+    _health: Option<PlatformHealth>,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -160,20 +176,29 @@ impl Deref for ApiState {
 
 impl ApiState {
     pub(crate) fn new(deps: ApiDeps, shutdown: CancellationToken) -> Self {
-        let ApiDeps { store, submitter, prices, pepper, looks, hooks, options } = deps;
+        let ApiDeps { store, submitter, prices, indexes, pepper, looks, hooks, options } = deps;
         Self(Arc::new(Shared {
             keys: KeyCache::default(),
             catalog: Catalog::new(store.clone()),
+            engine: engine(&options.contract),
+            _health: PlatformHealth::spawn(&store, options.contract.health, &shutdown),
             hub: Hub::spawn(store.clone(), looks, options.max_streams, shutdown.clone()),
             store,
             submitter,
             prices,
+            indexes,
             pepper,
             hooks,
             options,
             shutdown,
         }))
     }
+}
+
+/// A client that cannot be made is an engine that cannot be reached: the rest of the API is served all the same.
+fn engine(options: &ContractOptions) -> Option<Engine> {
+    let made = Engine::new(options.engine.clone()?);
+    made.inspect_err(|error| tracing::error!(error = %error, "no client of the agent engine can be made")).ok()
 }
 
 #[cfg(test)]

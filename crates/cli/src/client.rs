@@ -77,6 +77,14 @@ pub struct Problem {
     errors: Vec<Violation>,
 }
 
+impl Problem {
+    /// Whether the same request may succeed later.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        self.status == 503 && self.code != "retrieval_not_configured"
+    }
+}
+
 #[derive(Debug, Clone, Deserialize)]
 struct Violation {
     path: String,

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::Context as _;
 use futures::{StreamExt, stream, stream::BoxStream};
-use longhaul_api::{ApiDeps, ApiOptions, Hooks, Look, QueueState};
+use longhaul_api::{ApiDeps, ApiOptions, ContractOptions, EngineOptions, HealthOptions, Hooks, Look, QueueState};
 use longhaul_shared::{
     config::Config,
     domain::ExecutionId,
@@ -20,6 +20,7 @@ use longhaul_shared::{
         hints::{self, LookSubscriber},
         producer::WakeupPublisher,
     },
+    retrieval::OwnIndexes,
     store::{Store, StoreOptions, api_keys::Pepper, submit::Submitter},
     telemetry::{metrics, trace},
 };
@@ -72,17 +73,44 @@ pub async fn serve_api(
     let publisher = WakeupPublisher::start(&queue)?;
     let looks = looks(LookSubscriber::start(&queue)?);
     let (state, _probe) = watch_queue(publisher.clone());
+    let indexes = OwnIndexes::new(store.clone(), config.retrieval.clone()).context("no HTTP client can be made")?;
     let deps = ApiDeps {
+        indexes,
         submitter: Submitter::spawn(store.clone(), SUBMIT_PATIENCE),
         store,
         prices: config.llm.prices(),
         pepper: pepper(config)?,
         looks,
         hooks: hooks(&publisher, state),
-        options: ApiOptions { stdio_servers: config.tools.mcp.stdio, ..options },
+        options: ApiOptions { stdio_servers: config.tools.mcp.stdio, contract: contract(config)?, ..options },
     };
     let served = longhaul_api::serve(deps, listener, shutdown.clone());
     within_shutdown(served, shutdown, config.api.shutdown).await?.context("the listener failed")
+}
+
+/// The surface of the agent-execution contract as configured.
+///
+/// # Errors
+/// A secret refers to a variable that is not set.
+fn contract(config: &Config) -> anyhow::Result<ContractOptions> {
+    let settings = &config.contract;
+    let tokens = settings.tokens()?;
+    let engine = settings.engine_url.clone().zip(tokens.first().cloned()).map(|(url, token)| EngineOptions {
+        url,
+        token,
+        timeout: settings.engine_timeout,
+        fallback: settings.fallback,
+    });
+    Ok(ContractOptions {
+        tokens,
+        is_enabled: settings.enabled,
+        engine,
+        org_id: settings.org_id.clone(),
+        forced_profile: settings.forced_profile(),
+        body_max_bytes: settings.body_max_bytes,
+        sealer: settings.sealer()?,
+        health: Some(HealthOptions { every: settings.health, timeout: settings.health_timeout }),
+    })
 }
 
 /// A client that never ends its request must not keep the process.

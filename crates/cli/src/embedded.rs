@@ -14,7 +14,7 @@ use std::{
 use anyhow::Context as _;
 use longhaul_api::ApiOptions;
 use longhaul_shared::{
-    config::{Config, ProviderKind, Sources},
+    config::{Config, ContractConfig, ProviderKind, Sources},
     domain::TenantId,
     store::{
         Store,
@@ -92,6 +92,10 @@ impl Embedded {
         // The pepper of the first start: another one would make every key unusable.
         let pepper = known.get("LONGHAUL_API_KEY_PEPPER").cloned().unwrap_or_else(random_secret);
         sources.flags.extend(settings(&postgres, &redis, &pepper, &url));
+        let kept = |name: &str| known.get(name).cloned().unwrap_or_else(random_secret);
+        let (token, secret_key) = (kept("AGENT_ENGINE_SERVICE_TOKEN"), kept("LONGHAUL_SECRET_KEYS"));
+        let given = Config::load(&sources)?.contract;
+        sources.flags.extend(contract_settings(&given, &token, &secret_key));
         let config = Config::load(&sources)?;
 
         let store = compose::store(&config, "longhaul-dev")?;
@@ -102,7 +106,7 @@ impl Embedded {
         }
         // Where `longhaul apply` with the development key puts them too: the newest is what runs, whoever put it.
         let tenant = store.ensure_tenant(DEV, None).await?.id;
-        let applied = apply::directly(&store, Some(tenant), &options.files).await?;
+        let applied = apply::directly(&store, Some(tenant), &options.files, &config.contract.sealer()?).await?;
         let key = development_key(&store, tenant, &pepper, known.get("LONGHAUL_API_KEY").map(String::as_str)).await?;
         env_file::write(
             &env_path,
@@ -112,6 +116,8 @@ impl Embedded {
                 ("LONGHAUL_API_KEY_PEPPER", &pepper),
                 ("LONGHAUL_URL", &url),
                 ("LONGHAUL_API_KEY", key.expose_secret()),
+                ("AGENT_ENGINE_SERVICE_TOKEN", shown(&config.contract.service_tokens, &token)),
+                ("LONGHAUL_SECRET_KEYS", shown(&config.contract.secret_keys, &secret_key)),
                 // For workers started beside this one.
                 ("LONGHAUL__TOOLS__MCP__STDIO", STDIO),
             ],
@@ -216,6 +222,22 @@ fn settings(postgres: &PrivatePostgres, redis: &PrivateRedis, pepper: &str, url:
         ("tools.mcp.stdio", STDIO),
     ];
     settings.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// What the agent-execution contract needs and nobody set: a token, a key for secrets, and the organisation whose agents were applied.
+fn contract_settings(given: &ContractConfig, token: &str, secret_key: &str) -> Vec<(String, String)> {
+    let missing = [
+        ("contract.service_tokens", token, given.service_tokens.is_none()),
+        ("contract.secret_keys", secret_key, given.secret_keys.is_none()),
+        ("contract.org_id", DEV, given.org_id == ContractConfig::DEFAULT_ORG),
+    ];
+    let missing = missing.into_iter().filter(|(_, _, is_missing)| *is_missing);
+    missing.map(|(key, value, _)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// A secret for the file that other commands read.
+fn shown<'a>(set: &'a Option<SecretString>, made: &'a str) -> &'a str {
+    set.as_ref().map_or(made, ExposeSecret::expose_secret)
 }
 
 fn make_data_dir(dir: &Path) -> anyhow::Result<()> {

@@ -7,9 +7,9 @@ use clap::{Parser, Subcommand};
 use longhaul_cli::commands::sandbox;
 use longhaul_cli::{
     commands::{
-        api, apply, approvals, bench, cancel, compare, config_check, demo, dev, fork, get, keys, ledger, limits, list,
-        mcp_catalogue, migrate, openapi, providers, prune, quarantine, questions, retry, submit, top_up, verify, watch,
-        why, with_servers, worker,
+        api, apply, approvals, bench, cancel, compare, config_check, demo, dev, fork, get, ingest, keys, ledger,
+        limits, list, mcp_catalogue, migrate, openapi, providers, prune, quarantine, questions, retry, submit, top_up,
+        verify, watch, why, with_servers, worker,
     },
     context::Context,
     exit::{EXIT_CODES, Exit},
@@ -41,6 +41,7 @@ enum Command {
     Apply(apply::ApplyArgs),
     Submit(submit::SubmitArgs),
     Get(get::GetArgs),
+    Ingest(ingest::IngestArgs),
     List(list::ListArgs),
     Watch(watch::WatchArgs),
     Cancel(cancel::CancelArgs),
@@ -116,6 +117,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Apply(args) => run::plain(apply::run(args, context)),
         Command::Submit(args) => run::plain(submit::run(args, context)),
         Command::Get(args) => run::plain(get::run(args, context)),
+        Command::Ingest(args) => run::plain(ingest::run(args, context)),
         Command::List(args) => run::plain(list::run(args, context)),
         Command::Watch(args) => run::plain(watch::run(args, context)),
         Command::Cancel(args) => run::plain(cancel::run(args, context)),

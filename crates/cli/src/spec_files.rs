@@ -1,7 +1,9 @@
-//! Agents and definitions in YAML files: reading them, and saying what is wrong with one, by file, line and key.
+//! Agents, definitions and documents of the platform in YAML files: reading them, and saying what is wrong with one, by file, line
+//! and key.
 //!
 //! Everything that can be checked without a worker is checked before the first file is applied: unknown keys, schemas that
-//! do not compile, scripts that do not parse. A file is an agent when it has `prompts`, a definition when it has `agent_key`.
+//! do not compile, scripts that do not parse. A file is an agent when it has `prompts`, a definition when it has `agent_key`, and
+//! of the platform when it says `kind: platform`.
 
 use std::{
     collections::BTreeMap,
@@ -10,6 +12,7 @@ use std::{
 };
 
 use longhaul_sdk::spec::{AgentSpec, DefinitionSpec};
+use longhaul_shared::domain::contract::catalogue::PlatformSpec;
 use longhaul_worker::llm::scripted::ScriptedModel;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -21,6 +24,8 @@ pub struct SpecFiles {
     pub agents: Vec<(PathBuf, AgentSpec)>,
     /// Definitions, with where they were written.
     pub definitions: Vec<(PathBuf, DefinitionSpec)>,
+    /// Documents of the platform, with where they were written.
+    pub platforms: Vec<(PathBuf, PlatformSpec)>,
 }
 
 /// What is wrong with a file.
@@ -60,12 +65,13 @@ impl SpecFiles {
     pub fn extend(&mut self, other: Self) {
         self.agents.extend(other.agents);
         self.definitions.extend(other.definitions);
+        self.platforms.extend(other.platforms);
     }
 
     /// Whether there is nothing in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.agents.is_empty() && self.definitions.is_empty()
+        self.agents.is_empty() && self.definitions.is_empty() && self.platforms.is_empty()
     }
 
     /// Makes tool servers that are started as `longhaul` start as `program`: the development server need not be on the path.
@@ -84,12 +90,16 @@ impl SpecFiles {
     fn add(&mut self, path: &Path) -> Result<(), SpecFileError> {
         let text = fs::read_to_string(path).map_err(|error| SpecFileError::new(path, error))?;
         let fields: BTreeMap<String, Value> = parse(path, &text)?;
+        if fields.get("kind").and_then(Value::as_str) == Some("platform") {
+            self.platforms.push((path.to_owned(), platform(path, &text)?));
+            return Ok(());
+        }
         match (fields.contains_key("prompts"), fields.contains_key("agent_key")) {
             (true, false) => self.agents.push((path.to_owned(), agent(path, &text)?)),
             (false, true) => self.definitions.push((path.to_owned(), definition(path, &text)?)),
             (true, true) => return Err(SpecFileError::new(path, "`prompts` is of agents, `agent_key` of definitions")),
             (false, false) => {
-                let what = "neither an agent (which has `prompts`) nor a definition (which has `agent_key`)";
+                let what = "neither an agent (which has `prompts`) nor a definition (which has `agent_key`) nor `kind: platform`";
                 return Err(SpecFileError::new(path, what));
             }
         }
@@ -175,6 +185,14 @@ fn definition(path: &Path, text: &str) -> Result<DefinitionSpec, SpecFileError> 
     Ok(spec)
 }
 
+fn platform(path: &Path, text: &str) -> Result<PlatformSpec, SpecFileError> {
+    let spec: PlatformSpec = parse(path, text)?;
+    match spec.problems().into_iter().next() {
+        Some((at, reason)) => Err(SpecFileError::new(path, format!("{at}: {reason}"))),
+        None => Ok(spec),
+    }
+}
+
 /// ` (line 12)`: where a key stands, for errors found after parsing.
 fn at(text: &str, key: &str) -> String {
     let line = text.lines().position(|line| line.trim_start().starts_with(key));
@@ -208,6 +226,16 @@ mod tests {
         let error = refusal("key: d\nname: D\nagent_key: a\noutput_schema: {type: objekt}\n");
         assert!(error.contains("output_schema (line 4): not a JSON Schema"), "{error}");
         assert!(refusal("key: d\n").contains("neither an agent"));
+    }
+
+    #[test]
+    fn a_document_of_the_platform_says_so_and_is_checked() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("p.yaml"), "kind: platform\nruntime_profile: online\n").unwrap();
+        assert_eq!(SpecFiles::read(dir.path()).unwrap().platforms.len(), 1);
+        let error = refusal("kind: platform\nmanaged_models: [{id: m}, {id: m}]\n");
+        assert!(error.contains("/managed_models/1: `m` is written twice"), "{error}");
+        assert!(refusal("kind: platform\nprovidres: []\n").contains("providres"));
     }
 
     #[test]

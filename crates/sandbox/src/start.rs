@@ -102,7 +102,7 @@ impl Sandbox {
     async fn speaks(&self) -> Result<(), String> {
         for language in &self.options.languages {
             let (code, expected) = match language {
-                Language::Python => ("result = [input_payload, sum([40, 2])]", "[null, 42]"),
+                Language::Python => ("result = [input_payload, sum([40, 2])]", "[null,42]"),
                 Language::Bash => ("result=\"$input_payload $((40 + 2))\"", r#""null 42""#),
             };
             let request = Request {

@@ -42,6 +42,7 @@ impl AgentConfigProvider for AgentSpec {
             tools: self.tools.clone(),
             mcp_servers: self.mcp_servers.clone(),
             latent_tools: self.latent_tools.clone(),
+            datasets: self.datasets.clone(),
             references: self.references,
             conditions: self.conditions,
             instances: self.instances.clone(),

@@ -46,6 +46,8 @@ pub struct ToolSpec {
 pub struct ToolCallContext {
     /// Stable over every repetition of this call; pass it on to whatever the tool changes.
     pub idempotency_key: String,
+    /// The id of the tenant whose execution calls; none where no execution does.
+    pub tenant_id: Option<String>,
     /// What validators will read.
     pub scratchpad: Arc<ToolScratchpad>,
     /// The time the call has left; the worker stops waiting after it.

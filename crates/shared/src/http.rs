@@ -15,11 +15,14 @@ pub struct HttpOptions {
     pub read_timeout: Option<Duration>,
     /// Redirects followed.
     pub max_redirects: usize,
+    /// No request is ever sent a second time: connections are not kept, so that none is met that is just being closed, and what the
+    /// protocol would let a client repeat is not repeated. For requests that change something on the other side.
+    pub sends_once: bool,
 }
 
 impl Default for HttpOptions {
     fn default() -> Self {
-        Self { connect_timeout: Duration::from_secs(10), read_timeout: None, max_redirects: 0 }
+        Self { connect_timeout: Duration::from_secs(10), read_timeout: None, max_redirects: 0, sends_once: false }
     }
 }
 
@@ -47,6 +50,9 @@ pub fn client(options: &HttpOptions) -> Result<reqwest::Client, reqwest::Error> 
         .no_proxy();
     if let Some(limit) = options.read_timeout {
         builder = builder.read_timeout(limit);
+    }
+    if options.sends_once {
+        builder = builder.http1_only().pool_max_idle_per_host(0).retry(reqwest::retry::never());
     }
     builder.build()
 }

@@ -7,5 +7,7 @@ pub mod config;
 pub mod domain;
 pub mod http;
 pub mod queue;
+pub mod retrieval;
+pub mod sealing;
 pub mod store;
 pub mod telemetry;

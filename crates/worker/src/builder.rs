@@ -10,9 +10,15 @@ use longhaul_sdk::{
     spec::AgentPrompts,
 };
 use longhaul_shared::{
-    config::{self, Config, ConfigError, ProviderKind},
-    domain::{JOURNAL_FORMAT, formats::journal_requirements, requirements::definition_requirement},
+    config::{self, Config, ConfigError, ContractConfig, ProviderKind},
+    domain::{
+        JOURNAL_FORMAT,
+        contract::platform::SecretRef,
+        formats::journal_requirements,
+        requirements::{CONTRACT_REQUIREMENT, SEARCH_DATASET, definition_requirement},
+    },
     queue::{QueueError, model_calls::ModelCalls, producer::WakeupPublisher},
+    retrieval::OwnIndexes,
     store::{Store, StoreError, StoreOptions},
 };
 use secrecy::ExposeSecret;
@@ -21,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent::{host::HostTool, orchestrator::permits::CallPermits, prepared::PreparedAgents},
+    contract::Platform,
     deps::{Deps, Versions},
     llm::{
         Clocks,
@@ -65,6 +72,9 @@ pub enum BuildError {
     /// The queue's settings.
     #[error(transparent)]
     Queue(#[from] QueueError),
+    /// An HTTP client.
+    #[error("{0}")]
+    Client(String),
 }
 
 /// Why a worker stopped unasked. The process should exit with a failure and be started again.
@@ -158,20 +168,18 @@ impl WorkerBuilder {
         let execution = provider.config(ConfigType::AgenticExecutionDefinition);
         let conversation = provider.config(ConfigType::Conversation).prompt;
         self.agents.push(AgentSpec {
-            name: key.clone(),
-            key,
-            description: None,
             prompts: AgentPrompts { conversation, agentic_execution_definition: Some(execution.prompt) },
             model: execution.model,
             tools: execution.tools,
             mcp_servers: execution.mcp_servers,
             latent_tools: execution.latent_tools,
+            datasets: execution.datasets,
             references: execution.references,
             conditions: execution.conditions,
             instances: execution.instances,
             approvals: execution.approvals,
             limits: execution.limits,
-            concurrency: Vec::new(),
+            ..AgentSpec::new(key, String::new())
         });
         Ok(self)
     }
@@ -215,19 +223,25 @@ impl WorkerBuilder {
             .names()
             .map(str::to_owned)
             .chain(HostTool::ALL.map(|tool| tool.name().to_owned()))
+            .chain([SEARCH_DATASET.to_owned()])
             .map(|name| format!("tool:{name}"))
             .chain(self.validators.names().map(|name| format!("validator:{name}")))
             .chain(journal_requirements(self.journal_format))
+            .chain([CONTRACT_REQUIREMENT.to_owned()])
             .collect();
+        let platform = Platform::new(store.clone(), platform_secrets(&config.contract)?).map_err(BuildError::Client)?;
         let publisher = WakeupPublisher::start(&redis)?;
         let health = Health::new(store.clone(), ModelCalls::new(&redis)?, publisher.clone(), &config.llm);
+        let indexes = OwnIndexes::new(store.clone(), config.retrieval.clone())
+            .map_err(|error| BuildError::Client(error.to_string()))?;
         let deps = Deps {
             store,
             publisher,
             models: models(&config)?,
             health: Arc::new(health),
             prices: config.llm.prices(),
-            tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas },
+            platform,
+            tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas, indexes: Some(indexes) },
             validators: self.validators,
             stdio_servers: config.tools.mcp.stdio,
             definitions: self.definitions,
@@ -241,6 +255,16 @@ impl WorkerBuilder {
         };
         Ok(Worker { deps, config, agents: self.agents, has })
     }
+}
+
+/// What the secrets of a platform's bindings refer to: variables that the configuration lets be read, and what was sealed.
+fn platform_secrets(config: &ContractConfig) -> Result<SecretResolver, BuildError> {
+    let (sealer, settings) = (config.sealer()?, config.clone());
+    Ok(SecretResolver::new(move |reference| match SecretRef::read(reference)? {
+        SecretRef::Variable(name) if settings.may_read(&name) => config::resolve_secret(reference),
+        SecretRef::Sealed(sealed) => sealer.open(&sealed).ok(),
+        SecretRef::Variable(_) | SecretRef::Foreign | SecretRef::Literal => None,
+    }))
 }
 
 fn models(config: &Config) -> Result<Models, BuildError> {

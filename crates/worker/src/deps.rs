@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     agent::{orchestrator::permits::CallPermits, prepared::PreparedAgents},
+    contract::Platform,
     llm::{health::Health, registry::Models},
     probe::Probe,
     tools::ToolSources,
@@ -34,6 +35,8 @@ pub(crate) struct Deps {
     pub(crate) health: Arc<Health>,
     pub(crate) prices: Prices,
     pub(crate) tools: ToolSources,
+    /// What contract runs share.
+    pub(crate) platform: Platform,
     pub(crate) validators: ValidatorRegistry,
     /// Whose agents may start tool servers by a command.
     pub(crate) stdio_servers: StdioServers,

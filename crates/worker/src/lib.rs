@@ -5,6 +5,7 @@
 
 mod agent;
 mod builder;
+mod contract;
 mod deps;
 mod direct;
 pub mod llm;

@@ -1,13 +1,16 @@
 //! The whole API in this process on a port of its own, over a database of the test's own, with a client that holds a key.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedSender;
 use longhaul_api::{ApiDeps, ApiOptions, Hooks, Look, QueueState};
 use longhaul_sdk::spec::{AgentSpec, DefinitionSpec};
+use longhaul_shared::config::{Config, Sources};
 use longhaul_shared::domain::{ExecutionId, Price, Prices, ProviderPrices, TenantId};
 use longhaul_shared::http::{HttpOptions, client};
+use longhaul_shared::retrieval::OwnIndexes;
 use longhaul_shared::store::api_keys::{Pepper, Scope};
 use longhaul_shared::store::submit::Submitter;
 use longhaul_shared::store::{Store, StoreOptions};
@@ -81,8 +84,13 @@ impl TestApi {
     }
 
     pub(crate) async fn start_with(options: ApiOptions) -> Self {
+        Self::start_configured(options, BTreeMap::new()).await
+    }
+
+    /// With settings as environment variables.
+    pub(crate) async fn start_configured(options: ApiOptions, settings: BTreeMap<String, String>) -> Self {
         let db = Arc::new(TestDb::create().await);
-        let api = Self::serve(db, options).await;
+        let api = Self::serve(db, options, settings).await;
         api.store.put_shared_agent(&agent("clerk")).await.unwrap();
         api.store.put_shared_definition(&invoice()).await.unwrap();
         api
@@ -90,10 +98,10 @@ impl TestApi {
 
     /// Another process over the same database.
     pub(crate) async fn beside(&self) -> Self {
-        Self::serve(Arc::clone(&self.db), ApiOptions::default()).await
+        Self::serve(Arc::clone(&self.db), ApiOptions::default(), BTreeMap::new()).await
     }
 
-    async fn serve(db: Arc<TestDb>, options: ApiOptions) -> Self {
+    async fn serve(db: Arc<TestDb>, options: ApiOptions, settings: BTreeMap<String, String>) -> Self {
         let store = Store::open(StoreOptions::new(db.url.clone())).unwrap();
         let told = Arc::new(Told::default());
         let (looks, inbox) = futures::channel::mpsc::unbounded();
@@ -106,8 +114,11 @@ impl TestApi {
             ..Hooks::default()
         };
         let pepper = Pepper::from(SecretString::from("a pepper of the tests"));
+        let sources = Sources { environment: settings, ..Sources::default() };
+        let config = Config::load(&sources).unwrap();
         let deps = ApiDeps {
             prices: prices(),
+            indexes: OwnIndexes::new(store.clone(), config.retrieval).unwrap(),
             store: store.clone(),
             submitter: Submitter::spawn(store.clone(), Duration::from_secs(10)),
             pepper: pepper.clone(),

@@ -163,7 +163,7 @@ impl Fleet {
         self.new_execution_with(definition, None, input).await
     }
 
-    async fn new_execution_with(&self, definition: &str, agent: Option<&str>, input: Value) -> NewExecution {
+    pub(crate) async fn new_execution_with(&self, definition: &str, agent: Option<&str>, input: Value) -> NewExecution {
         let row = sqlx::query(
             "select d.id as definition_id, d.version, d.spec::text as definition, a.id as agent_id, a.spec::text as agent
              from definition_versions d join agent_versions a on a.key = coalesce($2, d.agent_key)
@@ -200,6 +200,7 @@ impl Fleet {
             traceparent: None,
             idempotency: None,
             budget: None,
+            overrides: None,
         }
     }
 

@@ -164,6 +164,7 @@ pub(crate) async fn new_execution(store: &Store, tenant: TenantId) -> NewExecuti
         traceparent: None,
         idempotency: None,
         budget: None,
+        overrides: None,
     }
 }
 

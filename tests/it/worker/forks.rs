@@ -56,7 +56,7 @@ async fn another_model_answers_from_a_step_on_and_what_came_before_is_free() {
     assert_eq!(fleet.ended(origin).await["output"]["by"], "default");
     let before = last_turn(&fleet, origin).await;
     let model = ModelSpec { name: Some("other".into()), ..ModelSpec::default() };
-    let overrides = Some(AgentOverrides { prompt: None, model: Some(model) });
+    let overrides = Some(AgentOverrides { model: Some(model), ..AgentOverrides::default() });
     let id = fork(&fleet, origin, Fork { before, overrides, ..Fork::default() }).await;
     // Nothing of the fork is anywhere but with the fork.
     for sql in ["delete from steps where execution_id = $1", "delete from messages where execution_id = $1"] {
@@ -82,7 +82,7 @@ async fn another_prompt_and_input_stand_before_what_is_shared_over_every_resume(
     fleet.ended(origin).await;
     let before = last_turn(&fleet, origin).await;
     first.drain().await;
-    let overrides = Some(AgentOverrides { prompt: Some("you are brief".into()), model: None });
+    let overrides = Some(AgentOverrides { prompt: Some("you are brief".into()), ..AgentOverrides::default() });
     let input = Some(json!({ "topic": "trains" }).to_string());
     let id = fork(&fleet, origin, Fork { before, input, overrides, has_new_prompt: true }).await;
     let holds = Holds::default();

@@ -1,10 +1,13 @@
 //! Handlers, one file per verb; request and response types beside them.
 
+pub(crate) mod contract;
 pub(crate) mod definitions;
 pub(crate) mod docs;
 pub(crate) mod executions;
 pub(crate) mod health;
 pub(crate) mod human_requests;
+pub(crate) mod indexes;
 pub(crate) mod limits;
+pub(crate) mod platform;
 pub(crate) mod providers;
 pub(crate) mod quarantine;

@@ -1,9 +1,11 @@
-//! `longhaul apply`: puts agents and definitions from YAML files.
+//! `longhaul apply`: puts agents, definitions and documents of the platform from YAML files.
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use longhaul_shared::{
     domain::TenantId,
+    sealing::Sealer,
     store::{Store, definitions::AGENT_DEFINITION},
 };
 use reqwest::{Method, StatusCode};
@@ -20,11 +22,11 @@ use crate::{
     spec_files::SpecFiles,
 };
 
-/// Put agents and definitions from YAML files
+/// Put agents, definitions and the platform from YAML files
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 All files are read and checked before the first one is applied; what has not changed makes no new version. Agents go first,
-so that definitions find theirs. Without --direct, needs a key with the scope definitions:write.
+so that definitions find theirs. Without --direct, needs a key with the scope definitions:write, and admin for `kind: platform`.
 
 Examples:
   longhaul apply -f definitions -f agents
@@ -47,7 +49,8 @@ pub struct ApplyArgs {
 pub struct Applied {
     kind: &'static str,
     key: String,
-    version: i64,
+    /// Of the platform there are none.
+    version: Option<i64>,
     created: bool,
 }
 
@@ -61,7 +64,8 @@ pub async fn run(args: ApplyArgs, context: &Context) -> anyhow::Result<Exit> {
         files.extend(SpecFiles::read(path)?);
     }
     let applied = if args.direct {
-        directly(&compose::store(&context.load(Vec::new())?, "longhaul-apply")?, None, &files).await?
+        let config = context.load(Vec::new())?;
+        directly(&compose::store(&config, "longhaul-apply")?, None, &files, &config.contract.sealer()?).await?
     } else {
         let client = Client::new(&context.load_for_client()?)?;
         if is_development_server(client.url())
@@ -86,11 +90,16 @@ fn is_development_server(url: &str) -> bool {
 ///
 /// # Errors
 /// A definition's agent is missing, or Postgres is away.
-pub async fn directly(store: &Store, owner: Option<TenantId>, files: &SpecFiles) -> anyhow::Result<Vec<Applied>> {
+pub async fn directly(
+    store: &Store,
+    owner: Option<TenantId>,
+    files: &SpecFiles,
+    sealer: &Sealer,
+) -> anyhow::Result<Vec<Applied>> {
     let mut applied = Vec::new();
     for (_, agent) in &files.agents {
         let put = store.put_agent(owner, agent).await?;
-        let (version, created) = (put.version.into(), put.created);
+        let (version, created) = (Some(put.version.into()), put.created);
         applied.push(Applied { kind: "agent", key: agent.key.clone(), version, created });
     }
     for (path, definition) in &files.definitions {
@@ -101,10 +110,20 @@ pub async fn directly(store: &Store, owner: Option<TenantId>, files: &SpecFiles)
             anyhow::bail!("{}: agent_key: there is no agent `{}`", path.display(), definition.agent_key);
         }
         let put = store.put_definition(owner, definition).await?;
-        let (version, created) = (put.version.into(), put.created);
+        let (version, created) = (Some(put.version.into()), put.created);
         applied.push(Applied { kind: "definition", key: definition.key.clone(), version, created });
     }
+    for (path, platform) in &files.platforms {
+        let sealed =
+            platform.clone().sealed(|literal| sealer.seal(literal)).with_context(|| path.display().to_string())?;
+        store.put_platform(&sealed).await.with_context(|| path.display().to_string())?;
+        applied.push(of_platform(path));
+    }
     Ok(applied)
+}
+
+fn of_platform(path: &Path) -> Applied {
+    Applied { kind: "platform", key: path.display().to_string(), version: None, created: true }
 }
 
 async fn through_api(client: &Client, files: &SpecFiles, shared: bool) -> anyhow::Result<Vec<Applied>> {
@@ -120,6 +139,11 @@ async fn through_api(client: &Client, files: &SpecFiles, shared: bool) -> anyhow
         let put = put(client, "definition", &definition.key, &spec, shared).await;
         applied.push(put.map_err(|error| error.context(path.display().to_string()))?);
     }
+    for (path, platform) in &files.platforms {
+        let request = client.request(Method::PUT, "/v1/platform").json(platform);
+        client.send(request).await.map_err(|error| anyhow::Error::from(error).context(path.display().to_string()))?;
+        applied.push(of_platform(path));
+    }
     Ok(applied)
 }
 
@@ -127,7 +151,7 @@ async fn put(client: &Client, kind: &'static str, key: &str, spec: &Value, share
     let request = client.request(Method::PUT, &format!("/v1/{kind}s/{key}")).query(&[("shared", shared)]).json(spec);
     let answer = client.send(request).await?;
     let version = answer.body["version"].as_i64().unwrap_or_default();
-    Ok(Applied { kind, key: key.to_owned(), version, created: answer.status == StatusCode::CREATED })
+    Ok(Applied { kind, key: key.to_owned(), version: Some(version), created: answer.status == StatusCode::CREATED })
 }
 
 /// Says what was applied.
@@ -136,6 +160,12 @@ pub fn print(applied: &[Applied], context: &Context) {
         return output::json(&json!({ "applied": applied }));
     }
     for Applied { kind, key, version, created } in applied {
-        output::line(format!("{kind} {key}: version {version} ({})", if *created { "new" } else { "unchanged" }));
+        match version {
+            Some(version) => {
+                let what = if *created { "new" } else { "unchanged" };
+                output::line(format!("{kind} {key}: version {version} ({what})"));
+            }
+            None => output::line(format!("{kind} {key}: put")),
+        }
     }
 }

@@ -11,6 +11,7 @@ pub mod demo;
 pub mod dev;
 pub mod fork;
 pub mod get;
+pub mod ingest;
 pub mod keys;
 pub mod ledger;
 pub mod limits;

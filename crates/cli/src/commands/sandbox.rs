@@ -82,7 +82,7 @@ pub async fn run(config: Config) -> anyhow::Result<Exit> {
             () = stop.cancelled() => return Ok(Exit::Done),
         };
         let address = listener.local_addr()?;
-        output::note(&format!("the sandbox listens on {address}, confinement: {}", sandbox.confinement()));
+        output::note(format!("the sandbox listens on {address}, confinement: {}", sandbox.confinement()));
         tracing::info!(
             server.address = %address,
             sandbox.confinement = sandbox.confinement(),

@@ -35,6 +35,10 @@ pub struct AgentSpec {
     /// Tools without a handler: the model writes their results itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latent_tools: Vec<LatentToolSpec>,
+    /// Indexes that its executions may search, those of the tenant that they run for: gives it the tool `search_dataset`; see
+    /// docs/retrieval.md.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub datasets: Vec<String>,
     /// Calls may read each other's results (`†state.x`) and say where theirs go (`_outputPath`); see docs/loop.md.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub references: bool,
@@ -53,6 +57,52 @@ pub struct AgentSpec {
     /// How many of its executions may run at a time, whichever definition they are of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub concurrency: Vec<ConcurrencySpec>,
+    /// Tools of the platform's catalogue, by their refs: what it has over the agent-execution contract.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_refs: Vec<String>,
+    /// The managed model it is asked for over the contract, where a request names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_model_ref: Option<String>,
+    /// What it needs around it, over the contract.
+    #[serde(default, skip_serializing_if = "RuntimeConstraints::is_default")]
+    pub runtime_constraints: RuntimeConstraints,
+    /// Further texts of the contract.
+    #[serde(default, skip_serializing_if = "RuntimePrompts::is_default")]
+    pub runtime_prompts: RuntimePrompts,
+    /// Whether failures are retried over the contract, too. They are not by default, so that codes arrive while the caller waits.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub contract_retries: bool,
+}
+
+/// What an agent needs around it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuntimeConstraints {
+    /// It runs in the runtime profile `online` alone.
+    pub internet_required: bool,
+    /// It runs only where a sandbox is bound.
+    pub sandbox_required: bool,
+}
+
+impl RuntimeConstraints {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Texts that a run over the contract uses beside the prompts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuntimePrompts {
+    /// Stands before retrieved references.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retrieval_context: Option<String>,
+}
+
+impl RuntimePrompts {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl AgentSpec {
@@ -69,12 +119,18 @@ impl AgentSpec {
             tools: Vec::new(),
             mcp_servers: BTreeMap::new(),
             latent_tools: Vec::new(),
+            datasets: Vec::new(),
             references: false,
             conditions: false,
             instances: None,
             approvals: ApprovalsSpec::default(),
             limits: AgentLimits::default(),
             concurrency: Vec::new(),
+            tool_refs: Vec::new(),
+            default_model_ref: None,
+            runtime_constraints: RuntimeConstraints::default(),
+            runtime_prompts: RuntimePrompts::default(),
+            contract_retries: false,
         }
     }
 }
@@ -145,6 +201,9 @@ pub struct AgentConfig {
     /// Tools without a handler.
     #[serde(default)]
     pub latent_tools: Vec<LatentToolSpec>,
+    /// Indexes it may search.
+    #[serde(default)]
+    pub datasets: Vec<String>,
     /// Whether calls may read each other's results.
     #[serde(default)]
     pub references: bool,
@@ -194,4 +253,7 @@ pub struct AgentOverrides {
     /// The model and its parameters, whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelSpec>,
+    /// What makes it an execution of the agent-execution contract; read by `longhaul-shared`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contract: Option<serde_json::Value>,
 }

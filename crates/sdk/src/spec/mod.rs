@@ -9,7 +9,9 @@ mod tools;
 
 use serde_json::Value;
 
-pub use agent::{AgentConfig, AgentLimits, AgentOverrides, AgentPrompts, AgentSpec};
+pub use agent::{
+    AgentConfig, AgentLimits, AgentOverrides, AgentPrompts, AgentSpec, RuntimeConstraints, RuntimePrompts,
+};
 pub use definition::{
     BudgetSpec, ConcurrencySpec, DefinitionSpec, FAILURE_SUMMARY_PROMPT, GENERIC_FEEDBACK, OnExhausted, RetrySpec,
     Runner, ValidatorRef, ValidatorSettings, is_limit_expression,

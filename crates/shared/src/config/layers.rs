@@ -21,12 +21,18 @@ const TOOL_LIMITS: &str = "tools.limits.";
 const LISTED_PROVIDER: &str = "llm.providers.scripted.";
 
 /// Plain variables and the settings they give.
-const PLAIN: [(&str, &str); 7] = [
+const PLAIN: [(&str, &str); 13] = [
     ("DATABASE_URL", "database.url"),
     ("REDIS_URL", "redis.url"),
     ("LONGHAUL_API_KEY_PEPPER", "api.key_pepper"),
     ("LONGHAUL_SANDBOX_TOKEN", "sandbox.token"),
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.otlp_endpoint"),
+    ("AGENT_ENGINE_SERVICE_TOKEN", "contract.service_tokens"),
+    ("AGENT_ENGINE_URL", "contract.engine_url"),
+    ("AGENT_EXECUTION_VIA_ENGINE", "contract.enabled"),
+    ("AGENT_EXECUTION_FALLBACK", "contract.fallback"),
+    ("LONGHAUL_RUNTIME_PROFILE_FORCE", "contract.runtime_profile_force"),
+    ("LONGHAUL_SECRET_KEYS", "contract.secret_keys"),
     ("LONGHAUL_URL", "client.url"),
     ("LONGHAUL_API_KEY", "client.api_key"),
 ];

@@ -8,10 +8,12 @@
 
 mod api;
 mod client;
+mod contract;
 mod database;
 mod layers;
 mod llm;
 mod redis;
+mod retrieval;
 mod sandbox;
 mod secret;
 mod telemetry;
@@ -27,9 +29,11 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     api::ApiConfig,
     client::ClientConfig,
+    contract::ContractConfig,
     database::DatabaseConfig,
     llm::{HealthConfig, LimitConfig, LlmConfig, PriceConfig, ProviderConfig, ProviderKind},
     redis::RedisConfig,
+    retrieval::{EmbeddingsConfig, RetrievalConfig, VectorStoreKind},
     sandbox::{SandboxConfig, SandboxConfinement},
     secret::{host_name, inherited_environment, resolve_secret, reveal},
     telemetry::{LogFormat, TelemetryConfig},
@@ -47,8 +51,10 @@ pub struct Config {
     pub worker: WorkerConfig,
     pub llm: LlmConfig,
     pub tools: ToolsConfig,
+    pub retrieval: RetrievalConfig,
     pub sandbox: SandboxConfig,
     pub telemetry: TelemetryConfig,
+    pub contract: ContractConfig,
     pub client: ClientConfig,
 }
 
@@ -138,7 +144,7 @@ impl Config {
 
     fn check(&self) -> Result<(), ConfigError> {
         // Exhaustive on purpose: a new section cannot be forgotten.
-        let Self { database, redis, api, worker, llm, tools, sandbox, telemetry, client } = self;
+        let Self { database, redis, api, worker, llm, tools, retrieval, sandbox, telemetry, contract, client } = self;
         let mut rules = Rules::default();
         database.check(&mut rules);
         redis.check(&mut rules);
@@ -146,8 +152,10 @@ impl Config {
         worker.check(&mut rules);
         llm.check(&mut rules);
         tools.check(&mut rules);
+        retrieval.check(&mut rules);
         sandbox.check(&mut rules);
         telemetry.check(&mut rules);
+        contract.check(&mut rules);
         client.check(&mut rules);
         if rules.broken.is_empty() { Ok(()) } else { Err(ConfigError::Rules(rules.broken)) }
     }

@@ -1,9 +1,5 @@
 //! What an execution wants of a person, and what came of it.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
-
 use super::status::named;
 
 named! {

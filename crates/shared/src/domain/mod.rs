@@ -1,5 +1,7 @@
 //! Plain data and pure functions: no IO, no clock, no async.
 
+pub mod contract;
+pub mod contract_steps;
 pub mod deadline;
 pub mod decision;
 pub mod formats;
@@ -11,6 +13,7 @@ pub mod price;
 mod properties;
 pub mod redaction;
 pub mod requirements;
+pub mod retrieval;
 pub mod retry;
 pub mod status;
 

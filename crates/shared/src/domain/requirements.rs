@@ -10,7 +10,11 @@ pub const BUILT_IN_TOOLS: [&str; 2] = ["fetch_url", "stop_execution"];
 /// Validators that every worker has.
 pub const BUILT_IN_VALIDATORS: [&str; 3] = ["is_valid_json", "stop_execution", "json_schema"];
 
+/// The tool that an agent has for its datasets.
+pub const SEARCH_DATASET: &str = "search_dataset";
 const OTHER_BUILD: &str = "other_build_than:";
+/// What a worker satisfies that can run executions of the agent-execution contract; workers of releases before it cannot.
+pub const CONTRACT_REQUIREMENT: &str = "contract:1";
 
 /// Names a set of requirements: empty for what every worker serves, else `kind:name` joined by `+`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -22,7 +26,9 @@ pub struct ServeKey(pub String);
 #[must_use]
 pub fn requirements(definition: &DefinitionSpec, version: i32, agent: &AgentSpec) -> BTreeSet<String> {
     let tools = agent.tools.iter().map(|tool| tool.name()).filter(|name| !BUILT_IN_TOOLS.contains(name));
-    let tools = tools.map(|name| format!("tool:{name}"));
+    // Workers of a release before datasets would run the agent without.
+    let searches = (!agent.datasets.is_empty()).then_some(SEARCH_DATASET);
+    let tools = tools.chain(searches).map(|name| format!("tool:{name}"));
     match definition.runner {
         Runner::Declarative => {
             let named = definition.validators.iter().map(|validator| validator.name());
@@ -85,6 +91,8 @@ mod tests {
         definition.validators.push(ValidatorRef::Name("iban".into()));
         let needs = requirements(&definition, 1, &agent(&["crm", "stop_execution"]));
         assert_eq!(ServeKey::of(&needs).0, "tool:crm+validator:iban");
+        let searching = AgentSpec { datasets: vec!["kb".into()], ..agent(&[]) };
+        assert_eq!(ServeKey::of(&requirements(&DefinitionSpec::new("d", "a"), 1, &searching)).0, "tool:search_dataset");
         definition.runner = Runner::Rust;
         let needs = requirements(&definition, 3, &agent(&[]));
         assert_eq!(ServeKey::of(&needs).0, "definition:d@3");

@@ -61,6 +61,12 @@ impl From<&RetrySpec> for RetryPolicy {
 }
 
 impl RetryPolicy {
+    /// Nothing is tried again.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { max_total: 0, max_compressions: 0, ..Self::default() }
+    }
+
     /// How long to wait before the next attempt; `None` when there is none. `chance` in `0..1` spreads the delay when the
     /// policy has jitter.
     #[must_use]

@@ -202,6 +202,7 @@ impl Store {
                 traceparent: None,
                 idempotency: None,
                 budget: None,
+                overrides: None,
             },
         }))
     }

@@ -24,6 +24,8 @@ pub type Hash = [u8; 32];
 /// What a step did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StepKind {
+    /// What was found before the first turn.
+    Retrieval,
     /// The rendered prompts and the pinned tool list.
     Prompt,
     /// One model call and its reply.
@@ -39,12 +41,14 @@ pub enum StepKind {
 }
 
 impl StepKind {
-    const ALL: [Self; 6] = [Self::Prompt, Self::Turn, Self::Call, Self::Verdict, Self::Correction, Self::Compression];
+    const ALL: [Self; 7] =
+        [Self::Retrieval, Self::Prompt, Self::Turn, Self::Call, Self::Verdict, Self::Correction, Self::Compression];
 
     /// The name as stored and shown.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Retrieval => "retrieval",
             Self::Prompt => "prompt",
             Self::Turn => "turn",
             Self::Call => "call",

@@ -9,6 +9,7 @@
 //! - No statement holds a transaction across a round trip, so a paused client cannot hold locks (core-rules 10).
 //! - Time comes from `longhaul_now()`, which tests shift; leases of workers alone use the real clock.
 
+pub mod agent_access;
 pub mod api_keys;
 pub mod audit;
 mod batch;
@@ -16,6 +17,7 @@ pub mod body;
 pub mod budgets;
 pub mod children;
 pub mod claims;
+pub mod contract;
 pub mod control;
 pub mod definitions;
 pub mod durability;
@@ -27,11 +29,13 @@ mod formats;
 pub mod history;
 pub mod human_requests;
 pub mod ids;
+pub mod indexes;
 pub mod journal;
 pub mod ledger;
 pub mod list_filter;
 pub mod maintenance;
 pub mod outcomes;
+pub mod platform;
 mod pool;
 pub mod provider_limits;
 pub mod providers;

@@ -132,7 +132,9 @@ impl Store {
         super::MIGRATOR
             .run(&self.pool)
             .await
-            .map_err(|error| StoreError::Conflict(format!("migration failed: {error}")))
+            .map_err(|error| StoreError::Conflict(format!("migration failed: {error}")))?;
+        // The server may have got its pgvector since.
+        self.enable_vectors().await.map(|_is_there| ())
     }
 
     /// Whether Postgres answers, within `limit`.

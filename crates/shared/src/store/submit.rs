@@ -62,6 +62,8 @@ pub struct NewExecution {
     pub idempotency: Option<Idempotency>,
     /// What it and everything it starts may spend. A child has its root's, whatever is said here.
     pub budget: Option<BudgetSpec>,
+    /// What it does differently from its agent, as JSON text of `AgentOverrides`.
+    pub overrides: Option<String>,
 }
 
 /// A caller's `Idempotency-Key`.
@@ -185,6 +187,7 @@ impl Store {
             column!(row => caps(row).max_cost.map(Usd::nanos)) as _,
             column!(row => caps(row).max_tokens) as _,
             column!(row => caps(row).max_calls) as _,
+            column!(row => row.overrides.clone()) as _,
         )
         .fetch_all(&self.pool)
         .await?;

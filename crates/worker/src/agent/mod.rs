@@ -1,5 +1,5 @@
 //! The agent: the loop (`run`), which call of a reply runs when (`orchestrator`, `references`), what is remembered (`journal`),
-//! whether a call may run (`admission`, `policy`, `approval`), the calls Longhaul answers itself (`host`), what the model sees (`menu`, `prompt`,
+//! whether a call may run (`admission`, `policy`, `approval`), what differs between surfaces (`profile`), the calls Longhaul answers itself (`host`), what the model sees (`menu`, `prompt`,
 //! `transcript`), and how a definition talks to it (`conversation`).
 
 pub(crate) mod admission;
@@ -13,6 +13,7 @@ pub(crate) mod menu;
 pub(crate) mod orchestrator;
 pub(crate) mod policy;
 pub(crate) mod prepared;
+pub(crate) mod profile;
 pub(crate) mod prompt;
 pub(crate) mod references;
 pub(crate) mod run;
@@ -23,6 +24,7 @@ use longhaul_sdk::AgentConfig;
 use longhaul_shared::domain::redaction::Secrets;
 use menu::Menu;
 use policy::Policy;
+use profile::Profile;
 use serde_json::Value;
 
 use crate::{
@@ -33,6 +35,8 @@ use crate::{
 /// An agent as one attempt uses it.
 pub(crate) struct Agent {
     pub(crate) config: AgentConfig,
+    /// For whom it runs.
+    pub(crate) profile: Profile,
     /// Its model, then those it falls back to.
     pub(crate) routes: Vec<Route>,
     pub(crate) toolbox: Toolbox,

@@ -8,7 +8,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use longhaul_sdk::{AgentConfig, AgentConfigProvider, ConfigType, Failure, FailureCode, spec::OutputMode};
+use longhaul_sdk::{
+    AgentConfig, AgentConfigProvider, ConfigType, Failure, FailureCode,
+    spec::{AgentOverrides, OutputMode},
+};
 use longhaul_shared::{
     config::StdioServers,
     domain::{AgentVersionId, DefinitionVersionId, RetryPolicy},
@@ -21,8 +24,9 @@ use super::{
     journal::PinnedTools,
     menu::{Menu, Offer, Task},
     policy::Policy,
+    profile::Profile,
 };
-use crate::{deps::Deps, tools::Toolbox};
+use crate::{contract, deps::Deps, tools::Toolbox};
 
 /// Agents kept in memory.
 const MAX_AGENTS: usize = 1_000;
@@ -51,8 +55,13 @@ pub(crate) async fn prepare(
     refuse_commands(pinned, deps.stdio_servers)?;
     let config = pinned.agent.config(ConfigType::AgenticExecutionDefinition);
     if claimed.overrides.is_some() || config.instances.is_some() || !config.mcp_servers.is_empty() {
-        let config = overridden(config, claimed.overrides.as_deref())?;
-        return make(config, pinned, input, recorded, deps).await.map(Arc::new);
+        let overrides = overrides(claimed.overrides.as_deref())?;
+        let run = contract::run_of(&overrides)?;
+        let config = config.with(overrides);
+        return match run {
+            Some(run) => contract::prepare(config, run, input, recorded, deps).await.map(Arc::new),
+            None => make(config, pinned, input, recorded, deps).await.map(Arc::new),
+        };
     }
     let key = (claimed.definition_version_id, claimed.agent_version_id);
     let known = deps.agents.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
@@ -92,7 +101,7 @@ async fn make(
     deps: &Deps,
 ) -> Result<Agent, Failure> {
     let (toolbox, shown) = match recorded {
-        Some(PinnedTools { tools, shown }) => (Toolbox::pinned(&config, tools, &deps.tools)?, Some(shown)),
+        Some(PinnedTools { tools, shown, model: _ }) => (Toolbox::pinned(&config, tools, &deps.tools)?, Some(shown)),
         None => (Toolbox::open(&config, &deps.tools).await?, None),
     };
     let output_schema = pinned.definition.output_schema.as_ref();
@@ -106,16 +115,16 @@ async fn make(
     let routes = deps.health.routes(&deps.models, &config.model).map_err(|error| error.to_failure())?;
     let policy = Policy::new(&config.approvals)?;
     let max_compressions = RetryPolicy::from(&pinned.definition.retry).max_compressions;
-    Ok(Agent { config, routes, toolbox, menu, policy, native_output_schema, max_compressions })
+    let profile = Profile::Own;
+    Ok(Agent { config, profile, routes, toolbox, menu, policy, native_output_schema, max_compressions })
 }
 
-/// With what a fork does differently.
-fn overridden(config: AgentConfig, overrides: Option<&str>) -> Result<AgentConfig, Failure> {
-    let Some(overrides) = overrides else { return Ok(config) };
-    let overrides = serde_json::from_str(overrides).map_err(|error| {
-        Failure::permanent(FailureCode::INTERNAL_ERROR, format!("what the fork changes cannot be read: {error}"))
-    })?;
-    Ok(config.with(overrides))
+/// What the execution does differently from its agent.
+fn overrides(stored: Option<&str>) -> Result<AgentOverrides, Failure> {
+    let Some(stored) = stored else { return Ok(AgentOverrides::default()) };
+    serde_json::from_str(stored).map_err(|error| {
+        Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the stored overrides cannot be read: {error}"))
+    })
 }
 
 /// The API refuses to store such an agent; this one was stored when it was allowed, or past the API.

@@ -12,6 +12,7 @@ pub mod clocks;
 pub mod error;
 pub(crate) mod health;
 mod openai;
+pub(crate) mod platform;
 pub mod registry;
 mod reply;
 mod retry_after;

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Once, time::Duration};
 
 use bytes::Bytes;
 use reqwest::{
-    Client, Response,
+    Client, RequestBuilder, Response,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
     redirect::Policy,
 };
@@ -129,10 +129,20 @@ impl Endpoint {
         if let Some(traceparent) = request.traceparent.and_then(|text| HeaderValue::from_str(text).ok()) {
             call = call.header("traceparent", traceparent);
         }
+        self.send(call, clocks, request.model.stream).await
+    }
+
+    /// Reads a whole document at the address.
+    pub(super) async fn get(&self) -> Result<Opened<'_>, ModelError> {
+        let call = self.client.get(self.url.clone()).headers(self.headers.clone());
+        self.send(call, RunningClocks::whole(self.clocks), false).await
+    }
+
+    async fn send(&self, call: RequestBuilder, clocks: RunningClocks, streams: bool) -> Result<Opened<'_>, ModelError> {
         let response = clocks.wait(call.send()).await?.map_err(|error| unreachable_endpoint(error, &clocks))?;
         let opened = Opened {
             request_id: request_id(response.headers()),
-            streamed: request.model.stream && may_be_stream(response.headers()),
+            streamed: streams && may_be_stream(response.headers()),
             response,
             clocks,
             scrub: &self.scrub,

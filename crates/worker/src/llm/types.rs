@@ -24,6 +24,15 @@ pub enum Message {
         /// The text.
         text: String,
     },
+    /// A message of the caller's own conversation that no other role says: several parts, or the words of a tool.
+    Given {
+        /// Its role, as the caller names it.
+        speaker: String,
+        /// The parts, one a line.
+        text: String,
+        /// The parts.
+        parts: Vec<String>,
+    },
     /// One reply of the model.
     Assistant {
         /// Its prose; empty when it only called tools.
@@ -86,9 +95,11 @@ impl Message {
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
-            Self::System { text } | Self::User { text } | Self::Assistant { text, .. } | Self::Tool { text, .. } => {
-                text
-            }
+            Self::System { text }
+            | Self::User { text }
+            | Self::Given { text, .. }
+            | Self::Assistant { text, .. }
+            | Self::Tool { text, .. } => text,
         }
     }
 
@@ -97,7 +108,7 @@ impl Message {
     pub fn calls(&self) -> &[ToolCall] {
         match self {
             Self::Assistant { calls, .. } => calls,
-            Self::System { .. } | Self::User { .. } | Self::Tool { .. } => &[],
+            Self::System { .. } | Self::User { .. } | Self::Given { .. } | Self::Tool { .. } => &[],
         }
     }
 
@@ -107,6 +118,7 @@ impl Message {
         match self {
             Self::System { .. } => "system",
             Self::User { .. } => "user",
+            Self::Given { .. } => "given",
             Self::Assistant { .. } => "assistant",
             Self::Tool { .. } => "tool",
         }

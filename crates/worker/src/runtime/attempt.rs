@@ -42,6 +42,7 @@ use crate::{
         prompt::render,
         references::instructions,
     },
+    contract,
     deps::AttemptDeps,
     direct::AgentDirectly,
     probe::Point,
@@ -106,7 +107,7 @@ async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &Attemp
         Err(error) => return (Err(error), None, RetryPolicy::default()),
     };
     deps.shared.probe.at(Point::Restored, claimed.id).await;
-    let policy = RetryPolicy::from(&pinned.definition.retry);
+    let policy = contract::retry_policy(claimed.overrides.as_deref(), &pinned.definition.retry);
     let running = AssertUnwindSafe(Box::pin(execute(claimed, &pinned, &mut journal, deps))).catch_unwind();
     // Dropping the run aborts the model or tool call under way.
     let outcome = tokio::select! {
@@ -196,17 +197,20 @@ async fn execute(
         Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the stored input is not JSON: {error}"))
     })?;
     let agent = prepare(claimed, pinned, &input, journal.pinned_tools()?, shared).await?;
+    if let Some(output) = agent.profile.output_at_once() {
+        return Ok(ExecutionResult::Success { output });
+    }
+    let references = journal.retrieve(&agent).await?;
     journal
         .open(&agent, &input, || {
             let mut system = render("system prompt", &agent.config.prompt, &input)?;
             if let Some(instructions) = instructions(&agent.config, &input) {
                 system = format!("{system}\n\n{instructions}");
             }
-            let user = match &pinned.definition.prompt {
-                Some(template) => render("prompt", template, &input)?,
-                None => claimed.input.clone(),
-            };
-            Ok([system, user])
+            agent.profile.opening(system, references, || match &pinned.definition.prompt {
+                Some(template) => render("prompt", template, &input),
+                None => Ok(claimed.input.clone()),
+            })
         })
         .await?;
     let (definition, validators) = runner(pinned, deps)?;

@@ -25,6 +25,12 @@ pub(super) fn guarded_client(resolver: GuardedResolver) -> Result<Client, String
         .map_err(|error| format!("the HTTP client could not be built: {error}"))
 }
 
+/// For the services of a platform: one request on each connection, which is never sent a second time.
+pub(crate) fn platform_client() -> Result<Client, String> {
+    let client = builder().pool_max_idle_per_host(0).http1_only().build();
+    client.map_err(|error| format!("the HTTP client could not be built: {error}"))
+}
+
 /// For tool servers. A stream may be silent for as long as a tool runs, so only connecting has a limit here; calls have
 /// their own. Connections are not reused: a pooled one whose last body was not read to its end stalls the next call.
 pub(super) fn mcp_client() -> Result<Client, String> {

@@ -9,10 +9,12 @@ mod mcp;
 mod outcome;
 mod registry;
 pub(crate) mod schema;
+mod search_dataset;
 mod stop_execution;
 mod toolbox;
 
 pub use fetch_url::{FETCH_URL, FetchUrl, FetchUrlSettings};
+pub(crate) use http::platform_client;
 pub use mcp::{INHERITED_ENV, McpPool, McpPoolSettings, SecretResolver, check_server};
 pub(crate) use outcome::{CallError, cut};
 pub use outcome::{CallErrorKind, CallOutcome};

@@ -5,6 +5,8 @@ use std::{borrow::Cow, time::Duration};
 use longhaul_sdk::{Failure, ToolEffect};
 use serde_json::{Value, json};
 
+use crate::contract::Noted;
+
 /// Bytes of the call's arguments repeated in an error; the model has them in its own message anyway.
 const MAX_ECHO_BYTES: usize = 4_096;
 /// Bytes of an error's message, so that the error stays one well-formed JSON value under every limit an agent may set.
@@ -68,6 +70,8 @@ pub struct CallOutcome {
     pub duration: Duration,
     /// What running it again would do.
     pub effect: ToolEffect,
+    /// What the record of a contract execution lists of it.
+    pub(crate) noted: Vec<Noted>,
 }
 
 impl CallOutcome {

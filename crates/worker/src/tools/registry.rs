@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use async_trait::async_trait;
 use longhaul_sdk::{Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, ToolSpec};
+use longhaul_shared::domain::requirements::SEARCH_DATASET;
 use serde::de::Error as _;
 use serde_json::Value;
 
@@ -181,7 +182,7 @@ impl ToolRegistry {
         if !is_valid_name(&name) || name.starts_with("mcp__") {
             return Err(ToolRegistryError::InvalidName(name));
         }
-        if self.0.contains_key(&name) || HostTool::named(&name).is_some() {
+        if self.0.contains_key(&name) || HostTool::named(&name).is_some() || name == SEARCH_DATASET {
             return Err(ToolRegistryError::Duplicate(name));
         }
         self.0.insert(name, factory);

@@ -11,7 +11,7 @@ use longhaul_sdk::{
     spec::{AgentSpec, ConcurrencySpec, DefinitionSpec, Runner},
 };
 use longhaul_shared::{
-    domain::{MAX_DEADLINE, TenantId},
+    domain::{MAX_DEADLINE, TenantId, requirements::SEARCH_DATASET, retrieval::index::is_own_name},
     store::{api_keys::Scope, definitions::AGENT_DEFINITION},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -27,6 +27,8 @@ use crate::{
 };
 
 const MAX_KEY_CHARS: usize = 128;
+/// A model chooses among them by name.
+const MAX_DATASETS: usize = 50;
 
 /// Puts a definition. The content of the newest version again is that version.
 #[utoipa::path(put, path = "/v1/definitions/{key}", tag = "definitions", request_body(content = Object, description = "The record, as in YAML"),
@@ -126,6 +128,18 @@ fn agent_violations(spec: &AgentSpec) -> Vec<Violation> {
             let path = format!("/mcp_servers/{name}");
             violations.push(Violation::new(path, "exactly one of `command` and `url` is required"));
         }
+    }
+    if spec.datasets.len() > MAX_DATASETS {
+        violations.push(Violation::new("/datasets", format!("at most {MAX_DATASETS} indexes can be searched")));
+    }
+    for (index, name) in spec.datasets.iter().enumerate() {
+        if !is_own_name(name) || spec.datasets[..index].contains(name) {
+            let message = "must be the name of an index (a-z, 0-9, '.', '_', '-'; up to 128 characters), given once";
+            violations.push(Violation::new(format!("/datasets/{index}"), message));
+        }
+    }
+    if !spec.datasets.is_empty() && spec.tools.iter().any(|tool| tool.name() == SEARCH_DATASET) {
+        violations.push(Violation::new("/tools", format!("`{SEARCH_DATASET}` comes with `datasets`")));
     }
     for (index, tool) in spec.latent_tools.iter().enumerate() {
         if let Some((field, reason)) = tool.problem() {

@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 
 use super::{
     request::{BudgetBody, Preference, Stored, idempotency_key, read_budget},
+    retry::OF_THE_CONTRACT,
     submit::answer,
     view::Execution,
 };
@@ -69,6 +70,9 @@ pub(crate) async fn fork(
     principal.need(Scope::ExecutionsWrite)?;
     let key = idempotency_key(&headers)?;
     let origin = state.store.read_origin(principal.tenant(), id).await?.ok_or(ApiError::NotFound("execution"))?;
+    if origin.overrides.contract.is_some() {
+        return Err(ApiError::invalid("", OF_THE_CONTRACT));
+    }
     let bytes = read_body(&headers, body, SUBMIT_LIMIT).await?;
     let (mut execution, fork) = plan(&state, origin, &bytes, (&principal, id)).await?;
     execution.deadline_is_near = execution.deadline < MAX_DEADLINE;
@@ -122,7 +126,8 @@ async fn plan(
     }
     // Another agent has other tools, too, and those are pinned with the prompt.
     let has_new_prompt = agent.is_some() || prompt.is_some() || input.is_some();
-    let changed = AgentOverrides { prompt: prompt.or(overrides.prompt), model: model.or(overrides.model) };
+    let AgentOverrides { prompt: own_prompt, model: own_model, contract } = overrides;
+    let changed = AgentOverrides { prompt: prompt.or(own_prompt), model: model.or(own_model), contract };
     let is_in_money = match &execution.budget {
         Some(budget) => budget.max_cost_usd.is_some(),
         None => {

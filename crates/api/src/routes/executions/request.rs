@@ -255,6 +255,7 @@ impl SubmitRequest {
             traceparent,
             idempotency: self.idempotency_key.map(|key| Idempotency { key, request_hash: hash.to_vec() }),
             budget,
+            overrides: None,
         })
     }
 }

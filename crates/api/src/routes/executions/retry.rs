@@ -32,6 +32,10 @@ use crate::{
     state::ApiState,
 };
 
+/// Who may execute an agent over the contract, and with what, is judged of each request.
+pub(super) const OF_THE_CONTRACT: &str =
+    "an execution of the agent-execution contract is asked for again by its caller, not retried or forked";
+
 /// How to retry. The body may be left out.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "describes the body in OpenAPI")]
@@ -61,9 +65,14 @@ pub(crate) async fn retry(
     let from = read_from(&headers, body).await?;
     let key = idempotency_key(&headers)?;
     let origin = state.store.read_origin(principal.tenant(), id).await?.ok_or(ApiError::NotFound("execution"))?;
-    let Origin { status: ExecutionStatus::Failed, failure_code: Some(failure_code), mut execution, .. } = origin else {
+    let Origin { status: ExecutionStatus::Failed, failure_code: Some(failure_code), mut execution, overrides, .. } =
+        origin
+    else {
         return Err(ApiError::ExecutionNotFailed(origin.status));
     };
+    if overrides.contract.is_some() {
+        return Err(ApiError::invalid("", OF_THE_CONTRACT));
+    }
     if to_latest {
         let target = if execution.definition_key == AGENT_DEFINITION {
             Target::Agent(execution.agent_key.clone())

@@ -16,11 +16,11 @@ input as materialized (
     from now, unnest(
         $1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::text[], $6::uuid[], $7::text[], $8::text[], $9::smallint[],
         $10::jsonb[], $11::text[], $12::timestamptz[], $13::float8[], $14::bool[], $15::float8[], $16::uuid[], $17::uuid[],
-        $18::text[], $19::text[], $20::bytea[], $21::text[], $22::bigint[], $23::bigint[], $24::bigint[]
+        $18::text[], $19::text[], $20::bytea[], $21::text[], $22::bigint[], $23::bigint[], $24::bigint[], $25::text[]
     ) as input (
         id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
         metadata, input, run_at, deadline_seconds, deadline_is_near, active_timeout_seconds, retry_of, submitted_by,
-        traceparent, idempotency_key, request_hash, on_exhausted, max_cost, max_tokens, max_calls
+        traceparent, idempotency_key, request_hash, on_exhausted, max_cost, max_tokens, max_calls, overrides
     )
 ),
 keyed as (
@@ -48,8 +48,8 @@ inserted as (
     returning id
 ),
 payloads as (
-    insert into execution_payloads (execution_id, input, traceparent)
-    select id, input::json, traceparent from fresh join inserted using (id)
+    insert into execution_payloads (execution_id, input, traceparent, overrides)
+    select id, input::json, traceparent, overrides::json from fresh join inserted using (id)
 ),
 caps as (
     insert into budgets (root_id, tenant_id, max_cost, max_tokens, max_calls, on_exhausted)

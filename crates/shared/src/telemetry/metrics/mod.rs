@@ -185,6 +185,13 @@ pub fn tool_call(outcome: CallOutcome, took: Duration) {
     histogram!("longhaul_tool_call_duration_seconds").record(took.as_secs_f64());
 }
 
+/// Providers of the platform that are asked whether they are well: up, down, and not asked yet.
+pub fn platform_providers([up, down, unknown]: [i64; 3]) {
+    for (health, count) in [("up", up), ("down", down), ("unknown", unknown)] {
+        gauge!("longhaul_platform_providers", "health" => health).set(count as f64);
+    }
+}
+
 // Store and API.
 
 /// One group commit: how many writes shared it, and how long it took.

@@ -75,6 +75,11 @@ pub const METRICS: &[Metric] = &[
     metric("longhaul_tool_call_duration_seconds", CALL, "duration of a tool call"),
     metric("longhaul_store_batch_writes", WRITES, "writes that shared one commit, by batch"),
     metric("longhaul_store_batch_duration_seconds", COMMIT, "duration of one group commit, by batch"),
+    metric(
+        "longhaul_platform_providers",
+        Kind::Gauge,
+        "providers of the platform that are asked, by what they answered",
+    ),
     metric("longhaul_api_request_duration_seconds", START, "duration of a request, by route, method and status"),
     metric("longhaul_events_streams_open", Kind::Gauge, "event streams and held submits open in this process"),
 ];

@@ -35,6 +35,7 @@ fn everything_happens() {
     model_wait(WaitReason::ProviderDown);
     model_fallback("scripted");
     CallOutcome::ALL.iter().for_each(|outcome| tool_call(*outcome, MOMENT));
+    platform_providers([1, 1, 1]);
     StoreBatch::ALL.iter().for_each(|batch| store_batch(*batch, 3, MOMENT));
     api_request("/v1/executions", "POST", 201, Duration::from_millis(3));
     streams_open(1);

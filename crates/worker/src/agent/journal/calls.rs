@@ -5,13 +5,18 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use longhaul_sdk::{Failure, Step, ToolEffect, ToolScratchpad};
 use longhaul_shared::{
+    domain::contract_steps::NotedCall,
     store::journal::{Hash, JournalStep, StepKind, StepState},
     telemetry::metrics,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Agent, Journal, read_body};
+use super::{
+    Agent, Journal,
+    progress::{Stage, State},
+    read_body,
+};
 use crate::{
     agent::{
         admission::ReadyCall,
@@ -53,6 +58,9 @@ pub(super) struct CallBody {
     /// How a call with an intent came to its result without running again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     resolution: Option<String>,
+    /// What the record of a contract execution lists of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    contract_calls: Vec<NotedCall>,
 }
 
 /// A tool with whole arguments.
@@ -109,17 +117,25 @@ pub(crate) struct Reply {
     pub(crate) text: String,
     pub(crate) error: Option<CallErrorKind>,
     pub(crate) is_skipped: bool,
+    /// What the record of a contract execution lists of it.
+    pub(crate) noted: Vec<NotedCall>,
 }
 
 impl Reply {
     /// An error about a call that did not run.
     pub(crate) fn error(error: &CallError, call: &ToolCall) -> Self {
-        Self { text: error.to_text(&call.name, &call.arguments), error: Some(error.kind), is_skipped: false }
+        let text = error.to_text(&call.name, &call.arguments);
+        Self { text, error: Some(error.kind), is_skipped: false, noted: Vec::new() }
     }
 
     /// A word about a call that did not run, with nothing wrong.
     pub(crate) fn skipped(text: Value) -> Self {
-        Self { text: text.to_string(), error: None, is_skipped: true }
+        Self { text: text.to_string(), error: None, is_skipped: true, noted: Vec::new() }
+    }
+
+    /// An error in words of its own.
+    pub(crate) fn plain(text: String) -> Self {
+        Self { text, error: Some(CallErrorKind::Structural), is_skipped: false, noted: Vec::new() }
     }
 }
 
@@ -214,7 +230,7 @@ impl Journal {
         reply: Reply,
         resolution: Option<&str>,
     ) -> Step<Answered> {
-        let Reply { text, error, is_skipped } = reply;
+        let Reply { text, error, is_skipped, noted } = reply;
         let effect = resolution.map(|_| agent.toolbox.effect(&call.name));
         let body = CallBody {
             is_error: error.is_some(),
@@ -222,6 +238,7 @@ impl Journal {
             effect,
             idempotency_key: effect.map(|_| self.idempotency_key(&key)),
             resolution: resolution.map(str::to_owned),
+            contract_calls: noted,
             ..CallBody::default()
         };
         let outcome = error.map_or(if is_skipped { "skipped" } else { "ok" }, CallErrorKind::as_str);
@@ -234,10 +251,14 @@ impl Journal {
     /// # Errors
     /// The message cannot be written.
     pub(crate) fn record_call(&mut self, agent: &Agent, ran: &Ran, planned: Option<&PlannedCall>) -> Step<Answered> {
-        let Ran { ready, outcome, scratchpad, .. } = ran;
+        let Ran { index, ready, outcome, scratchpad } = ran;
         metrics::tool_call(label(outcome), outcome.duration);
-        let body = CallBody { scratchpad: scratchpad.snapshot(), ..self.body_of(agent, ready) };
+        let (turn, index) = (self.turns, u32::try_from(*index).unwrap_or(u32::MAX));
+        let contract_calls = outcome.noted.iter().map(|noted| noted.clone().at(turn, index)).collect();
+        let body = CallBody { scratchpad: scratchpad.snapshot(), contract_calls, ..self.body_of(agent, ready) };
         self.pending.calls += 1;
+        let state = if outcome.error.is_some() { State::Failed } else { State::Completed };
+        self.stage(agent, Stage::Calling { tool: &ready.tool, call: &ready.written.id }, state);
         self.record_outcome(agent, ready, outcome, planned, body)
     }
 

@@ -112,6 +112,7 @@ impl Journal {
             traceparent: None,
             idempotency: None,
             budget: None,
+            overrides: None,
         }))
     }
 }

@@ -33,6 +33,10 @@ impl Journal {
     /// # Errors
     /// `max_turns_exceeded`, with a ledger of what was spent.
     pub(crate) fn next_offer(&mut self, agent: &Agent) -> Step<Offer> {
+        if !agent.profile.takes_part() {
+            // Its profile ends the run.
+            return Ok(Offer::All);
+        }
         let max = agent.config.limits.max_turns;
         let left = max.saturating_sub(self.turns);
         match left {

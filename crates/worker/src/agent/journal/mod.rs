@@ -15,8 +15,11 @@ mod detached;
 mod limits;
 mod output;
 mod people;
+mod progress;
+mod prompt;
 mod provider;
 mod reply;
+mod retrieval;
 mod said;
 mod secrets;
 mod turn;
@@ -27,7 +30,7 @@ use std::{
     sync::Arc,
 };
 
-use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError, ToolScratchpad, ToolSpec};
+use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError, ToolScratchpad};
 use longhaul_shared::{
     domain::{ExecutionId, TenantId},
     store::{
@@ -47,6 +50,8 @@ pub(crate) use detached::detached_key;
 use limits::Spending;
 use output::OpenOutput;
 pub(crate) use people::Wanted;
+pub(crate) use progress::{Stage, State};
+pub(crate) use prompt::PinnedTools;
 use said::Said;
 use secrets::ToolSecrets;
 pub(crate) use turn::{Asked, NextTurn, Turn};
@@ -54,7 +59,6 @@ pub(crate) use turn::{Asked, NextTurn, Turn};
 use super::{
     Agent,
     admission::Waiting,
-    menu::Offer,
     orchestrator::permits::CallPermits,
     references::{CallWrite, Method, Path, StateLimits, StateLog},
     transcript::{Transcript, hash_parts},
@@ -87,22 +91,6 @@ impl Pending {
     }
 }
 
-/// The body of a prompt step.
-#[derive(Debug, Serialize, Deserialize)]
-struct PromptBody {
-    tools: Vec<ToolSpec>,
-    /// The list as the model is shown it.
-    shown: Vec<ToolSpec>,
-}
-
-/// The tools that an earlier attempt started with.
-#[derive(Debug)]
-pub(crate) struct PinnedTools {
-    pub(crate) tools: Vec<ToolSpec>,
-    /// As the model is shown them.
-    pub(crate) shown: Vec<ToolSpec>,
-}
-
 /// One attempt's view of its execution's record.
 pub(crate) struct Journal {
     id: ExecutionId,
@@ -126,6 +114,8 @@ pub(crate) struct Journal {
     spent: HashMap<Hash, i32>,
     pending: Pending,
     next_seq: i32,
+    /// Recorded steps that stand before the prompt.
+    retrievals: i32,
     writes: i32,
     wake_seq: i32,
     turns: u32,
@@ -192,6 +182,7 @@ impl Journal {
             spent: HashMap::new(),
             pending: Pending::default(),
             next_seq: stored.steps.last().map_or(1, |step| step.seq + 1),
+            retrievals: 0,
             writes: 0,
             wake_seq,
             turns: 0,
@@ -212,6 +203,7 @@ impl Journal {
         let begun_turn = |step: &JournalStep| step.kind == StepKind::Turn && step.state == StepState::Intent;
         let begun_at = stored.steps.iter().rfind(|step| begun_turn(step)).map(|step| step.seq);
         for step in stored.steps {
+            journal.retrievals += i32::from(step.kind == StepKind::Retrieval);
             if step.kind == StepKind::Call && begun_at.is_some_and(|at| step.seq > at) {
                 journal.begun_steps.push(step.clone());
             }
@@ -224,50 +216,6 @@ impl Journal {
             }
         }
         journal
-    }
-
-    /// The tools pinned with the prompt, when it was recorded.
-    ///
-    /// # Errors
-    /// The record cannot be read.
-    pub(crate) fn pinned_tools(&self) -> Step<Option<PinnedTools>> {
-        match self.recorded.front() {
-            Some(step) if step.kind == StepKind::Prompt => {
-                let PromptBody { tools, shown } = read_body(step)?;
-                Ok(Some(PinnedTools { tools, shown }))
-            }
-            Some(_) | None => Ok(None),
-        }
-    }
-
-    /// Opens the conversation: with the recorded prompt, or with `system` and `user`, which are pinned from now on.
-    ///
-    /// # Errors
-    /// An interrupt, or a record that cannot be read.
-    pub(crate) async fn open(
-        &mut self,
-        agent: &Agent,
-        input: &Value,
-        prompt: impl FnOnce() -> Result<[String; 2], Failure>,
-    ) -> Step<()> {
-        let (instances, limits) = (agent.config.instances.as_ref(), StateLimits::from(&agent.config.limits));
-        self.state = StateLog::new(input.clone(), instances, limits);
-        self.secrets = ToolSecrets::of(agent);
-        if let Some(step) = self.replay(StepKind::Prompt) {
-            return self.replay_appends(&step);
-        }
-        let [system, user] = prompt()?;
-        let appends = [self.append(Message::system(system))?, self.append(Message::user(user))?];
-        let body = PromptBody { tools: agent.toolbox.specs().to_vec(), shown: agent.menu.shown(Offer::All).to_vec() };
-        let step = self.step(StepKind::Prompt, hash_parts(&[b"prompt", &appends[0], &appends[1]]), &body)?;
-        // A fork may share what came after another prompt; its own is the first step all the same.
-        let seq = if self.place.is_fork { 1 } else { step.seq };
-        self.pending.steps.push(JournalStep { seq, appends: appends.to_vec(), ..step });
-        if agent.toolbox.is_dynamic() {
-            // Asked again, the servers might list other tools: pin them before the model sees them.
-            self.flush().await?;
-        }
-        Ok(())
     }
 
     pub(crate) fn scratchpad(&self) -> &Arc<ToolScratchpad> {
@@ -421,12 +369,21 @@ impl Journal {
         self.control.may_launch().await
     }
 
+    /// The turns so far, the one under way included.
+    pub(crate) fn turns(&self) -> u32 {
+        self.turns
+    }
+
     /// The permits for calls that this process runs at a time.
     pub(crate) fn call_permits(&self) -> CallPermits {
         self.deps.call_permits.clone()
     }
 
     /// The execution.
+    pub(crate) fn tenant(&self) -> TenantId {
+        self.place.tenant
+    }
+
     pub(crate) fn execution(&self) -> ExecutionId {
         self.id
     }

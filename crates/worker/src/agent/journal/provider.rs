@@ -38,14 +38,7 @@ impl Journal {
                 Ok(call)
             }
             Admission::Wait(wait) => Err(self.wait_for_provider(agent, wait)),
-            Admission::GiveUp { is_quota: true } => {
-                let summary = "the quota of the model provider stayed exhausted for longer than an execution may wait";
-                Err(Failure::permanent(FailureCode::MODEL_QUOTA_EXHAUSTED, summary).into())
-            }
-            Admission::GiveUp { is_quota: false } => {
-                let summary = "the model provider was down, or at its limits, for longer than an execution may wait";
-                Err(Failure::permanent(FailureCode::PROVIDER_DOWN, summary).into())
-            }
+            Admission::GiveUp { is_quota } => Err(give_up(agent, is_quota).into()),
         }
     }
 
@@ -59,12 +52,16 @@ impl Journal {
     ) -> StepError {
         let Some(call) = call else { return failure.into() };
         match self.deps.health.failed(call, error, agent.routes.len()).await {
-            Some(wait) => self.wait_for_provider(agent, wait),
-            None => failure.into(),
+            Some(wait) if agent.profile.instead_of_waiting().is_none() => self.wait_for_provider(agent, wait),
+            // What became of this call says more than that others are held back from now on.
+            Some(_) | None => failure.into(),
         }
     }
 
     fn wait_for_provider(&mut self, agent: &Agent, wait: Wait) -> StepError {
+        if let Some(failure) = agent.profile.instead_of_waiting() {
+            return failure.into();
+        }
         let Wait { reason, until, wake_seq, route } = wait;
         metrics::model_wait(reason);
         if reason == WaitReason::ProviderDown {
@@ -75,4 +72,17 @@ impl Journal {
         self.park(Waiting { reason, until: Some(until) }, wake_seq);
         Interrupt::Waiting.into()
     }
+}
+
+/// Why an execution that has waited as long as it may does not go on.
+fn give_up(agent: &Agent, is_quota: bool) -> Failure {
+    if let Some(failure) = agent.profile.instead_of_waiting() {
+        return failure;
+    }
+    if is_quota {
+        let summary = "the quota of the model provider stayed exhausted for longer than an execution may wait";
+        return Failure::permanent(FailureCode::MODEL_QUOTA_EXHAUSTED, summary);
+    }
+    let summary = "the model provider was down, or at its limits, for longer than an execution may wait";
+    Failure::permanent(FailureCode::PROVIDER_DOWN, summary)
 }

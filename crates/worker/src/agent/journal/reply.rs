@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, StepError};
 use longhaul_shared::{
+    domain::contract_steps::NotedCall,
     store::journal::{JournalStep, StepKind, StepState},
     telemetry::metrics::{self, ModelOutcome, TokenKind},
 };
@@ -14,6 +15,7 @@ use super::{
     Agent, Journal,
     budget::Took,
     preview,
+    progress::{Stage, State},
     turn::{Asked, Turn},
 };
 use crate::{
@@ -33,6 +35,8 @@ pub(super) struct TurnBody {
     pub(super) usage: Usage,
     model: Option<String>,
     request_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    contract_calls: Vec<NotedCall>,
 }
 
 impl TurnBody {
@@ -45,6 +49,7 @@ impl TurnBody {
             usage: Usage::default(),
             model: None,
             request_id: None,
+            contract_calls: Vec::new(),
             finish,
         }
     }
@@ -62,6 +67,8 @@ struct FailedTurnBody<'a> {
     provider: &'a str,
     failure: &'a str,
     detail: Option<&'a serde_json::Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    contract_calls: Vec<NotedCall>,
 }
 
 impl Journal {
@@ -101,8 +108,10 @@ impl Journal {
             usage: reply.usage,
             model: reply.model,
             request_id: reply.request_id,
+            contract_calls: agent.profile.noted_turn(self.turns, None),
         };
         let seq = self.push_turn(agent, asked, body, Some(reply.message), took)?;
+        self.stage(agent, Stage::Generating, State::Completed);
         self.empty_turns = 0;
         if is_cut {
             self.blamed = Some(seq);
@@ -199,7 +208,9 @@ impl Journal {
     /// the next request carries the same key, and a gateway may still have the answer.
     pub(crate) async fn record_failed_turn(&mut self, agent: &Agent, asked: Asked, error: &ModelError) -> StepError {
         let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
-        let failure = error.to_failure();
+        let failure = agent.profile.model_failure(error);
+        let contract_calls = agent.profile.noted_turn(self.turns, Some(error));
+        self.stage(agent, Stage::Generating, State::Failed);
         asked.span.record("failure.code", failure.code.as_str());
         metrics::model_call(route.model.provider(), outcome(error), took);
         self.settle(route, &asked.key, Took::by_failure(error));
@@ -210,13 +221,14 @@ impl Journal {
             | FailureClass::ContextLimit
             | FailureClass::HumanRejected => false,
         };
-        if !is_answer && asked.seq.is_none() {
+        if !is_answer && asked.seq.is_none() && contract_calls.is_empty() {
             return self.call_failed(agent, asked.call.as_deref(), error, failure).await;
         }
         let body = FailedTurnBody {
             provider: route.model.provider(),
             failure: &failure.summary,
             detail: failure.detail.as_ref(),
+            contract_calls,
         };
         let recorded = self.step(StepKind::Turn, asked.key, &body).map(|step| JournalStep {
             seq: asked.seq.unwrap_or(step.seq),

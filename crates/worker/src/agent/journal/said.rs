@@ -54,7 +54,11 @@ impl Journal {
             |text: &str| text.starts_with(DETACHED_FAILED) || notices.iter().any(|notice| notice.text == text);
         let recorded = messages.iter().filter_map(|message| match message {
             Message::User { text } if !is_notice(text) => Some(text.as_str()),
-            Message::User { .. } | Message::System { .. } | Message::Assistant { .. } | Message::Tool { .. } => None,
+            Message::User { .. }
+            | Message::System { .. }
+            | Message::Given { .. }
+            | Message::Assistant { .. }
+            | Message::Tool { .. } => None,
         });
         // What a fork shares was said to another input.
         if !self.place.is_fork && !recorded.eq(own.iter().map(|said| said.text.as_str())) {

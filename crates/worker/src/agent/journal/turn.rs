@@ -15,7 +15,9 @@ use tokio::sync::mpsc::UnboundedSender;
 use tracing::Instrument;
 
 use super::{
-    Agent, Journal, read_body,
+    Agent, Journal,
+    progress::{Stage, State},
+    read_body,
     reply::{BegunTurnBody, TurnBody},
 };
 use crate::{
@@ -221,7 +223,9 @@ impl Journal {
     async fn ask(&mut self, agent: &Agent, offer: Offer, said: Vec<Hash>) -> Step<Asked> {
         self.control.may_launch().await?;
         let tokens = self.transcript.tokens() + estimate_tokens(agent.menu.shown_bytes(offer).len());
+        self.stage(agent, Stage::Connecting, State::Running);
         let call = self.admit_call(agent, tokens).await?;
+        self.stage(agent, Stage::Connecting, State::Completed);
         let route = &agent.routes[call.route];
         let key = self.turn_key(agent, route, offer)?;
         let span = tracing::info_span!(
@@ -239,6 +243,8 @@ impl Journal {
             failure.code = tracing::field::Empty,
         );
         self.reserve(route, &key, tokens).await?;
+        self.stage(agent, Stage::Generating, State::Running);
+        self.flush_stages(agent).await?;
         self.about_to(|| format!("asking {} for turn {}", route.model.model_name(&route.spec), self.turns)).await;
         self.at(Point::BeforeTurn).await;
         let (text, calls, recorded, seq) = (String::new(), Vec::new(), 0, None);

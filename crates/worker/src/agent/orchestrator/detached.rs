@@ -40,7 +40,8 @@ impl Tick<'_> {
     /// Starts a call whose intent is committed, and answers it. What happened to it is given back unless it was known.
     pub(super) fn detach(&mut self, index: usize, ready: ReadyCall) -> Step<Option<Event>> {
         let idempotency_key = self.journal.call_idempotency_key(&ready.key);
-        let (execution, permits) = (self.journal.execution(), self.journal.call_permits());
+        let execution = (self.journal.execution(), self.journal.tenant());
+        let permits = self.journal.call_permits();
         let run = run_call(self.agent.toolbox.clone(), execution, permits, index, ready, idempotency_key);
         self.journal.detach(run);
         if self.calls[index].answer.is_some() {
@@ -67,8 +68,8 @@ impl Tick<'_> {
             Recalled::Begun(begun) => {
                 let (call, planned) = (taken.call.clone(), taken.planned.clone());
                 let mut run = Taken { call, key, planned, is_output: false, begun, answer: None };
-                let is_known =
-                    !self.is_repeatable(&run.call, run.begun.as_ref()) && self.reconcile(&mut run).await?.is_some();
+                let is_known = !self.is_repeatable(&run.call, run.begun.as_ref())
+                    && self.reconcile(index, &mut run).await?.is_some();
                 match &run.answer {
                     Some(answered) if is_known => self.journal.note_detached(answered),
                     Some(_) | None => self.resumed.push((index, run.again())),
@@ -97,5 +98,5 @@ impl Taken {
 
 fn accepted(call: &ToolCall) -> Reply {
     let text = json!({ "status": "accepted", "call_id": call.id, "message": "the call runs; nobody waits for it" });
-    Reply { text: text.to_string(), error: None, is_skipped: false }
+    Reply { text: text.to_string(), error: None, is_skipped: false, noted: Vec::new() }
 }

@@ -34,7 +34,7 @@ use super::{
     admission::{Admission, ReadyCall, admit},
     gate::{self, Gate},
     host::Hosted,
-    journal::{Answered, Asked, Journal, NextTurn, Ran, Reply, Turn, detached_key},
+    journal::{Answered, Asked, Journal, NextTurn, Ran, Reply, Stage, State, Turn, detached_key},
     menu::{OUTPUT, Offer},
     references::{Path, PlannedCall, Resolved},
 };
@@ -178,7 +178,7 @@ impl<'a> Tick<'a> {
             self.journal.say(EMPTY_NOTICE);
             return Ok(Live::Ticked(Ticked::Continue));
         }
-        if error.class() == FailureClass::ContextLimit {
+        if error.class() == FailureClass::ContextLimit && self.agent.profile.takes_part() {
             return Ok(Live::TooLong(Box::new(asked), error.to_failure()));
         }
         Err(self.journal.record_failed_turn(self.agent, asked, &error).await)
@@ -189,6 +189,10 @@ impl<'a> Tick<'a> {
         if turn.calls.is_empty() && !turn.is_broken {
             self.commit().await?;
             return Ok(Ticked::Output(turn.text));
+        }
+        if let Err(ending) = self.agent.profile.check_round(self.journal.turns()) {
+            self.commit().await?;
+            return Err(ending);
         }
         let mut events = VecDeque::new();
         for (index, call) in turn.calls.into_iter().enumerate().skip(self.calls.len()) {
@@ -304,6 +308,7 @@ impl<'a> Tick<'a> {
             if let Some(asked) = &mut self.asked {
                 begun = self.journal.begin_turn(asked)?;
             }
+            self.journal.stage(self.agent, Stage::Calling { tool: &call.tool, call: &call.written.id }, State::Running);
             if is_early || self.is_detached(*index) || self.calls[*index].needs_intent(self.agent, call) {
                 self.journal.intend(self.agent, call, begun)?;
             }
@@ -331,7 +336,8 @@ impl<'a> Tick<'a> {
                 continue;
             }
             let key = self.journal.call_idempotency_key(&call.key);
-            let (execution, permits) = (self.journal.execution(), self.journal.call_permits());
+            let execution = (self.journal.execution(), self.journal.tenant());
+            let permits = self.journal.call_permits();
             self.running.push(Box::pin(run_call(&self.agent.toolbox, execution, permits, index, call, key)));
         }
         Ok(events)
@@ -447,7 +453,7 @@ impl<'a> Tick<'a> {
         let (taken, answers): (Vec<_>, Vec<Option<Answered>>) =
             calls.into_iter().map(|taken| (taken.call, taken.answer)).unzip();
         let repeats = taken.iter().zip(&answers).filter_map(|(call, answer)| Some((call, answer.as_ref()?)));
-        let guarded = journal.guard_repeats(repeats);
+        let guarded = if agent.profile.takes_part() { journal.guard_repeats(repeats) } else { Ok(()) };
         let answers = answers.into_iter().flatten().collect();
         if let Some((index, text)) = output {
             let Some(call) = taken.into_iter().nth(index) else { return Ok(Ticked::Output(text)) };

@@ -3,7 +3,10 @@
 use std::{borrow::Borrow, sync::Arc};
 
 use longhaul_sdk::ToolScratchpad;
-use longhaul_shared::{domain::ExecutionId, telemetry::TRACED};
+use longhaul_shared::{
+    domain::{ExecutionId, TenantId},
+    telemetry::TRACED,
+};
 use tracing::Instrument;
 
 use super::permits::CallPermits;
@@ -17,7 +20,7 @@ use crate::{
 /// Dropping the future stops the wait and tells a tool server that the call is cancelled.
 pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
     toolbox: T,
-    execution: ExecutionId,
+    (execution, tenant): (ExecutionId, TenantId),
     permits: CallPermits,
     index: usize,
     ready: ReadyCall,
@@ -36,7 +39,8 @@ pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
         let scratchpad = Arc::new(ToolScratchpad::default());
         let (arguments, written) = (ready.arguments.clone(), &ready.written.arguments);
         let toolbox = toolbox.borrow();
-        let outcome = toolbox.run(&ready.tool, arguments, written, &idempotency_key, scratchpad.clone()).await;
+        let outcome =
+            toolbox.run(&ready.tool, arguments, written, (&idempotency_key, Some(tenant)), scratchpad.clone()).await;
         Ran { index, ready, outcome, scratchpad }
     }
     .instrument(span)

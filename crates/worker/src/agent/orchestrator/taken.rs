@@ -12,8 +12,9 @@ use crate::{
     agent::{
         Agent,
         admission::{ReadyCall, may_start_early},
-        journal::{Answered, RanAs, Recalled, Reply, call_key},
+        journal::{Answered, RanAs, Recalled, call_key},
         menu::{Offer, SUBMIT_OUTPUT},
+        profile::{Place, Unreadable},
         references::{Path, PlannedCall, Resolved},
     },
     llm::ToolCall,
@@ -93,7 +94,7 @@ impl Tick<'_> {
             Recalled::Begun(ran) if !self.is_repeatable(&taken.call, ran.as_ref()) => {
                 taken.planned = planned.ok();
                 taken.begun = ran;
-                fate = self.reconcile(&mut taken).await?;
+                fate = self.reconcile(index, &mut taken).await?;
             }
             Recalled::New | Recalled::Begun(_) => {
                 if let Recalled::Begun(ran) = recalled {
@@ -102,9 +103,16 @@ impl Tick<'_> {
                 match planned {
                     Ok(planned) => taken.planned = Some(planned),
                     Err(error) => {
-                        let reply = Reply::error(&error, &taken.call);
+                        let (reply, ending) =
+                            match self.agent.profile.unreadable(&taken.call, &error, self.place(index)) {
+                                Unreadable::Told(reply) => (reply, None),
+                                Unreadable::Ends(reply, failure) => (reply, Some(failure)),
+                            };
                         let answered = self.journal.record_answer(self.agent, key, &taken.call, reply, None)?;
                         fate = Some(taken.answered(answered));
+                        if let Some(failure) = ending {
+                            self.end(failure.into()).await?;
+                        }
                     }
                 }
             }
@@ -118,6 +126,10 @@ impl Tick<'_> {
     pub(super) fn is_repeatable(&self, call: &ToolCall, ran: Option<&RanAs>) -> bool {
         let tool = ran.map_or(call.name.as_str(), |ran| ran.tool.as_str());
         self.agent.toolbox.effect(tool) != ToolEffect::SideEffect
+    }
+
+    fn place(&self, index: usize) -> Place {
+        Place { turn: self.journal.turns(), index: u32::try_from(index).unwrap_or(u32::MAX) }
     }
 
     fn check(&self, index: usize, is_unfinished: bool, is_output: bool) -> Result<(), CallError> {
@@ -139,7 +151,7 @@ impl Tick<'_> {
 
     /// A call that may have had its effect before a worker died: its tool may know. It runs again only if the tool says that it
     /// did not.
-    pub(super) async fn reconcile(&mut self, taken: &mut Taken) -> Step<Option<Fate>> {
+    pub(super) async fn reconcile(&mut self, index: usize, taken: &mut Taken) -> Step<Option<Fate>> {
         let (tool, arguments) = match &taken.begun {
             Some(RanAs { tool, arguments }) => (tool.clone(), arguments.clone()),
             None => (taken.call.name.clone(), serde_json::from_str(&taken.call.arguments).unwrap_or(Value::Null)),
@@ -164,7 +176,7 @@ impl Tick<'_> {
                 let message =
                     "the worker died while this call ran; it may or may not have taken effect and was not repeated";
                 let error = CallError::new(CallErrorKind::OutcomeUnknown, message);
-                (Reply::error(&error, &taken.call), "outcome_unknown")
+                (self.agent.profile.lost(&taken.call, &error, self.place(index)), "outcome_unknown")
             }
         };
         let answered = self.journal.record_answer(self.agent, taken.key, &taken.call, reply, Some(resolution))?;

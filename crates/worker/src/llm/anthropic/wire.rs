@@ -98,7 +98,9 @@ fn wire_messages<'a>(messages: impl Iterator<Item = &'a Message>) -> Result<Vec<
     let mut wire: Vec<WireMessage<'a>> = Vec::new();
     for message in messages {
         let (role, content) = match message {
-            Message::System { text } | Message::User { text } => ("user", text_content(text).collect()),
+            Message::System { text } | Message::User { text } | Message::Given { text, .. } => {
+                ("user", text_content(text).collect())
+            }
             Message::Tool { call_id, text, is_error, name: _ } => {
                 let tool_use_id = wire_id(call_id);
                 (

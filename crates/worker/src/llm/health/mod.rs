@@ -127,6 +127,12 @@ impl Health {
         spec.routes().into_iter().map(route).collect()
     }
 
+    /// A model that the worker's configuration does not know.
+    pub(crate) fn route(&self, spec: ModelSpec, model: Arc<dyn ChatModel>, fingerprint: String) -> Route {
+        let (provider, name) = (model.provider().to_owned(), model.model_name(&spec).to_owned());
+        Route { endpoint: self.endpoint(ModelKey { provider, model: name, key: fingerprint }), spec, model }
+    }
+
     fn endpoint(&self, key: ModelKey) -> Arc<Endpoint> {
         let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(endpoint) = endpoints.get(&key) {

@@ -118,7 +118,7 @@ struct WireFunction<'a> {
 fn wire_message(message: &Message) -> WireMessage<'_> {
     match message {
         Message::System { text } => WireMessage::System { content: text },
-        Message::User { text } => WireMessage::User { content: text },
+        Message::User { text } | Message::Given { text, .. } => WireMessage::User { content: text },
         Message::Assistant { text, calls, native: _ } => WireMessage::Assistant {
             content: (!text.is_empty() || calls.is_empty()).then_some(text),
             tool_calls: calls.iter().map(wire_call).collect(),

@@ -115,7 +115,9 @@ fn message_value(message: &Arc<Message>) -> Value {
         .collect();
     let (name, call_id, is_error) = match message.as_ref() {
         Message::Tool { name, call_id, is_error, .. } => (name.as_str(), call_id.as_str(), *is_error),
-        Message::System { .. } | Message::User { .. } | Message::Assistant { .. } => ("", "", false),
+        Message::System { .. } | Message::User { .. } | Message::Given { .. } | Message::Assistant { .. } => {
+            ("", "", false)
+        }
     };
     Value::from_pairs([
         ("role", Value::from(message.role())),

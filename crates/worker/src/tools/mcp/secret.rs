@@ -18,6 +18,11 @@ impl SecretResolver {
     pub fn new(resolve: impl Fn(&str) -> Option<SecretString> + Send + Sync + 'static) -> Self {
         Self(Arc::new(resolve))
     }
+
+    /// The value of a reference.
+    pub(crate) fn resolve(&self, reference: &str) -> Option<SecretString> {
+        (self.0)(reference)
+    }
 }
 
 impl Default for SecretResolver {

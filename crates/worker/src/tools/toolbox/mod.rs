@@ -14,6 +14,10 @@ use longhaul_sdk::{
     AgentConfig, Failure, FailureCode, Reconciled, ToolCallContext, ToolEffect, ToolFailure, ToolOutput,
     ToolScratchpad, ToolSpec, spec::ToolRef,
 };
+use longhaul_shared::{
+    domain::{TenantId, requirements::SEARCH_DATASET},
+    retrieval::OwnIndexes,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -22,8 +26,9 @@ use super::{
     outcome::{CallError, CallErrorKind, CallOutcome, cut},
     registry::{AnyTool, ToolRegistry},
     schema::{self, SchemaCache},
+    search_dataset::SearchDataset,
 };
-use crate::agent::host::HostTool;
+use crate::{agent::host::HostTool, contract::ContractTool};
 
 /// An agent may not set a smaller limit than this: the sentence about what was cut needs room.
 const MIN_RESULT_BYTES: usize = 256;
@@ -39,6 +44,8 @@ pub struct ToolSources {
     pub mcp: McpPool,
     /// Compiled argument schemas.
     pub schemas: SchemaCache,
+    /// What agents with datasets search.
+    pub indexes: Option<OwnIndexes>,
 }
 
 /// The tools of one execution.
@@ -56,6 +63,8 @@ pub struct Toolbox {
 enum Answerer {
     Tool(Arc<dyn AnyTool>),
     Host(HostTool),
+    /// A tool of a contract run: it says itself what a call came to.
+    Contract(Arc<ContractTool>),
 }
 
 #[derive(Clone)]
@@ -86,6 +95,14 @@ impl Toolbox {
             let (spec, answerer) = native(reference, sources)?;
             toolbox.add(with_effect(spec, reference), answerer, native_timeout(agent, reference), sources)?;
         }
+        if let Some(tool) = search_dataset(agent, sources)? {
+            toolbox.add(
+                tool.spec(),
+                Answerer::Tool(Arc::new(tool)),
+                seconds(agent.limits.tool_timeout_seconds),
+                sources,
+            )?;
+        }
         let servers = servers(agent, sources)?;
         for tools in try_join_all(servers.values().map(|server| server.tools(&sources.schemas))).await? {
             for tool in tools {
@@ -109,12 +126,35 @@ impl Toolbox {
                 let tool = server.tool(tool, spec.clone());
                 let timeout = tool.timeout();
                 toolbox.add(spec, Answerer::Tool(Arc::new(tool)), timeout, sources)?;
+            } else if spec.name == SEARCH_DATASET {
+                let Some(tool) = search_dataset(agent, sources)? else { return Err(gone(&spec.name)) };
+                let timeout = seconds(agent.limits.tool_timeout_seconds);
+                toolbox.add(spec, Answerer::Tool(Arc::new(tool)), timeout, sources)?;
             } else {
                 let Some(reference) = agent.tools.iter().rfind(|tool| tool.name() == spec.name) else {
                     return Err(gone(&spec.name));
                 };
                 let (_, answerer) = native(reference, sources)?;
                 toolbox.add(spec, answerer, native_timeout(agent, reference), sources)?;
+            }
+        }
+        Ok(toolbox)
+    }
+
+    /// The tools of a contract run. What their arguments must be, their services say.
+    pub(crate) fn of_contract(
+        tools: &[Arc<ContractTool>],
+        max_result_bytes: usize,
+        sources: &ToolSources,
+    ) -> Result<Self, Failure> {
+        let max_result_bytes = max_result_bytes.max(MIN_RESULT_BYTES);
+        let (specs, tools_of, index) = (Vec::new(), Vec::new(), HashMap::new());
+        let mut toolbox = Self { specs, tools: tools_of, index, max_result_bytes, dynamic: false };
+        for tool in tools {
+            let lenient = ToolSpec { parameters: json!({ "type": "object" }), ..tool.spec() };
+            toolbox.add(lenient, Answerer::Contract(tool.clone()), tool.timeout(), sources)?;
+            if let Some(&at) = toolbox.index.get(&tool.of().tool_name) {
+                toolbox.specs[at] = tool.spec();
             }
         }
         Ok(toolbox)
@@ -142,7 +182,7 @@ impl Toolbox {
     pub(crate) fn host(&self, name: &str) -> Option<HostTool> {
         match self.index.get(name).map(|&at| &self.tools[at].answerer) {
             Some(Answerer::Host(tool)) => Some(*tool),
-            Some(Answerer::Tool(_)) | None => None,
+            Some(Answerer::Tool(_) | Answerer::Contract(_)) | None => None,
         }
     }
 
@@ -157,7 +197,7 @@ impl Toolbox {
         scratchpad: Arc<ToolScratchpad>,
     ) -> CallOutcome {
         match self.check(name, arguments) {
-            Ok(args) => self.run(name, args, arguments, idempotency_key, scratchpad).await,
+            Ok(args) => self.run(name, args, arguments, (idempotency_key, None), scratchpad).await,
             Err(error) => self.refuse(&error, name, arguments),
         }
     }
@@ -168,16 +208,23 @@ impl Toolbox {
         name: &str,
         args: Value,
         written: &str,
-        idempotency_key: &str,
+        (idempotency_key, tenant): (&str, Option<TenantId>),
         scratchpad: Arc<ToolScratchpad>,
     ) -> CallOutcome {
         let callable = match self.callable(name) {
             Ok(callable) => callable,
             Err(error) => return self.refuse(&error, name, written),
         };
+        if let Answerer::Contract(tool) = &callable.answerer {
+            return tool.run(args, idempotency_key).await;
+        }
         let started = Instant::now();
-        let context =
-            ToolCallContext { idempotency_key: idempotency_key.into(), scratchpad, timeout: callable.timeout };
+        let context = ToolCallContext {
+            idempotency_key: idempotency_key.into(),
+            tenant_id: tenant.map(|tenant| tenant.to_string()),
+            scratchpad,
+            timeout: callable.timeout,
+        };
         let mut outcome = match run(callable, name, args, context).await {
             Ok(output) => CallOutcome { destination: output.destination, ..self.answer(name, output.text) },
             Err((error, ends_run)) => CallOutcome { ends_run, ..self.refuse(&error, name, written) },
@@ -191,8 +238,12 @@ impl Toolbox {
         let Ok(Callable { answerer: Answerer::Tool(tool), timeout, .. }) = self.callable(name) else {
             return Reconciled::Unknown;
         };
-        let context =
-            ToolCallContext { idempotency_key: idempotency_key.into(), scratchpad: Arc::default(), timeout: *timeout };
+        let context = ToolCallContext {
+            idempotency_key: idempotency_key.into(),
+            tenant_id: None,
+            scratchpad: Arc::default(),
+            timeout: *timeout,
+        };
         let asked = AssertUnwindSafe(tool.reconcile(args, context)).catch_unwind();
         match tokio::time::timeout(*timeout, asked).await {
             Ok(Ok(reconciled)) => reconciled,
@@ -221,6 +272,7 @@ impl Toolbox {
             ends_run: None,
             duration: Duration::ZERO,
             effect: self.effect(name),
+            noted: Vec::new(),
         }
     }
 
@@ -320,7 +372,9 @@ async fn run(
     let tool = match &callable.answerer {
         Answerer::Tool(tool) => tool,
         // The loop asks these by themselves; there is no conversation here that one could belong to.
-        Answerer::Host(_) => return Err((runtime("the tool is not available here".into()), None)),
+        Answerer::Host(_) | Answerer::Contract(_) => {
+            return Err((runtime("the tool is not available here".into()), None));
+        }
     };
     let call = AssertUnwindSafe(tool.call(args, context)).catch_unwind();
     match tokio::time::timeout(callable.timeout, call).await {
@@ -348,6 +402,15 @@ fn native(reference: &ToolRef, sources: &ToolSources) -> Result<(ToolSpec, Answe
     }
     let tool = sources.registry.resolve(reference.name(), settings).map_err(|error| invalid(error.to_string()))?;
     Ok((tool.spec(), Answerer::Tool(tool)))
+}
+
+/// The tool of an agent with datasets.
+fn search_dataset(agent: &AgentConfig, sources: &ToolSources) -> Result<Option<SearchDataset>, Failure> {
+    if agent.datasets.is_empty() {
+        return Ok(None);
+    }
+    let indexes = sources.indexes.clone().ok_or_else(|| invalid("this worker searches no datasets"))?;
+    Ok(Some(SearchDataset::new(agent.datasets.clone(), indexes)))
 }
 
 fn with_effect(mut spec: ToolSpec, reference: &ToolRef) -> ToolSpec {

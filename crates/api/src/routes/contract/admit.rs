@@ -1,0 +1,217 @@
+//! From a request to a stored execution: one that is queued, or one that failed as it was submitted.
+
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use longhaul_sdk::Failure;
+use longhaul_shared::{
+    domain::{
+        AgentVersionId, ApiKeyId, ExecutionId, MAX_DEADLINE, ServeKey, TenantId,
+        contract::{ContractRun, ExecRequest, RuntimeProfile, record::Recorded},
+    },
+    store::{
+        agent_access::Asker,
+        definitions::AGENT_DEFINITION,
+        submit::{Idempotency, NewExecution, Submitted},
+        tenants::Reach,
+    },
+};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::{
+    answer::{ContractError, Ending},
+    judge::{Judged, judge},
+};
+use crate::{
+    error::{ApiError, ApiResult},
+    routes::executions::request::{Preference, idempotency_key},
+    state::ApiState,
+};
+
+/// What the contract's surface waits where the caller says nothing.
+const DEFAULT_WAIT: Duration = Duration::from_secs(60);
+const QUEUE: &str = "default";
+
+/// Who submits, beside what the body says.
+pub(super) struct Submitter<'a> {
+    /// Whose the execution is.
+    pub(super) tenant: TenantId,
+    /// By which API key.
+    pub(super) key: Option<ApiKeyId>,
+    /// Whose organisation policy looks at; a caller with an API key cannot choose it.
+    pub(super) org_id: Option<&'a str>,
+    /// Whose group.
+    pub(super) group_id: Option<&'a str>,
+    /// `X-Request-Id`.
+    pub(super) request_id: &'a str,
+    /// The request's headers.
+    pub(super) headers: &'a HeaderMap,
+    /// Whether somebody follows what happens.
+    pub(super) streams: bool,
+}
+
+/// Stores the execution that `request` asks for.
+///
+/// # Errors
+/// It cannot be stored as it is, or Postgres is unavailable.
+pub(super) async fn admit(
+    state: &ApiState,
+    submitter: Submitter<'_>,
+    mut request: ExecRequest,
+) -> Result<ExecutionId, ContractError> {
+    let idempotency = idempotency(submitter.headers, &request)?;
+    // What was accepted under the key stays accepted, whatever has changed since.
+    if let Some(own) = &idempotency
+        && let Some((id, hash)) = state.store.find_idempotency_key(submitter.tenant, &own.key).await?
+    {
+        return if hash == own.request_hash { Ok(id) } else { Err(ContractError::KeyReused(id)) };
+    }
+    let sealer = &state.options.contract.sealer;
+    request.platform_runtime.change_literal_secrets(|secret| sealer.seal(secret)).map_err(ContractError::Secret)?;
+
+    let stored_profile = match (request.runtime_profile, state.options.contract.forced_profile) {
+        (None, None) => state.store.stored_runtime_profile().await?,
+        (Some(_), _) | (None, Some(_)) => None,
+    };
+    let forced = state.options.contract.forced_profile;
+    let profile = RuntimeProfile::resolve(request.runtime_profile, forced, stored_profile);
+    let asker = Asker {
+        user_id: request.requested_by_user_id,
+        role: &request.requested_by_role,
+        org_id: submitter.org_id,
+        group_id: submitter.group_id,
+    };
+    let Judged { runnable, verdict } = judge(state, submitter.tenant, asker, &request, profile).await?;
+
+    let (tools, failure) = match verdict {
+        Ok(tools) => (tools, None),
+        Err(failure) => (Vec::new(), Some(Failure::from(failure))),
+    };
+    let agent = runnable.as_ref().map(|runnable| &runnable.agent);
+    let run = ContractRun {
+        agent_version: format!("v{}", runnable.as_ref().map_or(1, |runnable| runnable.agent_version)),
+        runtime_profile: profile,
+        requested_by_user_id: request.requested_by_user_id,
+        requested_by_role: request.requested_by_role.clone(),
+        org_id: request.org_id.clone(),
+        group_id: request.group_id.clone(),
+        request_id: submitter.request_id.to_owned(),
+        model: request.model.clone().or_else(|| agent?.default_model_ref.clone()),
+        retrieval: request.retrieval.clone(),
+        tools,
+        retrieval_context: agent.and_then(|agent| agent.runtime_prompts.retrieval_context.clone()),
+        stream: submitter.streams,
+        retries: agent.is_some_and(|agent| agent.contract_retries),
+        platform_runtime: std::mem::take(&mut request.platform_runtime),
+        agent_ref: request.agent_ref.clone(),
+    };
+    let overrides = run.overrides().and_then(|overrides| serde_json::to_string(&overrides)).map_err(|error| {
+        tracing::error!(error = %error, "a run of the contract cannot be written");
+        ApiError::Internal
+    })?;
+    let mut new = NewExecution {
+        id: state.store.new_execution_id().await?,
+        tenant_id: submitter.tenant,
+        definition_key: AGENT_DEFINITION.to_owned(),
+        definition_version_id: state.catalog.agent_definition_id().await?,
+        agent_key: request.agent_ref.clone(),
+        // Of an agent that there is not.
+        agent_version_id: AgentVersionId(Uuid::nil()),
+        queue: QUEUE.to_owned(),
+        serve_key: ServeKey::default(),
+        priority: 5,
+        metadata: metadata(&request, &submitter),
+        input: request.input.to_string(),
+        run_at: None,
+        deadline: MAX_DEADLINE,
+        deadline_is_near: false,
+        active_timeout: Duration::from_secs(3_600),
+        retry_of: None,
+        submitted_by: submitter.key,
+        traceparent: (state.hooks.traceparent)(submitter.headers),
+        idempotency,
+        budget: None,
+        overrides: Some(overrides),
+    };
+    if let Some(runnable) = &runnable {
+        new.agent_key.clone_from(&runnable.agent_key);
+        new.agent_version_id = runnable.agent_version_id;
+        new.serve_key = state.catalog.contract_serve_key(runnable).await?;
+        new.deadline = runnable.deadline;
+        new.deadline_is_near = runnable.deadline < MAX_DEADLINE;
+        new.active_timeout = runnable.active_timeout;
+        new.budget.clone_from(&runnable.budget);
+    }
+    store(state, new, failure.as_ref()).await
+}
+
+async fn store(state: &ApiState, new: NewExecution, failure: Option<&Failure>) -> Result<ExecutionId, ContractError> {
+    let submitted = match failure {
+        Some(failure) => state.store.refuse_execution(&new, failure).await?,
+        None => {
+            let submitted = state.submitter.submit(new).await?;
+            if let Submitted::Created(id) = submitted {
+                (state.hooks.wake)(QUEUE, id);
+            }
+            submitted
+        }
+    };
+    match submitted {
+        Submitted::Created(id) => {
+            tracing::info!(execution.id = %id, failure.code = failure.map(|of| of.code.as_str()), "an execution of the contract is stored");
+            Ok(id)
+        }
+        Submitted::Existing(id) => Ok(id),
+        Submitted::KeyReused(id) => Err(ContractError::KeyReused(id)),
+    }
+}
+
+/// What filters find it by.
+fn metadata(request: &ExecRequest, submitter: &Submitter<'_>) -> Value {
+    let mut metadata = Map::from_iter([
+        ("surface".to_owned(), json!("agent-executions")),
+        ("request_id".to_owned(), json!(submitter.request_id)),
+    ]);
+    for (name, value) in [("org_id", &request.org_id), ("group_id", &request.group_id)] {
+        if let Some(value) = value {
+            metadata.insert(name.to_owned(), json!(value));
+        }
+    }
+    if let Some(user) = request.requested_by_user_id {
+        metadata.insert("user_id".to_owned(), json!(user.to_string()));
+    }
+    Value::Object(metadata)
+}
+
+/// The hash stands for what was asked for, not for how it was written; secrets are part of it and cannot be read from it.
+fn idempotency(headers: &HeaderMap, request: &ExecRequest) -> ApiResult<Option<Idempotency>> {
+    let Some(key) = idempotency_key(headers)? else { return Ok(None) };
+    let asked = format!("agent-execution {request:?}");
+    Ok(Some(Idempotency { key, request_hash: Sha256::digest(asked).to_vec() }))
+}
+
+/// How long the caller waits.
+pub(super) fn wait_of(headers: &HeaderMap) -> Duration {
+    Preference::read(headers).wait.unwrap_or(DEFAULT_WAIT)
+}
+
+/// Waits until it is over, or for as long as the caller does, and says what it came to.
+///
+/// # Errors
+/// Postgres is unavailable.
+pub(super) async fn ending(state: &ApiState, id: ExecutionId, wait: Duration) -> Result<Ending, ContractError> {
+    // It is stored: when it cannot be waited for, an error would make the caller send it again.
+    let _ = state.hub.wait_until_over(id, wait).await;
+    recorded(state, &Reach::Everybody, id).await.map(Ending::of)
+}
+
+/// The record of an execution.
+///
+/// # Errors
+/// There is none within `reach`, or Postgres is unavailable.
+pub(super) async fn recorded(state: &ApiState, reach: &Reach, id: ExecutionId) -> Result<Recorded, ContractError> {
+    let stored = state.store.contract_execution(reach, id).await?.ok_or(ContractError::NotFound)?;
+    Ok(state.store.contract_record(stored).await?)
+}

@@ -1,0 +1,190 @@
+//! Another engine that speaks the contract, as a client.
+//!
+//! What must hold: a request is sent once. Connections are not kept, so that no request meets one that is just being closed, and
+//! nothing below retries. What an engine says of an execution passes through; what keeps it from being asked is told apart.
+
+use axum::http::StatusCode;
+use longhaul_shared::http::{HttpOptions, client};
+use reqwest::{Client, Method, Response};
+use secrecy::ExposeSecret;
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::options::EngineOptions;
+
+/// The largest answer that is read.
+const MAX_ANSWER_BYTES: usize = 32 << 20;
+
+/// What is wanted; named in the fallback's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    Create,
+    Get,
+}
+
+impl Operation {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create_execution",
+            Self::Get => "get_execution",
+        }
+    }
+}
+
+/// What an engine said.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// A record, with the status and the exact text of `execution`.
+    Execution { status: StatusCode, id: Option<String>, execution: Box<RawValue> },
+    /// An error of its own.
+    Error { status: StatusCode, body: Map<String, Value> },
+    /// Nothing that tells of an execution.
+    Transport(Transport),
+}
+
+/// Why an engine said nothing of use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Transport {
+    /// It cannot be reached, or the connection broke.
+    Unreachable,
+    /// It did not answer in time.
+    Timeout,
+    /// Something else answered in its place, or it does not know us.
+    Garbled,
+}
+
+impl Transport {
+    /// What a caller is told without the fallback.
+    pub(super) fn answer(self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::Unreachable => (StatusCode::BAD_GATEWAY, "agent_engine_unreachable", "Agent engine is unreachable"),
+            Self::Timeout => {
+                (StatusCode::GATEWAY_TIMEOUT, "agent_engine_timeout", "Agent engine did not answer in time")
+            }
+            Self::Garbled => (StatusCode::BAD_GATEWAY, "agent_engine_error", "Agent engine answered unexpectedly"),
+        }
+    }
+}
+
+/// The fallback's answer.
+pub(super) fn fallback(operation: Operation, request_id: &str) -> Value {
+    json!({
+        "error": "EXEC_UPSTREAM_UNAVAILABLE",
+        "message": "Agent execution service is temporarily unavailable",
+        "details": { "operation": operation.as_str(), "fallback_applied": true, "request_id": request_id },
+    })
+}
+
+/// A client of one engine. Cheap to make once, shared by all requests.
+#[derive(Debug, Clone)]
+pub(crate) struct Engine {
+    client: Client,
+    options: EngineOptions,
+}
+
+impl Engine {
+    /// # Errors
+    /// The TLS roots of the machine cannot be read.
+    pub(crate) fn new(options: EngineOptions) -> Result<Self, reqwest::Error> {
+        let client = client(&HttpOptions { sends_once: true, ..HttpOptions::default() })?;
+        Ok(Self { client, options })
+    }
+
+    /// Asks for an execution.
+    pub(super) async fn create(&self, body: &Value, headers: &[(&str, &str)]) -> Said {
+        self.send(Method::POST, "/v1/internal/agent-executions", Some(body), headers).await
+    }
+
+    /// Reads one. The id is one that an engine gave.
+    pub(super) async fn get(&self, id: &str, headers: &[(&str, &str)]) -> Said {
+        self.send(Method::GET, &format!("/v1/internal/agent-executions/{id}"), None, headers).await
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Option<&Value>, headers: &[(&str, &str)]) -> Said {
+        let url = format!("{}{path}", self.options.url.trim_end_matches('/'));
+        let mut request = self.client.request(method, url).timeout(self.options.timeout);
+        request = request.header("x-service-token", self.options.token.expose_secret());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        match request.send().await {
+            Ok(response) => read(response).await,
+            Err(error) => Said::Transport(told(&error)),
+        }
+    }
+}
+
+fn told(error: &reqwest::Error) -> Transport {
+    tracing::warn!(error = %error, "the agent engine was not reached");
+    if error.is_timeout() { Transport::Timeout } else { Transport::Unreachable }
+}
+
+async fn read(mut response: Response) -> Said {
+    let status = StatusCode::from_u16(response.status().as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
+    let mut bytes = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) if bytes.len() + chunk.len() <= MAX_ANSWER_BYTES => bytes.extend_from_slice(&chunk),
+            Ok(Some(_)) => return Said::Transport(Transport::Garbled),
+            Ok(None) => break,
+            Err(error) => return Said::Transport(told(&error)),
+        }
+    }
+    understood(status, &bytes)
+}
+
+#[derive(serde::Deserialize)]
+struct Envelope {
+    execution: Box<RawValue>,
+}
+
+fn understood(status: StatusCode, bytes: &[u8]) -> Said {
+    if status.is_success() {
+        let Ok(Envelope { execution }) = serde_json::from_slice(bytes) else {
+            return Said::Transport(Transport::Garbled);
+        };
+        let fields: Value = serde_json::from_str(execution.get()).unwrap_or_default();
+        if !fields.is_object() {
+            return Said::Transport(Transport::Garbled);
+        }
+        let id = fields["id"].as_str().map(str::to_owned);
+        return Said::Execution { status, id, execution };
+    }
+    match serde_json::from_slice(bytes) {
+        // Of our token, not of the caller's request.
+        Ok(Value::Object(body)) if body.get("error").and_then(Value::as_str) == Some("invalid_service_token") => {
+            tracing::error!("the agent engine refuses the service token");
+            Said::Transport(Transport::Garbled)
+        }
+        Ok(Value::Object(body)) if body.get("error").is_some_and(Value::is_string) => Said::Error { status, body },
+        // What stands before it says that it is not there.
+        _ if [502, 503].contains(&status.as_u16()) => Said::Transport(Transport::Unreachable),
+        _ if status.as_u16() == 504 => Said::Transport(Transport::Timeout),
+        _ => Said::Transport(Transport::Garbled),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn genuine_outcomes_are_told_from_what_stands_before_the_engine() {
+        let said = |status: u16, text: &str| understood(StatusCode::from_u16(status).unwrap(), text.as_bytes());
+        assert!(
+            matches!(said(202, r#"{"execution":{"id":"x","status":"queued"}}"#), Said::Execution { id: Some(id), .. } if id == "x")
+        );
+        assert!(matches!(said(503, r#"{"error":"EXEC_UPSTREAM_UNAVAILABLE","message":"m"}"#), Said::Error { .. }));
+        assert!(matches!(said(504, r#"{"error":"EXEC_TIMEOUT","message":"m","details":{}}"#), Said::Error { .. }));
+        assert!(matches!(said(503, "<html>"), Said::Transport(Transport::Unreachable)));
+        assert!(matches!(said(504, ""), Said::Transport(Transport::Timeout)));
+        assert!(matches!(said(200, "{}"), Said::Transport(Transport::Garbled)));
+        assert!(matches!(said(500, "[]"), Said::Transport(Transport::Garbled)));
+        assert!(matches!(
+            said(401, r#"{"error":"invalid_service_token","message":"m"}"#),
+            Said::Transport(Transport::Garbled)
+        ));
+    }
+}

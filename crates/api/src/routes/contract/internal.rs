@@ -1,0 +1,167 @@
+//! `/v1/internal/agent-executions`: for a backend that holds a service token.
+
+use std::time::Duration;
+
+use axum::{
+    Extension, Json,
+    body::Body,
+    extract::{Path, Query, State, rejection::QueryRejection},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use longhaul_shared::{
+    domain::{
+        ExecutionId,
+        contract::{ContractRefusal, ExecRequest, ExecutionView},
+    },
+    store::tenants::Reach,
+};
+use serde::Serialize;
+
+use super::{
+    admit::{Submitter, admit, ending, recorded, wait_of},
+    answer::{ContractError, Envelope, name_execution},
+};
+use crate::{middleware::RequestId, state::ApiState};
+
+/// A body that takes longer to arrive is not waited for.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Reads a body of at most `limit` bytes, whatever it says it is.
+pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, ContractRefusal> {
+    let stated = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if stated.is_some_and(|length| length > limit) {
+        return Err(ContractRefusal::TOO_LARGE);
+    }
+    match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, limit)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        // Either the limit, or the caller went away and nobody reads the answer.
+        Ok(Err(_)) => Err(ContractRefusal::TOO_LARGE),
+        Err(_) => Err(ContractRefusal::SLOW),
+    }
+}
+
+/// Stores what a backend asks for.
+pub(super) async fn submit(
+    state: &ApiState,
+    request: ExecRequest,
+    request_id: &str,
+    headers: &HeaderMap,
+    streams: bool,
+) -> Result<ExecutionId, ContractError> {
+    let org_id = request.org_id.clone();
+    let group_id = request.group_id.clone().filter(|_| org_id.is_some());
+    let owner = org_id.as_deref().unwrap_or(&state.options.contract.org_id);
+    let tenant = state.store.ensure_tenant(owner, group_id.as_deref()).await?.id;
+    let asked_group = request.group_id.clone();
+    let submitter = Submitter {
+        tenant,
+        key: None,
+        org_id: org_id.as_deref(),
+        group_id: asked_group.as_deref(),
+        request_id,
+        headers,
+        streams,
+    };
+    admit(state, submitter, request).await
+}
+
+/// Runs an agent. The answer is held until the execution is over, or the wait is (`Prefer: wait=N`, 60 s when absent); then it is the
+/// record as it stands.
+#[utoipa::path(post, path = "/v1/internal/agent-executions", tag = "agent executions", request_body(content = Object, description = "docs/agent-execution-contract.md"),
+    params(
+        ("X-Service-Token" = String, Header, description = "One of AGENT_ENGINE_SERVICE_TOKEN"),
+        ("X-Request-Id" = Option<String>, Header, description = "For correlation; made when absent"),
+        ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution"),
+        ("Prefer" = Option<String>, Header, description = "`wait=N`: seconds, at most 60"),
+    ),
+    responses(
+        (status = 201, description = "`{\"execution\": record}`; `X-Execution-Id` names it"),
+        (status = 400, description = "`invalid_payload`, `invalid_agent_id`, `invalid_input` or `invalid_retrieval_input`; nothing is stored"),
+        (status = 401, description = "`invalid_service_token`"),
+        (status = 403, description = "EXEC_POLICY_DENIED, EXEC_RUNTIME_PROFILE_BLOCKED, EXEC_MODEL_NOT_ALLOWED or EXEC_TOOL_NOT_ALLOWED"),
+        (status = 404, description = "EXEC_AGENT_NOT_FOUND or EXEC_AGENT_VERSION_NOT_FOUND"),
+        (status = 500, description = "EXEC_INTERNAL_ERROR"),
+        (status = 503, description = "EXEC_UPSTREAM_UNAVAILABLE"),
+        (status = 504, description = "EXEC_TIMEOUT"),
+    ))]
+pub(crate) async fn create(
+    State(state): State<ApiState>,
+    Extension(RequestId(request_id)): Extension<RequestId>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ContractError> {
+    let bytes = read(&headers, body, state.options.contract.body_max_bytes).await?;
+    let request = ExecRequest::read(&bytes)?;
+    let id = submit(&state, request, &request_id, &headers, false).await?;
+    Ok(ending(&state, id, wait_of(&headers)).await?.into_response(&id.to_string()))
+}
+
+/// The records of one request.
+#[derive(Debug, Serialize)]
+struct Executions {
+    executions: Vec<ExecutionView>,
+}
+
+/// The executions that were asked for under one `X-Request-Id`, newest first: for a caller that gave up before it was told an id.
+#[utoipa::path(get, path = "/v1/internal/agent-executions", tag = "agent executions",
+    params(("request_id" = String, Query, description = "The `X-Request-Id` of the POST")),
+    responses((status = 200, description = "`{\"executions\": [record]}`, at most 20"), (status = 401, description = "`invalid_service_token`")))]
+pub(crate) async fn of_request(
+    State(state): State<ApiState>,
+    query: Result<Query<Vec<(String, String)>>, QueryRejection>,
+) -> Result<Response, ContractError> {
+    let Query(pairs) = query.map_err(|_| ContractRefusal::FIELD)?;
+    let request_id = pairs.into_iter().find_map(|(name, value)| (name == "request_id").then_some(value));
+    let request_id = request_id.filter(|id| !id.is_empty() && !id.contains('\0')).ok_or(ContractRefusal::FIELD)?;
+    let mut executions = Vec::new();
+    for stored in state.store.contract_executions_of_request(&Reach::Everybody, &request_id).await? {
+        executions.push(state.store.contract_record(stored).await?.view());
+    }
+    Ok(Json(Executions { executions }).into_response())
+}
+
+/// The record of an execution, as it stands.
+#[utoipa::path(get, path = "/v1/internal/agent-executions/{id}", tag = "agent executions", params(("id" = String, Path, description = "Its id")),
+    responses(
+        (status = 200, description = "`{\"execution\": record}`"),
+        (status = 401, description = "`invalid_service_token`"),
+        (status = 404, description = "`execution_not_found`"),
+    ))]
+pub(crate) async fn get(State(state): State<ApiState>, Path(id): Path<String>) -> Result<Response, ContractError> {
+    show(&state, &Reach::Everybody, &id).await
+}
+
+/// `GET …/`: an empty id.
+pub(crate) async fn no_id() -> ContractError {
+    ContractError::Refused(ContractRefusal {
+        status: 400,
+        error: "invalid_execution_id",
+        message: "execution_id is required",
+    })
+}
+
+/// 200 with the record, whatever it says.
+///
+/// # Errors
+/// There is none within `reach`.
+pub(super) async fn show(state: &ApiState, reach: &Reach, id: &str) -> Result<Response, ContractError> {
+    let parsed: ExecutionId = id.parse().map_err(|_| ContractError::NotFound)?;
+    let execution = recorded(state, reach, parsed).await?.view();
+    let mut response = (StatusCode::OK, Json(Envelope { execution })).into_response();
+    name_execution(&mut response, &parsed.to_string());
+    Ok(response)
+}
+
+/// `GET /health` of the engine that this stands in for.
+pub(crate) async fn health() -> Json<Health> {
+    Json(Health { status: "ok", service: "agent_engine" })
+}
+
+/// See [`health`].
+#[derive(Debug, Serialize)]
+pub(crate) struct Health {
+    status: &'static str,
+    service: &'static str,
+}

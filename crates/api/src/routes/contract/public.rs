@@ -1,0 +1,320 @@
+//! `/v1/agent-executions`: for callers with an API key. Who they are, the runtime profile and the platform's snapshot are filled in
+//! here; the execution runs here, or in the engine that is configured.
+
+use axum::{
+    Extension, Json,
+    body::Body,
+    extract::{Path, State},
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+};
+use longhaul_shared::{
+    domain::{
+        contract::{Capability, ContractRefusal, ErrorBody, ExecRequest, PlatformRuntime},
+        retrieval::SearchMethod,
+    },
+    store::{api_keys::Scope, platform::NoSnapshot},
+};
+use serde_json::{Map, Value, json};
+
+use super::{
+    admit::{Submitter, admit, ending, wait_of},
+    answer::{ContractError, Ending, name_execution, of_api},
+    engine::{Operation, Said, Transport, fallback},
+    internal::{read, show},
+};
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    middleware::RequestId,
+    state::ApiState,
+};
+
+/// What a caller may say; everything else is ignored.
+const FIELDS: [&str; 5] = ["agent_id", "agent_version", "input", "org_id", "group_id"];
+/// An engine's ids are no longer.
+const MAX_ID_BYTES: usize = 128;
+
+type Caller = Result<Principal, ApiError>;
+
+/// Runs an agent on the platform's active bindings. The answer is held as in `/v1/internal/agent-executions`.
+#[utoipa::path(post, path = "/v1/agent-executions", tag = "agent executions", request_body(content = Object, description = "`agent_id`, `agent_version`, `input`, `org_id`, `group_id`"),
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution, where it runs here"),
+        ("Prefer" = Option<String>, Header, description = "`wait=N`: seconds, at most 60")),
+    responses(
+        (status = 201, description = "`{\"execution\": record}`"),
+        (status = 400, description = "`invalid_payload`, `invalid_agent_id`, `invalid_input`"),
+        (status = 401, description = "`missing_auth` or `invalid_token`"),
+        (status = 403, description = "`insufficient_role`, or the execution's EXEC code"),
+        (status = 502, description = "`agent_engine_unreachable` or `agent_engine_error`"),
+        (status = 503, description = "`agent_execution_disabled`, `active_binding_not_found`, `active_provider_disabled`, `active_deployment_profile_mismatch`, or EXEC_UPSTREAM_UNAVAILABLE"),
+        (status = 504, description = "`agent_engine_timeout` or EXEC_TIMEOUT"),
+    ))]
+pub(crate) async fn create(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Extension(RequestId(request_id)): Extension<RequestId>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Response> {
+    let principal = caller.and_then(|caller| needs(caller, Scope::ExecutionsWrite)).map_err(|error| refused(&error))?;
+    if !state.options.contract.is_enabled {
+        let body = plain("agent_execution_disabled", "Agent execution is disabled", Map::new());
+        return Err((StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response());
+    }
+    let asked = ask(&state, &principal, &headers, body).await?;
+    match &state.options.contract.engine {
+        Some(_) => Ok(forward(&state, &principal, &asked, &request_id, &headers).await),
+        None => here(&state, &principal, asked, &request_id, &headers).await.map_err(nested),
+    }
+}
+
+/// Reads the request and fills in what the caller does not say.
+async fn ask(
+    state: &ApiState,
+    principal: &Principal,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<ExecRequest, Response> {
+    let refused = |refusal: ContractRefusal| ContractError::from(refusal).into_response();
+    let bytes = read(headers, body, state.options.contract.body_max_bytes).await.map_err(refused)?;
+    let bytes = if bytes.trim_ascii().is_empty() { b"{}".as_slice() } else { &bytes };
+    let Ok(Value::Object(mut fields)) = serde_json::from_slice(bytes) else {
+        return Err(refused(ContractRefusal::PAYLOAD));
+    };
+    fields.retain(|name, _| FIELDS.contains(&name.as_str()));
+    let mut request = ExecRequest::read(Value::Object(fields).to_string().as_bytes()).map_err(refused)?;
+    let key = principal.key();
+    request.requested_by_role = if key.scopes.contains(&Scope::Admin) { "superadmin" } else { "user" }.to_owned();
+    if request.org_id.is_none() {
+        request.org_id = Some(key.org_id.clone());
+        request.group_id = request.group_id.or_else(|| key.group_id.clone());
+    }
+    request.platform_runtime = platform(state, &request).await?;
+    Ok(request)
+}
+
+async fn platform(state: &ApiState, request: &ExecRequest) -> Result<PlatformRuntime, Response> {
+    let platform = state.store.platform().await.map_err(|error| ContractError::from(error).into_response())?;
+    let is_keyword = request.retrieval.as_ref().is_some_and(|of| of.search_method == SearchMethod::Keyword);
+    let mut needed = Vec::new();
+    if request.retrieval.is_some() || !request.messages.is_empty() {
+        needed.push(Capability::LlmInference);
+    }
+    if request.retrieval.is_some() {
+        needed.push(Capability::VectorStore);
+        needed.extend((!is_keyword).then_some(Capability::Embeddings));
+    }
+    platform.snapshot(&needed).map_err(|missing| {
+        let (code, message, capability) = match missing {
+            NoSnapshot::BindingNotFound(of) => ("active_binding_not_found", "No active binding for the capability", of),
+            NoSnapshot::ProfileMismatch(of) => (
+                "active_deployment_profile_mismatch",
+                "The capability is bound in another deployment profile than the active one",
+                of,
+            ),
+            NoSnapshot::ProviderDisabled(of) => {
+                ("active_provider_disabled", "The active provider of the capability is disabled", of)
+            }
+        };
+        let facts = Map::from_iter([("capability".to_owned(), Value::from(capability.as_str()))]);
+        (StatusCode::SERVICE_UNAVAILABLE, Json(plain(code, message, facts))).into_response()
+    })
+}
+
+async fn here(
+    state: &ApiState,
+    principal: &Principal,
+    request: ExecRequest,
+    request_id: &str,
+    headers: &HeaderMap,
+) -> Result<Response, ContractError> {
+    let key = principal.key();
+    let submitter = Submitter {
+        tenant: principal.tenant(),
+        key: Some(principal.key_id()),
+        org_id: Some(&key.org_id),
+        group_id: key.group_id.as_deref(),
+        request_id,
+        headers,
+        streams: false,
+    };
+    let id = admit(state, submitter, request).await?;
+    let ending = match ending(state, id, wait_of(headers)).await? {
+        Ending::Record(record) => Ending::Record(record),
+        Ending::Failed(status, body) => Ending::Failed(status, wrapped(body)),
+    };
+    Ok(ending.into_response(&id.to_string()))
+}
+
+/// What an engine says is told with its whole answer as `details`; the execution's id stands there, too.
+fn wrapped(body: ErrorBody) -> ErrorBody {
+    let id = body.details.as_ref().and_then(|details| details.get("execution_id")).cloned();
+    let (error, message) = (body.error.clone(), body.message.clone());
+    let Ok(Value::Object(mut details)) = serde_json::to_value(body) else {
+        return ErrorBody { error, message, details: None };
+    };
+    if let Some(id) = id {
+        details.insert("execution_id".to_owned(), id);
+    }
+    ErrorBody { error, message, details: Some(details) }
+}
+
+fn nested(error: ContractError) -> Response {
+    match &error {
+        ContractError::Api(_) => {
+            let (status, body) = error.body();
+            (status, Json(wrapped(body))).into_response()
+        }
+        ContractError::Refused(_)
+        | ContractError::Secret(_)
+        | ContractError::KeyReused(_)
+        | ContractError::NotFound => error.into_response(),
+    }
+}
+
+async fn forward(
+    state: &ApiState,
+    principal: &Principal,
+    request: &ExecRequest,
+    request_id: &str,
+    headers: &HeaderMap,
+) -> Response {
+    let Some(engine) = &state.engine else {
+        return transport(state, Transport::Unreachable, Operation::Create, request_id);
+    };
+    let mut platform = request.platform_runtime.clone();
+    // A literal goes to the engine as the caller of the contract sends it: the engine has no key of ours.
+    let sealer = &state.options.contract.sealer;
+    if let Err(error) = platform.change_sealed_secrets(|sealed| sealer.open(sealed)) {
+        tracing::error!(error = %error, "a provider's secret cannot be sent to the agent engine");
+        return transport(state, Transport::Garbled, Operation::Create, request_id);
+    }
+    let mut body = json!({
+        "agent_id": request.agent_ref,
+        "input": request.raw_input,
+        "requested_by_role": request.requested_by_role,
+        "platform_runtime": platform,
+        "org_id": request.org_id,
+        "group_id": request.group_id,
+    });
+    if let Some(version) = &request.version {
+        body["agent_version"] = version.clone().into();
+    }
+    if let Some(profile) = state.options.contract.forced_profile {
+        body["runtime_profile"] = profile.as_str().into();
+    }
+    let wait = format!("wait={}", wait_of(headers).as_secs());
+    let mut sent = vec![("x-request-id", request_id), ("prefer", wait.as_str())];
+    let traceparent = (state.hooks.traceparent)(headers);
+    sent.extend(traceparent.as_deref().map(|traceparent| ("traceparent", traceparent)));
+    let said = engine.create(&body, &sent).await;
+    let id = match &said {
+        Said::Execution { id, .. } => id.clone(),
+        Said::Error { body, .. } => {
+            body.get("details").and_then(|of| of.get("execution_id")?.as_str()).map(str::to_owned)
+        }
+        Said::Transport(_) => None,
+    };
+    if let Some(id) = id.filter(|id| is_id(id))
+        && let Err(error) = state.store.put_forwarded(principal.tenant(), &id).await
+    {
+        // The caller has its answer; that it cannot read it again later is the smaller evil.
+        tracing::warn!(error = %error, execution.id = id, "whose a forwarded execution is was not stored");
+    }
+    tell(state, said, Operation::Create, request_id)
+}
+
+fn tell(state: &ApiState, said: Said, operation: Operation, request_id: &str) -> Response {
+    match said {
+        Said::Execution { status, id, execution } => {
+            let mut response = (status, Json(json!({}))).into_response();
+            *response.body_mut() = Body::from(format!("{{\"execution\":{}}}", execution.get()));
+            response.headers_mut().remove(axum::http::header::CONTENT_LENGTH);
+            if let Some(id) = id {
+                name_execution(&mut response, &id);
+            }
+            response
+        }
+        Said::Error { status, body } => {
+            let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let (error, message) = (text("error"), text("message"));
+            let id = body.get("details").and_then(|of| of.get("execution_id")).cloned();
+            let mut details = body;
+            let named = id.as_ref().and_then(Value::as_str).map(str::to_owned);
+            details.extend(id.map(|id| ("execution_id".to_owned(), id)));
+            let body = ErrorBody { error, message, details: Some(details) };
+            let mut response = (status, Json(body)).into_response();
+            if let Some(id) = named {
+                name_execution(&mut response, &id);
+            }
+            response
+        }
+        Said::Transport(of) => transport(state, of, operation, request_id),
+    }
+}
+
+fn transport(state: &ApiState, of: Transport, operation: Operation, request_id: &str) -> Response {
+    let has_fallback = state.options.contract.engine.as_ref().is_some_and(|engine| engine.fallback);
+    if has_fallback {
+        return (StatusCode::SERVICE_UNAVAILABLE, Json(fallback(operation, request_id))).into_response();
+    }
+    let (status, code, message) = of.answer();
+    let facts = Map::from_iter([("request_id".to_owned(), Value::from(request_id))]);
+    (status, Json(plain(code, message, facts))).into_response()
+}
+
+/// The record of an execution of the caller's tenant.
+#[utoipa::path(get, path = "/v1/agent-executions/{id}", tag = "agent executions", params(("id" = String, Path, description = "Its id")),
+    responses(
+        (status = 200, description = "`{\"execution\": record}`"),
+        (status = 401, description = "`missing_auth` or `invalid_token`"),
+        (status = 404, description = "`execution_not_found`"),
+    ))]
+pub(crate) async fn get(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Extension(RequestId(request_id)): Extension<RequestId>,
+    Path(id): Path<String>,
+) -> Result<Response, Response> {
+    let principal = caller.and_then(|caller| needs(caller, Scope::ExecutionsRead)).map_err(|error| refused(&error))?;
+    let Some(engine) = &state.engine else {
+        return show(&state, &principal.reach(), &id).await.map_err(IntoResponse::into_response);
+    };
+    let is_own =
+        is_id(&id) && state.store.is_forwarded(principal.tenant(), &id).await.map_err(|error| nested(error.into()))?;
+    if !is_own {
+        // Executions that ran here before an engine was set stay readable.
+        return show(&state, &principal.reach(), &id).await.map_err(IntoResponse::into_response);
+    }
+    let said = engine.get(&id, &[("x-request-id", &request_id)]).await;
+    Ok(tell(&state, said, Operation::Get, &request_id))
+}
+
+/// What an engine may call an execution, so that it is one segment of a path.
+fn is_id(id: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(fits) && id != "." && id != ".."
+}
+
+fn needs(principal: Principal, scope: Scope) -> ApiResult<Principal> {
+    principal.need(scope)?;
+    Ok(principal)
+}
+
+/// Why a caller was not let in, in the contract's words.
+fn refused(error: &ApiError) -> Response {
+    let (status, body) = of_api(error);
+    let code = match error.problem().code.as_str() {
+        "unauthenticated" => "missing_auth",
+        "invalid_api_key" => "invalid_token",
+        "missing_scope" => "insufficient_role",
+        _ => return (status, Json(body)).into_response(),
+    };
+    let message = if status == StatusCode::UNAUTHORIZED { "Authentication required".to_owned() } else { body.message };
+    (status, Json(ErrorBody { error: code.into(), message, details: None })).into_response()
+}
+
+fn plain(code: &str, message: &str, facts: Map<String, Value>) -> ErrorBody {
+    ErrorBody { error: code.into(), message: message.into(), details: Some(facts) }
+}

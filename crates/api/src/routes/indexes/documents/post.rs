@@ -1,0 +1,143 @@
+//! `POST /v1/indexes/{name}/documents`: puts documents; the index is made when it is new.
+//!
+//! What must hold: the same request again changes nothing, so a caller that was not answered repeats it (docs/adr/0017-retrieval.md).
+
+use axum::{
+    Json,
+    body::Body,
+    extract::{Path, State},
+    http::HeaderMap,
+};
+use longhaul_shared::{
+    domain::retrieval::index::is_own_name,
+    retrieval::{DocumentFormat, IncomingDocument, IngestedDocument},
+    store::api_keys::Scope,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    extract::{DOCUMENTS_LIMIT, Fields, find_nul, read_body},
+    state::ApiState,
+};
+
+/// Documents of one request.
+const MAX_DOCUMENTS: usize = 100;
+/// Bytes of one document's text: some 700 pages.
+const MAX_TEXT_BYTES: usize = 2 * 1024 * 1024;
+/// Bytes of the texts of one request together. Its embeddings are held in memory.
+const MAX_TEXTS_BYTES: usize = 4 * 1024 * 1024;
+/// It goes with every chunk that is found.
+const MAX_METADATA_BYTES: usize = 16 * 1024;
+const MAX_ID_CHARS: usize = 256;
+
+/// A document.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DocumentBody {
+    /// Your id of it, up to 256 characters. The same id again replaces it.
+    #[schema(example = "handbook/leave.md")]
+    id: String,
+    /// Its text, up to 2 MiB.
+    text: String,
+    /// What filters compare with, and models are shown with every chunk: `title` and `uri` name its source.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    metadata: Map<String, Value>,
+    /// `text` (when absent) or `markdown`: where it may be cut.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    format: DocumentFormat,
+}
+
+/// Up to 100 documents with up to 4 MiB of text together.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes the body in OpenAPI")]
+pub(crate) struct DocumentsBody {
+    documents: Vec<DocumentBody>,
+}
+
+/// What became of a document.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct IngestedView {
+    id: String,
+    /// `stored`, or `unchanged`: it was there already, the same.
+    status: &'static str,
+    /// Chunks it was cut into.
+    chunks: usize,
+}
+
+/// What became of the documents, in their order.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Ingested {
+    index: String,
+    documents: Vec<IngestedView>,
+}
+
+impl From<IngestedDocument> for IngestedView {
+    fn from(of: IngestedDocument) -> Self {
+        Self { id: of.id, status: if of.is_stored { "stored" } else { "unchanged" }, chunks: of.chunks }
+    }
+}
+
+/// Puts documents into an index: cut into chunks, embedded, and in the place of what they were before. What has not changed is not
+/// embedded again, so the same request may be repeated freely.
+#[utoipa::path(post, path = "/v1/indexes/{name}/documents", tag = "indexes", request_body = DocumentsBody,
+    params(("name" = String, Path, description = "The index, made when it is new: a-z, 0-9, '.', '_', '-', up to 128 characters")),
+    responses((status = 200, description = "All of them are stored and found from now on", body = Ingested)))]
+pub(crate) async fn post(
+    State(state): State<ApiState>,
+    principal: Principal,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<Json<Ingested>> {
+    principal.need(Scope::DefinitionsWrite)?;
+    let bytes = read_body(&headers, body, DOCUMENTS_LIMIT).await?;
+    let mut fields = Fields::parse(&bytes)?;
+    let documents: Vec<DocumentBody> = fields.take("documents").unwrap_or_default();
+    if !is_own_name(&name) {
+        fields.violation(
+            "/name",
+            "must be 1 to 128 characters of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
+        );
+    }
+    check(&documents, &mut fields);
+    fields.finish()?;
+    let incoming = |document: DocumentBody| {
+        let DocumentBody { id, text, metadata, format } = document;
+        IncomingDocument { id, text, metadata, format }
+    };
+    let documents: Vec<IncomingDocument> = documents.into_iter().map(incoming).collect();
+    let nul = |document: &IncomingDocument| find_nul(&Value::Object(document.metadata.clone()), "/metadata");
+    if let Some((n, path)) = documents.iter().enumerate().find_map(|(n, document)| Some((n, nul(document)?))) {
+        return Err(ApiError::InputContainsNul { path: format!("/documents/{n}{path}") });
+    }
+    let ingested = state.indexes.ingest(principal.tenant(), &name, &documents).await?;
+    Ok(Json(Ingested { index: name, documents: ingested.into_iter().map(IngestedView::from).collect() }))
+}
+
+fn check(documents: &[DocumentBody], fields: &mut Fields<'_>) {
+    if documents.is_empty() || documents.len() > MAX_DOCUMENTS {
+        fields.violation("/documents", format!("must be 1 to {MAX_DOCUMENTS} documents"));
+    }
+    if documents.iter().map(|document| document.text.len()).sum::<usize>() > MAX_TEXTS_BYTES {
+        fields.violation("/documents", format!("their texts are more than {MAX_TEXTS_BYTES} bytes together"));
+    }
+    for (n, DocumentBody { id, text, metadata, format: _ }) in documents.iter().enumerate() {
+        let mut wrong = |field: &str, why: String| fields.violation(format!("/documents/{n}/{field}"), why);
+        if id.is_empty() || id.chars().count() > MAX_ID_CHARS || id.contains('\0') {
+            wrong("id", format!("must be 1 to {MAX_ID_CHARS} characters, U+0000 not among them"));
+        }
+        if text.trim().is_empty() || text.len() > MAX_TEXT_BYTES || text.contains('\0') {
+            wrong("text", format!("must hold something, in at most {MAX_TEXT_BYTES} bytes, U+0000 not among them"));
+        }
+        let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.to_string().len() + 4).sum();
+        if bytes > MAX_METADATA_BYTES {
+            wrong("metadata", format!("must be at most {MAX_METADATA_BYTES} bytes"));
+        }
+    }
+}

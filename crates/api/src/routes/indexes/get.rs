@@ -1,0 +1,23 @@
+//! `GET /v1/indexes/{name}`.
+
+use axum::{
+    Json,
+    extract::{Path, State},
+};
+use longhaul_shared::store::api_keys::Scope;
+
+use super::{find, view::IndexView};
+use crate::{auth::Principal, error::ApiResult, state::ApiState};
+
+/// One of the caller's indexes.
+#[utoipa::path(get, path = "/v1/indexes/{name}", tag = "indexes",
+    params(("name" = String, Path, description = "Its name")),
+    responses((status = 200, description = "The index", body = IndexView)))]
+pub(crate) async fn get(
+    State(state): State<ApiState>,
+    principal: Principal,
+    Path(name): Path<String>,
+) -> ApiResult<Json<IndexView>> {
+    principal.need(Scope::DefinitionsRead)?;
+    Ok(Json(find(&state, principal.tenant(), &name).await?.into()))
+}

@@ -1,0 +1,66 @@
+//! `/v1/indexes`: documents that agents search. Each tenant has its own; docs/retrieval.md.
+
+pub(crate) mod documents;
+pub(crate) mod get;
+pub(crate) mod list;
+pub(crate) mod remove;
+pub(crate) mod search;
+pub(crate) mod view;
+
+use longhaul_shared::{
+    domain::{TenantId, retrieval::index::is_own_name},
+    retrieval::{FailureKind, RetrievalError},
+    store::indexes::{Index, IndexError},
+};
+
+use crate::{
+    error::{ApiError, ApiResult},
+    state::ApiState,
+};
+
+/// An index of the caller's own.
+async fn find(state: &ApiState, tenant: TenantId, name: &str) -> ApiResult<Index> {
+    // What is no name may hold what cannot be asked for.
+    if !is_own_name(name) {
+        return Err(ApiError::NotFound("index"));
+    }
+    state.store.find_index(tenant, name).await?.ok_or(ApiError::NotFound("index"))
+}
+
+impl From<RetrievalError> for ApiError {
+    fn from(error: RetrievalError) -> Self {
+        let said = error.upstream.as_deref().unwrap_or_default();
+        let why = error.to_string();
+        match error.kind {
+            FailureKind::Store(error) | FailureKind::Index(IndexError::Store(error)) => error.into(),
+            FailureKind::Index(IndexError::NotFound(_)) => Self::NotFound("index"),
+            FailureKind::Index(IndexError::NoVectorExtension)
+            | FailureKind::NotBound(_)
+            | FailureKind::Endpoint
+            | FailureKind::Configuration(_) => {
+                tracing::warn!(error = why, "retrieval is not configured for a request");
+                Self::RetrievalNotConfigured(why)
+            }
+            FailureKind::Index(
+                IndexError::Model { .. }
+                | IndexError::Dimension { .. }
+                | IndexError::Elsewhere { .. }
+                | IndexError::Full(_)
+                | IndexError::TooMany,
+            ) => Self::IndexConflict(why),
+            FailureKind::QueryEmpty | FailureKind::Name(_) => Self::InvalidRetrieval(why),
+            FailureKind::Busy
+            | FailureKind::Unreachable(_)
+            | FailureKind::Timeout
+            | FailureKind::Status(_)
+            | FailureKind::Unusable(_) => {
+                tracing::warn!(error = why, upstream = said, "a request of retrieval failed");
+                Self::RetrievalUnavailable(why)
+            }
+            FailureKind::Chunks(_) => {
+                tracing::error!(error = why, "documents could not be cut");
+                Self::Internal
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! `POST /v1/indexes/{name}/search`: what an agent's `search_dataset` would find.
+
+use axum::{
+    Json,
+    body::Body,
+    extract::{Path, State},
+    http::HeaderMap,
+};
+use longhaul_shared::{
+    domain::retrieval::{InvalidRetrieval, RetrievalRequest},
+    store::api_keys::Scope,
+};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::find;
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    extract::{BODY_LIMIT, read_body},
+    state::ApiState,
+};
+
+/// What to search for.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes the body in OpenAPI")]
+pub(crate) struct SearchBody {
+    /// Words or a question.
+    #[schema(example = "how long is the notice period")]
+    query: String,
+    /// Results, up to 100; 5 when absent.
+    top_k: Option<u32>,
+    /// `semantic` (when absent), `keyword` or `hybrid`.
+    search_method: Option<String>,
+    /// `none` (when absent) or `normalize`.
+    query_preprocessing: Option<String>,
+    /// The weight of the semantic side of a hybrid search, 0 to 1; 0.5 when absent.
+    hybrid_alpha: Option<f64>,
+    /// What results must have: texts, numbers or booleans by key of the metadata.
+    #[schema(value_type = Option<Object>)]
+    filters: Option<Value>,
+}
+
+/// What was found, best first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SearchResults {
+    /// The query after preprocessing.
+    query: String,
+    /// `{id, text, metadata, score, score_kind, relevance_score, relevance_kind}`, and `relevance_components` of a hybrid search.
+    #[schema(value_type = Vec<Object>)]
+    results: Vec<longhaul_shared::domain::retrieval::RetrievedItem>,
+}
+
+/// Searches one of the caller's indexes.
+#[utoipa::path(post, path = "/v1/indexes/{name}/search", tag = "indexes", request_body = SearchBody,
+    params(("name" = String, Path, description = "Its name")),
+    responses((status = 200, description = "Best first", body = SearchResults)))]
+pub(crate) async fn search(
+    State(state): State<ApiState>,
+    principal: Principal,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<Json<SearchResults>> {
+    principal.need(Scope::DefinitionsRead)?;
+    let bytes = read_body(&headers, body, BODY_LIMIT).await?;
+    let mut fields: Map<String, Value> =
+        serde_json::from_slice(&bytes).map_err(|error| ApiError::MalformedJson(error.to_string()))?;
+    find(&state, principal.tenant(), &name).await?;
+    fields.insert("index".into(), name.into());
+    let refused = |error: InvalidRetrieval| ApiError::InvalidRetrieval(error.to_string());
+    let request = RetrievalRequest::read(Some(&Value::Object(fields)), || None).map_err(refused)?;
+    let request = request.ok_or(ApiError::Internal)?;
+    let found = state.indexes.search(principal.tenant(), &request).await?;
+    let call = found.retrieval_calls.into_iter().next().ok_or(ApiError::Internal)?;
+    Ok(Json(SearchResults { query: call.query, results: call.results }))
+}

@@ -1,0 +1,73 @@
+//! `PUT /v1/platform`: a document, put entry by entry and all at once.
+
+use axum::{Json, body::Body, extract::State, http::HeaderMap};
+use longhaul_shared::{domain::contract::catalogue::PlatformSpec, store::api_keys::Scope};
+use serde_json::Value;
+
+use super::get::{PlatformView, view};
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult, Violation},
+    extract::{BODY_LIMIT, find_nul, read_body},
+    schema,
+    state::ApiState,
+};
+
+/// Puts the entries of a document; what it does not name stays as it is. Needs the scope `admin`.
+#[utoipa::path(put, path = "/v1/platform", tag = "operation", request_body(content = Object, description = "The document, as in YAML; docs/agent-execution-contract.md"),
+    responses((status = 200, description = "The platform as it stands", body = PlatformView)))]
+pub(crate) async fn platform(
+    State(state): State<ApiState>,
+    principal: Principal,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<Json<PlatformView>> {
+    principal.need(Scope::Admin)?;
+    let bytes = read_body(&headers, body, BODY_LIMIT).await?;
+    let value: Value = serde_json::from_slice(&bytes).map_err(|error| ApiError::MalformedJson(error.to_string()))?;
+    if let Some(path) = find_nul(&value, "") {
+        return Err(ApiError::InputContainsNul { path });
+    }
+    let spec: PlatformSpec = serde_json::from_value(value).map_err(|error| ApiError::invalid("", error.to_string()))?;
+    let mut violations: Vec<Violation> =
+        spec.problems().into_iter().map(|(path, reason)| Violation::new(path, reason)).collect();
+    for (at, tool) in spec.tools.iter().enumerate() {
+        if let Err(error) = schema::compile(&tool.input_schema) {
+            violations.push(Violation::new(format!("/tools/{at}/input_schema"), error));
+        }
+    }
+    violations.extend(names(&state, &spec).await?);
+    if !violations.is_empty() {
+        return Err(ApiError::InvalidRequest(violations));
+    }
+    let sealer = &state.options.contract.sealer;
+    let spec = spec.sealed(|literal| sealer.seal(literal));
+    let spec = spec.map_err(|error| ApiError::invalid("/providers", error.to_string()))?;
+    state.store.put_platform(&spec).await?;
+    Ok(Json(view(&state).await?))
+}
+
+/// Names of providers and profiles that are neither in the document nor there.
+async fn names(state: &ApiState, spec: &PlatformSpec) -> ApiResult<Vec<Violation>> {
+    let known = state.store.platform().await?;
+    let mut violations = Vec::new();
+    for (at, profile) in spec.profiles.iter().enumerate() {
+        for (capability, binding) in &profile.bindings {
+            let name = &binding.provider;
+            let is_known = spec.providers.iter().any(|provider| provider.slug == *name)
+                || known.providers.iter().any(|provider| provider.slug == *name);
+            if !is_known {
+                let path = format!("/profiles/{at}/bindings/{capability}/provider");
+                violations.push(Violation::new(path, format!("there is no provider `{name}`")));
+            }
+        }
+    }
+    if let Some(active) = &spec.active_profile {
+        let is_known = spec.profiles.iter().any(|profile| profile.slug == *active)
+            || known.profiles.iter().any(|profile| profile.slug == *active);
+        if !is_known {
+            violations.push(Violation::new("/active_profile", format!("there is no profile `{active}`")));
+        }
+    }
+    Ok(violations)
+}

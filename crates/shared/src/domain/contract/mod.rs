@@ -1,0 +1,21 @@
+//! The agent-execution contract: what a backend sends, what it reads back, and the snapshot of the platform that a run uses.
+//!
+//! Pure: reading, judging and showing. What must hold: a field that is `null` is absent; the record has its eleven keys in the
+//! order of the contract, at every level; nothing here opens a secret. Decisions are in docs/adr/0015-agent-execution-contract.md.
+
+pub mod calls;
+pub mod catalogue;
+pub mod error;
+pub mod messages;
+pub mod platform;
+pub mod record;
+pub mod run;
+pub mod validate;
+
+pub use calls::{CallItem, CallList, ModelCall, ToolCall, ToolFault};
+pub use error::{ExecCode, ExecFailure};
+pub use messages::{Message, Role};
+pub use platform::{Binding, Capability, PlatformRuntime, Resource, SnapshotError};
+pub use record::{ContractStatus, ErrorBody, ExecutionView, RecordedError, ResultView, timestamp};
+pub use run::{ContractRun, ContractTool, RuntimeProfile, Transport};
+pub use validate::{ContractRefusal, ExecRequest};

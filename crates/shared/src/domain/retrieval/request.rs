@@ -1,0 +1,497 @@
+//! What a caller may ask of retrieval: `input.retrieval` of the agent execution contract, and the arguments of `search_dataset`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::normalize;
+
+/// The code of every refusal.
+pub const INVALID_RETRIEVAL_INPUT: &str = "invalid_retrieval_input";
+/// The contract's fixed message for it.
+pub const INVALID_RETRIEVAL_MESSAGE: &str = "retrieval must include a valid index, explicit or derived query text, positive top_k, \
+     scalar filters, and valid search_method, query_preprocessing, and hybrid_alpha values when provided";
+
+/// Results of one search. A result is a chunk of about a page, so more of them than this is a larger prompt than most models take.
+pub const MAX_TOP_K: u32 = 100;
+/// No embeddings model reads a longer query whole.
+pub const MAX_QUERY_BYTES: usize = 32 * 1024;
+/// Longest name of an index.
+pub const MAX_INDEX_CHARS: usize = 128;
+/// Filters of one search; each is one more condition for the vector store.
+pub const MAX_FILTERS: usize = 32;
+/// Longest key of a filter.
+pub const MAX_FILTER_KEY_CHARS: usize = 128;
+/// Longest text a filter compares with.
+pub const MAX_FILTER_TEXT_CHARS: usize = 1_024;
+
+const DEFAULT_TOP_K: u32 = 5;
+const DEFAULT_ALPHA: f64 = 0.5;
+
+/// How an index is searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchMethod {
+    /// By the distance of embeddings.
+    #[default]
+    Semantic,
+    /// By words.
+    Keyword,
+    /// Both, fused.
+    Hybrid,
+}
+
+/// What is done to the query before it is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preprocessing {
+    /// Nothing.
+    #[default]
+    None,
+    /// See [`normalize`].
+    Normalize,
+}
+
+/// What a filter compares with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum FilterValue {
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number.
+    Int(i64),
+    /// A number with a fraction; finite.
+    Number(f64),
+    /// A text.
+    Text(String),
+}
+
+/// What results must have: every key equal to its value.
+pub type Filters = BTreeMap<String, FilterValue>;
+
+/// One search, checked. Its fields are within the bounds of this module.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RetrievalRequest {
+    /// The index as the caller names it.
+    pub index: String,
+    /// What is searched for, before preprocessing.
+    pub query: String,
+    /// Results wanted; 1 to [`MAX_TOP_K`].
+    pub top_k: u32,
+    /// How.
+    pub search_method: SearchMethod,
+    /// What is done to the query first.
+    pub query_preprocessing: Preprocessing,
+    /// The weight of the semantic side, 0 to 1; present for hybrid searches alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hybrid_alpha: Option<f64>,
+    /// What results must have.
+    pub filters: Filters,
+}
+
+/// Why a search is refused before anything is asked. The code is always [`INVALID_RETRIEVAL_INPUT`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidRetrieval {
+    /// `retrieval` is not an object.
+    #[error("retrieval must be an object")]
+    NotAnObject,
+    /// No index, or one that is too long or not text.
+    #[error("index must be a text of 1 to {MAX_INDEX_CHARS} characters")]
+    Index,
+    /// No query and nothing to derive one from, or an empty one, or one that is not text.
+    #[error("query must be a text that is not empty, given or derived from the prompt")]
+    Query,
+    /// A query, given or derived, that is too long.
+    #[error("query is {bytes} bytes long; at most {MAX_QUERY_BYTES} are searched for")]
+    QueryTooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// Not a whole number within bounds.
+    #[error("top_k must be a whole number from 1 to {MAX_TOP_K}")]
+    TopK,
+    /// Unknown.
+    #[error("search_method must be semantic, keyword or hybrid")]
+    SearchMethod,
+    /// Unknown.
+    #[error("query_preprocessing must be none or normalize")]
+    Preprocessing,
+    /// Not a number from 0 to 1.
+    #[error("hybrid_alpha must be a number from 0 to 1")]
+    HybridAlpha,
+    /// Not an object of scalars, or too many or too long.
+    #[error(
+        "filters must be at most {MAX_FILTERS} texts, numbers or booleans under keys that are not blank, keys of at most \
+         {MAX_FILTER_KEY_CHARS} and texts of at most {MAX_FILTER_TEXT_CHARS} characters"
+    )]
+    Filters,
+}
+
+impl InvalidRetrieval {
+    /// [`INVALID_RETRIEVAL_INPUT`], whatever is wrong.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        INVALID_RETRIEVAL_INPUT
+    }
+}
+
+impl RetrievalRequest {
+    /// Reads `input.retrieval`; null and absent are none. `derived` is asked for a query when none is given.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn read(
+        retrieval: Option<&Value>,
+        derived: impl FnOnce() -> Option<String>,
+    ) -> Result<Option<Self>, InvalidRetrieval> {
+        match retrieval {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Object(fields)) => Self::from_fields(fields, derived).map(Some),
+            Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                Err(InvalidRetrieval::NotAnObject)
+            }
+        }
+    }
+
+    /// Reads the `retrieval` of an execution's whole `input`, its query derived by [`derived_query`] where none is given.
+    ///
+    /// # Errors
+    /// See [`RetrievalRequest::read`].
+    pub fn of_input(input: &Map<String, Value>) -> Result<Option<Self>, InvalidRetrieval> {
+        Self::read(input.get("retrieval"), || derived_query(input))
+    }
+
+    fn from_fields(
+        fields: &Map<String, Value>,
+        derived: impl FnOnce() -> Option<String>,
+    ) -> Result<Self, InvalidRetrieval> {
+        let index = trimmed_text(fields.get("index")).ok_or(InvalidRetrieval::Index)?;
+        if index.chars().count() > MAX_INDEX_CHARS || index.contains('\0') {
+            return Err(InvalidRetrieval::Index);
+        }
+        let query = match fields.get("query") {
+            None | Some(Value::Null) => derived(),
+            given => trimmed_text(given),
+        };
+        let query = query.filter(|query| !query.contains('\0')).ok_or(InvalidRetrieval::Query)?;
+        if query.len() > MAX_QUERY_BYTES {
+            return Err(InvalidRetrieval::QueryTooLong { bytes: query.len() });
+        }
+        let top_k = read_top_k(fields.get("top_k")).ok_or(InvalidRetrieval::TopK)?;
+        let filters = read_filters(fields.get("filters")).ok_or(InvalidRetrieval::Filters)?;
+        let search_method = match word(fields.get("search_method")).as_deref() {
+            Some("" | "semantic") => SearchMethod::Semantic,
+            Some("keyword") => SearchMethod::Keyword,
+            Some("hybrid") => SearchMethod::Hybrid,
+            Some(_) | None => return Err(InvalidRetrieval::SearchMethod),
+        };
+        let query_preprocessing = match word(fields.get("query_preprocessing")).as_deref() {
+            Some("" | "none") => Preprocessing::None,
+            Some("normalize") => Preprocessing::Normalize,
+            Some(_) | None => return Err(InvalidRetrieval::Preprocessing),
+        };
+        // Garbage beside another method is not looked at: callers send their default along with everything.
+        let hybrid_alpha = match search_method {
+            SearchMethod::Hybrid => Some(read_alpha(fields.get("hybrid_alpha")).ok_or(InvalidRetrieval::HybridAlpha)?),
+            SearchMethod::Semantic | SearchMethod::Keyword => None,
+        };
+        Ok(Self { index, query, top_k, search_method, query_preprocessing, hybrid_alpha, filters })
+    }
+
+    /// The query as it is embedded, searched for and reported. Empty when normalisation left nothing of it.
+    #[must_use]
+    pub fn processed_query(&self) -> String {
+        match self.query_preprocessing {
+            Preprocessing::None => self.query.clone(),
+            Preprocessing::Normalize => normalize(&self.query),
+        }
+    }
+}
+
+/// The query that an execution's input implies: its prompt, else the text of its last user message that has one.
+#[must_use]
+pub fn derived_query(input: &Map<String, Value>) -> Option<String> {
+    trimmed_text(input.get("prompt")).or_else(|| {
+        let messages = input.get("messages")?.as_array()?;
+        messages.iter().rev().filter(|message| is_of_user(message)).find_map(|message| text_of(message.get("content")?))
+    })
+}
+
+fn is_of_user(message: &Value) -> bool {
+    message.get("role").and_then(Value::as_str).is_some_and(|role| role.trim().eq_ignore_ascii_case("user"))
+}
+
+/// The text of a message's content, its text parts joined by line breaks.
+fn text_of(content: &Value) -> Option<String> {
+    if let Value::Array(parts) = content {
+        let is_text = |part: &&Value| {
+            part.get("type").and_then(Value::as_str).is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text"))
+        };
+        let texts: Vec<String> =
+            parts.iter().filter(is_text).filter_map(|part| trimmed_text(part.get("text"))).collect();
+        return (!texts.is_empty()).then(|| texts.join("\n"));
+    }
+    trimmed_text(Some(content))
+}
+
+fn trimmed_text(value: Option<&Value>) -> Option<String> {
+    let text = value?.as_str()?.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// A word, trimmed and in small letters; empty when it is absent or as good as that (`null`, `false`, `0`, `""`, `[]`, `{}`).
+fn word(value: Option<&Value>) -> Option<String> {
+    match value {
+        None | Some(Value::Null | Value::Bool(false)) => Some(String::new()),
+        Some(Value::String(text)) => Some(text.trim().to_lowercase()),
+        Some(Value::Number(number)) if number.as_f64() == Some(0.0) => Some(String::new()),
+        Some(Value::Array(items)) if items.is_empty() => Some(String::new()),
+        Some(Value::Object(fields)) if fields.is_empty() => Some(String::new()),
+        Some(Value::Bool(true) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => None,
+    }
+}
+
+/// Whole numbers, fractions cut off, and texts that are whole numbers.
+fn read_top_k(value: Option<&Value>) -> Option<u32> {
+    let top_k = match value {
+        None | Some(Value::Null) => DEFAULT_TOP_K,
+        Some(Value::Number(number)) => match number.as_u64() {
+            Some(whole) => u32::try_from(whole).ok()?,
+            // Also refuses what is negative or not finite. Cut off like the contract's engine does: 2.9 is 2.
+            None => number.as_f64().filter(|number| (1.0..=f64::from(MAX_TOP_K) + 1.0).contains(number))? as u32,
+        },
+        Some(Value::String(text)) => text.trim().parse().ok()?,
+        Some(Value::Bool(_) | Value::Array(_) | Value::Object(_)) => return None,
+    };
+    (1..=MAX_TOP_K).contains(&top_k).then_some(top_k)
+}
+
+/// A number from 0 to 1; also as text, and `true` and `false` for 1 and 0, as the contract's engine reads them.
+fn read_alpha(value: Option<&Value>) -> Option<f64> {
+    let alpha = match value {
+        None | Some(Value::Null) => DEFAULT_ALPHA,
+        Some(Value::Bool(flag)) => f64::from(u8::from(*flag)),
+        Some(Value::Number(number)) => number.as_f64()?,
+        Some(Value::String(text)) if text.is_empty() => DEFAULT_ALPHA,
+        Some(Value::String(text)) => text.trim().parse().ok()?,
+        Some(Value::Array(_) | Value::Object(_)) => return None,
+    };
+    // NaN is in no range.
+    (0.0..=1.0).contains(&alpha).then_some(alpha)
+}
+
+fn read_filters(value: Option<&Value>) -> Option<Filters> {
+    let fields = match value {
+        None | Some(Value::Null) => return Some(Filters::new()),
+        Some(Value::Object(fields)) if fields.len() <= MAX_FILTERS => fields,
+        Some(_) => return None,
+    };
+    let mut filters = Filters::new();
+    for (key, value) in fields {
+        let key = key.trim();
+        if key.is_empty() || key.chars().count() > MAX_FILTER_KEY_CHARS || key.contains('\0') {
+            return None;
+        }
+        filters.insert(key.to_owned(), read_filter(value)?);
+    }
+    Some(filters)
+}
+
+fn read_filter(value: &Value) -> Option<FilterValue> {
+    match value {
+        Value::Bool(flag) => Some(FilterValue::Bool(*flag)),
+        Value::Number(number) => match number.as_i64() {
+            Some(whole) => Some(FilterValue::Int(whole)),
+            None if number.is_u64() => None,
+            None => number.as_f64().filter(|number| number.is_finite()).map(FilterValue::Number),
+        },
+        Value::String(text) if text.chars().count() <= MAX_FILTER_TEXT_CHARS && !text.contains('\0') => {
+            Some(FilterValue::Text(text.clone()))
+        }
+        Value::String(_) | Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(retrieval: Value) -> Result<RetrievalRequest, InvalidRetrieval> {
+        RetrievalRequest::read(Some(&retrieval), || Some("derived".into())).map(Option::unwrap)
+    }
+
+    #[test]
+    fn absent_and_null_are_no_search() {
+        assert_eq!(RetrievalRequest::read(None, || None), Ok(None));
+        assert_eq!(RetrievalRequest::read(Some(&Value::Null), || None), Ok(None));
+    }
+
+    #[test]
+    fn what_is_left_out_has_its_default() {
+        let expected = RetrievalRequest {
+            index: "kb".into(),
+            query: "derived".into(),
+            top_k: 5,
+            search_method: SearchMethod::Semantic,
+            query_preprocessing: Preprocessing::None,
+            hybrid_alpha: None,
+            filters: Filters::new(),
+        };
+        assert_eq!(read(json!({"index": " kb "})), Ok(expected.clone()));
+        let nothing = json!({
+            "index": "kb", "query": null, "top_k": null, "filters": null, "search_method": "", "query_preprocessing": false,
+            "hybrid_alpha": {"ignored": "beside another method"},
+        });
+        assert_eq!(read(nothing), Ok(expected));
+    }
+
+    #[test]
+    fn the_request_of_the_contract_is_read() {
+        let request = read(json!({
+            "index": "knowledge_base", "query": " optional explicit retrieval query ", "search_method": " HYBRID ",
+            "query_preprocessing": "Normalize", "top_k": 5, "hybrid_alpha": 0.5, "filters": {" tenant ": "ops", "n": 3, "x": 1.5, "b": true},
+        }));
+        let filters = Filters::from([
+            ("tenant".into(), FilterValue::Text("ops".into())),
+            ("n".into(), FilterValue::Int(3)),
+            ("x".into(), FilterValue::Number(1.5)),
+            ("b".into(), FilterValue::Bool(true)),
+        ]);
+        let expected = RetrievalRequest {
+            index: "knowledge_base".into(),
+            query: "optional explicit retrieval query".into(),
+            top_k: 5,
+            search_method: SearchMethod::Hybrid,
+            query_preprocessing: Preprocessing::Normalize,
+            hybrid_alpha: Some(0.5),
+            filters,
+        };
+        assert_eq!(request, Ok(expected));
+    }
+
+    #[test]
+    fn top_k_is_read_as_a_whole_number_within_bounds() {
+        let top_k = |value: Value| read(json!({"index": "kb", "top_k": value})).map(|request| request.top_k);
+        for (given, expected) in [(json!(1), 1), (json!("7"), 7), (json!(" 7 "), 7), (json!(2.9), 2), (json!(100), 100)]
+        {
+            assert_eq!(top_k(given), Ok(expected));
+        }
+        let refused = [
+            json!(0),
+            json!(-1),
+            json!(0.9),
+            json!(101),
+            json!(100_000),
+            json!(true),
+            json!(false),
+            json!("2.9"),
+            json!("NaN"),
+            json!("seven"),
+            json!(""),
+            json!([]),
+            json!({}),
+            json!(1e300),
+            json!(u64::MAX),
+            json!("1e400"),
+            json!("99999999999999"),
+        ];
+        for given in refused {
+            assert_eq!(top_k(given.clone()), Err(InvalidRetrieval::TopK), "{given}");
+        }
+    }
+
+    #[test]
+    fn alpha_is_a_number_from_zero_to_one() {
+        let alpha = |value: Value| {
+            read(json!({"index": "kb", "search_method": "hybrid", "hybrid_alpha": value}))
+                .map(|request| request.hybrid_alpha)
+        };
+        let accepted = [
+            (Value::Null, 0.5),
+            (json!(""), 0.5),
+            (json!(0), 0.0),
+            (json!(1), 1.0),
+            (json!(0.3), 0.3),
+            (json!("0.25"), 0.25),
+            (json!(" 1 "), 1.0),
+            (json!(true), 1.0),
+            (json!(false), 0.0),
+        ];
+        for (given, expected) in accepted {
+            assert_eq!(alpha(given), Ok(Some(expected)));
+        }
+        let refused = [
+            json!("nan"),
+            json!("NaN"),
+            json!("inf"),
+            json!("-inf"),
+            json!("infinity"),
+            json!("1e400"),
+            json!(-0.1),
+            json!(1.1),
+            json!(1e300),
+            json!("half"),
+            json!(" "),
+            json!([]),
+            json!({}),
+        ];
+        for given in refused {
+            assert_eq!(alpha(given.clone()), Err(InvalidRetrieval::HybridAlpha), "{given}");
+        }
+    }
+
+    #[test]
+    fn poison_is_refused_with_one_code() {
+        let refused = [
+            (json!({}), InvalidRetrieval::Index),
+            (json!({"index": null}), InvalidRetrieval::Index),
+            (json!({"index": "  "}), InvalidRetrieval::Index),
+            (json!({"index": 5}), InvalidRetrieval::Index),
+            (json!({"index": "a\u{0}b"}), InvalidRetrieval::Index),
+            (json!({"index": "x".repeat(129)}), InvalidRetrieval::Index),
+            (json!({"index": "kb", "query": ""}), InvalidRetrieval::Query),
+            (json!({"index": "kb", "query": " \n"}), InvalidRetrieval::Query),
+            (json!({"index": "kb", "query": ["a"]}), InvalidRetrieval::Query),
+            (json!({"index": "kb", "query": "a\u{0}"}), InvalidRetrieval::Query),
+            (json!({"index": "kb", "query": "x".repeat(32_769)}), InvalidRetrieval::QueryTooLong { bytes: 32_769 }),
+            (json!({"index": "kb", "search_method": "fuzzy"}), InvalidRetrieval::SearchMethod),
+            (json!({"index": "kb", "search_method": 1}), InvalidRetrieval::SearchMethod),
+            (json!({"index": "kb", "query_preprocessing": "stem"}), InvalidRetrieval::Preprocessing),
+            (json!({"index": "kb", "filters": []}), InvalidRetrieval::Filters),
+            (json!({"index": "kb", "filters": {"a": null}}), InvalidRetrieval::Filters),
+            (json!({"index": "kb", "filters": {"a": [1]}}), InvalidRetrieval::Filters),
+            (json!({"index": "kb", "filters": {"a": {}}}), InvalidRetrieval::Filters),
+            (json!({"index": "kb", "filters": {" ": 1}}), InvalidRetrieval::Filters),
+            (json!({"index": "kb", "filters": {"a": u64::MAX}}), InvalidRetrieval::Filters),
+            (json!({"index": "kb", "filters": {"a": "x".repeat(1_025)}}), InvalidRetrieval::Filters),
+            (json!("kb"), InvalidRetrieval::NotAnObject),
+            (json!(["kb"]), InvalidRetrieval::NotAnObject),
+        ];
+        for (given, expected) in refused {
+            let error = read(given).unwrap_err();
+            assert_eq!(error, expected);
+            assert_eq!(error.code(), "invalid_retrieval_input");
+        }
+        let many: Map<String, Value> = (0..33).map(|n| (format!("k{n}"), json!(n))).collect();
+        assert_eq!(read(json!({"index": "kb", "filters": many})), Err(InvalidRetrieval::Filters));
+    }
+
+    #[test]
+    fn the_query_is_derived_from_the_prompt_then_from_the_last_words_of_the_user() {
+        let of =
+            |input: Value| RetrievalRequest::of_input(input.as_object().unwrap()).map(|request| request.unwrap().query);
+        let messages = json!([
+            {"role": "user", "content": "first"},
+            {"role": "User", "content": [{"type": "text", "text": " a "}, {"type": "image"}, {"type": "text", "text": "b"}]},
+            {"role": "user", "content": ""},
+            {"role": "assistant", "content": "c"},
+        ]);
+        assert_eq!(of(json!({"retrieval": {"index": "kb"}, "prompt": " p ", "messages": messages})), Ok("p".into()));
+        assert_eq!(of(json!({"retrieval": {"index": "kb"}, "prompt": null, "messages": messages})), Ok("a\nb".into()));
+        assert_eq!(of(json!({"retrieval": {"index": "kb", "query": "q"}, "prompt": "p"})), Ok("q".into()));
+        assert_eq!(of(json!({"retrieval": {"index": "kb"}})), Err(InvalidRetrieval::Query));
+    }
+}

@@ -1,0 +1,77 @@
+//! The indexes that tenants fill and search, over the bindings of the configuration.
+
+use super::{
+    bindings::Bindings,
+    error::{FailureKind, RetrievalError},
+    ingest::{IncomingDocument, IngestedDocument},
+    retrieve::{Retrieved, Retriever},
+};
+use crate::{
+    config::RetrievalConfig,
+    domain::{TenantId, retrieval::RetrievalRequest},
+    store::Store,
+};
+
+/// One per process. Every operation names the tenant whose indexes it is about, and sees no other's.
+#[derive(Debug, Clone)]
+pub struct OwnIndexes {
+    retriever: Retriever,
+    config: RetrievalConfig,
+}
+
+impl OwnIndexes {
+    /// Opens no connection yet.
+    ///
+    /// # Errors
+    /// The HTTP client cannot be made.
+    pub fn new(store: Store, config: RetrievalConfig) -> Result<Self, reqwest::Error> {
+        Ok(Self { retriever: Retriever::new(store)?, config })
+    }
+
+    /// For searches over bindings of others.
+    #[must_use]
+    pub fn retriever(&self) -> &Retriever {
+        &self.retriever
+    }
+
+    /// Searches an index of the tenant.
+    ///
+    /// # Errors
+    /// See [`RetrievalError`].
+    pub async fn search(&self, tenant: TenantId, request: &RetrievalRequest) -> Result<Retrieved, RetrievalError> {
+        self.retriever.retrieve(&self.bindings(tenant)?, request).await
+    }
+
+    /// Puts documents into an index of the tenant, which is made when it is new.
+    ///
+    /// # Errors
+    /// See [`RetrievalError`].
+    pub async fn ingest(
+        &self,
+        tenant: TenantId,
+        index: &str,
+        documents: &[IncomingDocument],
+    ) -> Result<Vec<IngestedDocument>, RetrievalError> {
+        self.retriever.ingest(&self.bindings(tenant)?, index, documents, self.config.chunks()).await
+    }
+
+    /// Removes a document. Whether there was one.
+    ///
+    /// # Errors
+    /// See [`RetrievalError`].
+    pub async fn remove_document(&self, tenant: TenantId, index: &str, id: &str) -> Result<bool, RetrievalError> {
+        self.retriever.remove_document(&self.bindings(tenant)?, index, id).await
+    }
+
+    /// Removes an index with everything in it. Whether there was one.
+    ///
+    /// # Errors
+    /// See [`RetrievalError`].
+    pub async fn remove_index(&self, tenant: TenantId, index: &str) -> Result<bool, RetrievalError> {
+        self.retriever.remove_index(&self.bindings(tenant)?, index).await
+    }
+
+    fn bindings(&self, tenant: TenantId) -> Result<Bindings, RetrievalError> {
+        self.config.bindings(tenant).map_err(|error| RetrievalError::request(FailureKind::Configuration(error)))
+    }
+}

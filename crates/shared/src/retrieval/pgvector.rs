@@ -1,0 +1,52 @@
+//! Longhaul's own indexes, in Postgres: distances by pgvector, words by full text search.
+
+use super::{
+    error::{FailureKind, RetrievalError, Stage},
+    retrieve::Looked,
+};
+use crate::{
+    domain::{
+        TenantId,
+        retrieval::{Filters, Hit, ScoreKind},
+    },
+    store::{
+        Store,
+        indexes::{ChunkFound, IndexError},
+    },
+};
+
+/// Searches one index of a tenant.
+pub(super) async fn search(
+    store: &Store,
+    provider_slug: &str,
+    tenant: TenantId,
+    index: &str,
+    looked: Looked<'_>,
+    top_k: u32,
+    filters: &Filters,
+) -> Result<Vec<Hit>, RetrievalError> {
+    let found = match looked {
+        Looked::Near(vector) => store.nearest_chunks(tenant, index, vector, top_k, filters).await,
+        Looked::Words(words) => store.matching_chunks(tenant, index, words, top_k, filters).await,
+    };
+    let kind = looked.score_kind(ScoreKind::Distance, ScoreKind::TsRank);
+    let hit = |chunk: ChunkFound| Hit {
+        id: chunk.id,
+        text: chunk.text,
+        metadata: chunk.metadata,
+        score: chunk.score,
+        score_kind: kind,
+    };
+    let found = found
+        .map_err(|error| RetrievalError::new(Stage::VectorStore, Some(provider_slug), FailureKind::from(error)))?;
+    Ok(found.into_iter().map(hit).collect())
+}
+
+impl From<IndexError> for FailureKind {
+    fn from(error: IndexError) -> Self {
+        match error {
+            IndexError::Store(error) => Self::Store(error),
+            error => Self::Index(error),
+        }
+    }
+}

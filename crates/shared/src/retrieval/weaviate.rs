@@ -1,0 +1,151 @@
+//! Weaviate over GraphQL, in the exact text forms of the contract.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    error::{FailureKind, RetrievalError},
+    request::{Target, join},
+    retrieve::{Looked, excerpt},
+};
+use crate::domain::retrieval::{
+    FilterValue, Filters, Hit, ScoreKind,
+    index::{InvalidName, property, weaviate_class},
+    text::{ascii_json, twelve_digits},
+};
+
+/// Searches one class.
+pub(super) async fn search(
+    target: &Target<'_>,
+    endpoint_url: &str,
+    index: &str,
+    looked: Looked<'_>,
+    top_k: u32,
+    filters: &Filters,
+) -> Result<Vec<Hit>, RetrievalError> {
+    let class = weaviate_class(index).map_err(RetrievalError::request)?;
+    let query = query(&class, looked, top_k, filters).map_err(RetrievalError::request)?;
+    let (_, answer) = target.post(&join(endpoint_url, "/v1/graphql"), &json!({ "query": query })).await?;
+    if answer.get("errors").and_then(Value::as_array).is_some_and(|errors| !errors.is_empty()) {
+        let error = target.error(FailureKind::Unusable("the query has errors".into()));
+        return Err(RetrievalError { upstream: Some(excerpt(&answer["errors"])), ..error });
+    }
+    let rows = answer.pointer("/data/Get").and_then(|get| get.get(&class)).and_then(Value::as_array);
+    let kind = looked.score_kind(ScoreKind::Distance, ScoreKind::Bm25);
+    Ok(rows.into_iter().flatten().filter_map(Value::as_object).map(|row| hit(row, kind)).collect())
+}
+
+fn query(class: &str, looked: Looked<'_>, top_k: u32, filters: &Filters) -> Result<String, InvalidName> {
+    let (by, score) = match looked {
+        Looked::Near(vector) => {
+            let numbers: Vec<String> = vector.iter().map(|number| twelve_digits(*number)).collect();
+            (format!("nearVector: {{ vector: [{}] }}", numbers.join(", ")), "distance")
+        }
+        Looked::Words(words) => (format!("bm25: {{ query: {}, properties: [\"text\"] }}", quoted(words)), "score"),
+    };
+    let filter = if filters.is_empty() { String::new() } else { format!(", where: {}", filter(filters)?) };
+    Ok(format!(
+        "{{ Get {{ {class}(limit: {top_k}, {by}{filter}) {{ document_id text metadata_json _additional {{ id {score} }} }} }} }}"
+    ))
+}
+
+fn filter(filters: &Filters) -> Result<String, InvalidName> {
+    let operand = |(key, value): (&String, &FilterValue)| {
+        let value = match value {
+            FilterValue::Bool(flag) => format!("valueBoolean: {flag}"),
+            FilterValue::Int(whole) => format!("valueInt: {whole}"),
+            FilterValue::Number(number) => format!("valueNumber: {}", twelve_digits(*number)),
+            FilterValue::Text(text) => format!("valueText: {}", quoted(text)),
+        };
+        Ok(format!("{{ path: [\"{}\"], operator: Equal, {value} }}", property(key)?))
+    };
+    let operands: Vec<String> = filters.iter().map(operand).collect::<Result<_, InvalidName>>()?;
+    match operands.as_slice() {
+        [one] => Ok(one.clone()),
+        several => Ok(format!("{{ operator: And, operands: [{}] }}", several.join(", "))),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    ascii_json(&Value::from(text).to_string())
+}
+
+fn hit(row: &Map<String, Value>, score_kind: ScoreKind) -> Hit {
+    let additional = |key: &str| row.get("_additional").and_then(|additional| additional.get(key));
+    let field = if score_kind == ScoreKind::Bm25 { "score" } else { "distance" };
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::trim).unwrap_or_default().to_owned();
+    let metadata: Option<Value> = serde_json::from_str(&text(row.get("metadata_json"))).ok();
+    let id = Some(text(row.get("document_id"))).filter(|id| !id.is_empty());
+    Hit {
+        id: id.unwrap_or_else(|| text(additional("id"))),
+        text: text(row.get("text")),
+        metadata: metadata.and_then(|value| value.as_object().cloned()).unwrap_or_default(),
+        score: additional(field).map(number).unwrap_or_default(),
+        score_kind,
+    }
+}
+
+/// Weaviate gives some scores as text.
+fn number(value: &Value) -> f64 {
+    let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
+    number.filter(|number: &f64| number.is_finite()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filters(of: &[(&str, FilterValue)]) -> Filters {
+        of.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
+    }
+
+    #[test]
+    fn queries_have_the_exact_text_of_the_contract() {
+        let class = weaviate_class("knowledge_base").unwrap();
+        let semantic = query(&class, Looked::Near(&[0.1, 0.25, 1.0, 1e-7]), 5, &Filters::new()).unwrap();
+        assert_eq!(
+            semantic,
+            "{ Get { KnowledgeBase(limit: 5, nearVector: { vector: [0.1, 0.25, 1, 1e-07] }) { document_id text metadata_json \
+             _additional { id distance } } } }"
+        );
+        let tenant = ("Tenant", FilterValue::Text("ops".into()));
+        let keyword = query(&class, Looked::Words("p\"é\n"), 5, &filters(&[tenant.clone()])).unwrap();
+        assert_eq!(
+            keyword,
+            "{ Get { KnowledgeBase(limit: 5, bm25: { query: \"p\\\"\\u00e9\\n\", properties: [\"text\"] }, where: { path: [\"tenant\"], \
+             operator: Equal, valueText: \"ops\" }) { document_id text metadata_json _additional { id score } } } }"
+        );
+        let several = [("b", FilterValue::Bool(true)), ("n", FilterValue::Int(3)), ("x-y", FilterValue::Number(1.5))];
+        let and = filter(&filters(&several)).unwrap();
+        assert_eq!(
+            and,
+            "{ operator: And, operands: [{ path: [\"b\"], operator: Equal, valueBoolean: true }, { path: [\"n\"], operator: Equal, \
+             valueInt: 3 }, { path: [\"x_y\"], operator: Equal, valueNumber: 1.5 }] }"
+        );
+        assert_eq!(filter(&filters(&[("1", FilterValue::Int(1))])), Err(InvalidName::Key));
+    }
+
+    #[test]
+    fn rows_are_read_with_what_they_lack() {
+        let row = json!({
+            "document_id": " d ", "text": " t ", "metadata_json": "{\"a\": 1}", "_additional": {"id": "u", "score": "5.0"},
+        });
+        let read = |row: &Value, kind| hit(row.as_object().unwrap(), kind);
+        let expected = Hit {
+            id: "d".into(),
+            text: "t".into(),
+            metadata: json!({"a": 1}).as_object().unwrap().clone(),
+            score: 5.0,
+            score_kind: ScoreKind::Bm25,
+        };
+        assert_eq!(read(&row, ScoreKind::Bm25), expected);
+        let row = json!({"document_id": null, "metadata_json": "[1]", "_additional": {"id": "u", "distance": "far"}});
+        let expected = Hit {
+            id: "u".into(),
+            text: String::new(),
+            metadata: Map::new(),
+            score: 0.0,
+            score_kind: ScoreKind::Distance,
+        };
+        assert_eq!(read(&row, ScoreKind::Distance), expected);
+    }
+}

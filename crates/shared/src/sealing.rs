@@ -1,0 +1,135 @@
+//! Sealing secrets that must rest in the database: ChaCha20-Poly1305 under keys that live outside of it.
+//!
+//! A backend may send a provider's key as a literal text, and a worker needs it later. What is stored is `sealed:v1:` and the
+//! nonce with the ciphertext; nothing shows it but [`Sealer::open`], which a worker calls when it makes the call. The first key
+//! seals and every key opens, so that a key is changed by putting a new one before it.
+
+use std::{fmt, sync::Arc};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use secrecy::{ExposeSecret, SecretString};
+use sha2::{Digest, Sha256};
+
+const VERSION: &str = "sealed:v1:";
+/// A sealed text is for this purpose and opens for no other.
+const PURPOSE: &[u8] = b"longhaul secret of a platform binding";
+/// The longest secret; a key of a provider is far shorter.
+const MAX_BYTES: usize = 8 * 1024;
+
+/// Seals and opens. Cheap to clone.
+#[derive(Clone)]
+pub struct Sealer(Arc<[LessSafeKey]>);
+
+/// Why a secret was not sealed, or not opened. Never says what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SealError {
+    /// Nobody set a key.
+    #[error(
+        "a literal secret cannot be stored: the setting contract.secret_keys is empty; set it, or write env://NAME"
+    )]
+    NoKey,
+    /// It is longer than any key of a provider.
+    #[error("a secret is longer than 8 KiB")]
+    TooLong,
+    /// It was sealed under another key, or changed.
+    #[error("a sealed secret does not open under contract.secret_keys")]
+    DoesNotOpen,
+    /// The system has no randomness.
+    #[error("no random bytes")]
+    NoRandomness,
+}
+
+impl fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sealer({} keys)", self.0.len())
+    }
+}
+
+impl Default for Sealer {
+    /// Without a key: seals nothing, opens nothing.
+    fn default() -> Self {
+        Self(Arc::from([]))
+    }
+}
+
+impl Sealer {
+    /// The texts may be of any form; keys are made of them.
+    #[must_use]
+    pub fn new(keys: &[SecretString]) -> Self {
+        let made = keys.iter().filter_map(|text| {
+            let bytes =
+                Sha256::new().chain_update(PURPOSE).chain_update([0]).chain_update(text.expose_secret()).finalize();
+            UnboundKey::new(&CHACHA20_POLY1305, &bytes).ok().map(LessSafeKey::new)
+        });
+        Self(made.collect())
+    }
+
+    /// The text to store instead of `secret`.
+    ///
+    /// # Errors
+    /// There is no key, or it is too long.
+    pub fn seal(&self, secret: &str) -> Result<String, SealError> {
+        let key = self.0.first().ok_or(SealError::NoKey)?;
+        if secret.len() > MAX_BYTES {
+            return Err(SealError::TooLong);
+        }
+        let mut nonce = [0; NONCE_LEN];
+        getrandom::fill(&mut nonce).map_err(|_| SealError::NoRandomness)?;
+        let mut text = secret.as_bytes().to_vec();
+        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(PURPOSE), &mut text)
+            .map_err(|_| SealError::NoRandomness)?;
+        Ok(format!("{VERSION}{}", URL_SAFE_NO_PAD.encode([&nonce[..], &text].concat())))
+    }
+
+    /// What [`Self::seal`] sealed.
+    ///
+    /// # Errors
+    /// It was sealed under another key, or changed.
+    pub fn open(&self, sealed: &str) -> Result<SecretString, SealError> {
+        let text = sealed.trim().strip_prefix(VERSION).ok_or(SealError::DoesNotOpen)?;
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| SealError::DoesNotOpen)?;
+        let (nonce, text) = bytes.split_first_chunk::<NONCE_LEN>().ok_or(SealError::DoesNotOpen)?;
+        self.0
+            .iter()
+            .find_map(|key| {
+                let mut text = text.to_vec();
+                let nonce = Nonce::assume_unique_for_key(*nonce);
+                let opened = key.open_in_place(nonce, Aad::from(PURPOSE), &mut text).ok()?;
+                std::str::from_utf8(opened).ok().map(SecretString::from)
+            })
+            .ok_or(SealError::DoesNotOpen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sealer(keys: &[&str]) -> Sealer {
+        Sealer::new(&keys.iter().map(|key| SecretString::from(*key)).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_is_sealed_opens_under_its_key_alone() {
+        let old = sealer(&["a key of the old days, long enough"]);
+        let sealed = old.seal("sk-secret").unwrap();
+        assert!(!sealed.contains("sk-secret") && sealed.is_ascii());
+        assert_ne!(sealed, old.seal("sk-secret").unwrap(), "two sealings must not be alike");
+        assert_eq!(old.open(&sealed).unwrap().expose_secret(), "sk-secret");
+        let rotated = sealer(&["the new key, also long enough....", "a key of the old days, long enough"]);
+        assert_eq!(rotated.open(&sealed).unwrap().expose_secret(), "sk-secret");
+        assert_eq!(sealer(&["another key"]).open(&sealed).unwrap_err(), SealError::DoesNotOpen);
+    }
+
+    #[test]
+    fn what_was_changed_does_not_open_and_without_a_key_nothing_is_sealed() {
+        let of = sealer(&["k"]);
+        let sealed = of.seal("secret").unwrap();
+        for bad in ["", "secret", "sealed:v1:", "sealed:v1:!!", &sealed[..sealed.len() - 2], &format!("{sealed}AA")] {
+            assert_eq!(of.open(bad).unwrap_err(), SealError::DoesNotOpen, "{bad}");
+        }
+        assert_eq!(Sealer::default().seal("x"), Err(SealError::NoKey));
+        assert_eq!(of.seal(&"x".repeat(MAX_BYTES + 1)), Err(SealError::TooLong));
+    }
+}

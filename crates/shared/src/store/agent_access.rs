@@ -1,0 +1,180 @@
+//! Who may execute an agent over the agent-execution contract, and with which tools of the catalogue.
+
+use longhaul_sdk::tool::ToolEffect;
+use serde_json::Value;
+
+use super::{Store, StoreError};
+use crate::domain::contract::catalogue::{AccessSpec, RuleSpec, ShareSpec};
+
+/// Who asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Asker<'a> {
+    /// The user, where the caller named one.
+    pub user_id: Option<i64>,
+    /// The role, lower-case.
+    pub role: &'a str,
+    /// The organisation.
+    pub org_id: Option<&'a str>,
+    /// The group.
+    pub group_id: Option<&'a str>,
+}
+
+/// What may be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Execute it.
+    Granted,
+    /// A rule forbids it.
+    Denied,
+    /// Nothing allows it.
+    Missing,
+}
+
+/// A tool of the catalogue.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CatalogueTool {
+    /// Its name in `tool_refs`.
+    pub tool_ref: String,
+    /// The name that models call.
+    pub tool_name: String,
+    /// For models.
+    pub description: String,
+    /// How it is reached.
+    pub transport: String,
+    /// Which connection it needs.
+    pub connection_profile_ref: String,
+    /// JSON Schema of its arguments.
+    pub input_schema: Value,
+    /// What its service is told.
+    pub safety_policy: Value,
+    /// Whether it may be used offline.
+    pub offline_compatible: bool,
+    /// What running it twice would do.
+    pub effect: ToolEffect,
+}
+
+impl Store {
+    /// Whether `asker` may execute `agent`. Rules first: a deny wins over everything. Then the role `superadmin`, the owner, a share
+    /// that lets execute, an allowing rule; and an agent of which nobody said whose it is, is open.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn may_execute(&self, agent: &str, asker: Asker<'_>) -> Result<Access, StoreError> {
+        let row = sqlx::query!(
+            r#"
+            with rule as (
+                select effect from policy_rules
+                where resource_id in ($1, '*') and action in ('execute', '*')
+                    and (scope_type, scope_id) in (('user', $2::bigint::text), ('role', $3::text), ('org', $4::text), ('group', $5::text))
+            )
+            select
+                exists (select from rule where effect = 'deny') as "is_denied!",
+                exists (select from rule where effect = 'allow') as "is_allowed!",
+                not exists (select from agent_access where agent_key = $1) as "is_open!",
+                exists (select from agent_access where agent_key = $1 and owner_user_id = $2) as "is_owner!",
+                exists (
+                    select from agent_shares
+                    where agent_key = $1 and permission in ('execute', 'admin') and (grantee_type = 'public'
+                        or (grantee_type, grantee_id) in (('user', $2::bigint::text), ('role', $3), ('org', $4), ('group', $5)))
+                ) as "is_shared!"
+            "#,
+            agent,
+            asker.user_id,
+            asker.role,
+            asker.org_id,
+            asker.group_id,
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        Ok(if row.is_denied {
+            Access::Denied
+        } else if asker.role == "superadmin" || row.is_owner || row.is_shared || row.is_allowed || row.is_open {
+            Access::Granted
+        } else {
+            Access::Missing
+        })
+    }
+
+    /// The tools of the catalogue among `refs`, by ref; all of them when there is no list.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or a row cannot be read.
+    pub async fn catalogue_tools(&self, refs: Option<&[String]>) -> Result<Vec<CatalogueTool>, StoreError> {
+        if refs.is_some_and(<[String]>::is_empty) {
+            return Ok(Vec::new());
+        }
+        let rows = sqlx::query!(
+            r#"
+            select tool_ref, tool_name, description, transport, connection_profile_ref, input_schema, safety_policy,
+                offline_compatible, effect
+            from catalogue_tools
+            where $1::text[] is null or tool_ref = any($1)
+            order by tool_ref
+            limit 1000
+            "#,
+            refs,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        rows.into_iter()
+            .map(|row| {
+                Ok(CatalogueTool {
+                    tool_ref: row.tool_ref,
+                    tool_name: row.tool_name,
+                    description: row.description,
+                    transport: row.transport,
+                    connection_profile_ref: row.connection_profile_ref,
+                    input_schema: row.input_schema,
+                    safety_policy: row.safety_policy,
+                    offline_compatible: row.offline_compatible,
+                    effect: effect_of(&row.effect)?,
+                })
+            })
+            .collect()
+    }
+
+    /// Owners and shares of agents, and the rules over them, as a document would write them; at most 1,000 of each.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn access_statements(&self) -> Result<(Vec<AccessSpec>, Vec<RuleSpec>), StoreError> {
+        let shares = sqlx::query!(
+            r#"
+            select a.agent_key, a.owner_user_id, s.permission as "permission?",
+                case when s.grantee_type = 'public' then 'public' else s.grantee_type || ':' || s.grantee_id end as grantee
+            from (select * from agent_access order by agent_key limit 1000) a left join agent_shares s using (agent_key)
+            order by a.agent_key, s.grantee_type, s.grantee_id, s.permission
+            "#
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let mut access: Vec<AccessSpec> = Vec::new();
+        for row in shares {
+            if access.last().is_none_or(|last| last.agent != row.agent_key) {
+                access.push(AccessSpec { agent: row.agent_key, owner_user_id: row.owner_user_id, shares: Vec::new() });
+            }
+            if let (Some(last), Some(grantee), Some(permission)) = (access.last_mut(), row.grantee, row.permission) {
+                last.shares.push(ShareSpec { grantee, permission });
+            }
+        }
+        let rules = sqlx::query_as!(
+            RuleSpec,
+            r#"
+            select id, effect, scope_type || ':' || scope_id as "scope!", resource_id as resource, action
+            from policy_rules order by id limit 1000
+            "#
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok((access, rules))
+    }
+}
+
+fn effect_of(text: &str) -> Result<ToolEffect, StoreError> {
+    match text {
+        "read_only" => Ok(ToolEffect::ReadOnly),
+        "idempotent" => Ok(ToolEffect::Idempotent),
+        "side_effect" => Ok(ToolEffect::SideEffect),
+        other => Err(StoreError::Corrupt(format!("the effect `{other}` of a tool is unknown"))),
+    }
+}

@@ -1,0 +1,458 @@
+//! Indexes of documents, each a tenant's own, and the chunks of those that are kept here (docs/adr/0017-retrieval.md).
+//!
+//! What must hold: every statement names the tenant or an index that was found by it; a document is replaced whole, in one statement;
+//! without the extension `vector` everything but embeddings works.
+
+use chrono::{DateTime, Utc};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::{Store, StoreError};
+use crate::domain::{TenantId, retrieval::Filters};
+
+/// Indexes of one tenant. A search over many small ones is a search over one with a filter.
+pub const MAX_INDEXES: i64 = 1_000;
+
+/// Why an index could not be searched or filled.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    /// The tenant has no such index.
+    #[error("there is no index `{0}`")]
+    NotFound(String),
+    /// The index holds embeddings of another model.
+    #[error("the index holds embeddings of the model `{expected}`, not of `{given}`")]
+    Model {
+        /// What made the embeddings it holds.
+        expected: String,
+        /// What is bound now.
+        given: String,
+    },
+    /// The index holds embeddings of another length.
+    #[error("the index holds embeddings of {expected} numbers, not of {given}")]
+    Dimension {
+        /// What it holds.
+        expected: usize,
+        /// What came.
+        given: usize,
+    },
+    /// Its chunks are in another store than the one that is bound now.
+    #[error("the index is in the store {expected}, not in {given}")]
+    Elsewhere {
+        /// Where they are.
+        expected: String,
+        /// What is bound.
+        given: String,
+    },
+    /// It would hold more chunks than it may.
+    #[error("the index would hold more than {0} chunks")]
+    Full(i32),
+    /// The tenant has as many as it may.
+    #[error("there are {MAX_INDEXES} indexes already")]
+    TooMany,
+    /// There is no extension `vector`.
+    #[error("the database has no extension `vector`: install pgvector on its server, then run `longhaul migrate`")]
+    NoVectorExtension,
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<sqlx::Error> for IndexError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// One index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Index {
+    /// Its id.
+    pub id: Uuid,
+    /// Its name, unique within the tenant.
+    pub name: String,
+    /// Where its chunks are: the adapter kind of a vector store.
+    pub store: String,
+    /// What made its embeddings; none while it has none.
+    pub model: Option<String>,
+    /// Their length.
+    pub dimension: Option<i32>,
+    /// Documents in it.
+    pub documents: i32,
+    /// Chunks in it.
+    pub chunks: i32,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+    /// When a document was last put or removed.
+    pub updated_at: DateTime<Utc>,
+}
+
+/// A document as it is kept beside its chunks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// The caller's id of it.
+    pub id: String,
+    /// Of everything that its chunks are made from.
+    pub content_hash: Vec<u8>,
+    /// Of its text.
+    pub bytes: i32,
+    /// How many.
+    pub chunks: i32,
+    /// The caller's.
+    pub metadata: Map<String, Value>,
+    /// When it was first put.
+    pub created_at: DateTime<Utc>,
+    /// When its content last changed.
+    pub updated_at: DateTime<Utc>,
+}
+
+struct DocumentRow {
+    id: String,
+    content_hash: Vec<u8>,
+    bytes: i32,
+    chunks: i32,
+    metadata: Value,
+    created_at: DateTime<Utc>,
+    updated_at: DateTime<Utc>,
+}
+
+impl From<DocumentRow> for Document {
+    fn from(row: DocumentRow) -> Self {
+        let DocumentRow { id, content_hash, bytes, chunks, metadata, created_at, updated_at } = row;
+        let metadata = metadata.as_object().cloned().unwrap_or_default();
+        Self { id, content_hash, bytes, chunks, metadata, created_at, updated_at }
+    }
+}
+
+/// A document to be put.
+#[derive(Debug, Clone)]
+pub struct NewDocument<'a> {
+    /// The caller's id of it.
+    pub id: &'a str,
+    /// Of everything that its chunks are made from.
+    pub content_hash: &'a [u8],
+    /// Of its text.
+    pub bytes: usize,
+    /// The caller's.
+    pub metadata: &'a Map<String, Value>,
+    /// In order.
+    pub chunks: &'a [String],
+    /// One for each chunk, and the model that made them; none for an index that is searched by words alone.
+    pub embeddings: Option<(&'a str, &'a [Vec<f64>])>,
+    /// The chunks are in another store, and only counted here.
+    pub is_elsewhere: bool,
+}
+
+/// A chunk that was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChunkFound {
+    /// `<document>#<number>`, from 1.
+    pub id: String,
+    /// The chunk.
+    pub text: String,
+    /// Of its document, with `document_id`.
+    pub metadata: Map<String, Value>,
+    /// A distance or a rank.
+    pub score: f64,
+}
+
+/// The id of a document's chunk, `ordinal` from 1.
+#[must_use]
+pub fn chunk_id(document: &str, ordinal: usize) -> String {
+    format!("{document}#{ordinal}")
+}
+
+/// A chunk's metadata: its document's, with the document's id, by which chunks are shown together.
+#[must_use]
+pub fn chunk_metadata(document: &str, metadata: &Map<String, Value>) -> Map<String, Value> {
+    let mut metadata = metadata.clone();
+    metadata.insert("document_id".into(), document.into());
+    metadata
+}
+
+impl Store {
+    /// Adds what needs the extension `vector`, where the server has it and this role may. Whether it is there now.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn enable_vectors(&self) -> Result<bool, StoreError> {
+        Ok(sqlx::query_scalar!(r#"select longhaul_enable_vectors() as "enabled!""#).fetch_one(&self.pool).await?)
+    }
+
+    /// The tenant's index of that name, made when it is new. `store` is where the chunks of a new one will be.
+    ///
+    /// # Errors
+    /// It is in another store, there are too many, or Postgres is unavailable.
+    pub async fn ensure_index(&self, tenant: TenantId, name: &str, store: &str) -> Result<Index, IndexError> {
+        if let Some(index) = self.find_index(tenant, name).await? {
+            if index.store == store {
+                return Ok(index);
+            }
+            return Err(IndexError::Elsewhere { expected: index.store, given: store.to_owned() });
+        }
+        sqlx::query!(
+            "insert into indexes (id, tenant_id, name, store, created_at, updated_at) \
+             select $1, $2, $3, $4, longhaul_now(), longhaul_now() \
+             where (select count(*) from indexes where tenant_id = $2) < $5 on conflict (tenant_id, name) do nothing",
+            Uuid::new_v4(),
+            tenant.0,
+            name,
+            store,
+            MAX_INDEXES,
+        )
+        .execute(&self.pool)
+        .await?;
+        match self.find_index(tenant, name).await? {
+            Some(index) if index.store == store => Ok(index),
+            Some(index) => Err(IndexError::Elsewhere { expected: index.store, given: store.to_owned() }),
+            None => Err(IndexError::TooMany),
+        }
+    }
+
+    /// One index.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn find_index(&self, tenant: TenantId, name: &str) -> Result<Option<Index>, StoreError> {
+        let index = sqlx::query_as!(
+            Index,
+            "select id, name, store, model, dimension, documents, chunks, created_at, updated_at from indexes \
+             where tenant_id = $1 and name = $2",
+            tenant.0,
+            name,
+        );
+        Ok(index.fetch_optional(&self.pool).await?)
+    }
+
+    /// The tenant's indexes after a name, in order.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn list_indexes(&self, tenant: TenantId, after: &str, limit: i64) -> Result<Vec<Index>, StoreError> {
+        let indexes = sqlx::query_as!(
+            Index,
+            "select id, name, store, model, dimension, documents, chunks, created_at, updated_at from indexes \
+             where tenant_id = $1 and name > $2 order by name limit $3",
+            tenant.0,
+            after,
+            limit,
+        );
+        Ok(indexes.fetch_all(&self.pool).await?)
+    }
+
+    /// Removes an index with everything in it. Whether there was one.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn remove_index(&self, tenant: TenantId, name: &str) -> Result<bool, StoreError> {
+        let removed = sqlx::query!("delete from indexes where tenant_id = $1 and name = $2", tenant.0, name);
+        Ok(removed.execute(&self.pool).await?.rows_affected() > 0)
+    }
+
+    /// Those of `ids` that the index has, with what they were made from.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn known_documents(&self, index: &Index, ids: &[String]) -> Result<Vec<Document>, StoreError> {
+        let rows = sqlx::query_as!(
+            DocumentRow,
+            "select id, content_hash, bytes, chunks, metadata, created_at, updated_at from index_documents \
+             where index_id = $1 and id = any($2) order by id",
+            index.id,
+            ids,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(Document::from).collect())
+    }
+
+    /// The documents of an index after an id, in order.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn list_documents(&self, index: &Index, after: &str, limit: i64) -> Result<Vec<Document>, StoreError> {
+        let rows = sqlx::query_as!(
+            DocumentRow,
+            "select id, content_hash, bytes, chunks, metadata, created_at, updated_at from index_documents \
+             where index_id = $1 and id > $2 order by id limit $3",
+            index.id,
+            after,
+            limit,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(Document::from).collect())
+    }
+
+    /// Stores a document in the place of what it was before. An index holds at most `max_chunks`.
+    ///
+    /// # Errors
+    /// See [`IndexError`]; nothing is changed then.
+    pub async fn put_document(
+        &self,
+        index: &Index,
+        document: &NewDocument<'_>,
+        max_chunks: i32,
+    ) -> Result<(), IndexError> {
+        let NewDocument { id, content_hash, bytes, metadata, chunks, embeddings, is_elsewhere } = document;
+        let vectors =
+            embeddings.map(|(_, vectors)| vectors.iter().map(|vector| vector_text(vector)).collect::<Vec<_>>());
+        let vectors = vectors.filter(|_| !is_elsewhere);
+        let width = embeddings.and_then(|(_, vectors)| vectors.first()).map(Vec::len);
+        let model = embeddings.map(|(model, _)| model);
+        let outcome = sqlx::query_scalar!(
+            r#"select longhaul_put_document($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) as "outcome!""#,
+            index.id,
+            *id,
+            *content_hash,
+            i32::try_from(*bytes).unwrap_or(i32::MAX),
+            Value::Object((*metadata).clone()),
+            i32::try_from(chunks.len()).unwrap_or(i32::MAX),
+            (!is_elsewhere).then_some(*chunks) as _,
+            vectors.as_deref() as _,
+            width.and_then(|width| i32::try_from(width).ok()) as _,
+            model as _,
+            max_chunks,
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        let given = width.unwrap_or_default();
+        match outcome.as_str() {
+            "stored" => Ok(()),
+            "gone" => Err(IndexError::NotFound(index.name.clone())),
+            "full" => Err(IndexError::Full(max_chunks)),
+            "no_vectors" => Err(IndexError::NoVectorExtension),
+            _ => Err(self.disagreement(index, model.unwrap_or_default(), given).await?),
+        }
+    }
+
+    /// What the index holds and what came, when they are not the same.
+    async fn disagreement(&self, index: &Index, model: &str, given: usize) -> Result<IndexError, StoreError> {
+        let row = sqlx::query!("select model, dimension from indexes where id = $1", index.id)
+            .fetch_optional(&self.pool)
+            .await?;
+        let held = row.as_ref().and_then(|row| row.model.clone()).unwrap_or_default();
+        let dimension = row.and_then(|row| row.dimension).and_then(|numbers| usize::try_from(numbers).ok());
+        if held != model {
+            return Ok(IndexError::Model { expected: held, given: model.to_owned() });
+        }
+        Ok(IndexError::Dimension { expected: dimension.unwrap_or_default(), given })
+    }
+
+    /// Removes a document with its chunks. Whether there was one.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn remove_document(&self, index: &Index, id: &str) -> Result<bool, StoreError> {
+        let removed = sqlx::query_scalar!(
+            r#"
+            with locked as materialized (select id from indexes where id = $1 for no key update),
+            removed as (
+                delete from index_documents d using locked where d.index_id = locked.id and d.id = $2 returning d.chunks
+            )
+            update indexes i
+            set documents = i.documents - 1, chunks = i.chunks - removed.chunks, updated_at = longhaul_now()
+            from removed where i.id = $1
+            returning i.id
+            "#,
+            index.id,
+            id,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(removed.is_some())
+    }
+
+    /// The chunks of a tenant's index nearest to a query's embedding.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub async fn nearest_chunks(
+        &self,
+        tenant: TenantId,
+        name: &str,
+        query: &[f64],
+        top_k: u32,
+        filters: &Filters,
+    ) -> Result<Vec<ChunkFound>, IndexError> {
+        let index = self.find_index(tenant, name).await?.ok_or_else(|| IndexError::NotFound(name.to_owned()))?;
+        // Nothing was embedded yet, so nothing is near; the extension may not be there.
+        let Some(expected) = index.dimension.and_then(|numbers| usize::try_from(numbers).ok()) else {
+            return Ok(Vec::new());
+        };
+        if expected != query.len() {
+            return Err(IndexError::Dimension { expected, given: query.len() });
+        }
+        let rows = sqlx::query!(
+            r#"select document_id as "document_id!", ordinal as "ordinal!", text as "text!", metadata as "metadata!",
+                distance as "distance!" from longhaul_nearest_chunks($1, $2, $3, $4)"#,
+            index.id,
+            vector_text(query),
+            having(filters),
+            i32::try_from(top_k).unwrap_or(i32::MAX),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let found =
+            rows.into_iter().map(|row| found(&row.document_id, row.ordinal, row.text, &row.metadata, row.distance));
+        Ok(found.collect())
+    }
+
+    /// The chunks of a tenant's index that have any of the query's words, those with most of them first.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub async fn matching_chunks(
+        &self,
+        tenant: TenantId,
+        name: &str,
+        words: &str,
+        top_k: u32,
+        filters: &Filters,
+    ) -> Result<Vec<ChunkFound>, IndexError> {
+        let index = self.find_index(tenant, name).await?.ok_or_else(|| IndexError::NotFound(name.to_owned()))?;
+        let rows = sqlx::query!(
+            r#"
+            with query as materialized (
+                -- Any of the words: a question is rarely answered in all of its own words.
+                select replace(plainto_tsquery('simple', $2)::text, ' & ', ' | ')::tsquery as q
+            )
+            select c.document_id, c.ordinal, c.text, d.metadata, ts_rank(c.words, query.q, 1)::float8 as "rank!"
+            from query
+            join index_chunks c on c.words @@ query.q and c.index_id = $1
+            join index_documents d on d.index_id = c.index_id and d.id = c.document_id
+            where d.metadata @> $3
+            order by "rank!" desc, c.document_id, c.ordinal
+            limit $4
+            "#,
+            index.id,
+            words,
+            having(filters),
+            i64::from(top_k),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let found = rows.into_iter().map(|row| found(&row.document_id, row.ordinal, row.text, &row.metadata, row.rank));
+        Ok(found.collect())
+    }
+}
+
+fn found(document: &str, ordinal: i32, text: String, metadata: &Value, score: f64) -> ChunkFound {
+    let none = Map::new();
+    ChunkFound {
+        id: chunk_id(document, usize::try_from(ordinal).unwrap_or_default()),
+        text,
+        metadata: chunk_metadata(document, metadata.as_object().unwrap_or(&none)),
+        score,
+    }
+}
+
+/// As pgvector reads it; its numbers are single-precision.
+fn vector_text(vector: &[f64]) -> String {
+    let numbers: Vec<String> = vector.iter().map(|number| (*number as f32).to_string()).collect();
+    format!("[{}]", numbers.join(","))
+}
+
+fn having(filters: &Filters) -> Value {
+    // Cannot fail: keys are texts and numbers are finite.
+    serde_json::to_value(filters).unwrap_or_default()
+}

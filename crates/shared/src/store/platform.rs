@@ -1,0 +1,378 @@
+//! The platform of the agent-execution contract: what operators put, what a submit takes as its snapshot, and which providers are well.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::{Store, StoreError};
+use crate::domain::contract::{Capability, PlatformRuntime, RuntimeProfile, catalogue::PlatformSpec};
+
+/// Providers that one process asks at a time.
+const MAX_PROBES: i64 = 8;
+
+/// What can be removed of a platform.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlatformKind {
+    /// A managed model.
+    ManagedModel,
+    /// A provider that nothing is bound to.
+    Provider,
+    /// A deployment profile with its bindings.
+    Profile,
+    /// A tool of the catalogue.
+    Tool,
+    /// What is said of an agent's owner and shares; without it the agent is open.
+    Access,
+    /// A rule.
+    PolicyRule,
+}
+
+impl PlatformKind {
+    /// By its name in paths.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "managed_models" => Self::ManagedModel,
+            "providers" => Self::Provider,
+            "profiles" => Self::Profile,
+            "tools" => Self::Tool,
+            "access" => Self::Access,
+            "policy_rules" => Self::PolicyRule,
+            _ => return None,
+        })
+    }
+}
+
+/// A provider as it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProviderRow {
+    /// Its name.
+    pub slug: String,
+    /// Its id in snapshots.
+    pub id: Uuid,
+    /// Its kind.
+    pub provider_key: String,
+    /// `local` or `cloud`.
+    pub provider_origin: String,
+    /// For people.
+    pub display_name: String,
+    /// For people.
+    pub description: String,
+    /// Its protocol.
+    pub adapter_kind: String,
+    /// Where it answers.
+    pub endpoint_url: String,
+    /// Where it is asked whether it is well.
+    pub healthcheck_url: Option<String>,
+    /// Whether it may be used.
+    pub enabled: bool,
+    /// Its configuration; literal secrets sealed.
+    pub config: Value,
+    /// `unknown`, `up` or `down`.
+    pub health: String,
+    /// What it answered last, for people.
+    pub health_detail: Option<String>,
+    /// Since when it is up or down.
+    pub health_since: Option<DateTime<Utc>>,
+}
+
+/// A binding as it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BindingRow {
+    /// The profile.
+    pub profile: String,
+    /// The capability.
+    pub capability: String,
+    /// The provider's slug.
+    pub provider: String,
+    /// What may be used of it.
+    pub resources: Value,
+    /// What is used when nobody says.
+    pub default_resource_id: Option<String>,
+    /// Rules over its resources.
+    pub resource_policy: Value,
+    /// Settings of the binding itself.
+    pub binding_config: Value,
+}
+
+/// A deployment profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProfileRow {
+    /// Its name.
+    pub slug: String,
+    /// Its id in snapshots.
+    pub id: Uuid,
+    /// For people.
+    pub display_name: String,
+    /// Whether it is the active one.
+    pub is_active: bool,
+}
+
+/// A managed model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelRow {
+    /// The managed id.
+    pub id: String,
+    /// For people.
+    pub display_name: String,
+    /// What the provider calls it.
+    pub provider_model_id: Option<String>,
+    /// Anything else.
+    pub metadata: Value,
+}
+
+/// All of it.
+#[derive(Debug, Clone, Default)]
+pub struct Platform {
+    /// Profiles by name.
+    pub profiles: Vec<ProfileRow>,
+    /// Bindings by profile and capability.
+    pub bindings: Vec<BindingRow>,
+    /// Providers by name.
+    pub providers: Vec<ProviderRow>,
+    /// Models by id.
+    pub models: Vec<ModelRow>,
+    /// The runtime profile of runs that ask for none.
+    pub runtime_profile: Option<RuntimeProfile>,
+}
+
+/// Why there is no snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoSnapshot {
+    /// Nothing is bound to it in any profile.
+    BindingNotFound(Capability),
+    /// Another profile than the active one binds it, or none is active.
+    ProfileMismatch(Capability),
+    /// Its provider is switched off.
+    ProviderDisabled(Capability),
+}
+
+impl Platform {
+    /// The active bindings as a run takes them; `needed` must be among them.
+    ///
+    /// # Errors
+    /// The first of `needed` that cannot be used.
+    pub fn snapshot(&self, needed: &[Capability]) -> Result<PlatformRuntime, NoSnapshot> {
+        let active = self.profiles.iter().find(|profile| profile.is_active);
+        for &capability in needed {
+            let mut bound = self.bindings.iter().filter(|binding| binding.capability == capability.as_str()).peekable();
+            if bound.peek().is_none() {
+                return Err(NoSnapshot::BindingNotFound(capability));
+            }
+            let own = bound.find(|binding| active.is_some_and(|active| active.slug == binding.profile));
+            let own = own.ok_or(NoSnapshot::ProfileMismatch(capability))?;
+            if self.providers.iter().any(|provider| provider.slug == own.provider && !provider.enabled) {
+                return Err(NoSnapshot::ProviderDisabled(capability));
+            }
+        }
+        let Some(active) = active else { return Ok(PlatformRuntime::default()) };
+        let of_profile = self.bindings.iter().filter(|binding| binding.profile == active.slug);
+        let capabilities: Map<String, Value> = of_profile
+            .filter_map(|binding| {
+                let provider = self.providers.iter().find(|provider| provider.slug == binding.provider)?;
+                Some((binding.capability.clone(), self.capability(provider, binding)))
+            })
+            .collect();
+        Ok(PlatformRuntime(json!({
+            "deployment_profile": {
+                "id": active.id.to_string(), "slug": active.slug, "display_name": active.display_name,
+            },
+            "capabilities": capabilities,
+        })))
+    }
+
+    fn capability(&self, provider: &ProviderRow, binding: &BindingRow) -> Value {
+        let listed = binding.resources.as_array().map(Vec::as_slice).unwrap_or_default();
+        let resources: Vec<Value> = listed.iter().map(|resource| self.resource(resource)).collect();
+        let default = binding.default_resource_id.as_ref();
+        let default_resource =
+            resources.iter().find(|resource| resource["id"].as_str() == default.map(String::as_str)).cloned();
+        json!({
+            "id": provider.id.to_string(),
+            "slug": provider.slug,
+            "provider_key": provider.provider_key,
+            "provider_origin": provider.provider_origin,
+            "display_name": provider.display_name,
+            "description": provider.description,
+            "adapter_kind": provider.adapter_kind,
+            "endpoint_url": provider.endpoint_url,
+            "healthcheck_url": provider.healthcheck_url,
+            "enabled": provider.enabled,
+            "config": provider.config,
+            "resources": resources,
+            "default_resource_id": default,
+            "default_resource": default_resource.filter(|_| default.is_some()),
+            "resource_policy": binding.resource_policy,
+            "binding_config": binding.binding_config,
+        })
+    }
+
+    /// A resource that is the id of a managed model, spelled out.
+    fn resource(&self, listed: &Value) -> Value {
+        let Value::String(id) = listed else { return listed.clone() };
+        let model = self.models.iter().find(|model| model.id == *id);
+        json!({
+            "id": id,
+            "resource_kind": "model",
+            "ref_type": "managed_model",
+            "managed_model_id": id,
+            "provider_resource_id": model.and_then(|model| model.provider_model_id.clone()),
+            "display_name": model.map_or(id.as_str(), |model| model.display_name.as_str()),
+            "metadata": model.map_or_else(|| json!({}), |model| model.metadata.clone()),
+        })
+    }
+}
+
+/// A provider to be asked whether it is well.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    /// Its name.
+    pub slug: String,
+    /// Where.
+    pub url: String,
+}
+
+impl Store {
+    /// Puts a document; see [`PlatformSpec`].
+    ///
+    /// # Errors
+    /// It names a provider or a profile that there is not, or Postgres is unavailable.
+    pub async fn put_platform(&self, spec: &PlatformSpec) -> Result<(), StoreError> {
+        let doc = serde_json::to_value(spec).map_err(|error| StoreError::Conflict(format!("not JSON: {error}")))?;
+        sqlx::query_file!("src/store/sql/put_platform.sql", doc).execute(&self.pool).await?;
+        Ok(())
+    }
+
+    /// The platform as it stands.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn platform(&self) -> Result<Platform, StoreError> {
+        let profiles = sqlx::query_as!(
+            ProfileRow,
+            r#"
+            select p.slug, p.id, p.display_name, p.slug is not distinct from s.active_profile as "is_active!"
+            from platform_profiles p, platform_state s order by p.slug
+            "#
+        );
+        let profiles = profiles.fetch_all(&self.pool).await?;
+        let bindings = sqlx::query_as!(
+            BindingRow,
+            "select profile, capability, provider, resources, default_resource_id, resource_policy, binding_config \
+             from platform_bindings order by profile, capability"
+        );
+        let bindings = bindings.fetch_all(&self.pool).await?;
+        let providers = sqlx::query_as!(
+            ProviderRow,
+            "select slug, id, provider_key, provider_origin, display_name, description, adapter_kind, endpoint_url, \
+             healthcheck_url, enabled, config, health, health_detail, health_since from platform_providers order by slug"
+        );
+        let providers = providers.fetch_all(&self.pool).await?;
+        let models = sqlx::query_as!(
+            ModelRow,
+            "select id, display_name, provider_model_id, metadata from managed_models order by id"
+        );
+        let models = models.fetch_all(&self.pool).await?;
+        Ok(Platform { profiles, bindings, providers, models, runtime_profile: self.stored_runtime_profile().await? })
+    }
+
+    /// The runtime profile of runs that ask for none.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn stored_runtime_profile(&self) -> Result<Option<RuntimeProfile>, StoreError> {
+        let stored =
+            sqlx::query_scalar!("select runtime_profile from platform_state").fetch_optional(&self.pool).await?;
+        Ok(stored.flatten().as_deref().and_then(RuntimeProfile::parse))
+    }
+
+    /// Whether there is a managed model of that id.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn has_managed_model(&self, id: &str) -> Result<bool, StoreError> {
+        let found = sqlx::query_scalar!(r#"select exists (select from managed_models where id = $1) as "found!""#, id);
+        Ok(found.fetch_one(&self.pool).await?)
+    }
+
+    /// Removes one entry. False when there is none.
+    ///
+    /// # Errors
+    /// Something is bound to the provider, or Postgres is unavailable.
+    pub async fn remove_of_platform(&self, kind: PlatformKind, name: &str) -> Result<bool, StoreError> {
+        let done = match kind {
+            PlatformKind::ManagedModel => sqlx::query!("delete from managed_models where id = $1", name),
+            PlatformKind::Provider => sqlx::query!("delete from platform_providers where slug = $1", name),
+            PlatformKind::Profile => sqlx::query!("delete from platform_profiles where slug = $1", name),
+            PlatformKind::Tool => sqlx::query!("delete from catalogue_tools where tool_ref = $1", name),
+            PlatformKind::Access => sqlx::query!("delete from agent_access where agent_key = $1", name),
+            PlatformKind::PolicyRule => sqlx::query!("delete from policy_rules where id = $1", name),
+        };
+        Ok(done.execute(&self.pool).await?.rows_affected() == 1)
+    }
+
+    /// Takes the providers that were not asked for `every`, and marks them as asked: of several processes one asks.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn take_probes(&self, every: Duration) -> Result<Vec<Probe>, StoreError> {
+        let rows = sqlx::query_as!(
+            Probe,
+            r#"
+            update platform_providers p set asked_at = longhaul_now()
+            from (
+                select slug from platform_providers
+                where enabled and healthcheck_url is not null
+                    and (asked_at is null or asked_at < longhaul_now() - $1::float8 * interval '1 second')
+                order by asked_at nulls first limit $2 for update skip locked
+            ) due
+            where p.slug = due.slug
+            returning p.slug, p.healthcheck_url as "url!"
+            "#,
+            every.as_secs_f64(),
+            MAX_PROBES,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows)
+    }
+
+    /// What a provider answered.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn put_health(&self, slug: &str, is_up: bool, detail: &str) -> Result<(), StoreError> {
+        sqlx::query!(
+            r#"
+            update platform_providers
+            set health_since = case when health = $2 then health_since else longhaul_now() end, health = $2, health_detail = $3
+            where slug = $1
+            "#,
+            slug,
+            if is_up { "up" } else { "down" },
+            detail,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Providers that are asked, by what they answered: up, down, unknown.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn count_health(&self) -> Result<[i64; 3], StoreError> {
+        let row = sqlx::query!(
+            r#"
+            select count(*) filter (where health = 'up') as "up!", count(*) filter (where health = 'down') as "down!",
+                count(*) filter (where health = 'unknown') as "unknown!"
+            from platform_providers where enabled and healthcheck_url is not null
+            "#
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        Ok([row.up, row.down, row.unknown])
+    }
+}

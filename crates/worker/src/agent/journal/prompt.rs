@@ -1,0 +1,97 @@
+//! The first messages, and what is pinned with them: the tools as the model is shown them, and the model where the execution says
+//! which it is.
+
+use longhaul_sdk::{Failure, Step, ToolSpec};
+use longhaul_shared::{
+    domain::contract_steps::NotedModel,
+    store::journal::{JournalStep, StepKind},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    Agent, Journal,
+    progress::{Stage, State},
+    read_body,
+    secrets::ToolSecrets,
+};
+use crate::{
+    agent::{
+        menu::Offer,
+        references::{StateLimits, StateLog},
+        transcript::hash_parts,
+    },
+    llm::Message,
+};
+
+/// The body of a prompt step.
+#[derive(Debug, Serialize, Deserialize)]
+struct PromptBody {
+    tools: Vec<ToolSpec>,
+    /// The list as the model is shown it.
+    shown: Vec<ToolSpec>,
+    /// The model, where the worker's configuration does not say which it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    contract_model: Option<NotedModel>,
+}
+
+/// The tools that an earlier attempt started with.
+#[derive(Debug)]
+pub(crate) struct PinnedTools {
+    pub(crate) tools: Vec<ToolSpec>,
+    /// As the model is shown them.
+    pub(crate) shown: Vec<ToolSpec>,
+    /// And the model, where it is pinned.
+    pub(crate) model: Option<NotedModel>,
+}
+
+impl Journal {
+    /// The tools pinned with the prompt, when it was recorded.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub(crate) fn pinned_tools(&self) -> Step<Option<PinnedTools>> {
+        // References may have been retrieved before.
+        match self.recorded.iter().find(|step| step.kind != StepKind::Retrieval) {
+            Some(step) if step.kind == StepKind::Prompt => {
+                let PromptBody { tools, shown, contract_model: model } = read_body(step)?;
+                Ok(Some(PinnedTools { tools, shown, model }))
+            }
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    /// Opens the conversation: with the recorded prompt, or with the messages of `prompt`, which are pinned from now on.
+    ///
+    /// # Errors
+    /// An interrupt, or a record that cannot be read.
+    pub(crate) async fn open(
+        &mut self,
+        agent: &Agent,
+        input: &Value,
+        prompt: impl FnOnce() -> Result<Vec<Message>, Failure>,
+    ) -> Step<()> {
+        let (instances, limits) = (agent.config.instances.as_ref(), StateLimits::from(&agent.config.limits));
+        self.state = StateLog::new(input.clone(), instances, limits);
+        self.secrets = ToolSecrets::of(agent);
+        if let Some(step) = self.replay(StepKind::Prompt) {
+            return self.replay_appends(&step);
+        }
+        self.stage(agent, Stage::Thinking, State::Running);
+        self.stage(agent, Stage::Thinking, State::Completed);
+        let appends = prompt()?.into_iter().map(|message| self.append(message)).collect::<Step<Vec<_>>>()?;
+        let (model, is_new_model) = agent.profile.pinned_model().unzip();
+        let (tools, shown) = (agent.toolbox.specs().to_vec(), agent.menu.shown(Offer::All).to_vec());
+        let body = PromptBody { tools, shown, contract_model: model.cloned() };
+        let parts: Vec<&[u8]> = std::iter::once(&b"prompt"[..]).chain(appends.iter().map(|hash| &hash[..])).collect();
+        let step = self.step(StepKind::Prompt, hash_parts(&parts), &body)?;
+        // A fork may share what came after another prompt; its own stands where that one stood all the same.
+        let seq = if self.place.is_fork { self.retrievals + 1 } else { step.seq };
+        self.pending.steps.push(JournalStep { seq, appends, ..step });
+        if agent.toolbox.is_dynamic() || is_new_model == Some(true) {
+            // Asked again, the servers might list other tools or models: pin them before the model sees them.
+            self.flush().await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! What every contract run of a worker shares: clients of bound endpoints, and who resolves secrets.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use longhaul_sdk::Failure;
+use longhaul_shared::{
+    domain::contract::{Binding, ExecCode, ExecFailure, platform::SecretRef},
+    retrieval::Retriever,
+    store::Store,
+};
+use reqwest::Client;
+use secrecy::SecretString;
+
+use crate::{
+    llm::{
+        EndpointError,
+        platform::{PlatformConfig, PlatformModel},
+    },
+    tools::{SecretResolver, platform_client},
+};
+
+/// Clients kept in memory: a snapshot may name anything.
+const MAX_CLIENTS: usize = 1_000;
+/// The secret that a binding's requests carry.
+const API_KEY: &str = "api_key";
+
+/// One per worker.
+#[derive(Debug)]
+pub(crate) struct Platform {
+    models: Mutex<HashMap<String, Arc<PlatformModel>>>,
+    /// For tools: it sends a request once, on a connection of its own.
+    pub(super) http: Client,
+    secrets: SecretResolver,
+    pub(super) retriever: Retriever,
+}
+
+impl Platform {
+    /// With a resolver of `env://…` and `sealed:…`.
+    ///
+    /// # Errors
+    /// The HTTP client cannot be built.
+    pub(crate) fn new(store: Store, secrets: SecretResolver) -> Result<Self, String> {
+        let retriever =
+            Retriever::new(store).map_err(|error| format!("the HTTP client could not be built: {error}"))?;
+        Ok(Self { models: Mutex::default(), http: platform_client()?, secrets, retriever })
+    }
+
+    /// The client of a bound model endpoint.
+    pub(super) fn model(&self, config: &PlatformConfig) -> Result<Arc<PlatformModel>, EndpointError> {
+        let key = config.fingerprint();
+        if let Some(model) = self.models.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(model.clone());
+        }
+        let model = PlatformModel::new(config)?;
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        if models.len() >= MAX_CLIENTS {
+            models.clear();
+        }
+        models.insert(key, model.clone());
+        Ok(model)
+    }
+
+    /// The key of a binding's requests; none where it has none.
+    ///
+    /// # Errors
+    /// `EXEC_INTERNAL_ERROR` for a reference that leads nowhere. It names the reference, never a value.
+    pub(crate) fn api_key(&self, binding: &Binding) -> Result<Option<SecretString>, Failure> {
+        let Some(text) = binding.secret_ref(API_KEY) else { return Ok(None) };
+        let unresolved = |shown: &str| {
+            let failure = ExecFailure::new(ExecCode::InternalError)
+                .detail("provider_slug", binding.slug.clone().unwrap_or_default())
+                .detail("reason", "secret_unresolved")
+                .detail("secret_ref", shown);
+            Err(failure.into())
+        };
+        match SecretRef::read(text) {
+            None => Ok(None),
+            Some(SecretRef::Literal) => Ok(Some(text.trim().into())),
+            Some(SecretRef::Foreign) => unresolved(text.trim()),
+            Some(SecretRef::Variable(_)) => match self.secrets.resolve(text.trim()) {
+                Some(secret) => Ok(Some(secret)),
+                None => unresolved(text.trim()),
+            },
+            // Ciphertext is nobody's reference.
+            Some(SecretRef::Sealed(sealed)) => match self.secrets.resolve(&sealed) {
+                Some(secret) => Ok(Some(secret)),
+                None => unresolved("sealed"),
+            },
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The retrieval of a run: one search of its index, before the first turn.
+//!
+//! What is bound comes from the snapshot; the search itself, its records and its failures are `longhaul_shared::retrieval`'s.
+
+use longhaul_sdk::Failure;
+use longhaul_shared::{
+    domain::{
+        TenantId,
+        contract::{Binding, CallList, Capability, ContractRun, ExecCode, ExecFailure, PlatformRuntime},
+        retrieval::{RetrievalRequest, SearchMethod, reference_message},
+    },
+    retrieval::{Bindings, EmbeddingsBinding, Provider, RetrievalError, VectorBinding, VectorStore},
+};
+use serde_json::Value;
+
+use super::{item::Noted, model, platform::Platform};
+
+const EMBEDDINGS_ADAPTER: &str = "openai_compatible_embeddings";
+
+/// What a run retrieves.
+#[derive(Debug)]
+pub(crate) struct Retrieval {
+    request: RetrievalRequest,
+    /// The request as it is stored: what the step is known by.
+    text: String,
+    /// What stands before the references.
+    instruction: Option<String>,
+    runtime: PlatformRuntime,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Retrieved {
+    /// What the model is shown; none where nothing was found.
+    pub(crate) references: Result<Option<String>, Failure>,
+    /// What the record lists, also of what failed.
+    pub(crate) noted: Vec<Noted>,
+}
+
+impl Retrieval {
+    /// # Errors
+    /// The stored request cannot be read.
+    pub(super) fn of(run: &ContractRun) -> Result<Option<Self>, Failure> {
+        let Some(request) = run.retrieval.clone() else { return Ok(None) };
+        let text = serde_json::to_string(&request).map_err(|_unreadable| {
+            Failure::from(ExecFailure::new(ExecCode::InternalError).detail("reason", "retrieval_unreadable"))
+        })?;
+        let (instruction, runtime) = (run.retrieval_context.clone(), run.platform_runtime.clone());
+        Ok(Some(Self { request, text, instruction, runtime }))
+    }
+
+    /// What the step is known by.
+    pub(crate) fn request(&self) -> &str {
+        &self.text
+    }
+
+    /// Searches.
+    pub(crate) async fn retrieve(&self, platform: &Platform, tenant: TenantId) -> Retrieved {
+        let (bindings, request) = match self.bindings(platform, tenant).await {
+            Ok(bound) => bound,
+            Err(failure) => return Retrieved { references: Err(failure), noted: Vec::new() },
+        };
+        match platform.retriever.retrieve(&bindings, &request).await {
+            Ok(mut found) => {
+                // The record names the index as it was asked for, whatever the store calls it.
+                for call in &mut found.retrieval_calls {
+                    call.index.clone_from(&self.request.index);
+                }
+                let results: Vec<_> = found.results().cloned().collect();
+                let embedded = found.embedding_calls.iter().map(|call| Noted::new(CallList::EmbeddingCalls, call));
+                let searched = found.retrieval_calls.iter().map(|call| Noted::new(CallList::RetrievalCalls, call));
+                let references = Ok(reference_message(self.instruction.as_deref(), &results));
+                Retrieved { references, noted: embedded.chain(searched).collect() }
+            }
+            Err(error) => {
+                tracing::info!(error = %error, "retrieval failed");
+                let embedded = error.embedding_calls.iter().map(|call| Noted::new(CallList::EmbeddingCalls, call));
+                let searched = error.retrieval_calls.iter().map(|call| Noted::new(CallList::RetrievalCalls, call));
+                Retrieved { noted: embedded.chain(searched).collect(), references: Err(told(&error)) }
+            }
+        }
+    }
+
+    /// Whom to ask, and for what: the index under the name that the store knows.
+    async fn bindings(&self, platform: &Platform, tenant: TenantId) -> Result<(Bindings, RetrievalRequest), Failure> {
+        let of = |capability| self.runtime.binding(capability).map_err(|error| Failure::from(ExecFailure::from(error)));
+        let embeddings = match self.request.search_method {
+            SearchMethod::Keyword => None,
+            SearchMethod::Semantic | SearchMethod::Hybrid => {
+                Some(embeddings(&of(Capability::Embeddings)?, platform).await?)
+            }
+        };
+        let vectors = of(Capability::VectorStore)?;
+        let (index, namespace) = resolve_index(&vectors, &self.request.index)?;
+        let bindings = Bindings {
+            tenant,
+            deployment_profile_slug: self.runtime.deployment_slug().unwrap_or_default().to_owned(),
+            embeddings,
+            vector_store: Some(vector_store(&vectors, namespace, platform)?),
+        };
+        Ok((bindings, RetrievalRequest { index, ..self.request.clone() }))
+    }
+}
+
+fn provider(binding: &Binding) -> Provider {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    Provider { slug: text(&binding.slug), key: text(&binding.provider_key) }
+}
+
+/// Always the binding's default resource, whatever model the run asks.
+async fn embeddings(binding: &Binding, platform: &Platform) -> Result<EmbeddingsBinding, Failure> {
+    model::check_adapter(binding, &[EMBEDDINGS_ADAPTER])?;
+    let resource = binding.select_resource(None)?;
+    Ok(EmbeddingsBinding {
+        provider: provider(binding),
+        endpoint_url: endpoint(binding)?,
+        path: binding.text("embeddings_path").unwrap_or(EmbeddingsBinding::DEFAULT_PATH).to_owned(),
+        requested_model: resource.id.clone().unwrap_or_default(),
+        provider_model: model::provider_id(binding, resource, platform).await?,
+        api_key: platform.api_key(binding)?,
+        timeout: binding.request_timeout(),
+    })
+}
+
+fn vector_store(binding: &Binding, namespace: Option<String>, platform: &Platform) -> Result<VectorBinding, Failure> {
+    let kind = binding.adapter_kind.as_deref().unwrap_or_default().trim();
+    let store = match kind {
+        "weaviate_http" => {
+            VectorStore::Weaviate { endpoint_url: endpoint(binding)?, api_key: platform.api_key(binding)? }
+        }
+        "qdrant_http" => VectorStore::Qdrant { endpoint_url: endpoint(binding)?, api_key: platform.api_key(binding)? },
+        "pgvector" => VectorStore::Pgvector,
+        other => return Err(model::unusable(binding, &format!("adapter_kind `{other}` is not supported"))),
+    };
+    let (provider, timeout) = (provider(binding), binding.request_timeout());
+    Ok(VectorBinding { provider, store, timeout, namespace, only_own: false })
+}
+
+fn endpoint(binding: &Binding) -> Result<String, Failure> {
+    let url = binding.endpoint().map(str::to_owned);
+    url.ok_or_else(|| model::unusable(binding, "the binding has no endpoint_url"))
+}
+
+/// The index as the store knows it, and what stands before its name. `resource_policy.selection_mode` is `explicit`: the index must
+/// be among the binding's resources; or `dynamic_namespace`: it is any index under `namespace_prefix`. Without one, any index.
+fn resolve_index(binding: &Binding, index: &str) -> Result<(String, Option<String>), Failure> {
+    let text = |name: &str| binding.resource_policy.get(name).and_then(Value::as_str).map(str::trim);
+    let prefix = text("namespace_prefix").filter(|prefix| !prefix.is_empty()).map(str::to_owned);
+    let listed = binding
+        .resources
+        .iter()
+        .find(|resource| [resource.id.as_deref(), resource.provider_resource_id.as_deref()].contains(&Some(index)));
+    if let Some(resource) = listed {
+        return Ok((resource.provider_id().unwrap_or(index).to_owned(), None));
+    }
+    match text("selection_mode").unwrap_or_default() {
+        "explicit" => {
+            let message = format!("Index '{index}' is not bound to the active vector store");
+            let failure = ExecFailure::with_message(ExecCode::PolicyDenied, message)
+                .detail("provider_slug", binding.slug.clone().unwrap_or_default())
+                .detail("index", index);
+            Err(failure.into())
+        }
+        _ => Ok((index.to_owned(), prefix)),
+    }
+}
+
+fn told(error: &RetrievalError) -> Failure {
+    let of = error.contract();
+    let code = ExecCode::parse(of.code).unwrap_or(ExecCode::InternalError);
+    let mut failure = ExecFailure::with_message(code, of.message);
+    if let Some(slug) = of.provider_slug {
+        failure = failure.detail("provider_slug", slug).detail("status_code", of.upstream_status.unwrap_or(of.status));
+    }
+    if let Some(reason) = of.reason {
+        failure = failure.detail("reason", reason);
+    }
+    failure.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_index_is_resolved_under_the_store_s_policy() {
+        let binding = |policy: Value| -> Binding {
+            let resources = json!([{"id": "kb", "provider_resource_id": "kb_v2"}]);
+            serde_json::from_value(json!({"slug": "s", "resources": resources, "resource_policy": policy})).unwrap()
+        };
+        let resolve = |policy: Value, index: &str| resolve_index(&binding(policy), index).map_err(|error| error.code);
+        let explicit = json!({"selection_mode": "explicit"});
+        assert_eq!(resolve(explicit.clone(), "kb").unwrap(), ("kb_v2".to_owned(), None));
+        assert_eq!(resolve(explicit, "other").unwrap_err().as_str(), "EXEC_POLICY_DENIED");
+        let named = json!({"selection_mode": "dynamic_namespace", "namespace_prefix": "prod_"});
+        assert_eq!(resolve(named, "other").unwrap(), ("other".to_owned(), Some("prod_".to_owned())));
+        assert_eq!(resolve(json!({}), "other").unwrap(), ("other".to_owned(), None));
+    }
+}

@@ -1,0 +1,222 @@
+//! A contract run, prepared: what its model, tools and conversation are, and what the loop is told where the surfaces differ.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use longhaul_sdk::{AgentConfig, Failure, ToolSpec};
+use longhaul_shared::domain::{
+    contract::{self, CallList, ContractRun, ExecCode, ExecFailure, ModelCall, SnapshotError, ToolFault, Transport},
+    contract_steps::{NotedCall, NotedModel},
+};
+use serde_json::{Value, json};
+
+use super::{
+    failure,
+    item::Noted,
+    json::ascii,
+    model::{self, BoundModel},
+    opening::opening,
+    retrieval::Retrieval,
+    tools::ContractTool,
+};
+use crate::{
+    agent::{
+        Agent,
+        journal::{PinnedTools, Reply},
+        menu::{Menu, Task},
+        policy::Policy,
+        profile::{Place, Profile, Unreadable},
+    },
+    deps::Deps,
+    llm::{Message, ModelError, ToolCall},
+    tools::{CallErrorKind, Toolbox},
+};
+
+/// Model calls of one run.
+const MAX_ROUNDS: u32 = 3;
+const OK: u16 = 200;
+const BAD_REQUEST: u16 = 400;
+/// The status recorded of a call whose outcome nobody knows.
+const UNKNOWN: u16 = 500;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Contract {
+    run: ContractRun,
+    messages: Vec<contract::Message>,
+    /// None where no model is asked.
+    model: Option<BoundModel>,
+    tools: BTreeMap<String, Arc<ContractTool>>,
+    retrieval: Option<Retrieval>,
+}
+
+/// The agent of a contract run; `recorded` is what an earlier attempt pinned.
+///
+/// # Errors
+/// One of the contract's nine failures.
+pub(crate) async fn prepare(
+    config: AgentConfig,
+    run: ContractRun,
+    input: &Value,
+    recorded: Option<PinnedTools>,
+    deps: &Deps,
+) -> Result<Agent, Failure> {
+    let messages = contract::Message::of_input(input);
+    let policy = Policy::new(&config.approvals)?;
+    let config = narrowed(config);
+    let max_bytes = config.limits.max_tool_result_bytes as usize;
+    let (mut tools, mut model, mut routes) = (Vec::new(), None, Vec::new());
+    if run.deterministic_answer(&messages).is_none() {
+        tools = bind_tools(&run, deps, max_bytes)?;
+        let (bound, route) = model::bind(&run, recorded.and_then(|pinned| pinned.model), deps).await?;
+        (model, routes) = (Some(bound), vec![route]);
+    }
+    let specs: Vec<ToolSpec> = tools.iter().map(|tool| tool.spec()).collect();
+    let toolbox = Toolbox::of_contract(&tools, max_bytes, &deps.tools)?;
+    // What a call's arguments must be, its service says; the model is shown the schemas all the same.
+    let lenient: Vec<ToolSpec> =
+        specs.iter().map(|spec| ToolSpec { parameters: json!({ "type": "object" }), ..spec.clone() }).collect();
+    let task = Task { input, output_schema: None };
+    let menu = Menu::new(&config, &lenient, task, Some(specs), &deps.tools.schemas)?;
+    let tools = tools.into_iter().map(|tool| (tool.of().tool_name.clone(), tool)).collect();
+    let retrieval = Retrieval::of(&run)?;
+    let profile = Profile::Contract(Box::new(Contract { run, messages, model, tools, retrieval }));
+    Ok(Agent { config, profile, routes, toolbox, menu, policy, native_output_schema: None, max_compressions: 0 })
+}
+
+/// The contract knows the tools of its catalogue and no others, one call at a time, and a conversation as long as it is.
+fn narrowed(mut config: AgentConfig) -> AgentConfig {
+    config.tools.clear();
+    config.mcp_servers.clear();
+    config.latent_tools.clear();
+    (config.references, config.conditions, config.instances) = (false, false, None);
+    config.limits.max_turns = MAX_ROUNDS;
+    config.limits.max_parallel_calls = 1;
+    config.limits.context_tokens = u32::MAX;
+    config
+}
+
+/// A tool whose capability is not bound, or switched off, blocks the run.
+fn bind_tools(run: &ContractRun, deps: &Deps, max_bytes: usize) -> Result<Vec<Arc<ContractTool>>, Failure> {
+    let deployment = run.platform_runtime.deployment_slug().map(str::to_owned);
+    let bind = |tool: &contract::ContractTool| {
+        let capability = tool.transport.capability();
+        let binding = run.platform_runtime.binding(capability).map_err(|error| match error {
+            SnapshotError::Missing(_) | SnapshotError::NotBound(_) | SnapshotError::Disabled { .. } => {
+                let message = format!("Tool '{}' requires runtime capability '{capability}'", tool.tool_ref);
+                ExecFailure::with_message(ExecCode::ToolNotAllowed, message)
+                    .detail("tool_ref", tool.tool_ref.as_str())
+                    .detail("runtime_capability", capability.as_str())
+            }
+            SnapshotError::Malformed { .. } => error.into(),
+        })?;
+        let adapter = match tool.transport {
+            Transport::Mcp => "mcp_http",
+            Transport::SandboxHttp => "sandbox_http",
+        };
+        model::check_adapter(&binding, &[adapter])?;
+        let http = deps.platform.http.clone();
+        Ok(Arc::new(ContractTool::new(tool.clone(), binding, deployment.clone(), http, max_bytes)))
+    };
+    run.tools.iter().map(bind).collect()
+}
+
+impl Contract {
+    /// The answer to an input that says nothing and retrieves nothing.
+    pub(crate) fn answer_at_once(&self) -> Option<String> {
+        self.run.deterministic_answer(&self.messages)
+    }
+
+    /// What the model is told first.
+    pub(crate) fn opening(&self, instructions: String, references: Option<String>) -> Vec<Message> {
+        opening(Some(instructions), references, &self.messages)
+    }
+
+    /// Who looks for references before the first turn.
+    pub(crate) fn retrieval(&self) -> Option<&Retrieval> {
+        self.retrieval.as_ref()
+    }
+
+    /// The model, to be pinned with the prompt; and whether it must be before anything is asked.
+    pub(crate) fn pinned_model(&self) -> Option<(&NotedModel, bool)> {
+        self.model.as_ref().map(|model| (&model.noted, model.is_new))
+    }
+
+    /// Whether somebody follows the run as it goes.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.run.stream
+    }
+
+    /// The failure of a reply that asks for tools when no further round may follow.
+    pub(crate) fn last_round(&self, turns: u32) -> Option<Failure> {
+        (turns >= MAX_ROUNDS)
+            .then(|| ExecFailure::new(ExecCode::InternalError).detail("reason", "tool_round_limit_exceeded").into())
+    }
+
+    /// A failed call of the model.
+    pub(crate) fn model_failure(&self, error: &ModelError) -> Failure {
+        match &self.model {
+            Some(model) => failure::of_model(&model.binding, error).0,
+            None => error.to_failure(),
+        }
+    }
+
+    /// The failure where another execution would wait for its provider.
+    pub(crate) fn unavailable(&self) -> Failure {
+        match &self.model {
+            Some(model) => failure::unavailable(&model.binding),
+            None => ExecFailure::new(ExecCode::UpstreamUnavailable).into(),
+        }
+    }
+
+    /// The item of a turn: answered, or failed with `error`.
+    pub(crate) fn noted_turn(&self, turn: u32, error: Option<&ModelError>) -> Vec<NotedCall> {
+        let item = |model: &BoundModel| {
+            let binding = &model.binding;
+            let item = ModelCall {
+                provider_slug: binding.slug.clone(),
+                provider_key: binding.provider_key.clone(),
+                deployment_profile_slug: self.run.platform_runtime.deployment_slug().map(str::to_owned),
+                requested_model: model.noted.model_ref.clone(),
+                status_code: error.map_or(OK, |error| failure::of_model(binding, error).1),
+            };
+            Noted::new(CallList::ModelCalls, &item).at(turn, 0)
+        };
+        self.model.iter().map(item).collect()
+    }
+
+    /// What becomes of a call that cannot be read: the model is told, or the run ends.
+    pub(crate) fn unreadable(&self, call: &ToolCall, place: Place) -> Unreadable {
+        let Some(tool) = self.tools.get(&call.name) else {
+            let message = format!("Tool '{}' is not allowed", crate::tools::cut(&call.name, 128));
+            let failure = ExecFailure::with_message(ExecCode::ToolNotAllowed, message)
+                .detail("tool_name", crate::tools::cut(&call.name, 128).into_owned());
+            let reply = Reply::plain(json!({ "code": ExecCode::ToolNotAllowed.as_str() }).to_string());
+            return Unreadable::Ends(reply, failure.into());
+        };
+        let (arguments, message) = match serde_json::from_str::<Value>(&call.arguments) {
+            Ok(Value::Object(arguments)) => (Value::Object(arguments), "The call could not run"),
+            Ok(other) => (other, "Model returned non-object tool arguments"),
+            Err(_) => (json!({}), "Model returned invalid tool arguments"),
+        };
+        let fault = ToolFault {
+            code: "invalid_arguments".to_owned(),
+            message: message.to_owned(),
+            raw_arguments: call.arguments.clone(),
+        };
+        Unreadable::Told(refused(tool, BAD_REQUEST, arguments, &json!(fault), place))
+    }
+
+    /// What the model is told of a call that may have had its effect before a worker died.
+    pub(crate) fn lost(&self, call: &ToolCall, message: &str, place: Place) -> Option<Reply> {
+        let tool = self.tools.get(&call.name)?;
+        let error = json!({ "code": CallErrorKind::OutcomeUnknown.as_str(), "message": message });
+        let arguments = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
+        let reply = refused(tool, UNKNOWN, arguments, &error, place);
+        Some(Reply { error: Some(CallErrorKind::OutcomeUnknown), ..reply })
+    }
+}
+
+fn refused(tool: &ContractTool, status: u16, arguments: Value, error: &Value, place: Place) -> Reply {
+    let noted = tool.noted(status, arguments, &Err(error.clone())).at(place.turn, place.index);
+    Reply { noted: vec![noted], ..Reply::plain(ascii(error)) }
+}

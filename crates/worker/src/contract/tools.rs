@@ -1,0 +1,355 @@
+//! Tools of the catalogue over the platform's gateway and sandbox.
+//!
+//! A call is one request, sent once: on a connection of its own, without redirects or repetition. What a service answers to the call
+//! itself goes to the model; what says that the service does not work ends the run.
+
+use std::time::{Duration, Instant};
+
+use longhaul_sdk::{ToolEffect, ToolSpec};
+use longhaul_shared::domain::contract::{
+    Binding, CallList, ContractTool as CatalogueTool, ToolCall as ToolItem, Transport,
+};
+use reqwest::{
+    Client, Response,
+    header::{ACCEPT, HeaderValue},
+};
+use serde::Serialize;
+use serde_json::{Value, json, value::RawValue};
+
+use super::{
+    failure::{CallFailure, of_service},
+    item::Noted,
+    json::ascii,
+};
+use crate::tools::{CallErrorKind, CallOutcome, cut};
+
+/// The largest answer of a service that is read.
+const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
+/// The part of an error body that is kept.
+const MAX_UPSTREAM_BYTES: usize = 1_024;
+/// How long a sandbox may run a call that does not say.
+const JOB_SECONDS: f64 = 5.0;
+/// What a sandbox needs beside the time of its job: to start it, and to answer.
+const JOB_OVERHEAD: Duration = Duration::from_secs(2);
+/// The longest job that is waited for.
+const MAX_JOB_SECONDS: f64 = 600.0;
+const INVOKE: &str = "/v1/tools/invoke";
+const EXECUTE: &str = "/v1/execute";
+
+/// A tool of a run, bound to its service.
+#[derive(Debug, Clone)]
+pub(crate) struct ContractTool {
+    of: CatalogueTool,
+    binding: Binding,
+    deployment: Option<String>,
+    http: Client,
+    /// Bytes of one result.
+    max_bytes: usize,
+}
+
+/// What a service said of a call that it answered.
+struct Answered {
+    status: u16,
+    /// Its result, or its error.
+    came_to: Result<Value, Value>,
+}
+
+impl ContractTool {
+    pub(super) fn new(
+        of: CatalogueTool,
+        binding: Binding,
+        deployment: Option<String>,
+        http: Client,
+        max_bytes: usize,
+    ) -> Self {
+        Self { of, binding, deployment, http, max_bytes }
+    }
+
+    /// What the model is shown of it.
+    pub(crate) fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: self.of.tool_name.clone(),
+            description: self.of.description.clone(),
+            parameters: self.of.input_schema.clone(),
+            effect: self.of.effect,
+            latent_output: None,
+            is_strict: false,
+        }
+    }
+
+    pub(crate) fn of(&self) -> &CatalogueTool {
+        &self.of
+    }
+
+    /// The longest one call takes, with a margin: the clock of the call itself runs out first.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.binding.request_timeout().max(Duration::from_secs_f64(MAX_JOB_SECONDS)) + 2 * JOB_OVERHEAD
+    }
+
+    /// Runs one call.
+    pub(crate) async fn run(&self, arguments: Value, idempotency_key: &str) -> CallOutcome {
+        let started = Instant::now();
+        let called = match self.of.transport {
+            Transport::Mcp => self.invoke(&arguments, idempotency_key).await,
+            Transport::SandboxHttp => self.execute(&arguments, idempotency_key).await,
+        };
+        let (status, came_to, ends_run) = match called {
+            Ok(Answered { status, came_to }) => (status, came_to, None),
+            Err(failed) => {
+                let (failure, status) = of_service(&self.binding, &failed);
+                let error = json!({ "code": failure.code.as_str(), "message": failure.summary });
+                (status, Err(error), Some(failure))
+            }
+        };
+        let noted = self.noted(status, arguments, &came_to);
+        let text = match &came_to {
+            Ok(value) | Err(value) => ascii(value),
+        };
+        CallOutcome {
+            text,
+            whole: None,
+            destination: None,
+            error: came_to.err().map(|_| CallErrorKind::Runtime),
+            ends_run,
+            duration: started.elapsed(),
+            effect: self.effect(),
+            noted: vec![noted],
+        }
+    }
+
+    fn effect(&self) -> ToolEffect {
+        self.of.effect
+    }
+
+    /// The item of a call that came to `came_to`.
+    pub(super) fn noted(&self, status: u16, arguments: Value, came_to: &Result<Value, Value>) -> Noted {
+        let transport = self.of.transport;
+        let item = ToolItem {
+            tool_ref: self.of.tool_ref.clone(),
+            tool_name: self.of.tool_name.clone(),
+            transport: transport.as_str().to_owned(),
+            runtime_capability: transport.capability().as_str().to_owned(),
+            provider_slug: self.binding.slug.clone(),
+            provider_key: self.binding.provider_key.clone(),
+            deployment_profile_slug: self.deployment.clone(),
+            status_code: status,
+            arguments,
+            result: came_to.as_ref().ok().map(written),
+            error: came_to.as_ref().err().cloned(),
+        };
+        Noted::new(CallList::ToolCalls, &item)
+    }
+
+    async fn invoke(&self, arguments: &Value, idempotency_key: &str) -> Result<Answered, CallFailure> {
+        #[derive(Serialize)]
+        struct Invocation<'a> {
+            tool_name: &'a str,
+            arguments: &'a Value,
+            request_metadata: Metadata<'a>,
+        }
+        #[derive(Serialize)]
+        struct Metadata<'a> {
+            tool_ref: &'a str,
+        }
+        let request_metadata = Metadata { tool_ref: &self.of.tool_ref };
+        let body = Invocation { tool_name: &self.of.tool_name, arguments, request_metadata };
+        let limit = self.binding.request_timeout();
+        let (status, body) = self.post("invoke_path", INVOKE, &body, idempotency_key, limit).await?;
+        if !(200..300).contains(&status) {
+            return Err(answered(status, &body));
+        }
+        let came_to = match read_object(&body) {
+            Some(mut answer) => match answer.remove("error").filter(|error| !error.is_null()) {
+                Some(error) => Err(self.capped(error)),
+                None => Ok(self.capped(answer.remove("result").unwrap_or_default())),
+            },
+            None => Err(unusable()),
+        };
+        Ok(Answered { status, came_to })
+    }
+
+    async fn execute(&self, arguments: &Value, idempotency_key: &str) -> Result<Answered, CallFailure> {
+        #[derive(Serialize)]
+        struct Job<'a> {
+            language: &'a str,
+            code: &'a Value,
+            input: &'a Value,
+            timeout_seconds: &'a Value,
+            policy: &'a Value,
+        }
+        let argument = |name: &str| arguments.get(name).filter(|value| !value.is_null());
+        let policy = &self.of.safety_policy;
+        let allowed = json!(JOB_SECONDS as u32);
+        let timeout_seconds = argument("timeout_seconds").or_else(|| policy.get("timeout_seconds")).unwrap_or(&allowed);
+        let null = Value::Null;
+        let body = Job {
+            language: "python",
+            code: argument("code").unwrap_or(&null),
+            input: argument("input").unwrap_or(&null),
+            timeout_seconds,
+            policy,
+        };
+        let limit = self.job_limit(timeout_seconds);
+        let (status, body) = self.post("execute_path", EXECUTE, &body, idempotency_key, limit).await?;
+        // What the sandbox says of the code is for the model; what it says of itself ends the run.
+        if !(200..300).contains(&status) && !(400..=501).contains(&status) {
+            return Err(answered(status, &body));
+        }
+        let came_to = match read_object(&body) {
+            Some(answer) if answer.contains_key("stdout") => Ok(self.job_result(answer)),
+            Some(mut answer) => {
+                let code = answer.remove("error").unwrap_or_default();
+                let message = answer.remove("message").unwrap_or_default();
+                Err(self.capped(json!({ "code": code, "message": message })))
+            }
+            None => Err(unusable()),
+        };
+        Ok(Answered { status, came_to })
+    }
+
+    /// How long a job is waited for: as long as the binding says, or else for as long as the job may take.
+    fn job_limit(&self, timeout_seconds: &Value) -> Duration {
+        let limit = self.binding.request_timeout();
+        if self.binding.config.contains_key("request_timeout_seconds") {
+            return limit;
+        }
+        let seconds = timeout_seconds.as_f64().unwrap_or(JOB_SECONDS).clamp(0.0, MAX_JOB_SECONDS);
+        limit.max(Duration::from_secs_f64(seconds) + JOB_OVERHEAD)
+    }
+
+    /// The four members of a job's result, together within the cap.
+    fn job_result(&self, mut answer: serde_json::Map<String, Value>) -> Value {
+        // Beside the members there are their names.
+        let share = self.max_bytes.saturating_sub(128) / 4;
+        let mut text = |name: &str| match answer.remove(name) {
+            Some(Value::String(text)) => Value::String(fitted(&text, share)),
+            Some(other) => fit(other, share),
+            None => Value::String(String::new()),
+        };
+        let (stdout, stderr) = (text("stdout"), text("stderr"));
+        let mut value = |name: &str| fit(answer.remove(name).unwrap_or_default(), share);
+        let (result, error) = (value("result"), value("error"));
+        json!({ "stdout": stdout, "stderr": stderr, "result": result, "error": error })
+    }
+
+    fn capped(&self, value: Value) -> Value {
+        fit(value, self.max_bytes)
+    }
+
+    async fn post(
+        &self,
+        setting: &str,
+        default: &str,
+        body: &impl Serialize,
+        idempotency_key: &str,
+        limit: Duration,
+    ) -> Result<(u16, Vec<u8>), CallFailure> {
+        let url = self.binding.url(setting, default).ok_or(CallFailure::NoAddress)?;
+        let mut request = self.http.post(url).header(ACCEPT, "application/json").json(body);
+        if let Ok(key) = HeaderValue::from_str(idempotency_key) {
+            request = request.header("idempotency-key", key);
+        }
+        let exchange = async {
+            let mut response = request.send().await.map_err(|error| unreached(&error))?;
+            Ok((response.status().as_u16(), read(&mut response).await?))
+        };
+        tokio::time::timeout(limit, exchange).await.map_err(|_elapsed| CallFailure::TimedOut)?
+    }
+}
+
+async fn read(response: &mut Response) -> Result<Vec<u8>, CallFailure> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| unreached(&error))? {
+        if body.len() + chunk.len() > MAX_ANSWER_BYTES {
+            return Err(CallFailure::TooLarge);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+fn unreached(error: &reqwest::Error) -> CallFailure {
+    if error.is_builder() {
+        CallFailure::NoAddress
+    } else if error.is_timeout() {
+        CallFailure::TimedOut
+    } else {
+        CallFailure::Unreachable
+    }
+}
+
+fn answered(status: u16, body: &[u8]) -> CallFailure {
+    let upstream = read_object(body).map(|answer| fit(Value::Object(answer), MAX_UPSTREAM_BYTES));
+    CallFailure::Answered { status, upstream }
+}
+
+fn read_object(body: &[u8]) -> Option<serde_json::Map<String, Value>> {
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(members)) => Some(members),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+fn unusable() -> Value {
+    json!({ "code": "unusable_answer", "message": "The tool service's answer could not be read" })
+}
+
+/// The JSON text of a value, in the order in which the record has its members.
+fn written(value: &Value) -> Box<RawValue> {
+    #[derive(Serialize)]
+    struct JobResult<'a> {
+        stdout: &'a Value,
+        stderr: &'a Value,
+        result: &'a Value,
+        error: &'a Value,
+    }
+    let job = || {
+        let members = value.as_object().filter(|members| members.len() == 4)?;
+        let of = |name: &str| members.get(name);
+        let job =
+            JobResult { stdout: of("stdout")?, stderr: of("stderr")?, result: of("result")?, error: of("error")? };
+        serde_json::value::to_raw_value(&job).ok()
+    };
+    job().or_else(|| serde_json::value::to_raw_value(value).ok()).unwrap_or_else(|| RawValue::NULL.to_owned())
+}
+
+/// A value whose text fits; a longer one becomes the beginning of its text.
+fn fit(value: Value, max: usize) -> Value {
+    let text = ascii(&value);
+    if text.len() <= max { value } else { Value::String(fitted(&text, max)) }
+}
+
+/// A text that fits once it is written as JSON.
+fn fitted(text: &str, max: usize) -> String {
+    let mut room = max;
+    loop {
+        let shorter = cut(text, room);
+        if room <= 256 || ascii(&Value::String(shorter.clone().into_owned())).len() <= max {
+            return shorter.into_owned();
+        }
+        room /= 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_is_cut_and_stays_json_within_its_size() {
+        for text in ["x".repeat(10_000), "é".repeat(10_000), "\u{1}".repeat(10_000)] {
+            let value = fit(json!({ "a": text.clone() }), 1_000);
+            assert!(value.is_string() && ascii(&value).len() <= 1_000);
+            assert!(ascii(&Value::String(fitted(&text, 2_000))).len() <= 2_000);
+        }
+        assert_eq!(fit(json!({"a": 1}), 100), json!({"a": 1}));
+        assert_eq!(fitted("short", 100), "short");
+    }
+
+    #[test]
+    fn a_job_s_result_has_the_record_s_order() {
+        let value = json!({"error": null, "result": 1, "stderr": "", "stdout": "4\n"});
+        assert_eq!(written(&value).get(), r#"{"stdout":"4\n","stderr":"","result":1,"error":null}"#);
+        assert_eq!(written(&json!({"b": 1, "a": 2})).get(), r#"{"a":2,"b":1}"#);
+    }
+}

@@ -1,0 +1,106 @@
+//! A model that a platform binds: its endpoint, key and format come with the execution and not with the worker's configuration.
+//!
+//! `wire.rs` is the two request formats and the reply; `lookup.rs` finds out what the provider calls a model; this file connects
+//! them to the network. A reply that says nothing is an answer of nothing: whoever asks over the contract is told what was said.
+
+mod lookup;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use longhaul_sdk::spec::ModelSpec;
+use secrecy::{ExposeSecret, SecretString};
+use sha2::{Digest, Sha256};
+
+pub(crate) use self::wire::RequestFormat;
+use super::{
+    ChatModel, Clocks, EndpointError, EventSink, ModelError, ModelReply, ModelRequest,
+    calls::CallIds,
+    transport::{Endpoint, KeyHeader, base_url},
+};
+
+/// The provider's name in metrics and spans, whichever provider is bound: labels come from a closed set.
+pub(crate) const PLATFORM: &str = "platform";
+
+/// Where a bound model is, and how it is asked.
+#[derive(Debug, Clone)]
+pub(crate) struct PlatformConfig {
+    /// The address of completions.
+    pub(crate) url: String,
+    /// The address of the list of models.
+    pub(crate) models_url: String,
+    pub(crate) key: Option<SecretString>,
+    pub(crate) format: RequestFormat,
+    /// The longest one request may take.
+    pub(crate) timeout: Duration,
+}
+
+impl PlatformConfig {
+    /// Tells endpoints and keys apart without telling what they are.
+    pub(crate) fn fingerprint(&self) -> String {
+        let key = self.key.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
+        let (url, timeout, format) = (&self.url, self.timeout.as_millis(), self.format);
+        let text = format!("longhaul.platform.v1\0{url}\0{}\0{timeout}\0{format:?}\0{key}", self.models_url);
+        hex::encode(&Sha256::digest(text)[..6])
+    }
+}
+
+/// A client of one bound endpoint.
+#[derive(Debug)]
+pub(crate) struct PlatformModel {
+    endpoint: Endpoint,
+    models: Endpoint,
+    format: RequestFormat,
+}
+
+impl PlatformModel {
+    pub(crate) fn new(config: &PlatformConfig) -> Result<Arc<Self>, EndpointError> {
+        let after = config.timeout;
+        // One limit for all: the contract knows no other.
+        let clocks = Clocks { connect: after, first_token: after, gap: after, total: after };
+        let endpoint = |url: &str| {
+            let key = config.key.clone().map(|key| (KeyHeader::Bearer, key));
+            let endpoint = Endpoint::new(base_url(url)?, key, BTreeMap::new(), clocks)?;
+            Ok::<_, EndpointError>(endpoint.with_default_header("accept", "application/json"))
+        };
+        Ok(Arc::new(Self {
+            endpoint: endpoint(&config.url)?,
+            models: endpoint(&config.models_url)?,
+            format: config.format,
+        }))
+    }
+
+    /// The first of `names` that the provider lists; `None` when it lists none of them.
+    ///
+    /// # Errors
+    /// As for any other request to a model.
+    pub(crate) async fn first_listed(&self, names: &[String]) -> Result<Option<String>, ModelError> {
+        let mut opened = self.models.get().await?;
+        let listed = lookup::listed(&opened.body().await?)?;
+        Ok(names.iter().find(|name| listed.contains(*name)).cloned())
+    }
+}
+
+#[async_trait]
+impl ChatModel for PlatformModel {
+    fn provider(&self) -> &str {
+        PLATFORM
+    }
+
+    fn model_name<'a>(&'a self, spec: &'a ModelSpec) -> &'a str {
+        spec.name.as_deref().unwrap_or_default()
+    }
+
+    /// The reply comes in one piece, and nothing of it is told before it is there: its calls must not start early.
+    async fn complete(&self, request: ModelRequest<'_>, _events: EventSink<'_>) -> Result<ModelReply, ModelError> {
+        let body = wire::request_body(&request, self.model_name(request.model), self.format)?;
+        let ids = CallIds::new(&request);
+        let mut opened = self.endpoint.open(&request, body).await?;
+        let request_id = opened.request_id.clone();
+        let body = opened.body().await?;
+        wire::read_reply(&body, ids, request_id, |error| opened.error_inside(error))
+    }
+}

@@ -1,0 +1,286 @@
+//! The contract's two request formats, and the reply in either of its shapes.
+//!
+//! Nothing is sent beside model, messages and tools: no temperature, no limit. A turn that asked for tools goes back without its
+//! text, as the contract has it.
+
+use longhaul_sdk::ToolSpec;
+use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde_json::{Value, value::RawValue};
+
+use crate::llm::{
+    FinishReason, Message, ModelError, ModelReply, ModelRequest, ToolCall, Usage,
+    body::Body,
+    calls::{CallIds, arguments_or_empty},
+    wire_text::WireText,
+};
+
+/// How a bound model is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestFormat {
+    /// `input`, with content in parts.
+    Responses,
+    /// `messages`, with content as text.
+    Chat,
+}
+
+/// The request's bytes: a function of the request alone.
+pub(super) fn request_body(
+    request: &ModelRequest<'_>,
+    model: &str,
+    format: RequestFormat,
+) -> Result<Vec<u8>, ModelError> {
+    let messages: Vec<WireMessage<'_>> = request.messages.iter().map(|message| wire_message(message, format)).collect();
+    let mut body = Body::default();
+    body.set("model", &model)?;
+    match format {
+        RequestFormat::Responses => body.set("input", &messages)?,
+        RequestFormat::Chat => body.set("messages", &messages)?,
+    }
+    if !request.tools.is_empty() {
+        body.set("tools", &request.tools.iter().map(wire_tool).collect::<Vec<_>>())?;
+    }
+    body.to_bytes()
+}
+
+#[derive(Serialize)]
+struct WireMessage<'a> {
+    role: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'a str>,
+    content: WireContent<'a>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<WireCall<'a>>,
+}
+
+#[derive(Serialize)]
+struct WireCall<'a> {
+    id: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: WireFunction<'a>,
+}
+
+#[derive(Serialize)]
+struct WireFunction<'a> {
+    name: &'a str,
+    arguments: &'a str,
+}
+
+#[derive(Serialize)]
+struct WireTool<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: WireSignature<'a>,
+}
+
+#[derive(Serialize)]
+struct WireSignature<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum WireContent<'a> {
+    Text(&'a str),
+    Parts(Vec<WirePart<'a>>),
+}
+
+#[derive(Serialize)]
+struct WirePart<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    text: &'a str,
+}
+
+fn wire_message(message: &Message, format: RequestFormat) -> WireMessage<'_> {
+    let calls: Vec<WireCall<'_>> = message.calls().iter().map(wire_call).collect();
+    // Its text is not sent back.
+    let text = if calls.is_empty() { message.text() } else { "" };
+    let content = match (format, message) {
+        (RequestFormat::Chat, _) => WireContent::Text(text),
+        (RequestFormat::Responses, Message::Given { parts, .. }) => {
+            WireContent::Parts(parts.iter().map(|text| WirePart { kind: "text", text }).collect())
+        }
+        (RequestFormat::Responses, _) if calls.is_empty() => WireContent::Parts(vec![WirePart { kind: "text", text }]),
+        (RequestFormat::Responses, _) => WireContent::Parts(Vec::new()),
+    };
+    let (role, tool_call_id) = match message {
+        Message::Given { speaker, .. } => (speaker.as_str(), None),
+        Message::Tool { call_id, .. } => (message.role(), Some(call_id.as_str())),
+        Message::System { .. } | Message::User { .. } | Message::Assistant { .. } => (message.role(), None),
+    };
+    WireMessage { role, tool_call_id, content, tool_calls: calls }
+}
+
+fn wire_call(call: &ToolCall) -> WireCall<'_> {
+    WireCall { id: &call.id, kind: "function", function: WireFunction { name: &call.name, arguments: &call.arguments } }
+}
+
+fn wire_tool(tool: &ToolSpec) -> WireTool<'_> {
+    let ToolSpec { name, description, parameters, .. } = tool;
+    WireTool { kind: "function", function: WireSignature { name, description, parameters } }
+}
+
+#[derive(Deserialize)]
+struct WireReply {
+    model: Option<String>,
+    output: Option<Box<RawValue>>,
+    choices: Option<Box<RawValue>>,
+    usage: Option<WireUsage>,
+    error: Option<IgnoredAny>,
+}
+
+/// An item of `output`: a message, or a call as newer servers list it.
+#[derive(Deserialize)]
+struct WireItem {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    content: Option<Box<RawValue>>,
+    tool_calls: Option<Vec<WireAnswerCall>>,
+    call_id: Option<String>,
+    name: Option<String>,
+    arguments: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct WireChoice {
+    message: Option<WireAnswer>,
+}
+
+#[derive(Deserialize)]
+struct WireAnswer {
+    content: Option<Box<RawValue>>,
+    refusal: Option<WireText>,
+    tool_calls: Option<Vec<WireAnswerCall>>,
+}
+
+#[derive(Deserialize)]
+struct WireAnswerCall {
+    id: Option<String>,
+    function: Option<WireAnswerFunction>,
+}
+
+#[derive(Deserialize)]
+struct WireAnswerFunction {
+    name: Option<String>,
+    arguments: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct WireAnswerPart {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    text: Option<WireText>,
+}
+
+/// Token counts under the names of either format.
+#[derive(Deserialize)]
+struct WireUsage {
+    input_tokens: Option<u64>,
+    prompt_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+}
+
+/// What a reply says, before its calls have their ids.
+#[derive(Default)]
+struct Read {
+    texts: Vec<String>,
+    calls: Vec<(Option<String>, String, Option<Box<RawValue>>)>,
+}
+
+/// Reads a reply. `error_inside` makes the failure of an error body.
+pub(super) fn read_reply(
+    body: &[u8],
+    mut ids: CallIds,
+    request_id: Option<String>,
+    error_inside: impl FnOnce(&[u8]) -> ModelError,
+) -> Result<ModelReply, ModelError> {
+    let reply: WireReply = serde_json::from_slice(body).map_err(|source| malformed("it is no reply", source))?;
+    let read = match (list(reply.output.as_deref()), list(reply.choices.as_deref())) {
+        (Some(output), _) => read_output(output)?,
+        (None, Some(choices)) => read_choices(choices)?,
+        (None, None) if reply.error.is_some() => return Err(error_inside(body)),
+        (None, None) => {
+            let what = "it holds neither an output nor choices";
+            return Err(ModelError::Malformed { what, source: None });
+        }
+    };
+    let mut calls = Vec::new();
+    for (id, name, arguments) in read.calls {
+        let arguments = arguments.as_deref().map(WireText::of_value).transpose();
+        let arguments = arguments.map_err(|source| malformed("a call's arguments", source))?.unwrap_or_default();
+        let arguments = arguments_or_empty(arguments.into_json_text());
+        calls.push(ToolCall { id: ids.unique(id.as_deref()), name, arguments });
+    }
+    let finish = if calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
+    let message = Message::Assistant { text: read.texts.join("\n"), calls, native: None };
+    let usage = reply.usage.map_or_else(Usage::default, |usage| Usage {
+        input_tokens: usage.input_tokens.or(usage.prompt_tokens),
+        output_tokens: usage.output_tokens.or(usage.completion_tokens),
+        cached_tokens: None,
+    });
+    Ok(ModelReply { message, finish, unfinished_call: None, usage, model: reply.model, request_id })
+}
+
+/// A value, if it is a list.
+fn list(raw: Option<&RawValue>) -> Option<&str> {
+    raw.map(RawValue::get).filter(|text| text.starts_with('['))
+}
+
+fn read_output(output: &str) -> Result<Read, ModelError> {
+    let items: Vec<WireItem> =
+        serde_json::from_str(output).map_err(|source| malformed("an item of its output", source))?;
+    let mut read = Read::default();
+    for item in items {
+        read.texts.extend(texts(item.content.as_deref())?);
+        read.calls.extend(item.tool_calls.into_iter().flatten().filter_map(named));
+        if item.kind.as_deref() == Some("function_call")
+            && let Some(name) = item.name.filter(|name| !name.is_empty())
+        {
+            read.calls.push((item.call_id, name, item.arguments));
+        }
+    }
+    Ok(read)
+}
+
+fn read_choices(choices: &str) -> Result<Read, ModelError> {
+    let choices: Vec<WireChoice> = serde_json::from_str(choices).map_err(|source| malformed("its choices", source))?;
+    let Some(answer) = choices.into_iter().next().and_then(|choice| choice.message) else {
+        return Err(ModelError::Malformed { what: "its choices hold no message", source: None });
+    };
+    let mut read = Read { texts: texts(answer.content.as_deref())?, calls: Vec::new() };
+    read.calls.extend(answer.tool_calls.into_iter().flatten().filter_map(named));
+    if read.texts.is_empty() && read.calls.is_empty() {
+        read.texts.extend(answer.refusal.map(WireText::into_prose).filter(|text| !text.is_empty()));
+    }
+    Ok(read)
+}
+
+/// A call that names no tool is passed over.
+fn named(call: WireAnswerCall) -> Option<(Option<String>, String, Option<Box<RawValue>>)> {
+    let function = call.function?;
+    let name = function.name.filter(|name| !name.is_empty())?;
+    Some((call.id, name, function.arguments))
+}
+
+/// The texts of a content, each without the space around it.
+fn texts(content: Option<&RawValue>) -> Result<Vec<String>, ModelError> {
+    let Some(content) = content else { return Ok(Vec::new()) };
+    let texts: Vec<WireText> = if content.get().starts_with('[') {
+        let parts: Vec<WireAnswerPart> =
+            serde_json::from_str(content.get()).map_err(|source| malformed("its content", source))?;
+        let is_text = |part: &WireAnswerPart| matches!(part.kind.as_deref(), Some("text" | "output_text"));
+        parts.into_iter().filter(is_text).filter_map(|part| part.text).collect()
+    } else {
+        vec![WireText::of_value(content).map_err(|source| malformed("its content", source))?]
+    };
+    let texts = texts.into_iter().map(|text| text.into_prose().trim().to_owned());
+    Ok(texts.filter(|text| !text.is_empty()).collect())
+}
+
+fn malformed(what: &'static str, source: serde_json::Error) -> ModelError {
+    ModelError::Malformed { what, source: Some(source) }
+}

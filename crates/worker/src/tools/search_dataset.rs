@@ -1,0 +1,116 @@
+//! `search_dataset`: what an agent with `datasets` has to search them.
+//!
+//! What must hold: a call sees the indexes of the tenant whose execution makes it, and of those the agent's datasets alone; what a
+//! model is told is bounded, here by the number of results and for every tool by the agent's limit.
+
+use async_trait::async_trait;
+use longhaul_sdk::{ToolCallContext, ToolEffect, ToolFailure, ToolOutput, ToolSpec};
+use longhaul_shared::{
+    domain::{TenantId, requirements::SEARCH_DATASET, retrieval::RetrievalRequest},
+    retrieval::{OwnIndexes, RetrievalError},
+};
+use serde_json::{Value, json};
+
+use super::registry::AnyTool;
+
+/// Results of one call. What a model needs is among the first few; it can ask again.
+const MAX_RESULTS: u32 = 20;
+
+/// Searches the datasets of one agent.
+#[derive(Debug)]
+pub(super) struct SearchDataset {
+    datasets: Vec<String>,
+    indexes: OwnIndexes,
+}
+
+impl SearchDataset {
+    pub(super) fn new(datasets: Vec<String>, indexes: OwnIndexes) -> Self {
+        Self { datasets, indexes }
+    }
+}
+
+#[async_trait]
+impl AnyTool for SearchDataset {
+    fn spec(&self) -> ToolSpec {
+        spec(&self.datasets)
+    }
+
+    async fn call(&self, args: Value, context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
+        let tenant = context.tenant_id.as_deref().and_then(|id| id.parse::<TenantId>().ok());
+        let tenant = tenant.ok_or_else(|| ToolFailure::Reported("datasets are searched by executions alone".into()))?;
+        let mut args = args;
+        let index = args.get("index").and_then(Value::as_str).or(self.datasets.first().map(String::as_str));
+        // The schema says so too; a resumed execution's may be older than this list.
+        let index = index.filter(|index| self.datasets.iter().any(|dataset| dataset == index)).map(str::to_owned);
+        let index = index
+            .ok_or_else(|| ToolFailure::Reported(format!("`index` must be one of: {}", self.datasets.join(", "))))?;
+        args["index"] = index.into();
+        let request = RetrievalRequest::read(Some(&args), || None).map_err(ToolFailure::from)?;
+        let mut request = request.ok_or_else(|| ToolFailure::Reported("`query` is required".into()))?;
+        request.top_k = request.top_k.min(MAX_RESULTS);
+        let found = self.indexes.search(tenant, &request).await.map_err(|error| report(&error))?;
+        let results: Vec<Value> = found
+            .results()
+            .map(|item| json!({"id": item.id, "text": item.text, "metadata": item.metadata, "score": item.relevance_score}))
+            .collect();
+        Ok(json!({"index": request.index, "results": results}).to_string().into())
+    }
+}
+
+/// The model may search by words instead, or go on without; whoever operates the worker reads the log.
+fn report(error: &RetrievalError) -> ToolFailure {
+    tracing::warn!(error = %error, upstream = error.upstream.as_deref().unwrap_or_default(), "a dataset was not searched");
+    ToolFailure::Reported(error.to_string())
+}
+
+fn spec(datasets: &[String]) -> ToolSpec {
+    let only = datasets.len() == 1;
+    let required = if only { json!(["query"]) } else { json!(["query", "index"]) };
+    ToolSpec {
+        name: SEARCH_DATASET.into(),
+        description: format!(
+            "Searches documents and returns the passages that fit best, with their metadata. Available: {}.",
+            datasets.join(", ")
+        ),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "minLength": 1, "description": "What to look for: a question or words."},
+                "index": {"type": "string", "enum": datasets, "description": "Which documents."},
+                "top_k": {"type": "integer", "minimum": 1, "maximum": MAX_RESULTS, "description": "Passages wanted; 5 when absent."},
+                "search_method": {
+                    "type": "string",
+                    "enum": ["semantic", "keyword", "hybrid"],
+                    "description": "By meaning (when absent), by words, or both.",
+                },
+                "filters": {
+                    "type": "object",
+                    "additionalProperties": {"type": ["string", "number", "boolean"]},
+                    "description": "Only documents whose metadata has these values.",
+                },
+            },
+            "required": required,
+            "additionalProperties": false,
+        }),
+        effect: ToolEffect::ReadOnly,
+        latent_output: None,
+        is_strict: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::schema;
+
+    #[test]
+    fn the_index_may_be_left_out_where_there_is_one() {
+        let one = spec(&["kb".into()]);
+        assert_eq!(one.parameters["required"], json!(["query"]));
+        let two = spec(&["kb".into(), "faq".into()]);
+        assert_eq!(two.parameters["required"], json!(["query", "index"]));
+        assert_eq!(two.parameters["properties"]["index"]["enum"], json!(["kb", "faq"]));
+        assert!(schema::compile(&two.parameters).is_ok());
+        assert_eq!(two.effect, ToolEffect::ReadOnly);
+    }
+}

@@ -1,0 +1,187 @@
+//! Each of the nine codes, brought about over the wire: the status of the answer, the stored state, and the record.
+
+use serde_json::{Value, json};
+
+use super::kit::{Backend, named};
+use crate::contract_engine::kit::{Answer, calls, says};
+
+/// One way to fail.
+struct Case {
+    name: &'static str,
+    code: &'static str,
+    status: u16,
+    state: &'static str,
+    /// What of the agent, what of the request.
+    agent: Value,
+    request: Value,
+    /// What the model answers.
+    model: Vec<Answer>,
+    /// What is stored of the execution.
+    class: &'static str,
+}
+
+fn cases() -> Vec<Case> {
+    let case = |name, code, status, state, class| Case {
+        name,
+        code,
+        status,
+        state,
+        class,
+        agent: json!({}),
+        request: json!({}),
+        model: Vec::new(),
+    };
+    let asks_for = |tool: &str| Answer::Json(200, calls(&[("c", tool, "{}")]));
+    let python = json!({"tool_refs": ["tool.python_exec"]});
+    vec![
+        Case {
+            request: json!({"requested_by_user_id": 666}),
+            ..case("a rule denies", "EXEC_POLICY_DENIED", 403, "blocked", "permanent")
+        },
+        Case {
+            agent: json!({"runtime_constraints": {"internet_required": true}}),
+            ..case("offline", "EXEC_RUNTIME_PROFILE_BLOCKED", 403, "blocked", "permanent")
+        },
+        Case {
+            request: json!({"agent_id": "agent.none"}),
+            ..case("no agent", "EXEC_AGENT_NOT_FOUND", 404, "failed", "permanent")
+        },
+        Case {
+            request: json!({"agent_id": "agent.alpha@v99"}),
+            ..case("no version", "EXEC_AGENT_VERSION_NOT_FOUND", 404, "failed", "permanent")
+        },
+        Case {
+            request: json!({"input": {"prompt": "p", "model": "model.unbound"}}),
+            ..case("a model that is not bound", "EXEC_MODEL_NOT_ALLOWED", 403, "blocked", "permanent")
+        },
+        Case {
+            agent: python.clone(),
+            model: vec![asks_for("rm_rf")],
+            ..case("a tool that the agent does not have", "EXEC_TOOL_NOT_ALLOWED", 403, "blocked", "permanent")
+        },
+        Case { model: vec![Answer::Silence], ..case("no answer in time", "EXEC_TIMEOUT", 504, "failed", "transient") },
+        Case {
+            model: vec![Answer::Text(504, "late")],
+            ..case("the model answers 504", "EXEC_TIMEOUT", 504, "failed", "transient")
+        },
+        Case {
+            model: vec![Answer::Text(503, "down")],
+            ..case("the model answers 503", "EXEC_UPSTREAM_UNAVAILABLE", 503, "failed", "transient")
+        },
+        Case {
+            model: vec![Answer::Text(429, "slow down")],
+            ..case("the model answers 4xx", "EXEC_INTERNAL_ERROR", 500, "failed", "permanent")
+        },
+        Case {
+            agent: python,
+            model: vec![asks_for("python_exec"), asks_for("python_exec"), asks_for("python_exec")],
+            ..case("a third round of tools", "EXEC_INTERNAL_ERROR", 500, "failed", "permanent")
+        },
+    ]
+}
+
+#[tokio::test]
+async fn every_code_is_reached_with_its_status_stored_state_and_view() {
+    let backend = Backend::start().await;
+    let deny = json!({"id": "deny", "effect": "deny", "scope": "user:666"});
+    backend.put_platform(json!({"policy_rules": [deny]})).await;
+    let printed = crate::contract_engine::kit::printed("4\n");
+    backend.engine.sandbox.at("/v1/execute", Answer::Json(200, printed));
+    let _worker = backend.worker();
+    let mut reached = std::collections::BTreeSet::new();
+    for case in cases() {
+        backend.put_agent(case.agent).await;
+        let mut request = backend.request(case.request);
+        request["platform_runtime"]["capabilities"]["llm_inference"]["config"]["request_timeout_seconds"] = json!(1.0);
+        for answer in case.model {
+            backend.engine.model.push(answer);
+        }
+
+        let answer = backend.post(&request).await;
+
+        assert_eq!(
+            (answer.status, answer.body["error"].as_str()),
+            (case.status, Some(case.code)),
+            "{}: {}",
+            case.name,
+            answer.text
+        );
+        assert!(answer.body["message"].is_string() && answer.body["details"].is_object(), "{}", answer.text);
+        let id = named(&answer);
+        let row = backend.fleet().row(id).await;
+        let stored = (row["status"].as_str(), row["failure_code"].as_str(), row["failure_class"].as_str());
+        assert_eq!(stored, (Some("FAILED"), Some(case.code), Some(case.class)), "{}", case.name);
+        let record = backend.record(&id.to_string()).await;
+        assert_eq!(
+            (record["status"].as_str(), record["error"]["code"].as_str()),
+            (Some(case.state), Some(case.code)),
+            "{}",
+            case.name
+        );
+        assert_eq!(record["result"], Value::Null, "{}", case.name);
+        assert_eq!(record.as_object().unwrap().len(), 11, "{}", case.name);
+        reached.insert(case.code);
+    }
+    let all: Vec<&str> = longhaul_shared::domain::contract::ExecCode::ALL.iter().map(|code| code.as_str()).collect();
+    assert_eq!(reached.len(), all.len(), "{reached:?} of {all:?}");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_nobody_listens_at_is_unavailable() {
+    let backend = Backend::start().await;
+    let _worker = backend.worker();
+    let mut request = backend.request(json!({}));
+    request["platform_runtime"]["capabilities"]["llm_inference"]["endpoint_url"] = json!("http://127.0.0.1:1");
+    let answer = backend.post(&request).await;
+    assert_eq!(
+        (answer.status, answer.body["error"].as_str()),
+        (503, Some("EXEC_UPSTREAM_UNAVAILABLE")),
+        "{}",
+        answer.text
+    );
+    assert_eq!(answer.body["message"], "Upstream LLM/tool dependency unavailable");
+}
+
+#[tokio::test]
+async fn the_calls_of_a_run_that_failed_are_in_the_record_of_its_error() {
+    let backend = Backend::start().await;
+    backend.put_agent(json!({"tool_refs": ["tool.python_exec"]})).await;
+    backend.engine.sandbox.at("/v1/execute", Answer::Json(200, crate::contract_engine::kit::printed("4\n")));
+    backend.engine.model.json(calls(&[("c1", "python_exec", r#"{"code":"print(4)"}"#)]));
+    backend.engine.model.push(Answer::Text(503, "down"));
+    let _worker = backend.worker();
+    let answer = backend.post(&backend.request(json!({}))).await;
+    assert_eq!(answer.status, 503, "{}", answer.text);
+    let record = backend.record(&named(&answer).to_string()).await;
+    let kept = &record["error"]["details"]["calls"];
+    assert_eq!(kept["tool_calls"][0]["tool_ref"], "tool.python_exec", "{record}");
+    assert_eq!(kept["model_calls"][0]["status_code"], 200, "{record}");
+    assert_eq!((record["model_ref"].as_str(), record["agent_version"].as_str()), (Some("model.default"), Some("v2")));
+    assert!(record["started_at"].is_string());
+}
+
+#[tokio::test]
+async fn a_cancelled_execution_is_shown_as_cancelled() {
+    let backend = Backend::start().await;
+    let queued =
+        backend.post_as(&backend.request(json!({"org_id": "test", "group_id": null})), &[("prefer", "wait=0")]).await;
+    assert_eq!((queued.status, queued.body["execution"]["status"].as_str()), (201, Some("queued")), "{}", queued.text);
+    let id = named(&queued);
+    let bearer = format!("Bearer {}", backend.key);
+    let path = format!("/v1/executions/{id}/cancel");
+    let cancelled = backend.send(reqwest::Method::POST, &path, None, &[("authorization", &bearer)]).await;
+    assert!(cancelled.status < 300, "{}", cancelled.text);
+    let record = backend.record(&id.to_string()).await;
+    assert_eq!((record["status"].as_str(), record["error"]["code"].as_str()), (Some("cancelled"), Some("cancelled")));
+}
+
+#[tokio::test]
+async fn a_run_that_succeeds_says_nothing_of_an_error() {
+    let backend = Backend::start().await;
+    backend.engine.model.json(says("fine"));
+    let _worker = backend.worker();
+    let answer = backend.post(&backend.request(json!({}))).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    let execution = &answer.body["execution"];
+    assert_eq!((&execution["error"], execution["result"]["output_text"].as_str()), (&Value::Null, Some("fine")));
+}

@@ -1,0 +1,157 @@
+//! `/v1/agent-executions` with an engine elsewhere: what is sent, what passes through, and the fallback.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::kit::{Backend, TOKEN};
+use crate::contract_engine::kit::{Answer, Stub};
+
+const PATH: &str = "/v1/agent-executions";
+const ENGINE: &str = "/v1/internal/agent-executions";
+
+async fn backend(engine: &str, fallback: bool) -> Backend {
+    let fallback = if fallback { "true" } else { "false" };
+    let backend = Backend::start_with(&[
+        ("AGENT_ENGINE_URL", engine),
+        ("AGENT_EXECUTION_FALLBACK", fallback),
+        ("LONGHAUL__CONTRACT__ENGINE_TIMEOUT_SECONDS", "1.0"),
+    ])
+    .await;
+    backend.put_local_platform().await;
+    backend
+}
+
+fn hello() -> Value {
+    json!({"agent_id": "agent.alpha", "input": {"prompt": "hello", "model": null}, "org_id": "o", "group_id": "g"})
+}
+
+fn record(status: &str) -> Value {
+    json!({"execution": {"id": "exec-1", "status": status, "agent_ref": "agent.alpha"}})
+}
+
+#[tokio::test]
+async fn the_engine_is_asked_once_with_everything_filled_in() {
+    let engine = Stub::start().await;
+    engine.json(record("succeeded"));
+    let backend = backend(&engine.url(), false).await;
+    let bearer = format!("Bearer {}", backend.key);
+    let headers = [("authorization", bearer.as_str()), ("x-request-id", "req-1")];
+    let answer = backend.send(Method::POST, PATH, Some(hello().to_string().into()), &headers).await;
+    assert_eq!((answer.status, &answer.body), (200, &record("succeeded")), "{}", answer.text);
+    let seen = engine.seen();
+    assert_eq!(seen.len(), 1);
+    assert_eq!(
+        (seen[0].path.as_str(), seen[0].header("x-service-token"), seen[0].header("x-request-id")),
+        (ENGINE, Some(TOKEN), Some("req-1"))
+    );
+    let sent = seen[0].body();
+    assert_eq!(
+        (&sent["agent_id"], &sent["org_id"], &sent["group_id"]),
+        (&json!("agent.alpha"), &json!("o"), &json!("g"))
+    );
+    assert_eq!(sent["input"], json!({"prompt": "hello"}));
+    let llm = &sent["platform_runtime"]["capabilities"]["llm_inference"];
+    assert_eq!(
+        (&llm["slug"], &llm["default_resource"]["provider_resource_id"]),
+        (&json!("vllm-local-gateway"), &json!("org/default"))
+    );
+    assert_eq!(sent["platform_runtime"]["deployment_profile"]["slug"], "local-default");
+    assert_eq!(backend.count().await, 0, "nothing runs here");
+
+    // It is read through, by its own tenant.
+    engine.json(record("succeeded"));
+    let read = backend.public(Method::GET, &format!("{PATH}/exec-1"), None).await;
+    assert_eq!((read.status, read.body), (200, record("succeeded")));
+    assert_eq!(backend.public(Method::GET, &format!("{PATH}/exec-2"), None).await.status, 404);
+    assert_eq!(engine.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn an_accepted_one_that_is_queued_passes_with_its_status() {
+    let engine = Stub::start().await;
+    engine.push(Answer::Json(202, record("queued")));
+    let backend = backend(&engine.url(), true).await;
+    let answer = backend.public(Method::POST, PATH, Some(&hello())).await;
+    assert_eq!((answer.status, answer.body), (202, record("queued")));
+}
+
+#[tokio::test]
+async fn genuine_outcomes_pass_through_unmasked_with_the_fallback_too() {
+    let engine = Stub::start().await;
+    let backend = backend(&engine.url(), true).await;
+    for (status, code) in [
+        (503, "EXEC_UPSTREAM_UNAVAILABLE"),
+        (504, "EXEC_TIMEOUT"),
+        (500, "EXEC_INTERNAL_ERROR"),
+        (404, "EXEC_AGENT_NOT_FOUND"),
+        (403, "EXEC_POLICY_DENIED"),
+        (400, "invalid_retrieval_input"),
+    ] {
+        let body = json!({"error": code, "message": "what the engine says", "details": {"execution_id": "exec-7"}});
+        engine.push(Answer::Json(status, body.clone()));
+        let answer = backend.public(Method::POST, PATH, Some(&hello())).await;
+        assert_eq!((answer.status, answer.body["error"].as_str()), (status, Some(code)), "{}", answer.text);
+        assert_eq!(answer.header("x-execution-id"), "exec-7");
+        let mut nested = body;
+        nested["execution_id"] = json!("exec-7");
+        assert_eq!(answer.body["details"], nested);
+    }
+    assert_eq!(engine.seen().len(), 6, "each was sent once");
+}
+
+/// What keeps an engine from being asked: nobody listens, no answer in time, something else answers, our token is refused.
+#[tokio::test]
+async fn transport_failures_are_the_fallback_or_the_clients_codes() {
+    let engine = Stub::start().await;
+    let refused = json!({"error": "invalid_service_token", "message": "Missing or invalid service token"});
+    let answers = [
+        (Answer::Silence, 504, "agent_engine_timeout"),
+        (Answer::Text(502, "<html>bad gateway</html>"), 502, "agent_engine_unreachable"),
+        (Answer::Text(503, ""), 502, "agent_engine_unreachable"),
+        (Answer::Text(504, "gateway timeout"), 504, "agent_engine_timeout"),
+        (Answer::Text(200, "hello"), 502, "agent_engine_error"),
+        (Answer::Json(401, refused), 502, "agent_engine_error"),
+    ];
+    let (plain, with_fallback) = (backend(&engine.url(), false).await, backend(&engine.url(), true).await);
+    for (answer, status, code) in answers.clone() {
+        engine.push(answer.clone());
+        let told = plain.public(Method::POST, PATH, Some(&hello())).await;
+        assert_eq!((told.status, told.body["error"].as_str()), (status, Some(code)), "{answer:?}: {}", told.text);
+        engine.push(answer);
+        let told = with_fallback.public(Method::POST, PATH, Some(&hello())).await;
+        assert_eq!(told.status, 503, "{}", told.text);
+        let expected = json!({
+            "error": "EXEC_UPSTREAM_UNAVAILABLE",
+            "message": "Agent execution service is temporarily unavailable",
+            "details": {"operation": "create_execution", "fallback_applied": true, "request_id": told.header("x-request-id")},
+        });
+        assert_eq!(told.body, expected);
+    }
+    assert_eq!(engine.seen().len(), 2 * answers.len(), "nothing was sent twice");
+
+    let nobody = backend("http://127.0.0.1:1", false).await;
+    let told = nobody.public(Method::POST, PATH, Some(&hello())).await;
+    assert_eq!((told.status, told.body["error"].as_str()), (502, Some("agent_engine_unreachable")));
+}
+
+#[tokio::test]
+async fn the_fallback_of_a_get_names_its_operation() {
+    let engine = Stub::start().await;
+    let backend = backend(&engine.url(), true).await;
+    engine.push(Answer::Json(201, record("running")));
+    assert_eq!(backend.public(Method::POST, PATH, Some(&hello())).await.status, 201);
+    engine.push(Answer::Silence);
+    let told = backend.public(Method::GET, &format!("{PATH}/exec-1"), None).await;
+    assert_eq!(
+        (told.status, told.body["details"]["operation"].as_str()),
+        (503, Some("get_execution")),
+        "{}",
+        told.text
+    );
+    engine.push(Answer::Json(
+        404,
+        json!({"error": "execution_not_found", "message": "Execution not found", "details": {}}),
+    ));
+    let told = backend.public(Method::GET, &format!("{PATH}/exec-1"), None).await;
+    assert_eq!((told.status, told.body["error"].as_str()), (404, Some("execution_not_found")));
+}

@@ -1,0 +1,7 @@
+//! Retrieval: exact requests to stub servers over real HTTP, and everything else against a real pgvector.
+
+mod ingestion;
+mod pgvector;
+mod search_dataset;
+mod stub;
+mod wire;

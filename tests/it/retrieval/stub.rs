@@ -1,0 +1,112 @@
+//! A server of any protocol: it keeps what it was sent and answers as the test says.
+
+use std::sync::{Arc, Mutex};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    http::{HeaderMap, Method, StatusCode, Uri},
+    response::{IntoResponse, Response},
+};
+use serde_json::{Value, json};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// One request.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Seen {
+    /// `POST /path?query`.
+    pub(super) to: String,
+    /// `authorization` or `api-key`, whichever there is.
+    pub(super) key: Option<String>,
+    /// Null when there is none.
+    pub(super) body: Value,
+}
+
+/// What is answered.
+pub(super) enum Answer {
+    Json(u16, Value),
+    Text(u16, String),
+    /// Nothing, ever.
+    Silence,
+    /// Half of a body, then the end of the connection.
+    Cut,
+}
+
+pub(super) struct Stub {
+    pub(super) url: String,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    _stop: DropGuard,
+}
+
+impl Stub {
+    pub(super) async fn start(answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (kept, answer) = (Arc::clone(&seen), Arc::new(answer));
+        let handle = move |method: Method, uri: Uri, headers: HeaderMap, body: Bytes| {
+            let header = |name: &str| Some(headers.get(name)?.to_str().unwrap().to_owned());
+            let request = Seen {
+                to: format!("{method} {uri}"),
+                key: header("authorization").or_else(|| header("api-key")),
+                body: serde_json::from_slice(&body).unwrap_or_default(),
+            };
+            let answered = answer(&request);
+            kept.lock().unwrap().push(request);
+            respond(answered)
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let stop = CancellationToken::new();
+        let stopped = stop.clone().cancelled_owned();
+        let server = axum::serve(listener, Router::new().fallback(handle));
+        // Not gracefully: a silent answer never ends.
+        tokio::spawn(async move {
+            tokio::select! {
+                served = server.into_future() => served.unwrap(),
+                () = stopped => {}
+            }
+        });
+        Self { url, seen, _stop: stop.drop_guard() }
+    }
+
+    /// Answers `embeddings` for everything that is asked for.
+    pub(super) async fn embedder() -> Self {
+        Self::start(|request| Answer::Json(200, embeddings(&request.body))).await
+    }
+
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// How many texts it embedded.
+    pub(super) fn embedded(&self) -> usize {
+        self.seen().iter().map(|request| request.body["input"].as_array().map_or(0, Vec::len)).sum()
+    }
+}
+
+/// What an embeddings endpoint answers: one number for each word that the tests use, so that texts are near by the words that they
+/// have in common.
+pub(super) fn embeddings(body: &Value) -> Value {
+    const WORDS: [&str; 8] = ["leave", "notice", "parental", "salary", "month", "office", "kitchen", "period"];
+    let vector = |text: &str| {
+        let text = text.to_lowercase();
+        // The last number keeps it from being nothing.
+        let counts = WORDS.iter().map(|word| text.matches(word).count() as f64).chain([0.1]);
+        counts.collect::<Vec<f64>>()
+    };
+    let inputs = body["input"].as_array().unwrap().iter().map(|text| vector(text.as_str().unwrap()));
+    let data: Vec<Value> = inputs.enumerate().map(|(n, vector)| json!({"index": n, "embedding": vector})).collect();
+    json!({"object": "list", "data": data, "model": body["model"]})
+}
+
+async fn respond(answer: Answer) -> Response {
+    let status = |code: u16| StatusCode::from_u16(code).unwrap();
+    match answer {
+        Answer::Json(code, body) => (status(code), axum::Json(body)).into_response(),
+        Answer::Text(code, body) => (status(code), body).into_response(),
+        Answer::Silence => std::future::pending().await,
+        Answer::Cut => {
+            let halves = [Ok(Bytes::from_static(b"{\"data\"")), Err(std::io::Error::other("cut"))];
+            Body::from_stream(futures::stream::iter(halves)).into_response()
+        }
+    }
+}
