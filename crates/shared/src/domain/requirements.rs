@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use longhaul_sdk::spec::{AgentSpec, DefinitionSpec, Runner};
+use longhaul_sdk::spec::{AgentSpec, DefinitionSpec, Runner, RuntimeConstraints, RuntimePrompts};
 use serde::{Deserialize, Serialize};
 
 /// Tools that every worker has. Tools of MCP servers come with the agent and need no worker of their own.
@@ -28,7 +28,9 @@ pub fn requirements(definition: &DefinitionSpec, version: i32, agent: &AgentSpec
     let tools = agent.tools.iter().map(|tool| tool.name()).filter(|name| !BUILT_IN_TOOLS.contains(name));
     // Workers of a release before datasets would run the agent without.
     let searches = (!agent.datasets.is_empty()).then_some(SEARCH_DATASET);
-    let tools = tools.chain(searches).map(|name| format!("tool:{name}"));
+    // Nor could they read what an agent says of the contract.
+    let of_contract = says_of_contract(agent).then(|| CONTRACT_REQUIREMENT.to_owned());
+    let tools = tools.chain(searches).map(|name| format!("tool:{name}")).chain(of_contract);
     match definition.runner {
         Runner::Declarative => {
             let named = definition.validators.iter().map(|validator| validator.name());
@@ -38,6 +40,14 @@ pub fn requirements(definition: &DefinitionSpec, version: i32, agent: &AgentSpec
         // A definition in Rust brings its validators along.
         Runner::Rust => [definition_requirement(&definition.key, version)].into_iter().chain(tools).collect(),
     }
+}
+
+fn says_of_contract(agent: &AgentSpec) -> bool {
+    !agent.tool_refs.is_empty()
+        || agent.default_model_ref.is_some()
+        || agent.contract_retries
+        || agent.runtime_constraints != RuntimeConstraints::default()
+        || agent.runtime_prompts != RuntimePrompts::default()
 }
 
 /// What a worker satisfies by registering the definition `key` whose record is `version`.
@@ -93,6 +103,9 @@ mod tests {
         assert_eq!(ServeKey::of(&needs).0, "tool:crm+validator:iban");
         let searching = AgentSpec { datasets: vec!["kb".into()], ..agent(&[]) };
         assert_eq!(ServeKey::of(&requirements(&DefinitionSpec::new("d", "a"), 1, &searching)).0, "tool:search_dataset");
+        let asked_over_contract = AgentSpec { default_model_ref: Some("model.default".into()), ..agent(&[]) };
+        let needs = requirements(&DefinitionSpec::new("d", "a"), 1, &asked_over_contract);
+        assert_eq!(ServeKey::of(&needs).0, CONTRACT_REQUIREMENT);
         definition.runner = Runner::Rust;
         let needs = requirements(&definition, 3, &agent(&[]));
         assert_eq!(ServeKey::of(&needs).0, "definition:d@3");
