@@ -5,8 +5,13 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{asked, several_turns};
-use crate::support::{fleet::Fleet, llm::reply_silent, process::WorkerProcess};
+use super::{asked, several_turns, worker};
+use crate::support::{
+    fleet::{Fleet, PATIENCE},
+    llm::reply_silent,
+    process::WorkerProcess,
+    wait::eventually,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_longer_than_the_drain_limit_is_aborted_and_finished_elsewhere_without_a_crash() {
@@ -64,4 +69,34 @@ async fn a_draining_worker_ends_its_step_and_hands_the_execution_on_with_the_ste
     let _other = WorkerProcess::start(&fleet).await;
     assert_eq!(fleet.ended(id).await["status"], "FINISHED");
     super::no_call_is_repeated(&fleet);
+}
+
+/// What was claimed and has not begun is handed back without loading its journal first, however long that would take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_does_not_wait_for_a_journal_that_cannot_be_read() {
+    let fleet = Fleet::start().await;
+    several_turns(&fleet, 3, Duration::from_millis(300)).await;
+    let first = worker(&fleet);
+    let id = fleet.submit("d", json!({})).await;
+    asked(&fleet, 1).await;
+    first.drain().await;
+
+    // Reads of messages wait for as long as this transaction is open; ends of leases do not touch them.
+    let mut session = fleet.db.pool.begin().await.unwrap();
+    sqlx::query("lock table messages in access exclusive mode").execute(&mut *session).await.unwrap();
+    let second = worker(&fleet);
+    eventually("it is claimed again", PATIENCE, async || {
+        let claims = fleet.event_kinds(id).await.iter().filter(|kind| *kind == "claimed").count();
+        if claims == 2 { Ok(()) } else { Err(claims) }
+    })
+    .await;
+    second.drain().await;
+    let row = fleet.row(id).await;
+    assert_eq!((&row["status"], &row["wait_reason"]), (&json!("IN_PROGRESS"), &json!("worker")));
+    session.rollback().await.unwrap();
+
+    let third = worker(&fleet);
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    super::no_call_is_repeated(&fleet);
+    third.drain().await;
 }

@@ -16,7 +16,7 @@ const SMALL: Settings<'static> = &[
 /// Runs code in a service of its own; afterwards nothing of it may be left and the service must go on.
 async fn bomb(mode: Mode, user: As, language: &str, code: &str) -> Option<Value> {
     let service = Service::start(mode, user, SMALL).await?;
-    let (_, answer) = service.ask(&json!({"language": language, "code": code, "timeout_seconds": 10})).await;
+    let (_, answer) = service.ask(&json!({"language": language, "code": code, "timeout_seconds": 15})).await;
     service.settles().await;
     Some(answer)
 }

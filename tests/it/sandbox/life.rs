@@ -131,8 +131,11 @@ async fn a_killed_service_leaves_nothing(mut service: Service) {
 
 async fn a_stopped_service_lets_runs_end(mut service: Service) {
     let url = service.url.clone();
-    let code = "import time, os\nopen('begun', 'w')\ntime.sleep(2)\nresult = 'done'";
-    let run = tokio::spawn(async move { ask(&url, &json!({"language": "python", "code": code})).await });
+    let code = "import time, os\nopen('begun', 'w')\ntime.sleep(4)\nresult = 'done'";
+    let run =
+        tokio::spawn(
+            async move { ask(&url, &json!({"language": "python", "code": code, "timeout_seconds": 15})).await },
+        );
     eventually("it runs", PATIENCE, async || match service.health().await["running"].as_u64() {
         Some(1) => Ok(()),
         other => Err(format!("{other:?} run")),

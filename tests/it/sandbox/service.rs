@@ -201,9 +201,11 @@ impl Drop for Service {
     }
 }
 
+type Running = BTreeMap<(Mode, As), Weak<Service>>;
+
 /// The service that tests of one mode share while any of them runs.
 pub(crate) async fn shared(mode: Mode, user: As) -> Option<Arc<Service>> {
-    static SHARED: LazyLock<Mutex<BTreeMap<(Mode, As), Weak<Service>>>> = LazyLock::new(Mutex::default);
+    static SHARED: LazyLock<Mutex<Running>> = LazyLock::new(Mutex::default);
     let mut shared = SHARED.lock().await;
     if let Some(service) = shared.get(&(mode, user)).and_then(Weak::upgrade) {
         return Some(service);

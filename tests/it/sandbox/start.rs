@@ -44,10 +44,7 @@ async fn where_nothing_confines_it_does_not_start() {
 #[tokio::test]
 async fn what_only_seems_to_confine_is_found_out() {
     let dir = tempfile::tempdir().unwrap();
-    let path = pretender(
-        &dir,
-        "#!/bin/bash\nwhile [[ $1 != -- ]]; do shift; done\nshift\nmkdir -p /tmp/longhaul-pretender && cd /tmp/longhaul-pretender && exec \"$@\"\n",
-    );
+    let path = pretender(&dir, "#!/bin/bash\nwhile [[ $1 != -- ]]; do shift; done\nshift\ncd / && exec \"$@\"\n");
     refuses(Mode::Namespaces, &[("bwrap", &path)], 3, &["namespace of the service"]).await;
 }
 

@@ -179,7 +179,8 @@ async fn python_is_whole() {
         ("import os\nos.kill(os.getpid(), 11)", json!(null), Err("SandboxProcessError")),
     ];
     for (code, input, expected) in table {
-        let (status, answer) = sandbox.ask(&json!({"language": "python", "code": code, "input": input})).await;
+        let (status, answer) =
+            sandbox.ask(&json!({"language": "python", "code": code, "input": input, "timeout_seconds": 15})).await;
         match expected {
             Ok(result) => {
                 assert_eq!(
@@ -246,8 +247,9 @@ async fn an_error_comes_with_what_a_person_would_see() {
 #[tokio::test]
 async fn bash_has_its_input_and_its_result() {
     let sandbox = sandbox().await;
-    let bash =
-        async |code: &str, input: Value| sandbox.ask(&json!({"language": "bash", "code": code, "input": input})).await;
+    let bash = async |code: &str, input: Value| {
+        sandbox.ask(&json!({"language": "bash", "code": code, "input": input, "timeout_seconds": 15})).await
+    };
     let (status, answer) = bash("echo out; echo err >&2\nresult=\"$input_payload\"", json!({"a": "é\n"})).await;
     let expected = json!({
         "language": "bash", "stdout": "out\n", "stderr": "err\n", "result": "{\"a\":\"é\\n\"}", "error": null, "exit_code": 0,
@@ -273,7 +275,7 @@ async fn bash_has_its_input_and_its_result() {
 async fn a_policy_may_forbid_imports_and_grants_no_network() {
     let sandbox = sandbox().await;
     let ask = async |code: &str, policy: Value| {
-        sandbox.ask(&json!({"language": "python", "code": code, "policy": policy})).await
+        sandbox.ask(&json!({"language": "python", "code": code, "policy": policy, "timeout_seconds": 15})).await
     };
     let importing = "import math\nresult = math.pi > 3";
     for policy in [json!(null), json!({}), json!({"allow_imports": true}), json!({"allow_imports": null, "other": 1})] {
@@ -311,7 +313,7 @@ async fn time_is_brought_into_its_bounds() {
         body
     };
     for more in
-        [json!({"timeout_seconds": 1e9}), json!({"timeout_seconds": null}), json!({"policy": {"timeout_seconds": 2.5}})]
+        [json!({"timeout_seconds": 1e9}), json!({"timeout_seconds": null}), json!({"policy": {"timeout_seconds": 9.5}})]
     {
         assert_eq!(sandbox.ask(&quick(more)).await.0, 200);
     }

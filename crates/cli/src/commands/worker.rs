@@ -42,7 +42,8 @@ impl WorkerArgs {
 pub async fn run(config: Config) -> anyhow::Result<Exit> {
     allow_many_connections();
     let shutdown = CancellationToken::new();
-    let work = compose::run_worker(config, shutdown.clone());
+    // A future as large as everything a worker holds.
+    let work = Box::pin(compose::run_worker(config, shutdown.clone()));
     signals::with_shutdown(shutdown, async {
         work.await?;
         Ok(Exit::Done)

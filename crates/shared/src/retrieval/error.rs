@@ -31,10 +31,10 @@ pub enum FailureKind {
     NotBound(&'static str),
     /// An index of our own that cannot be searched or filled.
     #[error(transparent)]
-    Index(IndexError),
+    Index(Box<IndexError>),
     /// The configuration refers to a secret that is not there.
     #[error(transparent)]
-    Configuration(ConfigError),
+    Configuration(Box<ConfigError>),
     /// There is no room for another ingestion in this process.
     #[error("as many documents are being ingested as may be; try again")]
     Busy,
@@ -71,9 +71,9 @@ pub struct RetrievalError {
     #[source]
     pub kind: FailureKind,
     /// Its slug, unless nobody was asked.
-    pub provider_slug: Option<String>,
+    pub provider_slug: Option<Box<str>>,
     /// The beginning of what it said, for logs; never for callers.
-    pub upstream: Option<String>,
+    pub upstream: Option<Box<str>>,
     /// What was done before.
     pub embedding_calls: Vec<EmbeddingCall>,
     /// What was done before.
@@ -109,7 +109,7 @@ impl RetrievalError {
         Self {
             stage,
             kind: kind.into(),
-            provider_slug: provider_slug.map(str::to_owned),
+            provider_slug: provider_slug.map(Box::from),
             upstream: None,
             embedding_calls: Vec::new(),
             retrieval_calls: Vec::new(),
@@ -124,10 +124,7 @@ impl RetrievalError {
     /// The status that the provider answered with, if it did.
     #[must_use]
     pub fn upstream_status(&self) -> Option<u16> {
-        match self.kind {
-            FailureKind::Status(status) => Some(status),
-            _ => None,
-        }
+        if let FailureKind::Status(status) = self.kind { Some(status) } else { None }
     }
 
     /// Whether asking again later may help.
@@ -164,7 +161,7 @@ impl RetrievalError {
             }
             (_, _) => ("EXEC_INTERNAL_ERROR", 500, INTERNAL),
         };
-        let provider_slug = self.provider_slug.clone();
+        let provider_slug = self.provider_slug.as_deref().map(str::to_owned);
         ContractFailure {
             code,
             status,
@@ -181,12 +178,7 @@ impl RetrievalError {
             FailureKind::Name(InvalidName::Index) => Some("invalid_index_name"),
             FailureKind::Name(InvalidName::Key) => Some("invalid_metadata_key"),
             FailureKind::NotBound(_) => Some("retrieval_not_bound"),
-            FailureKind::Index(IndexError::NotFound(_)) => Some("index_not_found"),
-            FailureKind::Index(IndexError::Model { .. } | IndexError::Dimension { .. }) => Some("embeddings_mismatch"),
-            FailureKind::Index(IndexError::Elsewhere { .. }) => Some("vector_store_mismatch"),
-            FailureKind::Index(IndexError::Full(_) | IndexError::TooMany) => Some("index_full"),
-            FailureKind::Index(IndexError::NoVectorExtension) => Some("vector_extension_missing"),
-            FailureKind::Index(IndexError::Store(_)) => None,
+            FailureKind::Index(error) => of_index(error),
             FailureKind::Endpoint => Some("invalid_endpoint"),
             FailureKind::Busy
             | FailureKind::Configuration(_)
@@ -207,6 +199,17 @@ impl RetrievalError {
         };
         let slug = self.provider_slug.as_deref().filter(|slug| !slug.is_empty());
         slug.map_or_else(|| format!("{what}: "), |slug| format!("{what} `{slug}`: "))
+    }
+}
+
+fn of_index(error: &IndexError) -> Option<&'static str> {
+    match error {
+        IndexError::NotFound(_) => Some("index_not_found"),
+        IndexError::Model { .. } | IndexError::Dimension { .. } => Some("embeddings_mismatch"),
+        IndexError::Elsewhere { .. } => Some("vector_store_mismatch"),
+        IndexError::Full(_) | IndexError::TooMany => Some("index_full"),
+        IndexError::NoVectorExtension => Some("vector_extension_missing"),
+        IndexError::Store(_) => None,
     }
 }
 

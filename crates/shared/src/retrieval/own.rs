@@ -72,6 +72,8 @@ impl OwnIndexes {
     }
 
     fn bindings(&self, tenant: TenantId) -> Result<Bindings, RetrievalError> {
-        self.config.bindings(tenant).map_err(|error| RetrievalError::request(FailureKind::Configuration(error)))
+        self.config
+            .bindings(tenant)
+            .map_err(|error| RetrievalError::request(FailureKind::Configuration(Box::new(error))))
     }
 }

@@ -44,9 +44,6 @@ pub(super) async fn search(
 
 impl From<IndexError> for FailureKind {
     fn from(error: IndexError) -> Self {
-        match error {
-            IndexError::Store(error) => Self::Store(error),
-            error => Self::Index(error),
-        }
+        if let IndexError::Store(error) = error { Self::Store(error) } else { Self::Index(Box::new(error)) }
     }
 }

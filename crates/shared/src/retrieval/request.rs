@@ -84,7 +84,7 @@ impl Target<'_> {
             }
         }
         if !status.is_success() {
-            let upstream = Some(String::from_utf8_lossy(&body).into_owned());
+            let upstream = Some(String::from_utf8_lossy(&body).into());
             return Err(RetrievalError { upstream, ..self.error(FailureKind::Status(status.as_u16())) });
         }
         Ok((status.as_u16(), serde_json::from_slice(&body).unwrap_or_default()))

@@ -92,7 +92,7 @@ impl Retriever {
         match own.filter(|index| index.store == vector_store.store.adapter_kind()) {
             Some(index) => Ok(own_name(&index)),
             None if vector_store.only_own => {
-                Err(RetrievalError::request(FailureKind::Index(IndexError::NotFound(name.to_owned()))))
+                Err(RetrievalError::request(FailureKind::from(IndexError::NotFound(name.to_owned()))))
             }
             None => Ok(given()),
         }

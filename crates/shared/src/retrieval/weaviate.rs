@@ -27,7 +27,7 @@ pub(super) async fn search(
     let (_, answer) = target.post(&join(endpoint_url, "/v1/graphql"), &json!({ "query": query })).await?;
     if answer.get("errors").and_then(Value::as_array).is_some_and(|errors| !errors.is_empty()) {
         let error = target.error(FailureKind::Unusable("the query has errors".into()));
-        return Err(RetrievalError { upstream: Some(excerpt(&answer["errors"])), ..error });
+        return Err(RetrievalError { upstream: Some(excerpt(&answer["errors"]).into()), ..error });
     }
     let rows = answer.pointer("/data/Get").and_then(|get| get.get(&class)).and_then(Value::as_array);
     let kind = looked.score_kind(ScoreKind::Distance, ScoreKind::Bm25);
@@ -108,7 +108,7 @@ mod tests {
              _additional { id distance } } } }"
         );
         let tenant = ("Tenant", FilterValue::Text("ops".into()));
-        let keyword = query(&class, Looked::Words("p\"é\n"), 5, &filters(&[tenant.clone()])).unwrap();
+        let keyword = query(&class, Looked::Words("p\"é\n"), 5, &filters(&[tenant])).unwrap();
         assert_eq!(
             keyword,
             "{ Get { KnowledgeBase(limit: 5, bm25: { query: \"p\\\"\\u00e9\\n\", properties: [\"text\"] }, where: { path: [\"tenant\"], \

@@ -99,6 +99,8 @@ async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &Attemp
     let restored = tokio::select! {
         restored = restore(claimed, control, deps) => restored,
         reason = control.interrupted() => Err(reason.into()),
+        // Nothing of it has begun: a drain of many must not first load the journals of all.
+        () = control.draining() => Err(Interrupt::Draining.into()),
     };
     let (pinned, mut journal) = match restored {
         Ok(restored) => restored,

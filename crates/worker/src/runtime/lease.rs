@@ -130,12 +130,18 @@ impl AttemptControl {
         }
     }
 
+    /// Returns when the worker drains: what has not begun need not.
+    pub(crate) async fn draining(&self) {
+        self.draining.cancelled().await;
+    }
+
     /// To be asked before anything is launched: a model call, a tool call.
     pub(crate) async fn may_launch(&self) -> Step<()> {
-        if self.draining.is_cancelled() {
-            return Err(Interrupt::Draining.into());
+        tokio::select! {
+            biased;
+            () = self.draining() => Err(Interrupt::Draining.into()),
+            fresh = self.lease.fresh() => fresh,
         }
-        self.lease.fresh().await
     }
 }
 
@@ -240,6 +246,20 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+
+    /// A drain must not wait for a renewal that may never come.
+    #[tokio::test]
+    async fn a_drain_ends_the_wait_for_a_stale_lease() {
+        let lease = Arc::new(WorkerLease::new(Instant::now(), Duration::ZERO));
+        let draining = CancellationToken::new();
+        let held = Held::new(lease, draining.clone());
+        let control = held.enter(ExecutionId(Uuid::nil()), LeaseToken(Uuid::nil()), 0).unwrap();
+        let launch = tokio::spawn(async move { control.may_launch().await });
+        tokio::task::yield_now().await;
+        assert!(!launch.is_finished(), "nothing is launched under a stale lease");
+        draining.cancel();
+        assert_eq!(launch.await.unwrap(), Err(Interrupt::Draining.into()));
+    }
 
     #[tokio::test]
     async fn a_lease_is_either_started_or_handed_back_whichever_comes_first() {

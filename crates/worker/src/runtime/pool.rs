@@ -48,6 +48,8 @@ const MAX_SUSPECTS: i32 = 4;
 const WRITE_PATIENCE: Duration = Duration::from_secs(600);
 /// How often the database is asked what this worker holds: half of what a cancel may take to arrive.
 const RECONCILE_EVERY: Duration = Duration::from_secs(2);
+/// The longest a worker that has ended tries to say so: about what its lease has left.
+const SIGN_OFF_LIMIT: Duration = Duration::from_secs(5);
 /// The pause before another try to register.
 const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 
@@ -122,7 +124,11 @@ impl Process {
     /// One identity, from its registration to its end.
     async fn live(&self, tick: &Arc<ExecutorTick>, shutdown: &CancellationToken) -> Result<Ended, WorkerError> {
         let id = WorkerId::random();
-        let Some(asked_at) = self.register(id, shutdown).await else { return Ok(Ended::Drained) };
+        let Some(asked_at) = self.register(id, shutdown).await else {
+            // It may be registered all the same: the answer was not waited for.
+            self.sign_off(id).await;
+            return Ok(Ended::Drained);
+        };
         let lease = Arc::new(WorkerLease::new(asked_at, self.config.lease));
         let held = Arc::new(Held::new(lease.clone(), shutdown.clone()));
         let writer = LeaseWriter::spawn(&self.deps.store, id, WRITE_PATIENCE);
@@ -142,11 +148,18 @@ impl Process {
             () = lease.lost() => return Ok(Ended::LeaseLost),
             () = overlong_drain(shutdown, self.config.drain, &held) => {}
         }
-        if let Err(error) = self.deps.store.retire_worker(id).await {
-            tracing::warn!(error = %error, "the worker could not sign off; its lease will run out");
-        }
+        self.sign_off(id).await;
         tracing::info!(worker.id = %id, "worker drained");
         Ok(Ended::Drained)
+    }
+
+    /// Tells the others at once what they would find out when the lease has run out; it is not worth a long wait.
+    async fn sign_off(&self, id: WorkerId) {
+        match tokio::time::timeout(SIGN_OFF_LIMIT, self.deps.store.retire_worker(id)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(error = %error, "the worker could not sign off; its lease will run out"),
+            Err(_) => tracing::warn!("the worker could not sign off in time; its lease will run out"),
+        }
     }
 
     /// Registers, however long Postgres is away. `None` when shut down meanwhile.

@@ -7,7 +7,7 @@ use longhaul_sdk::Failure;
 use longhaul_shared::{
     domain::{
         AgentVersionId, ApiKeyId, ExecutionId, MAX_DEADLINE, ServeKey, TenantId,
-        contract::{ContractRun, ExecRequest, RuntimeProfile, record::Recorded},
+        contract::{ContractRun, ContractTool, ExecRequest, RuntimeProfile, record::Recorded},
     },
     store::{
         agent_access::Asker,
@@ -25,6 +25,7 @@ use super::{
     judge::{Judged, judge},
 };
 use crate::{
+    catalog::Runnable,
     error::{ApiError, ApiResult},
     routes::executions::request::{Preference, idempotency_key},
     state::ApiState,
@@ -89,9 +90,22 @@ pub(super) async fn admit(
         Ok(tools) => (tools, None),
         Err(failure) => (Vec::new(), Some(Failure::from(failure))),
     };
-    let agent = runnable.as_ref().map(|runnable| &runnable.agent);
-    let run = ContractRun {
-        agent_version: format!("v{}", runnable.as_ref().map_or(1, |runnable| runnable.agent_version)),
+    let run = run(&mut request, &submitter, runnable.as_deref(), profile, tools);
+    let new = row(state, &submitter, &request, runnable.as_deref(), &run, idempotency).await?;
+    store(state, new, failure.as_ref()).await
+}
+
+/// What the worker needs beside the input. Takes the snapshot out of the request.
+fn run(
+    request: &mut ExecRequest,
+    submitter: &Submitter<'_>,
+    runnable: Option<&Runnable>,
+    profile: RuntimeProfile,
+    tools: Vec<ContractTool>,
+) -> ContractRun {
+    let agent = runnable.map(|runnable| &runnable.agent);
+    ContractRun {
+        agent_version: format!("v{}", runnable.map_or(1, |runnable| runnable.agent_version)),
         runtime_profile: profile,
         requested_by_user_id: request.requested_by_user_id,
         requested_by_role: request.requested_by_role.clone(),
@@ -106,7 +120,17 @@ pub(super) async fn admit(
         retries: agent.is_some_and(|agent| agent.contract_retries),
         platform_runtime: std::mem::take(&mut request.platform_runtime),
         agent_ref: request.agent_ref.clone(),
-    };
+    }
+}
+
+async fn row(
+    state: &ApiState,
+    submitter: &Submitter<'_>,
+    request: &ExecRequest,
+    runnable: Option<&Runnable>,
+    run: &ContractRun,
+    idempotency: Option<Idempotency>,
+) -> ApiResult<NewExecution> {
     let overrides = run.overrides().and_then(|overrides| serde_json::to_string(&overrides)).map_err(|error| {
         tracing::error!(error = %error, "a run of the contract cannot be written");
         ApiError::Internal
@@ -122,7 +146,7 @@ pub(super) async fn admit(
         queue: QUEUE.to_owned(),
         serve_key: ServeKey::default(),
         priority: 5,
-        metadata: metadata(&request, &submitter),
+        metadata: metadata(request, submitter),
         input: request.input.to_string(),
         run_at: None,
         deadline: MAX_DEADLINE,
@@ -135,7 +159,7 @@ pub(super) async fn admit(
         budget: None,
         overrides: Some(overrides),
     };
-    if let Some(runnable) = &runnable {
+    if let Some(runnable) = runnable {
         new.agent_key.clone_from(&runnable.agent_key);
         new.agent_version_id = runnable.agent_version_id;
         new.serve_key = state.catalog.contract_serve_key(runnable).await?;
@@ -144,7 +168,7 @@ pub(super) async fn admit(
         new.active_timeout = runnable.active_timeout;
         new.budget.clone_from(&runnable.budget);
     }
-    store(state, new, failure.as_ref()).await
+    Ok(new)
 }
 
 async fn store(state: &ApiState, new: NewExecution, failure: Option<&Failure>) -> Result<ExecutionId, ContractError> {

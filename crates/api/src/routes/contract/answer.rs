@@ -152,7 +152,7 @@ pub(crate) struct Envelope {
 #[derive(Debug)]
 pub(crate) enum Ending {
     /// The record: it succeeded, was cancelled, or goes on.
-    Record(ExecutionView),
+    Record(Box<ExecutionView>),
     /// It failed.
     Failed(StatusCode, ErrorBody),
 }
@@ -171,13 +171,13 @@ impl Ending {
                 let status = StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
                 Self::Failed(status, ErrorBody { error, message, details: Some(details) })
             }
-            (Some(_) | None, _) => Self::Record(recorded.view()),
+            (Some(_) | None, _) => Self::Record(Box::new(recorded.view())),
         }
     }
 
     pub(crate) fn into_response(self, id: &str) -> Response {
         let mut response = match self {
-            Self::Record(execution) => (StatusCode::CREATED, Json(Envelope { execution })).into_response(),
+            Self::Record(execution) => (StatusCode::CREATED, Json(Envelope { execution: *execution })).into_response(),
             Self::Failed(status, body) => (status, Json(body)).into_response(),
         };
         name_execution(&mut response, id);

@@ -251,7 +251,7 @@ impl Following {
             .filter(|text| recorded.status == ExecutionStatus::Finished && asked_a_model && !text.is_empty());
         let delta = text.map(|text| frame("delta", &Delta { text })).unwrap_or_default();
         let last = match Ending::of(recorded) {
-            Ending::Record(execution) => frame("complete", &Complete { execution, status_code: 201 }),
+            Ending::Record(execution) => frame("complete", &Complete { execution: *execution, status_code: 201 }),
             Ending::Failed(status, body) => frame("error", &Told::of(status.as_u16(), body)),
         };
         delta + &last

@@ -32,22 +32,9 @@ impl From<RetrievalError> for ApiError {
         let said = error.upstream.as_deref().unwrap_or_default();
         let why = error.to_string();
         match error.kind {
-            FailureKind::Store(error) | FailureKind::Index(IndexError::Store(error)) => error.into(),
-            FailureKind::Index(IndexError::NotFound(_)) => Self::NotFound("index"),
-            FailureKind::Index(IndexError::NoVectorExtension)
-            | FailureKind::NotBound(_)
-            | FailureKind::Endpoint
-            | FailureKind::Configuration(_) => {
-                tracing::warn!(error = why, "retrieval is not configured for a request");
-                Self::RetrievalNotConfigured(why)
-            }
-            FailureKind::Index(
-                IndexError::Model { .. }
-                | IndexError::Dimension { .. }
-                | IndexError::Elsewhere { .. }
-                | IndexError::Full(_)
-                | IndexError::TooMany,
-            ) => Self::IndexConflict(why),
+            FailureKind::Store(error) => error.into(),
+            FailureKind::Index(error) => of_index(*error, why),
+            FailureKind::NotBound(_) | FailureKind::Endpoint | FailureKind::Configuration(_) => not_configured(why),
             FailureKind::QueryEmpty | FailureKind::Name(_) => Self::InvalidRetrieval(why),
             FailureKind::Busy
             | FailureKind::Unreachable(_)
@@ -63,4 +50,22 @@ impl From<RetrievalError> for ApiError {
             }
         }
     }
+}
+
+fn of_index(error: IndexError, why: String) -> ApiError {
+    match error {
+        IndexError::Store(error) => error.into(),
+        IndexError::NotFound(_) => ApiError::NotFound("index"),
+        IndexError::NoVectorExtension => not_configured(why),
+        IndexError::Model { .. }
+        | IndexError::Dimension { .. }
+        | IndexError::Elsewhere { .. }
+        | IndexError::Full(_)
+        | IndexError::TooMany => ApiError::IndexConflict(why),
+    }
+}
+
+fn not_configured(why: String) -> ApiError {
+    tracing::warn!(error = why, "retrieval is not configured for a request");
+    ApiError::RetrievalNotConfigured(why)
 }

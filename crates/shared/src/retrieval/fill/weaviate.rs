@@ -27,7 +27,7 @@ pub(super) async fn put(target: &Target<'_>, endpoint_url: &str, filled: &Filled
         let errors = answer.as_array().into_iter().flatten().filter_map(|one| one.pointer("/result/errors"));
         if let Some(refused) = errors.into_iter().find(|errors| !errors.is_null()) {
             let error = target.error(FailureKind::Unusable("it refused an object".into()));
-            return Err(RetrievalError { upstream: Some(excerpt(refused)), ..error });
+            return Err(RetrievalError { upstream: Some(excerpt(refused).into()), ..error });
         }
     }
     remove(target, endpoint_url, filled.index, filled.document, Some(&filled.content())).await
