@@ -113,7 +113,7 @@ impl ContractTool {
             ends_run,
             duration: started.elapsed(),
             effect: self.effect(),
-            noted: vec![noted],
+            noted: Some(Box::new(noted)),
         }
     }
 

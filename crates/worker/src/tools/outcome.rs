@@ -71,7 +71,7 @@ pub struct CallOutcome {
     /// What running it again would do.
     pub effect: ToolEffect,
     /// What the record of a contract execution lists of it.
-    pub(crate) noted: Vec<Noted>,
+    pub(crate) noted: Option<Box<Noted>>,
 }
 
 impl CallOutcome {

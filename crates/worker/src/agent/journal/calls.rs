@@ -23,6 +23,7 @@ use crate::{
         references::{CallWrite, Path, PlannedCall, StateWrite, stored, value_of},
         transcript::hash_parts,
     },
+    contract::Noted,
     llm::{Message, ToolCall},
     tools::{CallError, CallErrorKind, CallOutcome, cut},
 };
@@ -254,7 +255,7 @@ impl Journal {
         let Ran { index, ready, outcome, scratchpad } = ran;
         metrics::tool_call(label(outcome), outcome.duration);
         let (turn, index) = (self.turns, u32::try_from(*index).unwrap_or(u32::MAX));
-        let contract_calls = outcome.noted.iter().map(|noted| noted.clone().at(turn, index)).collect();
+        let contract_calls = outcome.noted.iter().map(|noted| Noted::clone(noted).at(turn, index)).collect();
         let body = CallBody { scratchpad: scratchpad.snapshot(), contract_calls, ..self.body_of(agent, ready) };
         self.pending.calls += 1;
         let state = if outcome.error.is_some() { State::Failed } else { State::Completed };

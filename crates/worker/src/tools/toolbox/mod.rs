@@ -272,7 +272,7 @@ impl Toolbox {
             ends_run: None,
             duration: Duration::ZERO,
             effect: self.effect(name),
-            noted: Vec::new(),
+            noted: None,
         }
     }
 
