@@ -20,7 +20,7 @@ async fn fleet_behind_a_proxy() -> (Fleet, ChaosProxy) {
 async fn a_claim_whose_reply_is_lost_is_handed_back_and_finished_within_fifteen_seconds() {
     let (fleet, proxy) = fleet_behind_a_proxy().await;
     let id = fleet.submit("d", json!({})).await;
-    let lost = proxy.lose_reply("picked as materialized", "SELECT 1\0");
+    let lost = proxy.lose_reply("from longhaul_claim(", "SELECT 1\0");
     let started = Instant::now();
     let worker = worker(&fleet);
     lost.lost().await;

@@ -42,7 +42,7 @@ impl Statement {
     /// Words that no other statement has.
     fn words(self) -> &'static str {
         match self {
-            Self::Claim => "picked as materialized",
+            Self::Claim => "from longhaul_claim(",
             Self::Record => "set lease_write = item.write",
             Self::Conclude => "set status = v.status, wait_reason = v.wait_reason",
             Self::Reap => "then 'crash_loop'",
