@@ -9,7 +9,10 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, LazyLock, Weak},
+    sync::{
+        Arc, LazyLock, Weak,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -28,6 +31,8 @@ use crate::support::wait::eventually;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul-program");
 /// A service tries itself before it listens; on a busy machine that takes a while.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The users of the next service's runs. Services that shared theirs would count each other's tasks.
+static NEXT_USERS: AtomicU32 = AtomicU32::new(100_000);
 /// What the service's environment holds and no code may see.
 pub(crate) const SECRET: &str = "hunter2-in-the-environment";
 /// nobody, for services that are not root though the tests are.
@@ -112,6 +117,7 @@ impl Service {
             .env("DATABASE_URL", format!("postgres://u:{SECRET}@127.0.0.1:1/x"))
             .env("LONGHAUL__SANDBOX__LISTEN", "127.0.0.1:0")
             .env("LONGHAUL__SANDBOX__SCRATCH_DIR", &scratch)
+            .env("LONGHAUL__SANDBOX__FIRST_USER", NEXT_USERS.fetch_add(100, Ordering::Relaxed).to_string())
             .current_dir(dir.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
