@@ -206,7 +206,9 @@ async fn each_failure_says_who_failed_and_what_the_contract_calls_it() {
     let upstream = ("EXEC_UPSTREAM_UNAVAILABLE", 503);
     let timeout = ("EXEC_TIMEOUT", 504);
     let internal = ("EXEC_INTERNAL_ERROR", 500);
-    let cases: [(u16, (&str, u16), (&str, u16)); 8] = [
+    /// A code of the contract and its status.
+    type Told = (&'static str, u16);
+    let cases: [(u16, Told, Told); 8] = [
         (400, upstream, internal),
         (404, upstream, internal),
         (429, upstream, internal),
