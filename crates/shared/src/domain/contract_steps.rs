@@ -1,6 +1,6 @@
 //! What the steps of a contract execution hold for its record: the calls it lists, and the model it asked.
 //!
-//! A step's body is JSON text; beside what its kind says, it may have the members of [`StepBody`]. A call is noted once, in the step
+//! A step's body is JSON text; beside what its kind says, it may have the members of `StepBody`. A call is noted once, in the step
 //! that holds its result: of a failed one too, in the spent step. Items are kept byte for byte, since the order of their keys is the
 //! contract's.
 

@@ -49,7 +49,7 @@ pub enum Preprocessing {
     /// Nothing.
     #[default]
     None,
-    /// See [`normalize`].
+    /// See [`normalize()`].
     Normalize,
 }
 
