@@ -1,5 +1,6 @@
 //! Plain data and pure functions: no IO, no clock, no async.
 
+pub mod ascii_json;
 pub mod contract;
 pub mod contract_steps;
 pub mod deadline;

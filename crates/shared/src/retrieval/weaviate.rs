@@ -7,10 +7,13 @@ use super::{
     request::{Target, join},
     retrieve::{Looked, excerpt},
 };
-use crate::domain::retrieval::{
-    FilterValue, Filters, Hit, ScoreKind,
-    index::{InvalidName, property, weaviate_class},
-    text::{ascii_json, twelve_digits},
+use crate::domain::{
+    ascii_json::ascii,
+    retrieval::{
+        FilterValue, Filters, Hit, ScoreKind,
+        index::{InvalidName, property, weaviate_class},
+        text::twelve_digits,
+    },
 };
 
 /// Searches one class.
@@ -66,7 +69,7 @@ fn filter(filters: &Filters) -> Result<String, InvalidName> {
 }
 
 fn quoted(text: &str) -> String {
-    ascii_json(&Value::from(text).to_string())
+    ascii(&Value::from(text).to_string())
 }
 
 fn hit(row: &Map<String, Value>, score_kind: ScoreKind) -> Hit {

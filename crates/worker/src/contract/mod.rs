@@ -9,7 +9,6 @@
 
 mod failure;
 mod item;
-mod json;
 mod model;
 mod opening;
 pub(crate) mod platform;

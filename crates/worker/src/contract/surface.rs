@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use longhaul_sdk::{AgentConfig, Failure, ToolSpec};
 use longhaul_shared::domain::{
+    ascii_json::sorted_ascii,
     contract::{self, CallList, ContractRun, ExecCode, ExecFailure, ModelCall, SnapshotError, ToolFault, Transport},
     contract_steps::{NotedCall, NotedModel},
 };
@@ -12,7 +13,6 @@ use serde_json::{Value, json};
 use super::{
     failure,
     item::Noted,
-    json::ascii,
     model::{self, BoundModel},
     opening::opening,
     retrieval::Retrieval,
@@ -218,5 +218,5 @@ impl Contract {
 
 fn refused(tool: &ContractTool, status: u16, arguments: Value, error: &Value, place: Place) -> Reply {
     let noted = tool.noted(status, arguments, &Err(error.clone())).at(place.turn, place.index);
-    Reply { noted: vec![noted], ..Reply::plain(ascii(error)) }
+    Reply { noted: vec![noted], ..Reply::plain(sorted_ascii(error)) }
 }

@@ -6,8 +6,9 @@
 use std::time::{Duration, Instant};
 
 use longhaul_sdk::{ToolEffect, ToolSpec};
-use longhaul_shared::domain::contract::{
-    Binding, CallList, ContractTool as CatalogueTool, ToolCall as ToolItem, Transport,
+use longhaul_shared::domain::{
+    ascii_json::sorted_ascii,
+    contract::{Binding, CallList, ContractTool as CatalogueTool, ToolCall as ToolItem, Transport},
 };
 use reqwest::{
     Client, Response,
@@ -19,7 +20,6 @@ use serde_json::{Value, json, value::RawValue};
 use super::{
     failure::{CallFailure, of_service},
     item::Noted,
-    json::ascii,
 };
 use crate::tools::{CallErrorKind, CallOutcome, cut};
 
@@ -103,7 +103,7 @@ impl ContractTool {
         };
         let noted = self.noted(status, arguments, &came_to);
         let text = match &came_to {
-            Ok(value) | Err(value) => ascii(value),
+            Ok(value) | Err(value) => sorted_ascii(value),
         };
         CallOutcome {
             text,
@@ -315,7 +315,7 @@ fn written(value: &Value) -> Box<RawValue> {
 
 /// A value whose text fits; a longer one becomes the beginning of its text.
 fn fit(value: Value, max: usize) -> Value {
-    let text = ascii(&value);
+    let text = sorted_ascii(&value);
     if text.len() <= max { value } else { Value::String(fitted(&text, max)) }
 }
 
@@ -324,7 +324,7 @@ fn fitted(text: &str, max: usize) -> String {
     let mut room = max;
     loop {
         let shorter = cut(text, room);
-        if room <= 256 || ascii(&Value::String(shorter.clone().into_owned())).len() <= max {
+        if room <= 256 || sorted_ascii(&Value::String(shorter.clone().into_owned())).len() <= max {
             return shorter.into_owned();
         }
         room /= 2;
@@ -339,8 +339,8 @@ mod tests {
     fn what_is_too_long_is_cut_and_stays_json_within_its_size() {
         for text in ["x".repeat(10_000), "é".repeat(10_000), "\u{1}".repeat(10_000)] {
             let value = fit(json!({ "a": text.clone() }), 1_000);
-            assert!(value.is_string() && ascii(&value).len() <= 1_000);
-            assert!(ascii(&Value::String(fitted(&text, 2_000))).len() <= 2_000);
+            assert!(value.is_string() && sorted_ascii(&value).len() <= 1_000);
+            assert!(sorted_ascii(&Value::String(fitted(&text, 2_000))).len() <= 2_000);
         }
         assert_eq!(fit(json!({"a": 1}), 100), json!({"a": 1}));
         assert_eq!(fitted("short", 100), "short");

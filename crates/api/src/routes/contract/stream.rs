@@ -4,7 +4,7 @@
 //! stream ends with `complete` or `error` and the connection. What is wrong with a request that is JSON is an `error` in the stream,
 //! with its status in `status_code`.
 
-use std::{collections::HashMap, convert::Infallible, fmt::Write as _, time::Duration};
+use std::{collections::HashMap, convert::Infallible, time::Duration};
 
 use axum::{
     Extension,
@@ -18,6 +18,7 @@ use futures::stream;
 use longhaul_shared::{
     domain::{
         ExecutionId, ExecutionStatus,
+        ascii_json::ascii,
         contract::{ContractRefusal, ErrorBody, ExecRequest, ExecutionView, timestamp},
     },
     store::{events::Event, tenants::Reach},
@@ -266,24 +267,6 @@ fn error_frame(error: &ContractError) -> String {
 fn frame(event: &str, data: &impl Serialize) -> String {
     let data = serde_json::to_string(data).unwrap_or_default();
     format!("event: {event}\ndata: {}\n\n", ascii(&data))
-}
-
-/// JSON text with everything beyond ASCII escaped; it occurs in texts alone, so that this changes no meaning.
-fn ascii(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    for c in json.chars() {
-        // DEL is ASCII, and shown by nobody.
-        if c.is_ascii() {
-            text.push(c);
-            continue;
-        }
-        let mut units = [0; 2];
-        for unit in c.encode_utf16(&mut units) {
-            // Writing to a text cannot fail.
-            let _ = write!(text, "\\u{unit:04x}");
-        }
-    }
-    text
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{RetrievedItem, text::ascii_json};
+use super::RetrievedItem;
+use crate::domain::ascii_json::sorted_ascii;
 
 /// The most that is shown; what does not fit is left out, whole chunks from the end, and the message says so.
 pub const MAX_REFERENCES_BYTES: usize = 256 * 1024;
@@ -65,7 +66,12 @@ fn reference(number: usize, item: &RetrievedItem) -> String {
 }
 
 fn chunk(item: &RetrievedItem) -> String {
-    format!("Chunk id={} metadata={}\n{}", item.id, sorted_ascii_json(&item.metadata), item.text.trim())
+    format!(
+        "Chunk id={} metadata={}\n{}",
+        item.id,
+        sorted_ascii(&Value::Object(item.metadata.clone())),
+        item.text.trim()
+    )
 }
 
 /// What two chunks have in common when they are of one source.
@@ -88,40 +94,6 @@ fn first_of(metadata: &Map<String, Value>, keys: &[&str]) -> Option<String> {
 fn trimmed(value: &str) -> Option<String> {
     let value = value.trim();
     (!value.is_empty()).then(|| value.to_owned())
-}
-
-/// Compact, keys sorted, everything beyond ASCII escaped.
-fn sorted_ascii_json(metadata: &Map<String, Value>) -> String {
-    let mut json = String::new();
-    write_sorted(&mut json, &Value::Object(metadata.clone()));
-    ascii_json(&json)
-}
-
-/// Sorted here and not by the map, whose order depends on how the library was built.
-fn write_sorted(json: &mut String, value: &Value) {
-    match value {
-        Value::Object(fields) => {
-            let mut keys: Vec<&String> = fields.keys().collect();
-            keys.sort();
-            json.push('{');
-            for (n, key) in keys.into_iter().enumerate() {
-                json.push_str(if n > 0 { "," } else { "" });
-                json.push_str(&Value::from(key.as_str()).to_string());
-                json.push(':');
-                write_sorted(json, &fields[key]);
-            }
-            json.push('}');
-        }
-        Value::Array(items) => {
-            json.push('[');
-            for (n, item) in items.iter().enumerate() {
-                json.push_str(if n > 0 { "," } else { "" });
-                write_sorted(json, item);
-            }
-            json.push(']');
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => json.push_str(&value.to_string()),
-    }
 }
 
 #[cfg(test)]

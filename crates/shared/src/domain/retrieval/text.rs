@@ -1,23 +1,4 @@
-//! Text in the form that the contract's engine writes it.
-
-use std::fmt::Write;
-
-/// JSON text with everything beyond ASCII escaped.
-#[must_use]
-pub fn ascii_json(json: &str) -> String {
-    let mut ascii = String::with_capacity(json.len());
-    for char in json.chars() {
-        if char.is_ascii() {
-            ascii.push(char);
-        } else {
-            for unit in char.encode_utf16(&mut [0; 2]) {
-                // Writing to a text cannot fail.
-                let _ = write!(ascii, "\\u{unit:04x}");
-            }
-        }
-    }
-    ascii
-}
+//! Numbers in the form that the contract's engine writes them.
 
 /// A number with twelve significant digits, as C's `%.12g`.
 #[must_use]
@@ -62,10 +43,5 @@ mod tests {
         for (number, expected) in cases {
             assert_eq!(twelve_digits(number), expected, "{number}");
         }
-    }
-
-    #[test]
-    fn json_is_ascii() {
-        assert_eq!(ascii_json("\"é🙂\\n\""), "\"\\u00e9\\ud83d\\ude42\\n\"");
     }
 }
