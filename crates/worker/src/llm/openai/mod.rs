@@ -6,7 +6,7 @@
 mod stream;
 #[cfg(test)]
 mod tests;
-mod wire;
+pub(super) mod wire;
 
 use async_trait::async_trait;
 use longhaul_sdk::spec::ModelSpec;

@@ -160,28 +160,28 @@ struct WireReply {
 }
 
 #[derive(Deserialize)]
-struct WireChoice {
-    message: Option<WireAnswer>,
-    finish_reason: Option<String>,
+pub(in crate::llm) struct WireChoice {
+    pub(in crate::llm) message: Option<WireAnswer>,
+    pub(in crate::llm) finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct WireAnswer {
-    content: Option<Box<RawValue>>,
-    refusal: Option<WireText>,
-    tool_calls: Option<Vec<WireAnswerCall>>,
+pub(in crate::llm) struct WireAnswer {
+    pub(in crate::llm) content: Option<Box<RawValue>>,
+    pub(in crate::llm) refusal: Option<WireText>,
+    pub(in crate::llm) tool_calls: Option<Vec<WireAnswerCall>>,
 }
 
 #[derive(Deserialize)]
-struct WireAnswerCall {
-    id: Option<String>,
-    function: Option<WireAnswerFunction>,
+pub(in crate::llm) struct WireAnswerCall {
+    pub(in crate::llm) id: Option<String>,
+    pub(in crate::llm) function: Option<WireAnswerFunction>,
 }
 
 #[derive(Deserialize)]
-struct WireAnswerFunction {
-    name: Option<String>,
-    arguments: Option<Box<RawValue>>,
+pub(in crate::llm) struct WireAnswerFunction {
+    pub(in crate::llm) name: Option<String>,
+    pub(in crate::llm) arguments: Option<Box<RawValue>>,
 }
 
 /// Reads a whole reply. `error_inside` makes the failure of an error body.
@@ -219,7 +219,7 @@ pub(super) fn read_reply(
 
 pub(super) const NAMELESS: ModelError = ModelError::Malformed { what: "a call names no tool", source: None };
 
-pub(super) fn malformed(what: &'static str, source: serde_json::Error) -> ModelError {
+pub(in crate::llm) fn malformed(what: &'static str, source: serde_json::Error) -> ModelError {
     ModelError::Malformed { what, source: Some(source) }
 }
 

@@ -11,6 +11,7 @@ use crate::llm::{
     FinishReason, Message, ModelError, ModelReply, ModelRequest, ToolCall, Usage,
     body::Body,
     calls::{CallIds, arguments_or_empty},
+    openai::wire::{WireAnswerCall, WireChoice, malformed},
     wire_text::WireText,
 };
 
@@ -145,30 +146,6 @@ struct WireItem {
 }
 
 #[derive(Deserialize)]
-struct WireChoice {
-    message: Option<WireAnswer>,
-}
-
-#[derive(Deserialize)]
-struct WireAnswer {
-    content: Option<Box<RawValue>>,
-    refusal: Option<WireText>,
-    tool_calls: Option<Vec<WireAnswerCall>>,
-}
-
-#[derive(Deserialize)]
-struct WireAnswerCall {
-    id: Option<String>,
-    function: Option<WireAnswerFunction>,
-}
-
-#[derive(Deserialize)]
-struct WireAnswerFunction {
-    name: Option<String>,
-    arguments: Option<Box<RawValue>>,
-}
-
-#[derive(Deserialize)]
 struct WireAnswerPart {
     #[serde(rename = "type")]
     kind: Option<String>,
@@ -279,8 +256,4 @@ fn texts(content: Option<&RawValue>) -> Result<Vec<String>, ModelError> {
     };
     let texts = texts.into_iter().map(|text| text.into_prose().trim().to_owned());
     Ok(texts.filter(|text| !text.is_empty()).collect())
-}
-
-fn malformed(what: &'static str, source: serde_json::Error) -> ModelError {
-    ModelError::Malformed { what, source: Some(source) }
 }
