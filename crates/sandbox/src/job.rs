@@ -109,7 +109,7 @@ fn start(options: &Options) -> io::Result<(Child, UnixStream)> {
     let warden = Command::new(&options.program)
         .arg("sandbox-warden")
         .env_clear()
-        // For `rm`.
+        // For `chmod` and `rm`.
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .stdin(std::os::fd::OwnedFd::from(theirs))
         .stdout(Stdio::piped())

@@ -10,6 +10,7 @@
 #![cfg(target_os = "linux")]
 
 mod bubblewrap;
+mod disk;
 mod fence;
 mod frames;
 pub mod init;

@@ -15,33 +15,68 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use secrecy::ExposeSecret;
 use serde_json::json;
 use subtle::ConstantTimeEq;
-use tokio::{net::TcpListener, sync::Semaphore, time::timeout};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    options::Options,
     service::{Refused, Sandbox},
     wire,
 };
 
 /// For the body of a request. A caller that takes longer holds up nobody else.
 const TO_SEND: Duration = Duration::from_secs(10);
-/// For the head, the silence before it included: longer than clients keep a connection that they do not use.
-const IDLE: Duration = Duration::from_secs(120);
-/// Connections at a time; further ones wait to be accepted.
-const CONNECTIONS: usize = 1_024;
+/// Beyond what a request may wait and run: to start, to kill, to clean up.
+const AROUND: Duration = Duration::from_secs(45);
 /// When a busy sandbox may be asked again, in seconds: runs are short.
 const AGAIN: &str = "1";
 
 type Answer = Response<Full<Bytes>>;
+
+/// How many may connect, and for how long. Everybody may, whoever shows no token too, so none may keep its place.
+#[derive(Debug, Clone, Copy)]
+struct Door {
+    /// Connections at a time; further ones wait to be accepted.
+    places: usize,
+    /// Until the first request has come.
+    first: Duration,
+    /// For the head of a further one, the silence before it included: longer than clients keep a connection that they do not use.
+    idle: Duration,
+    /// How old a connection gets before it is asked to end with its next answer, or at once when there is no request.
+    age: Duration,
+    /// How long it may take to do so: the longest request. Whoever does not read the answer has none after that.
+    rest: Duration,
+}
+
+impl Door {
+    fn of(options: &Options) -> Self {
+        Self {
+            places: 1_024,
+            first: Duration::from_secs(15),
+            idle: Duration::from_secs(120),
+            age: Duration::from_secs(60),
+            rest: TO_SEND + options.queue_wait + options.timeout_max + AROUND,
+        }
+    }
+}
 
 /// Serves until `shutdown`, then lets open requests end, as long as they may.
 ///
 /// # Errors
 /// The listener fails.
 pub async fn serve(sandbox: Sandbox, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
+    let door = Door::of(&sandbox.options);
+    open(door, sandbox, listener, shutdown).await
+}
+
+async fn open(door: Door, sandbox: Sandbox, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
     let sandbox = Arc::new(sandbox);
     let connections = TaskTracker::new();
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let room = Arc::new(Semaphore::new(door.places));
     let abandon = CancellationToken::new();
     loop {
         let place = tokio::select! {
@@ -54,7 +89,7 @@ pub async fn serve(sandbox: Sandbox, listener: TcpListener, shutdown: Cancellati
                 Err(error) => {
                     // Out of files, most likely: others end meanwhile.
                     tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             },
@@ -63,20 +98,9 @@ pub async fn serve(sandbox: Sandbox, listener: TcpListener, shutdown: Cancellati
         let _ = stream.set_nodelay(true);
         let (sandbox, shutdown, abandon) = (Arc::clone(&sandbox), shutdown.clone(), abandon.clone());
         connections.spawn(async move {
-            let service = service_fn(move |request| answer(Arc::clone(&sandbox), request));
-            let served = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(IDLE)
-                .serve_connection(TokioIo::new(stream), service);
-            let mut served = std::pin::pin!(served);
-            // A caller that goes away is its own affair.
             tokio::select! {
-                _ = served.as_mut() => {}
+                () = attend(door, sandbox, stream, shutdown) => {}
                 () = abandon.cancelled() => {}
-                () = shutdown.cancelled() => {
-                    served.as_mut().graceful_shutdown();
-                    tokio::select! { _ = served => {}, () = abandon.cancelled() => {} }
-                }
             }
             drop(place);
         });
@@ -90,6 +114,37 @@ pub async fn serve(sandbox: Sandbox, listener: TcpListener, shutdown: Cancellati
     }
     sandbox.idle().await;
     Ok(())
+}
+
+/// Serves one connection until it ends, or has to.
+async fn attend(door: Door, sandbox: Arc<Sandbox>, stream: TcpStream, shutdown: CancellationToken) {
+    let asked = CancellationToken::new();
+    let first = asked.clone();
+    let service = service_fn(move |request| {
+        first.cancel();
+        answer(Arc::clone(&sandbox), request)
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(door.idle)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut served = std::pin::pin!(served);
+    let grows_old = async {
+        match timeout(door.first, asked.cancelled()).await {
+            Ok(()) => sleep(door.age).await,
+            Err(_) => tracing::debug!("a connection on which nothing was asked is closed"),
+        }
+    };
+    // A caller that goes away is its own affair.
+    tokio::select! {
+        _ = served.as_mut() => return,
+        () = grows_old => {}
+        () = shutdown.cancelled() => {}
+    }
+    served.as_mut().graceful_shutdown();
+    if timeout(door.rest, served).await.is_err() {
+        tracing::debug!("a connection whose answers nobody reads is closed");
+    }
 }
 
 async fn answer(sandbox: Arc<Sandbox>, request: Request<Incoming>) -> Result<Answer, Infallible> {
@@ -180,4 +235,116 @@ fn whole(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpSocket,
+        task::JoinHandle,
+    };
+
+    use super::*;
+    use crate::{options::Choice, setup::Confinement};
+
+    /// For what must come about. On the way to it nothing is waited for but what is named.
+    const PATIENCE: Duration = Duration::from_secs(60);
+    const ASK: &[u8] = b"GET /health HTTP/1.1\r\nhost: sandbox\r\n\r\n";
+
+    fn sandbox() -> Sandbox {
+        let options = Options {
+            program: PathBuf::new(),
+            confinement: Choice::Auto,
+            dangerously_run_unconfined: false,
+            languages: Vec::new(),
+            python: PathBuf::new(),
+            bash: PathBuf::new(),
+            bwrap: None,
+            readable: Vec::new(),
+            scratch: PathBuf::new(),
+            token: None,
+            first_user: 60_800,
+            concurrency: 1,
+            queue_max: 1,
+            queue_wait: Duration::from_secs(1),
+            timeout: Duration::from_secs(1),
+            timeout_max: Duration::from_secs(1),
+            memory_bytes: 1,
+            processes_max: 1,
+            open_files_max: 1,
+            files_bytes: 1,
+            files_max: 1,
+            output_bytes: 1,
+            result_bytes: 1,
+            code_bytes: 1,
+            request_bytes: 1,
+            shutdown: Duration::from_secs(1),
+        };
+        Sandbox::new(options, Confinement::Nothing)
+    }
+
+    /// Room for two, who may keep a place for as long as the test gives.
+    async fn two_places(
+        first: Duration,
+        age: Duration,
+        rest: Duration,
+    ) -> (std::net::SocketAddr, JoinHandle<io::Result<()>>) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_send_buffer_size(4_096).unwrap();
+        socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let listener = socket.listen(16).unwrap();
+        let address = listener.local_addr().unwrap();
+        let door = Door { places: 2, first, idle: PATIENCE * 10, age, rest };
+        (address, tokio::spawn(open(door, sandbox(), listener, CancellationToken::new())))
+    }
+
+    async fn connect(address: std::net::SocketAddr) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        // Little room for answers, as with the server: few are enough to fill it.
+        socket.set_recv_buffer_size(4_096).unwrap();
+        socket.connect(address).await.unwrap()
+    }
+
+    /// Asks and reads the answer's head.
+    async fn is_served(client: &mut TcpStream) {
+        client.write_all(ASK).await.unwrap();
+        let mut head = [0; 12];
+        timeout(PATIENCE, client.read_exact(&mut head)).await.expect("it is served in time").unwrap();
+        assert_eq!(&head, b"HTTP/1.1 200");
+    }
+
+    #[tokio::test]
+    async fn whoever_does_not_read_its_answers_does_not_keep_others_out() {
+        let (address, server) = two_places(PATIENCE, Duration::from_millis(500), Duration::from_millis(500)).await;
+        let silent = [connect(address).await, connect(address).await];
+        let mut third = connect(address).await;
+        let silent = silent.map(|mut client| {
+            // Until the server closes: it takes no more requests when it cannot send the answers.
+            tokio::spawn(async move { while client.write_all(ASK).await.is_ok() {} })
+        });
+        is_served(&mut third).await;
+        silent.iter().for_each(JoinHandle::abort);
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_nothing_does_not_keep_others_out() {
+        let (address, server) = two_places(Duration::from_millis(100), PATIENCE, PATIENCE).await;
+        let _silent = [connect(address).await, connect(address).await];
+        is_served(&mut connect(address).await).await;
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn an_old_connection_ends_with_its_answer() {
+        let (address, server) = two_places(PATIENCE, Duration::from_millis(100), PATIENCE).await;
+        let mut client = connect(address).await;
+        is_served(&mut client).await;
+        let mut left = Vec::new();
+        timeout(PATIENCE, client.read_to_end(&mut left)).await.expect("it is closed").unwrap();
+        server.abort();
+    }
 }

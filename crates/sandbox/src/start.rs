@@ -159,10 +159,11 @@ struct Bait {
 impl Bait {
     fn lay(scratch: &Path) -> io::Result<Self> {
         let directory = tempfile::Builder::new().prefix("longhaul-sandbox-test-").tempdir_in(scratch)?;
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777))?;
         fs::write(directory.path().join("canary"), "everybody may read this")?;
         let socket = UnixListener::bind(directory.path().join("socket"))?;
         fs::set_permissions(directory.path().join("socket"), fs::Permissions::from_mode(0o777))?;
+        // Last: where everybody may write, a link of somebody else's would have led root's hand. Nor may they replace what is there.
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o1777))?;
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         Ok(Self { directory, tcp, udp, _socket: socket })
@@ -181,5 +182,52 @@ impl Bait {
             service: rustix::process::getpid().as_raw_nonzero().get(),
             namespaces: namespaces.collect(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        os::unix::fs::symlink,
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
+
+    use super::*;
+
+    /// Like another user of this machine: tries only where everybody may write.
+    fn plant(scratch: &Path, victim: &Path) {
+        for directory in fs::read_dir(scratch).unwrap().flatten() {
+            let Ok(metadata) = directory.metadata() else { continue };
+            if metadata.permissions().mode() & 0o002 != 0 {
+                for name in ["canary", "socket"] {
+                    let _ = symlink(victim, directory.path().join(name));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_can_lead_the_hand_that_lays_the_bait() {
+        let directory = tempfile::tempdir().unwrap();
+        let (scratch, victim) = (directory.path().join("scratch"), directory.path().join("victim"));
+        fs::create_dir(&scratch).unwrap();
+        fs::write(&victim, "as it was").unwrap();
+        fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).unwrap();
+        let done = AtomicBool::new(false);
+        let laid: io::Result<Vec<_>> = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    plant(&scratch, &victim);
+                }
+            });
+            let laid = (0..300).map(|_| Bait::lay(&scratch).map(drop));
+            let laid = laid.collect();
+            done.store(true, Ordering::Relaxed);
+            laid
+        });
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "as it was");
+        assert_eq!(fs::metadata(&victim).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(laid.is_ok(), "{laid:?}");
     }
 }

@@ -13,7 +13,7 @@ use std::{
         unix::{fs::chown, net::UnixStream, process::CommandExt as _},
     },
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -30,8 +30,8 @@ use tempfile::TempDir;
 
 use crate::{
     bubblewrap, frames,
-    setup::{Confinement, Inside, Limit, Limits, Report, Setup},
-    watch,
+    setup::{Confinement, Inside, Limit, Report, Setup},
+    watch::{self, Watch},
 };
 
 /// How often it is looked whether the first process has ended; a run takes this much longer than it needs.
@@ -73,7 +73,7 @@ fn watch_service(service: &UnixStream) -> io::Result<Arc<AtomicBool>> {
 }
 
 fn hold(setup: &Setup, request: Vec<u8>, abandoned: &AtomicBool) -> io::Result<(Report, Vec<u8>)> {
-    watch::check()?;
+    watch::check(setup.user.is_some())?;
     let work = WorkDir::make(setup)?;
     let (ours, theirs) = UnixStream::pair()?;
     let channel = Channel::open(ours, request, setup.limits.result_bytes)?;
@@ -129,9 +129,9 @@ fn attend(
     started: Instant,
     abandoned: &AtomicBool,
 ) -> io::Result<(Option<i32>, Option<Limit>)> {
-    let Limits { wall_ms, .. } = setup.limits;
-    let deadline = started + Duration::from_millis(wall_ms);
-    let mut measured = started;
+    let deadline = started + Duration::from_millis(setup.limits.wall_ms);
+    let mut watch = Watch::new(&setup.limits, &setup.confinement, on_disk, started);
+    let mut measured = Instant::now();
     loop {
         while let Some((pid, status)) = reap()? {
             if pid == first {
@@ -146,7 +146,7 @@ fn attend(
             return Ok((None, None));
         }
         if now.duration_since(measured) >= MEASURE {
-            if let Some(limit) = watch::exceeded(&setup.limits, &setup.confinement, on_disk) {
+            if let Some(limit) = watch.exceeded() {
                 return Ok((None, Some(limit)));
             }
             measured = Instant::now();
@@ -238,7 +238,9 @@ impl WorkDir {
         if let Confinement::Namespaces { .. } = setup.confinement {
             return Ok(Self::Within);
         }
-        let made = tempfile::Builder::new().prefix("longhaul-sandbox-").tempdir_in(&setup.scratch)?;
+        // As the kernel names it: the watch compares with what /proc says.
+        let scratch = setup.scratch.canonicalize()?;
+        let made = tempfile::Builder::new().prefix("longhaul-sandbox-").tempdir_in(scratch)?;
         if let Some(user) = setup.user {
             chown(made.path(), Some(user), Some(user))?;
         }
@@ -266,8 +268,10 @@ impl WorkDir {
         let limit = getrlimit(Resource::Nofile);
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
         let Err(error) = made.close() else { return Ok(()) };
-        // `rm` goes down without any, however deep.
-        let removed = Command::new("rm").args(["-rf", "--one-file-system", "--"]).arg(&path).status()?;
-        if removed.success() && fs::symlink_metadata(&path).is_err() { Ok(()) } else { Err(error) }
+        // These go down without any, however deep; the first opens what the code closed to its own user.
+        for [program, how, on] in [["chmod", "-R", "u+rwX"], ["rm", "-rf", "--one-file-system"]] {
+            Command::new(program).args([how, on, "--"]).arg(&path).stderr(Stdio::null()).status()?;
+        }
+        if fs::symlink_metadata(&path).is_err() { Ok(()) } else { Err(error) }
     }
 }

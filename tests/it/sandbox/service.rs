@@ -35,6 +35,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 static NEXT_USERS: AtomicU32 = AtomicU32::new(100_000);
 /// What the service's environment holds and no code may see.
 pub(crate) const SECRET: &str = "hunter2-in-the-environment";
+/// The modes that must be possible here, with commas between them: whoever sets it has seen that they are (`.ci/run`). A mode that is
+/// not there would otherwise pass every test of its own.
+const DEMANDED: &str = "LONGHAUL_TEST_SANDBOX_MODES";
 /// nobody, for services that are not root though the tests are.
 const NOBODY: u32 = 65_534;
 
@@ -69,9 +72,13 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts a sandbox, or says that this machine does not allow the mode.
+    /// Starts a sandbox, or says that this machine does not allow the mode, which fails where the mode is demanded.
     pub(crate) async fn start(mode: Mode, user: As, settings: Settings<'_>) -> Option<Self> {
         if !is_allowed(mode, user) {
+            assert!(
+                !is_demanded(mode, user),
+                "{mode:?} as {user:?} is not possible on this machine, but {DEMANDED} has it"
+            );
             eprintln!("{mode:?} as {user:?} is not possible on this machine");
             return None;
         }
@@ -256,6 +263,21 @@ pub(crate) fn is_allowed(mode: Mode, user: As) -> bool {
         command.uid(NOBODY).gid(NOBODY);
     }
     command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+#[expect(clippy::disallowed_methods, reason = "whoever runs the tests says what this machine must be able to do")]
+fn is_demanded(mode: Mode, user: As) -> bool {
+    let demanded = std::env::var(DEMANDED).unwrap_or_default();
+    let modes: Vec<&str> = demanded.split(',').filter(|name| !name.is_empty()).collect();
+    let known = modes.iter().all(|name| ["namespaces", "landlock"].contains(name));
+    assert!(known, "{DEMANDED} is namespaces, landlock or both, not {demanded}");
+    let name = match mode {
+        Mode::Namespaces => "namespaces",
+        Mode::Landlock => "landlock",
+        Mode::Unconfined => return false,
+    };
+    // Who is not root tests everything as `Self_`.
+    modes.contains(&name) && (user == As::Self_ || geteuid().is_root())
 }
 
 /// Processes below one, zombies left out.

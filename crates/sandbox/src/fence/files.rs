@@ -27,7 +27,9 @@ const SYSTEM: [&str; 10] = [
     "/etc/alternatives",
     "/etc/localtime",
 ];
-const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+const DEVICES: [&str; 4] = ["/dev/null", "/dev/full", "/dev/random", "/dev/urandom"];
+/// To be read only: whoever may write to it gets memory by mapping it that belongs to no process.
+const ZERO: &str = "/dev/zero";
 
 /// What landlock did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +59,7 @@ pub(crate) fn apply(readable: &[PathBuf], writable: &[&Path]) -> io::Result<Fenc
     for device in DEVICES {
         rules = allow(rules, Path::new(device), AccessFs::ReadFile | AccessFs::WriteFile)?;
     }
+    rules = allow(rules, Path::new(ZERO), AccessFs::ReadFile.into())?;
     for path in writable {
         rules = allow(rules, path, AccessFs::from_all(NEWEST) & !BitFlags::from(AccessFs::IoctlDev))?;
     }

@@ -12,7 +12,7 @@ use seccompiler::{
     apply_filter,
 };
 
-use super::call_lists::{ALLOWED, LEGACY, OF_OTHERS, OF_OTHERS_LEGACY, REFUSED};
+use super::call_lists::{ALLOWED, HIDING, LEGACY, OF_OTHERS, OF_OTHERS_LEGACY, REFUSED};
 
 /// What else than the code the kernel objects within reach belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,14 +62,19 @@ fn refused(reach: Reach) -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
             rule(&[(1, SeccompCmpOp::MaskedEq(SOCKET_TYPE), SOCK_SEQPACKET)])?,
         ],
     );
-    refused.insert(libc::SYS_clone, CLONE.iter().map(|flag| bit(0, *flag)).collect::<Result<_, _>>()?);
+    let mut clone = CLONE.iter().map(|flag| bit(0, *flag)).collect::<Result<Vec<_>, _>>()?;
+    // Such memory belongs to no process: all of it stays while one page of it is mapped, and that page is what is counted.
+    refused.insert(libc::SYS_mmap, vec![rule(&[(3, SeccompCmpOp::MaskedEq(SHARED_MEMORY), SHARED_MEMORY)])?]);
     refused.insert(libc::SYS_ioctl, IOCTL.iter().map(|command| equal(1, *command)).collect::<Result<_, _>>()?);
     refused.insert(libc::SYS_fcntl, FCNTL.iter().map(|command| equal(1, *command)).collect::<Result<_, _>>()?);
     // Asking is fine, and so is what glibc does for itself.
     refused.insert(libc::SYS_personality, vec![rule(&[(0, SeccompCmpOp::Ne, ASKING)])?]);
     refused.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
     if let Reach::Shared { signals_are_fenced, own } = reach {
-        refused.extend(OF_OTHERS.iter().chain(OF_OTHERS_LEGACY).map(|call| (*call, Vec::new())));
+        refused.extend(OF_OTHERS.iter().chain(OF_OTHERS_LEGACY).chain(HIDING).map(|call| (*call, Vec::new())));
+        // All threads of a process have the same open files, so that looking at one of them shows all.
+        clone.push(rule(&[(0, SeccompCmpOp::MaskedEq(CLONE_THREAD | CLONE_FILES), CLONE_THREAD)])?);
+        refused.insert(libc::SYS_close_range, vec![bit(2, CLOSE_RANGE_UNSHARE)?]);
         for (call, flags) in OPENING {
             let reading = (*flags, SeccompCmpOp::MaskedEq(ACCESS_MODE), READ_ONLY);
             refused.insert(*call, vec![rule(&[reading, (*flags, SeccompCmpOp::MaskedEq(TRUNCATE), TRUNCATE)])?]);
@@ -83,6 +88,7 @@ fn refused(reach: Reach) -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
             }
         }
     }
+    refused.insert(libc::SYS_clone, clone);
     Ok(refused)
 }
 
@@ -118,6 +124,11 @@ const SOCKET_TYPE: u64 = 0xf;
 const SOCK_DGRAM: u64 = 2;
 const SOCK_SEQPACKET: u64 = 5;
 const ASKING: u64 = 0xffff_ffff;
+/// `MAP_SHARED` and `MAP_ANONYMOUS`.
+const SHARED_MEMORY: u64 = 0x21;
+const CLONE_THREAD: u64 = 0x1_0000;
+const CLONE_FILES: u64 = 0x400;
+const CLOSE_RANGE_UNSHARE: u64 = 2;
 /// `CLONE_NEWNS`, `_NEWCGROUP`, `_NEWUTS`, `_NEWIPC`, `_NEWUSER`, `_NEWPID`, `_NEWNET`; and `CLONE_PARENT`, with which a process
 /// would be a child of whom it does not know.
 const CLONE: [u64; 8] = [0x2_0000, 0x200_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000, 0x8000];
