@@ -139,6 +139,37 @@ async fn writers_at_the_same_time_leave_one_whole_document() {
     }
 }
 
+/// The last one is what is there already: neither is embedded, and what is there stays.
+#[tokio::test]
+async fn of_two_documents_of_one_id_the_last_counts_also_when_it_is_there() {
+    let embedder = Stub::embedder().await;
+    let api = api(Some(&embedder), &[]).await;
+    let path = "/v1/indexes/kb/documents";
+    let (old, new) = (json!({"id": "d", "text": "leave"}), json!({"id": "d", "text": "salary"}));
+    api.acme.post(path, &json!({"documents": [old]})).await;
+    let put = api.acme.post(path, &json!({"documents": [new, old]})).await;
+    let unchanged = json!({"id": "d", "status": "unchanged", "chunks": 1});
+    assert_eq!(put.body["documents"], json!([unchanged, unchanged]));
+    assert_eq!(embedder.embedded(), 1);
+    let words = |word: &str| json!({"query": word, "search_method": "keyword"});
+    assert_eq!(ids(&api.acme, "kb", words("leave")).await, ["d#1"]);
+    assert_eq!(ids(&api.acme, "kb", words("salary")).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_results_show_can_be_filtered_for() {
+    let embedder = Stub::embedder().await;
+    let api = api(Some(&embedder), &[]).await;
+    api.acme.post("/v1/indexes/handbook/documents", &handbook()).await;
+    for method in ["semantic", "keyword"] {
+        let of = |filters: Value| json!({"query": "three twelve ist", "search_method": method, "filters": filters});
+        let one = of(json!({"document_id": "notice", "lang": "en"}));
+        assert_eq!(ids(&api.acme, "handbook", one).await, ["notice#1"], "{method}");
+        let none = of(json!({"document_id": "notice", "lang": "de"}));
+        assert_eq!(ids(&api.acme, "handbook", none).await, Vec::<String>::new(), "{method}");
+    }
+}
+
 #[tokio::test]
 async fn tenants_do_not_see_each_others_indexes() {
     let embedder = Stub::embedder().await;
@@ -177,6 +208,9 @@ async fn an_index_keeps_to_one_model_and_its_size() {
     let refused = first.acme.post(path, &changed).await;
     assert_eq!(refused.error(), (409, "index_conflict"));
     assert!(refused.text.contains("`another`"), "{}", refused.text);
+    let search = first.acme.post("/v1/indexes/kb/search", &json!({"query": "notice"})).await;
+    assert_eq!(search.error(), (409, "index_conflict"), "embeddings of two models are not compared");
+    assert_eq!(embedder.embedded(), 3, "nobody pays for what is refused");
 }
 
 /// Without embeddings, and on a server without pgvector, indexes are searched by words; with embeddings such a server says what it lacks.

@@ -9,6 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde_json::{Value, json};
+use tokio::sync::Barrier;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// One request.
@@ -28,6 +29,8 @@ pub(super) enum Answer {
     Text(u16, String),
     /// Nothing, ever.
     Silence,
+    /// JSON, when everybody is there whom the barrier is for.
+    Together(Arc<Barrier>, Value),
     /// Half of a body, then the end of the connection.
     Cut,
 }
@@ -103,6 +106,10 @@ async fn respond(answer: Answer) -> Response {
     match answer {
         Answer::Json(code, body) => (status(code), axum::Json(body)).into_response(),
         Answer::Text(code, body) => (status(code), body).into_response(),
+        Answer::Together(barrier, body) => {
+            barrier.wait().await;
+            axum::Json(body).into_response()
+        }
         Answer::Silence => std::future::pending().await,
         Answer::Cut => {
             let halves = [Ok(Bytes::from_static(b"{\"data\"")), Err(std::io::Error::other("cut"))];

@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use super::stub::{Answer, Seen, Stub};
 use crate::support::db::TestDb;
 
-struct World {
-    _db: TestDb,
-    retriever: Retriever,
-    bindings: Bindings,
+pub(super) struct World {
+    pub(super) _db: TestDb,
+    pub(super) retriever: Retriever,
+    pub(super) bindings: Bindings,
 }
 
 fn provider(name: &str) -> Provider {
@@ -27,7 +27,7 @@ fn provider(name: &str) -> Provider {
 }
 
 /// Bindings over the two servers, under keys.
-async fn world(embeddings: &Stub, store: VectorStore) -> World {
+pub(super) async fn world(embeddings: &Stub, store: VectorStore) -> World {
     let db = TestDb::create().await;
     let postgres = Store::open(StoreOptions::new(&db.url)).unwrap();
     let tenant = postgres.ensure_tenant("test", None).await.unwrap().id;
@@ -51,15 +51,15 @@ async fn world(embeddings: &Stub, store: VectorStore) -> World {
     World { _db: db, retriever: Retriever::new(postgres).unwrap(), bindings }
 }
 
-fn weaviate(stub: &Stub) -> VectorStore {
+pub(super) fn weaviate(stub: &Stub) -> VectorStore {
     VectorStore::Weaviate { endpoint_url: stub.url.clone(), api_key: Some(SecretString::from("w-key")) }
 }
 
-fn qdrant(stub: &Stub) -> VectorStore {
+pub(super) fn qdrant(stub: &Stub) -> VectorStore {
     VectorStore::Qdrant { endpoint_url: stub.url.clone(), api_key: Some(SecretString::from("q-key")) }
 }
 
-fn request(retrieval: Value) -> RetrievalRequest {
+pub(super) fn request(retrieval: Value) -> RetrievalRequest {
     RetrievalRequest::read(Some(&retrieval), || None).unwrap().unwrap()
 }
 
@@ -287,12 +287,12 @@ async fn who_does_not_answer_or_answers_nonsense_fails_the_search() {
     assert_eq!((told.status, told.reason), (500, Some("retrieval_query_empty_after_preprocessing")));
 }
 
-fn document(id: &str, text: &str) -> IncomingDocument {
+pub(super) fn document(id: &str, text: &str) -> IncomingDocument {
     let metadata = json!({"title": "Leave", "lang": "en", "tags": ["a"]}).as_object().unwrap().clone();
     IncomingDocument { id: id.into(), text: text.into(), metadata, format: DocumentFormat::Text }
 }
 
-const CHUNKS: ChunkSettings = ChunkSettings { chars: 200, overlap: 0, max_per_index: 100 };
+pub(super) const CHUNKS: ChunkSettings = ChunkSettings { chars: 200, overlap: 0, max_per_index: 100 };
 
 #[tokio::test]
 async fn qdrant_is_filled_with_points_that_the_search_reads() {
@@ -318,29 +318,31 @@ async fn qdrant_is_filled_with_points_that_the_search_reads() {
     assert_eq!(seen[1].body, json!({"vectors": {"size": 9, "distance": "Cosine"}}));
     assert_eq!(seen[2].body, json!({"field_name": "text", "field_schema": "text"}));
     let point = &seen[5].body["points"][0];
-    let content = point["payload"]["longhaul_content"].clone();
     let payload = json!({
         "document_id": "d#1", "text": "parental leave", "title": "Leave", "lang": "en", "longhaul_document": "d",
-        "longhaul_content": content, "metadata": {"title": "Leave", "lang": "en", "tags": ["a"], "document_id": "d"},
+        "longhaul_generation": 1, "metadata": {"title": "Leave", "lang": "en", "tags": ["a"], "document_id": "d"},
     });
     assert_eq!(point["payload"], payload);
     assert_eq!(point["vector"].as_array().unwrap().len(), 9);
     let old = json!({"filter": {
         "must": [{"key": "longhaul_document", "match": {"value": "d"}}],
-        "must_not": [{"key": "longhaul_content", "match": {"value": content}}],
+        "must_not": [{"key": "longhaul_generation", "range": {"gte": 1}}],
     }});
     assert_eq!(seen[6].body, old);
     // The same again asks nobody; a change puts other points.
     let again = retriever.ingest(&bindings, "kb", &[document("d", "parental leave")], CHUNKS).await.unwrap();
     assert_eq!((again[0].is_stored, again[0].chunks, store.seen().len()), (false, 1, 7));
     retriever.ingest(&bindings, "kb", &[document("d", "notice period")], CHUNKS).await.unwrap();
-    let changed = &store.seen()[8].body["points"][0];
+    let seen = store.seen();
+    let changed = seen.iter().rfind(|request| request.to.contains("/points?")).unwrap().body["points"][0].clone();
     assert_ne!(changed["id"], point["id"]);
+    assert_eq!(changed["payload"]["longhaul_generation"], 2);
     // A search of the index goes to that collection, whatever else is called `kb` there; removing removes there too.
     retriever.retrieve(&bindings, &request(json!({"index": "kb", "query": "leave"}))).await.unwrap();
     assert_eq!(store.seen().last().unwrap().to, format!("POST {collection}/points/search"));
     assert!(retriever.remove_document(&bindings, "kb", "d").await.unwrap());
-    assert_eq!(store.seen().last().unwrap().body["filter"]["must_not"], json!([]));
+    let before_removal = json!([{"key": "longhaul_generation", "range": {"gte": 3}}]);
+    assert_eq!(store.seen().last().unwrap().body["filter"]["must_not"], before_removal);
     assert!(retriever.remove_index(&bindings, "kb").await.unwrap());
     assert_eq!(store.seen().last().unwrap().to, format!("DELETE {collection}"));
     assert!(!retriever.remove_index(&bindings, "kb").await.unwrap());
@@ -360,6 +362,10 @@ async fn weaviate_is_filled_with_objects_that_the_search_reads() {
     let seen = store.seen();
     let class = seen[1].body["class"].as_str().unwrap().to_owned();
     let to: Vec<_> = seen.iter().map(|request| request.to.clone()).collect();
+    let declared = seen[1].body["properties"].as_array().unwrap();
+    let names: Vec<_> = declared.iter().map(|property| property["name"].as_str().unwrap()).collect();
+    let own = ["document_id", "text", "metadata_json", "longhaul_document", "longhaul_generation", "longhaul_content"];
+    assert_eq!(names, [&own[..], &["lang", "title"]].concat());
     let schema = format!("GET /v1/schema/{class}");
     assert_eq!(to, [&schema, "POST /v1/schema", "POST /v1/batch/objects", "DELETE /v1/batch/objects"]);
     assert_eq!(seen[1].body["vectorIndexConfig"], json!({"distance": "cosine"}));
@@ -368,7 +374,74 @@ async fn weaviate_is_filled_with_objects_that_the_search_reads() {
     assert_eq!(object["properties"]["document_id"], "d#1");
     let metadata: Value = serde_json::from_str(object["properties"]["metadata_json"].as_str().unwrap()).unwrap();
     assert_eq!(metadata, json!({"title": "Leave", "lang": "en", "tags": ["a"], "document_id": "d"}));
+    assert_eq!(object["properties"]["longhaul_generation"], 1);
     let operands = &seen[3].body["match"]["where"]["operands"];
     assert_eq!(operands[0], json!({"path": ["longhaul_document"], "operator": "Equal", "valueText": "d"}));
-    assert_eq!(operands[1]["operator"], "NotEqual");
+    let older = json!({"operator": "Or", "operands": [
+        {"path": ["longhaul_generation"], "operator": "LessThan", "valueInt": 1},
+        {"path": ["longhaul_content"], "operator": "Like", "valueText": "*"},
+    ]});
+    assert_eq!(operands[1], older);
+}
+
+/// A class as an older ingestion left it: some properties are missing, and metadata came under other types.
+#[tokio::test]
+async fn properties_of_weaviate_have_types_that_filters_can_ask_for() {
+    let embedder = Stub::embedder().await;
+    let declared = |name: &str, data_type: &str| json!({"name": name, "dataType": [data_type]});
+    let old = [("document_id", "text"), ("text", "text"), ("metadata_json", "text"), ("longhaul_document", "text")];
+    let old = old.into_iter().chain([("longhaul_content", "text"), ("pages", "number"), ("secret", "text")]);
+    let properties: Vec<Value> = old.map(|(name, data_type)| declared(name, data_type)).collect();
+    let store = Stub::start(move |request| match request.to.as_str() {
+        to if to.starts_with("GET") => Answer::Json(200, json!({ "properties": properties })),
+        _ => Answer::Json(200, json!({})),
+    })
+    .await;
+    let World { retriever, bindings, _db } = world(&embedder, weaviate(&store)).await;
+    let put = async |metadata: Value| {
+        let metadata = metadata.as_object().unwrap().clone();
+        let document = IncomingDocument { metadata, ..document("d", "parental leave") };
+        retriever.ingest(&bindings, "kb", &[document], CHUNKS).await
+    };
+    let metadata = json!({
+        "whole": 2026, "fraction": 0.5, "pages": 3, "flag": true, "Lang-Code": "en US", "since": "2026-01-02T03:04:05Z", "größe": "m",
+        "tags": ["a"], "document_id": 7,
+    });
+    put(metadata).await.unwrap();
+    let seen = store.seen();
+    let class = seen[0].to.strip_prefix("GET /v1/schema/").unwrap();
+    let added: Vec<_> =
+        seen.iter().filter(|request| request.to == format!("POST /v1/schema/{class}/properties")).collect();
+    let whole = |name: &str| json!({"name": name, "dataType": ["text"], "tokenization": "field"});
+    let expected = [
+        declared("longhaul_generation", "int"),
+        declared("flag", "boolean"),
+        declared("fraction", "number"),
+        whole("lang_code"),
+        whole("since"),
+        declared("whole", "number"),
+    ];
+    assert_eq!(added.iter().map(|request| request.body.clone()).collect::<Vec<_>>(), expected);
+    let object = seen.iter().find(|request| request.to == "POST /v1/batch/objects").unwrap();
+    let properties = object.body["objects"][0]["properties"].as_object().unwrap();
+    assert!(!properties.contains_key("größe"), "a name that Weaviate cannot have: {properties:?}");
+    assert_eq!(properties["document_id"], "d#1");
+    // Another type under one key is the caller's to change, and nothing is put.
+    let before = store.seen().len();
+    let error = put(json!({"secret": 1})).await.unwrap_err();
+    assert!(error.to_string().contains("the index holds `secret` as text, not as number"), "{error}");
+    assert!(matches!(error.kind, FailureKind::Index(_)), "{error:?}");
+    assert_eq!(store.seen().len(), before + 1, "it was only looked at");
+    // Filters ask for what was declared, by all of its digits.
+    let filters = json!({"year": 1_700_000_000_123_i64, "ratio": 0.123_456_789_012_3, "document_id": "d"});
+    let asked = json!({"index": "kb", "query": "leave", "search_method": "keyword", "filters": filters});
+    retriever.retrieve(&bindings, &request(asked)).await.unwrap();
+    let query = store.seen().last().unwrap().body["query"].as_str().unwrap().to_owned();
+    for part in [
+        "{ path: [\"longhaul_document\"], operator: Equal, valueText: \"d\" }",
+        "{ path: [\"ratio\"], operator: Equal, valueNumber: 0.1234567890123 }",
+        "{ path: [\"year\"], operator: Equal, valueNumber: 1700000000123 }",
+    ] {
+        assert!(query.contains(part), "{query}");
+    }
 }

@@ -38,6 +38,9 @@ pub enum FailureKind {
     /// There is no room for another ingestion in this process.
     #[error("as many documents are being ingested as may be; try again")]
     Busy,
+    /// Another request puts or removes the same document, and is not done.
+    #[error("another request changes the document; try again")]
+    Overtaken,
     /// The metadata or the text cannot be cut.
     #[error("the chunks cannot be made: {0}")]
     Chunks(String),
@@ -131,7 +134,7 @@ impl RetrievalError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match &self.kind {
-            FailureKind::Unreachable(_) | FailureKind::Timeout | FailureKind::Busy => true,
+            FailureKind::Unreachable(_) | FailureKind::Timeout | FailureKind::Busy | FailureKind::Overtaken => true,
             FailureKind::Status(status) => matches!(status, 408 | 429 | 500..),
             FailureKind::Store(error) => matches!(error, StoreError::Unavailable(_)),
             FailureKind::QueryEmpty
@@ -181,6 +184,7 @@ impl RetrievalError {
             FailureKind::Index(error) => of_index(error),
             FailureKind::Endpoint => Some("invalid_endpoint"),
             FailureKind::Busy
+            | FailureKind::Overtaken
             | FailureKind::Configuration(_)
             | FailureKind::Chunks(_)
             | FailureKind::Unreachable(_)
@@ -207,6 +211,7 @@ fn of_index(error: &IndexError) -> Option<&'static str> {
         IndexError::NotFound(_) => Some("index_not_found"),
         IndexError::Model { .. } | IndexError::Dimension { .. } => Some("embeddings_mismatch"),
         IndexError::Elsewhere { .. } => Some("vector_store_mismatch"),
+        IndexError::Property { .. } => Some("metadata_mismatch"),
         IndexError::Full(_) | IndexError::TooMany => Some("index_full"),
         IndexError::NoVectorExtension => Some("vector_extension_missing"),
         IndexError::Store(_) => None,

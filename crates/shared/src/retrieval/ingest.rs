@@ -1,8 +1,9 @@
 //! Filling an index: documents cut into chunks, embedded, and stored in the place of what they were before.
 //!
 //! What must hold: a document that has not changed is neither embedded nor stored again, so that whoever was not answered repeats
-//! the whole request; nothing is stored before everything of the request is embedded; in the own database a document's chunks are
-//! replaced in one statement, elsewhere the new ones are there before the old ones go.
+//! the whole request; nothing is embedded that is sure to be refused, and nothing stored before everything of the request is embedded; in
+//! the own database a document's chunks are replaced in one statement, elsewhere the new ones are there before the old ones go, and
+//! what is noted of the document here is true of there (`store::document_generations`).
 
 use std::{collections::HashMap, time::Duration};
 
@@ -15,10 +16,13 @@ use super::{
     bindings::{Bindings, EmbeddingsBinding, VectorBinding, VectorStore},
     embeddings,
     error::{FailureKind, RetrievalError, Stage},
-    fill::{self, Filled},
+    fill::{self, Filled, Which},
     retrieve::Retriever,
 };
-use crate::store::indexes::{Index, IndexError, NewDocument};
+use crate::store::{
+    document_generations::Finished,
+    indexes::{Document, Index, IndexError, NewDocument},
+};
 
 /// Requests that one process carries out at a time; each may hold a hundred megabytes of embeddings.
 pub const MAX_PARALLEL_INGESTIONS: usize = 4;
@@ -101,11 +105,13 @@ impl Retriever {
         let index = self.store.ensure_index(bindings.tenant, index, adapter_kind).await.map_err(of_index)?;
         let ids: Vec<String> = documents.iter().map(|document| document.id.clone()).collect();
         let known = self.store.known_documents(&index, &ids).await.map_err(of_index)?;
-        let known: HashMap<&str, &Vec<u8>> =
+        let hashes: HashMap<&str, &Vec<u8>> =
             known.iter().map(|document| (document.id.as_str(), &document.content_hash)).collect();
-        let hashed = documents.iter().map(|document| (document, hash(document, settings, embeddings)));
-        let changed = hashed.filter(|(document, hash)| known.get(document.id.as_str()) != Some(&hash));
+        let hashed =
+            last_of_each(documents).into_iter().map(|document| (document, hash(document, settings, embeddings)));
+        let changed = hashed.filter(|(document, hash)| hashes.get(document.id.as_str()) != Some(&hash));
         let prepared = chunked(changed.collect(), settings).await?;
+        admit(&index, &known, &prepared, embeddings, settings)?;
         let texts: Vec<&str> = prepared.iter().flat_map(|one| &one.chunks).map(String::as_str).collect();
         let vectors = match embeddings {
             Some(binding) => Some(embeddings::embed(&self.client, binding, &texts).await?.vectors),
@@ -144,20 +150,49 @@ impl Retriever {
         settings: ChunkSettings,
     ) -> Result<(), RetrievalError> {
         let Prepared { document, hash, chunks } = one;
-        if let Some((_, vectors)) = embedded {
-            let filled = Filled { index, document: &document.id, metadata: &document.metadata, hash, chunks, vectors };
-            fill::put(&self.client, vector_store, &filled).await?;
-        }
         let new = NewDocument {
             id: &document.id,
             content_hash: hash,
             bytes: document.text.len(),
             metadata: &document.metadata,
             chunks,
-            embeddings: embedded.map(|(binding, vectors)| (binding.requested_model.as_str(), vectors)),
-            is_elsewhere: !matches!(vector_store.store, VectorStore::Pgvector),
+            embeddings: embedded.map(|(binding, vectors)| (binding.provider_model.as_str(), vectors)),
         };
-        self.store.put_document(index, &new, settings.max_per_index).await.map_err(of_index)
+        if matches!(vector_store.store, VectorStore::Pgvector) {
+            return self.store.put_document(index, &new, settings.max_per_index).await.map_err(of_index);
+        }
+        self.put_elsewhere(vector_store, index, &new, settings).await
+    }
+
+    /// Puts a document whose chunks are in another store. Of several writers at the same time the one that began last leaves its chunks; each
+    /// of the others takes its own back, and is told to come again where nobody can say yet that the last one's are there.
+    async fn put_elsewhere(
+        &self,
+        vector_store: &VectorBinding,
+        index: &Index,
+        new: &NewDocument<'_>,
+        settings: ChunkSettings,
+    ) -> Result<(), RetrievalError> {
+        let NewDocument { id: document, metadata, chunks, embeddings, .. } = *new;
+        let vectors = embeddings.map(|(_, vectors)| vectors).unwrap_or_default();
+        let filled = Filled { index, document, metadata, chunks, vectors };
+        fill::prepare(&self.client, vector_store, &filled).await?;
+        let generation = self.store.begin_document(index, new, settings.max_per_index).await.map_err(of_index)?;
+        fill::put(&self.client, vector_store, &filled, generation).await?;
+        let own = || fill::remove(&self.client, vector_store, index, document, Which::Of(generation));
+        match self.store.finish_document(index, new, generation).await.map_err(of_index)? {
+            Finished::Stored => Ok(()),
+            Finished::Replaced => own().await,
+            Finished::Overtaken => {
+                own().await?;
+                Err(RetrievalError::request(FailureKind::Overtaken))
+            }
+            // Nobody else will remove what may have been made anew.
+            Finished::IndexGone => {
+                fill::remove_all(&self.client, vector_store, index).await?;
+                Err(of_index(IndexError::NotFound(index.name.clone())))
+            }
+        }
     }
 
     /// Removes a document from an index. Whether there was one.
@@ -168,10 +203,14 @@ impl Retriever {
         let Some(index) = self.store.find_index(bindings.tenant, index).await.map_err(of_index)? else {
             return Ok(false);
         };
-        if let Some(store) = elsewhere(bindings, &index)? {
-            fill::remove(&self.client, store, &index, id).await?;
-        }
-        self.store.remove_document(&index, id).await.map_err(of_index)
+        let Some(store) = elsewhere(bindings, &index)? else {
+            return self.store.remove_document(&index, id, None).await.map_err(of_index);
+        };
+        let begun = self.store.begin_removal(&index, id).await.map_err(of_index)?;
+        let Some((removal, was_there)) = begun else { return Ok(false) };
+        fill::remove(&self.client, store, &index, id, Which::Before(removal)).await?;
+        self.store.remove_document(&index, id, Some(removal)).await.map_err(of_index)?;
+        Ok(was_there)
     }
 
     /// Removes an index with everything in it. Whether there was one.
@@ -218,28 +257,61 @@ fn hash(document: &IncomingDocument, settings: ChunkSettings, embeddings: Option
     Sha256::digest(made_from.to_string()).to_vec()
 }
 
-/// Cuts the documents, off the executor: a megabyte takes a while. The last of each id is kept.
+/// Of several documents of one id the last.
+fn last_of_each(documents: &[IncomingDocument]) -> Vec<&IncomingDocument> {
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut last: Vec<&IncomingDocument> = Vec::new();
+    for document in documents {
+        match places.get(document.id.as_str()) {
+            Some(&place) => last[place] = document,
+            None => {
+                places.insert(&document.id, last.len());
+                last.push(document);
+            }
+        }
+    }
+    last
+}
+
+/// Refuses what the index cannot take, before anybody pays for embeddings. Whoever stores asks again, under the row of the index.
+fn admit(
+    index: &Index,
+    known: &[Document],
+    prepared: &[Prepared<'_>],
+    embeddings: Option<&EmbeddingsBinding>,
+    settings: ChunkSettings,
+) -> Result<(), RetrievalError> {
+    if prepared.is_empty() {
+        return Ok(());
+    }
+    if let (Some(expected), Some(binding)) = (&index.model, embeddings)
+        && *expected != binding.provider_model
+    {
+        let given = binding.provider_model.clone();
+        return Err(of_index(IndexError::Model { expected: expected.clone(), given }));
+    }
+    let before: HashMap<&str, i64> = known.iter().map(|known| (known.id.as_str(), known.chunks.into())).collect();
+    let grown = prepared.iter().map(|one| {
+        let chunks = i64::try_from(one.chunks.len()).unwrap_or(i64::MAX);
+        chunks - before.get(one.document.id.as_str()).copied().unwrap_or_default()
+    });
+    if i64::from(index.chunks) + grown.sum::<i64>() > i64::from(settings.max_per_index) {
+        return Err(of_index(IndexError::Full(settings.max_per_index)));
+    }
+    Ok(())
+}
+
+/// Cuts the documents, off the executor: a megabyte takes a while.
 async fn chunked(
     changed: Vec<(&IncomingDocument, Vec<u8>)>,
     settings: ChunkSettings,
 ) -> Result<Vec<Prepared<'_>>, RetrievalError> {
-    let mut places: HashMap<&str, usize> = HashMap::new();
-    let mut last: Vec<(&IncomingDocument, Vec<u8>)> = Vec::new();
-    for (document, hash) in changed {
-        match places.get(document.id.as_str()) {
-            Some(&place) => last[place] = (document, hash),
-            None => {
-                places.insert(&document.id, last.len());
-                last.push((document, hash));
-            }
-        }
-    }
     let inputs: Vec<(String, DocumentFormat)> =
-        last.iter().map(|(document, _)| (document.text.clone(), document.format)).collect();
+        changed.iter().map(|(document, _)| (document.text.clone(), document.format)).collect();
     let cut = move || inputs.iter().map(|(text, format)| split(text, *format, settings)).collect::<Result<Vec<_>, _>>();
     let failed = |reason: String| RetrievalError::request(FailureKind::Chunks(reason));
     let chunks = tokio::task::spawn_blocking(cut).await.map_err(|error| failed(error.to_string()))?.map_err(failed)?;
-    let prepared = last.into_iter().zip(chunks);
+    let prepared = changed.into_iter().zip(chunks);
     Ok(prepared.map(|((document, hash), chunks)| Prepared { document, hash, chunks }).collect())
 }
 

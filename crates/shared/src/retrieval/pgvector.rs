@@ -5,29 +5,25 @@ use super::{
     retrieve::Looked,
 };
 use crate::{
-    domain::{
-        TenantId,
-        retrieval::{Filters, Hit, ScoreKind},
-    },
+    domain::retrieval::{Filters, Hit, ScoreKind},
     store::{
         Store,
-        indexes::{ChunkFound, IndexError},
+        indexes::{ChunkFound, Index, IndexError},
     },
 };
 
-/// Searches one index of a tenant.
+/// Searches one index.
 pub(super) async fn search(
     store: &Store,
     provider_slug: &str,
-    tenant: TenantId,
-    index: &str,
+    index: &Index,
     looked: Looked<'_>,
     top_k: u32,
     filters: &Filters,
 ) -> Result<Vec<Hit>, RetrievalError> {
     let found = match looked {
-        Looked::Near(vector) => store.nearest_chunks(tenant, index, vector, top_k, filters).await,
-        Looked::Words(words) => store.matching_chunks(tenant, index, words, top_k, filters).await,
+        Looked::Near(vector) => store.nearest_chunks(index, vector, top_k, filters).await,
+        Looked::Words(words) => store.matching_chunks(index, words, top_k, filters).await.map_err(IndexError::from),
     };
     let kind = looked.score_kind(ScoreKind::Distance, ScoreKind::TsRank);
     let hit = |chunk: ChunkFound| Hit {

@@ -75,12 +75,13 @@ fn hit(point: &Map<String, Value>, score_kind: ScoreKind) -> Hit {
         fields.map(|(key, value)| (key.clone(), value.clone())).collect()
     };
     let id = Some(text(field("document_id"))).filter(|id| !id.is_empty());
+    // A match of words has no score: it matches. Whatever should have one and has none is no match.
+    let unscored = if score_kind == ScoreKind::TextMatch { 1.0 } else { 0.0 };
     Hit {
         id: id.unwrap_or_else(|| text(point.get("id"))),
         text: text(field("text")),
         metadata: own.unwrap_or_else(others),
-        // A match of words has no score: it matches.
-        score: point.get("score").and_then(Value::as_f64).unwrap_or(1.0),
+        score: point.get("score").and_then(Value::as_f64).unwrap_or(unscored),
         score_kind,
     }
 }
@@ -119,6 +120,9 @@ mod tests {
         let found = read(json!({"id": 7, "payload": {"text": "t", "b": 2, "metadata": {}}}), ScoreKind::TextMatch);
         assert_eq!((found.id.as_str(), found.score), ("7", 1.0));
         assert_eq!(Value::Object(found.metadata), json!({"b": 2}));
+        for bad in [json!({"id": 7, "score": "x"}), json!({"id": 7, "score": null}), json!({"id": 7})] {
+            assert_eq!(read(bad, ScoreKind::Similarity).score, 0.0, "a bad score is not a perfect one");
+        }
     }
 
     #[test]

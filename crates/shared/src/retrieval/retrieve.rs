@@ -1,6 +1,6 @@
 //! One search: the query preprocessed and embedded, the vector store asked, the results in order.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use reqwest::Client;
 use serde_json::Value;
@@ -10,6 +10,7 @@ use super::{
     bindings::{Bindings, EmbeddingsBinding, VectorBinding, VectorStore},
     embeddings::{self, Embedded},
     error::{FailureKind, RetrievalError, Stage},
+    fill,
     ingest::MAX_PARALLEL_INGESTIONS,
     pgvector, qdrant,
     request::Target,
@@ -17,8 +18,10 @@ use super::{
 };
 use crate::{
     domain::retrieval::{
-        EmbeddingCall, Hit, RelevanceKind, RetrievalCall, RetrievalRequest, RetrievedItem, ScoreKind, SearchMethod,
-        branch_top_k, fuse, rank,
+        EmbeddingCall, Filters, Hit, RelevanceKind, RetrievalCall, RetrievalRequest, RetrievedItem, ScoreKind,
+        SearchMethod, branch_top_k, fuse,
+        index::{property, qdrant_collection, weaviate_class},
+        rank,
     },
     http::{self, HttpOptions},
     store::{
@@ -26,6 +29,9 @@ use crate::{
         indexes::{Index, IndexError},
     },
 };
+
+/// Before the id in the names of our own indexes.
+const OWN_PREFIX: &str = "lh";
 
 /// Searches and fills indexes. One per process: it holds the connections.
 #[derive(Debug, Clone)]
@@ -77,24 +83,29 @@ impl Retriever {
         Ok(Self { client: http::client(&HttpOptions::default())?, store, ingesting })
     }
 
-    /// What the vector store calls an index: one that Longhaul filled by its id, so that no other tenant has that name.
-    async fn index_in_store(
+    /// Where an index is: one of the tenant's own, or else what the vector store has under that name.
+    async fn place(
         &self,
         bindings: &Bindings,
         vector_store: &VectorBinding,
         name: &str,
-    ) -> Result<String, RetrievalError> {
-        let given = || format!("{}{name}", vector_store.namespace.as_deref().unwrap_or_default());
+    ) -> Result<Place, RetrievalError> {
+        let given = format!("{}{name}", vector_store.namespace.as_deref().unwrap_or_default());
+        let not_found = || FailureKind::from(IndexError::NotFound(name.to_owned()));
         if matches!(vector_store.store, VectorStore::Pgvector) {
-            return Ok(given());
+            let target = vector_store.target(&self.client);
+            let found = tokio::time::timeout(target.timeout, self.store.find_index(bindings.tenant, &given)).await;
+            let found = found.map_err(|_elapsed| target.error(FailureKind::Timeout))?;
+            let own = found.map_err(|error| target.error(error))?;
+            return own.map(Place::Own).ok_or_else(|| target.error(not_found()));
         }
         let own = self.store.find_index(bindings.tenant, name).await.map_err(RetrievalError::request)?;
         match own.filter(|index| index.store == vector_store.store.adapter_kind()) {
-            Some(index) => Ok(own_name(&index)),
-            None if vector_store.only_own => {
-                Err(RetrievalError::request(FailureKind::from(IndexError::NotFound(name.to_owned()))))
+            Some(index) => Ok(Place::Own(index)),
+            None if vector_store.only_own || reads_as_own(&vector_store.store, &given) => {
+                Err(RetrievalError::request(not_found()))
             }
-            None => Ok(given()),
+            None => Ok(Place::Others(given)),
         }
     }
 
@@ -110,25 +121,22 @@ impl Retriever {
         let vector_store = bindings.vector_store.as_ref();
         let vector_store =
             vector_store.ok_or_else(|| RetrievalError::request(FailureKind::NotBound("vector_store")))?;
+        let place = self.place(bindings, vector_store, &request.index).await?;
         let mut embedding_calls = Vec::new();
         let vector = match request.search_method {
             SearchMethod::Keyword => None,
             SearchMethod::Semantic | SearchMethod::Hybrid => {
                 let binding = bindings.embeddings.as_ref();
                 let binding = binding.ok_or_else(|| RetrievalError::request(FailureKind::NotBound("embeddings")))?;
+                place.check_model(vector_store, binding)?;
                 let embedded = embeddings::embed(&self.client, binding, &[&query]).await?;
                 embedding_calls.push(embedding_call(bindings, binding, &embedded));
                 embedded.vectors.into_iter().next()
             }
         };
-        let results = match self.index_in_store(bindings, vector_store, &request.index).await {
-            Ok(index) => {
-                let side = Side { retriever: self, bindings, vector_store, request, index };
-                side.search(&query, vector.as_deref()).await
-            }
-            Err(error) => Err(error),
-        };
-        let results = match results {
+        let filters = place.filters(&vector_store.store, &request.filters);
+        let side = Side { retriever: self, vector_store, request, place, filters };
+        let results = match side.search(&query, vector.as_deref()).await {
             Ok(results) => results,
             Err(error) => return Err(RetrievalError { embedding_calls, ..error }),
         };
@@ -149,14 +157,63 @@ impl Retriever {
     }
 }
 
+/// Where an index is.
+#[derive(Debug)]
+enum Place {
+    /// Longhaul filled it for this tenant.
+    Own(Index),
+    /// Somebody else did, under this name.
+    Others(String),
+}
+
+impl Place {
+    /// What the vector store calls it: one of our own by its id, so that no other tenant has that name.
+    fn name(&self) -> Cow<'_, str> {
+        match self {
+            Self::Own(index) => own_name(index).into(),
+            Self::Others(name) => name.into(),
+        }
+    }
+
+    /// Embeddings of two models may be of one length; what is near in the one is anywhere in the other.
+    fn check_model(&self, vector_store: &VectorBinding, binding: &EmbeddingsBinding) -> Result<(), RetrievalError> {
+        let Self::Own(Index { model: Some(expected), .. }) = self else { return Ok(()) };
+        let given = &binding.provider_model;
+        if expected == given {
+            return Ok(());
+        }
+        let mismatch = IndexError::Model { expected: expected.clone(), given: given.clone() };
+        let slug = &vector_store.provider.slug;
+        Err(RetrievalError::new(Stage::VectorStore, Some(slug), FailureKind::from(mismatch)))
+    }
+
+    /// Filters as the store knows them. By the contract `document_id` is a chunk's in stores other than our own, and in results of our own
+    /// indexes it is the document's.
+    fn filters(&self, store: &VectorStore, filters: &Filters) -> Filters {
+        let is_renamed = matches!(self, Self::Own(_)) && !matches!(store, VectorStore::Pgvector);
+        let known = |key: &String| match property(key) {
+            Ok(name) if is_renamed && name == "document_id" => fill::DOCUMENT.to_owned(),
+            Ok(_) | Err(_) => key.clone(),
+        };
+        filters.iter().map(|(key, value)| (known(key), value.clone())).collect()
+    }
+
+    fn numbers(&self) -> weaviate::Numbers {
+        match self {
+            Self::Own(_) => weaviate::Numbers::OneType,
+            Self::Others(_) => weaviate::Numbers::WholeApart,
+        }
+    }
+}
+
 /// One search of one store, from one side or both.
 struct Side<'a> {
     retriever: &'a Retriever,
-    bindings: &'a Bindings,
     vector_store: &'a VectorBinding,
     request: &'a RetrievalRequest,
-    /// As the store calls it.
-    index: String,
+    place: Place,
+    /// As the store knows them.
+    filters: Filters,
 }
 
 impl Side<'_> {
@@ -181,17 +238,21 @@ impl Side<'_> {
 
     async fn ask(&self, looked: Looked<'_>, top_k: u32) -> Result<Vec<Hit>, RetrievalError> {
         let target = self.vector_store.target(&self.retriever.client);
-        let (index, filters) = (&self.index, &self.request.filters);
-        match &self.vector_store.store {
-            VectorStore::Weaviate { endpoint_url, .. } => {
-                weaviate::search(&target, endpoint_url, index, looked, top_k, filters).await
+        let filters = &self.filters;
+        match (&self.vector_store.store, &self.place) {
+            (VectorStore::Weaviate { endpoint_url, .. }, place) => {
+                let numbers = place.numbers();
+                weaviate::search(&target, endpoint_url, &place.name(), looked, top_k, filters, numbers).await
             }
-            VectorStore::Qdrant { endpoint_url, .. } => {
-                qdrant::search(&target, endpoint_url, index, looked, top_k, filters).await
+            (VectorStore::Qdrant { endpoint_url, .. }, place) => {
+                qdrant::search(&target, endpoint_url, &place.name(), looked, top_k, filters).await
             }
-            VectorStore::Pgvector => {
-                let (store, tenant) = (&self.retriever.store, self.bindings.tenant);
-                let search = pgvector::search(store, target.provider_slug, tenant, index, looked, top_k, filters);
+            (VectorStore::Pgvector, Place::Others(name)) => {
+                Err(target.error(FailureKind::from(IndexError::NotFound(name.clone()))))
+            }
+            (VectorStore::Pgvector, Place::Own(index)) => {
+                let store = &self.retriever.store;
+                let search = pgvector::search(store, target.provider_slug, index, looked, top_k, filters);
                 let found = tokio::time::timeout(target.timeout, search).await;
                 found.unwrap_or_else(|_elapsed| Err(target.error(FailureKind::Timeout)))
             }
@@ -225,7 +286,20 @@ impl VectorBinding {
 
 /// What an index of ours is called in a store that is not ours. Letters and digits alone: every store has it as it is.
 pub(super) fn own_name(index: &Index) -> String {
-    format!("lh{}", index.id.simple())
+    format!("{OWN_PREFIX}{}", index.id.simple())
+}
+
+/// Whether the store takes a name for one that [`own_name`] gives, whoever's index that is.
+fn reads_as_own(store: &VectorStore, name: &str) -> bool {
+    let read = match store {
+        VectorStore::Weaviate { .. } => weaviate_class(name),
+        VectorStore::Qdrant { .. } => qdrant_collection(name),
+        VectorStore::Pgvector => return false,
+    };
+    // Weaviate has capital letters in names, and keeps no two that differ in them alone.
+    let read = read.unwrap_or_default().to_lowercase();
+    let id = read.strip_prefix(OWN_PREFIX).unwrap_or_default();
+    id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// The beginning of what a store said, for logs.

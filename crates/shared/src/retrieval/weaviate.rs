@@ -16,6 +16,15 @@ use crate::domain::{
     },
 };
 
+/// Under which types a class holds numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Numbers {
+    /// `int` and `number`, as the contract takes it.
+    WholeApart,
+    /// `number`, as we declare it: 10 and 9.5 under one key are no contradiction.
+    OneType,
+}
+
 /// Searches one class.
 pub(super) async fn search(
     target: &Target<'_>,
@@ -24,9 +33,10 @@ pub(super) async fn search(
     looked: Looked<'_>,
     top_k: u32,
     filters: &Filters,
+    numbers: Numbers,
 ) -> Result<Vec<Hit>, RetrievalError> {
     let class = weaviate_class(index).map_err(RetrievalError::request)?;
-    let query = query(&class, looked, top_k, filters).map_err(RetrievalError::request)?;
+    let query = query(&class, looked, top_k, filters, numbers).map_err(RetrievalError::request)?;
     let (_, answer) = target.post(&join(endpoint_url, "/v1/graphql"), &json!({ "query": query })).await?;
     if answer.get("errors").and_then(Value::as_array).is_some_and(|errors| !errors.is_empty()) {
         let error = target.error(FailureKind::Unusable("the query has errors".into()));
@@ -37,7 +47,13 @@ pub(super) async fn search(
     Ok(rows.into_iter().flatten().filter_map(Value::as_object).map(|row| hit(row, kind)).collect())
 }
 
-fn query(class: &str, looked: Looked<'_>, top_k: u32, filters: &Filters) -> Result<String, InvalidName> {
+fn query(
+    class: &str,
+    looked: Looked<'_>,
+    top_k: u32,
+    filters: &Filters,
+    numbers: Numbers,
+) -> Result<String, InvalidName> {
     let (by, score) = match looked {
         Looked::Near(vector) => {
             let numbers: Vec<String> = vector.iter().map(|number| twelve_digits(*number)).collect();
@@ -45,19 +61,22 @@ fn query(class: &str, looked: Looked<'_>, top_k: u32, filters: &Filters) -> Resu
         }
         Looked::Words(words) => (format!("bm25: {{ query: {}, properties: [\"text\"] }}", quoted(words)), "score"),
     };
-    let filter = if filters.is_empty() { String::new() } else { format!(", where: {}", filter(filters)?) };
+    let filter = if filters.is_empty() { String::new() } else { format!(", where: {}", filter(filters, numbers)?) };
     Ok(format!(
         "{{ Get {{ {class}(limit: {top_k}, {by}{filter}) {{ document_id text metadata_json _additional {{ id {score} }} }} }} }}"
     ))
 }
 
-fn filter(filters: &Filters) -> Result<String, InvalidName> {
+fn filter(filters: &Filters, numbers: Numbers) -> Result<String, InvalidName> {
     let operand = |(key, value): (&String, &FilterValue)| {
-        let value = match value {
-            FilterValue::Bool(flag) => format!("valueBoolean: {flag}"),
-            FilterValue::Int(whole) => format!("valueInt: {whole}"),
-            FilterValue::Number(number) => format!("valueNumber: {}", twelve_digits(*number)),
-            FilterValue::Text(text) => format!("valueText: {}", quoted(text)),
+        let value = match (value, numbers) {
+            (FilterValue::Bool(flag), _) => format!("valueBoolean: {flag}"),
+            (FilterValue::Int(whole), Numbers::WholeApart) => format!("valueInt: {whole}"),
+            (FilterValue::Int(whole), Numbers::OneType) => format!("valueNumber: {whole}"),
+            (FilterValue::Number(number), Numbers::WholeApart) => format!("valueNumber: {}", twelve_digits(*number)),
+            // All of its digits, as it was stored.
+            (FilterValue::Number(number), Numbers::OneType) => format!("valueNumber: {}", json!(number)),
+            (FilterValue::Text(text), _) => format!("valueText: {}", quoted(text)),
         };
         Ok(format!("{{ path: [\"{}\"], operator: Equal, {value} }}", property(key)?))
     };
@@ -104,27 +123,36 @@ mod tests {
     #[test]
     fn queries_have_the_exact_text_of_the_contract() {
         let class = weaviate_class("knowledge_base").unwrap();
-        let semantic = query(&class, Looked::Near(&[0.1, 0.25, 1.0, 1e-7]), 5, &Filters::new()).unwrap();
+        let semantic =
+            query(&class, Looked::Near(&[0.1, 0.25, 1.0, 1e-7]), 5, &Filters::new(), Numbers::WholeApart).unwrap();
         assert_eq!(
             semantic,
             "{ Get { KnowledgeBase(limit: 5, nearVector: { vector: [0.1, 0.25, 1, 1e-07] }) { document_id text metadata_json \
              _additional { id distance } } } }"
         );
         let tenant = ("Tenant", FilterValue::Text("ops".into()));
-        let keyword = query(&class, Looked::Words("p\"é\n"), 5, &filters(&[tenant])).unwrap();
+        let keyword = query(&class, Looked::Words("p\"é\n"), 5, &filters(&[tenant]), Numbers::WholeApart).unwrap();
         assert_eq!(
             keyword,
             "{ Get { KnowledgeBase(limit: 5, bm25: { query: \"p\\\"\\u00e9\\n\", properties: [\"text\"] }, where: { path: [\"tenant\"], \
              operator: Equal, valueText: \"ops\" }) { document_id text metadata_json _additional { id score } } } }"
         );
         let several = [("b", FilterValue::Bool(true)), ("n", FilterValue::Int(3)), ("x-y", FilterValue::Number(1.5))];
-        let and = filter(&filters(&several)).unwrap();
+        let and = filter(&filters(&several), Numbers::WholeApart).unwrap();
         assert_eq!(
             and,
             "{ operator: And, operands: [{ path: [\"b\"], operator: Equal, valueBoolean: true }, { path: [\"n\"], operator: Equal, \
              valueInt: 3 }, { path: [\"x_y\"], operator: Equal, valueNumber: 1.5 }] }"
         );
-        assert_eq!(filter(&filters(&[("1", FilterValue::Int(1))])), Err(InvalidName::Key));
+        assert_eq!(filter(&filters(&[("1", FilterValue::Int(1))]), Numbers::OneType), Err(InvalidName::Key));
+    }
+
+    #[test]
+    fn our_own_classes_hold_all_numbers_under_one_type_with_all_digits() {
+        let of = |number: FilterValue| filter(&filters(&[("n", number)]), Numbers::OneType).unwrap();
+        let expected = |number: &str| format!("{{ path: [\"n\"], operator: Equal, valueNumber: {number} }}");
+        assert_eq!(of(FilterValue::Int(1_700_000_000_123)), expected("1700000000123"));
+        assert_eq!(of(FilterValue::Number(0.123_456_789_012_3)), expected("0.1234567890123"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::{Store, StoreError};
+use super::{Store, StoreError, document_generations::Generation};
 use crate::domain::{TenantId, retrieval::Filters};
 
 /// Indexes of one tenant. A search over many small ones is a search over one with a filter.
@@ -41,6 +41,16 @@ pub enum IndexError {
         /// Where they are.
         expected: String,
         /// What is bound.
+        given: String,
+    },
+    /// It holds another type under a metadata key, in a store that keeps one type for each.
+    #[error("the index holds `{key}` as {expected}, not as {given}")]
+    Property {
+        /// As the store calls it.
+        key: String,
+        /// What it holds.
+        expected: String,
+        /// What came.
         given: String,
     },
     /// It would hold more chunks than it may.
@@ -91,7 +101,7 @@ pub struct Index {
 pub struct Document {
     /// The caller's id of it.
     pub id: String,
-    /// Of everything that its chunks are made from.
+    /// Of everything that its chunks are made from. Empty while they are put into another store, and after that failed.
     pub content_hash: Vec<u8>,
     /// Of its text.
     pub bytes: i32,
@@ -138,8 +148,17 @@ pub struct NewDocument<'a> {
     pub chunks: &'a [String],
     /// One for each chunk, and the model that made them; none for an index that is searched by words alone.
     pub embeddings: Option<(&'a str, &'a [Vec<f64>])>,
-    /// The chunks are in another store, and only counted here.
-    pub is_elsewhere: bool,
+}
+
+impl NewDocument<'_> {
+    pub(super) fn model(&self) -> Option<&str> {
+        self.embeddings.map(|(model, _)| model)
+    }
+
+    /// Numbers of each embedding.
+    pub(super) fn width(&self) -> Option<usize> {
+        self.embeddings.and_then(|(_, vectors)| vectors.first()).map(Vec::len)
+    }
 }
 
 /// A chunk that was found.
@@ -293,12 +312,9 @@ impl Store {
         document: &NewDocument<'_>,
         max_chunks: i32,
     ) -> Result<(), IndexError> {
-        let NewDocument { id, content_hash, bytes, metadata, chunks, embeddings, is_elsewhere } = document;
+        let NewDocument { id, content_hash, bytes, metadata, chunks, embeddings } = document;
         let vectors =
             embeddings.map(|(_, vectors)| vectors.iter().map(|vector| vector_text(vector)).collect::<Vec<_>>());
-        let vectors = vectors.filter(|_| !is_elsewhere);
-        let width = embeddings.and_then(|(_, vectors)| vectors.first()).map(Vec::len);
-        let model = embeddings.map(|(model, _)| model);
         let outcome = sqlx::query_scalar!(
             r#"select longhaul_put_document($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) as "outcome!""#,
             index.id,
@@ -307,21 +323,36 @@ impl Store {
             i32::try_from(*bytes).unwrap_or(i32::MAX),
             Value::Object((*metadata).clone()),
             i32::try_from(chunks.len()).unwrap_or(i32::MAX),
-            (!is_elsewhere).then_some(*chunks) as _,
+            *chunks,
             vectors.as_deref() as _,
-            width.and_then(|width| i32::try_from(width).ok()) as _,
-            model as _,
+            document.width().and_then(|width| i32::try_from(width).ok()) as _,
+            document.model() as _,
             max_chunks,
         )
         .fetch_one(&self.pool)
         .await?;
-        let given = width.unwrap_or_default();
         match outcome.as_str() {
             "stored" => Ok(()),
-            "gone" => Err(IndexError::NotFound(index.name.clone())),
-            "full" => Err(IndexError::Full(max_chunks)),
-            "no_vectors" => Err(IndexError::NoVectorExtension),
-            _ => Err(self.disagreement(index, model.unwrap_or_default(), given).await?),
+            refused => Err(self.refusal(refused, index, document, max_chunks).await?),
+        }
+    }
+
+    /// What a function says that did not put a document.
+    pub(super) async fn refusal(
+        &self,
+        outcome: &str,
+        index: &Index,
+        document: &NewDocument<'_>,
+        max_chunks: i32,
+    ) -> Result<IndexError, StoreError> {
+        match outcome {
+            "gone" => Ok(IndexError::NotFound(index.name.clone())),
+            "full" => Ok(IndexError::Full(max_chunks)),
+            "no_vectors" => Ok(IndexError::NoVectorExtension),
+            _ => {
+                let given = document.width().unwrap_or_default();
+                self.disagreement(index, document.model().unwrap_or_default(), given).await
+            }
         }
     }
 
@@ -338,16 +369,23 @@ impl Store {
         Ok(IndexError::Dimension { expected: dimension.unwrap_or_default(), given })
     }
 
-    /// Removes a document with its chunks. Whether there was one.
+    /// Removes a document with its chunks; when a removal is named, unless another writer has come after it. Whether it was removed.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn remove_document(&self, index: &Index, id: &str) -> Result<bool, StoreError> {
+    pub async fn remove_document(
+        &self,
+        index: &Index,
+        id: &str,
+        removal: Option<Generation>,
+    ) -> Result<bool, StoreError> {
         let removed = sqlx::query_scalar!(
             r#"
             with locked as materialized (select id from indexes where id = $1 for no key update),
             removed as (
-                delete from index_documents d using locked where d.index_id = locked.id and d.id = $2 returning d.chunks
+                delete from index_documents d using locked
+                where d.index_id = locked.id and d.id = $2 and ($3::bigint is null or d.generation = $3)
+                returning d.chunks
             )
             update indexes i
             set documents = i.documents - 1, chunks = i.chunks - removed.chunks, updated_at = longhaul_now()
@@ -356,25 +394,24 @@ impl Store {
             "#,
             index.id,
             id,
+            removal.map(|Generation(number)| number) as _,
         )
         .fetch_optional(&self.pool)
         .await?;
         Ok(removed.is_some())
     }
 
-    /// The chunks of a tenant's index nearest to a query's embedding.
+    /// The chunks of an index nearest to a query's embedding.
     ///
     /// # Errors
     /// See [`IndexError`].
     pub async fn nearest_chunks(
         &self,
-        tenant: TenantId,
-        name: &str,
+        index: &Index,
         query: &[f64],
         top_k: u32,
         filters: &Filters,
     ) -> Result<Vec<ChunkFound>, IndexError> {
-        let index = self.find_index(tenant, name).await?.ok_or_else(|| IndexError::NotFound(name.to_owned()))?;
         // Nothing was embedded yet, so nothing is near; the extension may not be there.
         let Some(expected) = index.dimension.and_then(|numbers| usize::try_from(numbers).ok()) else {
             return Ok(Vec::new());
@@ -397,19 +434,17 @@ impl Store {
         Ok(found.collect())
     }
 
-    /// The chunks of a tenant's index that have any of the query's words, those with most of them first.
+    /// The chunks of an index that have any of the query's words, those with most of them first.
     ///
     /// # Errors
-    /// See [`IndexError`].
+    /// Postgres is unavailable.
     pub async fn matching_chunks(
         &self,
-        tenant: TenantId,
-        name: &str,
+        index: &Index,
         words: &str,
         top_k: u32,
         filters: &Filters,
-    ) -> Result<Vec<ChunkFound>, IndexError> {
-        let index = self.find_index(tenant, name).await?.ok_or_else(|| IndexError::NotFound(name.to_owned()))?;
+    ) -> Result<Vec<ChunkFound>, StoreError> {
         let rows = sqlx::query!(
             r#"
             with query as materialized (
@@ -420,7 +455,7 @@ impl Store {
             from query
             join index_chunks c on c.words @@ query.q and c.index_id = $1
             join index_documents d on d.index_id = c.index_id and d.id = c.document_id
-            where d.metadata @> $3
+            where (d.metadata || jsonb_build_object('document_id', d.id)) @> $3
             order by "rank!" desc, c.document_id, c.ordinal
             limit $4
             "#,

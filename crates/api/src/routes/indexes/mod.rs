@@ -37,6 +37,7 @@ impl From<RetrievalError> for ApiError {
             FailureKind::NotBound(_) | FailureKind::Endpoint | FailureKind::Configuration(_) => not_configured(why),
             FailureKind::QueryEmpty | FailureKind::Name(_) => Self::InvalidRetrieval(why),
             FailureKind::Busy
+            | FailureKind::Overtaken
             | FailureKind::Unreachable(_)
             | FailureKind::Timeout
             | FailureKind::Status(_)
@@ -60,6 +61,7 @@ fn of_index(error: IndexError, why: String) -> ApiError {
         IndexError::Model { .. }
         | IndexError::Dimension { .. }
         | IndexError::Elsewhere { .. }
+        | IndexError::Property { .. }
         | IndexError::Full(_)
         | IndexError::TooMany => ApiError::IndexConflict(why),
     }

@@ -62,7 +62,7 @@ pub(crate) struct DocumentView {
     bytes: i32,
     /// Chunks it was cut into.
     chunks: i32,
-    /// Of everything its chunks were made from: the same again is not embedded again.
+    /// Of everything its chunks were made from: the same again is not embedded again. Empty until all of them are stored.
     content_hash: String,
     created_at: DateTime<Utc>,
     /// When its content last changed.

@@ -1,7 +1,8 @@
 //! Putting chunks into a vector store that is not the own database, and taking them out.
 //!
-//! What must hold: ids of chunks follow from the index, the document and its content, so that the same again changes nothing; the
-//! new chunks of a document are there before the old ones go, so that a search never finds none.
+//! What must hold: ids of chunks follow from the index, the document and who put them, so that no writer overwrites what another one has
+//! put; the new chunks of a document are there before the old ones go, so that a search never finds none; a writer removes its own
+//! chunks and those of writers before it, and never those of one after it.
 
 mod qdrant;
 mod weaviate;
@@ -15,14 +16,22 @@ use super::{
     bindings::{VectorBinding, VectorStore},
     error::RetrievalError,
 };
-use crate::{domain::retrieval::index::property, store::indexes::Index};
+use crate::{
+    domain::retrieval::index::property,
+    store::{document_generations::Generation, indexes::Index},
+};
 
 /// Chunks of one request.
 const BATCH: usize = 64;
 /// The property with the id of a chunk's document: that of `document_id`, by the contract, is the chunk's own.
-const DOCUMENT: &str = "longhaul_document";
-/// The property with the hash of what it was made from.
+pub(super) const DOCUMENT: &str = "longhaul_document";
+/// The property with the number of the writer that put it.
+const GENERATION: &str = "longhaul_generation";
+/// What chunks had instead before there were generations: the hash of what they were made from.
 const CONTENT: &str = "longhaul_content";
+/// What chunks have of their own: metadata does not reach filters under these names.
+const RESERVED: [&str; 9] =
+    ["text", "metadata", "metadata_json", "id", "vector", "document_id", DOCUMENT, GENERATION, CONTENT];
 
 /// A document's chunks with their embeddings.
 #[derive(Debug, Clone, Copy)]
@@ -30,20 +39,31 @@ pub(super) struct Filled<'a> {
     pub(super) index: &'a Index,
     pub(super) document: &'a str,
     pub(super) metadata: &'a Map<String, Value>,
-    pub(super) hash: &'a [u8],
     pub(super) chunks: &'a [String],
     pub(super) vectors: &'a [Vec<f64>],
 }
 
-impl Filled<'_> {
-    fn content(&self) -> String {
-        hex::encode(self.hash)
+impl<'a> Filled<'a> {
+    /// The chunks with their vectors, counted from 1.
+    fn numbered(&self) -> Vec<(usize, (&'a String, &'a Vec<f64>))> {
+        (1..).zip(self.chunks.iter().zip(self.vectors)).collect()
     }
+}
 
+/// Which chunks of a document are removed.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Which {
+    /// Those of writers before this one, and those that were put before there were generations.
+    Before(Generation),
+    /// Those of this writer.
+    Of(Generation),
+}
+
+impl Filled<'_> {
     /// The id of a chunk, `ordinal` from 1.
-    fn id(&self, ordinal: usize) -> Uuid {
+    fn id(&self, Generation(number): Generation, ordinal: usize) -> Uuid {
         let mut digest = Sha256::new();
-        for part in [self.index.id.as_bytes().as_slice(), self.document.as_bytes(), self.hash] {
+        for part in [self.index.id.as_bytes().as_slice(), self.document.as_bytes(), &number.to_be_bytes()] {
             digest.update(part.len().to_be_bytes());
             digest.update(part);
         }
@@ -59,35 +79,51 @@ impl Filled<'_> {
         let named = |(key, value): (&String, &Value)| Some((property(key).ok()?, value.clone()));
         let mut properties: Map<String, Value> =
             self.metadata.iter().filter(|(_, value)| scalar(value)).filter_map(named).collect();
-        for own in ["text", "metadata", "metadata_json", "id", "vector"] {
+        for own in RESERVED {
             properties.remove(own);
         }
         properties
     }
 }
 
-/// Puts a document's chunks, and removes those it had before. Nothing to do for the own database.
-pub(super) async fn put(client: &Client, store: &VectorBinding, filled: &Filled<'_>) -> Result<(), RetrievalError> {
+/// Makes room for a document's chunks, which changes nothing that a search finds. Nothing to do for the own database.
+pub(super) async fn prepare(client: &Client, store: &VectorBinding, filled: &Filled<'_>) -> Result<(), RetrievalError> {
     let target = store.target(client);
     match &store.store {
-        VectorStore::Qdrant { endpoint_url, .. } => qdrant::put(&target, endpoint_url, filled).await,
-        VectorStore::Weaviate { endpoint_url, .. } => weaviate::put(&target, endpoint_url, filled).await,
+        VectorStore::Qdrant { endpoint_url, .. } => qdrant::prepare(&target, endpoint_url, filled).await,
+        VectorStore::Weaviate { endpoint_url, .. } => weaviate::prepare(&target, endpoint_url, filled).await,
         VectorStore::Pgvector => Ok(()),
     }
 }
 
-/// Removes a document's chunks.
+/// Puts a document's chunks, and removes those it had before. Nothing to do for the own database.
+pub(super) async fn put(
+    client: &Client,
+    store: &VectorBinding,
+    filled: &Filled<'_>,
+    generation: Generation,
+) -> Result<(), RetrievalError> {
+    let target = store.target(client);
+    match &store.store {
+        VectorStore::Qdrant { endpoint_url, .. } => qdrant::put(&target, endpoint_url, filled, generation).await,
+        VectorStore::Weaviate { endpoint_url, .. } => weaviate::put(&target, endpoint_url, filled, generation).await,
+        VectorStore::Pgvector => Ok(()),
+    }
+}
+
+/// Removes chunks of a document.
 pub(super) async fn remove(
     client: &Client,
     store: &VectorBinding,
     index: &Index,
     document: &str,
+    which: Which,
 ) -> Result<(), RetrievalError> {
     let target = store.target(client);
     match &store.store {
-        VectorStore::Qdrant { endpoint_url, .. } => qdrant::remove(&target, endpoint_url, index, document, None).await,
+        VectorStore::Qdrant { endpoint_url, .. } => qdrant::remove(&target, endpoint_url, index, document, which).await,
         VectorStore::Weaviate { endpoint_url, .. } => {
-            weaviate::remove(&target, endpoint_url, index, document, None).await
+            weaviate::remove(&target, endpoint_url, index, document, which).await
         }
         VectorStore::Pgvector => Ok(()),
     }

@@ -3,42 +3,80 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{BATCH, CONTENT, DOCUMENT, Filled};
+use super::{BATCH, DOCUMENT, Filled, GENERATION, Which};
 use crate::{
     retrieval::{
         error::{FailureKind, RetrievalError},
         request::{Target, join},
         retrieve::own_name,
     },
-    store::indexes::{Index, chunk_id, chunk_metadata},
+    store::{
+        document_generations::Generation,
+        indexes::{Index, chunk_id, chunk_metadata},
+    },
 };
 
-pub(super) async fn put(target: &Target<'_>, endpoint_url: &str, filled: &Filled<'_>) -> Result<(), RetrievalError> {
+/// What filters of ours are about: a collection may refuse those for which it has no index.
+const INDEXED: [(&str, &str); 3] = [("text", "text"), (DOCUMENT, "keyword"), (GENERATION, "integer")];
+
+/// Makes the collection and its indexes, whichever of them is missing: who was to make them may have failed halfway.
+pub(super) async fn prepare(
+    target: &Target<'_>,
+    endpoint_url: &str,
+    filled: &Filled<'_>,
+) -> Result<(), RetrievalError> {
     let collection = collection(endpoint_url, filled.index);
-    ensure(target, &collection, filled.vectors.first().map_or(0, Vec::len)).await?;
-    let numbered: Vec<(usize, (&String, &Vec<f64>))> = (1..).zip(filled.chunks.iter().zip(filled.vectors)).collect();
-    for batch in numbered.chunks(BATCH) {
-        let points: Vec<Value> =
-            batch.iter().map(|(ordinal, (text, vector))| point(filled, *ordinal, text, vector)).collect();
-        let url = format!("{collection}/points?wait=true");
-        target.send(Method::PUT, &url, Some(&json!({ "points": points }))).await?;
+    let held = match target.send(Method::GET, &collection, None).await {
+        Ok((_, held)) => held,
+        Err(RetrievalError { kind: FailureKind::Status(404), .. }) => {
+            make(target, &collection, filled.vectors.first().map_or(0, Vec::len)).await?;
+            Value::Null
+        }
+        Err(error) => return Err(error),
+    };
+    for (field, schema) in INDEXED {
+        if held.pointer("/result/payload_schema").and_then(|indexed| indexed.get(field)).is_none() {
+            let index = json!({"field_name": field, "field_schema": schema});
+            target.send(Method::PUT, &format!("{collection}/index?wait=true"), Some(&index)).await?;
+        }
     }
-    remove(target, endpoint_url, filled.index, filled.document, Some(&filled.content())).await
+    Ok(())
 }
 
-/// Removes a document's points, those of one content aside.
+pub(super) async fn put(
+    target: &Target<'_>,
+    endpoint_url: &str,
+    filled: &Filled<'_>,
+    generation: Generation,
+) -> Result<(), RetrievalError> {
+    let url = format!("{}/points?wait=true", collection(endpoint_url, filled.index));
+    for batch in filled.numbered().chunks(BATCH) {
+        let points: Vec<Value> =
+            batch.iter().map(|(ordinal, (text, vector))| point(filled, generation, *ordinal, text, vector)).collect();
+        target.send(Method::PUT, &url, Some(&json!({ "points": points }))).await?;
+    }
+    remove(target, endpoint_url, filled.index, filled.document, Which::Before(generation)).await
+}
+
 pub(super) async fn remove(
     target: &Target<'_>,
     endpoint_url: &str,
     index: &Index,
     document: &str,
-    but: Option<&str>,
+    which: Which,
 ) -> Result<(), RetrievalError> {
-    let is = |key: &str, value: &str| json!({"key": key, "match": {"value": value}});
-    let kept: Vec<Value> = but.into_iter().map(|content| is(CONTENT, content)).collect();
-    let filter = json!({"filter": {"must": [is(DOCUMENT, document)], "must_not": kept}});
+    let of_document = json!({"key": DOCUMENT, "match": {"value": document}});
+    let filter = match which {
+        // Not `lt`: points without a generation are to go too.
+        Which::Before(Generation(number)) => {
+            json!({"must": [of_document], "must_not": [{"key": GENERATION, "range": {"gte": number}}]})
+        }
+        Which::Of(Generation(number)) => {
+            json!({"must": [of_document, {"key": GENERATION, "match": {"value": number}}]})
+        }
+    };
     let url = format!("{}/points/delete?wait=true", collection(endpoint_url, index));
-    accept_absence(target.post(&url, &filter).await)
+    accept_absence(target.post(&url, &json!({ "filter": filter })).await)
 }
 
 pub(super) async fn remove_all(target: &Target<'_>, endpoint_url: &str, index: &Index) -> Result<(), RetrievalError> {
@@ -49,33 +87,23 @@ fn collection(endpoint_url: &str, index: &Index) -> String {
     join(endpoint_url, &format!("/collections/{}", own_name(index)))
 }
 
-async fn ensure(target: &Target<'_>, collection: &str, dimension: usize) -> Result<(), RetrievalError> {
-    match target.send(Method::GET, collection, None).await {
-        Ok(_) => return Ok(()),
-        Err(RetrievalError { kind: FailureKind::Status(404), .. }) => {}
-        Err(error) => return Err(error),
-    }
+async fn make(target: &Target<'_>, collection: &str, dimension: usize) -> Result<(), RetrievalError> {
     let new = json!({"vectors": {"size": dimension, "distance": "Cosine"}});
     match target.send(Method::PUT, collection, Some(&new)).await {
         // Another ingestion was faster.
-        Ok(_) | Err(RetrievalError { kind: FailureKind::Status(409), .. }) => {}
-        Err(error) => return Err(error),
+        Ok(_) | Err(RetrievalError { kind: FailureKind::Status(409), .. }) => Ok(()),
+        Err(error) => Err(error),
     }
-    for (field, schema) in [("text", "text"), (DOCUMENT, "keyword"), (CONTENT, "keyword")] {
-        let index = json!({"field_name": field, "field_schema": schema});
-        target.send(Method::PUT, &format!("{collection}/index?wait=true"), Some(&index)).await?;
-    }
-    Ok(())
 }
 
-fn point(filled: &Filled<'_>, ordinal: usize, text: &str, vector: &[f64]) -> Value {
+fn point(filled: &Filled<'_>, generation: Generation, ordinal: usize, text: &str, vector: &[f64]) -> Value {
     let mut payload = filled.properties();
     payload.insert("document_id".into(), chunk_id(filled.document, ordinal).into());
     payload.insert("text".into(), text.into());
     payload.insert("metadata".into(), chunk_metadata(filled.document, filled.metadata).into());
     payload.insert(DOCUMENT.into(), filled.document.into());
-    payload.insert(CONTENT.into(), filled.content().into());
-    json!({"id": filled.id(ordinal), "vector": vector, "payload": payload})
+    payload.insert(GENERATION.into(), generation.0.into());
+    json!({"id": filled.id(generation, ordinal), "vector": vector, "payload": payload})
 }
 
 /// What is to be removed need not be there.
