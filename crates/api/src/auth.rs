@@ -53,6 +53,11 @@ impl Principal {
         &self.0
     }
 
+    /// The role in which policy sees the caller.
+    pub(crate) fn role(&self) -> &'static str {
+        if self.0.scopes.contains(&Scope::Admin) { "superadmin" } else { "user" }
+    }
+
     /// # Errors
     /// The key lacks the scope.
     pub(crate) fn need(&self, scope: Scope) -> ApiResult<()> {

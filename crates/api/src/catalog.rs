@@ -1,7 +1,7 @@
-//! What can be run, remembered: versions for a second, compiled schemas for good.
+//! What can be run and by whom, remembered: versions and permits for a second, compiled schemas for good.
 //!
-//! A version put or removed through another process is noticed within [`REMEMBER`]; through this one, at once. What does
-//! not exist is never remembered.
+//! A version or a rule put or removed through another process is noticed within [`REMEMBER`]; through this one, at once. What
+//! does not exist is never remembered.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -20,12 +20,14 @@ use longhaul_shared::{
     },
     store::{
         Store,
+        agent_access::{Access, Asker},
         definitions::{AGENT_DEFINITION, PinnedVersions, Put, Version, agent_definition},
     },
 };
 use tokio::{sync::OnceCell, time::Instant};
 
 use crate::{
+    auth::Principal,
     error::{ApiError, ApiResult},
     schema,
 };
@@ -84,11 +86,14 @@ pub(crate) struct Substitute {
 }
 
 type Known = HashMap<(TenantId, Target, Option<i32>), (Instant, Arc<Runnable>)>;
+/// Of a tenant, whose keys are all of one organisation and group, in a role.
+type Permits = HashMap<(AgentVersionId, TenantId, &'static str), (Instant, Access)>;
 
 /// See the module.
 pub(crate) struct Catalog {
     store: Store,
     known: Mutex<Known>,
+    permits: Mutex<Permits>,
     validators: Mutex<HashMap<DefinitionVersionId, Arc<Validator>>>,
     serve_keys: Mutex<HashSet<ServeKey>>,
     agent_definition: OnceCell<Put>,
@@ -105,6 +110,7 @@ impl Catalog {
         Self {
             store,
             known: Mutex::default(),
+            permits: Mutex::default(),
             validators: Mutex::default(),
             serve_keys: Mutex::default(),
             agent_definition: OnceCell::new(),
@@ -138,6 +144,41 @@ impl Catalog {
     /// After a put or a remove through this process.
     pub(crate) fn forget(&self) {
         lock(&self.known).clear();
+        lock(&self.permits).clear();
+    }
+
+    /// Whether the caller may execute the agent of `version`; `own_org` is the installation's own organisation. Remembered like versions
+    /// are: a submit of an agent that runs often asks nobody.
+    ///
+    /// # Errors
+    /// [`ApiError::AgentNotAllowed`], or Postgres is unavailable.
+    pub(crate) async fn permit(
+        &self,
+        (version, key): (AgentVersionId, &str),
+        principal: &Principal,
+        own_org: &str,
+    ) -> ApiResult<()> {
+        let (asked, caller) = ((version, principal.tenant(), principal.role()), principal.key());
+        let known = lock(&self.permits).get(&asked).copied();
+        let access = match known {
+            Some((since, access)) if since.elapsed() < REMEMBER => access,
+            Some(_) | None => {
+                let since = Instant::now();
+                let asker = Asker {
+                    user_id: None,
+                    role: principal.role(),
+                    org_id: Some(&caller.org_id),
+                    group_id: caller.group_id.as_deref(),
+                };
+                let access = self.store.may_execute(version, own_org, asker).await?;
+                remember(&mut lock(&self.permits), asked, (since, access));
+                access
+            }
+        };
+        match access {
+            Access::Granted => Ok(()),
+            Access::Denied | Access::Missing => Err(ApiError::AgentNotAllowed(key.to_owned())),
+        }
     }
 
     async fn read(&self, tenant: TenantId, target: &Target, version: Option<i32>) -> ApiResult<Runnable> {

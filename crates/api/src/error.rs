@@ -66,6 +66,7 @@ pub(crate) enum ApiError {
     PriceUnknown { model: String },
     NoBudget,
     CommandNotAllowed { server: String },
+    AgentNotAllowed(String),
     IdempotencyKeyReused(ExecutionId),
     ExecutionIsTerminal(ExecutionStatus),
     ExecutionNotFailed(ExecutionStatus),
@@ -92,7 +93,9 @@ impl ApiError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Unauthenticated | Self::InvalidApiKey => StatusCode::UNAUTHORIZED,
-            Self::MissingScope(_) | Self::SelfApproval | Self::CommandNotAllowed { .. } => StatusCode::FORBIDDEN,
+            Self::MissingScope(_) | Self::SelfApproval | Self::CommandNotAllowed { .. } | Self::AgentNotAllowed(_) => {
+                StatusCode::FORBIDDEN
+            }
             Self::NotFound(_) | Self::NoSuchRoute => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
@@ -150,6 +153,7 @@ impl ApiError {
             Self::PriceUnknown { .. } => "price_unknown",
             Self::NoBudget => "no_budget",
             Self::CommandNotAllowed { .. } => "command_not_allowed",
+            Self::AgentNotAllowed(_) => "agent_not_allowed",
             Self::IdempotencyKeyReused(_) => "idempotency_key_reused",
             Self::ExecutionIsTerminal(_) => "execution_is_terminal",
             Self::ExecutionNotFailed(_) => "execution_not_failed",
@@ -195,6 +199,7 @@ impl ApiError {
             Self::CommandNotAllowed { server } => format!(
                 "the tool server `{server}` is started by a command, which this agent may not (setting tools.mcp.stdio); give it a `url`"
             ),
+            Self::AgentNotAllowed(key) => format!("policy does not let you execute the agent `{key}`"),
             Self::IdempotencyKeyReused(_) => "the Idempotency-Key was used for a different request".into(),
             Self::ExecutionIsTerminal(status) => format!("the execution is {status}, which never changes"),
             Self::ExecutionNotFailed(status) => format!("the execution is {status}; only FAILED ones can be retried"),
@@ -256,6 +261,7 @@ impl ApiError {
             | Self::PriceUnknown { .. }
             | Self::NoBudget
             | Self::KeyReserved(_)
+            | Self::AgentNotAllowed(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)
             | Self::NotReleasable(Refused::Withdrawn | Refused::Expired)

@@ -1,5 +1,7 @@
-//! Who may execute which agent: owner, shares, rules, roles.
+//! Who may execute which agent: owner, shares, rules, roles; over every route that starts one, and of the agents that are meant.
 
+use longhaul_sdk::AgentSpec;
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::kit::Backend;
@@ -87,4 +89,102 @@ async fn a_deny_wins_over_owner_share_allow_and_superadmin() {
     let intern = json!({"requested_by_user_id": 2, "requested_by_role": "Intern"});
     assert_eq!(ask(&backend, intern).await, (403, DENIED.to_owned()));
     assert_eq!(ask(&backend, user(2)).await.0, 201, "public");
+}
+
+#[tokio::test]
+async fn roles_are_compared_as_they_are_read_in_any_alphabet() {
+    let backend = Backend::start().await;
+    let deny = |id: &str, scope: &str| json!({"id": id, "effect": "deny", "scope": scope});
+    backend.put_platform(json!({"policy_rules": [deny("a", "role: Ärzte"), deny("b", "user: 7 ")]})).await;
+    for role in ["ärzte", " ÄRZTE "] {
+        assert_eq!(ask(&backend, json!({ "requested_by_role": role })).await, (403, DENIED.to_owned()), "{role}");
+    }
+    assert_eq!(ask(&backend, user(7)).await, (403, DENIED.to_owned()));
+    assert_eq!(ask(&backend, user(8)).await.0, 201);
+}
+
+/// A rule is no rule when another route walks around it.
+#[tokio::test]
+async fn a_deny_holds_for_every_route_that_starts_the_agent() {
+    let backend = Backend::start().await;
+    let definition =
+        json!({"key": "work", "name": "Work", "agent_key": "agent.alpha", "input_schema": {"type": "object"}});
+    let put = backend.operate(Method::PUT, "/v1/definitions/work?shared=true", Some(definition)).await;
+    assert!(put.status < 300, "{}", put.text);
+    let direct = json!({"agent": "agent.alpha", "input": {"prompt": "p"}});
+    let routes = [
+        ("/v1/executions", direct.clone()),
+        ("/v1/executions", json!({"definition": "work", "input": {}})),
+        ("/v1/agent-executions", json!({"agent_id": "agent.alpha"})),
+    ];
+    let submit = async |path: &'static str, body: &Value| {
+        let bearer = format!("Bearer {}", backend.key);
+        let headers = [("authorization", bearer.as_str()), ("prefer", "wait=0")];
+        backend.send(Method::POST, path, Some(body.to_string().into()), &headers).await
+    };
+    for (path, body) in &routes {
+        assert_eq!(submit(path, body).await.status, 201, "{path} {body}");
+    }
+    let first = submit("/v1/executions", &direct).await.body["id"].as_str().unwrap().to_owned();
+    let deny = json!({"id": "deny", "effect": "deny", "scope": "org:test", "resource": "agent.alpha"});
+    backend.operate(Method::PUT, "/v1/platform", Some(json!({"policy_rules": [deny]}))).await;
+    for (path, body) in &routes {
+        let answer = submit(path, body).await;
+        assert_eq!(answer.status, 403, "{path} {body}: {}", answer.text);
+    }
+    assert_eq!(submit("/v1/executions", &direct).await.code(), "agent_not_allowed");
+    let batch = submit("/v1/executions/batch", &json!({"executions": [direct]})).await;
+    let verdict = &batch.body["results"][0];
+    assert_eq!((&verdict["status"], &verdict["error"]["code"]), (&json!(403), &json!("agent_not_allowed")));
+    let (path, from) = (format!("/v1/executions/{first}/fork"), json!({"from_step": 1}));
+    assert_eq!(backend.public(Method::POST, &path, Some(&from)).await.error(), (403, "agent_not_allowed"));
+    // A deny is no matter of scopes.
+    let operator = backend.operate(Method::POST, "/v1/executions", Some(direct.clone())).await;
+    assert_eq!(operator.error(), (403, "agent_not_allowed"));
+    backend.operate(Method::DELETE, "/v1/platform/policy_rules/deny", None).await;
+    for (path, body) in &routes {
+        assert_eq!(submit(path, body).await.status, 201, "{path} {body}");
+    }
+}
+
+/// What was accepted under a key stays accepted.
+#[tokio::test]
+async fn a_submit_from_before_a_deny_is_found_by_its_key() {
+    let backend = Backend::start().await;
+    let bearer = format!("Bearer {}", backend.key);
+    let headers = [("authorization", bearer.as_str()), ("idempotency-key", "once")];
+    let body = json!({"agent": "agent.alpha", "input": {"prompt": "p"}}).to_string();
+    let submit = async || backend.send(Method::POST, "/v1/executions", Some(body.clone().into()), &headers).await;
+    let first = submit().await;
+    assert_eq!(first.status, 201, "{}", first.text);
+    let deny = json!({"id": "deny", "effect": "deny", "scope": "org:test"});
+    backend.operate(Method::PUT, "/v1/platform", Some(json!({"policy_rules": [deny]}))).await;
+    let second = submit().await;
+    assert_eq!((second.status, &second.body["id"]), (200, &first.body["id"]), "{}", second.text);
+}
+
+/// `billing` of the installation's own organisation is closed; that of another tenant has nothing but its name of it.
+#[tokio::test]
+async fn an_entry_means_no_other_tenants_agent_of_that_name() {
+    let backend = Backend::start().await;
+    let store = &backend.fleet().store;
+    let own = store.ensure_tenant("agent-engine", None).await.unwrap().id;
+    for tenant in [own, backend.fleet().tenant] {
+        store.put_agent(Some(tenant), &AgentSpec::new("billing", "Be exact.")).await.unwrap();
+    }
+    let ask = async |who: Value| {
+        let mut body = json!({"agent_id": "billing", "requested_by_user_id": 5});
+        body.as_object_mut().unwrap().extend(who.as_object().unwrap().clone());
+        backend.post_as(&body, &[("prefer", "wait=0")]).await.status
+    };
+    let (ours, theirs) = (json!({}), json!({"org_id": "test"}));
+    assert_eq!((ask(ours.clone()).await, ask(theirs.clone()).await), (201, 201));
+    backend.put_platform(json!({"access": [{"agent": "billing", "owner_user_id": 1}]})).await;
+    assert_eq!((ask(ours.clone()).await, ask(theirs.clone()).await), (403, 201));
+    let deny = |resource: &str| json!({"policy_rules": [{"id": "r", "effect": "deny", "scope": "user:5", "resource": resource}]});
+    backend.put_platform(deny("billing")).await;
+    assert_eq!((ask(ours.clone()).await, ask(theirs.clone()).await), (403, 201));
+    // All agents are all agents.
+    backend.put_platform(deny("*")).await;
+    assert_eq!((ask(ours).await, ask(theirs).await), (403, 403));
 }

@@ -62,15 +62,15 @@ fn cases() -> Vec<Case> {
         Case { model: vec![Answer::Silence], ..case("no answer in time", "EXEC_TIMEOUT", 504, "failed", "transient") },
         Case {
             model: vec![Answer::Text(504, "late")],
-            ..case("the model answers 504", "EXEC_TIMEOUT", 504, "failed", "transient")
+            ..case("the model answers 504", "EXEC_TIMEOUT", 504, "failed", "llm_error")
         },
         Case {
             model: vec![Answer::Text(503, "down")],
-            ..case("the model answers 503", "EXEC_UPSTREAM_UNAVAILABLE", 503, "failed", "transient")
+            ..case("the model answers 503", "EXEC_UPSTREAM_UNAVAILABLE", 503, "failed", "llm_error")
         },
         Case {
             model: vec![Answer::Text(429, "slow down")],
-            ..case("the model answers 4xx", "EXEC_INTERNAL_ERROR", 500, "failed", "permanent")
+            ..case("the model answers 429", "EXEC_INTERNAL_ERROR", 500, "failed", "transient")
         },
         Case {
             agent: python,
@@ -184,4 +184,26 @@ async fn a_run_that_succeeds_says_nothing_of_an_error() {
     assert_eq!(answer.status, 201, "{}", answer.text);
     let execution = &answer.body["execution"];
     assert_eq!((&execution["error"], execution["result"]["output_text"].as_str()), (&Value::Null, Some("fine")));
+}
+
+/// What a bound model costs nobody here knows, whatever our own models cost: a budget in money is not spent on it.
+#[tokio::test]
+async fn a_budget_in_money_is_not_spent_on_a_bound_model() {
+    // Its own models cost nothing, which says nothing of the bound one.
+    let backend = Backend::start_with(&[("LONGHAUL__LLM__DEFAULT_PROVIDER", "scripted")]).await;
+    let mut reply = says("fine");
+    reply["usage"] = json!({"input_tokens": 10, "output_tokens": 20});
+    backend.engine.model.json(reply);
+    let _worker = backend.worker();
+    let answer = backend.post(&backend.request(json!({}))).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    let turn = "select jsonb_build_object('input', input_tokens, 'cost', cost) from steps where kind = 'turn'";
+    assert_eq!(backend.fleet().json(turn).await, json!({"input": 10, "cost": null}));
+
+    backend.put_agent(json!({"limits": {"budget": {"max_cost_usd": 1}}})).await;
+    let answer = backend.post(&backend.request(json!({}))).await;
+    assert_eq!(answer.body["details"]["failure_code"], "price_unknown", "{}", answer.text);
+    let row = backend.fleet().row(named(&answer)).await;
+    assert_eq!((&row["status"], &row["failure_code"]), (&json!("FAILED"), &json!("price_unknown")));
+    assert_eq!(backend.engine.model.seen().len(), 1, "it was not asked");
 }

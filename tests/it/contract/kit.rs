@@ -171,6 +171,12 @@ impl Backend {
         self.send(method, path, body, &[("authorization", &bearer)]).await
     }
 
+    /// The operator's routes, with every scope.
+    pub(crate) async fn operate(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
+        let bearer = format!("Bearer {}", self.operator);
+        self.send(method, path, body.map(|body| body.to_string().into_bytes()), &[("authorization", &bearer)]).await
+    }
+
     pub(crate) async fn count(&self) -> i64 {
         sqlx::query_scalar("select count(*) from executions").fetch_one(&self.fleet().db.pool).await.unwrap()
     }

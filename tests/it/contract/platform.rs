@@ -1,18 +1,17 @@
 //! `/v1/platform`: operators put it, everybody's runs use it, and its providers are asked whether they are well.
 
+use longhaul_shared::{
+    domain::contract::{Capability, catalogue::PlatformSpec},
+    store::platform::{NoSnapshot, Platform},
+};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::kit::{Answer as Told, Backend};
+use super::kit::Backend;
 use crate::{
     contract_engine::kit::Answer,
     support::{fleet::PATIENCE, wait::eventually},
 };
-
-async fn operate(backend: &Backend, method: Method, path: &str, body: Option<Value>) -> Told {
-    let bearer = format!("Bearer {}", backend.operator);
-    backend.send(method, path, body.map(|body| body.to_string().into_bytes()), &[("authorization", &bearer)]).await
-}
 
 #[tokio::test]
 async fn operators_put_and_read_it_and_others_do_not() {
@@ -32,9 +31,9 @@ async fn operators_put_and_read_it_and_others_do_not() {
         "access": [{"agent": "agent.alpha", "owner_user_id": 1, "shares": [{"grantee": "role:Admin", "permission": "execute"}]}],
         "policy_rules": [{"id": "r", "effect": "deny", "scope": "user:9"}],
     });
-    let answer = operate(&backend, Method::PUT, "/v1/platform", Some(document)).await;
+    let answer = backend.operate(Method::PUT, "/v1/platform", Some(document)).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
-    let shown = operate(&backend, Method::GET, "/v1/platform", None).await.body;
+    let shown = backend.operate(Method::GET, "/v1/platform", None).await.body;
     assert_eq!((&shown["active_profile"], &shown["runtime_profile"]), (&json!("d"), &json!("online")));
     assert_eq!(shown["profiles"][0]["bindings"]["llm_inference"]["resources"], json!(["m"]));
     assert_eq!(shown["providers"][0]["health"]["state"], "unknown");
@@ -45,13 +44,13 @@ async fn operators_put_and_read_it_and_others_do_not() {
     assert_eq!(tools, ["tool.python_exec", "tool.web_search"], "built in");
 
     // A profile is replaced with its bindings; what is not named stays.
-    operate(&backend, Method::PUT, "/v1/platform", Some(json!({"profiles": [{"slug": "d"}]}))).await;
-    let shown = operate(&backend, Method::GET, "/v1/platform", None).await.body;
+    backend.operate(Method::PUT, "/v1/platform", Some(json!({"profiles": [{"slug": "d"}]}))).await;
+    let shown = backend.operate(Method::GET, "/v1/platform", None).await.body;
     assert_eq!((&shown["profiles"][0]["bindings"], &shown["active_profile"]), (&json!({}), &json!("d")));
-    assert_eq!(operate(&backend, Method::DELETE, "/v1/platform/access/agent.alpha", None).await.status, 204);
-    assert_eq!(operate(&backend, Method::DELETE, "/v1/platform/access/agent.alpha", None).await.status, 404);
-    assert_eq!(operate(&backend, Method::DELETE, "/v1/platform/profiles/d", None).await.status, 204);
-    let shown = operate(&backend, Method::GET, "/v1/platform", None).await.body;
+    assert_eq!(backend.operate(Method::DELETE, "/v1/platform/access/agent.alpha", None).await.status, 204);
+    assert_eq!(backend.operate(Method::DELETE, "/v1/platform/access/agent.alpha", None).await.status, 404);
+    assert_eq!(backend.operate(Method::DELETE, "/v1/platform/profiles/d", None).await.status, 204);
+    let shown = backend.operate(Method::GET, "/v1/platform", None).await.body;
     assert_eq!((&shown["active_profile"], &shown["access"]), (&Value::Null, &json!([])));
 }
 
@@ -64,7 +63,7 @@ async fn everything_wrong_with_a_document_is_told_and_nothing_of_it_is_put() {
         "active_profile": "e",
         "tools": [{"tool_ref": "t", "tool_name": "t", "transport": "mcp", "input_schema": {"type": "objekt"}}],
     });
-    let answer = operate(&backend, Method::PUT, "/v1/platform", Some(document)).await;
+    let answer = backend.operate(Method::PUT, "/v1/platform", Some(document)).await;
     assert_eq!(answer.status, 422, "{}", answer.text);
     let mut paths = answer.paths();
     paths.sort_unstable();
@@ -76,7 +75,7 @@ async fn everything_wrong_with_a_document_is_told_and_nothing_of_it_is_put() {
         "/tools/0/input_schema",
     ];
     assert_eq!(paths, expected);
-    assert_eq!(operate(&backend, Method::GET, "/v1/platform", None).await.body["managed_models"], json!([]));
+    assert_eq!(backend.operate(Method::GET, "/v1/platform", None).await.body["managed_models"], json!([]));
 }
 
 #[tokio::test]
@@ -92,7 +91,7 @@ async fn providers_are_asked_whether_they_are_well() {
         ]}))
         .await;
     let states = eventually("all are asked", PATIENCE, async || {
-        let shown = operate(&backend, Method::GET, "/v1/platform", None).await.body;
+        let shown = backend.operate(Method::GET, "/v1/platform", None).await.body;
         let of = |at: usize| (shown["providers"][at]["slug"].clone(), shown["providers"][at]["health"].clone());
         let states: Vec<(Value, Value)> = (0..3).map(of).collect();
         if states.iter().all(|(_, health)| health["state"] != "unknown") {
@@ -110,4 +109,94 @@ async fn providers_are_asked_whether_they_are_well() {
         .collect();
     assert_eq!(told, [("gone", "down", "cannot be reached"), ("ill", "down", "HTTP 503"), ("well", "up", "HTTP 200")]);
     assert!(states.iter().all(|(_, health)| health["since"].is_string()));
+}
+
+#[tokio::test]
+async fn what_matches_nobody_is_refused_and_the_rest_is_stored_as_it_is_compared() {
+    let backend = Backend::start().await;
+    let rule = |id: &str, scope: &str| json!({"id": id, "effect": "deny", "scope": scope});
+    let document = json!({
+        "access": [{"agent": "a", "shares": [{"grantee": "user:seven", "permission": "execute"}]}],
+        "policy_rules": [rule("a", "user:007"), rule("b", "user:0"), rule("c", "role: "), rule("d", "role: Ärzte ")],
+    });
+    let answer = backend.operate(Method::PUT, "/v1/platform", Some(document)).await;
+    assert_eq!(answer.status, 422, "{}", answer.text);
+    let expected =
+        ["/access/0/shares/0/grantee", "/policy_rules/0/scope", "/policy_rules/1/scope", "/policy_rules/2/scope"];
+    assert_eq!(answer.paths(), expected);
+    let document = json!({"policy_rules": [rule("d", "role: Ärzte "), rule("e", "user: 7"), rule("f", "org: acme")]});
+    let shown = backend.operate(Method::PUT, "/v1/platform", Some(document)).await.body;
+    let scopes: Vec<&str> =
+        shown["policy_rules"].as_array().unwrap().iter().filter_map(|rule| rule["scope"].as_str()).collect();
+    assert_eq!(scopes, ["role:ärzte", "user:7", "org:acme"]);
+}
+
+#[tokio::test]
+async fn a_shown_secret_that_is_put_back_stays_what_it_is() {
+    let backend = Backend::start().await;
+    let put = |refs: Value| {
+        let provider = json!({"slug": "p", "provider_key": "k", "adapter_kind": "openai_compatible_llm", "endpoint_url": "http://p",
+            "config": {"secret_refs": refs}});
+        backend.operate(Method::PUT, "/v1/platform", Some(json!({"providers": [provider]})))
+    };
+    let stored = || backend.fleet().json("select config->'secret_refs' from platform_providers");
+    let path = |answer: &super::kit::Answer| (answer.status, answer.paths().join(" "));
+    let nothing = put(json!({"api_key": "[secret]"})).await;
+    assert_eq!(path(&nothing), (422, "/providers/0/config/secret_refs/api_key".to_owned()));
+    let literal = put(json!({"api_key": "sk-literal-0123456789abcdef", "other": "env://LLM_KEY"})).await;
+    let shown = literal.body["providers"][0]["config"]["secret_refs"].clone();
+    assert_eq!(shown, json!({"api_key": "[secret]", "other": "env://LLM_KEY"}));
+    let before = stored().await;
+    assert!(before["api_key"].as_str().unwrap().starts_with("sealed:"), "{before}");
+    assert_eq!(put(shown).await.status, 200);
+    assert_eq!(stored().await, before);
+    let another = put(json!({"token": "[secret]"})).await;
+    assert_eq!(path(&another), (422, "/providers/0/config/secret_refs/token".to_owned()));
+    assert_eq!(stored().await, before);
+}
+
+/// A document and the next one, over and over, while it is read: what is read is one of them.
+#[tokio::test]
+async fn a_snapshot_is_of_one_moment() {
+    let backend = Backend::start().await;
+    let document = |name: &str| -> PlatformSpec {
+        let provider = json!({"slug": "p", "provider_key": "k", "adapter_kind": "openai_compatible_llm",
+            "endpoint_url": format!("http://{name}"), "config": {"secret_refs": {"api_key": format!("env://{name}")}}});
+        serde_json::from_value(json!({
+            "managed_models": [{"id": "m", "provider_model_id": name}], "providers": [provider],
+            "profiles": [{"slug": name, "bindings": {"llm_inference": {"provider": "p", "resources": ["m"],
+                "default_resource_id": "m", "binding_config": {"of": name}}}}],
+            "active_profile": name,
+        }))
+        .unwrap()
+    };
+    let documents = [document("one"), document("two")];
+    let store = &backend.fleet().store;
+    store.put_platform(&documents[0]).await.unwrap();
+    let read = async {
+        for _ in 0..300 {
+            let platform = store.platform().await.unwrap();
+            let snapshot = platform.snapshot(&[Capability::LlmInference]).unwrap().0;
+            let bound = &snapshot["capabilities"]["llm_inference"];
+            let name = snapshot["deployment_profile"]["slug"].as_str().unwrap();
+            let seen = [
+                bound["endpoint_url"].as_str().unwrap().trim_start_matches("http://"),
+                bound["config"]["secret_refs"]["api_key"].as_str().unwrap().trim_start_matches("env://"),
+                bound["binding_config"]["of"].as_str().unwrap(),
+                bound["default_resource"]["provider_resource_id"].as_str().unwrap(),
+            ];
+            assert_eq!(seen, [name; 4]);
+        }
+    };
+    let flip = async {
+        for document in documents.iter().cycle() {
+            store.put_platform(document).await.unwrap();
+        }
+    };
+    tokio::select! { () = read => {}, () = flip => {} }
+
+    // Nor is one made of a binding whose provider is not there.
+    let torn = Platform { providers: Vec::new(), ..store.platform().await.unwrap() };
+    let missing = NoSnapshot::BindingNotFound(Capability::LlmInference);
+    assert_eq!(torn.snapshot(&[Capability::LlmInference]), Err(missing));
 }

@@ -153,3 +153,33 @@ async fn a_surface_that_is_switched_off_says_so() {
     let answer = backend.ask(&hello()).await;
     assert_eq!((answer.status, answer.body["error"].as_str()), (503, Some("agent_execution_disabled")));
 }
+
+/// What the platform is at that moment is no part of what was asked.
+#[tokio::test]
+async fn one_idempotency_key_is_one_execution_whatever_becomes_of_the_platform() {
+    let backend = Backend::start().await;
+    backend.put_local_platform().await;
+    let bearer = format!("Bearer {}", backend.key);
+    let ask = async |body: Value| {
+        let headers = [("authorization", bearer.as_str()), ("idempotency-key", "once"), ("prefer", "wait=0")];
+        backend.send(Method::POST, PATH, Some(body.to_string().into()), &headers).await
+    };
+    let put = async |document: Value| {
+        let answer = backend.operate(Method::PUT, "/v1/platform", Some(document)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    };
+    let provider = json!({
+        "slug": "vllm-local-gateway", "provider_key": "vllm_local", "adapter_kind": "openai_compatible_llm",
+        "endpoint_url": backend.engine.model.url(), "config": {"secret_refs": {"api_key": "sk-literal-0123456789abcdef"}},
+    });
+    put(json!({"providers": [provider]})).await;
+    let first = super::kit::named(&ask(hello()).await);
+    // Sealed anew, the same key is another text.
+    put(json!({"providers": [provider]})).await;
+    assert_eq!(super::kit::named(&ask(hello()).await), first);
+    put(json!({"profiles": [{"slug": "local-default"}]})).await;
+    assert_eq!(super::kit::named(&ask(hello()).await), first, "with nothing bound any more");
+    assert_eq!(backend.count().await, 1);
+    let other = ask(json!({"agent_id": "agent.alpha", "input": {"prompt": "something else"}})).await;
+    assert_eq!((other.status, other.body["error"].as_str()), (409, Some("idempotency_key_reused")), "{}", other.text);
+}

@@ -133,6 +133,33 @@ async fn a_tool_that_cannot_be_used_blocks_the_whole_run() {
     }
 }
 
+/// With retrieval and without: what is bound is looked at before anything is asked.
+#[tokio::test]
+async fn a_sandbox_that_the_agent_or_its_tools_need_must_be_bound() {
+    let backend = Backend::start().await;
+    let plain = json!({"prompt": "p"});
+    let retrieving = json!({"prompt": "p", "retrieval": {"index": "kb"}});
+    let tool = json!({"tool_refs": ["tool.python_exec"]});
+    for agent in [json!({"runtime_constraints": {"sandbox_required": true}}), tool] {
+        backend.put_agent(agent.clone()).await;
+        for input in [&plain, &retrieving] {
+            let with = |bound: Value| {
+                let mut request = backend.request(json!({ "input": input }));
+                request["platform_runtime"]["capabilities"]["sandbox_execution"] = bound;
+                request
+            };
+            for bound in [json!(null), json!({"slug": "sandbox-local", "enabled": false})] {
+                let told = refused(&backend, &with(bound), 403, "EXEC_TOOL_NOT_ALLOWED", "blocked").await;
+                assert_eq!(told["details"]["runtime_capability"], "sandbox_execution", "{agent} {input}: {told}");
+            }
+            refused(&backend, &with(json!(7)), 500, "EXEC_INTERNAL_ERROR", "failed").await;
+            let request = backend.request(json!({ "input": input }));
+            let bound = backend.post_as(&request, &[("prefer", "wait=0")]).await;
+            assert_eq!(bound.status, 201, "{agent} {input}: {}", bound.text);
+        }
+    }
+}
+
 #[tokio::test]
 async fn without_bindings_a_run_that_needs_a_model_fails_at_once() {
     let backend = Backend::start().await;

@@ -45,9 +45,10 @@ async fn the_engine_is_asked_once_with_everything_filled_in() {
         (ENGINE, Some(TOKEN), Some("req-1"))
     );
     let sent = seen[0].body();
+    // Whose it is comes from the key, whatever the body says: the engine makes tenant and policy of it.
     assert_eq!(
         (&sent["agent_id"], &sent["org_id"], &sent["group_id"]),
-        (&json!("agent.alpha"), &json!("o"), &json!("g"))
+        (&json!("agent.alpha"), &json!("test"), &Value::Null)
     );
     assert_eq!(sent["input"], json!({"prompt": "hello"}));
     let llm = &sent["platform_runtime"]["capabilities"]["llm_inference"];
@@ -64,6 +65,46 @@ async fn the_engine_is_asked_once_with_everything_filled_in() {
     assert_eq!((read.status, read.body), (200, record("succeeded")));
     assert_eq!(backend.public(Method::GET, &format!("{PATH}/exec-2"), None).await.status, 404);
     assert_eq!(engine.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn the_engine_is_told_the_runtime_profile_that_a_run_here_would_have() {
+    let engine = Stub::start().await;
+    for (forced, stored, expected) in [
+        ("", None, "offline"),
+        ("", Some("online"), "online"),
+        ("offline", Some("online"), "offline"),
+        ("online", None, "online"),
+    ] {
+        let url = engine.url();
+        let backend =
+            Backend::start_with(&[("AGENT_ENGINE_URL", &url), ("LONGHAUL_RUNTIME_PROFILE_FORCE", forced)]).await;
+        backend.put_local_platform().await;
+        if let Some(stored) = stored {
+            backend.put_platform(json!({ "runtime_profile": stored })).await;
+        }
+        engine.json(record("succeeded"));
+        backend.public(Method::POST, PATH, Some(&hello())).await;
+        let seen = engine.seen();
+        assert_eq!(seen.last().unwrap().body()["runtime_profile"], expected, "{forced} {stored:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_engine_waits_for_less_than_its_answer_is_waited_for() {
+    let engine = Stub::start().await;
+    let url = engine.url();
+    let environment = [("AGENT_ENGINE_URL", url.as_str()), ("LONGHAUL__CONTRACT__ENGINE_TIMEOUT_SECONDS", "5.0")];
+    let backend = Backend::start_with(&environment).await;
+    backend.put_local_platform().await;
+    let bearer = format!("Bearer {}", backend.key);
+    for (asked, told) in [("wait=60", "wait=3"), ("wait=2", "wait=2"), ("respond-async", "wait=3")] {
+        engine.json(record("running"));
+        let headers = [("authorization", bearer.as_str()), ("prefer", asked)];
+        let answer = backend.send(Method::POST, PATH, Some(hello().to_string().into()), &headers).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        assert_eq!(engine.seen().last().unwrap().header("prefer"), Some(told), "{asked}");
+    }
 }
 
 #[tokio::test]

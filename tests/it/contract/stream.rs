@@ -77,6 +77,18 @@ async fn an_agent_with_tools_has_no_delta() {
 }
 
 #[tokio::test]
+async fn an_agent_with_tools_that_calls_none_has_no_delta_either() {
+    let backend = Backend::start().await;
+    backend.put_agent(json!({"tool_refs": ["tool.python_exec"]})).await;
+    backend.engine.model.json(says("four"));
+    let _worker = backend.worker();
+    let answer = stream(&backend, &backend.request(json!({}))).await;
+    let frames = frames(&answer.text);
+    assert!(frames.iter().all(|(event, _)| event == "status" || event == "complete"), "{}", answer.text);
+    assert_eq!(frames.last().unwrap().1["execution"]["result"]["output_text"], "four");
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_a_request_that_is_json_is_told_in_the_stream() {
     let backend = Backend::start().await;
     let unreadable =

@@ -297,16 +297,54 @@ async fn waits(engine: &Engine, id: ExecutionId) -> i64 {
         .unwrap()
 }
 
+/// As any execution is: by the class of the failure, after the time that the provider asks for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_opts_in_is_retried() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
-    engine.model.push(Answer::Json(503, json!({"error": "down"})));
-    engine.model.json(says("up again"));
-    let id = engine.submit(&ContractRun { retries: true, ..engine.run() }, json!({"prompt": "p"})).await;
-    engine.fleet.until(id, "it waits for its retry", |row| row["wait_reason"] == "retry_backoff").await;
-    engine.fleet.advance(std::time::Duration::from_secs(60)).await;
-    let ended = engine.ended(id).await;
-    assert_eq!(ended.text(), "up again");
-    assert_eq!(ended.statuses(CallList::ModelCalls), [503, 200], "what failed is on the record, too");
+    for (status, class) in [(429, "transient"), (500, "llm_error"), (501, "llm_error"), (503, "llm_error")] {
+        engine.model.push(Answer::Later(status, 300));
+        engine.model.json(says("up again"));
+        let id = engine.submit(&ContractRun { retries: true, ..engine.run() }, json!({"prompt": "p"})).await;
+        engine.fleet.until(id, "it waits for its retry", |row| row["wait_reason"] == "retry_backoff").await;
+        let waits = engine
+            .fleet
+            .json(
+                "select jsonb_build_object('class', a.failure_class,
+                    'seconds', round(extract(epoch from p.wait_until - a.ended_at) / 10) * 10)
+                from parked p join attempts a using (execution_id)",
+            )
+            .await;
+        assert_eq!(waits, json!({"class": class, "seconds": 300}), "{status}");
+        engine.fleet.advance(std::time::Duration::from_secs(301)).await;
+        let ended = engine.ended(id).await;
+        assert_eq!(ended.text(), "up again", "{status}");
+        assert_eq!(ended.statuses(CallList::ModelCalls), [status.into(), 200], "what failed is on the record, too");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_service_s_error_body_only_code_and_message_are_told() {
+    let engine = Engine::start().await;
+    let _worker = engine.fleet.worker();
+    let body = |key: &str| {
+        json!({"error": "tool_backend_down", "message": format!("refused with {key}"), "trace": "at /srv/gateway.py:7",
+            "request": {"headers": {"authorization": "Bearer abcdefgh"}}, "environment": {"PATH": "/bin"}})
+    };
+    let services = [
+        ("web_search", &engine.gateway, "/v1/tools/invoke", 500),
+        ("python_exec", &engine.sandbox, "/v1/execute", 503),
+    ];
+    for (tool, service, path, status) in services {
+        service.at(path, Answer::Json(status, body("sk-0123456789abcdef")));
+        engine.model.json(calls(&[("a", tool, r#"{"code":"x"}"#)]));
+        let ended = engine.ended(engine.submit(&engine.run_with_tools(), json!({"prompt": "p"})).await).await;
+        let told = json!({"code": "tool_backend_down", "message": "refused with [redacted]"});
+        assert_eq!(ended.detail["upstream"], told, "{tool}: {}", ended.detail);
+        // What is no text is no message.
+        service.at(path, Answer::Json(status, json!({"error": {"code": {"deep": 1}, "message": ["x"]}, "more": 1})));
+        engine.model.json(calls(&[("a", tool, r#"{"code":"x"}"#)]));
+        let ended = engine.ended(engine.submit(&engine.run_with_tools(), json!({"prompt": "p"})).await).await;
+        assert!(ended.detail.get("upstream").is_none(), "{tool}: {}", ended.detail);
+    }
 }

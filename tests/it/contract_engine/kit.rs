@@ -39,6 +39,8 @@ pub(crate) enum Answer {
     Json(u16, Value),
     /// A status and any text.
     Text(u16, &'static str),
+    /// A status, and after how many seconds to ask again.
+    Later(u16, u32),
     /// Nothing, ever.
     Silence,
     /// The same once the gate is open.
@@ -137,6 +139,10 @@ async fn respond(answer: Answer) -> Response {
     match answer {
         Answer::Json(status, body) => (StatusCode::from_u16(status).unwrap(), axum::Json(body)).into_response(),
         Answer::Text(status, text) => (StatusCode::from_u16(status).unwrap(), text).into_response(),
+        Answer::Later(status, seconds) => {
+            let headers = [("retry-after", seconds.to_string())];
+            (StatusCode::from_u16(status).unwrap(), headers, axum::Json(json!({"error": "later"}))).into_response()
+        }
         Answer::Silence => std::future::pending().await,
         Answer::Behind(gate, answer) => {
             gate.pass().await;

@@ -1,10 +1,16 @@
-//! Who may execute an agent over the agent-execution contract, and with which tools of the catalogue.
+//! Who may execute an agent, and with which tools of the catalogue.
+//!
+//! Entries and rules name agents by key, and several tenants may have one of a key. A name means the agent that all share and those of
+//! the installation's own organisation; another tenant's agent is meant by `*` alone.
 
 use longhaul_sdk::tool::ToolEffect;
 use serde_json::Value;
 
 use super::{Store, StoreError};
-use crate::domain::contract::catalogue::{AccessSpec, RuleSpec, ShareSpec};
+use crate::domain::{
+    AgentVersionId,
+    contract::catalogue::{AccessSpec, RuleSpec, ShareSpec},
+};
 
 /// Who asks.
 #[derive(Debug, Clone, Copy)]
@@ -54,35 +60,48 @@ pub struct CatalogueTool {
 }
 
 impl Store {
-    /// Whether `asker` may execute `agent`. Rules first: a deny wins over everything. Then the role `superadmin`, the owner, a share
-    /// that lets execute, an allowing rule; and an agent of which nobody said whose it is, is open.
+    /// Whether `asker` may execute the agent of `version`. Rules first: a deny wins over everything. Then the role `superadmin`, the
+    /// owner, a share that lets execute, an allowing rule; and an agent of which nobody said whose it is, is open. `own_org` is the
+    /// installation's own organisation.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn may_execute(&self, agent: &str, asker: Asker<'_>) -> Result<Access, StoreError> {
+    pub async fn may_execute(
+        &self,
+        version: AgentVersionId,
+        own_org: &str,
+        asker: Asker<'_>,
+    ) -> Result<Access, StoreError> {
         let row = sqlx::query!(
             r#"
-            with rule as (
+            with agent as (
+                -- Without a name where names do not mean it.
+                select case when v.tenant_id is null or t.org_id = $6 then v.key end as named
+                from agent_versions v left join tenants t on t.id = v.tenant_id
+                where v.id = $1
+            ),
+            rule as (
                 select effect from policy_rules
-                where resource_id in ($1, '*') and action in ('execute', '*')
+                where (resource_id = '*' or resource_id = (select named from agent)) and action in ('execute', '*')
                     and (scope_type, scope_id) in (('user', $2::bigint::text), ('role', $3::text), ('org', $4::text), ('group', $5::text))
             )
             select
                 exists (select from rule where effect = 'deny') as "is_denied!",
                 exists (select from rule where effect = 'allow') as "is_allowed!",
-                not exists (select from agent_access where agent_key = $1) as "is_open!",
-                exists (select from agent_access where agent_key = $1 and owner_user_id = $2) as "is_owner!",
+                not exists (select from agent_access join agent on agent_key = named) as "is_open!",
+                exists (select from agent_access join agent on agent_key = named where owner_user_id = $2) as "is_owner!",
                 exists (
-                    select from agent_shares
-                    where agent_key = $1 and permission in ('execute', 'admin') and (grantee_type = 'public'
+                    select from agent_shares join agent on agent_key = named
+                    where permission in ('execute', 'admin') and (grantee_type = 'public'
                         or (grantee_type, grantee_id) in (('user', $2::bigint::text), ('role', $3), ('org', $4), ('group', $5)))
                 ) as "is_shared!"
             "#,
-            agent,
+            version.0,
             asker.user_id,
             asker.role,
             asker.org_id,
             asker.group_id,
+            own_org,
         )
         .fetch_one(&self.pool)
         .await?;

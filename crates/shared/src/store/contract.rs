@@ -220,6 +220,7 @@ impl Store {
             failure_summary: of.failure_summary,
             failure_detail,
             calls: calls.calls.into_iter().collect(),
+            has_tools: !of.run.tools.is_empty(),
         })
     }
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::{Store, StoreError};
@@ -46,7 +48,7 @@ impl PlatformKind {
 }
 
 /// A provider as it stands.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ProviderRow {
     /// Its name.
     pub slug: String,
@@ -79,7 +81,7 @@ pub struct ProviderRow {
 }
 
 /// A binding as it stands.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct BindingRow {
     /// The profile.
     pub profile: String,
@@ -98,7 +100,7 @@ pub struct BindingRow {
 }
 
 /// A deployment profile.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ProfileRow {
     /// Its name.
     pub slug: String,
@@ -111,7 +113,7 @@ pub struct ProfileRow {
 }
 
 /// A managed model.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ModelRow {
     /// The managed id.
     pub id: String,
@@ -141,7 +143,7 @@ pub struct Platform {
 /// Why there is no snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoSnapshot {
-    /// Nothing is bound to it in any profile.
+    /// Nothing is bound to it in any profile, or a provider that is not there.
     BindingNotFound(Capability),
     /// Another profile than the active one binds it, or none is active.
     ProfileMismatch(Capability),
@@ -163,8 +165,10 @@ impl Platform {
             }
             let own = bound.find(|binding| active.is_some_and(|active| active.slug == binding.profile));
             let own = own.ok_or(NoSnapshot::ProfileMismatch(capability))?;
-            if self.providers.iter().any(|provider| provider.slug == own.provider && !provider.enabled) {
-                return Err(NoSnapshot::ProviderDisabled(capability));
+            match self.providers.iter().find(|provider| provider.slug == own.provider) {
+                Some(provider) if provider.enabled => {}
+                Some(_) => return Err(NoSnapshot::ProviderDisabled(capability)),
+                None => return Err(NoSnapshot::BindingNotFound(capability)),
             }
         }
         let Some(active) = active else { return Ok(PlatformRuntime::default()) };
@@ -240,42 +244,26 @@ impl Store {
     /// # Errors
     /// It names a provider or a profile that there is not, or Postgres is unavailable.
     pub async fn put_platform(&self, spec: &PlatformSpec) -> Result<(), StoreError> {
-        let doc = serde_json::to_value(spec).map_err(|error| StoreError::Conflict(format!("not JSON: {error}")))?;
+        let doc = serde_json::to_value(spec.clone().canonical())
+            .map_err(|error| StoreError::Conflict(format!("not JSON: {error}")))?;
         sqlx::query_file!("src/store/sql/put_platform.sql", doc).execute(&self.pool).await?;
         Ok(())
     }
 
-    /// The platform as it stands.
+    /// The platform as it stands. One statement, and so of one moment: a binding of a document with the provider of the next one would
+    /// send a secret elsewhere.
     ///
     /// # Errors
     /// Postgres is unavailable.
     pub async fn platform(&self) -> Result<Platform, StoreError> {
-        let profiles = sqlx::query_as!(
-            ProfileRow,
-            r#"
-            select p.slug, p.id, p.display_name, p.slug is not distinct from s.active_profile as "is_active!"
-            from platform_profiles p, platform_state s order by p.slug
-            "#
-        );
-        let profiles = profiles.fetch_all(&self.pool).await?;
-        let bindings = sqlx::query_as!(
-            BindingRow,
-            "select profile, capability, provider, resources, default_resource_id, resource_policy, binding_config \
-             from platform_bindings order by profile, capability"
-        );
-        let bindings = bindings.fetch_all(&self.pool).await?;
-        let providers = sqlx::query_as!(
-            ProviderRow,
-            "select slug, id, provider_key, provider_origin, display_name, description, adapter_kind, endpoint_url, \
-             healthcheck_url, enabled, config, health, health_detail, health_since from platform_providers order by slug"
-        );
-        let providers = providers.fetch_all(&self.pool).await?;
-        let models = sqlx::query_as!(
-            ModelRow,
-            "select id, display_name, provider_model_id, metadata from managed_models order by id"
-        );
-        let models = models.fetch_all(&self.pool).await?;
-        Ok(Platform { profiles, bindings, providers, models, runtime_profile: self.stored_runtime_profile().await? })
+        let row = sqlx::query_file!("src/store/sql/platform.sql").fetch_optional(&self.pool).await?;
+        Ok(row.map_or_else(Platform::default, |row| Platform {
+            profiles: row.profiles.0,
+            bindings: row.bindings.0,
+            providers: row.providers.0,
+            models: row.models.0,
+            runtime_profile: row.runtime_profile.as_deref().and_then(RuntimeProfile::parse),
+        }))
     }
 
     /// The runtime profile of runs that ask for none.

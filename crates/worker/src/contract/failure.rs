@@ -1,7 +1,7 @@
 //! What goes wrong with a dependency, as the contract says it (table in docs/adr/0016-contract-engine.md).
 //!
-//! A failure says which provider and which status, and of an error body only what is known to be a message, scrubbed and cut:
-//! never the body.
+//! A failure says which provider and which status, and of an error body only what is known to be a type, code or message, scrubbed and
+//! cut: never the body.
 
 use longhaul_sdk::Failure;
 use longhaul_shared::domain::contract::{Binding, ExecCode, ExecFailure};
@@ -23,8 +23,15 @@ pub(super) fn code_of_status(status: u16) -> ExecCode {
     }
 }
 
-/// A failed call of the model, with the status that the record has of it.
+/// A failed call of the model, with the status that the record has of it: under the contract's code, and of the class that it would be
+/// of anywhere, so that an agent that opts in is retried as any other.
 pub(super) fn of_model(binding: &Binding, error: &ModelError) -> (Failure, u16) {
+    let own = error.to_failure();
+    let (told, status) = told_of_model(binding, error);
+    (Failure { class: own.class, retry_after: own.retry_after, ..told }, status)
+}
+
+fn told_of_model(binding: &Binding, error: &ModelError) -> (Failure, u16) {
     let (code, status, reason) = match error.root() {
         ModelError::Unreachable { .. } | ModelError::StreamCut { .. } => {
             (ExecCode::UpstreamUnavailable, UNAVAILABLE, None)
@@ -72,7 +79,7 @@ pub(super) fn of_service(binding: &Binding, call: &CallFailure) -> (Failure, u16
             (told(binding, ExecCode::InternalError, 500, Some("endpoint_url_unusable"), None), 500)
         }
         CallFailure::Answered { status, upstream } => {
-            (told(binding, code_of_status(*status), *status, None, upstream.clone()), *status)
+            (told(binding, code_of_status(*status), *status, None, Some(upstream.clone())), *status)
         }
     }
 }
@@ -92,8 +99,8 @@ pub(super) enum CallFailure {
     Answered {
         /// Its status.
         status: u16,
-        /// What it says, cut.
-        upstream: Option<Value>,
+        /// What is known to be a code or a message of what it says; an object.
+        upstream: Value,
     },
 }
 

@@ -26,3 +26,30 @@ impl Noted {
         NotedCall { turn, index, list: self.list, item }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use longhaul_shared::domain::contract::ModelCall;
+
+    use super::*;
+
+    #[test]
+    fn an_item_keeps_its_bytes_on_its_way_through_a_step() {
+        let call = ModelCall {
+            provider_slug: Some("vllm-local-gateway".into()),
+            provider_key: Some("vllm_local".into()),
+            deployment_profile_slug: Some("local-default".into()),
+            requested_model: "model.default".into(),
+            status_code: 200,
+        };
+        let noted = Noted::new(CallList::ModelCalls, &call).at(1, 0);
+        let text = concat!(
+            r#"{"turn":1,"index":0,"list":"model_calls","item":{"provider_slug":"vllm-local-gateway","#,
+            r#""provider_key":"vllm_local","deployment_profile_slug":"local-default","#,
+            r#""requested_model":"model.default","status_code":200}}"#,
+        );
+        assert_eq!(serde_json::to_string(&noted).unwrap(), text);
+        let back: NotedCall = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&back).unwrap(), text);
+    }
+}

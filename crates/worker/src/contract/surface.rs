@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use longhaul_sdk::{AgentConfig, Failure, ToolSpec};
 use longhaul_shared::domain::{
     ascii_json::sorted_ascii,
-    contract::{self, CallList, ContractRun, ExecCode, ExecFailure, ModelCall, SnapshotError, ToolFault, Transport},
+    contract::{self, CallList, ContractRun, ExecCode, ExecFailure, ModelCall, ToolFault, Transport},
     contract_steps::{NotedCall, NotedModel},
 };
 use serde_json::{Value, json};
@@ -100,15 +100,7 @@ fn bind_tools(run: &ContractRun, deps: &Deps, max_bytes: usize) -> Result<Vec<Ar
     let deployment = run.platform_runtime.deployment_slug().map(str::to_owned);
     let bind = |tool: &contract::ContractTool| {
         let capability = tool.transport.capability();
-        let binding = run.platform_runtime.binding(capability).map_err(|error| match error {
-            SnapshotError::Missing(_) | SnapshotError::NotBound(_) | SnapshotError::Disabled { .. } => {
-                let message = format!("Tool '{}' requires runtime capability '{capability}'", tool.tool_ref);
-                ExecFailure::with_message(ExecCode::ToolNotAllowed, message)
-                    .detail("tool_ref", tool.tool_ref.as_str())
-                    .detail("runtime_capability", capability.as_str())
-            }
-            SnapshotError::Malformed { .. } => error.into(),
-        })?;
+        let binding = run.platform_runtime.required(capability, Some(&tool.tool_ref))?;
         let adapter = match tool.transport {
             Transport::Mcp => "mcp_http",
             Transport::SandboxHttp => "sandbox_http",

@@ -21,12 +21,13 @@ use super::{
     failure::{CallFailure, of_service},
     item::Noted,
 };
-use crate::tools::{CallErrorKind, CallOutcome, cut};
+use crate::{
+    llm::{Answer, Scrub},
+    tools::{CallErrorKind, CallOutcome, cut},
+};
 
 /// The largest answer of a service that is read.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
-/// The part of an error body that is kept.
-const MAX_UPSTREAM_BYTES: usize = 1_024;
 /// How long a sandbox may run a call that does not say.
 const JOB_SECONDS: f64 = 5.0;
 /// What a sandbox needs beside the time of its job: to start it, and to answer.
@@ -279,8 +280,7 @@ fn unreached(error: &reqwest::Error) -> CallFailure {
 }
 
 fn answered(status: u16, body: &[u8]) -> CallFailure {
-    let upstream = read_object(body).map(|answer| fit(Value::Object(answer), MAX_UPSTREAM_BYTES));
-    CallFailure::Answered { status, upstream }
+    CallFailure::Answered { status, upstream: Answer::read(None, body, &Scrub::default()).detail() }
 }
 
 fn read_object(body: &[u8]) -> Option<serde_json::Map<String, Value>> {

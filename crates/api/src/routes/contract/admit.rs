@@ -53,6 +53,32 @@ pub(super) struct Submitter<'a> {
     pub(super) streams: bool,
 }
 
+/// Whether a request was made before.
+pub(super) enum Asked {
+    /// Under the same key: the execution that is stored.
+    Before(ExecutionId),
+    /// It is new; the key it is to be stored under, where it has one.
+    Now(Option<Idempotency>),
+}
+
+/// Looks the request's key up. `request` is as the caller sent it: nothing that this process knows is filled in yet.
+///
+/// # Errors
+/// The key stands for another request, cannot be a key, or Postgres is unavailable.
+pub(super) async fn asked(
+    state: &ApiState,
+    submitter: &Submitter<'_>,
+    request: &ExecRequest,
+) -> Result<Asked, ContractError> {
+    let Some(own) = idempotency(submitter.headers, request)? else { return Ok(Asked::Now(None)) };
+    // What was accepted under the key stays accepted, whatever has changed since.
+    match state.store.find_idempotency_key(submitter.tenant, &own.key).await? {
+        Some((id, hash)) if hash == own.request_hash => Ok(Asked::Before(id)),
+        Some((id, _)) => Err(ContractError::KeyReused(id)),
+        None => Ok(Asked::Now(Some(own))),
+    }
+}
+
 /// Stores the execution that `request` asks for.
 ///
 /// # Errors
@@ -61,14 +87,8 @@ pub(super) async fn admit(
     state: &ApiState,
     submitter: Submitter<'_>,
     mut request: ExecRequest,
+    idempotency: Option<Idempotency>,
 ) -> Result<ExecutionId, ContractError> {
-    let idempotency = idempotency(submitter.headers, &request)?;
-    // What was accepted under the key stays accepted, whatever has changed since.
-    if let Some(own) = &idempotency
-        && let Some((id, hash)) = state.store.find_idempotency_key(submitter.tenant, &own.key).await?
-    {
-        return if hash == own.request_hash { Ok(id) } else { Err(ContractError::KeyReused(id)) };
-    }
     let sealer = &state.options.contract.sealer;
     request.platform_runtime.change_literal_secrets(|secret| sealer.seal(secret)).map_err(ContractError::Secret)?;
 
@@ -209,11 +229,23 @@ fn metadata(request: &ExecRequest, submitter: &Submitter<'_>) -> Value {
     Value::Object(metadata)
 }
 
-/// The hash stands for what was asked for, not for how it was written; secrets are part of it and cannot be read from it.
+/// The hash stands for what was asked for, not for how it was written, nor for how a release of ours keeps it; secrets are part of it
+/// and cannot be read from it.
 fn idempotency(headers: &HeaderMap, request: &ExecRequest) -> ApiResult<Option<Idempotency>> {
     let Some(key) = idempotency_key(headers)? else { return Ok(None) };
-    let asked = format!("agent-execution {request:?}");
-    Ok(Some(Idempotency { key, request_hash: Sha256::digest(asked).to_vec() }))
+    // The keys of a JSON object are in the order of their names.
+    let asked = json!({
+        "agent_ref": request.agent_ref,
+        "version": request.version,
+        "input": request.raw_input,
+        "requested_by_user_id": request.requested_by_user_id,
+        "requested_by_role": request.requested_by_role,
+        "runtime_profile": request.runtime_profile.map(RuntimeProfile::as_str),
+        "platform_runtime": request.platform_runtime,
+        "org_id": request.org_id,
+        "group_id": request.group_id,
+    });
+    Ok(Some(Idempotency { key, request_hash: Sha256::digest(format!("agent-execution {asked}")).to_vec() }))
 }
 
 /// How long the caller waits.

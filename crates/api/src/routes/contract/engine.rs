@@ -3,6 +3,8 @@
 //! What must hold: a request is sent once. Connections are not kept, so that no request meets one that is just being closed, and
 //! nothing below retries. What an engine says of an execution passes through; what keeps it from being asked is told apart.
 
+use std::time::Duration;
+
 use axum::http::StatusCode;
 use longhaul_shared::http::{HttpOptions, client};
 use reqwest::{Client, Method, Response};
@@ -87,6 +89,12 @@ impl Engine {
     pub(crate) fn new(options: EngineOptions) -> Result<Self, reqwest::Error> {
         let client = client(&HttpOptions { sends_once: true, ..HttpOptions::default() })?;
         Ok(Self { client, options })
+    }
+
+    /// How long it is to wait for an execution's end where a caller waits for `asked`: an answer of `running` that comes in time is
+    /// worth more than none, so `margin` is left of the time that a request may take.
+    pub(super) fn wait(&self, asked: Duration, margin: Duration) -> Duration {
+        asked.min(self.options.timeout.saturating_sub(margin))
     }
 
     /// Asks for an execution.

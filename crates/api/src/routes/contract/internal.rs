@@ -20,7 +20,7 @@ use longhaul_shared::{
 use serde::Serialize;
 
 use super::{
-    admit::{Submitter, admit, ending, recorded, wait_of},
+    admit::{Asked, Submitter, admit, asked, ending, recorded, wait_of},
     answer::{ContractError, Envelope, name_execution},
 };
 use crate::{middleware::RequestId, state::ApiState};
@@ -64,7 +64,10 @@ pub(super) async fn submit(
         headers,
         streams,
     };
-    admit(state, submitter, request).await
+    match asked(state, &submitter, &request).await? {
+        Asked::Before(id) => Ok(id),
+        Asked::Now(idempotency) => admit(state, submitter, request, idempotency).await,
+    }
 }
 
 /// Runs an agent. The answer is held until the execution is over, or the wait is (`Prefer: wait=N`, 60 s when absent); then it is the

@@ -45,7 +45,7 @@ pub(super) async fn judge(
         Ok(runnable) => runnable,
         Err(failure) => return Ok(Judged { runnable: None, verdict: Err(failure) }),
     };
-    let verdict = allowed(state, asker, request, profile, &runnable.agent).await?;
+    let verdict = allowed(state, asker, request, profile, &runnable).await?;
     Ok(Judged { runnable: Some(runnable), verdict })
 }
 
@@ -95,16 +95,16 @@ async fn allowed(
     asker: Asker<'_>,
     request: &ExecRequest,
     profile: RuntimeProfile,
-    agent: &AgentSpec,
+    runnable: &Runnable,
 ) -> Result<Result<Vec<ContractTool>, ExecFailure>, ContractError> {
-    let key = &request.agent_ref;
+    let (key, agent) = (&request.agent_ref, &runnable.agent);
     let denied = |what: &str| {
         Ok(Err(ExecFailure::with_message(
             ExecCode::PolicyDenied,
             format!("{what} execute permission for agent '{key}'"),
         )))
     };
-    match state.store.may_execute(key, asker).await? {
+    match state.store.may_execute(runnable.agent_version_id, &state.options.contract.org_id, asker).await? {
         Access::Granted => {}
         Access::Denied => return denied("Policy denies"),
         Access::Missing => return denied("Missing"),
@@ -176,26 +176,18 @@ fn tools(
     Ok(tools)
 }
 
-/// Whether what the run needs is bound. With retrieval the run itself finds out, after it has retrieved: the contract tells what is
-/// wrong there first.
+/// Whether what the run needs is bound: all of its tools, its sandbox, its model. Its worker asks the same of tools and model before it
+/// retrieves anything (docs/adr/0016-contract-engine.md); what retrieval needs is told by the retrieval.
 fn bound(request: &ExecRequest, agent: &AgentSpec, tools: &[ContractTool]) -> Result<(), ExecFailure> {
-    let platform = &request.platform_runtime;
-    if request.retrieval.is_some() || request.messages.is_empty() {
+    // It is answered without a model, and so without tools.
+    if request.messages.is_empty() {
         return Ok(());
     }
+    let platform = &request.platform_runtime;
+    let needed = tools.iter().map(|tool| (tool.transport.capability(), Some(tool.tool_ref.as_str())));
     let sandbox = agent.runtime_constraints.sandbox_required.then_some((Capability::SandboxExecution, None));
-    let needed = tools.iter().map(|tool| (tool.transport.capability(), Some(&tool.tool_ref)));
     for (capability, tool_ref) in needed.chain(sandbox) {
-        if let Err(error) = platform.binding(capability) {
-            let what = tool_ref.map_or_else(|| "The agent's sandbox".to_owned(), |tool| format!("Tool '{tool}'"));
-            let failure = ExecFailure::with_message(ExecCode::ToolNotAllowed, format!("{what} is not allowed"))
-                .detail("runtime_capability", capability.as_str())
-                .detail("reason", error.to_string());
-            return Err(match tool_ref {
-                Some(tool_ref) => failure.detail("tool_ref", tool_ref.as_str()),
-                None => failure,
-            });
-        }
+        platform.required(capability, tool_ref)?;
     }
     platform.binding(Capability::LlmInference).map(|_| ()).map_err(ExecFailure::from)
 }

@@ -1,5 +1,10 @@
 //! `/v1/agent-executions`: for callers with an API key. Who they are, the runtime profile and the platform's snapshot are filled in
 //! here; the execution runs here, or in the engine that is configured.
+//!
+//! What must hold: whose an execution is, whose agents and indexes it sees and what policy looks at come from the API key, here and in
+//! another engine. What the body says of `org_id` and `group_id` is kept as data.
+
+use std::time::Duration;
 
 use axum::{
     Extension, Json,
@@ -10,15 +15,18 @@ use axum::{
 };
 use longhaul_shared::{
     domain::{
-        contract::{Capability, ContractRefusal, ErrorBody, ExecRequest, PlatformRuntime},
+        contract::{Capability, ContractRefusal, ErrorBody, ExecRequest, PlatformRuntime, RuntimeProfile},
         retrieval::SearchMethod,
     },
-    store::{api_keys::Scope, platform::NoSnapshot},
+    store::{
+        api_keys::Scope,
+        platform::{NoSnapshot, Platform},
+    },
 };
 use serde_json::{Map, Value, json};
 
 use super::{
-    admit::{Submitter, admit, ending, wait_of},
+    admit::{Asked, Submitter, admit, asked, ending, wait_of},
     answer::{ContractError, Ending, name_execution, of_api},
     engine::{Operation, Said, Transport, fallback},
     internal::{read, show},
@@ -34,6 +42,8 @@ use crate::{
 const FIELDS: [&str; 5] = ["agent_id", "agent_version", "input", "org_id", "group_id"];
 /// An engine's ids are no longer.
 const MAX_ID_BYTES: usize = 128;
+/// Of the time that an engine has, what it does not wait for the execution's end: its answer must arrive before we stop listening.
+const ANSWER_MARGIN: Duration = Duration::from_secs(2);
 
 type Caller = Result<Principal, ApiError>;
 
@@ -62,14 +72,15 @@ pub(crate) async fn create(
         let body = plain("agent_execution_disabled", "Agent execution is disabled", Map::new());
         return Err((StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response());
     }
-    let asked = ask(&state, &principal, &headers, body).await?;
+    let request = ask(&state, &principal, &headers, body).await?;
     match &state.options.contract.engine {
-        Some(_) => Ok(forward(&state, &principal, &asked, &request_id, &headers).await),
-        None => here(&state, &principal, asked, &request_id, &headers).await.map_err(nested),
+        Some(_) => forward(&state, &principal, request, &request_id, &headers).await,
+        None => here(&state, &principal, request, &request_id, &headers).await,
     }
 }
 
-/// Reads the request and fills in what the caller does not say.
+/// Reads the request and says who asks. Its snapshot is still to be filled in: what the platform is at this moment is no part of what
+/// was asked, and so of what an idempotency key stands for.
 async fn ask(
     state: &ApiState,
     principal: &Principal,
@@ -85,17 +96,20 @@ async fn ask(
     fields.retain(|name, _| FIELDS.contains(&name.as_str()));
     let mut request = ExecRequest::read(Value::Object(fields).to_string().as_bytes()).map_err(refused)?;
     let key = principal.key();
-    request.requested_by_role = if key.scopes.contains(&Scope::Admin) { "superadmin" } else { "user" }.to_owned();
+    request.requested_by_role = principal.role().to_owned();
     if request.org_id.is_none() {
         request.org_id = Some(key.org_id.clone());
         request.group_id = request.group_id.or_else(|| key.group_id.clone());
     }
-    request.platform_runtime = platform(state, &request).await?;
     Ok(request)
 }
 
-async fn platform(state: &ApiState, request: &ExecRequest) -> Result<PlatformRuntime, Response> {
-    let platform = state.store.platform().await.map_err(|error| ContractError::from(error).into_response())?;
+async fn platform(state: &ApiState) -> Result<Platform, Response> {
+    state.store.platform().await.map_err(|error| ContractError::from(error).into_response())
+}
+
+/// The capabilities without which `request` cannot run.
+fn needed(request: &ExecRequest) -> Vec<Capability> {
     let is_keyword = request.retrieval.as_ref().is_some_and(|of| of.search_method == SearchMethod::Keyword);
     let mut needed = Vec::new();
     if request.retrieval.is_some() || !request.messages.is_empty() {
@@ -105,30 +119,32 @@ async fn platform(state: &ApiState, request: &ExecRequest) -> Result<PlatformRun
         needed.push(Capability::VectorStore);
         needed.extend((!is_keyword).then_some(Capability::Embeddings));
     }
-    platform.snapshot(&needed).map_err(|missing| {
-        let (code, message, capability) = match missing {
-            NoSnapshot::BindingNotFound(of) => ("active_binding_not_found", "No active binding for the capability", of),
-            NoSnapshot::ProfileMismatch(of) => (
-                "active_deployment_profile_mismatch",
-                "The capability is bound in another deployment profile than the active one",
-                of,
-            ),
-            NoSnapshot::ProviderDisabled(of) => {
-                ("active_provider_disabled", "The active provider of the capability is disabled", of)
-            }
-        };
-        let facts = Map::from_iter([("capability".to_owned(), Value::from(capability.as_str()))]);
-        (StatusCode::SERVICE_UNAVAILABLE, Json(plain(code, message, facts))).into_response()
-    })
+    needed
+}
+
+fn lacking(missing: NoSnapshot) -> Response {
+    let (code, message, capability) = match missing {
+        NoSnapshot::BindingNotFound(of) => ("active_binding_not_found", "No active binding for the capability", of),
+        NoSnapshot::ProfileMismatch(of) => (
+            "active_deployment_profile_mismatch",
+            "The capability is bound in another deployment profile than the active one",
+            of,
+        ),
+        NoSnapshot::ProviderDisabled(of) => {
+            ("active_provider_disabled", "The active provider of the capability is disabled", of)
+        }
+    };
+    let facts = Map::from_iter([("capability".to_owned(), Value::from(capability.as_str()))]);
+    (StatusCode::SERVICE_UNAVAILABLE, Json(plain(code, message, facts))).into_response()
 }
 
 async fn here(
     state: &ApiState,
     principal: &Principal,
-    request: ExecRequest,
+    mut request: ExecRequest,
     request_id: &str,
     headers: &HeaderMap,
-) -> Result<Response, ContractError> {
+) -> Result<Response, Response> {
     let key = principal.key();
     let submitter = Submitter {
         tenant: principal.tenant(),
@@ -139,8 +155,14 @@ async fn here(
         headers,
         streams: false,
     };
-    let id = admit(state, submitter, request).await?;
-    let ending = match ending(state, id, wait_of(headers)).await? {
+    let id = match asked(state, &submitter, &request).await.map_err(nested)? {
+        Asked::Before(id) => id,
+        Asked::Now(idempotency) => {
+            request.platform_runtime = platform(state).await?.snapshot(&needed(&request)).map_err(lacking)?;
+            admit(state, submitter, request, idempotency).await.map_err(nested)?
+        }
+    };
+    let ending = match ending(state, id, wait_of(headers)).await.map_err(nested)? {
         Ending::Record(record) => Ending::Record(record),
         Ending::Failed(status, body) => Ending::Failed(status, wrapped(body)),
     };
@@ -180,41 +202,31 @@ fn nested(error: ContractError) -> Response {
 async fn forward(
     state: &ApiState,
     principal: &Principal,
-    request: &ExecRequest,
+    request: ExecRequest,
     request_id: &str,
     headers: &HeaderMap,
-) -> Response {
+) -> Result<Response, Response> {
+    let platform = platform(state).await?;
+    let mut snapshot = platform.snapshot(&needed(&request)).map_err(lacking)?;
     let Some(engine) = &state.engine else {
-        return transport(state, Transport::Unreachable, Operation::Create, request_id);
+        return Ok(transport(state, Transport::Unreachable, Operation::Create, request_id));
     };
-    let mut platform = request.platform_runtime.clone();
     // A literal goes to the engine as the caller of the contract sends it: the engine has no key of ours.
     let sealer = &state.options.contract.sealer;
-    if let Err(error) = platform.change_sealed_secrets(|sealed| sealer.open(sealed)) {
+    if let Err(error) = snapshot.change_sealed_secrets(|sealed| sealer.open(sealed)) {
         tracing::error!(error = %error, "a provider's secret cannot be sent to the agent engine");
-        return transport(state, Transport::Garbled, Operation::Create, request_id);
+        return Ok(transport(state, Transport::Garbled, Operation::Create, request_id));
     }
-    let mut body = json!({
-        "agent_id": request.agent_ref,
-        "input": request.raw_input,
-        "requested_by_role": request.requested_by_role,
-        "platform_runtime": platform,
-        "org_id": request.org_id,
-        "group_id": request.group_id,
-    });
-    if let Some(version) = &request.version {
-        body["agent_version"] = version.clone().into();
-    }
-    if let Some(profile) = state.options.contract.forced_profile {
-        body["runtime_profile"] = profile.as_str().into();
-    }
-    let wait = format!("wait={}", wait_of(headers).as_secs());
+    // The engine believes what it is sent, where we believe our operator and the stored value: a request itself names no profile.
+    let profile = RuntimeProfile::resolve(None, state.options.contract.forced_profile, platform.runtime_profile);
+    let wait = engine.wait(wait_of(headers), ANSWER_MARGIN);
+    let wait = format!("wait={}", wait.as_secs());
     let mut sent = vec![("x-request-id", request_id), ("prefer", wait.as_str())];
     let traceparent = (state.hooks.traceparent)(headers);
     let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok());
     sent.extend(key.map(|key| ("idempotency-key", key)));
     sent.extend(traceparent.as_deref().map(|traceparent| ("traceparent", traceparent)));
-    let said = engine.create(&body, &sent).await;
+    let said = engine.create(&forwarded(principal, request, snapshot, profile), &sent).await;
     let id = match &said {
         Said::Execution { id, .. } => id.clone(),
         Said::Error { body, .. } => {
@@ -228,7 +240,25 @@ async fn forward(
         // The caller has its answer; that it cannot read it again later is the smaller evil.
         tracing::warn!(error = %error, execution.id = id, "whose a forwarded execution is was not stored");
     }
-    tell(state, said, Operation::Create, request_id)
+    Ok(tell(state, said, Operation::Create, request_id))
+}
+
+/// What an engine is asked. It makes tenant, look-ups and policy of `org_id` and `group_id`, so they are the key's.
+fn forwarded(principal: &Principal, request: ExecRequest, snapshot: PlatformRuntime, profile: RuntimeProfile) -> Value {
+    let key = principal.key();
+    let mut body = json!({
+        "agent_id": request.agent_ref,
+        "input": request.raw_input,
+        "requested_by_role": request.requested_by_role,
+        "runtime_profile": profile.as_str(),
+        "platform_runtime": snapshot,
+        "org_id": key.org_id,
+        "group_id": key.group_id,
+    });
+    if let Some(version) = request.version {
+        body["agent_version"] = version.into();
+    }
+    body
 }
 
 fn tell(state: &ApiState, said: Said, operation: Operation, request_id: &str) -> Response {

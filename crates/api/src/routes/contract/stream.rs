@@ -245,11 +245,11 @@ impl Following {
             Ok(recorded) => recorded,
             Err(error) => return error_frame(&error.of(self.id)),
         };
-        let asked_a_model = !recorded.calls.model_calls.is_empty() && recorded.calls.tool_calls.is_empty();
+        let is_told = !recorded.has_tools && !recorded.calls.model_calls.is_empty();
         let text = recorded
             .output_text
             .clone()
-            .filter(|text| recorded.status == ExecutionStatus::Finished && asked_a_model && !text.is_empty());
+            .filter(|text| recorded.status == ExecutionStatus::Finished && is_told && !text.is_empty());
         let delta = text.map(|text| frame("delta", &Delta { text })).unwrap_or_default();
         let last = match Ending::of(recorded) {
             Ending::Record(execution) => frame("complete", &Complete { execution: *execution, status_code: 201 }),

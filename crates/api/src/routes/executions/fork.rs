@@ -75,6 +75,8 @@ pub(crate) async fn fork(
     }
     let bytes = read_body(&headers, body, SUBMIT_LIMIT).await?;
     let (mut execution, fork) = plan(&state, origin, &bytes, (&principal, id)).await?;
+    let agent = (execution.agent_version_id, execution.agent_key.as_str());
+    state.catalog.permit(agent, &principal, &state.options.contract.org_id).await?;
     execution.deadline_is_near = execution.deadline < MAX_DEADLINE;
     execution.submitted_by = Some(principal.key_id());
     execution.traceparent = (state.hooks.traceparent)(&headers);

@@ -220,6 +220,8 @@ impl SubmitRequest {
         hash: &[u8],
     ) -> ApiResult<NewExecution> {
         let runnable = state.catalog.resolve(principal.tenant(), &self.target, self.version).await?;
+        let agent = (runnable.agent_version_id, runnable.agent_key.as_str());
+        state.catalog.permit(agent, principal, &state.options.contract.org_id).await?;
         let violations = schema::violations(&runnable.input, &self.input, "/input");
         if !violations.is_empty() {
             return Err(ApiError::InvalidInput(violations));

@@ -91,6 +91,8 @@ pub(crate) async fn retry(
         execution.serve_key = runnable.serve_key.clone();
         execution.active_timeout = runnable.active_timeout;
     }
+    let agent = (execution.agent_version_id, execution.agent_key.as_str());
+    state.catalog.permit(agent, &principal, &state.options.contract.org_id).await?;
     execution.deadline_is_near = execution.deadline < MAX_DEADLINE;
     execution.submitted_by = Some(principal.key_id());
     execution.traceparent = (state.hooks.traceparent)(&headers);

@@ -14,8 +14,8 @@ use utoipa::ToSchema;
 
 use crate::{auth::Principal, error::ApiResult, state::ApiState};
 
-/// Shown instead of what a secret is or refers to.
-const SECRET: &str = "[secret]";
+/// Shown instead of what a secret is or refers to; put back, it means what is stored.
+pub(super) const SECRET: &str = "[secret]";
 
 /// A model under the name that requests use.
 #[derive(Debug, Serialize, ToSchema)]

@@ -1,10 +1,13 @@
 //! `PUT /v1/platform`: a document, put entry by entry and all at once.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use longhaul_shared::{domain::contract::catalogue::PlatformSpec, store::api_keys::Scope};
+use longhaul_shared::{
+    domain::contract::catalogue::PlatformSpec,
+    store::{api_keys::Scope, platform::Platform},
+};
 use serde_json::Value;
 
-use super::get::{PlatformView, view};
+use super::get::{PlatformView, SECRET, view};
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult, Violation},
@@ -28,7 +31,8 @@ pub(crate) async fn platform(
     if let Some(path) = find_nul(&value, "") {
         return Err(ApiError::InputContainsNul { path });
     }
-    let spec: PlatformSpec = serde_json::from_value(value).map_err(|error| ApiError::invalid("", error.to_string()))?;
+    let mut spec: PlatformSpec =
+        serde_json::from_value(value).map_err(|error| ApiError::invalid("", error.to_string()))?;
     let mut violations: Vec<Violation> =
         spec.problems().into_iter().map(|(path, reason)| Violation::new(path, reason)).collect();
     for (at, tool) in spec.tools.iter().enumerate() {
@@ -36,7 +40,9 @@ pub(crate) async fn platform(
             violations.push(Violation::new(format!("/tools/{at}/input_schema"), error));
         }
     }
-    violations.extend(names(&state, &spec).await?);
+    let known = state.store.platform().await?;
+    violations.extend(names(&known, &spec));
+    violations.extend(keep_secrets(&known, &mut spec));
     if !violations.is_empty() {
         return Err(ApiError::InvalidRequest(violations));
     }
@@ -44,12 +50,12 @@ pub(crate) async fn platform(
     let spec = spec.sealed(|literal| sealer.seal(literal));
     let spec = spec.map_err(|error| ApiError::invalid("/providers", error.to_string()))?;
     state.store.put_platform(&spec).await?;
+    state.catalog.forget();
     Ok(Json(view(&state).await?))
 }
 
 /// Names of providers and profiles that are neither in the document nor there.
-async fn names(state: &ApiState, spec: &PlatformSpec) -> ApiResult<Vec<Violation>> {
-    let known = state.store.platform().await?;
+fn names(known: &Platform, spec: &PlatformSpec) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (at, profile) in spec.profiles.iter().enumerate() {
         for (capability, binding) in &profile.bindings {
@@ -69,5 +75,28 @@ async fn names(state: &ApiState, spec: &PlatformSpec) -> ApiResult<Vec<Violation
             violations.push(Violation::new("/active_profile", format!("there is no profile `{active}`")));
         }
     }
-    Ok(violations)
+    violations
+}
+
+/// What `GET /v1/platform` shows instead of a secret means the stored one when it is put back; where there is none it is told, since it
+/// is nobody's key.
+fn keep_secrets(known: &Platform, spec: &mut PlatformSpec) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (at, provider) in spec.providers.iter_mut().enumerate() {
+        let stored = known.providers.iter().find(|stored| stored.slug == provider.slug);
+        let refs = provider.config.get_mut("secret_refs").and_then(Value::as_object_mut);
+        for (name, secret) in refs.into_iter().flatten() {
+            if secret.as_str().map(str::trim) != Some(SECRET) {
+                continue;
+            }
+            match stored.and_then(|stored| stored.config.get("secret_refs")?.get(name)) {
+                Some(kept) => secret.clone_from(kept),
+                None => {
+                    let path = format!("/providers/{at}/config/secret_refs/{name}");
+                    violations.push(Violation::new(path, "stands for a stored secret, and there is none"));
+                }
+            }
+        }
+    }
+    violations
 }

@@ -27,7 +27,9 @@ pub(crate) async fn remove(
     if name.contains('\0') {
         return Err(ApiError::NotFound("entry"));
     }
-    match state.store.remove_of_platform(kind, &name).await {
+    let removed = state.store.remove_of_platform(kind, &name).await;
+    state.catalog.forget();
+    match removed {
         Ok(true) => Ok(StatusCode::NO_CONTENT),
         Ok(false) => Err(ApiError::NotFound("entry")),
         Err(StoreError::Rejected(_)) => Err(ApiError::invalid("/name", "a profile is bound to it")),

@@ -18,21 +18,13 @@ pub enum CallList {
     ModelCalls,
 }
 
-/// A call as a step of the journal keeps it for the record.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// A call of the record.
+#[derive(Debug, Clone)]
 pub struct CallItem {
     /// Its list.
     pub list: CallList,
     /// The item, byte for byte as the record shows it.
     pub item: Box<RawValue>,
-}
-
-impl CallItem {
-    /// # Errors
-    /// The item is no JSON, which none of ours is.
-    pub fn new(list: CallList, item: &impl Serialize) -> Result<Self, serde_json::Error> {
-        Ok(Self { list, item: serde_json::value::to_raw_value(item)? })
-    }
 }
 
 /// One request to the model, one per round.
@@ -88,25 +80,4 @@ pub struct ToolFault {
     pub message: String,
     /// What it wrote.
     pub raw_arguments: String,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_item_keeps_its_bytes() {
-        let call = ModelCall {
-            provider_slug: Some("vllm-local-gateway".into()),
-            provider_key: Some("vllm_local".into()),
-            deployment_profile_slug: Some("local-default".into()),
-            requested_model: "model.default".into(),
-            status_code: 200,
-        };
-        let item = CallItem::new(CallList::ModelCalls, &call).unwrap();
-        let text = r#"{"list":"model_calls","item":{"provider_slug":"vllm-local-gateway","provider_key":"vllm_local","deployment_profile_slug":"local-default","requested_model":"model.default","status_code":200}}"#;
-        assert_eq!(serde_json::to_string(&item).unwrap(), text);
-        let back: CallItem = serde_json::from_str(text).unwrap();
-        assert_eq!(serde_json::to_string(&back).unwrap(), text);
-    }
 }

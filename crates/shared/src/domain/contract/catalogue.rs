@@ -237,6 +237,18 @@ impl PlatformSpec {
         Ok(self)
     }
 
+    /// The same with every grantee and scope as it is stored and compared: see [`scope_of`]. What names nobody stays as it is.
+    #[must_use]
+    pub fn canonical(mut self) -> Self {
+        let grantees = self.access.iter_mut().flat_map(|access| &mut access.shares).map(|share| &mut share.grantee);
+        for text in grantees.chain(self.policy_rules.iter_mut().map(|rule| &mut rule.scope)) {
+            if let Some((kind, name)) = scope_of(text) {
+                *text = format!("{kind}:{name}");
+            }
+        }
+        self
+    }
+
     /// Everything wrong with it, as a JSON Pointer and a reason.
     #[must_use]
     pub fn problems(&self) -> Vec<(String, String)> {
@@ -328,7 +340,7 @@ impl PlatformSpec {
             for (index, share) in access.shares.iter().enumerate() {
                 let path = format!("/access/{at}/shares/{index}");
                 if share.grantee != "public" && scope_of(&share.grantee).is_none() {
-                    found.push((format!("{path}/grantee"), "must be public, user:, role:, org: or group:".into()));
+                    found.push((format!("{path}/grantee"), format!("must be public, or {SCOPES}")));
                 }
                 if !["view", "fork", "execute", "admin"].contains(&share.permission.as_str()) {
                     found.push((format!("{path}/permission"), "must be view, fork, execute or admin".into()));
@@ -337,10 +349,7 @@ impl PlatformSpec {
         }
         for (at, rule) in self.policy_rules.iter().enumerate() {
             if scope_of(&rule.scope).is_none() {
-                found.push((
-                    format!("/policy_rules/{at}/scope"),
-                    "must be user:, role:, org: or group: with a name".into(),
-                ));
+                found.push((format!("/policy_rules/{at}/scope"), format!("must be {SCOPES}")));
             }
             if !["allow", "deny"].contains(&rule.effect.as_str()) {
                 found.push((format!("/policy_rules/{at}/effect"), "must be allow or deny".into()));
@@ -349,12 +358,26 @@ impl PlatformSpec {
     }
 }
 
-/// `user:7` as (`user`, `7`). Roles are compared in lower case.
+/// What [`scope_of`] reads.
+const SCOPES: &str = "user: with an id above zero, role:, org: or group: with a name";
+
+/// `user:7` as (`user`, `7`): the name as that of whoever asks is written when the two are compared, so that nothing is stored that
+/// matches nobody. Requests have names without space around them, roles in lower case, users as numbers.
 #[must_use]
 pub fn scope_of(text: &str) -> Option<(&str, String)> {
     let (kind, name) = text.split_once(':')?;
-    let is_known = ["user", "role", "org", "group"].contains(&kind) && !name.is_empty();
-    is_known.then(|| (kind, if kind == "role" { name.to_lowercase() } else { name.to_owned() }))
+    let (kind, name) = (kind.trim(), name.trim());
+    let name = match kind {
+        "user" => Some(name.to_owned()).filter(|name| is_user_id(name))?,
+        "role" => name.to_lowercase(),
+        "org" | "group" => name.to_owned(),
+        _ => return None,
+    };
+    (!name.is_empty()).then_some((kind, name))
+}
+
+fn is_user_id(text: &str) -> bool {
+    text.parse::<i64>().is_ok_and(|id| id > 0 && id.to_string() == text)
 }
 
 #[cfg(test)]
@@ -391,6 +414,25 @@ mod tests {
             ]
         );
         assert_eq!(PlatformSpec::default().problems(), []);
-        assert_eq!(scope_of("role:Admin"), Some(("role", "admin".to_owned())));
+    }
+
+    #[test]
+    fn scopes_are_written_as_requests_write_them_or_refused() {
+        for (text, expected) in [
+            ("role:Admin", Some(("role", "admin"))),
+            ("role: Ärzte ", Some(("role", "ärzte"))),
+            ("user: 7", Some(("user", "7"))),
+            ("org: acme:eu", Some(("org", "acme:eu"))),
+            ("group:G1", Some(("group", "G1"))),
+            ("user:007", None),
+            ("user:+7", None),
+            ("user:0", None),
+            ("user:seven", None),
+            ("role: ", None),
+            ("everybody:x", None),
+            ("user", None),
+        ] {
+            assert_eq!(scope_of(text), expected.map(|(kind, name)| (kind, name.to_owned())), "{text}");
+        }
     }
 }

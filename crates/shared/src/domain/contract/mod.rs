@@ -16,6 +16,6 @@ pub use calls::{CallItem, CallList, ModelCall, ToolCall, ToolFault};
 pub use error::{ExecCode, ExecFailure};
 pub use messages::{Message, Role};
 pub use platform::{Binding, Capability, PlatformRuntime, Resource, SnapshotError};
-pub use record::{ContractStatus, ErrorBody, ExecutionView, RecordedError, ResultView, timestamp};
+pub use record::{ContractStatus, ErrorBody, ExecutionView, timestamp};
 pub use run::{ContractRun, ContractTool, RuntimeProfile, Transport};
 pub use validate::{ContractRefusal, ExecRequest};

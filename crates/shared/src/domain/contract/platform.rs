@@ -113,6 +113,27 @@ impl PlatformRuntime {
         }
     }
 
+    /// The binding without which a run is not allowed: that of its tool `tool_ref`, or of the sandbox that its agent asks for.
+    ///
+    /// # Errors
+    /// `EXEC_TOOL_NOT_ALLOWED` where it is not bound or switched off, `EXEC_INTERNAL_ERROR` where it cannot be read.
+    pub fn required(&self, capability: Capability, tool_ref: Option<&str>) -> Result<Binding, ExecFailure> {
+        self.binding(capability).map_err(|error| match error {
+            SnapshotError::Missing(_) | SnapshotError::NotBound(_) | SnapshotError::Disabled { .. } => {
+                let what = tool_ref.map_or_else(|| "The agent".to_owned(), |tool_ref| format!("Tool '{tool_ref}'"));
+                let message = format!("{what} requires runtime capability '{capability}'");
+                let failure = ExecFailure::with_message(ExecCode::ToolNotAllowed, message)
+                    .detail("runtime_capability", capability.as_str())
+                    .detail("reason", error.to_string());
+                match tool_ref {
+                    Some(tool_ref) => failure.detail("tool_ref", tool_ref),
+                    None => failure,
+                }
+            }
+            SnapshotError::Malformed { .. } => error.into(),
+        })
+    }
+
     /// Replaces every literal of `config.secret_refs`: what is no reference.
     ///
     /// # Errors

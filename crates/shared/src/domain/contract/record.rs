@@ -186,6 +186,8 @@ pub struct Recorded {
     pub failure_detail: Map<String, Value>,
     /// The calls it made.
     pub calls: Calls,
+    /// Whether its agent has tools, used or not; the record does not say.
+    pub has_tools: bool,
 }
 
 impl Recorded {
@@ -274,6 +276,7 @@ mod tests {
             failure_summary: None,
             failure_detail: Map::new(),
             calls: Calls::default(),
+            has_tools: false,
         }
     }
 

@@ -104,7 +104,7 @@ pub struct ContractRun {
     /// The normalised retrieval request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retrieval: Option<RetrievalRequest>,
-    /// The agent's tools. That their capabilities are bound is looked at when the run has its references.
+    /// The agent's tools. That their capabilities are bound is looked at before anything is asked.
     #[serde(default)]
     pub tools: Vec<ContractTool>,
     /// What stands before retrieved references, when the agent says so.

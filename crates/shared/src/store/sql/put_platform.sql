@@ -1,5 +1,6 @@
 -- Puts a document of the platform, whole, in one statement: a reader sees all of it or nothing. An entry replaces the one of its name;
--- what the document does not name stays. Bindings and shares belong to their profile and agent and are replaced with them.
+-- what the document does not name stays. Bindings and shares belong to their profile and agent and are replaced with them. Grantees and
+-- scopes are `public` or kind:name, in the form in which they are compared.
 with doc as materialized (
     select $1::jsonb as doc, longhaul_now() as now
 ),
@@ -67,8 +68,7 @@ owners as (
 ),
 wanted as materialized (
     select distinct a.agent, split_part(s.grantee, ':', 1) as grantee_type,
-        case when s.grantee = 'public' then '' when s.grantee like 'role:%' then lower(substr(s.grantee, 6))
-            else substr(s.grantee, strpos(s.grantee, ':') + 1) end as grantee_id,
+        case when s.grantee = 'public' then '' else substr(s.grantee, strpos(s.grantee, ':') + 1) end as grantee_id,
         s.permission
     from accesses a, jsonb_to_recordset(a.shares) as s (grantee text, permission text)
 ),
@@ -86,8 +86,7 @@ shared as (
 rules as (
     insert into policy_rules (id, effect, scope_type, scope_id, resource_id, action, changed_at)
     select r.id, r.effect, split_part(r.scope, ':', 1),
-        case when r.scope like 'role:%' then lower(substr(r.scope, 6)) else substr(r.scope, strpos(r.scope, ':') + 1) end,
-        r.resource, r.action, doc.now
+        substr(r.scope, strpos(r.scope, ':') + 1), r.resource, r.action, doc.now
     from doc, jsonb_to_recordset(doc->'policy_rules') as r (id text, effect text, scope text, resource text, action text)
     on conflict (id) do update set effect = excluded.effect, scope_type = excluded.scope_type, scope_id = excluded.scope_id,
         resource_id = excluded.resource_id, action = excluded.action, changed_at = excluded.changed_at
