@@ -3,6 +3,11 @@
 use axum::{Router, http::HeaderMap, response::Redirect, routing::get};
 use longhaul_shared::http::{HttpOptions, client};
 
+use crate::support::{
+    hello::Hello,
+    wait::{SOON, within},
+};
+
 async fn server() -> String {
     let agent = async |headers: HeaderMap| headers["user-agent"].to_str().unwrap().to_owned();
     let router = Router::new().route("/agent", get(agent)).route("/moved", get(async || Redirect::temporary("/agent")));
@@ -26,4 +31,21 @@ async fn redirects_are_followed_only_when_asked_for() {
     let follows = HttpOptions { max_redirects: 1, ..HttpOptions::default() };
     let answer = client(&follows).unwrap().get(&moved).send().await.unwrap();
     assert_eq!(answer.status(), 200);
+}
+
+/// Over HTTP/2 all requests of a process to a host would share one connection, and wait for each other in it.
+#[tokio::test]
+async fn no_client_offers_http_2() {
+    for options in [HttpOptions::default(), HttpOptions { sends_once: true, ..HttpOptions::default() }] {
+        let hello = Hello::listen().await;
+        let request = client(&options).unwrap().get(&hello.url).send();
+        let (offers, _) = within("the hello", SOON, async { tokio::join!(hello.offers_http2(), request) }).await;
+        assert!(!offers, "{options:?}");
+    }
+    // What would be seen otherwise.
+    #[expect(clippy::disallowed_methods, reason = "a client that is not ours")]
+    let other = reqwest::Client::builder().build().unwrap();
+    let hello = Hello::listen().await;
+    let request = other.get(&hello.url).send();
+    assert!(within("the hello", SOON, async { tokio::join!(hello.offers_http2(), request) }).await.0);
 }

@@ -1,6 +1,12 @@
 //! The smallest HTTP server that the models and tools of `verify` and `bench` need: whole requests in; answers, streams or a dropped connection out.
 
-use std::{convert::Infallible, future::Future, io, net::Ipv4Addr, net::SocketAddr};
+use std::{
+    convert::Infallible,
+    future::Future,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
 
 use futures::{Stream, StreamExt};
 use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::UnsyncBoxBody};
@@ -8,58 +14,145 @@ use hyper::{
     Request, Response,
     body::{Bytes, Frame, Incoming},
     header::CONTENT_TYPE,
-    server::conn::http1,
+    server::conn::{http1, http2},
     service::service_fn,
 };
-use hyper_util::rt::TokioIo;
-use tokio::{net::TcpListener, task::JoinSet};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::{ServerConfig, pki_types::PrivateKeyDer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Larger than any request of the fleet.
 const MAX_REQUEST_BYTES: usize = 16 * 1024 * 1024;
+/// What the servers of model providers allow on one HTTP/2 connection.
+const MAX_STREAMS: u32 = 100;
 
-pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+/// What a handler answers with.
+pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// Drops the connection instead of answering.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection is dropped on purpose")]
-pub(crate) struct HangUp;
+pub struct HangUp;
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There is no port.
+    #[error("no port of the loopback can be listened on")]
+    Listen(#[from] io::Error),
+    /// There is no certificate.
+    #[error("no certificate could be made")]
+    Certificate(#[from] rcgen::Error),
+    /// The certificate is of no use.
+    #[error("the certificate is of no use")]
+    Tls(#[from] rustls::Error),
+}
+
+/// How a server speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    /// HTTP/1.1, without TLS.
+    #[default]
+    Http1,
+    /// HTTP/1.1 over TLS.
+    Https1,
+    /// HTTP/2 over TLS, a hundred streams on a connection: how the providers of models are met.
+    Http2,
+}
 
 /// A running server; it stops with its owner.
-pub(crate) struct HttpServer {
+#[derive(Debug)]
+pub struct HttpServer {
     address: SocketAddr,
+    /// In PEM.
+    certificate: Option<String>,
     _serving: AbortOnDropHandle<()>,
 }
 
 impl HttpServer {
     /// Serves `handle` on a free port of the loopback. Its future is dropped when the client goes away.
-    pub(crate) async fn start<H, F>(handle: H) -> io::Result<Self>
+    ///
+    /// # Errors
+    /// There is no port, or no certificate.
+    pub async fn start<H, F>(protocol: Protocol, handle: H) -> Result<Self, StartError>
     where
         H: Fn(Request<Bytes>) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Answer, HangUp>> + Send + 'static,
     {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
+        let (tls, certificate) = match protocol {
+            Protocol::Http1 => (None, None),
+            Protocol::Https1 => tls(b"http/1.1")?,
+            Protocol::Http2 => tls(b"h2")?,
+        };
         let serving = AbortOnDropHandle::new(tokio::spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 tokio::select! {
                     accepted = listener.accept() => if let Ok((stream, _)) = accepted {
                         let _ = stream.set_nodelay(true);
-                        let handle = handle.clone();
-                        let service = service_fn(move |request| answer(handle.clone(), request));
-                        let served = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-                        connections.spawn(async move { drop(served.await) });
+                        connections.spawn(serve(protocol, tls.clone(), stream, handle.clone()));
                     },
                     Some(_) = connections.join_next() => {}
                 }
             }
         }));
-        Ok(Self { address, _serving: serving })
+        Ok(Self { address, certificate, _serving: serving })
     }
 
-    pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+    /// Where it is, without a path.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let scheme = if self.certificate.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// What a client has to trust, in PEM; `None` without TLS.
+    #[must_use]
+    pub fn certificate(&self) -> Option<&str> {
+        self.certificate.as_deref()
+    }
+}
+
+/// A certificate of its own for the loopback, with the one protocol that is offered under it.
+fn tls(protocol: &[u8]) -> Result<(Option<TlsAcceptor>, Option<String>), StartError> {
+    let made = rcgen::generate_simple_self_signed([Ipv4Addr::LOCALHOST.to_string()])?;
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)?;
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Ok((Some(TlsAcceptor::from(Arc::new(config))), Some(made.cert.pem())))
+}
+
+/// Serves one connection to its end, whatever that is.
+async fn serve<H, F>(protocol: Protocol, tls: Option<TlsAcceptor>, stream: TcpStream, handle: H)
+where
+    H: Fn(Request<Bytes>) -> F + Clone + Send + 'static,
+    F: Future<Output = Result<Answer, HangUp>> + Send + 'static,
+{
+    let service = service_fn(move |request| answer(handle.clone(), request));
+    let Some(tls) = tls else {
+        drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
+        return;
+    };
+    let Ok(stream) = tls.accept(stream).await else { return };
+    match protocol {
+        Protocol::Http2 => {
+            let mut server = http2::Builder::new(TokioExecutor::new());
+            drop(server.max_concurrent_streams(MAX_STREAMS).serve_connection(TokioIo::new(stream), service).await);
+        }
+        Protocol::Http1 | Protocol::Https1 => {
+            drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
+        }
     }
 }
 
@@ -74,12 +167,18 @@ where
 }
 
 /// A whole answer.
-pub(crate) fn whole(status: u16, content_type: &'static str, body: impl Into<Bytes>) -> Result<Answer, HangUp> {
+///
+/// # Errors
+/// The status is none.
+pub fn whole(status: u16, content_type: &'static str, body: impl Into<Bytes>) -> Result<Answer, HangUp> {
     build(status, content_type, Full::new(body.into()).boxed_unsync())
 }
 
 /// An answer in pieces.
-pub(crate) fn stream(
+///
+/// # Errors
+/// Never; the same type as for a whole one.
+pub fn stream(
     content_type: &'static str,
     pieces: impl Stream<Item = Bytes> + Send + 'static,
 ) -> Result<Answer, HangUp> {

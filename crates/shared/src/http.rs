@@ -1,7 +1,8 @@
 //! The one constructor of HTTP clients. (Tools have their own, because their clients resolve names under guard.)
 //!
 //! What must hold: the TLS provider is installed before any client is built, a connection attempt has a limit, redirects
-//! are not followed unless asked for (they would carry credentials elsewhere), and no proxy of the environment is used.
+//! are not followed unless asked for (they would carry credentials elsewhere), no proxy of the environment is used, and
+//! every request under way has a connection of its own.
 //! Limits of whole requests are the caller's: a model may stream for minutes.
 
 use std::time::Duration;
@@ -46,13 +47,16 @@ pub fn client(options: &HttpOptions) -> Result<reqwest::Client, reqwest::Error> 
     let mut builder = reqwest::Client::builder()
         .user_agent(concat!("longhaul/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(options.connect_timeout)
+        // Over HTTP/2 the pool keeps one connection for each host, and requests above the server's limit of streams, often 100,
+        // wait in it unseen while their clocks run.
+        .http1_only()
         .redirect(redirects)
         .no_proxy();
     if let Some(limit) = options.read_timeout {
         builder = builder.read_timeout(limit);
     }
     if options.sends_once {
-        builder = builder.http1_only().pool_max_idle_per_host(0).retry(reqwest::retry::never());
+        builder = builder.pool_max_idle_per_host(0).retry(reqwest::retry::never());
     }
     builder.build()
 }

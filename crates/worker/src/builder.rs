@@ -83,6 +83,9 @@ pub enum WorkerError {
     /// What it registered could not be published.
     #[error("the worker's definitions could not be published")]
     Publish(#[source] StoreError),
+    /// The Postgres server may lose what it acknowledged.
+    #[error("the Postgres server is not safe to work on")]
+    UnsafeServer(#[source] StoreError),
     /// The heartbeat thread could not be started.
     #[error("the heartbeat could not be started")]
     Heartbeat(#[source] std::io::Error),
@@ -290,6 +293,7 @@ fn models(config: &Config) -> Result<Models, BuildError> {
             },
             headers,
             default_model: provider.default_model.clone(),
+            ca_file: provider.ca_file.as_ref().map(Into::into),
         };
         providers.insert(name.clone(), provider);
     }
@@ -311,6 +315,10 @@ impl Worker {
     /// # Errors
     /// See [`WorkerError`].
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), WorkerError> {
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            is_safe = self.deps.store.refuse_unsafe_server() => is_safe.map_err(WorkerError::UnsafeServer)?,
+        }
         self.publish().await.map_err(WorkerError::Publish)?;
         let process = Process {
             deps: Arc::new(self.deps),

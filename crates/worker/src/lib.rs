@@ -9,6 +9,7 @@ mod contract;
 mod deps;
 mod direct;
 pub mod llm;
+mod patience;
 pub mod probe;
 mod runtime;
 pub mod tools;

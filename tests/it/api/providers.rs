@@ -6,7 +6,8 @@ use longhaul_sdk::failure::{FailureClass, FailureCode};
 use longhaul_shared::domain::WaitReason;
 use longhaul_shared::store::api_keys::Scope;
 use longhaul_shared::store::outcomes::Conclusion;
-use longhaul_shared::store::providers::{Asking, EndpointFailure, FailedCall, ModelKey, Pauses};
+use longhaul_shared::store::provider_failures::{CallFailure, EndpointFailure, FailedCall, Pauses};
+use longhaul_shared::store::providers::{Asking, ModelKey};
 use serde_json::json;
 
 use crate::support::api::{Answer, TestApi};
@@ -24,13 +25,14 @@ async fn an_operator_sees_what_is_down_and_says_that_it_is_well_again() {
     let key = ModelKey { provider: "openai".into(), model: "small".into(), key: "0123456789ab".into() };
     let failure = EndpointFailure {
         class: FailureClass::Transient,
-        code: &FailureCode::MODEL_QUOTA_EXHAUSTED,
+        code: FailureCode::MODEL_QUOTA_EXHAUSTED,
         is_quota: true,
         stated: Some(Duration::from_secs(600)),
     };
     let pauses = Pauses { first: Duration::from_secs(10), longest: Duration::from_secs(120) };
     let hour = Duration::from_secs(3_600);
-    let failed = api.store.provider_failed(asking, &key, &failure, pauses, hour).await.unwrap();
+    let failed = CallFailure { asking, key: key.clone(), failure, patience: hour };
+    let failed = api.store.provider_failed(&key, &[&failed], pauses).await.unwrap().remove(0).unwrap();
     let FailedCall::Wait { wake_seq, .. } = failed else { panic!("{failed:?}") };
     let park = Conclusion::Park { reason: WaitReason::ProviderDown, wait: Some(hour), wake_seq };
     worker.end(&claimed, park).await.unwrap();

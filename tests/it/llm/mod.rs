@@ -1,6 +1,7 @@
 //! Model clients against an endpoint over real HTTP: what they send, what they hear, and what each failure is.
 
 mod clocks;
+mod connections;
 mod failures;
 mod replies;
 

@@ -125,6 +125,54 @@ async fn a_run_longer_than_its_active_timeout_ends() {
 }
 
 #[tokio::test]
+async fn a_write_that_an_interrupt_did_not_wait_for_is_part_of_the_record() {
+    let fleet = Fleet::start().await;
+    fleet.apply(&agent("a"), &DefinitionSpec { active_timeout_seconds: 2, ..definition("d", &[]) }).await;
+    let worker = fleet.worker();
+    let gate = Gate::new();
+    fleet.llm.push(reply_events([ev_gate(&gate), ev_text("said")]));
+    let id = fleet.submit("d", json!({})).await;
+    gate.reached().await;
+    // The turn cannot be committed before the time is over, and the attempt ends while it is being committed.
+    let mut foreign = fleet.db.pool.begin().await.unwrap();
+    sqlx::query("select from executions where id = $1 for update").bind(id.0).execute(&mut *foreign).await.unwrap();
+    gate.open();
+    eventually("the time is over", PATIENCE, || async {
+        let left = "select extract(epoch from active_until + interval '1 second' - longhaul_now())::float8 from executions where id = $1";
+        let left: f64 = sqlx::query_scalar(left).bind(id.0).fetch_one(&fleet.db.pool).await.unwrap();
+        if left < 0.0 { Ok(()) } else { Err(left) }
+    })
+    .await;
+    foreign.rollback().await.unwrap();
+    let row = fleet.ended(id).await;
+    assert_eq!(ended_as(&row), json!(["FAILED", "permanent", "deadline_exceeded"]));
+    assert_eq!(fleet.steps(id).await.last().unwrap(), &("turn".to_owned(), "live".to_owned()));
+    assert_eq!(row["attempts"], 1, "{row}");
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn the_first_execution_of_a_new_serve_key_does_not_wait_until_workers_look_by_themselves() {
+    const TOOLS: [&str; 4] = ["one", "two", "three", "four"];
+    let fleet = Fleet::start().await;
+    let worker = fleet.worker_with(|builder| {
+        TOOLS
+            .into_iter()
+            .fold(builder, |builder, name| builder.tool(TestTool::recording(name, ToolEffect::ReadOnly)).unwrap())
+    });
+    let started = Instant::now();
+    for tool in TOOLS {
+        fleet.apply(&agent_with(&[tool]), &definition("d", &[])).await;
+        fleet.llm.push(reply_text("7"));
+        let id = fleet.submit("d", json!({})).await;
+        assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    }
+    // By their clock alone it would be five seconds from each to the next.
+    assert!(started.elapsed() < Duration::from_secs(14), "{:?}", started.elapsed());
+    worker.drain().await;
+}
+
+#[tokio::test]
 async fn a_deadline_that_passes_in_a_wait_ends_the_execution() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &[])).await;

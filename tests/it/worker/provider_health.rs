@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longhaul_sdk::spec::{FallbackModel, ModelSpec};
+use longhaul_sdk::spec::{BudgetSpec, FallbackModel, ModelSpec, OnExhausted};
 use longhaul_shared::{
     config::{LimitConfig, ProviderConfig},
     domain::ExecutionId,
@@ -398,14 +398,77 @@ async fn calls_at_a_time_are_halved_by_refusals_and_hold_over_the_fleet() {
     assert_eq!(arrivals.len(), 41);
     for at in &arrivals[1..] {
         // Those that came within the time that a call takes at least were under way.
-        let running = arrivals[1..].iter().filter(|other| (*at - TAKES..=*at).contains(other)).count();
+        let running = arrivals[1..].iter().filter(|&&other| (*at - TAKES..=*at).contains(&other)).count();
         assert!(running <= 3, "{running} calls at a time");
     }
-    let row = breaker(&fleet).await;
-    assert_eq!(row.state, "closed", "a refusal is no outage");
+    // Forgotten, perhaps, once nothing is limited any more.
+    let rows = fleet.store.list_breakers().await.unwrap();
+    assert!(rows.iter().all(|row| row.state == "closed"), "a refusal is no outage: {rows:?}");
     for worker in workers {
         worker.drain().await;
     }
+}
+
+/// What had a place and never made its call, or was stopped in the middle of it, leaves no place behind that nobody has.
+#[tokio::test]
+async fn a_place_is_free_again_whatever_becomes_of_who_had_it() {
+    let fleet = fleet().await;
+    let gates = [Gate::new(), Gate::new()];
+    for gate in &gates {
+        fleet.llm.push(reply_text("{}").before(ev_gate(gate)));
+    }
+    fleet.llm.answer_with(|_| reply_text("{}"));
+    let worker = limited(&fleet, LimitConfig { max_concurrency: Some(1), ..any_model() });
+    for (on_exhausted, ends) in [(OnExhausted::Fail, "budget_exhausted"), (OnExhausted::Park, "budget")] {
+        let mut poor = fleet.new_execution("d", json!({})).await;
+        poor.budget = Some(BudgetSpec { max_tokens: Some(1), on_exhausted, ..BudgetSpec::default() });
+        let id = fleet.submit_new(poor).await;
+        fleet.until(id, ends, |row| row["failure_code"] == ends || row["wait_reason"] == ends).await;
+    }
+    // Both asked nobody; the next has the only place, until it is cancelled over its call.
+    let cancelled = fleet.submit("d", json!({})).await;
+    gates[0].reached().await;
+    fleet.store.cancel_execution(fleet.tenant, cancelled).await.unwrap();
+    assert_eq!(fleet.ended(cancelled).await["failure_code"], "cancelled");
+    let mut brief = fleet.new_execution("d", json!({})).await;
+    brief.active_timeout = Duration::from_secs(2);
+    let overdue = fleet.submit_new(brief).await;
+    gates[1].reached().await;
+    assert_eq!(fleet.ended(overdue).await["failure_code"], "deadline_exceeded");
+    let last = fleet.submit("d", json!({})).await;
+    assert_eq!(fleet.ended(last).await["status"], "FINISHED");
+    worker.drain().await;
+}
+
+/// Longer than a statement waits for a lock, and for a connection.
+const HELD_UP: Duration = Duration::from_secs(6);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failures_that_postgres_is_slow_to_count_spend_no_retry() {
+    const EXECUTIONS: usize = 50;
+    let mut fleet = fleet().await;
+    fleet.set("LONGHAUL__WORKER__CONCURRENCY", "60");
+    let (is_down, failures) = outage(&fleet);
+    let mut holder = fleet.db.pool.begin().await.unwrap();
+    sqlx::query("lock table provider_breakers in exclusive mode").execute(&mut *holder).await.unwrap();
+    let worker = fleet.worker();
+    submit_many(&fleet, EXECUTIONS).await;
+    eventually("all have failed", PATIENCE, || async {
+        let failed = failures.load(Ordering::SeqCst);
+        if failed == EXECUTIONS { Ok(()) } else { Err(failed) }
+    })
+    .await;
+    // The time is what is tested: whoever gives up counting does so within it.
+    tokio::time::sleep(HELD_UP).await;
+    assert_eq!(spent(&fleet).await.0, 0, "{}", standings(&fleet).await);
+    holder.commit().await.unwrap();
+    until_count(&fleet, "all are parked", PARKED, |count| count == EXECUTIONS as i64).await;
+    assert_eq!(spent(&fleet).await.0, 0, "{}", standings(&fleet).await);
+    assert_eq!(failures.load(Ordering::SeqCst), EXECUTIONS, "nobody asked again");
+    is_down.store(false, Ordering::SeqCst);
+    fleet.advance(Duration::from_secs(130)).await;
+    until_count(&fleet, "all finish", FINISHED, |count| count == EXECUTIONS as i64).await;
+    worker.drain().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,11 +1,18 @@
 //! The way of one execution, and every row of the validator loop.
 
+use longhaul_api::ApiOptions;
+use longhaul_cli::compose;
 use longhaul_sdk::DefinitionSpec;
+use longhaul_shared::store::{Store, StoreOptions};
+use longhaul_worker::{WorkerBuilder, WorkerError};
 use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::support::{
     fleet::{Fleet, agent},
     llm::reply_text,
+    wait::{SOON, within},
 };
 
 #[tokio::test]
@@ -22,4 +29,25 @@ async fn an_execution_goes_from_pending_to_finished() {
     assert_eq!(fleet.event_kinds(id).await, ["submitted", "claimed", "turn", "finished"]);
     assert_eq!(fleet.steps(id).await, [("prompt".into(), "live".into()), ("turn".into(), "live".into())]);
     worker.drain().await;
+}
+
+#[tokio::test]
+async fn no_role_starts_on_a_server_that_may_lose_what_it_acknowledged() {
+    let mut fleet = Fleet::start().await;
+    fleet.set("LONGHAUL_API_KEY_PEPPER", "pepper of the test, thirty-two characters");
+    let off =
+        "do $$ begin execute format('alter database %I set synchronous_commit = off', current_database()); end $$";
+    sqlx::query(off).execute(&fleet.db.pool).await.unwrap();
+
+    let worker = WorkerBuilder::new(fleet.config()).build().unwrap();
+    let refused = within("the worker's refusal", SOON, worker.run(CancellationToken::new())).await.unwrap_err();
+    let WorkerError::UnsafeServer(error) = refused else { panic!("{refused}") };
+    assert!(error.to_string().contains("synchronous_commit off"), "{error}");
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let store = Store::open(StoreOptions::new(&fleet.db.url)).unwrap();
+    let config = fleet.config();
+    let served = compose::serve_api(&config, store, ApiOptions::default(), listener, CancellationToken::new());
+    let error = within("the API's refusal", SOON, Box::pin(served)).await.unwrap_err();
+    assert!(error.to_string().contains("synchronous_commit off"), "{error}");
 }

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::{Rules, units};
 use crate::domain::{Price, Prices, ProviderPrices};
 
+/// What models are counted under that a platform's snapshot binds; such a model has no price here.
+const BOUND: &str = "platform";
+
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct LlmConfig {
     /// Provider of agents that name none; one of `providers`.
@@ -78,6 +81,9 @@ pub struct ProviderConfig {
     pub gap: Duration,
     #[serde(rename = "total_seconds", default = "total", with = "units::seconds")]
     pub total: Duration,
+    /// Certificate authorities, in PEM, that are trusted beside those of the machine.
+    #[serde(default, with = "units::text")]
+    pub ca_file: Option<String>,
     /// Sent with every request; values may be references.
     #[serde(default, serialize_with = "units::secrets::serialize")]
     pub headers: BTreeMap<String, SecretString>,
@@ -163,6 +169,7 @@ impl LlmConfig {
 impl ProviderConfig {
     fn check(&self, name: &str, rules: &mut Rules) {
         let key = |field: &str| format!("llm.providers.{name}.{field}");
+        rules.require(name != BOUND, "llm.providers.platform: the name stands for models that a platform binds");
         match self.kind {
             ProviderKind::OpenAi | ProviderKind::Anthropic => match self.base_url.as_deref().map(url::Url::parse) {
                 Some(Ok(url)) if matches!(url.scheme(), "http" | "https") => {}

@@ -19,6 +19,7 @@ const TTL_SECONDS: u64 = 2 * 24 * 3_600;
 const LINKS: usize = 4;
 
 const TAKE_SCRIPT: &str = include_str!("lua/take_model_call.lua");
+const END_SCRIPT: &str = include_str!("lua/end_model_calls.lua");
 
 /// What an endpoint may be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,6 +49,22 @@ pub struct CallAsked<'a> {
     pub patience: Duration,
 }
 
+impl CallAsked<'_> {
+    /// How it is counted while it is under way.
+    #[must_use]
+    pub fn counted(&self) -> CountedCall {
+        CountedCall { execution: self.execution, lost_at: format!("{:.6}", self.now + self.lost_after.as_secs_f64()) }
+    }
+}
+
+/// A call that is counted as under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CountedCall {
+    execution: Uuid,
+    /// In seconds; tells two calls of one execution apart.
+    lost_at: String,
+}
+
 /// Whether it may be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallPlace {
@@ -70,6 +87,7 @@ pub struct ModelCalls {
     links: Arc<[Mutex<Link>]>,
     keys: Keys,
     take: Arc<Script>,
+    end: Arc<Script>,
 }
 
 impl ModelCalls {
@@ -79,7 +97,8 @@ impl ModelCalls {
     /// [`QueueError::Url`] when the address cannot be parsed.
     pub fn new(options: &QueueOptions) -> Result<Self, QueueError> {
         let links = (0..LINKS).map(|_| Link::new(options, TIMEOUT).map(Mutex::new)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { links: links.into(), keys: Keys::new(&options.prefix), take: Arc::new(Script::new(TAKE_SCRIPT)) })
+        let (take, end) = (Arc::new(Script::new(TAKE_SCRIPT)), Arc::new(Script::new(END_SCRIPT)));
+        Ok(Self { links: links.into(), keys: Keys::new(&options.prefix), take, end })
     }
 
     /// Asks for a place; `None` when Redis does not answer.
@@ -96,7 +115,7 @@ impl ModelCalls {
             .arg(number(limits.tokens))
             .arg(call.tokens)
             .arg(number(limits.at_once))
-            .arg(call.lost_after.as_secs_f64())
+            .arg(call.counted().lost_at)
             .arg(call.patience.as_secs_f64())
             .arg(TTL_SECONDS);
         let asked = self.run(call.endpoint, async |connection| invocation.invoke_async::<(u8, u64)>(connection).await);
@@ -109,15 +128,15 @@ impl ModelCalls {
         }
     }
 
-    /// The call has ended.
-    pub async fn ended(&self, endpoint: &str, execution: Uuid) {
-        let key = self.keys.model_running(endpoint);
-        // What is not told is believed lost in time.
-        let _told: Option<usize> = self
-            .run(endpoint, async |connection| {
-                redis::cmd("ZREM").arg(key).arg(execution.as_bytes()).query_async(connection).await
-            })
-            .await;
+    /// The calls have ended. False when Redis did not hear it: then each is believed lost in time.
+    pub async fn ended(&self, endpoint: &str, calls: &[CountedCall]) -> bool {
+        let mut invocation = self.end.prepare_invoke();
+        invocation.key(self.keys.model_running(endpoint));
+        for call in calls {
+            invocation.arg(call.execution.as_bytes()).arg(&call.lost_at);
+        }
+        let told = self.run(endpoint, async |connection| invocation.invoke_async::<u8>(connection).await);
+        told.await.is_some()
     }
 
     async fn run<T>(

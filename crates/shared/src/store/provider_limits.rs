@@ -128,15 +128,6 @@ impl Store {
         Ok(woken.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// Forgets that an execution waited: its place has come.
-    ///
-    /// # Errors
-    /// Postgres is unavailable.
-    pub async fn forget_wait(&self, id: ExecutionId) -> Result<(), StoreError> {
-        sqlx::query!("delete from provider_waits where execution_id = $1", id.0).execute(&self.pool).await?;
-        Ok(())
-    }
-
     /// A place in the rates of an endpoint, where Redis is away: how long until it comes. Not taken when that is longer than
     /// `patience`.
     ///

@@ -6,11 +6,12 @@
 //! - While a breaker is open nobody spends a retry on it: those whose failures opened it get theirs back, and one probe at a time asks.
 //! - Those that wait are let go in growing portions, in fair order (core-rules 12).
 //! - Nothing here is on the way of a call to a healthy endpoint.
+//!
+//! Failures are counted in `provider_failures`.
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use longhaul_sdk::failure::{FailureClass, FailureCode};
 
 use super::{Store, StoreError, maintenance::Runnable};
 use crate::domain::{ExecutionId, LeaseToken, WorkerId};
@@ -56,46 +57,6 @@ pub enum MayAsk {
         /// The quota is spent; otherwise the endpoint is down.
         is_quota: bool,
     },
-}
-
-/// A failure that tells of an endpoint.
-#[derive(Debug, Clone)]
-pub struct EndpointFailure<'a> {
-    /// Decides which counter is refunded.
-    pub class: FailureClass,
-    /// What opened the breaker, for people.
-    pub code: &'a FailureCode,
-    /// The quota is spent: opens at once.
-    pub is_quota: bool,
-    /// The wait it asked for.
-    pub stated: Option<Duration>,
-}
-
-/// What a failure means for the attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailedCall {
-    /// The table of classes applies.
-    Retry,
-    /// Nothing is spent; the execution waits for the endpoint.
-    Wait {
-        /// When it is tried again.
-        until: DateTime<Utc>,
-        /// The wake counter, read when it joined the line.
-        wake_seq: i32,
-        /// This failure opened the breaker, or kept it open.
-        opened: bool,
-        /// It was the probe.
-        was_probe: bool,
-    },
-}
-
-/// How long breakers stay open, and executions wait.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Pauses {
-    /// Until the first probe, where the provider states nothing; doubled with each that fails.
-    pub first: Duration,
-    /// At most.
-    pub longest: Duration,
 }
 
 /// A breaker that is not closed, or a limit that is in force.
@@ -183,50 +144,7 @@ impl Store {
             ("go" | "probe", _) => Ok(MayAsk::Tell),
             ("wait", Some(until)) => Ok(MayAsk::Wait { until, wake_seq: row.wake_seq }),
             ("give_up", _) => Ok(MayAsk::GiveUp { is_quota: row.cause.as_deref() == Some("quota") }),
-            ("lost", _) => Err(StoreError::LeaseLost),
-            (other, _) => Err(StoreError::Corrupt(format!("a breaker answered {other:?}"))),
-        }
-    }
-
-    /// Takes note of a failed call, and opens the breaker when it is time.
-    ///
-    /// # Errors
-    /// The lease is lost, or Postgres is unavailable.
-    pub async fn provider_failed(
-        &self,
-        asking: Asking,
-        key: &ModelKey,
-        failure: &EndpointFailure<'_>,
-        pauses: Pauses,
-        patience: Duration,
-    ) -> Result<FailedCall, StoreError> {
-        let row = sqlx::query!(
-            r#"
-            select verdict as "verdict!", held_until, wake_seq as "wake_seq!", is_news as "is_news!", probe_failed as "probe_failed!"
-            from longhaul_provider_failed($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
-            "#,
-            asking.worker.0,
-            asking.id.0,
-            asking.token.0,
-            key.provider,
-            key.model,
-            key.key,
-            failure.class.as_str(),
-            failure.code.as_str(),
-            failure.is_quota,
-            failure.stated.map(|wait| wait.as_secs_f64()) as _,
-            pauses.first.as_secs_f64(),
-            pauses.longest.as_secs_f64(),
-            patience.as_secs_f64(),
-        )
-        .fetch_one(&self.pool)
-        .await?;
-        match (row.verdict.as_str(), row.held_until) {
-            ("retry", _) => Ok(FailedCall::Retry),
-            ("wait", Some(until)) => {
-                Ok(FailedCall::Wait { until, wake_seq: row.wake_seq, opened: row.is_news, was_probe: row.probe_failed })
-            }
-            ("lost", _) => Err(StoreError::LeaseLost),
+            ("lost", _) => Err(self.why_refused(asking.worker, asking.id, asking.token).await),
             (other, _) => Err(StoreError::Corrupt(format!("a breaker answered {other:?}"))),
         }
     }

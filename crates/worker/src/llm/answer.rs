@@ -40,10 +40,17 @@ impl Answer {
         let Ok(body) = serde_json::from_slice::<Value>(body) else {
             return answer;
         };
-        // {"error": {…}} (OpenAI, Anthropic), {"error": "text"} (Ollama), or the error itself (vLLM).
+        // {"error": {…}} (OpenAI, Anthropic), {"error": "text"} (Ollama), {"error": "code", "message": "text"} (services of the
+        // agent-execution contract), or the error itself (vLLM).
         let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(&body);
-        if let Value::String(message) = error {
-            answer.message = Some(scrub.clean(message, MAX_MESSAGE_CHARS));
+        if let Value::String(text) = error {
+            match body.get("message").and_then(Value::as_str) {
+                Some(message) => {
+                    answer.code = Some(scrub.clean(text, MAX_NAME_CHARS));
+                    answer.message = Some(scrub.clean(message, MAX_MESSAGE_CHARS));
+                }
+                None => answer.message = Some(scrub.clean(text, MAX_MESSAGE_CHARS)),
+            }
             return answer;
         }
         let name = |at: &Value| match at {

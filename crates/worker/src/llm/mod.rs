@@ -9,6 +9,7 @@ mod anthropic;
 mod body;
 mod calls;
 pub mod clocks;
+mod connections;
 pub mod error;
 pub(crate) mod health;
 mod openai;
@@ -24,8 +25,10 @@ mod transport;
 pub mod types;
 mod wire_text;
 
+pub(crate) use answer::{Answer, Scrub};
 use async_trait::async_trait;
 pub use clocks::Clocks;
+pub use connections::ConnectionsError;
 pub use error::ModelError;
 pub use registry::{AmbientModels, Models, ModelsError, ProviderConfig, ProviderKind};
 pub use transport::EndpointError;

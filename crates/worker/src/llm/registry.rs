@@ -1,6 +1,6 @@
 //! The models a worker can ask, by the name of their provider, and which of them is the default.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use longhaul_sdk::spec::ModelSpec;
 use secrecy::{ExposeSecret, SecretString};
@@ -43,6 +43,8 @@ pub struct ProviderConfig {
     pub headers: BTreeMap<String, SecretString>,
     /// The model where an agent names none.
     pub default_model: Option<String>,
+    /// Certificate authorities, in PEM, that are trusted beside those of the machine.
+    pub ca_file: Option<PathBuf>,
 }
 
 impl ProviderConfig {
@@ -56,6 +58,7 @@ impl ProviderConfig {
             clocks: Clocks::default(),
             headers: BTreeMap::new(),
             default_model: None,
+            ca_file: None,
         }
     }
 

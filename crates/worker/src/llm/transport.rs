@@ -3,21 +3,21 @@
 //! Nothing is retried here and no redirect is followed. The one repetition that the HTTP client makes by itself is of a
 //! request that an HTTP/2 server declared unprocessed. No error keeps a header or a URL.
 
-use std::{collections::BTreeMap, sync::Once, time::Duration};
+use std::{collections::BTreeMap, path::Path};
 
 use bytes::Bytes;
 use reqwest::{
     Client, RequestBuilder, Response,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
-    redirect::Policy,
 };
 use secrecy::{ExposeSecret, SecretString};
-use url::{Host, Url};
+use url::Url;
 
 use super::{
     Clocks, ModelError, ModelRequest,
     answer::{Answer, Scrub},
     clocks::RunningClocks,
+    connections::{Connections, ConnectionsError, Lent},
     retry_after,
     sse::{SseEvent, SseParser},
 };
@@ -28,14 +28,10 @@ const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
 /// The part of an error body that is read.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
-/// Idle connections are dropped before servers close them, typically after 60 s: a request on a connection that is being
-/// closed fails, and costs the execution a retry.
-const POOL_IDLE: Duration = Duration::from_secs(30);
-
 /// Where requests of one provider go, and with what.
 #[derive(Debug)]
 pub(super) struct Endpoint {
-    client: Client,
+    connections: Connections,
     url: Url,
     headers: HeaderMap,
     scrub: Scrub,
@@ -54,9 +50,9 @@ pub enum EndpointError {
         /// The header's name; its value may be a secret.
         name: String,
     },
-    /// The HTTP client could not be made.
-    #[error("the HTTP client could not be made")]
-    Client(#[source] reqwest::Error),
+    /// There can be no connection.
+    #[error(transparent)]
+    Connections(#[from] ConnectionsError),
 }
 
 /// How a provider wants its key.
@@ -87,6 +83,7 @@ impl Endpoint {
         key: Option<(KeyHeader, SecretString)>,
         extra_headers: BTreeMap<String, SecretString>,
         clocks: Clocks,
+        authorities: Option<&Path>,
     ) -> Result<Self, EndpointError> {
         let mut headers = HeaderMap::new();
         let mut secrets: Vec<SecretString> = Vec::new();
@@ -103,8 +100,8 @@ impl Endpoint {
             headers.insert(header, sensitive(&name, value.expose_secret())?);
             secrets.push(value);
         }
-        let client = http_client(clocks, &url).map_err(|error| EndpointError::Client(error.without_url()))?;
-        Ok(Self { client, url, headers, scrub: Scrub::new(secrets), clocks })
+        let connections = Connections::new(&url, clocks.connect, authorities)?;
+        Ok(Self { connections, url, headers, scrub: Scrub::new(secrets), clocks })
     }
 
     /// Adds a public header that the configuration may have set to another value.
@@ -119,33 +116,45 @@ impl Endpoint {
         let clocks = if request.model.stream { RunningClocks::streaming(clocks) } else { RunningClocks::whole(clocks) };
         let idempotency_key = HeaderValue::from_str(request.idempotency_key)
             .map_err(|_invalid| ModelError::InvalidSettings { what: "the idempotency key is not ASCII".into() })?;
-        let mut call = self
-            .client
-            .post(self.url.clone())
-            .headers(self.headers.clone())
-            .header(CONTENT_TYPE, "application/json")
-            .header("idempotency-key", idempotency_key)
-            .body(body);
-        if let Some(traceparent) = request.traceparent.and_then(|text| HeaderValue::from_str(text).ok()) {
-            call = call.header("traceparent", traceparent);
-        }
+        let traceparent = request.traceparent.and_then(|text| HeaderValue::from_str(text).ok());
+        let call = |client: &Client| {
+            let call = client
+                .post(self.url.clone())
+                .headers(self.headers.clone())
+                .header(CONTENT_TYPE, "application/json")
+                .header("idempotency-key", idempotency_key)
+                .body(body);
+            match traceparent {
+                Some(traceparent) => call.header("traceparent", traceparent),
+                None => call,
+            }
+        };
         self.send(call, clocks, request.model.stream).await
     }
 
     /// Reads a whole document at the address.
     pub(super) async fn get(&self) -> Result<Opened<'_>, ModelError> {
-        let call = self.client.get(self.url.clone()).headers(self.headers.clone());
+        let call = |client: &Client| client.get(self.url.clone()).headers(self.headers.clone());
         self.send(call, RunningClocks::whole(self.clocks), false).await
     }
 
-    async fn send(&self, call: RequestBuilder, clocks: RunningClocks, streams: bool) -> Result<Opened<'_>, ModelError> {
-        let response = clocks.wait(call.send()).await?.map_err(|error| unreachable_endpoint(error, &clocks))?;
+    async fn send(
+        &self,
+        call: impl FnOnce(&Client) -> RequestBuilder,
+        clocks: RunningClocks,
+        streams: bool,
+    ) -> Result<Opened<'_>, ModelError> {
+        let lent = self.connections.lend().map_err(|error| unreachable_endpoint(error, &clocks))?;
+        let response =
+            clocks.wait(call(&lent.client).send()).await?.map_err(|error| unreachable_endpoint(error, &clocks))?;
+        self.connections.heard(response.version());
         let opened = Opened {
             request_id: request_id(response.headers()),
             streamed: streams && may_be_stream(response.headers()),
             response,
             clocks,
             scrub: &self.scrub,
+            _lent: lent,
         };
         if opened.response.status().is_success() { Ok(opened) } else { Err(opened.into_error().await) }
     }
@@ -161,6 +170,7 @@ pub(super) struct Opened<'a> {
     response: Response,
     clocks: RunningClocks,
     scrub: &'a Scrub,
+    _lent: Lent,
 }
 
 impl Opened<'_> {
@@ -281,29 +291,4 @@ fn sensitive(name: &str, value: &str) -> Result<HeaderValue, EndpointError> {
 pub(super) fn base_url(text: &str) -> Result<Url, EndpointError> {
     let url = Url::parse(text).map_err(|_invalid| EndpointError::BaseUrl)?;
     if matches!(url.scheme(), "http" | "https") && url.has_host() { Ok(url) } else { Err(EndpointError::BaseUrl) }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the connect clock differs by provider, and streams must not have a total timeout of the client"
-)]
-fn http_client(clocks: Clocks, url: &Url) -> Result<Client, reqwest::Error> {
-    static PROVIDER: Once = Once::new();
-    // Without a provider the client's TLS panics. Another part of the process may have installed one; either will do.
-    PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
-    let is_local = match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    };
-    let builder = Client::builder();
-    // The environment's proxy is for the world outside; it cannot reach a model server on this machine.
-    let builder = if is_local { builder.no_proxy() } else { builder };
-    builder
-        .connect_timeout(clocks.connect)
-        .redirect(Policy::none())
-        .pool_idle_timeout(POOL_IDLE)
-        .user_agent(concat!("longhaul/", env!("CARGO_PKG_VERSION")))
-        .build()
 }

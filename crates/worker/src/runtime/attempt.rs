@@ -19,7 +19,6 @@ use longhaul_sdk::{
 use longhaul_shared::{
     domain::RetryPolicy,
     store::{
-        StoreError,
         claims::Claimed,
         definitions::{AGENT_DEFINITION, PinnedVersions},
         journal::{Loaded, StoredJournal},
@@ -45,13 +44,10 @@ use crate::{
     contract,
     deps::AttemptDeps,
     direct::AgentDirectly,
+    patience::patiently,
     probe::Point,
     validators::{effective_validators, with_output_schema},
 };
-
-/// The first pause before a read is repeated, doubled up to the second.
-const READ_PAUSE: Duration = Duration::from_millis(50);
-const READ_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// A claimed execution on its way to its handler.
 pub(crate) struct Lease {
@@ -166,22 +162,6 @@ async fn hand_on(claimed: &Claimed, format: u8, deps: &AttemptDeps) -> StepError
             Interrupt::Waiting.into()
         }
         Err(error) => from_store(error),
-    }
-}
-
-/// Repeats a read while Postgres is away or overloaded: that is no failure of the execution and spends none of its retries. The
-/// caller's interrupt ends the wait.
-async fn patiently<T, F: Future<Output = Result<T, StoreError>>>(read: impl Fn() -> F) -> Result<T, StoreError> {
-    let mut pause = READ_PAUSE;
-    loop {
-        match read().await {
-            Err(error) if error.is_retryable() => {
-                tracing::debug!(error = %error, "a read is repeated: the database is unavailable");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(READ_PAUSE_MAX);
-            }
-            result => return result,
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use longhaul_sdk::Interrupt;
 use longhaul_shared::{
     config::{QuarantineConfig, WorkerConfig},
-    domain::{MAX_DEADLINE, WaitReason},
+    domain::{MAX_DEADLINE, WaitReason, WorkerId},
     queue::QueueName,
     store::{
         StoreError,
@@ -288,17 +288,11 @@ pub(crate) async fn reconcile(deps: Arc<Deps>, writer: LeaseWriter, held: Arc<He
 }
 
 /// Learns the serve keys that executions were submitted with, and publishes those this worker satisfies.
-pub(crate) async fn refresh_serves(deps: Arc<Deps>, serves: Arc<Serves>, writer: LeaseWriter) {
+pub(crate) async fn refresh_serves(deps: Arc<Deps>, serves: Arc<Serves>, worker: WorkerId) {
     let mut tick = ticks(UNSERVED_EVERY);
     loop {
         tick.tick().await;
-        let refreshed = async {
-            if serves.refresh(&deps.store).await? {
-                deps.store.publish_serves(writer.worker(), &serves.current()).await?;
-            }
-            Ok::<_, StoreError>(())
-        };
-        if let Err(error) = refreshed.await {
+        if let Err(error) = serves.refresh_and_publish(&deps.store, worker).await {
             tracing::warn!(error = %error, "serve keys could not be refreshed");
         }
     }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -53,35 +53,65 @@ const SIGN_OFF_LIMIT: Duration = Duration::from_secs(5);
 /// The pause before another try to register.
 const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 
+/// How old the serve keys may be when a claim finds nothing: a submit may just have made one, and its wake-up is why somebody looked.
+const SERVES_FRESH: Duration = Duration::from_millis(50);
+
 /// The serve keys this worker satisfies.
 #[derive(Debug)]
 pub(crate) struct Serves {
     has: BTreeSet<String>,
     build: String,
-    current: Mutex<Arc<Vec<String>>>,
+    current: Mutex<Known>,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    keys: Arc<Vec<String>>,
+    /// `None` before the first reading.
+    read_at: Option<Instant>,
 }
 
 impl Serves {
     /// `has` are the requirements this worker satisfies beyond what every worker has; `named` is the build's name, if it has one.
     pub(crate) fn new(has: BTreeSet<String>, named: &str) -> Self {
-        Self { has, build: build::of_this_process(named), current: Mutex::new(Arc::new(vec![String::new()])) }
+        let known = Known { keys: Arc::new(vec![String::new()]), read_at: None };
+        Self { has, build: build::of_this_process(named), current: Mutex::new(known) }
     }
 
     pub(crate) fn current(&self) -> Arc<Vec<String>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().keys.clone()
+    }
+
+    fn are_fresh(&self) -> bool {
+        self.lock().read_at.is_some_and(|at| at.elapsed() < SERVES_FRESH)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether there are others than before.
-    pub(crate) async fn refresh(&self, store: &Store) -> Result<bool, StoreError> {
+    async fn refresh(&self, store: &Store) -> Result<bool, StoreError> {
+        let read_at = Some(Instant::now());
         let keys = store.serve_keys().await?;
         let has = |need: &String| is_other_build(need, &self.build).unwrap_or_else(|| self.has.contains(need));
         let satisfied = keys.into_iter().filter(|(_, needs)| needs.iter().all(has));
         let serves: BTreeSet<String> = satisfied.map(|(key, _)| key).chain([String::new()]).collect();
         let serves: Vec<String> = serves.into_iter().collect();
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = **current != serves;
+        let mut known = self.lock();
+        known.read_at = read_at;
+        let is_new = *known.keys != serves;
         if is_new {
-            *current = Arc::new(serves);
+            known.keys = Arc::new(serves);
+        }
+        Ok(is_new)
+    }
+
+    /// The same, and tells the fleet what `worker` serves now.
+    pub(crate) async fn refresh_and_publish(&self, store: &Store, worker: WorkerId) -> Result<bool, StoreError> {
+        let is_new = self.refresh(store).await?;
+        if is_new {
+            store.publish_serves(worker, &self.current()).await?;
         }
         Ok(is_new)
     }
@@ -199,7 +229,7 @@ impl Process {
         services.spawn(maintenance::sweep(self.deps.clone(), self.config.clone()));
         services.spawn(health::watch(self.deps.health.clone()));
         services.spawn(maintenance::exchange_usage(self.deps.clone()));
-        services.spawn(maintenance::refresh_serves(self.deps.clone(), self.serves.clone(), writer.clone()));
+        services.spawn(maintenance::refresh_serves(self.deps.clone(), self.serves.clone(), writer.worker()));
         services.spawn(maintenance::reconcile(
             self.deps.clone(),
             writer.clone(),
@@ -279,6 +309,22 @@ impl Claimer {
         if !self.memory.is_open() {
             return Vec::new();
         }
+        let leases = self.claim_once(max).await;
+        if leases.is_empty() && self.there_is_more_to_serve().await { self.claim_once(max).await } else { leases }
+    }
+
+    /// Whether a serve key has come up that this worker satisfies and did not know.
+    async fn there_is_more_to_serve(&self) -> bool {
+        if self.serves.are_fresh() {
+            return false;
+        }
+        self.serves.refresh_and_publish(&self.deps.store, self.id).await.unwrap_or_else(|error| {
+            tracing::warn!(error = %error, "serve keys could not be refreshed");
+            false
+        })
+    }
+
+    async fn claim_once(&self, max: usize) -> Vec<Lease> {
         let suspects = self.held.suspects();
         // With no suspect in the process, either several may come or one that must be alone; by turns.
         let alone = suspects == 0 && !self.prefers_alone.fetch_xor(true, Ordering::Relaxed);

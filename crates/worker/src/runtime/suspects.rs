@@ -9,6 +9,7 @@ use longhaul_shared::{
 };
 
 use super::{lease::AttemptControl, memory};
+use crate::patience::patiently;
 
 /// A note is worth a short wait, and no more: without it the journal's last step says where the execution was.
 const NOTE_LIMIT: Duration = Duration::from_secs(2);
@@ -26,7 +27,7 @@ pub(crate) async fn note(
     }
     let phase = phase();
     let memory = memory::resident().and_then(|bytes| i64::try_from(bytes).ok());
-    let noted = store.note_suspect(worker, (execution, control.token), &phase, memory);
+    let noted = patiently(|| store.note_suspect(worker, (execution, control.token), &phase, memory));
     match tokio::time::timeout(NOTE_LIMIT, noted).await {
         Ok(Ok(())) => tracing::info!(phase, "a suspect goes on"),
         Ok(Err(error)) => tracing::warn!(phase, error = %error, "a suspect goes on, and it could not be noted"),

@@ -9,7 +9,7 @@
 -- ARGV[4]  tokens a minute, 0 for any number
 -- ARGV[5]  tokens of this call
 -- ARGV[6]  calls at a time, 0 for any number
--- ARGV[7]  seconds after which this call is believed lost
+-- ARGV[7]  the second at which this call is believed lost; what ends it names the same
 -- ARGV[8]  the longest wait for which a place is reserved, in seconds
 -- ARGV[9]  seconds after which keys that nobody touches disappear
 -- returns  {0, 0} go; {1, ms} a place is reserved, come back then; {2, ms} no place within the limit; {3, n} as many calls as
@@ -19,7 +19,7 @@ local now = math.max(number(ARGV[1]), number(redis.call('HGET', KEYS[1], 'now'))
 redis.call('HSET', KEYS[1], 'now', string.format('%.6f', now))
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now - 3600)
 local who, requests, tokens, amount = ARGV[2], number(ARGV[3]), number(ARGV[4]), number(ARGV[5])
-local at_once, lost_after, patience, ttl = number(ARGV[6]), number(ARGV[7]), number(ARGV[8]), ARGV[9]
+local at_once, lost_at, patience, ttl = number(ARGV[6]), ARGV[7], number(ARGV[8]), ARGV[9]
 
 if at_once > 0 then
   redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
@@ -65,7 +65,7 @@ else
   end
 end
 if at_once > 0 then
-  redis.call('ZADD', KEYS[2], now + lost_after, who)
+  redis.call('ZADD', KEYS[2], lost_at, who)
   redis.call('EXPIRE', KEYS[2], ttl)
 end
 return {verdict, 0}

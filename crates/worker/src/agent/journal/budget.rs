@@ -3,7 +3,7 @@
 
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Interrupt, Step, Usd};
 use longhaul_shared::{
-    domain::{ExecutionId, WaitReason},
+    domain::{ExecutionId, Price, WaitReason},
     store::{
         budgets::{Ledger, Reservation, Reserved, Settlement},
         journal::{Hash, StepUsage},
@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use super::{Journal, from_store};
 use crate::{
     agent::admission::Waiting,
-    llm::{ModelError, Usage, health::Route},
+    llm::{ModelError, Usage, health::Route, platform::PLATFORM},
+    patience::patiently,
 };
 
 /// The longest reply that is reserved for where an agent sets no `max_output_tokens`.
@@ -58,7 +59,7 @@ impl Journal {
             return Ok(());
         }
         let output_tokens = route.spec.max_output_tokens.map_or(REPLY_TOKENS, u64::from);
-        let price = self.deps.prices.of(&route.spec);
+        let price = self.price(route);
         let reservation = Reservation {
             id: self.id,
             token: self.control.token,
@@ -75,7 +76,8 @@ impl Journal {
             Reserved::Cancelled => Err(Interrupt::Cancelled.into()),
             Reserved::Exhausted => {
                 let summary = "the budget has no room for another model call";
-                let ledger = self.deps.store.read_budget(&Reach::Everybody, self.id).await.map_err(from_store)?;
+                let ledger =
+                    patiently(|| self.deps.store.read_budget(&Reach::Everybody, self.id)).await.map_err(from_store)?;
                 let failure = Failure::permanent(FailureCode::BUDGET_EXHAUSTED, summary);
                 Err(failure.with_detail(ledger.map_or(Value::Null, |ledger| written(&ledger))).into())
             }
@@ -104,10 +106,16 @@ impl Journal {
         self.pending.settlements.push(settlement);
     }
 
+    /// What the model of `route` costs. Of one that a platform's snapshot binds nobody here knows: its name is that provider's, and a
+    /// price for it among ours would be another model's.
+    fn price(&self, route: &Route) -> Option<Price> {
+        (route.model.provider() != PLATFORM).then(|| self.deps.prices.of(&route.spec)).flatten()
+    }
+
     /// What a call cost; `None` when its model has no price or its provider did not count.
     fn cost(&self, route: &Route, usage: Usage) -> Option<Usd> {
         let (input, output) = usage.input_tokens.zip(usage.output_tokens)?;
-        let price = self.deps.prices.of(&route.spec)?;
+        let price = self.price(route)?;
         Some(price.cost(input, usage.cached_tokens.unwrap_or_default(), output))
     }
 

@@ -113,6 +113,8 @@ pub(crate) struct Journal {
     /// How many spent steps there are with a key.
     spent: HashMap<Hash, i32>,
     pending: Pending,
+    /// What an interrupt kept from being heard of: it may be committed, so it is sent again before anything else.
+    under_way: Option<Arc<JournalWrite>>,
     next_seq: i32,
     /// Recorded steps that stand before the prompt.
     retrievals: i32,
@@ -181,6 +183,7 @@ impl Journal {
             stored_messages: stored.messages,
             spent: HashMap::new(),
             pending: Pending::default(),
+            under_way: None,
             next_seq: stored.steps.last().map_or(1, |step| step.seq + 1),
             retrievals: 0,
             writes: 0,
@@ -258,16 +261,17 @@ impl Journal {
     /// # Errors
     /// An interrupt, or a failure of the store.
     pub(crate) async fn flush(&mut self) -> Step<()> {
+        if let Some(write) = self.under_way.take() {
+            self.commit(write).await?;
+        }
         if self.pending.is_empty() {
             return Ok(());
         }
         let pending = std::mem::take(&mut self.pending);
-        self.writes += 1;
-        let frees = pending.settlements.iter().any(|settlement| !settlement.is_estimate);
         let write = JournalWrite {
             id: self.id,
             token: self.control.token,
-            write: self.writes,
+            write: self.writes + 1,
             steps: pending.steps,
             messages: pending.messages,
             events: pending.events,
@@ -275,11 +279,22 @@ impl Journal {
             calls: pending.calls,
             settlements: pending.settlements,
         };
-        let recorded = self.writer.record(write).await.map_err(from_store)?;
-        self.control.clear();
+        self.commit(Arc::new(write)).await
+    }
+
+    async fn commit(&mut self, write: Arc<JournalWrite>) -> Step<()> {
+        self.under_way = Some(write.clone());
+        let recorded = self.writer.record(write.clone()).await;
+        // Whatever came of it is known now; what was refused left its number to the next one.
+        self.under_way = None;
+        let recorded = recorded.map_err(from_store)?;
+        self.writes = write.write;
+        if write.is_progress() {
+            self.control.clear();
+        }
         self.wake_seq = recorded.wake_seq;
         self.deps.publisher.look([self.id.0]);
-        if frees {
+        if write.settlements.iter().any(|settlement| !settlement.is_estimate) {
             self.fold_budget().await;
         }
         if recorded.cancel_requested { Err(Interrupt::Cancelled.into()) } else { Ok(()) }

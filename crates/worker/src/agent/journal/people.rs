@@ -16,7 +16,7 @@ use longhaul_shared::{
 use serde_json::Value;
 
 use super::{Journal, corrupt, from_store};
-use crate::{agent::admission::ReadyCall, probe::Point, tools::cut};
+use crate::{agent::admission::ReadyCall, patience::patiently, probe::Point, tools::cut};
 
 /// Bytes of what people are shown first.
 const MAX_SHOWN: usize = 8_192;
@@ -46,7 +46,7 @@ impl Journal {
     pub(crate) async fn requests_of_call(&self, kind: RequestKind, key: &Hash) -> Step<Vec<HumanRequest>> {
         let store = &self.deps.store;
         let read = async || {
-            let mut found = store.requests_of_call(self.id, key).await.map_err(from_store)?;
+            let mut found = patiently(|| store.requests_of_call(self.id, key)).await.map_err(from_store)?;
             found.retain(|request| request.kind == kind);
             Step::Ok(found)
         };
@@ -55,7 +55,7 @@ impl Journal {
             return Ok(found);
         }
         // The sweep was not there yet; a decision that is just being written counts all the same.
-        store.expire_requests(i64::from(u16::MAX), Some(self.id)).await.map_err(from_store)?;
+        patiently(|| store.expire_requests(i64::from(u16::MAX), Some(self.id))).await.map_err(from_store)?;
         read().await
     }
 

@@ -37,8 +37,9 @@ impl Anthropic {
     pub(super) fn new(provider: &str, config: ProviderConfig) -> Result<Self, EndpointError> {
         let base = base_url(config.base_url.as_deref().unwrap_or(BASE_URL))?;
         let key = config.api_key.map(|key| (KeyHeader::XApiKey, key));
-        let endpoint = Endpoint::new(messages_url(base), key, config.headers, config.clocks)?
-            .with_default_header("anthropic-version", VERSION);
+        let endpoint =
+            Endpoint::new(messages_url(base), key, config.headers, config.clocks, config.ca_file.as_deref())?
+                .with_default_header("anthropic-version", VERSION);
         // The API has no default of its own; a configuration without one refuses calls that name no model.
         Ok(Self { provider: provider.to_owned(), endpoint, default_model: config.default_model.unwrap_or_default() })
     }

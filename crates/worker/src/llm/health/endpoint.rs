@@ -10,10 +10,11 @@ use std::{
 
 use longhaul_shared::{
     config::ProviderConfig,
-    queue::model_calls::CallLimits,
+    queue::model_calls::{CallLimits, CountedCall},
     store::providers::{Asking, Breaker, ModelKey},
 };
 use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
 
 use super::Health;
 use crate::llm::{ModelError, ModelReply};
@@ -130,6 +131,42 @@ impl Endpoint {
     }
 }
 
+/// A place among the calls at a time. Redis counts it from before it is asked for, as far as anybody here knows, until it is told of the
+/// end; whoever gives it up without telling, as what is cancelled does, leaves that to [`super::watch`].
+pub(super) struct CountedPlace {
+    endpoint: Arc<Endpoint>,
+    call: CountedCall,
+    is_told: AtomicBool,
+    left: mpsc::Sender<LeftPlace>,
+}
+
+/// A place that was given up without a word.
+pub(super) type LeftPlace = (Arc<Endpoint>, CountedCall);
+
+impl CountedPlace {
+    pub(super) fn new(endpoint: Arc<Endpoint>, call: CountedCall, left: mpsc::Sender<LeftPlace>) -> Self {
+        Self { endpoint, call, is_told: AtomicBool::new(false), left }
+    }
+
+    pub(super) fn call(&self) -> &CountedCall {
+        &self.call
+    }
+
+    /// Nothing is counted, or nothing any more.
+    pub(super) fn told(&self) {
+        self.is_told.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for CountedPlace {
+    fn drop(&mut self) {
+        if !self.is_told.load(Ordering::Relaxed) {
+            // What finds no room is believed lost in time.
+            let _ = self.left.try_send((self.endpoint.clone(), self.call.clone()));
+        }
+    }
+}
+
 /// A call that may be made, until this is dropped.
 pub(crate) struct Call {
     health: Arc<Health>,
@@ -137,8 +174,8 @@ pub(crate) struct Call {
     pub(super) asking: Asking,
     /// Which of the agent's routes it takes.
     pub(crate) route: usize,
-    /// Redis counts it as under way.
-    pub(super) is_counted: bool,
+    /// Where Redis counts it as under way.
+    pub(super) place: Option<CountedPlace>,
     /// It waited before, or is a probe: that it was answered must be told.
     pub(super) tells: bool,
 }
@@ -149,11 +186,11 @@ impl Call {
         endpoint: Arc<Endpoint>,
         asking: Asking,
         route: usize,
-        is_counted: bool,
+        place: Option<CountedPlace>,
         tells: bool,
     ) -> Self {
         endpoint.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self { health, endpoint, asking, route, is_counted, tells }
+        Self { health, endpoint, asking, route, place, tells }
     }
 
     /// Takes note of its end.

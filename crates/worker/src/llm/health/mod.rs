@@ -4,6 +4,7 @@
 //! - A call to an endpoint that is well and has no limit asks nobody: it reads two atomics.
 //! - What this process believes of an endpoint is at most a second old, and only ever a reason to ask Postgres, which decides.
 //! - Waits of up to [`HOLD`] are held in memory; for a longer one the execution parks and holds nothing.
+//! - Whatever ends a call gives its place back, also what never made it: a place left behind would be held for half an hour.
 
 mod endpoint;
 mod place;
@@ -21,26 +22,32 @@ use longhaul_shared::{
     config::{HealthConfig, LlmConfig},
     domain::WaitReason,
     queue::{
-        model_calls::{CallLimits, ModelCalls},
+        model_calls::{CallLimits, CountedCall, ModelCalls},
         producer::WakeupPublisher,
     },
     store::{
         Store, StoreError,
         maintenance::Runnable,
-        providers::{Asking, EndpointFailure, FailedCall, Known, MayAsk, ModelKey, Pauses},
+        provider_failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses},
+        providers::{Asking, Known, MayAsk, ModelKey},
     },
     telemetry::metrics,
 };
+use tokio::sync::mpsc;
 
 use super::{ChatModel, ModelError, Models};
+use crate::patience::patiently;
+use endpoint::LeftPlace;
 use place::Place;
 
 /// The longest wait that is held in memory.
 const HOLD: Duration = Duration::from_secs(2);
 /// Endpoints kept in memory: agents name models freely.
 const MAX_ENDPOINTS: usize = 10_000;
-/// The pause before Postgres is asked again.
-const STORE_PAUSE: Duration = Duration::from_millis(250);
+/// Places left behind that wait to be given back. A process makes fewer calls at a time; more are left only while Redis is away.
+const MAX_LEFT: usize = 10_000;
+/// The pause before Redis is told again.
+const TELL_AGAIN: Duration = Duration::from_secs(1);
 
 /// Whom an agent may ask: its model, or one it falls back to.
 pub(crate) struct Route {
@@ -81,12 +88,16 @@ pub(crate) struct Wait {
 pub(crate) struct Health {
     store: Store,
     calls: ModelCalls,
+    failures: FailureCounter,
     publisher: WakeupPublisher,
     config: HealthConfig,
     settings: HashMap<String, EndpointSettings>,
     endpoints: Mutex<HashMap<ModelKey, Arc<Endpoint>>>,
     clock: Mutex<Option<(DateTime<Utc>, Instant)>>,
     workers: std::sync::atomic::AtomicU32,
+    left: mpsc::Sender<LeftPlace>,
+    /// Locked by whoever gives them back.
+    leaving: tokio::sync::Mutex<mpsc::Receiver<LeftPlace>>,
 }
 
 impl std::fmt::Debug for Health {
@@ -98,7 +109,10 @@ impl std::fmt::Debug for Health {
 impl Health {
     pub(crate) fn new(store: Store, calls: ModelCalls, publisher: WakeupPublisher, config: &LlmConfig) -> Self {
         let settings = config.providers.iter().map(|(name, of)| (name.clone(), EndpointSettings::from(of))).collect();
+        let pauses = Pauses { first: config.health.probe, longest: config.health.probe_max };
+        let (left, leaving) = mpsc::channel(MAX_LEFT);
         Self {
+            failures: FailureCounter::spawn(store.clone(), pauses),
             store,
             calls,
             publisher,
@@ -107,6 +121,8 @@ impl Health {
             endpoints: Mutex::default(),
             clock: Mutex::default(),
             workers: 1.into(),
+            left,
+            leaving: leaving.into(),
         }
     }
 
@@ -163,7 +179,8 @@ impl Health {
             let patience = self.patience(is_last);
             let endpoint = &route.endpoint;
             if endpoint.may_be_down() {
-                match self.ask(asking, endpoint, patience, is_last).await? {
+                let asked = patiently(|| self.store.ask_provider(asking, &endpoint.key, patience, is_last));
+                match asked.await? {
                     MayAsk::Yes => {}
                     MayAsk::Tell => has_waited = true,
                     MayAsk::Wait { until, wake_seq } => {
@@ -177,9 +194,9 @@ impl Health {
                 }
             }
             match self.place(endpoint, asking, tokens, patience).await? {
-                Place::Free { is_counted, was_parked } => {
+                Place::Free { counted, was_parked } => {
                     let tells = has_waited || was_parked;
-                    let call = Call::new(self.clone(), endpoint.clone(), asking, index, is_counted, tells);
+                    let call = Call::new(self.clone(), endpoint.clone(), asking, index, counted, tells);
                     return Ok(Admission::Call(Arc::new(call)));
                 }
                 Place::Later { until, wake_seq } => {
@@ -192,38 +209,31 @@ impl Health {
         Ok(Admission::GiveUp { is_quota })
     }
 
-    /// Repeats the question while Postgres is away: nothing could be recorded either. The attempt's interrupts end the wait.
-    async fn ask(
-        &self,
-        asking: Asking,
-        endpoint: &Endpoint,
-        patience: Duration,
-        is_last: bool,
-    ) -> Result<MayAsk, StoreError> {
-        loop {
-            match self.store.ask_provider(asking, &endpoint.key, patience, is_last).await {
-                Err(error) if error.is_retryable() => tokio::time::sleep(STORE_PAUSE).await,
-                answer => return answer,
-            }
-        }
-    }
-
     fn patience(&self, is_last: bool) -> Duration {
         if is_last { self.config.max_wait } else { self.config.fallback_after }
     }
 
-    /// What the failure of a call means: the execution waits, or the table of classes applies (`None`).
+    /// What the failure of a call means: the execution waits, or the table of classes applies (`None`). Not before it is counted,
+    /// however long Postgres takes: what is not counted would not be refunded.
     pub(crate) async fn failed(&self, call: &Call, error: &ModelError, routes: usize) -> Option<Wait> {
         let is_quota = matches!(error.root(), ModelError::QuotaExhausted { .. });
         if !is_quota && !is_outage(error) {
             return None;
         }
         let code = error.code();
-        let failure = EndpointFailure { class: error.class(), code: &code, is_quota, stated: error.retry_after() };
-        let pauses = Pauses { first: self.config.probe, longest: self.config.probe_max };
-        let patience = self.patience(call.route + 1 == routes);
         let endpoint = &call.endpoint;
-        match self.store.provider_failed(call.asking, &endpoint.key, &failure, pauses, patience).await {
+        let failure = CallFailure {
+            asking: call.asking,
+            key: endpoint.key.clone(),
+            failure: EndpointFailure {
+                class: error.class(),
+                code: code.clone(),
+                is_quota,
+                stated: error.retry_after(),
+            },
+            patience: self.patience(call.route + 1 == routes),
+        };
+        match patiently(|| self.failures.count(failure.clone())).await {
             Ok(FailedCall::Wait { until, wake_seq, opened, was_probe }) => {
                 endpoint.believe_down();
                 if opened && !was_probe {
@@ -246,8 +256,10 @@ impl Health {
     /// Takes note of the end of a call, before anything else is done about it.
     async fn ended(&self, call: &Call, failure: Option<&ModelError>) {
         let endpoint = &call.endpoint;
-        if call.is_counted {
-            self.calls.ended(&endpoint.name, call.asking.id.0).await;
+        if let Some(place) = &call.place
+            && self.calls.ended(&endpoint.name, std::slice::from_ref(place.call())).await
+        {
+            place.told();
         }
         // A 408 says that it took too long, not that there were too many.
         let is_throttled = matches!(
@@ -267,8 +279,29 @@ impl Health {
                 Err(error) => tracing::debug!(error = %error, "an answer of a model endpoint is left to the sweep"),
             }
         }
-        if call.is_counted && endpoint.has_line() {
-            self.let_one_go(endpoint).await;
+        if call.place.is_some() && endpoint.has_line() {
+            self.let_go(endpoint, 1).await;
+        }
+    }
+
+    /// Gives places back that were left behind, as they come.
+    async fn give_back(&self) {
+        let mut leaving = self.leaving.lock().await;
+        let mut left: Vec<LeftPlace> = Vec::new();
+        while leaving.recv_many(&mut left, MAX_LEFT).await > 0 {
+            let mut of_endpoints: HashMap<&str, (&Arc<Endpoint>, Vec<CountedCall>)> = HashMap::new();
+            for (endpoint, call) in &left {
+                of_endpoints.entry(&endpoint.name).or_insert((endpoint, Vec::new())).1.push(call.clone());
+            }
+            for (name, (endpoint, calls)) in of_endpoints {
+                while !self.calls.ended(name, &calls).await {
+                    tokio::time::sleep(TELL_AGAIN).await;
+                }
+                if endpoint.has_line() {
+                    self.let_go(endpoint, i32::try_from(calls.len()).unwrap_or(i32::MAX)).await;
+                }
+            }
+            left.clear();
         }
     }
 
@@ -281,8 +314,8 @@ impl Health {
         }
     }
 
-    async fn let_one_go(&self, endpoint: &Endpoint) {
-        match self.store.wake_for_slot(&endpoint.key, 1).await {
+    async fn let_go(&self, endpoint: &Endpoint, count: i32) {
+        match self.store.wake_for_slot(&endpoint.key, count).await {
             Ok(woken) => self.announce(&woken),
             Err(error) => tracing::debug!(error = %error, "a free place is left to the sweep"),
         }
@@ -319,7 +352,7 @@ impl Health {
                 self.store.raise_concurrency(&endpoint.key).await?;
             }
             if endpoint.has_line() {
-                self.let_one_go(endpoint).await;
+                self.let_go(endpoint, 1).await;
             }
         }
         for (provider, count) in open {
@@ -351,7 +384,7 @@ impl Health {
                 return Ok((now + at.elapsed()).timestamp_micros() as f64 / 1e6);
             }
             // Asked before the first refresh.
-            let known = self.store.known_providers().await?;
+            let known = patiently(|| self.store.known_providers()).await?;
             self.learn_now(known.now);
         }
     }
@@ -387,14 +420,18 @@ fn is_outage(error: &ModelError) -> bool {
     }
 }
 
-/// Keeps [`Health`] up to date.
+/// Keeps [`Health`] up to date, and gives back the places that calls left behind.
 pub(crate) async fn watch(health: Arc<Health>) {
-    let mut tick = tokio::time::interval(Duration::from_secs(1));
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tick.tick().await;
-        if let Err(error) = health.refresh().await {
-            tracing::debug!(error = %error, "what is known of model endpoints is old");
+    let refresh = async {
+        let mut tick = tokio::time::interval(Duration::from_secs(1));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            if let Err(error) = health.refresh().await {
+                tracing::debug!(error = %error, "what is known of model endpoints is old");
+            }
         }
-    }
+    };
+    // Beside each other: a place must not wait for a Postgres that is away.
+    tokio::join!(refresh, health.give_back());
 }

@@ -1,6 +1,6 @@
 //! A place within the limits of an endpoint: held for a moment, parked for longer.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use longhaul_shared::{
@@ -9,7 +9,8 @@ use longhaul_shared::{
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{Endpoint, HOLD, Health};
+use super::{Endpoint, HOLD, Health, endpoint::CountedPlace};
+use crate::patience::patiently;
 
 /// How often a full endpoint is asked again while the wait is held.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -17,12 +18,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const FULL_FOR: Duration = Duration::from_secs(30);
 
 /// Whether an endpoint has a place.
-#[derive(Debug)]
 pub(super) enum Place {
     /// It has.
     Free {
-        /// Redis counts the call as under way.
-        is_counted: bool,
+        /// Where Redis counts the call as under way.
+        counted: Option<CountedPlace>,
         /// The execution was parked for it.
         was_parked: bool,
     },
@@ -37,33 +37,41 @@ pub(super) enum Place {
     None,
 }
 
+/// What came of one question.
+struct Taken {
+    place: CallPlace,
+    /// Otherwise Redis is away.
+    by_redis: bool,
+    /// Where Redis counts the call as under way.
+    counted: Option<CountedPlace>,
+}
+
 impl Health {
     /// Asks for a place, and waits a moment for it.
     pub(super) async fn place(
         &self,
-        endpoint: &Endpoint,
+        endpoint: &Arc<Endpoint>,
         asking: Asking,
         tokens: u64,
         patience: Duration,
     ) -> Result<Place, StoreError> {
         let limits = Self::limits(endpoint);
         if limits == CallLimits::default() {
-            return Ok(Place::Free { is_counted: false, was_parked: false });
+            return Ok(Place::Free { counted: None, was_parked: false });
         }
         let held_until = Instant::now() + HOLD;
         let mut was_held = false;
         loop {
-            let (place, by_redis) = self.take(endpoint, asking, tokens, patience).await?;
+            let Taken { place, by_redis, counted } = self.take(endpoint, asking, tokens, patience).await?;
             match place {
                 CallPlace::Now { was_reserved } => {
-                    let is_counted = by_redis && limits.at_once.is_some();
-                    return Ok(Place::Free { is_counted, was_parked: was_reserved && !was_held });
+                    return Ok(Place::Free { counted, was_parked: was_reserved && !was_held });
                 }
                 CallPlace::In(wait) if Instant::now() + wait <= held_until => {
                     was_held = true;
                     sleep(wait).await;
                     if !by_redis {
-                        return Ok(Place::Free { is_counted: false, was_parked: false });
+                        return Ok(Place::Free { counted: None, was_parked: false });
                     }
                 }
                 CallPlace::Full if Instant::now() + LOOK_AGAIN <= held_until => {
@@ -79,23 +87,20 @@ impl Health {
     /// Joins the line, and looks once more: what was freed before it stood there has woken nobody (core-rules 3).
     async fn park_for(
         &self,
-        endpoint: &Endpoint,
+        endpoint: &Arc<Endpoint>,
         asking: Asking,
         tokens: u64,
         patience: Duration,
         wait: Option<Duration>,
     ) -> Result<Place, StoreError> {
-        let line = self.store.wait_for_rate(asking, &endpoint.key, patience, wait).await?;
+        let line = patiently(|| self.store.wait_for_rate(asking, &endpoint.key, patience, wait)).await?;
         self.learn_now(line.now);
         if line.is_over {
             return Ok(Place::None);
         }
-        let (place, by_redis) = self.take(endpoint, asking, tokens, patience).await?;
+        let Taken { place, counted, .. } = self.take(endpoint, asking, tokens, patience).await?;
         let wait = match place {
-            CallPlace::Now { .. } => {
-                let is_counted = by_redis && endpoint.at_once().is_some();
-                return Ok(Place::Free { is_counted, was_parked: true });
-            }
+            CallPlace::Now { .. } => return Ok(Place::Free { counted, was_parked: true }),
             CallPlace::In(wait) => wait,
             CallPlace::Full => FULL_FOR,
             CallPlace::TooLate => return Ok(Place::None),
@@ -106,11 +111,11 @@ impl Health {
     /// From Redis, or without it: rates from Postgres, and this worker's share of the calls at a time.
     async fn take(
         &self,
-        endpoint: &Endpoint,
+        endpoint: &Arc<Endpoint>,
         asking: Asking,
         tokens: u64,
         patience: Duration,
-    ) -> Result<(CallPlace, bool), StoreError> {
+    ) -> Result<Taken, StoreError> {
         let limits = Self::limits(endpoint);
         let asked = CallAsked {
             endpoint: &endpoint.name,
@@ -120,22 +125,29 @@ impl Health {
             lost_after: endpoint.lost_after,
             patience,
         };
+        // Before Redis is asked: what it does is done also where its answer comes too late, or to nobody.
+        let counted = limits.at_once.map(|_| CountedPlace::new(endpoint.clone(), asked.counted(), self.left.clone()));
         if let Some(place) = self.calls.take(asked, limits).await {
-            return Ok((place, true));
+            let is_free = matches!(place, CallPlace::Now { .. });
+            if let Some(counted) = counted.as_ref().filter(|_| !is_free) {
+                counted.told();
+            }
+            return Ok(Taken { place, by_redis: true, counted: counted.filter(|_| is_free) });
         }
+        let without = |place| Taken { place, by_redis: false, counted: None };
         let workers = self.workers.load(std::sync::atomic::Ordering::Relaxed).max(1);
         if limits.at_once.is_some_and(|most| endpoint.in_flight() >= (most / workers).max(1)) {
-            return Ok((CallPlace::Full, false));
+            return Ok(without(CallPlace::Full));
         }
         if limits.requests.is_none() && limits.tokens.is_none() {
-            return Ok((CallPlace::Now { was_reserved: false }, false));
+            return Ok(without(CallPlace::Now { was_reserved: false }));
         }
         let rates = (limits.requests, limits.tokens);
-        let wait = self.store.take_rate(asking.id, &endpoint.key, rates, tokens, patience).await?;
-        Ok(match wait {
-            Duration::ZERO => (CallPlace::Now { was_reserved: false }, false),
-            wait if wait > patience => (CallPlace::TooLate, false),
-            wait => (CallPlace::In(wait), false),
-        })
+        let wait = patiently(|| self.store.take_rate(asking.id, &endpoint.key, rates, tokens, patience)).await?;
+        Ok(without(match wait {
+            Duration::ZERO => CallPlace::Now { was_reserved: false },
+            wait if wait > patience => CallPlace::TooLate,
+            wait => CallPlace::In(wait),
+        }))
     }
 }

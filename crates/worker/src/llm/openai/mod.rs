@@ -39,7 +39,8 @@ impl OpenAi {
         let base = base_url(config.base_url.as_deref().unwrap_or(BASE_URL))?;
         let output_limit = OutputLimit::of_host(base.host_str().unwrap_or_default());
         let key = config.api_key.map(|key| (KeyHeader::Bearer, key));
-        let endpoint = Endpoint::new(completions_url(base), key, config.headers, config.clocks)?;
+        let endpoint =
+            Endpoint::new(completions_url(base), key, config.headers, config.clocks, config.ca_file.as_deref())?;
         let default_model = config.default_model.unwrap_or_else(|| FALLBACK_MODEL.to_owned());
         Ok(Self { provider: provider.to_owned(), endpoint, default_model, output_limit })
     }

@@ -63,7 +63,7 @@ impl PlatformModel {
         let clocks = Clocks { connect: after, first_token: after, gap: after, total: after };
         let endpoint = |url: &str| {
             let key = config.key.clone().map(|key| (KeyHeader::Bearer, key));
-            let endpoint = Endpoint::new(base_url(url)?, key, BTreeMap::new(), clocks)?;
+            let endpoint = Endpoint::new(base_url(url)?, key, BTreeMap::new(), clocks, None)?;
             Ok::<_, EndpointError>(endpoint.with_default_header("accept", "application/json"))
         };
         Ok(Arc::new(Self {

@@ -1,0 +1,196 @@
+//! Failures that tell of a model endpoint, counted in group commit: when a provider goes down everything under way there fails at once,
+//! and all of it has its say on one row.
+//!
+//! What must hold:
+//! - A statement counts failures of one endpoint, so it takes the lock of one breaker, before any execution's (`providers`).
+//! - Counting again, after an answer that was lost, counts nothing twice: a failure is one per lease.
+//! - Where a failure could not be counted its caller is told so, and repeats it: a retry is never spent because Postgres was slow.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use longhaul_sdk::failure::{FailureClass, FailureCode};
+
+use super::{
+    Store, StoreError,
+    batch::{BatchLimits, Batcher, Flushed},
+    outcomes::refused,
+    providers::{Asking, ModelKey},
+};
+use crate::telemetry::metrics::StoreBatch;
+
+/// The most failures of one statement: an outage over thousands of calls is a few statements, each well within its time.
+const MAX_BATCH: usize = 500;
+
+/// A failure that tells of an endpoint.
+#[derive(Debug, Clone)]
+pub struct EndpointFailure {
+    /// Decides which counter is refunded.
+    pub class: FailureClass,
+    /// What opened the breaker, for people.
+    pub code: FailureCode,
+    /// The quota is spent: opens at once.
+    pub is_quota: bool,
+    /// The wait it asked for.
+    pub stated: Option<Duration>,
+}
+
+/// A call that failed so.
+#[derive(Debug, Clone)]
+pub struct CallFailure {
+    /// Whose.
+    pub asking: Asking,
+    /// The endpoint.
+    pub key: ModelKey,
+    /// How.
+    pub failure: EndpointFailure,
+    /// How long the execution may wait there.
+    pub patience: Duration,
+}
+
+/// What a failure means for the attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailedCall {
+    /// The table of classes applies.
+    Retry,
+    /// Nothing is spent; the execution waits for the endpoint.
+    Wait {
+        /// When it is tried again.
+        until: DateTime<Utc>,
+        /// The wake counter, read when it joined the line.
+        wake_seq: i32,
+        /// This failure opened the breaker, or kept it open.
+        opened: bool,
+        /// It was the probe.
+        was_probe: bool,
+    },
+}
+
+/// How long breakers stay open, and executions wait.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pauses {
+    /// Until the first probe, where the provider states nothing; doubled with each that fails.
+    pub first: Duration,
+    /// At most.
+    pub longest: Duration,
+}
+
+/// What the breaker answered one of them.
+struct Told {
+    verdict: String,
+    held_until: Option<DateTime<Utc>>,
+    wake_seq: i32,
+    is_news: bool,
+    probe_failed: bool,
+}
+
+/// Counts the failed calls of a process.
+#[derive(Debug)]
+pub struct FailureCounter(Batcher<CallFailure, FailedCall>);
+
+impl FailureCounter {
+    /// Starts counting.
+    #[must_use]
+    pub fn spawn(store: Store, pauses: Pauses) -> Self {
+        let limits = BatchLimits {
+            what: StoreBatch::ProviderFailure,
+            max_items: MAX_BATCH,
+            // A breaker that somebody holds must not keep those of other endpoints waiting.
+            lanes: 2,
+            max_waiting: 20_000,
+            // Whoever waits for the count repeats it, for as long as its lease is worth it.
+            patience: Duration::ZERO,
+        };
+        Self(Batcher::spawn(limits, move |items: Vec<Arc<CallFailure>>| {
+            let store = store.clone();
+            async move { store.count_failures(&items, pauses).await }
+        }))
+    }
+
+    /// Takes note of a failed call, and opens the breaker when it is time; when this returns, it is committed.
+    ///
+    /// # Errors
+    /// The lease is lost, or Postgres is unavailable.
+    pub async fn count(&self, failure: CallFailure) -> Result<FailedCall, StoreError> {
+        self.0.submit(failure).await
+    }
+}
+
+impl Store {
+    /// Counts a batch, endpoint by endpoint; one result per item, in order.
+    async fn count_failures(
+        &self,
+        items: &[Arc<CallFailure>],
+        pauses: Pauses,
+    ) -> Result<Vec<Flushed<FailedCall>>, StoreError> {
+        let mut of_endpoints: BTreeMap<&ModelKey, Vec<&CallFailure>> = BTreeMap::new();
+        for item in items {
+            of_endpoints.entry(&item.key).or_default().push(item);
+        }
+        let mut answers = BTreeMap::new();
+        for (key, failures) in of_endpoints {
+            answers.insert(key, self.provider_failed(key, &failures, pauses).await?.into_iter());
+        }
+        let missing = || Err(StoreError::Corrupt("a failed call was not answered".into()));
+        let mut answer = |key: &ModelKey| answers.get_mut(key)?.next();
+        Ok(items.iter().map(|item| Flushed::Done(answer(&item.key).unwrap_or_else(missing))).collect())
+    }
+
+    /// Takes note of failed calls to one endpoint, and opens its breaker when it is time. One result per call, in order.
+    ///
+    /// # Errors
+    /// Postgres is unavailable. Of a single call: its lease is lost, or waits for its renewal.
+    pub async fn provider_failed(
+        &self,
+        key: &ModelKey,
+        calls: &[&CallFailure],
+        pauses: Pauses,
+    ) -> Result<Vec<Result<FailedCall, StoreError>>, StoreError> {
+        macro_rules! column {
+            ($call:ident => $value:expr) => {
+                &calls.iter().map(|$call| $value).collect::<Vec<_>>()
+            };
+        }
+        let rows = sqlx::query_as!(
+            Told,
+            r#"
+            select told.verdict as "verdict!", told.held_until, told.wake_seq as "wake_seq!", told.is_news as "is_news!",
+                told.probe_failed as "probe_failed!"
+            from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::bool[], $7::float8[], $8::float8[])
+                with ordinality as failed (worker, execution, token, class, code, is_quota, stated, patience, place)
+            cross join lateral longhaul_provider_failed(
+                failed.worker, failed.execution, failed.token, $9, $10, $11, failed.class, failed.code, failed.is_quota,
+                failed.stated, $12, $13, failed.patience
+            ) as told
+            order by failed.place
+            "#,
+            column!(call => call.asking.worker.0),
+            column!(call => call.asking.id.0),
+            column!(call => call.asking.token.0),
+            column!(call => call.failure.class.as_str().to_owned()),
+            column!(call => call.failure.code.as_str().to_owned()),
+            column!(call => call.failure.is_quota),
+            column!(call => call.failure.stated.map(|wait| wait.as_secs_f64())) as _,
+            column!(call => call.patience.as_secs_f64()),
+            key.provider,
+            key.model,
+            key.key,
+            pauses.first.as_secs_f64(),
+            pauses.longest.as_secs_f64(),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let lost = calls.iter().zip(&rows).filter(|(_, row)| row.verdict == "lost").map(|(call, _)| call.asking.id.0);
+        let states = self.lease_states(&lost.collect::<Vec<_>>()).await?;
+        let answer = |(call, told): (&&CallFailure, Told)| match (told.verdict.as_str(), told.held_until) {
+            ("retry", _) => Ok(FailedCall::Retry),
+            ("wait", Some(until)) => {
+                let Told { wake_seq, is_news: opened, probe_failed: was_probe, .. } = told;
+                Ok(FailedCall::Wait { until, wake_seq, opened, was_probe })
+            }
+            ("lost", _) => Err(refused(call.asking.worker, call.asking.token, states.get(&call.asking.id.0))),
+            (other, _) => Err(StoreError::Corrupt(format!("a breaker answered {other:?}"))),
+        };
+        Ok(calls.iter().zip(rows).map(answer).collect())
+    }
+}

@@ -1,0 +1,129 @@
+//! Connections to model endpoints: as many calls under way as the worker holds, whatever the server speaks; and whom they trust.
+
+use std::{path::PathBuf, sync::Arc};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use longhaul_cli::http_server::{self, HttpServer, Protocol};
+use longhaul_sdk::spec::ModelSpec;
+use longhaul_worker::llm::{
+    AmbientModels, ChatModel, Message, ModelError, Models, ModelsError, ProviderConfig, ProviderKind,
+};
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+use super::{ask, patient, spec};
+
+/// More than two connections of HTTP/2 hold.
+const CALLS: usize = 230;
+
+const REPLY: &str = r#"{"id":"1","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"yes"},
+    "finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#;
+
+/// A server that answers nobody until it is told to.
+struct Gated {
+    server: HttpServer,
+    arrived: watch::Receiver<usize>,
+    open: watch::Sender<bool>,
+    dir: TempDir,
+}
+
+impl Gated {
+    async fn start(protocol: Protocol) -> Self {
+        let (arriving, arrived) = watch::channel(0);
+        let (open, opened) = watch::channel(false);
+        let server = HttpServer::start(protocol, move |_| {
+            let (arriving, mut opened) = (arriving.clone(), opened.clone());
+            async move {
+                arriving.send_modify(|count| *count += 1);
+                let _ = opened.wait_for(|open| *open).await;
+                http_server::whole(200, "application/json", REPLY)
+            }
+        });
+        Self { server: server.await.unwrap(), arrived, open, dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// A file with the server's certificate, if it has one.
+    fn ca_file(&self) -> Option<PathBuf> {
+        let certificate = self.server.certificate()?;
+        Some(self.file(certificate))
+    }
+
+    fn file(&self, text: &str) -> PathBuf {
+        let path = self.dir.path().join("ca.pem");
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn client(&self, ca_file: Option<PathBuf>) -> Result<Arc<dyn ChatModel>, ModelsError> {
+        let config = ProviderConfig {
+            base_url: Some(self.server.url()),
+            clocks: patient(),
+            default_model: Some("some-model".to_owned()),
+            ca_file,
+            ..ProviderConfig::new(ProviderKind::OpenAi)
+        };
+        let models = Models::from_config([("p".to_owned(), config)].into(), None, AmbientModels::default())?;
+        Ok(Arc::clone(models.get(&ModelSpec::default()).unwrap()))
+    }
+}
+
+/// All calls are with the server before one of them is answered; twice, since what the server speaks is known only the second time.
+async fn all_are_under_way_at_once(protocol: Protocol) {
+    let mut gated = Gated::start(protocol).await;
+    let client = gated.client(gated.ca_file()).unwrap();
+    let (spec, messages) = (spec(false), [Message::user("yes?")]);
+    for round in 1..=2 {
+        gated.open.send_replace(false);
+        let mut calls: FuturesUnordered<_> = (0..CALLS).map(|_| ask(&client, &spec, &messages)).collect();
+        let all_there = tokio::time::timeout(patient().first_token, async {
+            tokio::select! {
+                there = gated.arrived.wait_for(|count| *count == round * CALLS) => drop(there.unwrap()),
+                answered = calls.next() => panic!("a call ended before all had arrived: {answered:?}"),
+            }
+        });
+        assert!(all_there.await.is_ok(), "{protocol:?}, round {round}: {} arrived", *gated.arrived.borrow());
+        gated.open.send_replace(true);
+        while let Some((reply, _)) = calls.next().await {
+            assert_eq!(reply.unwrap().message.text(), "yes");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_http_2_is_asked_more_than_one_connection_holds() {
+    all_are_under_way_at_once(Protocol::Http2).await;
+}
+
+#[tokio::test]
+async fn a_server_of_http_1_is_asked_over_as_many_connections_as_there_are_calls() {
+    all_are_under_way_at_once(Protocol::Http1).await;
+    all_are_under_way_at_once(Protocol::Https1).await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_nobody_vouches_for_is_refused_and_sees_no_request() {
+    let gated = Gated::start(Protocol::Http2).await;
+    let other = Gated::start(Protocol::Http2).await;
+    for ca_file in [None, other.ca_file()] {
+        let client = gated.client(ca_file).unwrap();
+        let error = ask(&client, &spec(false), &[Message::user("yes?")]).await.0.unwrap_err();
+        assert!(matches!(error, ModelError::Unreachable { .. }), "{error:?}");
+    }
+    assert_eq!(*gated.arrived.borrow(), 0);
+}
+
+#[tokio::test]
+async fn a_file_that_holds_no_certificate_refuses_to_start() {
+    let gated = Gated::start(Protocol::Http2).await;
+    let broken = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
+    for text in [None, Some("no certificate"), Some(broken)] {
+        let path = text.map_or(gated.dir.path().join("missing.pem"), |text| gated.file(text));
+        let ModelsError::Provider { name, source } = gated.client(Some(path.clone())).map(drop).unwrap_err() else {
+            panic!("another error than the provider's")
+        };
+        assert_eq!(
+            (name.as_str(), source.to_string()),
+            ("p", format!("{path:?} cannot be read as certificates in PEM"))
+        );
+    }
+}
