@@ -5,8 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longhaul_cli::servers::PrivateRedis;
-use longhaul_shared::queue::{QueueError, consumer::ConsumerConfig};
+use longhaul_cli::{commands::verify::proxy::Proxy, servers::PrivateRedis};
+use longhaul_shared::queue::{QueueError, QueueOptions, consumer::ConsumerConfig, disturb::Disturber};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
@@ -86,6 +86,44 @@ async fn wakeups_lost_to_a_flush_are_made_up_for_by_the_clock_and_by_the_sweep()
     consumer.publisher.republish(&queue("default"), 3).await.unwrap();
     consumer.until("the sweep told", |world| world.finished.load(SeqCst) == 6).await;
     consumer.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_verify_drops_are_all_wakeups_of_a_listening_worker_whose_clock_finds_the_work() {
+    let redis = dedicated_redis().await;
+    let proxy = Proxy::before(redis.address()).await.unwrap();
+    let through = QueueOptions::new(proxy.url_through(redis.url()).unwrap().into(), "test");
+    let consumer = Consumer::start(&through, 10, Behaviour::Finish);
+    consumer.submit(1);
+    consumer.until("the wake-up was heard", |world| world.finished.load(SeqCst) == 1).await;
+    assert_eq!(proxy.wakeups_lost(), 0);
+
+    proxy.lose_wakeups();
+    let claims = consumer.world.claims.load(SeqCst);
+    for submitted in 1..=30 {
+        consumer.submit(1);
+        eventually("it is lost", || proxy.wakeups_lost(), async || proxy.wakeups_lost() >= submitted).await;
+    }
+    consumer.until("the clock found them", |world| world.finished.load(SeqCst) == 31).await;
+    let polls = consumer.world.claims.load(SeqCst) - claims;
+    // Its clocks, and on a slow machine those of a worker whose Redis is late: each wake-up that is heard would be a claim more.
+    assert!(polls < 30, "{polls} claims: wake-ups were heard");
+
+    proxy.pass_wakeups();
+    wakeups_are_heard(&consumer).await;
+    // The one from before, if a clock was faster than it.
+    assert!((30..=31).contains(&proxy.wakeups_lost()), "{} of 30 were lost", proxy.wakeups_lost());
+    consumer.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_flush_says_how_many_wakeups_it_took() {
+    let redis = dedicated_redis().await;
+    let disturber = Disturber::new(options(&redis)).unwrap();
+    disturber.add_wakeups(&queue("default"), 3).await.unwrap();
+    assert_eq!(disturber.depth(&queue("default")).await.unwrap(), 3);
+    assert_eq!(disturber.flush_all(&queue("default")).await.unwrap(), 3);
+    assert_eq!(disturber.flush_all(&queue("default")).await.unwrap(), 0);
 }
 
 #[tokio::test]

@@ -81,7 +81,7 @@ async fn calls_under_way_are_limited_until_they_end_or_are_lost() {
     let take = async |process: usize, execution, at| calls[process].take(asked(execution, at), limits).await.unwrap();
     assert_eq!((take(0, 1, 0.0).await, take(1, 2, 0.0).await), (FREE, FREE));
     assert_eq!(take(1, 3, 0.0).await, CallPlace::Full);
-    calls[0].ended("e", Uuid::from_u128(1)).await;
+    assert!(calls[0].ended("e", &[asked(1, 0.0).counted()]).await);
     assert_eq!(take(1, 3, 0.0).await, FREE);
     assert_eq!(take(0, 4, 599.0).await, CallPlace::Full);
     // Two processes died with their calls.
@@ -92,6 +92,23 @@ async fn calls_under_way_are_limited_until_they_end_or_are_lost() {
     // Another endpoint is another matter.
     let other = CallAsked { endpoint: "other", ..asked(5, 602.0) };
     assert_eq!(calls[0].take(other, one).await, Some(FREE));
+}
+
+/// What an attempt left behind is given back when the next one may long be asking again.
+#[tokio::test]
+async fn the_end_of_a_call_that_is_told_late_ends_no_later_call_of_its_execution() {
+    let redis = dedicated_redis().await;
+    let calls = ModelCalls::new(&options(&redis)).unwrap();
+    let limits = CallLimits { at_once: Some(2), ..CallLimits::default() };
+    let (first, again, other) = (asked(1, 0.0), asked(1, 0.000_001), asked(2, 3.0));
+    for call in [first, again, other] {
+        assert_eq!(calls.take(call, limits).await, Some(FREE));
+    }
+    assert!(calls.ended("e", &[first.counted(), asked(9, 0.0).counted()]).await);
+    assert_eq!(calls.take(asked(3, 3.0), limits).await, Some(CallPlace::Full));
+    assert!(calls.ended("e", &[again.counted(), other.counted()]).await);
+    assert_eq!(calls.take(asked(3, 3.0), limits).await, Some(FREE));
+    assert_eq!(calls.take(asked(4, 3.0), limits).await, Some(FREE));
 }
 
 #[tokio::test]
@@ -105,5 +122,5 @@ async fn an_emptied_redis_starts_anew_and_one_that_is_away_says_nothing() {
     assert_eq!(calls.take(asked(2, 0.0), limits).await, Some(FREE));
     drop(redis);
     assert_eq!(calls.take(asked(3, 0.0), limits).await, None);
-    calls.ended("e", Uuid::from_u128(2)).await;
+    assert!(!calls.ended("e", &[asked(2, 0.0).counted()]).await);
 }

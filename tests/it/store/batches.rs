@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use longhaul_shared::domain::ExecutionId;
+use longhaul_shared::domain::{ExecutionId, LimitKey};
 use longhaul_shared::store::StoreError;
 use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::journal::StepKind::{Prompt, Turn};
@@ -163,4 +163,35 @@ async fn thirty_two_writers_of_one_prompt_wait_for_nobody_not_even_for_one_that_
     assert_eq!(count(&world, "select count(*) from messages").await, 32);
     under_way.commit().await.unwrap();
     assert_eq!(count(&world, "select count(distinct hash) from messages").await, 1);
+}
+
+#[tokio::test]
+async fn the_row_of_a_limits_key_delays_the_ends_that_free_its_slots_and_no_others() {
+    let world = World::create().await;
+    world.store.put_limit(Some(world.tenant), &LimitKey::parse("metadata.customer").unwrap(), 1).await.unwrap();
+    let acme = |new| NewExecution { metadata: json!({"customer": "acme"}), ..new };
+    let mut limited = Vec::new();
+    for _ in 0..2 {
+        limited.push(std::sync::Arc::new(acme(world.new_execution().await)));
+    }
+    world.store.submit_executions(&limited).await.unwrap();
+    world.submit(20).await;
+    let worker = world.worker().await;
+    let claimed = worker.claim(30).await;
+    assert_eq!(claimed.len(), 21, "one waits for the slot");
+    let (first, others): (Vec<_>, Vec<_>) = claimed.iter().partition(|one| one.id == limited[0].id);
+    // Somebody hands slots of the key over, and takes his time.
+    let mut foreign = world.pool().begin().await.unwrap();
+    sqlx::query("select from slot_keys for update").execute(&mut *foreign).await.unwrap();
+    let mut waiting = std::pin::pin!(worker.finish(first[0]));
+    tokio::select! {
+        biased;
+        _ = &mut waiting => panic!("a slot was handed over without its key"),
+        ended = at_once(others.iter().map(|one| worker.finish(one))) => assert!(ended.iter().all(Result::is_ok)),
+    }
+    assert_eq!(count(&world, "select count(*) from executions where status = 'FINISHED'").await, 21);
+    foreign.rollback().await.unwrap();
+    let woken = within("the slot's new holder", PATIENCE, waiting).await.unwrap().woken;
+    assert_eq!(woken.iter().map(|one| one.id).collect::<Vec<_>>(), [limited[1].id]);
+    world.check().await;
 }

@@ -1,7 +1,10 @@
 //! Claims: what they wait for and what they do not (core-rules 1).
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
+use longhaul_shared::store::submit::NewExecution;
 use longhaul_shared::store::{Store, StoreOptions};
 
 use crate::support::leases::{TestWorker, World};
@@ -35,5 +38,45 @@ async fn the_server_ends_a_claim_that_takes_too_long_and_nothing_is_taken() {
     assert_eq!(world.standing(id).await, ("PENDING".into(), Some("worker".into()), None));
     assert!(world.store.leases_of(worker.id, Duration::ZERO).await.unwrap().is_empty());
     assert_eq!(worker.claim_one().await.attempt, 1);
+    world.check().await;
+}
+
+/// Rows of executions that nobody has locked.
+async fn unlocked(world: &World) -> i64 {
+    let sql = "select count(*) from (select from executions for update skip locked) free";
+    sqlx::query_scalar(sql).fetch_one(world.pool()).await.unwrap()
+}
+
+#[tokio::test]
+async fn of_many_tenants_a_claim_locks_what_it_takes_and_leaves_the_others_to_another() {
+    let world = World::create().await;
+    let mut items = Vec::new();
+    for number in 0..40 {
+        let tenant = world.store.ensure_tenant(&format!("tenant {number}"), None).await.unwrap().id;
+        for _ in 0..3 {
+            items.push(Arc::new(NewExecution { tenant_id: tenant, ..world.new_execution().await }));
+        }
+    }
+    world.store.submit_executions(&items).await.unwrap();
+    let (first, second) = (world.worker().await, world.worker().await);
+    // The claim of a worker that has not committed yet.
+    let mut under_way = world.pool().begin().await.unwrap();
+    let taken: i64 = sqlx::query_scalar(
+        "select count(*) from longhaul_claim(
+            $1, 4, 4, 4, '{}', '{}', '{}', '{}', '{}', '{default}', array[''], array['00000000-0000-0000-0000-000000000000'::uuid],
+            array['ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid], 200, '{}', '{}', '{}', '{}', '{}', '{}', 1
+        )",
+    )
+    .bind(first.id.0)
+    .fetch_one(&mut *under_way)
+    .await
+    .unwrap();
+    assert_eq!((taken, unlocked(&world).await), (4, 116));
+    let beside = second.claim(4).await;
+    let tenants: BTreeSet<_> = beside.iter().map(|claimed| claimed.tenant_id).collect();
+    assert_eq!((beside.len(), tenants.len()), (4, 4), "each of another tenant: none has used more than another");
+    under_way.commit().await.unwrap();
+    assert_eq!(world.store.leases_of(first.id, Duration::ZERO).await.unwrap().len(), 4);
+    assert_eq!(second.claim(200).await.len(), 112);
     world.check().await;
 }

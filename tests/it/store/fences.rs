@@ -9,7 +9,8 @@ use longhaul_shared::store::outcomes::{Conclusion, LeaseEnd, LeaseWriter};
 use longhaul_shared::store::workers::{HeartbeatConnection, Renewal};
 use sqlx::Connection;
 
-use crate::support::leases::{LONG_LEASE, World, step, write};
+use super::providers::{HOUR, PAUSES, asking, failure_of, key};
+use crate::support::leases::{LONG_LEASE, ROOMY, World, step, write};
 use crate::support::wait::{SOON, eventually, within};
 
 /// Rows of the history that an execution's worker wrote.
@@ -44,6 +45,21 @@ async fn a_worker_that_slept_through_its_lease_is_dead_before_anyone_reaps_it() 
     world.check().await;
 }
 
+/// A lease that the start of the server fell into, however long the tests have been running.
+const LONGER_THAN_THE_SERVER: Duration = Duration::from_secs(24 * 3_600);
+
+/// As if the last renewal of every worker had been a lease before the server's start.
+async fn run_out_across_a_restart(world: &World) {
+    sqlx::query(
+        "update workers set expires_at = clock_timestamp() - interval '1 second', lease = interval '1 second'
+            + (clock_timestamp() - pg_postmaster_start_time())
+         where dead_at is null",
+    )
+    .execute(world.pool())
+    .await
+    .unwrap();
+}
+
 /// A lease that ran out across a restart of the server: its writes wait for the renewal that is to come, and are accepted after it.
 #[tokio::test]
 async fn what_is_written_between_a_restart_and_the_renewal_waits_for_that() {
@@ -51,15 +67,7 @@ async fn what_is_written_between_a_restart_and_the_renewal_waits_for_that() {
     world.submit(3).await;
     let worker = world.worker().await;
     let claimed = worker.claim(3).await;
-    // As if the last renewal had been a lease before the server's start.
-    let run_out = || {
-        sqlx::query(
-            "update workers set expires_at = clock_timestamp() - interval '1 second', lease = interval '1 second'
-                + (clock_timestamp() - pg_postmaster_start_time())",
-        )
-        .execute(world.pool())
-    };
-    run_out().await.unwrap();
+    run_out_across_a_restart(&world).await;
     let waits = |claimed: Claimed| {
         let writer = worker.writer.clone();
         tokio::spawn(async move {
@@ -77,13 +85,13 @@ async fn what_is_written_between_a_restart_and_the_renewal_waits_for_that() {
     assert!(!begun.iter().any(tokio::task::JoinHandle::is_finished));
     assert_eq!(written(&world).await, 0);
     let mut heartbeat = HeartbeatConnection::new(world.store.options().clone());
-    assert_eq!(heartbeat.renew(worker.id, LONG_LEASE, None).await.unwrap(), Renewal::Renewed);
+    assert_eq!(heartbeat.renew(worker.id, LONGER_THAN_THE_SERVER, None).await.unwrap(), Renewal::Renewed);
     for one in begun {
         within("the end", SOON, one).await.unwrap().unwrap();
     }
 
     // Declared dead instead: lost, and at once.
-    run_out().await.unwrap();
+    run_out_across_a_restart(&world).await;
     let last = waits(claimed[2].clone());
     assert_eq!(world.store.bury_expired_workers(Duration::ZERO).await.unwrap(), [worker.id]);
     let lost = within("the verdict", SOON, last).await.unwrap();
@@ -92,6 +100,47 @@ async fn what_is_written_between_a_restart_and_the_renewal_waits_for_that() {
     let refused = impatient.record(write(&claimed[2], 1, vec![step(1, Turn, "too late")])).await;
     assert!(matches!(refused, Err(StoreError::LeaseLost)), "{refused:?}");
     world.store.reap(10).await.unwrap();
+    world.check().await;
+}
+
+/// The same for what is in no batch: it says that it is to be repeated, until the lease is renewed or lost.
+#[tokio::test]
+async fn what_is_asked_between_a_restart_and_the_renewal_is_not_taken_for_lost() {
+    let world = World::create().await;
+    world.submit(1).await;
+    let worker = world.worker().await;
+    let claimed = worker.claim_one().await;
+    let store = &world.store;
+    let ask_everything = async || {
+        let lease = (claimed.id, claimed.token);
+        let failed = failure_of(&worker, &claimed);
+        [
+            worker.try_spawn(&claimed, 0..1, ROOMY).await.map(drop),
+            store.provider_failed(&key(), &[&failed], PAUSES).await.unwrap().remove(0).map(drop),
+            store.ask_provider(asking(&worker, &claimed), &key(), HOUR, true).await.map(drop),
+            store.require_journal_format(worker.id, lease, 1).await,
+            store.note_suspect(worker.id, lease, "calling a tool", None).await,
+        ]
+    };
+    let are = |answers: &[Result<(), StoreError>], of: fn(&Result<(), StoreError>) -> bool| {
+        assert!(answers.iter().all(of), "{answers:?}");
+    };
+
+    run_out_across_a_restart(&world).await;
+    are(&ask_everything().await, |answer| matches!(answer, Err(error) if error.is_retryable()));
+    assert!(store.children_of(claimed.id).await.unwrap().is_empty());
+    let mut heartbeat = HeartbeatConnection::new(store.options().clone());
+    assert_eq!(heartbeat.renew(worker.id, LONGER_THAN_THE_SERVER, None).await.unwrap(), Renewal::Renewed);
+    are(&ask_everything().await, Result::is_ok);
+    assert_eq!(store.children_of(claimed.id).await.unwrap().len(), 1);
+
+    run_out_across_a_restart(&world).await;
+    assert_eq!(store.bury_expired_workers(Duration::ZERO).await.unwrap(), [worker.id]);
+    let mut lost = ask_everything().await.to_vec();
+    // A note of a lost lease is worth nothing, and no error.
+    assert!(lost.pop().unwrap().is_ok());
+    are(&lost, |answer| matches!(answer, Err(StoreError::LeaseLost)));
+    store.reap(10).await.unwrap();
     world.check().await;
 }
 

@@ -7,12 +7,13 @@ use longhaul_shared::domain::{ExecutionId, WaitReason};
 use longhaul_shared::store::StoreError;
 use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::outcomes::Conclusion;
-use longhaul_shared::store::providers::{Asking, BreakerRow, EndpointFailure, FailedCall, MayAsk, ModelKey, Pauses};
+use longhaul_shared::store::provider_failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses};
+use longhaul_shared::store::providers::{Asking, BreakerRow, MayAsk, ModelKey};
 
 use crate::support::leases::{TestWorker, World};
 
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
-const PAUSES: Pauses = Pauses { first: Duration::from_secs(10), longest: Duration::from_secs(120) };
+pub(super) const PAUSES: Pauses = Pauses { first: Duration::from_secs(10), longest: Duration::from_secs(120) };
 
 pub(super) fn key() -> ModelKey {
     ModelKey { provider: "p".into(), model: "m".into(), key: "0123456789ab".into() }
@@ -33,13 +34,17 @@ async fn fail_with(
     is_quota: bool,
     stated: Option<u64>,
 ) -> FailedCall {
-    let failure = EndpointFailure {
-        class: FailureClass::LlmError,
-        code: &FailureCode::MODEL_API_ERROR,
-        is_quota,
-        stated: stated.map(Duration::from_secs),
-    };
-    world.store.provider_failed(asking(worker, claimed), &key(), &failure, PAUSES, HOUR).await.unwrap()
+    let failure = EndpointFailure { is_quota, stated: stated.map(Duration::from_secs), ..outage() };
+    let failed = CallFailure { failure, ..failure_of(worker, claimed) };
+    world.store.provider_failed(&key(), &[&failed], PAUSES).await.unwrap().remove(0).unwrap()
+}
+
+fn outage() -> EndpointFailure {
+    EndpointFailure { class: FailureClass::LlmError, code: FailureCode::MODEL_API_ERROR, is_quota: false, stated: None }
+}
+
+pub(super) fn failure_of(worker: &TestWorker, claimed: &Claimed) -> CallFailure {
+    CallFailure { asking: asking(worker, claimed), key: key(), failure: outage(), patience: HOUR }
 }
 
 async fn fail(world: &World, worker: &TestWorker, claimed: &Claimed) -> FailedCall {
@@ -409,4 +414,40 @@ async fn what_lost_its_breaker_is_found_by_the_sweep() {
     sqlx::query("delete from provider_breakers").execute(world.pool()).await.unwrap();
     assert_eq!(world.store.wake_unblocked(10).await.unwrap().len(), 2);
     world.check().await;
+}
+
+/// A provider goes down under many calls: they are few statements, each call has its own answer, and doing it again changes nothing.
+#[tokio::test]
+async fn many_failures_at_once_are_counted_together_and_once() {
+    const CALLS: usize = 900;
+    let world = World::create().await;
+    world.submit(CALLS).await;
+    let worker = world.worker().await;
+    let mut claimed = worker.claim(CALLS as i32).await;
+    let counter = FailureCounter::spawn(world.store.clone(), PAUSES);
+    let count = async |claimed: &[Claimed], key: ModelKey| {
+        let count = |one| counter.count(CallFailure { key: key.clone(), ..failure_of(&worker, one) });
+        let answers = futures::future::join_all(claimed.iter().map(count)).await;
+        answers.into_iter().map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let lost = claimed.split_off(CALLS - 1).remove(0);
+    worker.finish(&lost).await.unwrap();
+    let other = ModelKey { model: "other".into(), ..key() };
+    let of_lost = CallFailure { key: other.clone(), ..failure_of(&worker, &lost) };
+    let (first, of_lost) = tokio::join!(count(&claimed, key()), counter.count(of_lost));
+    assert!(matches!(of_lost, Err(StoreError::LeaseLost)), "{of_lost:?}");
+    let retries = first.iter().filter(|answer| **answer == FailedCall::Retry).count();
+    assert_eq!(retries, 4, "those before the breaker opened");
+    let opened = first.iter().filter(|answer| matches!(answer, FailedCall::Wait { opened: true, .. })).count();
+    assert_eq!(opened, 1);
+    let row = breaker_of(&world, &key()).await;
+    assert_eq!((row.state.as_str(), row.waiting), ("open", CALLS as i64 - 5));
+    // The four are in line as soon as their attempts have ended; nobody else is counted.
+    let again = count(&claimed, key()).await;
+    assert!(again.iter().all(|answer| matches!(answer, FailedCall::Wait { opened: false, was_probe: false, .. })));
+    assert_eq!(breaker_of(&world, &other).await.state, "closed");
+}
+
+async fn breaker_of(world: &World, key: &ModelKey) -> BreakerRow {
+    world.store.list_breakers().await.unwrap().into_iter().find(|row| row.key == *key).unwrap()
 }

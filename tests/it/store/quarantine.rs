@@ -387,13 +387,12 @@ async fn new_executions_of_what_kills_are_held_back_until_no_worker_is_left_that
 #[tokio::test]
 async fn when_nobody_in_quarantine_can_be_tried_one_that_is_held_back_is() {
     let world = World::create().await;
-    let ids = quarantine(&world, 3, "broken").await;
-    for id in ids {
-        let _ = world.store.cancel_execution(world.tenant, id).await.unwrap();
-    }
-    // Withdrawn since it was held.
-    sqlx::query("update quarantine_groups set held_since = longhaul_now()").execute(world.pool()).await.unwrap();
+    quarantine(&world, 3, "broken").await;
+    // Children: their parents were told and went on, so nothing releases them.
+    sqlx::query("update quarantine set is_child = true").execute(world.pool()).await.unwrap();
+    assert_eq!(tend(&world).await.held, ["invoice"]);
     let held = world.submit(2).await;
+    assert!(tend(&world).await.runnable.is_empty(), "no other build lives");
     let new = world.worker_of("mended").await;
     assert!(new.claim(10).await.is_empty());
     let canary = tend(&world).await.runnable;
@@ -402,6 +401,74 @@ async fn when_nobody_in_quarantine_can_be_tried_one_that_is_held_back_is() {
     assert_eq!(tend(&world).await.passed, [held[0]]);
     assert_eq!(world.store.wake_unheld(10).await.unwrap()[0].id, held[1]);
     world.check().await;
+}
+
+async fn waits_for(world: &World, id: ExecutionId) -> Option<String> {
+    world.store.wake_unheld(100).await.unwrap();
+    world.standing(id).await.1
+}
+
+/// Nothing is left that a canary could be, and no other build: the hold would outlast its cause.
+#[tokio::test]
+async fn a_hold_ends_when_all_that_caused_it_was_withdrawn() {
+    let world = World::create().await;
+    let ids = quarantine(&world, 3, "broken").await;
+    let same = world.worker_of("broken").await;
+    assert_eq!(tend(&world).await.held, ["invoice"]);
+    let queued = world.submit(1).await[0];
+    for (withdrawn, id) in (1..).zip(&ids) {
+        assert_eq!(waits_for(&world, queued).await.as_deref(), Some("queue_paused"), "{withdrawn} are left");
+        let _ = world.store.cancel_execution(world.tenant, *id).await.unwrap();
+        assert_eq!(tend(&world).await, Tended::default());
+    }
+    assert_eq!(waits_for(&world, queued).await.as_deref(), Some("worker"));
+    let new = world.submit(1).await[0];
+    assert_eq!(waits_for(&world, new).await.as_deref(), Some("worker"));
+    assert_eq!(same.claim(10).await.len(), 2);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn a_hold_outlasts_the_deadlines_of_what_caused_it_by_the_window_and_no_longer() {
+    let world = World::create().await;
+    let ids = quarantine(&world, 3, "broken").await;
+    sqlx::query("update quarantine set deadline_at = longhaul_now() + interval '1 minute'")
+        .execute(world.pool())
+        .await
+        .unwrap();
+    assert_eq!(tend(&world).await.held, ["invoice"]);
+    let queued = world.submit(1).await[0];
+    world.shift_clock(120.0).await;
+    assert_eq!(record(&world, ids[0]).await.state, "expired");
+    assert_eq!(tend(&world).await, Tended::default());
+    assert_eq!(waits_for(&world, queued).await.as_deref(), Some("queue_paused"), "it killed within the hour");
+    world.shift_clock(3_600.0).await;
+    assert_eq!(tend(&world).await, Tended::default());
+    assert_eq!(waits_for(&world, queued).await.as_deref(), Some("worker"));
+}
+
+/// By a person, whatever became of the one that names the group.
+#[tokio::test]
+async fn all_of_a_group_are_released_by_one_that_was_withdrawn_or_is_overdue() {
+    for change in ["withdrawn_at = longhaul_now()", "deadline_at = longhaul_now() - interval '1 second'"] {
+        let world = World::create().await;
+        let ids = quarantine(&world, 3, "broken").await;
+        let _same = world.worker_of("broken").await;
+        assert_eq!(tend(&world).await.held, ["invoice"]);
+        let queued = world.submit(1).await[0];
+        sqlx::query(sqlx::AssertSqlSafe(format!("update quarantine set {change} where execution_id = $1")))
+            .bind(ids[0].0)
+            .execute(world.pool())
+            .await
+            .unwrap();
+        let mine: Reach = world.tenant.into();
+        let alone = world.store.release_quarantined(&mine, ids[0], false).await.unwrap();
+        assert!(matches!(alone, Released::Refused(Refused::Withdrawn | Refused::Expired)), "{alone:?}");
+        assert_eq!(world.store.release_quarantined(&mine, ids[0], true).await.unwrap(), Released::All);
+        assert_eq!(tend(&world).await.runnable.len(), 2, "the others");
+        assert_eq!(waits_for(&world, queued).await.as_deref(), Some("worker"));
+        world.check().await;
+    }
 }
 
 #[tokio::test]

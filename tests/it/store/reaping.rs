@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use longhaul_shared::domain::ExecutionId;
 use longhaul_shared::store::claims::Claimed;
-use longhaul_shared::store::journal::StepKind::Turn;
+use longhaul_shared::store::journal::StepKind::{Call, Turn};
+use longhaul_shared::store::journal::{JournalStep, JournalWrite, StepState};
 
 use crate::support::leases::{TestWorker, World, step, write};
 
@@ -94,6 +95,30 @@ async fn a_step_that_was_recorded_clears_the_suspicion() {
     worker.die().await;
     world.store.reap(10).await.unwrap();
     assert_eq!(lane(&world, id).await, (1, 0));
+    world.check().await;
+}
+
+#[tokio::test]
+async fn what_is_only_told_or_only_meant_clears_nobody() {
+    let world = World::create().await;
+    let id = world.submit(1).await[0];
+    for crashes in 1..=3 {
+        let worker = world.worker().await;
+        let claimed = worker.claim_one().await;
+        // What every attempt says before it does what kills its worker.
+        let told = JournalWrite {
+            steps: Vec::new(),
+            messages: Vec::new(),
+            ..write(&claimed, 1, vec![step(1, Turn, "about")])
+        };
+        worker.record(told).await.unwrap();
+        let meant = JournalStep { state: StepState::Intent, ..step(crashes, Call, "deadly") };
+        worker.record(write(&claimed, 2, vec![meant])).await.unwrap();
+        worker.die().await;
+        world.store.reap(10).await.unwrap();
+        assert_eq!(i32::from(lane(&world, id).await.0), crashes);
+    }
+    assert_eq!(world.standing(id).await, ("FAILED".into(), None, Some("crash_loop".into())));
     world.check().await;
 }
 

@@ -78,6 +78,22 @@ async fn a_claim_takes_no_more_than_the_limit_and_parks_the_others_without_a_per
 }
 
 #[tokio::test]
+async fn of_those_behind_who_waits_for_a_slot_no_more_are_taken_than_there_is_room_for() {
+    let world = World::create().await;
+    world.store.put_limit(Some(world.tenant), &key("metadata.customer"), 1).await.unwrap();
+    let acme = submit_for(&world, "acme", 3).await;
+    let free = world.submit(10).await;
+    let worker = world.worker().await;
+    // The second look is at two hundred, with room for one.
+    assert_eq!(ids(&worker.claim(2).await), [acme[0], free[0]]);
+    assert_eq!(number(&world, "select count(*) from executions where worker_id is not null").await, 2);
+    for id in &free[1..] {
+        assert_eq!(world.standing(*id).await, ("PENDING".into(), Some("worker".into()), None));
+    }
+    world.check().await;
+}
+
+#[tokio::test]
 async fn a_freed_slot_goes_to_the_next_in_line_and_a_newcomer_does_not_overtake() {
     let world = World::create().await;
     world.store.put_limit(Some(world.tenant), &key("definition:invoice"), 1).await.unwrap();

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use longhaul_shared::domain::WaitReason;
+use longhaul_shared::store::outcomes::Conclusion;
 
 use crate::support::leases::World;
 
@@ -64,6 +66,28 @@ async fn what_nobody_serves_waits_for_a_worker_and_wakes_when_one_comes() {
     assert_eq!(world.store.wake_served(10).await.unwrap()[0].id, id);
     worker.finish(&worker.claim_one().await).await.unwrap();
     assert_eq!(world.events(id).await, ["submitted", "parked", "woken", "claimed", "finished"]);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn a_row_of_a_wait_that_is_over_wakes_nobody_and_fails_nobody() {
+    let world = World::create().await;
+    let id = world.submit(1).await[0];
+    let worker = world.worker().await;
+    let claimed = worker.claim_one().await;
+    // As a sweep sees it that read the row before another one woke the execution and a worker took it.
+    sqlx::query("insert into parked (execution_id, tenant_id, wait_reason, wait_until) values ($1, $2, 'no_worker', longhaul_now() + interval '1 hour')")
+        .bind(id.0)
+        .bind(world.tenant.0)
+        .execute(world.pool())
+        .await
+        .unwrap();
+    assert!(world.store.wake_served(10).await.unwrap().is_empty());
+    assert_eq!(world.standing(id).await, ("IN_PROGRESS".into(), None, None), "it is held");
+    let wait = Some(Duration::from_secs(60));
+    let reason = WaitReason::Scheduled;
+    worker.end(&claimed, Conclusion::Park { reason, wait, wake_seq: claimed.wake_seq }).await.unwrap();
+    assert_eq!(world.standing(id).await.1.as_deref(), Some("scheduled"));
     world.check().await;
 }
 

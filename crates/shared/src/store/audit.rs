@@ -36,14 +36,23 @@ pub struct AuditedAttempt {
     pub number: i32,
     /// To whom.
     pub worker: WorkerId,
-    /// The process of that worker, when its row is still there.
-    pub pid: Option<i32>,
     /// When.
     pub started_at: DateTime<Utc>,
     /// Until when; `None` for a lease that is held.
     pub ended_at: Option<DateTime<Utc>>,
     /// How it ended.
     pub outcome: String,
+}
+
+/// A worker, dead or alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuditedWorker {
+    /// Its identity, for one start.
+    pub id: WorkerId,
+    /// Its process.
+    pub pid: i32,
+    /// Since when it is dead.
+    pub dead_at: Option<DateTime<Utc>>,
 }
 
 /// A turn or a call on record.
@@ -132,14 +141,13 @@ impl Store {
     pub async fn audited_attempts(&self) -> Result<Vec<AuditedAttempt>, StoreError> {
         let rows = sqlx::query!(
             r#"
-            select l.execution_id as "execution_id!", l.number as "number!", l.worker_id as "worker_id!", w.pid as "pid?",
+            select l.execution_id as "execution_id!", l.number as "number!", l.worker_id as "worker_id!",
                 l.started_at as "started_at!", l.ended_at, l.outcome as "outcome!"
             from (
                 select execution_id, number, worker_id, started_at, ended_at, outcome from attempts
                 union all
                 select id, attempt, worker_id, claimed_at, null, 'held' from executions where worker_id is not null
             ) l
-            left join workers w on w.id = l.worker_id
             order by l.execution_id, l.number
             "#
         )
@@ -149,12 +157,22 @@ impl Store {
             execution: ExecutionId(row.execution_id),
             number: row.number,
             worker: WorkerId(row.worker_id),
-            pid: row.pid,
             started_at: row.started_at,
             ended_at: row.ended_at,
             outcome: row.outcome,
         });
         Ok(attempts.collect())
+    }
+
+    /// The workers whose rows are there. The sweep forgets a dead one after an hour: who wants to know them all asks more often.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn audited_workers(&self) -> Result<Vec<AuditedWorker>, StoreError> {
+        let rows = sqlx::query!("select id, pid, dead_at from workers order by id").fetch_all(&self.pool).await?;
+        let workers =
+            rows.into_iter().map(|row| AuditedWorker { id: WorkerId(row.id), pid: row.pid, dead_at: row.dead_at });
+        Ok(workers.collect())
     }
 
     /// Every turn and call on record, with the key that its model or tool was given: the hash of the execution, the step's key and its

@@ -72,9 +72,9 @@ impl<I: Send + Sync + 'static, R: Send + 'static> Batcher<I, R> {
     }
 
     /// Waits until `item` is committed or refused.
-    pub(super) async fn submit(&self, item: I) -> Result<R, StoreError> {
+    pub(super) async fn submit(&self, item: impl Into<Arc<I>>) -> Result<R, StoreError> {
         let (reply, committed) = oneshot::channel();
-        self.items.send((Arc::new(item), reply)).await.map_err(|_| StoreError::Closed)?;
+        self.items.send((item.into(), reply)).await.map_err(|_| StoreError::Closed)?;
         committed.await.map_err(|_| StoreError::Closed)?
     }
 }

@@ -91,7 +91,7 @@ impl Store {
     /// started before under the same keys are found again.
     ///
     /// # Errors
-    /// The lease is lost, a value was refused, or Postgres is unavailable.
+    /// The lease is lost or waits for its renewal, a value was refused, or Postgres is unavailable.
     pub async fn spawn_children(
         &self,
         lease: SpawnLease,
@@ -126,7 +126,7 @@ impl Store {
         )
         .fetch_optional(&self.pool)
         .await?;
-        let Some(row) = row else { return Err(StoreError::LeaseLost) };
+        let Some(row) = row else { return Err(self.why_refused(lease.worker, lease.parent, lease.token).await) };
         match row.refusal.as_deref() {
             None => {}
             Some("cancelled") => return Ok(Err(SpawnRefused::Cancelled)),

@@ -8,7 +8,7 @@ impl Store {
     /// ends, however it ends, only such a worker claims the execution again. Repeating it changes nothing.
     ///
     /// # Errors
-    /// The lease is lost, or Postgres is unavailable.
+    /// The lease is lost or waits for its renewal, or Postgres is unavailable.
     pub async fn require_journal_format(
         &self,
         worker: WorkerId,
@@ -53,6 +53,9 @@ impl Store {
         )
         .fetch_optional(&self.pool)
         .await?;
-        required.map(drop).ok_or(StoreError::LeaseLost)
+        match required {
+            Some(_) => Ok(()),
+            None => Err(self.why_refused(worker, id, token).await),
+        }
     }
 }

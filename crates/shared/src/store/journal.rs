@@ -156,6 +156,18 @@ pub struct JournalWrite {
     pub settlements: Vec<Settlement>,
 }
 
+impl JournalWrite {
+    /// Whether it takes the execution further: the next attempt starts behind it.
+    #[must_use]
+    pub fn is_progress(&self) -> bool {
+        self.steps.iter().any(|step| step.state != StepState::Intent)
+    }
+
+    fn tokens(&self, of: fn(&StepUsage) -> Option<i32>) -> i64 {
+        self.steps.iter().filter_map(|step| of(&step.usage)).map(i64::from).sum()
+    }
+}
+
 /// What a committed write tells its attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recorded {
@@ -310,9 +322,6 @@ impl Store {
             };
         }
         let WriteColumns { steps, messages, events, settlements } = WriteColumns::of(items);
-        let tokens = |item: &JournalWrite, of: fn(&StepUsage) -> Option<i32>| -> i64 {
-            item.steps.iter().filter_map(|step| of(&step.usage)).map(i64::from).sum()
-        };
         let rows = sqlx::query_file!(
             "src/store/sql/record.sql",
             worker.0,
@@ -322,8 +331,8 @@ impl Store {
             column!(item => i32::try_from(item.events.len()).unwrap_or(i32::MAX)),
             column!(item => item.turns),
             column!(item => item.calls),
-            column!(item => tokens(item, |usage| usage.input_tokens)),
-            column!(item => tokens(item, |usage| usage.output_tokens)),
+            column!(item => item.tokens(|usage| usage.input_tokens)),
+            column!(item => item.tokens(|usage| usage.output_tokens)),
             column!(item => item.steps.iter().filter_map(|step| step.usage.cost).map(Usd::nanos).sum()),
             column!(item => i32::try_from(item.steps.iter().filter(|step| is_uncosted(step)).count()).unwrap_or(i32::MAX)),
             &steps.execution_id,
@@ -355,6 +364,7 @@ impl Store {
             &settlements.tokens,
             &settlements.calls,
             &settlements.is_estimate,
+            column!(item => item.is_progress()),
         )
         .fetch_all(&self.pool)
         .await?;

@@ -288,25 +288,6 @@ impl Store {
         // A reason nobody waits for any more is told as zero.
         Ok(WaitReason::ALL.iter().copied().filter(|&reason| reason != WaitReason::Worker).map(count).collect())
     }
-
-    /// Settings of the server that would break a promise.
-    ///
-    /// # Errors
-    /// `fsync` or `full_page_writes` is off, or Postgres is unavailable.
-    pub async fn refuse_unsafe_server(&self) -> Result<(), StoreError> {
-        let unsafe_settings = sqlx::query_scalar!(
-            r#"select name as "name!" from pg_settings where name in ('fsync', 'full_page_writes') and setting = 'off'"#
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        if unsafe_settings.is_empty() {
-            return Ok(());
-        }
-        Err(StoreError::Conflict(format!(
-            "the Postgres server runs with {} off: a power cut would lose acknowledged work",
-            unsafe_settings.join(" and ")
-        )))
-    }
 }
 
 /// Two signs of trouble that metrics show.

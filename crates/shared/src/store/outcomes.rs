@@ -100,16 +100,21 @@ pub struct Concluded {
     pub parent: Option<ExecutionId>,
     /// Tokens of all its attempts.
     pub tokens: i64,
-    /// What got the slots that were cleared by the statement that ended this lease, and others with it.
+    /// What got the slots that the end of this lease cleared, and perhaps those of others that ended beside it.
     pub woken: Vec<Runnable>,
 }
+
+/// The end of a lease, and the keys of concurrency limits of which it may have cleared slots.
+pub(super) type Ended = (Concluded, BTreeSet<String>);
 
 /// The writes of one worker identity, batched over the executions it holds.
 #[derive(Debug, Clone)]
 pub struct LeaseWriter {
     worker: WorkerId,
     records: Arc<Batcher<JournalWrite, Recorded>>,
-    ends: Arc<Batcher<LeaseEnd, Concluded>>,
+    ends: Arc<Batcher<LeaseEnd, Ended>>,
+    /// Keys of concurrency limits whose slots were cleared.
+    freed: Arc<Batcher<BTreeSet<String>, Vec<Runnable>>>,
     requests: Arc<Batcher<NewHumanRequest, HumanRequest>>,
     budgets: Arc<Batcher<BudgetOp, BudgetDone>>,
 }
@@ -121,7 +126,7 @@ impl LeaseWriter {
     pub fn spawn(store: &Store, worker: WorkerId, patience: Duration) -> Self {
         let limits = |what| BatchLimits { what, max_items: MAX_BATCH, lanes: 2, max_waiting: 20_000, patience };
         let (for_records, for_ends, for_requests) = (store.clone(), store.clone(), store.clone());
-        let for_budgets = store.clone();
+        let (for_freed, for_budgets) = (store.clone(), store.clone());
         Self {
             worker,
             records: Arc::new(Batcher::spawn(limits(StoreBatch::Record), move |items: Vec<Arc<JournalWrite>>| {
@@ -131,6 +136,10 @@ impl LeaseWriter {
             ends: Arc::new(Batcher::spawn(limits(StoreBatch::Conclude), move |items: Vec<Arc<LeaseEnd>>| {
                 let store = for_ends.clone();
                 async move { store.conclude(worker, &items).await }
+            })),
+            freed: Arc::new(Batcher::spawn(limits(StoreBatch::HandOver), move |items: Vec<Arc<BTreeSet<String>>>| {
+                let store = for_freed.clone();
+                async move { Ok(store.hand_over_of(&items).await) }
             })),
             requests: Arc::new(Batcher::spawn(limits(StoreBatch::Request), move |items: Vec<Arc<NewHumanRequest>>| {
                 let store = for_requests.clone();
@@ -153,16 +162,22 @@ impl LeaseWriter {
     ///
     /// # Errors
     /// The lease is lost, the values were refused, or Postgres stayed away.
-    pub async fn record(&self, write: JournalWrite) -> Result<Recorded, StoreError> {
+    pub async fn record(&self, write: impl Into<Arc<JournalWrite>>) -> Result<Recorded, StoreError> {
         self.records.submit(write).await
     }
 
-    /// Ends a lease; when this returns, the end is committed.
+    /// Ends a lease; when this returns, the end is committed, and what it freed is handed over.
     ///
     /// # Errors
     /// The lease is lost, the values were refused, or Postgres stayed away.
     pub async fn conclude(&self, end: LeaseEnd) -> Result<Concluded, StoreError> {
-        self.ends.submit(end).await
+        let (concluded, freed) = self.ends.submit(end).await?;
+        if freed.is_empty() {
+            return Ok(concluded);
+        }
+        // A batch of its own: ends of executions without a limit do not wait for the row of a key.
+        let woken = self.freed.submit(freed).await.unwrap_or_default();
+        Ok(Concluded { woken, ..concluded })
     }
 
     /// Puts a call before people, once however often it is asked; when this returns, it is committed. Gives the request as it
@@ -228,6 +243,15 @@ pub(super) fn lease_state(worker: WorkerId, token: LeaseToken, state: &LeaseStat
 pub(super) fn refuse_stale(worker: WorkerId, states: &HashMap<Uuid, LeaseState>) -> Result<(), StoreError> {
     let is_stale = |state: &LeaseState| state.worker == Some(worker.0) && state.worker_is_stale;
     if states.values().any(is_stale) { Err(StoreError::LeaseStale) } else { Ok(()) }
+}
+
+/// Why a write of its own found nothing to write under this lease. Of one that is the worker's still the answer is the same as of a
+/// stale one: its renewal came between the write and this look, and the write is to be repeated.
+pub(super) fn refused(worker: WorkerId, token: LeaseToken, state: Option<&LeaseState>) -> StoreError {
+    match state.and_then(|state| lease_state(worker, token, state)) {
+        Some(_) => StoreError::LeaseStale,
+        None => StoreError::LeaseLost,
+    }
 }
 
 /// What a conclusion writes, column by column.
@@ -305,7 +329,7 @@ impl Store {
         &self,
         worker: WorkerId,
         items: &[Arc<LeaseEnd>],
-    ) -> Result<Vec<Flushed<Concluded>>, StoreError> {
+    ) -> Result<Vec<Flushed<Ended>>, StoreError> {
         let ends: Vec<EndColumns> = items.iter().map(|item| EndColumns::from(&item.conclusion)).collect();
         macro_rules! column {
             ($end:ident => $value:expr) => {
@@ -332,15 +356,11 @@ impl Store {
         .fetch_all(&self.pool)
         .await?;
         let mut ended = HashMap::new();
-        let mut freed = BTreeSet::new();
         for row in rows {
-            freed.extend(row.slot_keys.into_iter().flatten());
-            ended.insert(
-                row.id,
-                concluded(&row.status, row.wait_reason.as_deref(), row.queue, row.parent_id, row.tokens)?,
-            );
+            let freed: BTreeSet<String> = row.slot_keys.into_iter().flatten().collect();
+            let concluded = concluded(&row.status, row.wait_reason.as_deref(), row.queue, row.parent_id, row.tokens)?;
+            ended.insert(row.id, (concluded, freed));
         }
-        let mut woken = self.try_hand_over(freed).await;
         let missing: Vec<Uuid> = items.iter().map(|item| item.id.0).filter(|id| !ended.contains_key(id)).collect();
         let states = self.lease_states(&missing).await?;
         if ended.is_empty() {
@@ -350,13 +370,15 @@ impl Store {
         let mut results = Vec::with_capacity(items.len());
         for item in items {
             results.push(match (ended.remove(&item.id.0), states.get(&item.id.0)) {
-                (Some(concluded), _) => Flushed::Done(Ok(Concluded { woken: std::mem::take(&mut woken), ..concluded })),
+                (Some(ended), _) => Flushed::Done(Ok(ended)),
                 (None, Some(state)) if lease_state(worker, item.token, state).is_some() => Flushed::Locked,
                 // Ended by this very lease before: the answer to the first write was lost.
                 (None, Some(state)) if before.contains(&(item.id.0, item.attempt, item.token.0)) => {
                     let queue = state.queue.clone();
                     let (reason, tokens) = (state.wait_reason.as_deref(), state.tokens);
-                    Flushed::Done(concluded(&state.status, reason, queue, state.parent, tokens))
+                    let concluded = concluded(&state.status, reason, queue, state.parent, tokens);
+                    // What it freed was handed over then, or by the sweep.
+                    Flushed::Done(concluded.map(|concluded| (concluded, BTreeSet::new())))
                 }
                 (None, _) => Flushed::Done(Err(StoreError::LeaseLost)),
             });
@@ -407,6 +429,14 @@ impl Store {
                 (row.id, state)
             })
             .collect())
+    }
+
+    /// [`refused`], for a write that is in no batch.
+    pub(super) async fn why_refused(&self, worker: WorkerId, id: ExecutionId, token: LeaseToken) -> StoreError {
+        match self.lease_states(&[id.0]).await {
+            Ok(states) => refused(worker, token, states.get(&id.0)),
+            Err(error) => error,
+        }
     }
 
     /// Leases among these executions that ended by their own worker's hand.

@@ -4,11 +4,11 @@
 //! them in the one that ends its lease. After every statement that may have freed a slot, and after every one that parked
 //! somebody for one, the keys are handed over in a statement of their own. The sweep does the same for all of them.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use uuid::Uuid;
 
-use super::{Store, StoreError, maintenance::Runnable, tenants::Reach};
+use super::{Store, StoreError, batch::Flushed, maintenance::Runnable, tenants::Reach};
 use crate::domain::{ExecutionId, LimitKey, TenantId};
 
 /// The most executions one statement hands slots to.
@@ -82,6 +82,13 @@ impl Store {
             tracing::warn!(error = %error, "free slots were not handed over; the sweep will");
             Vec::new()
         })
+    }
+
+    /// As [`Self::try_hand_over`], for the ends of many leases at once; what became runnable is told to the first of them.
+    pub(super) async fn hand_over_of(&self, freed: &[Arc<BTreeSet<String>>]) -> Vec<Flushed<Vec<Runnable>>> {
+        let keys = freed.iter().flat_map(|keys| keys.iter().cloned()).collect();
+        let mut woken = self.try_hand_over(keys).await;
+        freed.iter().map(|_| Flushed::Done(Ok(std::mem::take(&mut woken)))).collect()
     }
 
     /// The sweep's part: clears slots of executions that have no right to them, wakes who waits for a limit that is no more, and

@@ -104,6 +104,8 @@ where
 
     let mut fetched = None;
     tokio::select! {
+        // First: what a claim brought home at the moment of the shutdown must not be started by the monitor.
+        biased;
         () = shutdown.cancelled() => {}
         ended = &mut fetching => fetched = Some(ended),
         ended = &mut running => {

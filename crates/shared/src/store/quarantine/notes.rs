@@ -9,7 +9,7 @@ impl Store {
     /// Notes what an execution under suspicion is about to do, and the memory of its process. Of a lost lease it notes nothing.
     ///
     /// # Errors
-    /// Postgres is unavailable.
+    /// The lease waits for its renewal, or Postgres is unavailable.
     pub async fn note_suspect(
         &self,
         worker: WorkerId,
@@ -17,7 +17,7 @@ impl Store {
         phase: &str,
         memory_bytes: Option<i64>,
     ) -> Result<(), StoreError> {
-        sqlx::query!(
+        let noted = sqlx::query!(
             r#"
             with me as materialized (
                 select id from workers where id = $1 and dead_at is null and expires_at > clock_timestamp() for key share
@@ -38,7 +38,11 @@ impl Store {
         )
         .execute(&self.pool)
         .await?;
-        Ok(())
+        if noted.rows_affected() > 0 {
+            return Ok(());
+        }
+        let refused = self.why_refused(worker, id, token).await;
+        if matches!(refused, StoreError::LeaseLost) { Ok(()) } else { Err(refused) }
     }
 
     /// Forgets notes about executions that are no suspects any more.

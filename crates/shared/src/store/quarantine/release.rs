@@ -41,18 +41,18 @@ pub enum Refused {
 
 impl Store {
     /// Releases a quarantined execution because a person says that the cause is gone, under whatever build: as the canary of its
-    /// group, or with `all` of that without one.
+    /// group, or with `all` of that without one. One that cannot be released itself names its group all the same.
     ///
     /// # Errors
     /// Postgres is unavailable.
     pub async fn release_quarantined(&self, reach: &Reach, id: ExecutionId, all: bool) -> Result<Released, StoreError> {
         let Some(found) = self.find_quarantined(reach, id).await? else { return Ok(Released::NotFound) };
-        if let Some(refused) = refusal(&found) {
-            return Ok(Released::Refused(refused));
-        }
         if all {
             self.open_group(id).await?;
             return Ok(Released::All);
+        }
+        if let Some(refused) = refusal(&found) {
+            return Ok(Released::Refused(refused));
         }
         if let Some(released) = self.release(found.tenant_id, id, Release::Manual, &[]).await? {
             return Ok(Released::Canary(released));

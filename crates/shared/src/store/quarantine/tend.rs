@@ -80,7 +80,7 @@ impl Store {
             }
         }
         tended.runnable.extend(self.release_portions(rules).await?);
-        self.lift_holds().await?;
+        self.lift_holds(rules).await?;
         self.forget_groups().await?;
         Ok(tended)
     }
@@ -164,16 +164,29 @@ impl Store {
         Ok(released)
     }
 
-    /// New executions go on when no worker lives that they would kill.
-    async fn lift_holds(&self) -> Result<(), StoreError> {
+    /// New executions go on when no worker lives that they would kill, and when nothing of what held them is left to be tried: then no
+    /// canary would ever let them go. What is overdue still counts for as long as it would hold them back again.
+    async fn lift_holds(&self, rules: &QuarantineRules) -> Result<(), StoreError> {
         sqlx::query!(
             r#"
-            update quarantine_groups g set held_since = null, changed_at = longhaul_now()
-            where g.state = 'releasing' and g.held_since is not null and not exists (
-                select from workers w
-                where w.dead_at is null and w.expires_at > clock_timestamp() and w.build = any (g.died_builds) and w.queues && g.queues
+            with now as materialized (select longhaul_now() as now)
+            update quarantine_groups g set held_since = null, changed_at = now.now
+            from now
+            where g.held_since is not null and (
+                g.state = 'releasing' and not exists (
+                    select from workers w
+                    where w.dead_at is null and w.expires_at > clock_timestamp() and w.build = any (g.died_builds)
+                        and w.queues && g.queues
+                )
+                or g.state = 'shut' and not exists (
+                    select from quarantine q
+                    where q.tenant_id = g.tenant_id and q.definition_version_id = g.definition_version_id
+                        and q.agent_version_id = g.agent_version_id and q.released_as is null and q.withdrawn_at is null
+                        and (q.deadline_at > now.now or q.quarantined_at > now.now - $1 * interval '1 second')
+                )
             )
-            "#
+            "#,
+            rules.hold_window.as_secs_f64(),
         )
         .execute(&self.pool)
         .await?;

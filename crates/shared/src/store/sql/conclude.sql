@@ -96,6 +96,8 @@ waits as (
         )
     from verdict
     where wait_reason is not null and wait_reason <> 'worker'
+    -- There is none. Were there one all the same, the wait that it tells of is over, and this one must not fail for it.
+    on conflict (execution_id) do update set wait_reason = excluded.wait_reason, wait_until = excluded.wait_until
 ),
 spent as (
     update steps s set state = 'spent'

@@ -20,6 +20,7 @@ unserved as materialized (
 waits as (
     insert into parked (execution_id, tenant_id, wait_reason, wait_until)
     select id, tenant_id, 'no_worker', deadline_at from unserved
+    on conflict (execution_id) do update set wait_reason = excluded.wait_reason, wait_until = excluded.wait_until
 ),
 told as (
     insert into events (execution_id, seq, at, kind, data)

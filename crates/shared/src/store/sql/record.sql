@@ -8,8 +8,9 @@ now as materialized (
 ),
 item as (
     select * from unnest(
-        $2::uuid[], $3::uuid[], $4::int[], $5::int[], $6::int[], $7::int[], $8::bigint[], $9::bigint[], $10::bigint[], $11::int[]
-    ) as item (id, token, write, events, turns, calls, input_tokens, output_tokens, cost, uncosted_turns)
+        $2::uuid[], $3::uuid[], $4::int[], $5::int[], $6::int[], $7::int[], $8::bigint[], $9::bigint[], $10::bigint[], $11::int[],
+        $41::bool[]
+    ) as item (id, token, write, events, turns, calls, input_tokens, output_tokens, cost, uncosted_turns, is_progress)
 ),
 held as materialized (
     select e.id, e.event_seq, e.attempt
@@ -71,7 +72,10 @@ update executions e
 set lease_write = item.write, event_seq = e.event_seq + item.events, turns = e.turns + item.turns,
     calls = e.calls + item.calls, input_tokens = e.input_tokens + item.input_tokens,
     output_tokens = e.output_tokens + item.output_tokens, cost = e.cost + item.cost,
-    uncosted_turns = e.uncosted_turns + item.uncosted_turns, crash_count = 0, lane = 0
+    uncosted_turns = e.uncosted_turns + item.uncosted_turns,
+    -- What is only told, or only meant, comes again with every attempt, also with those that kill their worker.
+    crash_count = case when item.is_progress then 0 else e.crash_count end,
+    lane = case when item.is_progress then 0 else e.lane end
 from item join held on held.id = item.id
 where e.id = item.id
 returning e.id as "id!", e.cancel_requested_at is not null as "cancel_requested!", e.wake_seq as "wake_seq!"

@@ -6,6 +6,8 @@ served as materialized (
     select e.id, e.event_seq, now.now
     from now, parked p join executions e on e.id = p.execution_id
     where p.wait_reason = 'no_worker'
+        -- Of the row as it is once it is locked: another sweep may have woken it, and a worker have it.
+        and e.wait_reason = 'no_worker'
         and exists (
             select from workers w
             where w.dead_at is null and w.expires_at > clock_timestamp()

@@ -98,6 +98,10 @@ label! {
         Request = "request",
         /// Reservations of model calls.
         Budget = "budget",
+        /// Slots of concurrency limits, to who waits for them.
+        HandOver = "hand_over",
+        /// Failures that tell of a model endpoint.
+        ProviderFailure = "provider_failure",
         Renew = "renew",
     }
 }
