@@ -24,9 +24,9 @@ test: bootstrap ## all tests
 	@sh deploy/pgvector.sh
 	@cargo test --workspace --no-fail-fast
 
-# Every fault once, in the dev profile: the bars in seconds are not checked (docs/verify.md).
+# Every fault once, whatever that takes, in the dev profile: the bars in seconds are not checked (docs/verify.md).
 verify: bootstrap ## kill, pause and restart a fleet in every way, and prove that nothing was lost or done twice
-	@cargo run -p longhaul-cli --bin longhaul -- verify --duration 80s --rate 5 --seed 1 --timing false --report target/verify.json
+	@cargo run -p longhaul-cli --bin longhaul -- verify --rate 5 --seed 1 --timing false --report target/verify.json
 
 lint: ## formatting and clippy, as CI runs them
 	@cargo fmt --all --check
@@ -46,6 +46,8 @@ bench: bootstrap ## latency, throughput and memory, beside the floor of this mac
 	@cargo run --release -p longhaul-cli --bin longhaul -- bench throughput
 	@cargo run --release -p longhaul-cli --bin longhaul -- bench throughput --rounds 5 --executions 10000
 	@cargo run --release -p longhaul-cli --bin longhaul -- bench in-flight --delay-ms 1000 --waves 10
+	@cargo run --release -p longhaul-cli --bin longhaul -- bench parked
+	@cargo run --release -p longhaul-cli --bin longhaul -- bench recovery
 
 docs: ## API documentation of the crates in target/doc
 	@RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items

@@ -6,6 +6,8 @@ mod agent_loop;
 #[cfg(test)]
 mod api;
 #[cfg(test)]
+mod bench;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod contract;

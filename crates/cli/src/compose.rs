@@ -61,7 +61,7 @@ pub fn pepper(config: &Config) -> anyhow::Result<Pepper> {
 /// Serves the API on `listener` until `shutdown`.
 ///
 /// # Errors
-/// A setting is missing, or the listener failed.
+/// A setting is missing, the listener failed, or Postgres may lose what it acknowledges.
 pub async fn serve_api(
     config: &Config,
     store: Store,
@@ -74,6 +74,7 @@ pub async fn serve_api(
     let looks = looks(LookSubscriber::start(&queue)?);
     let (state, _probe) = watch_queue(publisher.clone());
     let indexes = OwnIndexes::new(store.clone(), config.retrieval.clone()).context("no HTTP client can be made")?;
+    let judged = store.clone();
     let deps = ApiDeps {
         indexes,
         submitter: Submitter::spawn(store.clone(), SUBMIT_PATIENCE),
@@ -85,7 +86,11 @@ pub async fn serve_api(
         options: ApiOptions { stdio_servers: config.tools.mcp.stdio, contract: contract(config)?, ..options },
     };
     let served = longhaul_api::serve(deps, listener, shutdown.clone());
-    within_shutdown(served, shutdown, config.api.shutdown).await?.context("the listener failed")
+    tokio::select! {
+        served = within_shutdown(served, shutdown, config.api.shutdown) => served?.context("the listener failed"),
+        // Beside the serving: a server that is away at the start is no reason not to say so.
+        Err(error) = judged.refuse_unsafe_server() => Err(error.into()),
+    }
 }
 
 /// The surface of the agent-execution contract as configured.

@@ -7,7 +7,7 @@ pub mod context;
 pub mod embedded;
 pub mod env_file;
 pub mod exit;
-mod http_server;
+pub mod http_server;
 mod json_input;
 pub mod output;
 pub mod progress;

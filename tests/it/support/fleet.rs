@@ -17,8 +17,7 @@ use longhaul_worker::{Worker, WorkerBuilder, WorkerError};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use sqlx::Row;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{db::TestDb, llm::FakeLlm, redis::TestRedis, wait::eventually};
 
@@ -37,9 +36,9 @@ pub(crate) struct Fleet {
     environment: BTreeMap<String, String>,
 }
 
-/// A running worker.
+/// A running worker. Dropped, it ends as if killed: a test with many fleets must not run them all until its end.
 pub(crate) struct FleetWorker {
-    handle: JoinHandle<Result<(), WorkerError>>,
+    handle: AbortOnDropHandle<Result<(), WorkerError>>,
     shutdown: CancellationToken,
 }
 
@@ -120,7 +119,7 @@ impl Fleet {
 
     fn run(&self, worker: Worker) -> FleetWorker {
         let shutdown = CancellationToken::new();
-        FleetWorker { handle: tokio::spawn(worker.run(shutdown.clone())), shutdown }
+        FleetWorker { handle: AbortOnDropHandle::new(tokio::spawn(worker.run(shutdown.clone()))), shutdown }
     }
 
     /// Puts the agent and the definition, shared.

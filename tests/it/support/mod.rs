@@ -4,6 +4,7 @@ pub(crate) mod api;
 pub(crate) mod chaos;
 pub(crate) mod db;
 pub(crate) mod fleet;
+pub(crate) mod hello;
 pub(crate) mod leases;
 pub(crate) mod llm;
 pub(crate) mod mcp;

@@ -8,9 +8,25 @@ use serde_json::{Value, json};
 
 use super::{TOKEN, call, http, message, sources, stdio};
 use crate::support::{
+    hello::Hello,
     mcp::HttpMcp,
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, within},
 };
+
+/// Calls of many executions would share one connection, and wait for each other in it.
+#[tokio::test]
+async fn tool_servers_are_not_offered_http_2() {
+    let (hello, sources) = (Hello::listen().await, sources());
+    let agent = http(&hello.url, json!({}));
+    let opening = Toolbox::open(&agent, &sources);
+    let offers = async {
+        tokio::select! {
+            offers = hello.offers_http2() => offers,
+            _ = async { let _ = opening.await; std::future::pending::<()>().await } => unreachable!(),
+        }
+    };
+    assert!(!within("the hello", SOON, offers).await);
+}
 
 #[tokio::test]
 async fn results_of_every_kind_come_back_as_text_within_the_limit() {

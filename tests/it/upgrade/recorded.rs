@@ -305,8 +305,9 @@ async fn goes_on_from(format: u8) {
 
     fleet.llm.answer_with(|request| script(request, false));
     let tools = Tools::new();
-    let worker = tools.worker(&fleet, Probe::default());
+    // Before anything runs: to an attempt the two hours would be its own, and longer than it may take.
     give_what_is_waited_for(&fleet, &cases.iter().map(|(case, id, _)| (case.clone(), *id)).collect()).await;
+    let worker = tools.worker(&fleet, Probe::default());
     for (case, id, _) in cases.iter().filter(|(.., is_over)| !is_over) {
         let row = fleet.ended(*id).await;
         assert_eq!(row["status"], "FINISHED", "{case}: {row}");

@@ -124,11 +124,10 @@ async fn database_warnings(config: &Config) -> Vec<String> {
         Err(_) => return vec!["Postgres did not answer in time, so its settings were not checked".to_owned()],
     };
     let mut warnings = Vec::new();
-    if !durability.fsync {
-        warnings.push("Postgres runs with fsync=off: a crash of its machine loses acknowledged executions".to_owned());
-    }
-    if durability.synchronous_commit == "off" {
-        warnings.push("Postgres runs with synchronous_commit=off: a crash loses acknowledged executions".to_owned());
+    for setting in durability.unsafe_settings() {
+        warnings.push(format!(
+            "Postgres runs with {setting}=off: no role starts, since a crash loses acknowledged executions"
+        ));
     }
     if durability.synchronous_standby_names.is_empty() {
         warnings.push(

@@ -11,11 +11,13 @@ use serde_json::json;
 
 use super::{
     conditions::conditions,
+    costs::Meter,
+    floor::Floor,
     load::Load,
     model::Answers,
     stand::{Bare, StandOptions},
 };
-use crate::{context::Context, exit::Exit, output};
+use crate::{context::Context, exit::Exit, http_server::Protocol, output};
 
 /// How often memory is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -31,17 +33,27 @@ pub(super) struct InFlightArgs {
     /// How many times as many are run
     #[arg(long, default_value_t = 3)]
     waves: usize,
+    /// The model speaks HTTP/2 over TLS, as those of providers do, a hundred requests on a connection; else HTTP/1.1 without TLS
+    #[arg(long)]
+    http2: bool,
     #[command(flatten)]
     load: Load,
+    /// Executions of each floor measurement
+    #[arg(long, default_value_t = 3_000)]
+    floor_executions: u32,
 }
 
 pub(super) async fn run(args: InFlightArgs, context: &Context) -> anyhow::Result<Exit> {
     ensure!(args.executions > 0 && args.waves > 0, "--executions and --waves must be at least 1");
-    let conditions = conditions();
+    let bare = Bare::start().await?;
+    let conditions = conditions(&bare.options).await?;
+    let floor = Floor::measure(&bare.options, args.floor_executions).await?;
     let delay = Duration::from_millis(args.delay_ms);
-    let options = StandOptions { concurrency: args.executions, answers: Answers { delay, rounds: 0 }, stored: 0 };
-    let stand = Arc::new(Bare::start().await?.stand(options).await?);
-    let idle = stand.worker_bytes();
+    let protocol = if args.http2 { Protocol::Http2 } else { Protocol::Http1 };
+    let answers = Answers { delay, rounds: 0, protocol };
+    let options = StandOptions { concurrency: args.executions, answers, ..StandOptions::default() };
+    let stand = Arc::new(bare.stand(options).await?);
+    let (idle, meter) = (stand.worker_bytes(), Meter::read(&stand).await?);
     let total = args.executions * args.waves;
     let started = Instant::now();
     let running = {
@@ -55,22 +67,27 @@ pub(super) async fn run(args: InFlightArgs, context: &Context) -> anyhow::Result
     }
     running.await??;
     let took = started.elapsed();
+    let costs = meter.since(&stand, total).await?;
     if let Some(stand) = Arc::into_inner(stand) {
         stand.stop().await?;
     }
 
     let (rate, ideal) = (total as f64 / took.as_secs_f64(), args.executions as f64 / delay.as_secs_f64());
-    let megabytes = |bytes: u64| bytes as f64 / 1e6;
+    let (megabytes, ratio) = (|bytes: u64| bytes as f64 / 1e6, rate / floor.per_second());
     if context.json {
-        output::json(&json!({
-            "conditions": conditions, "in_flight": args.executions, "delay_ms": args.delay_ms, "executions": total,
+        output::json(&costs.add_to(json!({
+            "conditions": conditions, "floor": floor.json(), "in_flight": args.executions, "http2": args.http2, "delay_ms": args.delay_ms, "executions": total,
             "worker_megabytes_idle": megabytes(idle), "worker_megabytes_at_most": megabytes(most),
             "executions_per_second": rate, "ideal_per_second": ideal, "ratio_to_ideal": rate / ideal,
-        }));
+            "ratio_to_floor": ratio,
+        })));
         return Ok(Exit::Done);
     }
     output::line(format!("{} in flight against a model of {} ms, {total} executions", args.executions, args.delay_ms));
     output::line(format!("worker: {:.0} MB at most, {:.0} MB idle", megabytes(most), megabytes(idle)));
     output::line(format!("{rate:.1}/s, {:.1} % of the ideal {ideal:.1}/s", 100.0 * rate / ideal));
+    floor.lines().iter().for_each(output::line);
+    output::line(format!("ratio to the floor: {ratio:.2}"));
+    costs.lines().iter().for_each(output::line);
     Ok(Exit::Done)
 }

@@ -1,22 +1,22 @@
 //! From the submit to the first model call: HTTP, insert, wake-up, claim, and whatever stands between, until the request
 //! arrives at the model.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use hdrhistogram::Histogram;
 use longhaul_shared::store::Store;
 use serde_json::json;
-use tokio::task::JoinSet;
+use tokio::{
+    task::JoinSet,
+    time::{MissedTickBehavior, interval},
+};
 
 use super::{
     conditions::conditions,
+    costs::Meter,
     floor::Floor,
-    model::Answers,
-    stand::{Bare, Stand, StandOptions, request},
+    stand::{Bare, DEFINITION, Stand, StandOptions, request},
 };
 use crate::{context::Context, exit::Exit, output};
 
@@ -26,6 +26,8 @@ const WARM_UP_SECONDS: u32 = 2;
 const FLOOR_EXECUTIONS: u32 = 1_000;
 /// Bare commits at the rate of the submits, for comparison.
 const PACED_COMMITS: usize = 60;
+/// What the runtime's timers may be late by, and no submit is late for.
+const TIMER: Duration = Duration::from_millis(2);
 /// The longest wait for a first call.
 const GIVE_UP: Duration = Duration::from_secs(30);
 
@@ -44,46 +46,41 @@ pub(super) struct LatencyArgs {
 
 pub(super) async fn run(args: LatencyArgs, context: &Context) -> anyhow::Result<Exit> {
     ensure!(args.rate > 0 && args.seconds > 0, "--rate and --seconds must be at least 1");
-    let conditions = conditions();
     let bare = Bare::start().await?;
+    let conditions = conditions(&bare.options).await?;
     let floor = Floor::measure(&bare.options, FLOOR_EXECUTIONS).await?;
     let pause = Duration::from_secs(1) / args.rate;
     let paced_ms = Store::paced_commit(&bare.options, pause, PACED_COMMITS).await?.as_secs_f64() * 1_000.0;
-    let options = StandOptions { concurrency: 1_000, answers: Answers::default(), stored: 0 };
-    let stand = Arc::new(bare.stand(options).await?);
+    let stand = bare.stand(StandOptions::default()).await?;
     if args.without_redis {
         stand.servers.redis.stop().await?;
     }
-
-    let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000, 3)?;
-    let mut ticks = tokio::time::interval(pause);
+    let meter = Meter::read(&stand).await?;
     let (warm_up, total) = (args.rate * WARM_UP_SECONDS, args.rate * (args.seconds + WARM_UP_SECONDS));
-    let mut submitting = JoinSet::new();
-    // A slow answer must not hold up the next submit: the rate is part of what is measured.
-    for number in 0..total {
-        ticks.tick().await;
-        let stand = stand.clone();
-        submitting.spawn(async move { anyhow::Ok((number, until_asked(&stand, number).await?)) });
-    }
-    while let Some(submitted) = submitting.join_next().await {
-        let (number, took) = submitted??;
-        if number >= warm_up {
-            histogram.record(u64::try_from(took.as_micros())?.max(1))?;
+    let sent = submit(&stand, pause, total).await?;
+    let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000, 3)?;
+    let mut late = Histogram::<u64>::new_with_bounds(1, 60_000_000, 3)?;
+    for one in sent.into_iter().filter(|one| one.number >= warm_up) {
+        let asked_at = first_asked(&stand, one.number).await?;
+        histogram.record(u64::try_from(asked_at.saturating_duration_since(one.from).as_micros())?.max(1))?;
+        if let Some(by) = one.late_by {
+            late.record(u64::try_from(by.as_micros())?)?;
         }
     }
-    if let Some(stand) = Arc::into_inner(stand) {
-        stand.stop().await?;
-    }
+    let costs = meter.since(&stand, usize::try_from(total)?).await?;
+    stand.stop().await?;
 
     let millis = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1_000.0;
     let (p50, p99, max) = (millis(0.5), millis(0.99), histogram.max() as f64 / 1_000.0);
+    let latest = late.max() as f64 / 1_000.0;
     if context.json {
-        output::json(&json!({
+        output::json(&costs.add_to(json!({
             "conditions": conditions, "floor": floor.json(), "rate": args.rate, "without_redis": args.without_redis,
             "executions": histogram.len(), "p50_ms": p50, "p99_ms": p99, "max_ms": max,
             "median_commit_at_rate_ms": paced_ms, "p50_in_commits_at_rate": p50 / paced_ms,
             "p50_in_median_commits": p50 / floor.commit_ms, "p99_in_median_commits": p99 / floor.commit_ms,
-        }));
+            "submits_sent_late": late.len(), "latest_submit_ms": latest,
+        })));
         return Ok(Exit::Done);
     }
     let redis = if args.without_redis { ", Redis stopped" } else { "" };
@@ -93,18 +90,55 @@ pub(super) async fn run(args: LatencyArgs, context: &Context) -> anyhow::Result<
          each other, and {paced_ms:.2} ms at this rate",
         floor.commit_ms
     ));
+    output::line(format!("{} submits were sent late, at most by {latest:.2} ms, which is counted in", late.len()));
+    floor.lines().iter().for_each(output::line);
+    costs.lines().iter().for_each(output::line);
     Ok(Exit::Done)
 }
 
-/// How long it took from the submit of `number` until the model was asked; usually before the submit's own answer.
-async fn until_asked(stand: &Stand, number: u32) -> anyhow::Result<Duration> {
+/// A submit.
+struct Sent {
+    number: u32,
+    /// When it was sent; when it was due, if it was late.
+    from: Instant,
+    late_by: Option<Duration>,
+}
+
+/// Submits at a steady rate, each whether or not those before it were answered. What this process, or a machine that is too busy for it,
+/// sends late counts from when it was due: who waits for a slow answer before he asks the next question never sees the slow ones.
+async fn submit(stand: &Stand, pause: Duration, total: u32) -> anyhow::Result<Vec<Sent>> {
+    let mut ticks = interval(pause);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let (mut submitting, mut sent) = (JoinSet::new(), Vec::new());
+    for number in 0..total {
+        let due = ticks.tick().await.into_std();
+        let caller = stand.caller.clone();
+        submitting.spawn(async move {
+            let body = request(DEFINITION, usize::try_from(number)?);
+            let now = Instant::now();
+            let late_by = now.checked_duration_since(due).filter(|by| *by > TIMER);
+            let from = if late_by.is_some() { due } else { now };
+            caller.post("/v1/executions", &body).await?;
+            anyhow::Ok(Sent { number, from, late_by })
+        });
+        while let Some(submitted) = submitting.try_join_next() {
+            sent.push(submitted??);
+        }
+    }
+    while let Some(submitted) = submitting.join_next().await {
+        sent.push(submitted??);
+    }
+    Ok(sent)
+}
+
+/// When the model was asked, usually before the submit was answered.
+async fn first_asked(stand: &Stand, number: u32) -> anyhow::Result<Instant> {
     let started = Instant::now();
-    stand.post("/v1/executions", &request(usize::try_from(number)?)).await?;
     loop {
         if let Some(at) = stand.model.first_asked(number.into()) {
-            return Ok(at.saturating_duration_since(started));
+            return Ok(at);
         }
         ensure!(started.elapsed() < GIVE_UP, "execution {number} was not started within {} s", GIVE_UP.as_secs());
-        tokio::time::sleep(Duration::from_micros(500)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

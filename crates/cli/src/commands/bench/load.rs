@@ -9,7 +9,7 @@ use anyhow::ensure;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::stand::{Stand, request};
+use super::stand::{DEFINITION, Stand, request};
 
 /// How often the end is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -30,7 +30,7 @@ impl Load {
     pub(super) async fn drive(self, stand: &Arc<Stand>, executions: usize) -> anyhow::Result<Duration> {
         let (finished_before, _) = stand.ended().await?;
         let started = Instant::now();
-        self.submit(stand, executions).await?;
+        self.submit(stand, DEFINITION, executions).await?;
         loop {
             let (finished, failed) = stand.ended().await?;
             ensure!(failed == 0, "{failed} executions FAILED");
@@ -41,20 +41,25 @@ impl Load {
         }
     }
 
-    /// Submits `executions` and waits until all have been taken.
-    pub(super) async fn submit(self, stand: &Arc<Stand>, executions: usize) -> anyhow::Result<()> {
+    /// Submits `executions` of a definition and waits until all have been taken.
+    pub(super) async fn submit(
+        self,
+        stand: &Arc<Stand>,
+        definition: &'static str,
+        executions: usize,
+    ) -> anyhow::Result<()> {
         let requests: Vec<_> =
             (0..executions).step_by(self.batch).map(|from| (from, (from + self.batch).min(executions))).collect();
         let queue = Arc::new(Mutex::new(requests));
         let mut submitting = JoinSet::new();
         for _ in 0..self.submitters {
-            let (stand, queue) = (stand.clone(), queue.clone());
+            let (caller, queue) = (stand.caller.clone(), queue.clone());
             submitting.spawn(async move {
                 loop {
                     let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
                     let Some((from, to)) = next else { return anyhow::Ok(()) };
-                    let body = json!({ "executions": (from..to).map(request).collect::<Vec<_>>() });
-                    stand.post("/v1/executions/batch", &body).await?;
+                    let body = json!({ "executions": (from..to).map(|number| request(definition, number)).collect::<Vec<_>>() });
+                    caller.post("/v1/executions/batch", &body).await?;
                 }
             });
         }

@@ -5,6 +5,7 @@
 //! one, do not compare; the ratios of one run do.
 
 mod conditions;
+mod costs;
 mod cpu;
 mod floor;
 mod in_flight;
@@ -12,6 +13,8 @@ mod latency;
 mod lists;
 mod load;
 mod model;
+mod parked;
+mod recovery;
 mod stand;
 mod throughput;
 mod worker;
@@ -29,6 +32,8 @@ Examples:
   longhaul bench throughput --stored 1000000
   longhaul bench latency --rate 20 --seconds 20
   longhaul bench in-flight --executions 10000
+  longhaul bench parked --executions 20000
+  longhaul bench recovery --rounds 5
 
 Build with --release first; close what else runs. docs/performance.md says how to read the numbers.")]
 pub struct BenchArgs {
@@ -44,6 +49,10 @@ enum What {
     Latency(latency::LatencyArgs),
     /// Many executions that wait for a slow model at once: memory, and the rate beside the ideal one
     InFlight(in_flight::InFlightArgs),
+    /// Many executions that wait for a person: memory and processor time beside an idle worker's
+    Parked(parked::ParkedArgs),
+    /// From the kill of a worker until what it held runs again, and the rate before and after
+    Recovery(recovery::RecoveryArgs),
     /// The plan and the time of every list filter over many rows
     Lists(lists::ListsArgs),
     /// The worker of the benchmarks
@@ -60,6 +69,8 @@ pub fn run(args: BenchArgs, context: &Context) -> anyhow::Result<Exit> {
         What::Throughput(args) => runtime::plain(throughput::run(args, context)),
         What::Latency(args) => runtime::plain(latency::run(args, context)),
         What::InFlight(args) => runtime::plain(in_flight::run(args, context)),
+        What::Parked(args) => runtime::plain(parked::run(args, context)),
+        What::Recovery(args) => runtime::plain(recovery::run(args, context)),
         What::Lists(args) => runtime::plain(lists::run(args, context)),
         What::Worker => {
             let config: Config = context.load(Vec::new())?;

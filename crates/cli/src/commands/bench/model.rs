@@ -12,7 +12,7 @@ use std::{
 
 use hyper::body::Bytes;
 
-use crate::http_server::{self, HttpServer};
+use crate::http_server::{self, HttpServer, Protocol};
 
 /// The tool that the rounds call.
 pub(super) const TOOL: &str = "note";
@@ -24,6 +24,8 @@ pub(super) struct Answers {
     pub(super) delay: Duration,
     /// Rounds of one call each, before the answer that ends the execution.
     pub(super) rounds: usize,
+    /// What it speaks.
+    pub(super) protocol: Protocol,
 }
 
 /// The running server.
@@ -43,7 +45,7 @@ impl Model {
     pub(super) async fn start(answers: Answers) -> anyhow::Result<Self> {
         let seen = Arc::new(Seen::default());
         let noted = seen.clone();
-        let server = HttpServer::start(move |request| {
+        let server = HttpServer::start(answers.protocol, move |request| {
             let seen = noted.clone();
             async move {
                 let reply = answer(request.body(), answers, &seen).await;
@@ -55,6 +57,11 @@ impl Model {
 
     pub(super) fn url(&self) -> String {
         self.server.url()
+    }
+
+    /// What its clients have to trust, in PEM; `None` without TLS.
+    pub(super) fn certificate(&self) -> Option<&str> {
+        self.server.certificate()
     }
 
     /// Requests so far.

@@ -1,4 +1,4 @@
-//! What the benchmarks run on: private servers, one API and one worker as processes of their own, and the model in this one.
+//! What the benchmarks run on: private servers, an API and workers as processes of their own, and the model in this one.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// The definition that is run.
-const DEFINITION: &str = "bench";
+pub(super) const DEFINITION: &str = "bench";
 /// For migrations and the first connections.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// For a drain with nothing left to do.
@@ -46,39 +46,57 @@ pub(super) struct Bare {
 /// What runs on the servers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StandOptions {
-    /// Executions the worker holds at most.
+    /// Executions a worker holds at most.
     pub(super) concurrency: usize,
+    /// Worker processes.
+    pub(super) workers: usize,
     /// How the model answers.
     pub(super) answers: Answers,
     /// Finished executions that are there before the first one.
     pub(super) stored: i32,
 }
 
+impl Default for StandOptions {
+    fn default() -> Self {
+        Self { concurrency: 1_000, workers: 1, answers: Answers::default(), stored: 0 }
+    }
+}
+
 /// The running parts. Dropping it stops them.
 pub(super) struct Stand {
     pub(super) store: Store,
     pub(super) model: Model,
-    worker: RoleProcess,
+    pub(super) caller: Caller,
+    workers: Vec<RoleProcess>,
     api: RoleProcess,
+    pub(super) servers: Bare,
+    environment: BTreeMap<String, String>,
+    files: TempDir,
+}
+
+/// Who submits.
+#[derive(Clone)]
+pub(super) struct Caller {
+    client: reqwest::Client,
     url: String,
     key: String,
-    client: reqwest::Client,
-    pub(super) servers: Bare,
-    _logs: TempDir,
 }
 
 impl Bare {
     pub(super) async fn start() -> anyhow::Result<Self> {
         let postgres = PrivatePostgres::start(PostgresOptions::scratch()).await?;
         let redis = PrivateRedis::start(RedisOptions::scratch()).await?;
-        Ok(Self { options: StoreOptions::new(postgres.url()), postgres, redis })
+        // The floor opens its connections all at once: on a busy machine that takes longer than production would wait for one.
+        let options = StoreOptions { acquire_timeout: START_LIMIT, ..StoreOptions::new(postgres.url()) };
+        Ok(Self { options, postgres, redis })
     }
 
     /// Starts API and worker on the servers.
     pub(super) async fn stand(self, options: StandOptions) -> anyhow::Result<Stand> {
         let model = Model::start(options.answers).await?;
         let listen = format!("127.0.0.1:{}", free_port()?);
-        let environment = BTreeMap::from(
+        let files = tempfile::tempdir()?;
+        let mut environment = BTreeMap::from(
             [
                 ("DATABASE_URL", self.postgres.url().to_owned()),
                 ("REDIS_URL", self.redis.url().to_owned()),
@@ -89,11 +107,17 @@ impl Bare {
             ]
             .map(|(name, value)| (name.to_owned(), value)),
         );
+        if let Some(certificate) = model.certificate() {
+            let ca_file = files.path().join("model.pem");
+            std::fs::write(&ca_file, certificate)?;
+            let name = "LONGHAUL__LLM__PROVIDERS__CUSTOM__CA_FILE";
+            environment.insert(name.to_owned(), ca_file.display().to_string());
+        }
         let config = Config::load(&Sources { file: None, environment: environment.clone(), flags: Vec::new() })?;
         let store = compose::store(&config, "longhaul-bench")?;
         store.migrate().await?;
         store.put_agent_definition().await?;
-        store.put_shared_agent(&agent()).await?;
+        store.put_shared_agent(&agent(DEFINITION)).await?;
         store.put_shared_definition(&DefinitionSpec::new(DEFINITION, DEFINITION)).await?;
         let tenant = store.ensure_tenant("bench", None).await?;
         let scopes = [Scope::ExecutionsRead, Scope::ExecutionsWrite];
@@ -101,24 +125,25 @@ impl Bare {
         if options.stored > 0 {
             store.fill_with_executions(tenant.id, options.stored).await?;
         }
-        let logs = tempfile::tempdir()?;
-        let api = start("api", &["api", "--listen", &listen], &environment, logs.path()).await?;
-        let worker = start("worker", &["bench", "worker"], &environment, logs.path()).await?;
-        let stand = Stand {
-            store,
-            model,
-            worker,
-            api,
+        let api = start("api", &["api", "--listen", &listen], &environment, files.path()).await?;
+        let mut workers = Vec::new();
+        for _ in 0..options.workers {
+            workers.push(start_worker(&environment, files.path()).await?);
+        }
+        let caller = Caller {
+            client: http::client(&http::HttpOptions::default())?,
             url: format!("http://{listen}"),
             key: issued.key.expose_secret().to_owned(),
-            client: http::client(&http::HttpOptions::default())?,
-            servers: self,
-            _logs: logs,
         };
+        let stand = Stand { store, model, caller, workers, api, servers: self, environment, files };
         stand.wait_until_ready().await?;
         stand.prime().await?;
         Ok(stand)
     }
+}
+
+async fn start_worker(environment: &BTreeMap<String, String>, dir: &Path) -> anyhow::Result<RoleProcess> {
+    start("worker", &["bench", "worker"], environment, dir).await
 }
 
 /// Starts this program as a role. Nothing of the caller's environment: a model key that is set there must not be used.
@@ -138,12 +163,13 @@ async fn start(
     Ok(RoleProcess::start(role).await?)
 }
 
-fn agent() -> AgentSpec {
+/// The agent that answers, after as many calls of its tool as the model asks for.
+pub(super) fn agent(key: &str) -> AgentSpec {
     AgentSpec {
         name: "Benchmark".into(),
         tools: vec![ToolRef::Name(TOOL.into())],
         limits: AgentLimits::default(),
-        ..AgentSpec::new(DEFINITION, "Answer.")
+        ..AgentSpec::new(key, "Answer.")
     }
 }
 
@@ -184,8 +210,8 @@ impl Stand {
         let give_up = Instant::now() + START_LIMIT;
         loop {
             ensure!(!self.api.has_ended(), "the API ended");
-            ensure!(!self.worker.has_ended(), "the worker ended");
-            let answer = self.client.get(format!("{}/readyz", self.url)).send().await;
+            ensure!(self.workers.iter().all(|worker| !worker.has_ended()), "a worker ended");
+            let answer = self.caller.client.get(format!("{}/readyz", self.caller.url)).send().await;
             if answer.is_ok_and(|answer| answer.status().is_success()) {
                 return Ok(());
             }
@@ -194,27 +220,16 @@ impl Stand {
         }
     }
 
-    /// Runs one execution: a worker learns within seconds that there is a definition that it can serve, and that is measured
-    /// nowhere.
+    /// Runs one execution: what API and worker read once of a definition is measured nowhere.
     async fn prime(&self) -> anyhow::Result<()> {
         let (before, _) = self.ended().await?;
-        self.post("/v1/executions", &request(0)).await?;
+        self.caller.post("/v1/executions", &request(DEFINITION, 0)).await?;
         let give_up = Instant::now() + START_LIMIT;
         while self.ended().await?.0 == before {
             ensure!(Instant::now() < give_up, "nothing finishes within {} s", START_LIMIT.as_secs());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(())
-    }
-
-    /// Posts, and returns the body of a success.
-    pub(super) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let request = self.client.post(format!("{}{path}", self.url)).bearer_auth(&self.key).json(body);
-        let response = request.send().await?;
-        let status = response.status();
-        let body: Value = response.json().await.context("the API answered no JSON")?;
-        ensure!(status.is_success(), "the API answered {status}: {body}");
-        Ok(body)
     }
 
     /// How many executions stand as FINISHED and FAILED.
@@ -227,26 +242,57 @@ impl Stand {
         let tree = |pid: Option<i32>| pid.and_then(cpu::seconds_with_children).unwrap_or_default();
         Used {
             api: cpu::seconds(self.api.pid()).unwrap_or_default(),
-            worker: cpu::seconds(self.worker.pid()).unwrap_or_default(),
+            worker: self.workers.iter().filter_map(|worker| cpu::seconds(worker.pid())).sum(),
             postgres: tree(self.servers.postgres.pid()),
             redis: tree(self.servers.redis.pid()),
             bench: cpu::own_seconds().unwrap_or_default(),
         }
     }
 
-    /// Bytes of the worker that are in memory.
+    /// Bytes of the workers that are in memory.
     pub(super) fn worker_bytes(&self) -> u64 {
-        cpu::resident_bytes(self.worker.pid()).unwrap_or_default()
+        self.workers.iter().filter_map(|worker| cpu::resident_bytes(worker.pid())).sum()
     }
 
-    /// Drains worker and API.
+    /// The process ids of the workers.
+    pub(super) fn worker_pids(&self) -> Vec<i32> {
+        self.workers.iter().map(RoleProcess::pid).collect()
+    }
+
+    /// `kill -9` of a worker.
+    pub(super) async fn kill_worker(&mut self, worker: usize) -> anyhow::Result<()> {
+        Ok(self.workers.remove(worker).kill().await?)
+    }
+
+    /// Starts one more worker.
+    pub(super) async fn add_worker(&mut self) -> anyhow::Result<()> {
+        let worker = start_worker(&self.environment, self.files.path()).await?;
+        self.workers.push(worker);
+        Ok(())
+    }
+
+    /// Drains workers and API.
     pub(super) async fn stop(self) -> anyhow::Result<()> {
-        self.worker.stop(STOP_LIMIT).await?;
+        for worker in self.workers {
+            worker.stop(STOP_LIMIT).await?;
+        }
         Ok(self.api.stop(STOP_LIMIT).await?)
     }
 }
 
+impl Caller {
+    /// Posts, and returns the body of a success.
+    pub(super) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        let request = self.client.post(format!("{}{path}", self.url)).bearer_auth(&self.key).json(body);
+        let response = request.send().await?;
+        let status = response.status();
+        let body: Value = response.json().await.context("the API answered no JSON")?;
+        ensure!(status.is_success(), "the API answered {status}: {body}");
+        Ok(body)
+    }
+}
+
 /// One execution's request.
-pub(super) fn request(number: usize) -> Value {
-    json!({ "definition": DEFINITION, "input": { "number": number } })
+pub(super) fn request(definition: &str, number: usize) -> Value {
+    json!({ "definition": definition, "input": { "number": number } })
 }

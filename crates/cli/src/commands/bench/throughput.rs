@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::{
     conditions::conditions,
+    costs::Meter,
     floor::Floor,
     load::Load,
     model::Answers,
@@ -38,21 +39,18 @@ pub(super) struct ThroughputArgs {
 }
 
 pub(super) async fn run(args: ThroughputArgs, context: &Context) -> anyhow::Result<Exit> {
-    let conditions = conditions();
     let bare = Bare::start().await?;
+    let conditions = conditions(&bare.options).await?;
     let floor = Floor::measure(&bare.options, args.floor_executions).await?;
 
     let answers = Answers { rounds: args.rounds, ..Answers::default() };
-    let options = StandOptions { concurrency: args.concurrency, answers, stored: args.stored };
+    let options =
+        StandOptions { concurrency: args.concurrency, answers, stored: args.stored, ..StandOptions::default() };
     let stand = Arc::new(bare.stand(options).await?);
     args.load.drive(&stand, WARM_UP).await?;
-    let (used_before, before) = (stand.used(), stand.store.written().await?);
+    let meter = Meter::read(&stand).await?;
     let took = args.load.drive(&stand, args.executions).await?;
-    let (used, written) = (stand.used(), stand.store.written().await?);
-    let used = used.per_thousand(used_before, args.executions);
-    let (wal, commits) = (written.wal_bytes - before.wal_bytes, written.commits - before.commits);
-    let per_execution = |count: i64| count as f64 / args.executions as f64;
-    let (wal, commits) = (per_execution(wal), per_execution(commits));
+    let costs = meter.since(&stand, args.executions).await?;
     let rate = args.executions as f64 / took.as_secs_f64();
     let model_calls = stand.model.requests();
     if let Some(stand) = Arc::into_inner(stand) {
@@ -61,23 +59,16 @@ pub(super) async fn run(args: ThroughputArgs, context: &Context) -> anyhow::Resu
 
     let ratio = rate / floor.per_second();
     if context.json {
-        output::json(&json!({
+        output::json(&costs.add_to(json!({
             "conditions": conditions, "floor": floor.json(), "executions": args.executions, "tool_rounds": args.rounds,
             "stored_before": args.stored, "executions_per_second": rate, "ratio_to_floor": ratio,
             "turns_per_second": rate * (args.rounds + 1) as f64, "model_calls": model_calls,
-            "cpu_seconds_per_1000_executions": used.json(),
-            "wal_bytes_per_execution": wal, "commits_per_execution": commits,
-        }));
+        })));
         return Ok(Exit::Done);
     }
-    for line in floor.lines() {
-        output::line(line);
-    }
+    floor.lines().iter().for_each(output::line);
     output::line(format!("executions, submit to FINISHED, {} tool rounds:{:>21.0}/s", args.rounds, rate));
-    output::line(format!("ratio to the floor: {ratio:.2}; per execution {wal:.0} bytes of WAL, {commits:.2} commits"));
-    output::line(format!(
-        "CPU seconds per 1,000: API {:.3}, worker {:.3}, PostgreSQL {:.3}, Redis {:.3}, load and model {:.3}",
-        used.api, used.worker, used.postgres, used.redis, used.bench
-    ));
+    output::line(format!("ratio to the floor: {ratio:.2}"));
+    costs.lines().iter().for_each(output::line);
     Ok(Exit::Done)
 }

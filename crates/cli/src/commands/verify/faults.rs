@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use longhaul_shared::{
-    clock::{Clock, SystemClock},
-    queue::QueueName,
-};
+use longhaul_shared::clock::{Clock, SystemClock};
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -25,6 +22,8 @@ const BEYOND_LEASE: Duration = Duration::from_secs(9);
 /// Wake-ups added at a time, and how often.
 const EXTRA_WAKEUPS: usize = 50;
 const WAKEUPS_EVERY: Duration = Duration::from_millis(20);
+/// How long a fault that loses wake-ups waits for one: longer than the pause between two submits at the lowest rate.
+const SOMETHING_TO_LOSE: Duration = Duration::from_secs(12);
 /// Replies of Postgres that are lost to each process.
 const LOST_REPLIES: usize = 3;
 
@@ -43,7 +42,7 @@ pub enum FaultKind {
     KillApi,
     /// Redis killed, and back three seconds later with nothing in it
     RedisRestart,
-    /// FLUSHALL
+    /// FLUSHALL, at a moment when there are wake-ups to lose
     RedisFlush,
     /// Redis stands still for three seconds
     RedisPause,
@@ -59,7 +58,7 @@ pub enum FaultKind {
     LoseReplies,
     /// Wake-ups for no work, a thousand a second
     DoubleWakeups,
-    /// Every wake-up thrown away, for three seconds
+    /// Every wake-up lost on its way to a worker, for three seconds
     DropWakeups,
 }
 
@@ -159,7 +158,7 @@ pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Ran
             sleep(OUTAGE).await;
             fleet.redis.start_again().await?;
         }
-        FaultKind::RedisFlush => fleet.wakeups.flush_all().await?,
+        FaultKind::RedisFlush => flush_redis(fleet).await?,
         FaultKind::RedisPause => pause_server(&fleet.redis).await?,
         FaultKind::PostgresRestart => {
             fleet.postgres.kill().await?;
@@ -177,11 +176,13 @@ pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Ran
             fleet.members().for_each(|member| member.postgres.lose_replies(0));
         }
         FaultKind::DoubleWakeups => {
-            wakeups(async |queue| fleet.wakeups.add_wakeups(queue, EXTRA_WAKEUPS).await).await?;
+            let until = Instant::now() + OUTAGE;
+            while Instant::now() < until {
+                fleet.wakeups.add_wakeups(&fleet.queue, EXTRA_WAKEUPS).await.context("double the wake-ups")?;
+                sleep(WAKEUPS_EVERY).await;
+            }
         }
-        FaultKind::DropWakeups => {
-            wakeups(async |queue| fleet.wakeups.drop_wakeups(queue).await.map(drop)).await?;
-        }
+        FaultKind::DropWakeups => drop_wakeups(fleet).await,
     }
     Ok(Fault { kind, process, from, until: clock.now() })
 }
@@ -229,16 +230,40 @@ async fn rolling_restart(fleet: &mut Fleet) -> anyhow::Result<()> {
     fleet.start_api().await
 }
 
-async fn wakeups<E: std::error::Error + Send + Sync + 'static>(
-    disturb: impl AsyncFn(&QueueName) -> Result<(), E>,
-) -> anyhow::Result<()> {
-    let queue = QueueName::new("default")?;
-    let until = Instant::now() + OUTAGE;
-    while Instant::now() < until {
-        disturb(&queue).await.context("disturb the wake-ups")?;
+/// Empties Redis when it holds something. A wake-up is gone from its list the moment a worker listens, so the workers are kept from
+/// listening until there is one.
+async fn flush_redis(fleet: &mut Fleet) -> anyhow::Result<()> {
+    fleet.workers.iter().for_each(|worker| worker.redis.hold());
+    let give_up = Instant::now() + SOMETHING_TO_LOSE;
+    while fleet.wakeups.depth(&fleet.queue).await? == 0 && Instant::now() < give_up {
         sleep(WAKEUPS_EVERY).await;
     }
+    let lost = fleet.wakeups.flush_all(&fleet.queue).await?;
+    fleet.workers.iter().for_each(|worker| worker.redis.pass());
+    complain_of_nothing(fleet, FaultKind::RedisFlush, lost);
     Ok(())
+}
+
+/// Throws away whatever wake-up Redis hands to a worker.
+async fn drop_wakeups(fleet: &mut Fleet) {
+    let lost = |fleet: &Fleet| fleet.workers.iter().map(|worker| worker.redis.wakeups_lost()).sum::<usize>();
+    let before = lost(fleet);
+    fleet.workers.iter().for_each(|worker| worker.redis.lose_wakeups());
+    sleep(OUTAGE).await;
+    let give_up = Instant::now() + SOMETHING_TO_LOSE;
+    while lost(fleet) == before && Instant::now() < give_up {
+        sleep(WAKEUPS_EVERY).await;
+    }
+    fleet.workers.iter().for_each(|worker| worker.redis.pass_wakeups());
+    complain_of_nothing(fleet, FaultKind::DropWakeups, lost(fleet) - before);
+}
+
+/// A fault that did nothing proves nothing.
+fn complain_of_nothing(fleet: &mut Fleet, kind: FaultKind, wakeups: usize) {
+    fleet.wakeups_lost += wakeups;
+    if wakeups == 0 {
+        fleet.complaints.push(format!("{} found no wake-up to lose", kind.name()));
+    }
 }
 
 // A pause or a partition that a lease outlives would show nothing.

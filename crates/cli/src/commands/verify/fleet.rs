@@ -14,7 +14,7 @@ use longhaul_sdk::{
     spec::{ConcurrencySpec, McpServerSpec},
 };
 use longhaul_shared::{
-    queue::{QueueOptions, disturb::Disturber},
+    queue::{QueueName, QueueOptions, disturb::Disturber},
     store::{
         Store, StoreOptions,
         api_keys::{Pepper, Scope},
@@ -51,14 +51,18 @@ pub(super) struct Fleet {
     /// Past the proxies.
     pub(super) store: Store,
     pub(super) wakeups: Disturber,
+    /// The one queue there is.
+    pub(super) queue: QueueName,
     pub(super) api: Member,
     pub(super) workers: Vec<Member>,
     pub(super) url: String,
     pub(super) key: String,
     /// Every process there ever was.
     pub(super) processes: Vec<Process>,
-    /// What no process may do: end by itself, or not end when asked.
+    /// What no process may do, end by itself or not end when asked, and no fault: do nothing.
     pub(super) complaints: Vec<String>,
+    /// Wake-ups that faults threw away.
+    pub(super) wakeups_lost: usize,
     common: Common,
 }
 
@@ -131,12 +135,14 @@ impl Fleet {
             redis,
             store,
             wakeups,
+            queue: QueueName::new("default")?,
             api,
             workers: members,
             url: format!("http://127.0.0.1:{port}"),
             key,
             processes: Vec::new(),
             complaints: Vec::new(),
+            wakeups_lost: 0,
             common,
         };
         fleet.start_api().await?;

@@ -12,6 +12,7 @@ mod model_server;
 mod options;
 pub mod proxy;
 mod report;
+mod roll;
 mod schedule;
 pub mod seen;
 pub mod timing;
@@ -40,7 +41,8 @@ use self::{
     load::{NUMBER, Submits, Submitter},
     model_server::ModelServer,
     report::Report,
-    schedule::{Random, Schedule},
+    roll::Roll,
+    schedule::{Pace, Random, Schedule},
     seen::{Evidence, Fault},
     tool_server::ToolServer,
 };
@@ -128,13 +130,13 @@ async fn watch(args: &VerifyArgs, seed: u64, fleet: &mut Fleet) -> anyhow::Resul
     let submitter = Submitter::new(fleet)?;
     let (submits, end) = (submitter.submits(), CancellationToken::new());
     let load = AbortOnDropHandle::new(tokio::spawn(submitter.run(args.rate, end.clone())));
-    let shown = Shown::start(args.duration, &fleet.store, &submits);
+    let (shown, roll) = (Shown::start(args.duration, &fleet.store, &submits), Roll::start(&fleet.store));
     let faults = disturb(args, seed, fleet, &shown).await?;
     end.cancel();
     let load = load.await.context("the load")?;
     quiet(fleet, &shown).await?;
     shown.bar.finish_and_clear();
-    let rows = read(&fleet.store).await?;
+    let rows = read(&fleet.store, &roll).await?;
     fleet.revive().await?;
     Ok(Evidence {
         submits: submits.all(),
@@ -142,26 +144,24 @@ async fn watch(args: &VerifyArgs, seed: u64, fleet: &mut Fleet) -> anyhow::Resul
         load: Some(load),
         processes: fleet.processes.clone(),
         complaints: fleet.complaints.clone(),
+        wakeups_lost: fleet.wakeups_lost,
         ..rows
     })
 }
 
 /// One fault after the other until the time is over.
 async fn disturb(args: &VerifyArgs, seed: u64, fleet: &mut Fleet, shown: &Shown) -> anyhow::Result<Vec<Fault>> {
-    let (mut random, mut schedule) = (Random::new(seed), Schedule::new(args.kinds(), args.timing));
+    let pace = Pace::new(args.timing, args.every, args.duration);
+    let (mut random, mut schedule) = (Random::new(seed), Schedule::new(args.kinds(), pace));
     let started = Instant::now();
-    let end = started + args.duration;
     let mut faults = Vec::new();
-    while let Some((wait, kind)) = schedule.next(&mut random) {
-        if Instant::now() + wait + schedule.tail() > end {
-            break;
-        }
+    while let Some((wait, kind)) = schedule.next(started.elapsed(), &mut random) {
         sleep(wait).await;
         fleet.revive().await?;
         shown.say(&format!("{:>6.1} s  {}", started.elapsed().as_secs_f64(), kind.name()));
         faults.push(faults::perform(kind, fleet, &mut random).await.with_context(|| kind.name())?);
     }
-    sleep_until(end).await;
+    sleep_until(started + schedule.ends_at(started.elapsed())).await;
     Ok(faults)
 }
 
@@ -182,8 +182,9 @@ async fn quiet(fleet: &mut Fleet, shown: &Shown) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn read(store: &Store) -> anyhow::Result<Evidence> {
+async fn read(store: &Store, roll: &Roll) -> anyhow::Result<Evidence> {
     Ok(Evidence {
+        workers: patiently(|| roll.all(store)).await?,
         executions: patiently(|| store.audited_executions(NUMBER)).await?,
         attempts: patiently(|| store.audited_attempts()).await?,
         steps: patiently(|| store.audited_steps()).await?,
@@ -211,9 +212,13 @@ struct Shown {
 }
 
 impl Shown {
-    fn start(duration: Duration, store: &Store, submits: &Submits) -> Self {
-        let bar = ProgressBar::new(duration.as_secs());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} of {len} s  {msg}") {
+    fn start(duration: Option<Duration>, store: &Store, submits: &Submits) -> Self {
+        let bar = ProgressBar::new(duration.unwrap_or_default().as_secs());
+        let template = match duration {
+            Some(_) => "{spinner} {elapsed} of {len} s  {msg}",
+            None => "{spinner} {elapsed}  {msg}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
         let (shown, store, submits) = (bar.clone(), store.clone(), submits.clone());

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::seen::{Asked, CountedTool};
-use crate::http_server::{self, Answer, HangUp, HttpServer};
+use crate::http_server::{self, Answer, HangUp, HttpServer, Protocol, StartError};
 
 /// What the tool server is called in the agent.
 pub(super) const TOOL_SERVER: &str = "verify";
@@ -48,10 +48,10 @@ impl Log {
 }
 
 impl ModelServer {
-    pub(super) async fn start() -> std::io::Result<Self> {
+    pub(super) async fn start() -> Result<Self, StartError> {
         let log = Log::default();
         let own = log.clone();
-        let server = HttpServer::start(move |request| answer(own.clone(), request)).await?;
+        let server = HttpServer::start(Protocol::Http1, move |request| answer(own.clone(), request)).await?;
         Ok(Self { server, log })
     }
 

@@ -15,12 +15,16 @@ Examples:
   longhaul verify
   longhaul verify --duration 10m --report verify.json
   longhaul verify --seed 7 --faults kill-worker,pause-worker,postgres-restart
+  longhaul verify --faults rolling-restart --every 20s --duration 5m
 
 docs/verify.md says what it proves, what it does not, and how to read the report.")]
 pub struct VerifyArgs {
-    /// How long the load and the faults last; auditing comes on top
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = read_duration)]
-    pub(super) duration: Duration,
+    /// How long the load and the faults last, auditing not included; until every fault was done once when absent
+    #[arg(long, value_name = "TIME", value_parser = read_duration)]
+    pub(super) duration: Option<Duration>,
+    /// A fault begins so often, instead of a pause after the one before; at once when that one took longer
+    #[arg(long, value_name = "TIME", value_parser = read_duration)]
+    pub(super) every: Option<Duration>,
     /// Executions submitted a second
     #[arg(long, value_name = "N", default_value_t = 20.0, value_parser = read_rate)]
     pub(super) rate: f64,
@@ -39,7 +43,8 @@ pub struct VerifyArgs {
     /// Keep the data directory and the logs even when all bars hold
     #[arg(long)]
     pub(super) keep: bool,
-    /// Hold recovery times to their bars, and leave room between faults to measure them; on in a release build
+    /// Hold recovery times to their bars, and leave room between faults to measure them; on in a release build. What was to be measured
+    /// and was not does not hold
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value_t = !cfg!(debug_assertions))]
     pub(super) timing: bool,
 }

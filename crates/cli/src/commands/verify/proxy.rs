@@ -1,14 +1,16 @@
 //! A TCP proxy between one process and one server, through which the network between them is broken.
 
 use std::{
+    borrow::Cow,
     io,
     net::{Ipv4Addr, SocketAddr},
     sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
+use longhaul_shared::queue::disturb::PopAnswers;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -36,6 +38,10 @@ struct Shared {
     cuts: watch::Sender<u64>,
     /// Replies still to be lost.
     to_lose: AtomicUsize,
+    /// Whether wake-ups are lost on their way.
+    loses_wakeups: AtomicBool,
+    /// How many were.
+    wakeups_lost: AtomicUsize,
 }
 
 impl Proxy {
@@ -51,6 +57,8 @@ impl Proxy {
             passes: watch::Sender::new(true),
             cuts: watch::Sender::new(0),
             to_lose: AtomicUsize::new(0),
+            loses_wakeups: AtomicBool::new(false),
+            wakeups_lost: AtomicUsize::new(0),
         });
         let serving = AbortOnDropHandle::new(tokio::spawn(serve(listener, Arc::clone(&shared))));
         Ok(Self { address, shared, _serving: serving })
@@ -86,6 +94,39 @@ impl Proxy {
     pub fn lose_replies(&self, replies: usize) {
         self.shared.to_lose.store(replies, Ordering::Relaxed);
     }
+
+    /// From now on every wake-up that Redis hands out is thrown away here; whoever waits for one hears that there is none.
+    pub fn lose_wakeups(&self) {
+        self.shared.loses_wakeups.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends [`Proxy::lose_wakeups`].
+    pub fn pass_wakeups(&self) {
+        self.shared.loses_wakeups.store(false, Ordering::Relaxed);
+    }
+
+    /// How many wake-ups were thrown away so far.
+    #[must_use]
+    pub fn wakeups_lost(&self) -> usize {
+        self.shared.wakeups_lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    /// What the client gets to see of `bytes`; `None` when its connection is lost with them.
+    fn answered<'a>(&self, bytes: &'a [u8], pops: &Mutex<PopAnswers>) -> Option<Cow<'a, [u8]>> {
+        let one_less = |left: usize| left.checked_sub(1);
+        if self.to_lose.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+            return None;
+        }
+        let mut pops = pops.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.loses_wakeups.load(Ordering::Relaxed) && !pops.is_incomplete() {
+            return Some(Cow::Borrowed(bytes));
+        }
+        let (rest, lost) = pops.without_wakeups(bytes);
+        self.wakeups_lost.fetch_add(lost, Ordering::Relaxed);
+        Some(rest)
+    }
 }
 
 async fn serve(listener: TcpListener, shared: Arc<Shared>) {
@@ -109,18 +150,21 @@ async fn carry(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
     server.set_nodelay(true)?;
     let (mut from_client, mut to_client) = client.split();
     let (mut from_server, mut to_server) = server.split();
+    let pops = Mutex::new(PopAnswers::default());
+    let asked = |bytes: &[u8]| pops.lock().unwrap_or_else(PoisonError::into_inner).asked(bytes);
     tokio::select! {
-        ended = pump(&mut from_client, &mut to_server, shared, None) => ended,
-        ended = pump(&mut from_server, &mut to_client, shared, Some(&shared.to_lose)) => ended,
+        ended = pump(&mut from_client, &mut to_server, shared, |bytes| { asked(bytes); Some(Cow::Borrowed(bytes)) }) => ended,
+        ended = pump(&mut from_server, &mut to_client, shared, |bytes| shared.answered(bytes, &pops)) => ended,
         _ = cuts.changed() => Ok(()),
     }
 }
 
+/// Carries bytes one way, as far as `passed` lets them; the connection ends with what it does not.
 async fn pump(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
     shared: &Shared,
-    to_lose: Option<&AtomicUsize>,
+    passed: impl for<'a> Fn(&'a [u8]) -> Option<Cow<'a, [u8]>>,
 ) -> io::Result<()> {
     let mut passes = shared.passes.subscribe();
     let mut chunk = vec![0; CHUNK_BYTES];
@@ -131,10 +175,7 @@ async fn pump(
         }
         // The sender is in `shared`.
         let _ = passes.wait_for(|passes| *passes).await;
-        let is_lost = |left: usize| left.checked_sub(1);
-        if to_lose.is_some_and(|left| left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_lost).is_ok()) {
-            return Ok(());
-        }
-        to.write_all(&chunk[..read]).await?;
+        let Some(rest) = passed(&chunk[..read]) else { return Ok(()) };
+        to.write_all(&rest).await?;
     }
 }

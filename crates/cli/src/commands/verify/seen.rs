@@ -1,10 +1,12 @@
 //! What was seen from outside: by the load, the model server, the tool server, and whoever did the faults. Together with the database
 //! it is all that the audit judges by.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use longhaul_shared::{
-    domain::ExecutionId,
-    store::audit::{AuditedAttempt, AuditedExecution, AuditedStep, BrokenHistory, Leftovers},
+    domain::{ExecutionId, WorkerId},
+    store::audit::{AuditedAttempt, AuditedExecution, AuditedStep, AuditedWorker, BrokenHistory, Leftovers},
 };
 
 use super::faults::FaultKind;
@@ -25,8 +27,12 @@ pub struct Evidence {
     pub faults: Vec<Fault>,
     /// Every process of the fleet that ever was.
     pub processes: Vec<Process>,
-    /// Processes that ended although nobody had asked them to, or did not when asked.
+    /// Every worker that ever was, by its row.
+    pub workers: HashMap<WorkerId, AuditedWorker>,
+    /// Processes that ended although nobody had asked them to, or did not when asked, and faults that did nothing.
     pub complaints: Vec<String>,
+    /// Wake-ups that faults threw away.
+    pub wakeups_lost: usize,
     /// The rows, when all was quiet.
     pub executions: Vec<AuditedExecution>,
     /// Their leases.
@@ -39,6 +45,14 @@ pub struct Evidence {
     pub leftovers: Leftovers,
     /// When the first submit was due, and the last.
     pub load: Option<(DateTime<Utc>, DateTime<Utc>)>,
+}
+
+impl Evidence {
+    /// The process that held a lease; `None` when nobody saw the row of its worker.
+    #[must_use]
+    pub fn pid(&self, attempt: &AuditedAttempt) -> Option<i32> {
+        self.workers.get(&attempt.worker).map(|worker| worker.pid)
+    }
 }
 
 /// One execution as its submitter saw it.

@@ -1,4 +1,4 @@
-//! How fast the fleet came back: executions of killed workers, and the rate after faults of Postgres and Redis.
+//! How fast a fleet came back: executions of killed workers, and the rate after faults. For `longhaul bench recovery` too.
 
 use std::collections::HashMap;
 
@@ -47,7 +47,7 @@ impl Spread {
 
 /// What was held by the processes that a kind of fault took, and when it ran again, counted from the fault. Kills within a lease
 /// of a fault of Postgres are left out: nobody may be declared dead there (core-rules 4).
-pub(super) fn run_again(evidence: &Evidence, kind: FaultKind) -> Spread {
+pub(in crate::commands) fn run_again(evidence: &Evidence, kind: FaultKind) -> Spread {
     let pids: HashMap<&str, i32> =
         evidence.processes.iter().map(|process| (process.name.as_str(), process.pid)).collect();
     let starts: HashMap<(ExecutionId, i32), DateTime<Utc>> =
@@ -56,7 +56,7 @@ pub(super) fn run_again(evidence: &Evidence, kind: FaultKind) -> Spread {
     for fault in evidence.faults.iter().filter(|fault| fault.kind == kind && !is_near_postgres(evidence, fault)) {
         let Some(pid) = fault.process.as_deref().and_then(|name| pids.get(name)) else { continue };
         let held = evidence.attempts.iter().filter(|attempt| {
-            attempt.pid == Some(*pid)
+            evidence.pid(attempt) == Some(*pid)
                 && attempt.outcome == "lost"
                 && attempt.started_at <= fault.from
                 && attempt.ended_at.is_some_and(|ended| ended > fault.from)
@@ -82,13 +82,15 @@ pub struct RateAfter {
     pub fault: &'static str,
     /// Executions that ended a second before it; at most what was submitted, because what is being caught up on is no steady rate.
     pub before: f64,
+    /// The same where it was back, or at the end of what was looked at.
+    pub after: f64,
     /// Seconds from its end to the beginning of the first four in which at least 95 % as many ended again. `None`: there were none
     /// before the next fault.
     pub back_after: Option<f64>,
 }
 
-/// For each fault of Postgres or Redis that has enough undisturbed time around it.
-pub(super) fn rates(evidence: &Evidence) -> Vec<RateAfter> {
+/// For each of the faults that is of interest and has enough undisturbed time around it.
+pub(in crate::commands) fn rates(evidence: &Evidence, is_of_interest: impl Fn(FaultKind) -> bool) -> Vec<RateAfter> {
     let Some((load_from, load_until)) = evidence.load else { return Vec::new() };
     let mut ends: Vec<DateTime<Utc>> =
         evidence.executions.iter().filter_map(|execution| execution.finished_at).collect();
@@ -99,7 +101,7 @@ pub(super) fn rates(evidence: &Evidence) -> Vec<RateAfter> {
         ended as f64 / COUNTED_OVER.as_seconds_f64()
     };
     let submitted = evidence.submits.len() as f64 / (load_until - load_from).as_seconds_f64().max(1.0);
-    let faults = evidence.faults.iter().filter(|fault| fault.kind.is_of_a_server());
+    let faults = evidence.faults.iter().filter(|fault| is_of_interest(fault.kind));
     let measurable = faults.filter(|fault| {
         fault.from - COUNTED_OVER >= load_from && fault.until + TimeDelta::seconds(BAR as i64) <= load_until
     });
@@ -108,17 +110,17 @@ pub(super) fn rates(evidence: &Evidence) -> Vec<RateAfter> {
             let before = rate(fault.from - COUNTED_OVER).min(submitted);
             let next = evidence.faults.iter().map(|other| other.from).filter(|from| *from > fault.until).min();
             let limit = next.unwrap_or(load_until).min(load_until).min(fault.until + LOOKED_FOR);
-            let mut from = fault.until;
-            let mut back_after = None;
+            let (mut from, mut after, mut back_after) = (fault.until, 0.0, None);
             while from + COUNTED_OVER <= limit {
-                if rate(from) >= BACK * before {
+                after = rate(from);
+                if after >= BACK * before {
                     // Already so at the beginning of what was counted.
                     back_after = Some((from - fault.until).as_seconds_f64());
                     break;
                 }
                 from += STEP;
             }
-            RateAfter { fault: fault.kind.name(), before, back_after }
+            RateAfter { fault: fault.kind.name(), before, after, back_after }
         })
         .collect()
 }
@@ -163,7 +165,8 @@ mod tests {
 
     #[test]
     fn a_rate_is_back_when_as_many_end_again_as_were_submitted() {
-        let back = |evidence: &Evidence| rates(evidence).first().and_then(|rate| rate.back_after);
+        let back =
+            |evidence: &Evidence| rates(evidence, FaultKind::is_of_a_server).first().and_then(|rate| rate.back_after);
         // Four seconds from here hold the moment at which all that waited ends.
         assert_eq!(back(&outage(20_000, 23_000, 23_000, 0)), Some(0.0));
         assert_eq!(back(&outage(20_000, 23_000, 33_000, 0)), Some(6.25));

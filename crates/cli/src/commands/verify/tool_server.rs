@@ -16,7 +16,7 @@ use super::{
     fleet::PROCESS_HEADER,
     seen::{CountedTool, Effect},
 };
-use crate::http_server::{self, Answer, HangUp, HttpServer};
+use crate::http_server::{self, Answer, HangUp, HttpServer, Protocol, StartError};
 
 /// From the effect to its answer.
 const TAKES: Duration = Duration::from_millis(40);
@@ -39,10 +39,10 @@ impl Log {
 }
 
 impl ToolServer {
-    pub(super) async fn start() -> std::io::Result<Self> {
+    pub(super) async fn start() -> Result<Self, StartError> {
         let log = Log::default();
         let own = log.clone();
-        let server = HttpServer::start(move |request| answer(own.clone(), request)).await?;
+        let server = HttpServer::start(Protocol::Http1, move |request| answer(own.clone(), request)).await?;
         Ok(Self { server, log })
     }
 

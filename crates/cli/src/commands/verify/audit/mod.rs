@@ -15,10 +15,11 @@ use longhaul_shared::{
 
 use super::seen::{Asked, CountedTool, Evidence, Fault, LEASE, Reach};
 
-/// From the last byte of an answer to the commit of its step: what a kill can cost. A repetition of anything that was answered
-/// longer before the fault is not explained by it.
+/// From the last byte of an answer to the commit of its step: what a fault can cost. A repetition of anything that was answered longer
+/// before it is not explained by it.
 const COMMIT_WINDOW: TimeDelta = TimeDelta::seconds(2);
-/// How long after its end a fault of everybody's Postgres still explains an attempt that was given up.
+/// How long after its end a fault of everybody's Postgres still explains that an attempt was given up: what it answered meanwhile is lost
+/// with its lease.
 const AFTERMATH: TimeDelta = TimeDelta::seconds(LEASE.num_seconds() + 4);
 /// A request that a paused process was about to send goes out when it wakes.
 const ON_WAKING: TimeDelta = TimeDelta::seconds(2);
@@ -53,7 +54,7 @@ pub struct Findings {
     pub stale_writes: Vec<Finding>,
     /// Histories that contradict themselves.
     pub histories: Vec<Finding>,
-    /// Rows that should be gone, and processes that ended by themselves.
+    /// Rows that should be gone, processes that ended by themselves, and faults that did nothing.
     pub leftovers: Vec<Finding>,
     /// Counted apart: not violations.
     pub window: Window,
@@ -64,12 +65,25 @@ pub struct Findings {
 pub struct Window {
     /// Model calls answered inside the commit window of a fault and asked again.
     pub calls: usize,
-    /// The longest time between such an answer and the fault, in seconds.
+    /// The longest time between such an answer and the beginning of the next fault, in seconds.
     pub longest: f64,
+    /// The longest time between the end of a fault and such an answer, in seconds.
+    pub longest_after: f64,
     /// Requests that a process was about to send when it was paused, and sent when it woke.
     pub sent_on_waking: usize,
     /// Calls of tools that may be repeated and were, under the same key.
     pub tool_calls: usize,
+}
+
+impl Window {
+    /// Counts an answer that any of `faults` can have kept from the record, at its distance from the nearest.
+    fn count<'a>(&mut self, faults: impl Iterator<Item = &'a Fault>, answered_at: DateTime<Utc>) {
+        let distances = faults.map(|fault| (fault.from - answered_at, answered_at - fault.until));
+        let (before, after) = distances.min_by_key(|(before, after)| *before.max(after)).unwrap_or_default();
+        self.calls += 1;
+        self.longest = self.longest.max(before.as_seconds_f64());
+        self.longest_after = self.longest_after.max(after.as_seconds_f64());
+    }
 }
 
 /// Judges everything.
@@ -101,6 +115,7 @@ pub fn judge(evidence: &Evidence) -> Findings {
         found.push(Finding::of(history.execution, history.what.clone()));
     }
     writers(evidence, &index, &mut findings);
+    conclusions(evidence, &mut findings);
     leftovers(evidence, &mut findings);
     findings
 }
@@ -178,8 +193,7 @@ fn model_calls(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) 
     for asked in &evidence.asked {
         by_key.entry(&asked.key).or_default().push(asked);
     }
-    // What one fault cost one execution: more than one call cannot be under way.
-    let mut cost: BTreeMap<(DateTime<Utc>, i64), usize> = BTreeMap::new();
+    let mut unrecorded: Vec<(DateTime<Utc>, &Asked)> = Vec::new();
     for (key, requests) in by_key {
         let recorded_at = index.turns.get(key).and_then(|turn| turn.finished_at);
         let is_late = |asked: &&&Asked| recorded_at.is_some_and(|at| asked.at > at + CLOCKS);
@@ -194,38 +208,71 @@ fn model_calls(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) 
             );
             findings.calls_repeated.push(index.finding(late.execution, what));
         }
-        let mut answered: Vec<&Asked> =
-            requests.iter().filter(|asked| !is_late(asked) && asked.answered_at.is_some()).copied().collect();
+        let in_time = requests.iter().filter(|asked| !is_late(asked));
+        let mut answered: Vec<_> = in_time.filter_map(|asked| Some((asked.answered_at?, *asked))).collect();
         // The last one is on record.
         answered.pop();
-        for unrecorded in answered {
-            let Some(answered_at) = unrecorded.answered_at else { continue };
-            let blame = evidence.faults.iter().filter(|fault| fault.disturbs(&unrecorded.process)).find(|fault| {
-                let until = if fault.kind.reach() == Reach::Everybody {
-                    fault.until + AFTERMATH
-                } else {
-                    fault.until + ON_WAKING
-                };
-                (fault.from - COMMIT_WINDOW..=until).contains(&answered_at)
-            });
-            let Some(fault) = blame else {
-                let what = format!(
-                    "{} was answered at {answered_at}, and the turn was asked for again with no fault to blame (key {key})",
-                    unrecorded.process
-                );
-                findings.calls_repeated.push(index.finding(unrecorded.execution, what));
-                continue;
-            };
-            findings.window.calls += 1;
-            let before = (fault.from - answered_at).as_seconds_f64();
-            findings.window.longest = findings.window.longest.max(before);
-            *cost.entry((fault.from, unrecorded.execution)).or_default() += 1;
-        }
+        unrecorded.append(&mut answered);
+    }
+    unrecorded.sort_by_key(|(answered_at, _)| *answered_at);
+    blame(evidence, index, &unrecorded, findings);
+}
+
+/// Finds the fault that kept each answer from the record. One fault costs an execution one answer: more cannot be under way.
+fn blame(evidence: &Evidence, index: &Index<'_>, unrecorded: &[(DateTime<Utc>, &Asked)], findings: &mut Findings) {
+    let mut cost: BTreeMap<(DateTime<Utc>, i64), usize> = BTreeMap::new();
+    for (answered_at, asked) in unrecorded {
+        let explains = |fault: &&Fault| explains(fault, asked, *answered_at, evidence, index);
+        // Of several, one that has cost this execution nothing yet, and the one that soonest explains nothing any more.
+        let fault = evidence.faults.iter().filter(explains).min_by_key(|fault| {
+            (cost.get(&(fault.from, asked.execution)).copied().unwrap_or_default(), explains_until(fault))
+        });
+        let Some(fault) = fault else {
+            let what = format!(
+                "{} was answered at {answered_at}, and the turn was asked for again with no fault to blame (key {})",
+                asked.process, asked.key
+            );
+            findings.calls_repeated.push(index.finding(asked.execution, what));
+            continue;
+        };
+        findings.window.count(evidence.faults.iter().filter(explains), *answered_at);
+        *cost.entry((fault.from, asked.execution)).or_default() += 1;
     }
     for ((at, execution), calls) in cost.into_iter().filter(|(_, calls)| *calls > 1) {
         let what = format!("the fault at {at} cost it {calls} answered calls, and one is all that can be under way");
         findings.calls_repeated.push(index.finding(execution, what));
     }
+}
+
+/// Whether `fault` can have kept an answer from the record. One of everybody's Postgres does only when the attempt that asked was given
+/// up: one that goes on has its answer in its hands, and records it when Postgres is back.
+fn explains(fault: &Fault, asked: &Asked, answered_at: DateTime<Utc>, evidence: &Evidence, index: &Index<'_>) -> bool {
+    let is_given_up = || match fault.kind.reach() {
+        Reach::Victim => true,
+        Reach::Everybody => gave_up(asked, evidence, index),
+        Reach::Nobody => false,
+    };
+    fault.disturbs(&asked.process)
+        && (fault.from - COMMIT_WINDOW..=explains_until(fault)).contains(&answered_at)
+        && is_given_up()
+}
+
+fn explains_until(fault: &Fault) -> DateTime<Utc> {
+    fault.until + if fault.kind.reach() == Reach::Everybody { AFTERMATH } else { ON_WAKING }
+}
+
+/// Whether the attempt in which a process asked ended without a word of its own: declared dead with its worker, or handed back because
+/// nobody held it any more.
+fn gave_up(asked: &Asked, evidence: &Evidence, index: &Index<'_>) -> bool {
+    let pid = index.pids.get(asked.process.as_str()).copied();
+    let attempts = index.by_number.get(&asked.execution).and_then(|id| index.attempts.get(id));
+    attempts.into_iter().flatten().any(|attempt| {
+        pid.is_some()
+            && evidence.pid(attempt) == pid
+            && matches!(attempt.outcome.as_str(), "lost" | "released")
+            && attempt.started_at <= asked.at + CLOCKS
+            && attempt.ended_at.is_some_and(|ended| ended + CLOCKS >= asked.at)
+    })
 }
 
 /// A process that was stopped, or cut off, between its look at the lease and the sending of a request sends it when it wakes.
@@ -287,7 +334,8 @@ fn writers(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
             let wrote_in_time = step.kind == "turn"
                 || attempt.ended_at.is_none_or(|ended| step.finished_at.is_none_or(|written| written <= ended));
             is_its
-                && (attempt.pid.is_none() || attempt.pid == pid)
+                && pid.is_some()
+                && evidence.pid(attempt) == pid
                 && at + CLOCKS >= attempt.started_at
                 && wrote_in_time
         });
@@ -298,6 +346,27 @@ fn writers(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
             );
             findings.stale_writes.push(Finding::of(step.execution, what));
         }
+    }
+}
+
+/// Nobody concludes anything after he was declared dead, and everybody who held a lease is known: whose process is not cannot be judged.
+fn conclusions(evidence: &Evidence, findings: &mut Findings) {
+    let mut unknown: BTreeMap<ExecutionId, usize> = BTreeMap::new();
+    for attempt in &evidence.attempts {
+        let Some(worker) = evidence.workers.get(&attempt.worker) else {
+            *unknown.entry(attempt.execution).or_default() += 1;
+            continue;
+        };
+        let is_own_word = !matches!(attempt.outcome.as_str(), "lost" | "held");
+        if is_own_word && worker.dead_at.is_some_and(|dead| attempt.ended_at.is_some_and(|ended| ended > dead)) {
+            let what =
+                format!("attempt {} was concluded as {} by a worker that was dead", attempt.number, attempt.outcome);
+            findings.stale_writes.push(Finding::of(attempt.execution, what));
+        }
+    }
+    for (execution, leases) in unknown {
+        let what = format!("{leases} of its leases were held by workers that nobody saw, and cannot be judged");
+        findings.stale_writes.push(Finding::of(execution, what));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use longhaul_shared::{
     domain::WorkerId,
-    store::audit::{AuditedExecution, BrokenHistory, Leftovers},
+    store::audit::{AuditedExecution, AuditedWorker, BrokenHistory, Leftovers},
 };
 use uuid::Uuid;
 
@@ -45,12 +45,16 @@ fn attempt(number: i32, pid: i32, from: i64, until: i64, outcome: &str) -> Audit
     AuditedAttempt {
         execution: id(1),
         number,
-        worker: WorkerId(Uuid::from_u128(u128::from(pid.unsigned_abs()))),
-        pid: Some(pid),
+        worker: worker(pid).id,
         started_at: at(from),
         ended_at: Some(at(until)),
         outcome: outcome.into(),
     }
+}
+
+/// The worker that a process is; alive.
+fn worker(pid: i32) -> AuditedWorker {
+    AuditedWorker { id: WorkerId(Uuid::from_u128(u128::from(pid.unsigned_abs()))), pid, dead_at: None }
 }
 
 fn fault(kind: FaultKind, process: Option<&str>, from: i64, until: i64) -> Fault {
@@ -70,6 +74,7 @@ fn honest() -> Evidence {
         effects: vec![effect(0, CountedTool::Charge, 0, "c0", "one", 230)],
         faults: vec![fault(FaultKind::KillWorker, Some("one"), 410, 900)],
         processes: vec![Process { name: "one".into(), pid: 11 }, Process { name: "two".into(), pid: 22 }],
+        workers: [11, 22].map(|pid| (worker(pid).id, worker(pid))).into(),
         executions: vec![AuditedExecution {
             id: id(1),
             number: 0,
@@ -112,7 +117,7 @@ fn found(doctor: impl FnOnce(&mut Evidence)) -> Vec<(&'static str, usize)> {
 fn an_honest_record_has_no_findings_and_its_window_is_counted() {
     assert_eq!(found(|_| {}), []);
     let window = judge(&honest()).window;
-    assert_eq!(window, Window { calls: 1, longest: 0.01, sent_on_waking: 0, tool_calls: 0 });
+    assert_eq!(window, Window { calls: 1, longest: 0.01, ..Window::default() });
 }
 
 #[test]
@@ -154,6 +159,67 @@ fn an_answer_that_no_fault_kept_from_the_record_is_found() {
     assert_eq!(found(|e| e.faults[0].kind = FaultKind::RedisFlush), [("calls", 1)], "nobody's journal needs redis");
     assert_eq!(found(|e| e.faults[0].kind = FaultKind::RollingRestart), [("calls", 1)], "a drain finishes its step");
     assert_eq!(found(|e| e.faults[0].kind = FaultKind::PostgresRestart), [], "nothing could be recorded");
+}
+
+/// `one` is answered at 10,800 instead, and the second turn is asked for again after that.
+fn answered_later(e: &mut Evidence) {
+    e.faults = vec![fault(FaultKind::PostgresRestart, None, 410, 900)];
+    e.asked[1] = asked(1, "k1", "one", 10_700, 10_800);
+    e.asked[2] = asked(2, "k1", "two", 12_000, 12_100);
+    e.attempts = vec![attempt(1, 11, 50, 11_000, "lost"), attempt(2, 22, 11_900, 12_200, "finished")];
+    e.steps[2] = step(3, 2, "turn", "k1", "{\"done\": \"#2#\"}", 12_110);
+}
+
+#[test]
+fn after_a_fault_of_postgres_only_an_attempt_that_was_given_up_explains_an_unrecorded_answer() {
+    assert_eq!(found(answered_later), []);
+    let ended_as = |outcome: &'static str| {
+        move |e: &mut Evidence| {
+            answered_later(e);
+            e.attempts[0].outcome = outcome.into();
+        }
+    };
+    assert_eq!(found(ended_as("released")), []);
+    for outcome in ["drained", "parked", "retrying"] {
+        assert_eq!(found(ended_as(outcome)), [("calls", 1)], "{outcome}: it had the answer in its hands");
+    }
+    let in_the_fault = |e: &mut Evidence| e.faults[0] = fault(FaultKind::PostgresRestart, None, 410, 900);
+    assert_eq!(found(in_the_fault), []);
+    let recorded_by_itself = |e: &mut Evidence| {
+        in_the_fault(e);
+        e.attempts[0].outcome = "drained".into();
+    };
+    assert_eq!(found(recorded_by_itself), [("calls", 1)]);
+    let by_another = |e: &mut Evidence| {
+        answered_later(e);
+        e.attempts[0].worker = worker(22).id;
+        e.steps.drain(..2);
+        e.effects.clear();
+    };
+    assert_eq!(found(by_another), [("calls", 1)], "another process gave up");
+    let much_later = |e: &mut Evidence| {
+        answered_later(e);
+        e.faults[0].until = at(500);
+    };
+    assert_eq!(found(much_later), [("calls", 1)], "too long after it");
+    let mut evidence = honest();
+    answered_later(&mut evidence);
+    assert_eq!(judge(&evidence).window, Window { calls: 1, longest_after: 9.9, ..Window::default() });
+}
+
+#[test]
+fn each_of_two_faults_that_follow_each_other_explains_one_answer() {
+    let two = |second: Option<Fault>| {
+        move |e: &mut Evidence| {
+            e.faults = vec![fault(FaultKind::PostgresRestart, None, 410, 900)];
+            e.faults.extend(second);
+            e.asked.push(asked(3, "k2", "one", 3_100, 3_200));
+            e.asked.push(asked(4, "k2", "two", 7_120, 7_150));
+            e.steps.push(step(4, 2, "turn", "k2", "answer #4#", 7_160));
+        }
+    };
+    assert_eq!(found(two(Some(fault(FaultKind::EndSessions, None, 3_250, 3_260)))), []);
+    assert_eq!(found(two(None)), [("calls", 1)]);
 }
 
 #[test]
@@ -204,6 +270,18 @@ fn an_answer_recorded_by_who_had_no_lease_is_found() {
     assert_eq!(found(|e| e.steps[1].finished_at = Some(at(6_600))), [("stale", 1)]);
     // One that was got before the attempt began.
     assert_eq!(found(|e| e.asked[2].at = at(6_000)), [("stale", 1)]);
+    // What a process got whose lease nobody knows of, because the row of the worker that had it is gone.
+    let forgotten = |e: &mut Evidence| {
+        e.workers.remove(&worker(22).id);
+        e.asked[2].process = "three".into();
+        e.processes.push(Process { name: "three".into(), pid: 33 });
+    };
+    assert_eq!(found(forgotten), [("stale", 2)]);
+    // A conclusion of the dead.
+    let dead = |e: &mut Evidence| {
+        e.workers.insert(worker(22).id, AuditedWorker { dead_at: Some(at(7_150)), ..worker(22) });
+    };
+    assert_eq!(found(dead), [("stale", 1)]);
     // An answer that nobody gave.
     assert_eq!(found(|e| e.steps[0].preview = Some("answer #77#".into())), [("stale", 1)]);
 }

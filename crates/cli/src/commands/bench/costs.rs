@@ -1,0 +1,62 @@
+//! What executions cost beside their time: processor time of every part, write-ahead log and transactions.
+
+use longhaul_shared::store::floor::Written;
+use serde_json::{Map, Value, json};
+
+use super::stand::{Stand, Used};
+
+/// What was used and written until a moment.
+pub(super) struct Meter {
+    used: Used,
+    written: Written,
+}
+
+/// What each execution cost, on average.
+pub(super) struct Costs {
+    /// For each 1,000.
+    used: Used,
+    wal_bytes: f64,
+    commits: f64,
+}
+
+impl Meter {
+    pub(super) async fn read(stand: &Stand) -> anyhow::Result<Self> {
+        Ok(Self { used: stand.used(), written: stand.store.written().await? })
+    }
+
+    /// What each of `executions` cost since then.
+    pub(super) async fn since(&self, stand: &Stand, executions: usize) -> anyhow::Result<Costs> {
+        let now = Self::read(stand).await?;
+        let each = |now: i64, then: i64| (now - then) as f64 / executions.max(1) as f64;
+        Ok(Costs {
+            used: now.used.per_thousand(self.used, executions),
+            wal_bytes: each(now.written.wal_bytes, self.written.wal_bytes),
+            commits: each(now.written.commits, self.written.commits),
+        })
+    }
+}
+
+impl Costs {
+    /// Adds them to what a benchmark prints as JSON.
+    pub(super) fn add_to(&self, mut result: Value) -> Value {
+        let costs = json!({
+            "cpu_seconds_per_1000_executions": self.used.json(),
+            "wal_bytes_per_execution": self.wal_bytes, "commits_per_execution": self.commits,
+        });
+        if let (Value::Object(result), Value::Object(costs)) = (&mut result, costs) {
+            Map::extend(result, costs);
+        }
+        result
+    }
+
+    pub(super) fn lines(&self) -> [String; 2] {
+        let Used { api, worker, postgres, redis, bench } = self.used;
+        [
+            format!("per execution {:.0} bytes of WAL, {:.2} commits", self.wal_bytes, self.commits),
+            format!(
+                "CPU seconds per 1,000: API {api:.3}, worker {worker:.3}, PostgreSQL {postgres:.3}, Redis {redis:.3}, \
+                 load and model {bench:.3}"
+            ),
+        ]
+    }
+}

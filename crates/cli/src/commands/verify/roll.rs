@@ -1,0 +1,56 @@
+//! Who held leases: the row of every worker, read before the sweep forgets it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use longhaul_shared::{
+    domain::WorkerId,
+    store::{Store, StoreError, audit::AuditedWorker},
+};
+use tokio::time::interval;
+use tokio_util::task::AbortOnDropHandle;
+
+/// The sweep forgets a dead worker after an hour; a Postgres that is away hides the rows for minutes at most.
+const READ_EVERY: Duration = Duration::from_secs(120);
+
+/// Every worker that was seen. Reading ends with its owner.
+pub(super) struct Roll {
+    seen: Seen,
+    _reading: AbortOnDropHandle<()>,
+}
+
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<HashMap<WorkerId, AuditedWorker>>>);
+
+impl Seen {
+    async fn read(&self, store: &Store) -> Result<(), StoreError> {
+        let workers = store.audited_workers().await?;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(workers.into_iter().map(|one| (one.id, one)));
+        Ok(())
+    }
+}
+
+impl Roll {
+    pub(super) fn start(store: &Store) -> Self {
+        let seen = Seen::default();
+        let (own, store) = (seen.clone(), store.clone());
+        let reading = tokio::spawn(async move {
+            let mut due = interval(READ_EVERY);
+            loop {
+                due.tick().await;
+                // The next reading finds what this one did not.
+                let _ = own.read(&store).await;
+            }
+        });
+        Self { seen, _reading: AbortOnDropHandle::new(reading) }
+    }
+
+    /// Reads once more. Returns all that were ever seen.
+    pub(super) async fn all(&self, store: &Store) -> Result<HashMap<WorkerId, AuditedWorker>, StoreError> {
+        self.seen.read(store).await?;
+        Ok(self.seen.0.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}

@@ -1,0 +1,80 @@
+//! `longhaul bench` as its users run it, small: beside every number stand the floor, the costs, and what the server said of its durability.
+
+use std::{process::Stdio, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::{process::Command, sync::Mutex};
+
+use crate::support::wait::within;
+
+/// The program; see tests/Cargo.toml.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul-program");
+/// For private servers and a few hundred executions on a machine that does other things.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Each has the machine for itself, as far as it goes: private servers, an API and workers are many processes.
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+async fn bench(arguments: &[&str]) -> Value {
+    let _alone = ALONE.lock().await;
+    let mut command = Command::new(PROGRAM);
+    command.args(["--json", "bench"]).args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+    let ended = within("the benchmark ends", PATIENCE, command.output()).await.unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let printed: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let durable = json!({ "fsync": true, "synchronous_commit": "on", "full_page_writes": true });
+    assert_eq!(printed["conditions"]["durable"], durable);
+    for cost in ["wal_bytes_per_execution", "commits_per_execution"] {
+        assert!(printed[cost].as_f64() > Some(0.0), "{cost}: {printed}");
+    }
+    for part in ["api", "worker", "postgres", "redis", "load_and_model"] {
+        assert!(printed["cpu_seconds_per_1000_executions"][part].is_number(), "{part}: {printed}");
+    }
+    assert!(printed["floor"]["per_second"].as_f64() > Some(0.0), "{printed}");
+    printed
+}
+
+#[tokio::test]
+async fn throughput_stands_beside_its_floor() {
+    let printed = bench(&["throughput", "--executions", "200", "--floor-executions", "200"]).await;
+    assert!(printed["ratio_to_floor"].as_f64() > Some(0.0), "{printed}");
+}
+
+#[tokio::test]
+async fn latency_counts_from_when_a_submit_was_due() {
+    let printed = bench(&["latency", "--rate", "20", "--seconds", "2"]).await;
+    assert_eq!(printed["executions"], 40);
+    assert!(printed["p99_ms"].as_f64() >= printed["p50_ms"].as_f64(), "{printed}");
+    let (late, latest) =
+        (printed["submits_sent_late"].as_u64().unwrap(), printed["latest_submit_ms"].as_f64().unwrap());
+    assert!((late == 0) == (latest < 2.0), "{printed}");
+    assert!(printed["max_ms"].as_f64() >= Some(latest - 0.1), "what was late counts: {printed}");
+}
+
+#[tokio::test]
+async fn what_is_in_flight_stands_beside_the_floor_too() {
+    let arguments =
+        ["in-flight", "--executions", "20", "--delay-ms", "100", "--waves", "3", "--floor-executions", "200"];
+    let printed = bench(&arguments).await;
+    assert!(printed["ratio_to_ideal"].as_f64() > Some(0.0), "{printed}");
+    assert!(printed["ratio_to_floor"].as_f64() > Some(0.0), "{printed}");
+}
+
+#[tokio::test]
+async fn parked_executions_are_looked_at_beside_an_idle_worker() {
+    let printed = bench(&["parked", "--executions", "50", "--seconds", "1"]).await;
+    for state in ["just_started", "idle_after_as_many", "while_parked"] {
+        assert!(printed[state]["worker_megabytes"].as_f64() > Some(1.0), "{state}: {printed}");
+        assert!(printed[state]["worker_percent_of_a_core"].is_number(), "{state}: {printed}");
+    }
+}
+
+#[tokio::test]
+async fn recovery_kills_workers_that_hold_executions() {
+    let arguments = ["recovery", "--rounds", "1", "--rate", "10", "--pause-seconds", "11", "--delay-ms", "1500"];
+    let printed = bench(&arguments).await;
+    assert!(printed["run_again_seconds"]["cases"].as_u64() >= Some(1), "{printed}");
+    let rates = printed["rates"].as_array().unwrap();
+    assert_eq!(rates.len(), 1, "{printed}");
+    assert!(rates.iter().all(|rate| rate["before"].as_f64() > Some(0.0)), "{printed}");
+}
