@@ -179,7 +179,8 @@ async fn one_run_sees_nothing_of_another(service: Service) {
 
 #[tokio::test]
 async fn runs_overlap_up_to_the_limit_and_wait_in_line_beyond() {
-    let settings = &[("concurrency", "2"), ("queue_max", "1"), ("queue_seconds", "30"), ("timeout_max_seconds", "60")];
+    let times = [("queue_seconds", "30"), ("timeout_max_seconds", "30"), ("shutdown_seconds", "30")];
+    let settings = &[&times[..], &[("concurrency", "2"), ("queue_max", "1")]].concat();
     let Some(service) = Service::start(Mode::Landlock, As::Self_, settings).await else { return };
     let (first, second) = (unlikely(), unlikely());
     let callers = [endless(&service, &first), endless(&service, &second)];

@@ -1,5 +1,6 @@
 //! A TCP proxy that breaks on purpose: put it between a client and a server and plan what the network does to them.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -53,6 +54,8 @@ enum Order {
 #[derive(Debug)]
 struct Plan {
     request: Vec<u8>,
+    /// Connections on which the request was seen: a client of several prepares a statement on each, and may be answered on any.
+    armed: HashSet<SocketAddr>,
     reply: Vec<u8>,
     seen: oneshot::Sender<()>,
     then: Then,
@@ -160,9 +163,9 @@ impl ChaosProxy {
         *lock(&self.shared.upstream) = upstream;
     }
 
-    /// Loses the answer to one request: once a client has sent bytes with `request` in them, replies on that connection
-    /// pass until one has `reply` in it (an empty `reply` is in every one). That one is thrown away and the connection
-    /// dropped, so the server has done the work and the client cannot know. Applies once, to the first match.
+    /// Loses the answer to one request: once a client has sent bytes with `request` in them on a connection, replies on that
+    /// connection pass until one has `reply` in it (an empty `reply` is in every one). That one is thrown away and the connection
+    /// dropped, so the server has done the work and the client cannot know. Applies once, to the first match on any of them.
     ///
     /// A PostgreSQL client prepares a statement in an exchange of its own that holds the statement's text, so give
     /// `reply` the tag of the completed command, or lose the reply of `COMMIT`.
@@ -179,7 +182,7 @@ impl ChaosProxy {
 
     fn plan(&self, request: Vec<u8>, reply: Vec<u8>, then: Then) -> oneshot::Receiver<()> {
         let (seen, receiver) = oneshot::channel();
-        *lock(&self.shared.plan) = Some(Plan { request, reply, seen, then });
+        *lock(&self.shared.plan) = Some(Plan { request, armed: HashSet::new(), reply, seen, then });
         receiver
     }
 
@@ -208,8 +211,8 @@ async fn serve(
     loop {
         tokio::select! {
             accepted = accept(listener.as_ref()) => {
-                if let Ok(client) = accepted {
-                    connections.spawn(carry(client, Arc::clone(&shared)));
+                if let Ok((client, from)) = accepted {
+                    connections.spawn(carry(client, from, Arc::clone(&shared)));
                 }
             }
             Some(_) = connections.join_next() => {}
@@ -234,15 +237,15 @@ async fn serve(
     }
 }
 
-async fn accept(listener: Option<&TcpListener>) -> io::Result<TcpStream> {
+async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
     match listener {
-        Some(listener) => Ok(listener.accept().await?.0),
+        Some(listener) => listener.accept().await,
         None => std::future::pending().await,
     }
 }
 
 /// One connection, until both directions have ended or one has failed.
-async fn carry(client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
+async fn carry(client: TcpStream, from: SocketAddr, shared: Arc<Shared>) -> io::Result<()> {
     shared.passable().await;
     let upstream = *lock(&shared.upstream);
     let server = TcpStream::connect(upstream).await?;
@@ -250,10 +253,9 @@ async fn carry(client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
     server.set_nodelay(true)?;
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let armed = Mutex::new(None);
     tokio::try_join!(
-        carry_requests(from_client, to_server, &shared, &armed),
-        carry_replies(from_server, to_client, &shared, &armed),
+        carry_requests(from_client, to_server, from, &shared),
+        carry_replies(from_server, to_client, from, &shared),
     )?;
     Ok(())
 }
@@ -261,8 +263,8 @@ async fn carry(client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
 async fn carry_requests(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
+    connection: SocketAddr,
     shared: &Shared,
-    armed: &Mutex<Option<Plan>>,
 ) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut tail = Vec::new();
@@ -273,9 +275,10 @@ async fn carry_requests(
         }
         shared.passable().await;
         // Armed before the request goes out, so that its reply cannot slip by.
-        let due = lock(&shared.plan).take_if(|plan| arrives(&mut tail, &chunk[..read], &plan.request));
-        if due.is_some() {
-            *lock(armed) = due;
+        if let Some(plan) = lock(&shared.plan).as_mut()
+            && arrives(&mut tail, &chunk[..read], &plan.request)
+        {
+            plan.armed.insert(connection);
         }
         to.write_all(&chunk[..read]).await?;
     }
@@ -284,8 +287,8 @@ async fn carry_requests(
 async fn carry_replies(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
+    connection: SocketAddr,
     shared: &Shared,
-    armed: &Mutex<Option<Plan>>,
 ) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut tail = Vec::new();
@@ -295,7 +298,9 @@ async fn carry_replies(
             return to.shutdown().await;
         }
         shared.passable().await;
-        let due = lock(armed).take_if(|plan| arrives(&mut tail, &chunk[..read], &plan.reply));
+        let is_due =
+            |plan: &mut Plan| plan.armed.contains(&connection) && arrives(&mut tail, &chunk[..read], &plan.reply);
+        let due = lock(&shared.plan).take_if(is_due);
         if let Some(plan) = due {
             let _ = plan.seen.send(());
             match plan.then {
