@@ -80,7 +80,8 @@ async fn what_is_written_between_a_restart_and_the_renewal_waits_for_that() {
     let begun: Vec<_> = claimed[..2].iter().cloned().map(waits).collect();
     // What finds the lease run out says so, and writes nothing.
     let mut impatient = LeaseWriter::spawn(&world.store, worker.id, Duration::ZERO);
-    let refused = impatient.record(write(&claimed[2], 1, vec![step(1, Turn, "too early")])).await;
+    let early = impatient.record(write(&claimed[2], 1, vec![step(1, Turn, "too early")]));
+    let refused = within("the refusal", SOON, early).await;
     assert!(matches!(refused, Err(StoreError::LeaseStale)), "{refused:?}");
     assert!(!begun.iter().any(tokio::task::JoinHandle::is_finished));
     assert_eq!(written(&world).await, 0);
