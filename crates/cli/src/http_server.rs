@@ -5,7 +5,10 @@ use std::{
     future::Future,
     io,
     net::{Ipv4Addr, SocketAddr},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use futures::{Stream, StreamExt};
@@ -71,6 +74,7 @@ pub struct HttpServer {
     address: SocketAddr,
     /// In PEM.
     certificate: Option<String>,
+    connections: Arc<AtomicUsize>,
     _serving: AbortOnDropHandle<()>,
 }
 
@@ -91,19 +95,22 @@ impl HttpServer {
             Protocol::Https1 => tls(b"http/1.1")?,
             Protocol::Http2 => tls(b"h2")?,
         };
+        let connections = Arc::new(AtomicUsize::new(0));
+        let opened = connections.clone();
         let serving = AbortOnDropHandle::new(tokio::spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 tokio::select! {
                     accepted = listener.accept() => if let Ok((stream, _)) = accepted {
                         let _ = stream.set_nodelay(true);
+                        opened.fetch_add(1, Ordering::Relaxed);
                         connections.spawn(serve(protocol, tls.clone(), stream, handle.clone()));
                     },
                     Some(_) = connections.join_next() => {}
                 }
             }
         }));
-        Ok(Self { address, certificate, _serving: serving })
+        Ok(Self { address, certificate, connections, _serving: serving })
     }
 
     /// Where it is, without a path.
@@ -117,6 +124,12 @@ impl HttpServer {
     #[must_use]
     pub fn certificate(&self) -> Option<&str> {
         self.certificate.as_deref()
+    }
+
+    /// How many connections it has accepted so far.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
     }
 }
 

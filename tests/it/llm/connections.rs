@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 
 use super::{ask, patient, spec};
+use crate::support::chaos::ChaosProxy;
 
 /// More than two connections of HTTP/2 hold.
 const CALLS: usize = 230;
@@ -55,8 +56,12 @@ impl Gated {
     }
 
     fn client(&self, ca_file: Option<PathBuf>) -> Result<Arc<dyn ChatModel>, ModelsError> {
+        Self::client_of(self.server.url(), ca_file)
+    }
+
+    fn client_of(url: String, ca_file: Option<PathBuf>) -> Result<Arc<dyn ChatModel>, ModelsError> {
         let config = ProviderConfig {
-            base_url: Some(self.server.url()),
+            base_url: Some(url),
             clocks: patient(),
             default_model: Some("some-model".to_owned()),
             ca_file,
@@ -92,6 +97,45 @@ async fn all_are_under_way_at_once(protocol: Protocol) {
 #[tokio::test]
 async fn a_server_of_http_2_is_asked_more_than_one_connection_holds() {
     all_are_under_way_at_once(Protocol::Http2).await;
+}
+
+#[tokio::test]
+async fn of_a_server_that_is_known_to_speak_http_2_a_burst_opens_a_connection_for_each_hundred() {
+    let gated = Gated::start(Protocol::Http2).await;
+    let client = gated.client(gated.ca_file()).unwrap();
+    let (spec, messages) = (spec(false), [Message::user("yes?")]);
+    gated.open.send_replace(true);
+    ask(&client, &spec, &messages).await.0.unwrap();
+    let before = gated.server.connections();
+    assert_eq!(before, 1);
+    let mut calls: FuturesUnordered<_> = (0..CALLS).map(|_| ask(&client, &spec, &messages)).collect();
+    while let Some((reply, _)) = calls.next().await {
+        reply.unwrap();
+    }
+    assert!(gated.server.connections() - before <= CALLS.div_ceil(100), "{} opened", gated.server.connections());
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_speak_http_2_any_more_fails_one_call_and_is_asked_in_what_it_speaks() {
+    let (before, after) = (Gated::start(Protocol::Http2).await, Gated::start(Protocol::Https1).await);
+    before.open.send_replace(true);
+    after.open.send_replace(true);
+    let both = [&before, &after].map(|gated| gated.server.certificate().unwrap()).concat();
+    let proxy = ChaosProxy::before(&before.server.url()).await;
+    let client = Gated::client_of(proxy.url_through(&before.server.url()), Some(before.file(&both))).unwrap();
+    let (spec, messages) = (spec(false), [Message::user("yes?")]);
+    for _ in 0..2 {
+        ask(&client, &spec, &messages).await.0.unwrap();
+    }
+    let moved = after.server.url().parse::<reqwest::Url>().unwrap().socket_addrs(|| None).unwrap()[0];
+    proxy.set_upstream(moved);
+    proxy.drop_connections().await;
+    let error = ask(&client, &spec, &messages).await.0.unwrap_err();
+    assert!(matches!(error, ModelError::Unreachable { .. }), "{error:?}");
+    for _ in 0..2 {
+        ask(&client, &spec, &messages).await.0.unwrap();
+    }
+    assert_eq!((*before.arrived.borrow(), *after.arrived.borrow()), (2, 2));
 }
 
 #[tokio::test]

@@ -3,14 +3,11 @@
 //! Over HTTP/1.1 the client's pool opens one for each request that is under way. Over HTTP/2 it keeps a single one and lets
 //! whatever is above the server's limit of streams wait in it, unseen, while the clocks of those calls run. So over HTTP/2
 //! there is a client for each [`STREAMS`] requests under way, each with a connection of its own. What a server speaks is known
-//! with its first answer; until then one with TLS is taken to speak HTTP/2.
+//! with its first answer; until then one with TLS is taken to speak HTTP/2, and each request that finds no connection yet opens one to ask.
 
 use std::{
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -25,6 +22,9 @@ use url::{Host, Url};
 
 /// Requests under way over one HTTP/2 connection: what RFC 9113 §6.5.2 asks servers to allow at least, and most allow just that.
 const STREAMS: usize = 100;
+
+/// Its name in a TLS handshake (RFC 9113 §3.2).
+const HTTP2: &[u8] = b"h2";
 
 /// Idle connections are dropped before servers close them, typically after 60 s: a request on a connection that is being
 /// closed fails, and costs the execution a retry.
@@ -60,10 +60,17 @@ pub enum ConnectionsError {
 pub(super) struct Connections {
     connect_timeout: Duration,
     tls: ClientConfig,
+    is_tls: bool,
     is_local: bool,
-    speaks_http2: AtomicBool,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Whether the server speaks HTTP/2; `None` before it has answered.
+    is_http2: Option<bool>,
     /// Filled from the front, so that what is no longer needed at the back becomes idle and is closed.
-    clients: Mutex<Vec<Shared>>,
+    clients: Vec<Shared>,
 }
 
 #[derive(Debug, Clone)]
@@ -91,9 +98,9 @@ impl Connections {
         let connections = Self {
             connect_timeout,
             tls: if is_tls { tls(authorities)? } else { no_tls()? },
+            is_tls,
             is_local: is_local(url),
-            speaks_http2: AtomicBool::new(is_tls),
-            clients: Mutex::default(),
+            known: Mutex::default(),
         };
         // What the client does not like about its settings is said at the start, and not to the first call.
         connections.lend().map_err(ConnectionsError::Client)?;
@@ -102,14 +109,15 @@ impl Connections {
 
     /// The first client that has a place, or one more.
     pub(super) fn lend(&self) -> Result<Lent, reqwest::Error> {
-        let places = if self.speaks_http2.load(Ordering::Relaxed) { STREAMS } else { usize::MAX };
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = clients.iter().find(|shared| Arc::strong_count(&shared.place) <= places);
+        let mut known = self.lock();
+        let places = if known.is_http2.unwrap_or(self.is_tls) { STREAMS } else { usize::MAX };
+        let free = known.clients.iter().find(|shared| Arc::strong_count(&shared.place) <= places);
         let shared = match free {
             Some(shared) => shared.clone(),
             None => {
-                let shared = Shared { client: self.client()?, place: Arc::new(()) };
-                clients.push(shared.clone());
+                let client = self.client(known.is_http2 == Some(true))?;
+                let shared = Shared { client, place: Arc::new(()) };
+                known.clients.push(shared.clone());
                 shared
             }
         };
@@ -119,18 +127,43 @@ impl Connections {
     /// Notes what the server has answered in.
     pub(super) fn heard(&self, version: Version) {
         let is_http2 = version == Version::HTTP_2;
-        // Read first: every answer says so, and nearly all say the same.
-        if self.speaks_http2.load(Ordering::Relaxed) != is_http2 {
-            self.speaks_http2.store(is_http2, Ordering::Relaxed);
+        let mut known = self.lock();
+        if known.is_http2 == Some(is_http2) {
+            return;
         }
+        // A client that asked what the server speaks does for HTTP/1.1; over HTTP/2 only one that knows waits for a connection that
+        // another request is opening.
+        if is_http2 || known.is_http2.is_some() {
+            known.clients.clear();
+        }
+        known.is_http2 = Some(is_http2);
+    }
+
+    /// A request failed: perhaps the server does not speak HTTP/2 any more, so the next ones ask again.
+    pub(super) fn doubt(&self) {
+        let mut known = self.lock();
+        if known.is_http2 == Some(true) {
+            *known = Known::default();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[expect(
         clippy::disallowed_methods,
         reason = "the connect clock differs by provider, and streams must not have a total timeout of the client"
     )]
-    fn client(&self) -> Result<Client, reqwest::Error> {
-        let builder = Client::builder().tls_backend_preconfigured(self.tls.clone());
+    fn client(&self, is_http2: bool) -> Result<Client, reqwest::Error> {
+        let mut tls = self.tls.clone();
+        let builder = if is_http2 {
+            tls.alpn_protocols = vec![HTTP2.to_vec()];
+            Client::builder().http2_prior_knowledge()
+        } else {
+            Client::builder()
+        };
+        let builder = builder.tls_backend_preconfigured(tls);
         // The environment's proxy is for the world outside; it cannot reach a model server on this machine.
         let builder = if self.is_local { builder.no_proxy() } else { builder };
         builder
@@ -177,7 +210,7 @@ fn trusting(authorities: Vec<CertificateDer<'static>>) -> Result<ClientConfig, r
     let verifier = Verifier::new_with_extra_roots(authorities, provider.clone())?;
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let mut config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
 

@@ -145,8 +145,10 @@ impl Endpoint {
         streams: bool,
     ) -> Result<Opened<'_>, ModelError> {
         let lent = self.connections.lend().map_err(|error| unreachable_endpoint(error, &clocks))?;
-        let response =
-            clocks.wait(call(&lent.client).send()).await?.map_err(|error| unreachable_endpoint(error, &clocks))?;
+        let response = clocks.wait(call(&lent.client).send()).await?.map_err(|error| {
+            self.connections.doubt();
+            unreachable_endpoint(error, &clocks)
+        })?;
         self.connections.heard(response.version());
         let opened = Opened {
             request_id: request_id(response.headers()),
@@ -156,7 +158,7 @@ impl Endpoint {
             scrub: &self.scrub,
             _lent: lent,
         };
-        if opened.response.status().is_success() { Ok(opened) } else { Err(opened.into_error().await) }
+        if opened.response.status().is_success() { Ok(opened) } else { Err(Box::pin(opened.into_error()).await) }
     }
 }
 

@@ -70,13 +70,14 @@ pub(crate) async fn run(lease: Lease, deps: AttemptDeps, held: Arc<Held>) {
         trace::set_parent(&span, traceparent);
     }
     let (id, token) = (claimed.id, claimed.token);
-    // Boxed here and below: whatever wraps or moves a future keeps room for it once more, and thousands wait for their models.
+    // Boxed here and below: whatever wraps or moves a future keeps room for it once more, a future keeps room for each part of its way,
+    // and thousands wait for their models.
     Box::pin(async {
         note_claim(&claimed);
         deps.shared.probe.at(Point::Claimed, id).await;
         let started = Instant::now();
         let ended = attempt(&claimed, &control, &deps).await;
-        let tokens = conclude(&claimed, ended, started, &deps).await;
+        let tokens = Box::pin(conclude(&claimed, ended, started, &deps)).await;
         deps.shared.shares.end(claimed.tenant_id, claimed.charged, tokens);
         deps.shared.probe.at(Point::Concluded, id).await;
     })
@@ -93,7 +94,7 @@ async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &Attemp
     suspects::note(&deps.shared.store, deps.writer.worker(), claimed.id, control, || "restoring its journal".into())
         .await;
     let restored = tokio::select! {
-        restored = restore(claimed, control, deps) => restored,
+        restored = Box::pin(restore(claimed, control, deps)) => restored,
         reason = control.interrupted() => Err(reason.into()),
         // Nothing of it has begun: a drain of many must not first load the journals of all.
         () = control.draining() => Err(Interrupt::Draining.into()),
@@ -121,7 +122,7 @@ async fn restore(
     claimed: &Claimed,
     control: &Arc<AttemptControl>,
     deps: &AttemptDeps,
-) -> Step<(Arc<PinnedVersions>, Journal)> {
+) -> Step<(Arc<PinnedVersions>, Box<Journal>)> {
     let shared = &deps.shared;
     let (definition, agent) = (claimed.definition_version_id, claimed.agent_version_id);
     let pinned = patiently(|| shared.versions.get(&shared.store, definition, agent)).await.map_err(from_store)?;
@@ -149,7 +150,7 @@ async fn restore(
         deps.writer.clone(),
         control.clone(),
     );
-    Ok((pinned, journal))
+    Ok((pinned, Box::new(journal)))
 }
 
 /// Nothing of a journal that cannot be read as it was meant is acted on: the execution waits for a worker that can.
@@ -176,23 +177,22 @@ async fn execute(
     let input: Value = serde_json::from_str(&claimed.input).map_err(|error| {
         Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the stored input is not JSON: {error}"))
     })?;
-    let agent = prepare(claimed, pinned, &input, journal.pinned_tools()?, shared).await?;
+    let agent = Box::pin(prepare(claimed, pinned, &input, journal.pinned_tools()?, shared)).await?;
     if let Some(output) = agent.profile.output_at_once() {
         return Ok(ExecutionResult::Success { output });
     }
-    let references = journal.retrieve(&agent).await?;
-    journal
-        .open(&agent, &input, || {
-            let mut system = render("system prompt", &agent.config.prompt, &input)?;
-            if let Some(instructions) = instructions(&agent.config, &input) {
-                system = format!("{system}\n\n{instructions}");
-            }
-            agent.profile.opening(system, references, || match &pinned.definition.prompt {
-                Some(template) => render("prompt", template, &input),
-                None => Ok(claimed.input.clone()),
-            })
+    let references = Box::pin(journal.retrieve(&agent)).await?;
+    let open = journal.open(&agent, &input, || {
+        let mut system = render("system prompt", &agent.config.prompt, &input)?;
+        if let Some(instructions) = instructions(&agent.config, &input) {
+            system = format!("{system}\n\n{instructions}");
+        }
+        agent.profile.opening(system, references, || match &pinned.definition.prompt {
+            Some(template) => render("prompt", template, &input),
+            None => Ok(claimed.input.clone()),
         })
-        .await?;
+    });
+    Box::pin(open).await?;
     let (definition, validators) = runner(pinned, deps)?;
     let mut conversation = JournaledConversation {
         agent: &agent,
@@ -205,7 +205,7 @@ async fn execute(
         journal.note_unread();
     }
     // Whatever it came to: what was accepted ends before the lease does.
-    journal.join_detached(&agent).await?;
+    Box::pin(journal.join_detached(&agent)).await?;
     result
 }
 

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// What is left of an attempt for its conclusion.
-pub(super) type Ended = (Step<ExecutionResult>, Option<Journal>, RetryPolicy);
+pub(super) type Ended = (Step<ExecutionResult>, Option<Box<Journal>>, RetryPolicy);
 
 /// Decides what becomes of the execution, and writes it down. Returns the tokens that this attempt took, as far as they are known.
 pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &AttemptDeps) -> i64 {

@@ -5,13 +5,13 @@
 
 use std::{sync::Arc, time::Instant};
 
+use futures::channel::mpsc::UnboundedSender;
 use longhaul_sdk::{Failure, Step};
 use longhaul_shared::{
     store::journal::{Hash, JournalStep, StepKind, StepState},
     telemetry::{TRACED, trace},
 };
 use serde_json::json;
-use tokio::sync::mpsc::UnboundedSender;
 use tracing::Instrument;
 
 use super::{
@@ -279,9 +279,9 @@ impl Journal {
                 output_schema: agent.native_output_schema.as_ref(),
             };
             // Nobody listens any more only when the attempt has ended.
-            let came_to = route.model.complete(request, &mut |event| drop(sink.send(event))).await;
+            let came_to = route.model.complete(request, &mut |event| drop(sink.unbounded_send(event))).await;
             if let Some(call) = call {
-                call.ended(&came_to).await;
+                Box::pin(call.ended(&came_to)).await;
             }
             came_to
         }

@@ -18,11 +18,10 @@ mod taken;
 
 use std::{collections::VecDeque, pin::pin};
 
-use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures::{StreamExt, channel::mpsc, future::BoxFuture, stream::FuturesUnordered};
 use longhaul_sdk::{Failure, FailureClass, Interrupt, Step, StepError};
 use longhaul_shared::store::journal::Hash;
 use serde_json::json;
-use tokio::sync::mpsc;
 
 use self::{
     run_call::run_call,
@@ -107,8 +106,8 @@ struct Tick<'a> {
 }
 
 impl<'a> Tick<'a> {
-    fn new(agent: &'a Agent, journal: &'a mut Journal, turn: Hash, offer: Offer) -> Self {
-        Self {
+    fn new(agent: &'a Agent, journal: &'a mut Journal, turn: Hash, offer: Offer) -> Box<Self> {
+        Box::new(Self {
             schedule: Schedule::new(agent.config.limits.max_parallel_calls as usize),
             agent,
             journal,
@@ -121,19 +120,20 @@ impl<'a> Tick<'a> {
             is_unrecorded: false,
             output: None,
             ending: None,
-        }
+        })
     }
 
     /// A turn that is asked now.
-    async fn live(mut self, asked: Asked) -> Step<Live> {
-        let (sink, mut heard) = mpsc::unbounded_channel();
+    async fn live(mut self: Box<Self>, asked: Asked) -> Step<Live> {
+        // Not of tokio, whose channel keeps room for 32 events before there is any.
+        let (sink, mut heard) = mpsc::unbounded();
         let mut reply = pin!(self.journal.request(self.agent, &asked, sink));
         self.asked = Some(asked);
         let ended = loop {
             tokio::select! {
                 // What was heard first comes first.
                 biased;
-                Some(event) = heard.recv() => Box::pin(self.hear(event)).await?,
+                Some(event) = heard.next() => Box::pin(self.hear(event)).await?,
                 ended = &mut reply => break ended,
                 Some(ran) = self.running.next(), if !self.running.is_empty() => Box::pin(self.ended(ran)).await?,
             }
@@ -158,13 +158,13 @@ impl<'a> Tick<'a> {
         self.on(VecDeque::from([streamed])).await
     }
 
-    async fn answered(mut self, asked: Asked, reply: ModelReply) -> Step<Ticked> {
+    async fn answered(mut self: Box<Self>, asked: Asked, reply: ModelReply) -> Step<Ticked> {
         let turn = self.journal.record_turn(self.agent, &asked, reply).await?;
         self.is_unrecorded = true;
         self.closed(turn).await
     }
 
-    async fn failed(mut self, asked: Asked, error: ModelError) -> Step<Live> {
+    async fn failed(mut self: Box<Self>, asked: Asked, error: ModelError) -> Step<Live> {
         // A refusal ends the run, whatever had started.
         let is_refusal = matches!(error.root(), ModelError::Refused { .. });
         if asked.is_begun() && !is_refusal {
@@ -185,7 +185,7 @@ impl<'a> Tick<'a> {
     }
 
     /// The reply is known to its end: takes the calls that were not heard, and drains them all.
-    async fn closed(mut self, turn: Turn) -> Step<Ticked> {
+    async fn closed(mut self: Box<Self>, turn: Turn) -> Step<Ticked> {
         if turn.calls.is_empty() && !turn.is_broken {
             self.commit().await?;
             return Ok(Ticked::Output(turn.text));
