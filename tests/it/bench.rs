@@ -57,6 +57,10 @@ async fn what_is_in_flight_stands_beside_the_floor_too() {
         ["in-flight", "--executions", "20", "--delay-ms", "100", "--waves", "3", "--floor-executions", "200"];
     let printed = bench(&arguments).await;
     assert!(printed["ratio_to_ideal"].as_f64() > Some(0.0), "{printed}");
+    assert!(
+        printed["settled_ratio_to_ideal"].is_null() || printed["settled_ratio_to_ideal"].as_f64() > Some(0.0),
+        "{printed}"
+    );
     assert!(printed["ratio_to_floor"].as_f64() > Some(0.0), "{printed}");
 }
 

@@ -174,7 +174,7 @@ async fn execute(
     deps: &AttemptDeps,
 ) -> Step<ExecutionResult> {
     let shared = &deps.shared;
-    let input: Value = serde_json::from_str(&claimed.input).map_err(|error| {
+    let input: Arc<Value> = serde_json::from_str(&claimed.input).map(Arc::new).map_err(|error| {
         Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the stored input is not JSON: {error}"))
     })?;
     let agent = Box::pin(prepare(claimed, pinned, &input, journal.pinned_tools()?, shared)).await?;

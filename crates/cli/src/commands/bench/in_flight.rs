@@ -1,10 +1,7 @@
 //! Many executions that wait for a slow model at once: what one worker process needs for them, and how near it comes to the
 //! rate that the model alone would allow.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::ensure;
 use serde_json::json;
@@ -55,7 +52,6 @@ pub(super) async fn run(args: InFlightArgs, context: &Context) -> anyhow::Result
     let stand = Arc::new(bare.stand(options).await?);
     let (idle, meter) = (stand.worker_bytes(), Meter::read(&stand).await?);
     let total = args.executions * args.waves;
-    let started = Instant::now();
     let running = {
         let (stand, load) = (stand.clone(), args.load);
         tokio::spawn(async move { load.drive(&stand, total).await })
@@ -65,20 +61,21 @@ pub(super) async fn run(args: InFlightArgs, context: &Context) -> anyhow::Result
         most = most.max(stand.worker_bytes());
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    running.await??;
-    let took = started.elapsed();
+    let course = running.await??;
     let costs = meter.since(&stand, total).await?;
     if let Some(stand) = Arc::into_inner(stand) {
         stand.stop().await?;
     }
 
-    let (rate, ideal) = (total as f64 / took.as_secs_f64(), args.executions as f64 / delay.as_secs_f64());
+    let (rate, ideal) = (course.per_second(), args.executions as f64 / delay.as_secs_f64());
+    let settled = course.settled_per_second();
     let (megabytes, ratio) = (|bytes: u64| bytes as f64 / 1e6, rate / floor.per_second());
     if context.json {
         output::json(&costs.add_to(json!({
             "conditions": conditions, "floor": floor.json(), "in_flight": args.executions, "http2": args.http2, "delay_ms": args.delay_ms, "executions": total,
             "worker_megabytes_idle": megabytes(idle), "worker_megabytes_at_most": megabytes(most),
             "executions_per_second": rate, "ideal_per_second": ideal, "ratio_to_ideal": rate / ideal,
+            "settled_per_second": settled, "settled_ratio_to_ideal": settled.map(|settled| settled / ideal),
             "ratio_to_floor": ratio,
         })));
         return Ok(Exit::Done);
@@ -86,6 +83,12 @@ pub(super) async fn run(args: InFlightArgs, context: &Context) -> anyhow::Result
     output::line(format!("{} in flight against a model of {} ms, {total} executions", args.executions, args.delay_ms));
     output::line(format!("worker: {:.0} MB at most, {:.0} MB idle", megabytes(most), megabytes(idle)));
     output::line(format!("{rate:.1}/s, {:.1} % of the ideal {ideal:.1}/s", 100.0 * rate / ideal));
+    if let Some(settled) = settled {
+        let percent = 100.0 * settled / ideal;
+        output::line(format!(
+            "{settled:.1}/s once it has settled, {percent:.1} % of the ideal rate: from a third of them on, up to nine tenths"
+        ));
+    }
     floor.lines().iter().for_each(output::line);
     output::line(format!("ratio to the floor: {ratio:.2}"));
     costs.lines().iter().for_each(output::line);

@@ -9,7 +9,10 @@ use anyhow::ensure;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::stand::{DEFINITION, Stand, request};
+use super::{
+    course::Course,
+    stand::{DEFINITION, Stand, request},
+};
 
 /// How often the end is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -27,15 +30,18 @@ pub(super) struct Load {
 
 impl Load {
     /// Submits `executions` and waits until all have FINISHED.
-    pub(super) async fn drive(self, stand: &Arc<Stand>, executions: usize) -> anyhow::Result<Duration> {
+    pub(super) async fn drive(self, stand: &Arc<Stand>, executions: usize) -> anyhow::Result<Course> {
         let (finished_before, _) = stand.ended().await?;
         let started = Instant::now();
         self.submit(stand, DEFINITION, executions).await?;
+        let mut looks = Vec::new();
         loop {
             let (finished, failed) = stand.ended().await?;
             ensure!(failed == 0, "{failed} executions FAILED");
-            if finished - finished_before >= i64::try_from(executions)? {
-                return Ok(started.elapsed());
+            let (over, at) = (usize::try_from(finished - finished_before)?, started.elapsed());
+            looks.push((at, over));
+            if over >= executions {
+                return Ok(Course { executions, took: at, looks });
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

@@ -6,6 +6,7 @@
 
 mod conditions;
 mod costs;
+mod course;
 mod cpu;
 mod floor;
 mod in_flight;

@@ -49,7 +49,7 @@ pub(super) async fn run(args: ThroughputArgs, context: &Context) -> anyhow::Resu
     let stand = Arc::new(bare.stand(options).await?);
     args.load.drive(&stand, WARM_UP).await?;
     let meter = Meter::read(&stand).await?;
-    let took = args.load.drive(&stand, args.executions).await?;
+    let took = args.load.drive(&stand, args.executions).await?.took;
     let costs = meter.since(&stand, args.executions).await?;
     let rate = args.executions as f64 / took.as_secs_f64();
     let model_calls = stand.model.requests();

@@ -1,6 +1,8 @@
 //! The first messages, and what is pinned with them: the tools as the model is shown them, and the model where the execution says
 //! which it is.
 
+use std::sync::Arc;
+
 use longhaul_sdk::{Failure, Step, ToolSpec};
 use longhaul_shared::{
     domain::contract_steps::NotedModel,
@@ -68,7 +70,7 @@ impl Journal {
     pub(crate) async fn open(
         &mut self,
         agent: &Agent,
-        input: &Value,
+        input: &Arc<Value>,
         prompt: impl FnOnce() -> Result<Vec<Message>, Failure>,
     ) -> Step<()> {
         let (instances, limits) = (agent.config.instances.as_ref(), StateLimits::from(&agent.config.limits));

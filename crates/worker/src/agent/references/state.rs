@@ -3,7 +3,7 @@
 //! Writes are numbered in the order in which their calls finished, so that the last completion wins wherever the call stood in its
 //! reply. The journal keeps a call's writes in the call's step and gives them back on replay, in whatever order it reads its steps.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use longhaul_sdk::spec::{AgentLimits, InstancesSpec};
 use serde::{Deserialize, Serialize};
@@ -86,7 +86,7 @@ impl From<&AgentLimits> for StateLimits {
 /// Everything that references of one run can read.
 #[derive(Debug)]
 pub(crate) struct StateLog {
-    input: Value,
+    input: Arc<Value>,
     /// The member of the input whose items are the inputs of the instances.
     items: Option<String>,
     limits: StateLimits,
@@ -98,9 +98,9 @@ pub(crate) struct StateLog {
 }
 
 impl StateLog {
-    pub(crate) fn new(input: Value, instances: Option<&InstancesSpec>, limits: StateLimits) -> Self {
+    pub(crate) fn new(input: impl Into<Arc<Value>>, instances: Option<&InstancesSpec>, limits: StateLimits) -> Self {
         let items = instances.and_then(|spec| spec.over.clone());
-        Self { input, items, limits, writes: Vec::new(), calls: BTreeMap::new(), bytes: 0, next_order: 1 }
+        Self { input: input.into(), items, limits, writes: Vec::new(), calls: BTreeMap::new(), bytes: 0, next_order: 1 }
     }
 
     /// The value at `path` as `instance` sees it: its own writes over those that everybody sees. A written null is a value.

@@ -1,0 +1,74 @@
+//! How a load went: when it was over, and the rate at which it ran once it had settled.
+
+use std::time::Duration;
+
+/// What was seen of a load on its way.
+#[derive(Debug)]
+pub(super) struct Course {
+    /// Executions in all.
+    pub(super) executions: usize,
+    /// Until the last was over.
+    pub(super) took: Duration,
+    /// How many were over at a time, in the order of time.
+    pub(super) looks: Vec<(Duration, usize)>,
+}
+
+impl Course {
+    /// All of them over the whole time, the beginning and the end included.
+    pub(super) fn per_second(&self) -> f64 {
+        self.executions as f64 / self.took.as_secs_f64()
+    }
+
+    /// The slope of the line through the looks of the middle: behind the first third, in which what was submitted at one moment spreads,
+    /// and before the last tenth, in which there is less and less left to run. `None` when nobody looked twice meanwhile.
+    pub(super) fn settled_per_second(&self) -> Option<f64> {
+        let (from, to) = (self.executions / 3, self.executions * 9 / 10);
+        let middle = self.looks.iter().filter(|(_, over)| (from..to).contains(over));
+        let points: Vec<(f64, f64)> = middle.map(|(at, over)| (at.as_secs_f64(), *over as f64)).collect();
+        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / points.len() as f64;
+        let (mean_at, mean_over) = (mean(|point| point.0), mean(|point| point.1));
+        let spread: f64 = points.iter().map(|(at, _)| (at - mean_at).powi(2)).sum();
+        let slope: f64 = points.iter().map(|(at, over)| (at - mean_at) * (over - mean_over)).sum();
+        (spread > 0.0).then(|| slope / spread)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks ten times a second at what `over` says, until `executions` are.
+    fn course(executions: usize, over: impl Fn(f64) -> usize) -> Course {
+        let looks: Vec<_> = (0..)
+            .map(|tenth| (Duration::from_millis(100 * tenth), over(tenth as f64 / 10.0)))
+            .take_while(|(_, over)| *over < executions)
+            .collect();
+        Course { executions, took: looks.last().unwrap().0, looks }
+    }
+
+    #[test]
+    fn the_settled_rate_leaves_out_the_beginning_and_the_end() {
+        // Nothing in the first five seconds, a hundred a second then, and a last tenth that drags on.
+        let slow_ends =
+            course(
+                1_000,
+                |at| if at < 14.5 { (100.0 * (at - 5.0)).max(0.0) as usize } else { 949 + (at - 14.5) as usize },
+            );
+        assert!(slow_ends.per_second() < 20.0);
+        assert!((slow_ends.settled_per_second().unwrap() - 100.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn waves_are_the_rate_that_they_come_at() {
+        let waves = course(3_000, |at| 100 * at as usize);
+        assert!((waves.settled_per_second().unwrap() - 100.0).abs() < 3.0, "{:?}", waves.settled_per_second());
+    }
+
+    #[test]
+    fn without_a_middle_there_is_no_settled_rate() {
+        let short =
+            Course { executions: 3, took: Duration::from_secs(1), looks: vec![(Duration::from_millis(500), 1)] };
+        assert_eq!(short.settled_per_second(), None);
+        assert_eq!(Course { looks: Vec::new(), ..short }.settled_per_second(), None);
+    }
+}
