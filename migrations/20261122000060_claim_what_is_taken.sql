@@ -8,13 +8,19 @@
 --
 -- known_*: tenants of which work was taken lately, and from where on they are looked at; gap_*: between which tenants others are
 -- looked for, `max_found` in all; suspect_*: lanes with their room; used_*: what tenants used lately, `usual` what one execution uses.
-create or replace function longhaul_claim(
+--
+-- It brings what its caller needs of the payloads. A statement in here sees what was committed while the call was under way, the query
+-- around the call does not: one that joined the payloads itself lost what had been submitted in between, claimed and never told.
+drop function longhaul_claim;
+create function longhaul_claim(
     worker uuid, room int, candidates int, per_tenant bigint,
     known_queues text[], known_serves text[], known_tenants uuid[], known_ranks bigint[], known_ids uuid[],
     gap_queues text[], gap_serves text[], gap_aboves uuid[], gap_belows uuid[], max_found bigint,
     suspect_queues text[], suspect_serves text[], suspect_lanes smallint[], suspect_rooms int[],
     used_tenants uuid[], used_tokens float8[], usual float8
-) returns table (execution executions, is_new boolean, refused_keys text[])
+) returns table (
+    execution executions, is_new boolean, refused_keys text[], overrides json, input json, traceparent text
+)
     language plpgsql volatile
     as $$
 #variable_conflict use_variable
@@ -147,7 +153,7 @@ begin
     if exists (select from limit_rules) then
         select array_agg(row(a.execution_id, a.keys, a.is_admitted)::admission) into limits from longhaul_admit(ids, room) a;
         return query
-        select e, e.started_at is null, l.keys
+        select e, e.started_at is null, l.keys, null::json, null::json, null::text
         from unnest(limits) l join executions e on e.id = l.execution_id
         where not l.is_admitted;
         select array_agg(t.place order by t.number), array_agg(t.id order by t.number), array_agg(t.is_new order by t.number)
@@ -184,7 +190,12 @@ begin
         where c.is_new
         group by 1, 2, 3, 4, 5
     )
-    select c.execution, c.is_new, null::text[] from claimed c order by c.number;
+    select c.execution, c.is_new, null::text[], p.overrides, p.input, p.traceparent
+    -- By key, one after the other: what the planner believed of an empty table must not become a scan of a full one.
+    from claimed c cross join lateral (
+        select x.overrides, x.input, x.traceparent from execution_payloads x where x.execution_id = (c.execution).id limit 1
+    ) p
+    order by c.number;
     get diagnostics done = row_count;
     -- Nobody can have moved a locked row. Were it otherwise, its slots would be taken for nothing.
     if done <> coalesce(cardinality(places), 0) then

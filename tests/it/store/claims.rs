@@ -8,7 +8,7 @@ use longhaul_shared::store::submit::NewExecution;
 use longhaul_shared::store::{Store, StoreOptions};
 
 use crate::support::leases::{TestWorker, World};
-use crate::support::wait::{SOON, within};
+use crate::support::wait::{SOON, eventually, within};
 
 #[tokio::test]
 async fn a_claim_and_its_comparison_need_no_connection_of_the_pool() {
@@ -38,6 +38,35 @@ async fn the_server_ends_a_claim_that_takes_too_long_and_nothing_is_taken() {
     assert_eq!(world.standing(id).await, ("PENDING".into(), Some("worker".into()), None));
     assert!(world.store.leases_of(worker.id, Duration::ZERO).await.unwrap().is_empty());
     assert_eq!(worker.claim_one().await.attempt, 1);
+    world.check().await;
+}
+
+/// The statement around the claim's function is older than what the function finds.
+#[tokio::test]
+async fn what_is_submitted_while_a_claim_is_under_way_comes_home_with_it() {
+    let world = World::create().await;
+    let before = world.submit(1).await[0];
+    let worker = Arc::new(world.worker().await);
+    // Held up inside the function, before it looks for executions.
+    let mut reaper = world.pool().begin().await.unwrap();
+    sqlx::query("select from workers for update").execute(&mut *reaper).await.unwrap();
+    let claiming = tokio::spawn({
+        let worker = worker.clone();
+        async move { worker.try_claim(10).await }
+    });
+    eventually("the claim waits", SOON, async || {
+        let sql = "select count(*) from pg_stat_activity where datname = current_database()
+            and wait_event_type = 'Lock' and query like '-- The next runnable executions%'";
+        let waiting: i64 = sqlx::query_scalar(sql).fetch_one(world.pool()).await.unwrap();
+        if waiting == 1 { Ok(()) } else { Err(waiting) }
+    })
+    .await;
+    let meanwhile = world.submit(1).await[0];
+    reaper.rollback().await.unwrap();
+    let claimed = within("the claim", SOON, claiming).await.unwrap().unwrap();
+    assert_eq!(claimed.iter().map(|claimed| claimed.id).collect::<Vec<_>>(), [before, meanwhile]);
+    let leases = world.store.leases_of(worker.id, Duration::ZERO).await.unwrap();
+    assert_eq!(leases.len(), 2, "what the database says it holds is what it was told");
     world.check().await;
 }
 

@@ -1,5 +1,6 @@
 -- The next runnable executions in fair order, each with a fresh lease, and those that a concurrency limit held back
--- (`longhaul_claim`, migrations/20261122000004_claim.sql).
+-- (`longhaul_claim`, migrations/20261122000060_claim_what_is_taken.sql). Nothing is joined here: this query does not see what the function
+-- found.
 select
     (c.execution).id as "id!", (c.execution).tenant_id as "tenant_id!",
     (c.execution).definition_version_id as "definition_version_id!", (c.execution).agent_version_id as "agent_version_id!",
@@ -13,11 +14,7 @@ select
     (c.execution).forked_from, (c.execution).root_id, (c.execution).depth as "depth!", (c.execution).has_budget as "has_budget!",
     (c.execution).input_tokens + (c.execution).output_tokens as "tokens!",
     longhaul_claim_rank((c.execution).created_at, (c.execution).priority) as "rank!",
-    c.is_new as "is_new!", c.refused_keys, p.overrides::text as overrides, p.input::text as "input!", p.traceparent
+    c.is_new as "is_new!", c.refused_keys, c.overrides::text as overrides, coalesce(c.input::text, '') as "input!", c.traceparent
 from longhaul_claim(
     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21
 ) c
--- By key, one after the other: what the planner believed of an empty table must not become a scan of a full one.
-cross join lateral (
-    select p.overrides, p.input, p.traceparent from execution_payloads p where p.execution_id = (c.execution).id limit 1
-) p
