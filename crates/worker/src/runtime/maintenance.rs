@@ -274,6 +274,7 @@ pub(crate) async fn reconcile(deps: Arc<Deps>, writer: LeaseWriter, held: Arc<He
                 Some(control) if lease.cancel_requested => control.interrupt(Interrupt::Cancelled),
                 Some(_) => {}
                 None if lease.is_settled && held.give_up(lease.id, lease.token) => {
+                    metrics::unheld_lease();
                     tracing::warn!(execution.id = %lease.id, "a lease nobody holds is handed back");
                     let conclusion = Conclusion::Release { drained: false };
                     let end = LeaseEnd { id: lease.id, token: lease.token, attempt: 0, conclusion };

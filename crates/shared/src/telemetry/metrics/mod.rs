@@ -136,6 +136,11 @@ pub fn lease_lost() {
     counter!("longhaul_worker_leases_lost_total").increment(1);
 }
 
+/// A lease of this worker that no attempt of it holds was handed back: its claim did not come home.
+pub fn unheld_lease() {
+    counter!("longhaul_worker_leases_unheld_total").increment(1);
+}
+
 /// A journal of a newer release was left to a worker of it.
 pub fn journals_handed_on() {
     counter!("longhaul_worker_journals_handed_on_total").increment(1);

@@ -55,6 +55,11 @@ pub const METRICS: &[Metric] = &[
     metric("longhaul_executions_retries_total", Kind::Counter, "retries scheduled, by failure class"),
     metric("longhaul_worker_leases_lost_total", Kind::Counter, "attempts stopped because their lease was lost"),
     metric(
+        "longhaul_worker_leases_unheld_total",
+        Kind::Counter,
+        "leases handed back because their claim did not come home; some after an outage of postgres are normal",
+    ),
+    metric(
         "longhaul_worker_journals_handed_on_total",
         Kind::Counter,
         "journals of a newer release left to a worker of it",

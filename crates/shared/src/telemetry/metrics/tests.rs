@@ -27,6 +27,7 @@ fn everything_happens() {
     attempts_running(1);
     retry_scheduled(FailureClass::Transient);
     lease_lost();
+    unheld_lease();
     executions_reaped(1);
     ModelOutcome::ALL.iter().for_each(|outcome| model_call("scripted", *outcome, MOMENT));
     TokenKind::ALL.iter().for_each(|kind| tokens("scripted", *kind, 1));
