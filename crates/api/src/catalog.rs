@@ -49,6 +49,7 @@ pub(crate) enum Target {
 pub(crate) struct Runnable {
     pub(crate) definition_key: String,
     pub(crate) definition_version_id: DefinitionVersionId,
+    pub(crate) definition_version: i32,
     pub(crate) agent_key: String,
     pub(crate) agent_version_id: AgentVersionId,
     pub(crate) agent_version: i32,
@@ -199,6 +200,7 @@ impl Catalog {
             input,
             definition_key: key,
             definition_version_id: DefinitionVersionId(definition.id),
+            definition_version: definition.version,
             agent_key: agent.spec.key.clone(),
             agent_version_id: AgentVersionId(agent.id),
             agent_version: agent.version,

@@ -158,8 +158,9 @@ async fn a_thousand_idle_streams_cost_about_one_query_a_second() {
     let queries = commits(&api).await - before;
     let seconds = watched_since.elapsed().as_secs_f64();
     println!("{STREAMS} idle streams: {queries} queries in {seconds:.1} s");
-    // One a second, and room for the measurement itself and what else a database does.
-    assert!((queries as f64) <= 2.0 * seconds + 20.0, "{queries} queries in {seconds:.1} s");
+    // One a second, and room for the measurement itself, what else a database does, and what sessions that are not in the pool did
+    // before and tell only now. A stream that asked by itself would be a thousand more.
+    assert!((queries as f64) <= 2.0 * seconds + 60.0, "{queries} queries in {seconds:.1} s");
     assert!(queries >= 3, "{queries} queries in {seconds:.1} s: nobody looks after the streams");
 }
 

@@ -44,6 +44,34 @@ async fn a_scheduled_submit_waits_for_its_time_and_wakes_nobody() {
     assert!(api.told.woken.lock().unwrap().is_empty());
 }
 
+/// The answer to a submit is not read back: it has to be what reading it would have said.
+#[tokio::test]
+async fn the_answer_to_a_submit_is_what_reading_it_says() {
+    let api = TestApi::start().await;
+    let at = api.store.now().await.unwrap() + chrono::Duration::hours(1);
+    let more = [
+        json!({"metadata": {"zeta": [1, {"b": null, "a": 2.5}], "a": "x", "mid": true}}),
+        json!({"run_at": at, "priority": 0, "queue": "slow", "deadline_seconds": 7200}),
+        json!({"budget": {"max_model_calls": 3}}),
+        json!({"definition": null, "agent": "clerk", "input": {"prompt": "x"}}),
+    ];
+    for more in more {
+        let mut body = json!({"definition": "invoice", "input": {"text": "x"}});
+        for (key, value) in more.as_object().unwrap() {
+            body[key] = value.clone();
+        }
+        if body["definition"].is_null() {
+            body.as_object_mut().unwrap().remove("definition");
+        }
+        let answer = api.acme.post("/v1/executions", &body).await;
+        assert_eq!(answer.status, 201, "{}", answer.text);
+        let mut read = api.acme.get(&format!("/v1/executions/{}", answer.body["id"].as_str().unwrap())).await.body;
+        // What a tree has spent is read where it is asked for.
+        read.as_object_mut().unwrap().remove("budget");
+        assert_eq!(answer.body, read);
+    }
+}
+
 #[tokio::test]
 async fn an_agent_is_run_directly_through_the_built_in_definition() {
     let api = TestApi::start().await;

@@ -14,10 +14,13 @@ use crate::support::wait::{SOON, eventually, within};
 async fn a_claim_and_its_comparison_need_no_connection_of_the_pool() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
-    let store = Store::open(StoreOptions { max_connections: 2, ..StoreOptions::new(&world.db.url) }).unwrap();
+    let store = Store::open(StoreOptions { max_connections: 4, ..StoreOptions::new(&world.db.url) }).unwrap();
     let worker = TestWorker::start(&store).await;
     // Every connection is taken, as by writes that wait for a slow disk, and stays taken until the end of the test.
-    let _taken = [store.pool().acquire().await.unwrap(), store.pool().acquire().await.unwrap()];
+    let mut taken = Vec::new();
+    for _ in 0..store.pool().options().get_max_connections() {
+        taken.push(store.pool().acquire().await.unwrap());
+    }
     let claimed = within("the claim", SOON, worker.claim_one()).await;
     assert_eq!(claimed.id, id);
     let held = within("the comparison", SOON, store.leases_of(worker.id, Duration::ZERO)).await.unwrap();

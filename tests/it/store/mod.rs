@@ -6,6 +6,7 @@ mod budgets;
 mod cancels;
 mod children;
 mod claims;
+mod connections;
 mod costs;
 mod fences;
 mod lost_replies;

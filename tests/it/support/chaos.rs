@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ struct Shared {
     upstream: Mutex<SocketAddr>,
     flow: watch::Sender<Flow>,
     plan: Mutex<Option<Plan>>,
+    /// Chunks that clients sent.
+    sent: AtomicUsize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -108,6 +111,7 @@ impl ChaosProxy {
             upstream: Mutex::new(upstream),
             flow: watch::Sender::new(Flow::Pass),
             plan: Mutex::new(None),
+            sent: AtomicUsize::new(0),
         });
         let (orders, inbox) = mpsc::channel(8);
         let server = tokio::spawn(serve(listener, address, Arc::clone(&shared), inbox));
@@ -130,6 +134,12 @@ impl ChaosProxy {
         url.set_host(Some(&self.address.ip().to_string())).expect("a url with a host");
         url.set_port(Some(self.address.port())).expect("a url with a port");
         url.into()
+    }
+
+    /// How often clients have sent something, on any connection: a small request is sent at once, and whoever waits for its answer
+    /// sends nothing meanwhile.
+    pub(crate) fn sent(&self) -> usize {
+        self.shared.sent.load(Ordering::Relaxed)
     }
 
     /// Back to normal: takes connections and lets everything pass.
@@ -274,6 +284,7 @@ async fn carry_requests(
             return to.shutdown().await;
         }
         shared.passable().await;
+        shared.sent.fetch_add(1, Ordering::Relaxed);
         // Armed before the request goes out, so that its reply cannot slip by.
         if let Some(plan) = lock(&shared.plan).as_mut()
             && arrives(&mut tail, &chunk[..read], &plan.request)

@@ -223,6 +223,7 @@ impl Store {
                 &items.iter().map(|$item| $value).collect::<Vec<_>>()
             };
         }
+        let mut connection = self.commits.lend().await?;
         let rows = sqlx::query!(
             r#"
             select place as "place!", verdict as "verdict!", wake_seq as "wake_seq!"
@@ -235,8 +236,9 @@ impl Store {
             column!(item => item.cost.map(Usd::nanos)) as _,
             column!(item => stored(item.tokens)),
         )
-        .fetch_all(&self.pool)
-        .await?;
+        .fetch_all(&mut *connection)
+        .await;
+        let rows = connection.back(rows)?;
         let mut answers = HashMap::new();
         for row in rows {
             let reserved = match row.verdict.as_str() {

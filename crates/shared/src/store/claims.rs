@@ -363,7 +363,7 @@ impl Store {
     ) -> Result<Vec<ClaimRow>, StoreError> {
         let Scans { known, gaps, suspects } = Scans::of(request, bounds);
         let (tenants, usage) = bounds.shares.usage();
-        let mut connection = self.claims.acquire().await?;
+        let mut connection = self.claims.lend().await?;
         let claim = sqlx::query_file_as!(
             ClaimRow,
             "src/store/sql/claim.sql",
@@ -392,11 +392,10 @@ impl Store {
         .fetch_all(&mut *connection);
         let sent = Instant::now();
         let Ok(answer) = timeout(ANSWER_LIMIT, claim).await else {
-            // Its answer may still be under way; the next claim must not wait for it.
-            connection.close_on_drop();
+            // Its answer may still be under way; the next claim must not wait for it, and has another connection.
             return Err(StoreError::TimedOut(ANSWER_LIMIT));
         };
-        let rows = answer?;
+        let rows = connection.back(answer)?;
         // The timer gives way to an answer that lay ready while this process did not run.
         if sent.elapsed() > ANSWER_LIMIT {
             return Err(StoreError::TimedOut(ANSWER_LIMIT));

@@ -322,6 +322,7 @@ impl Store {
             };
         }
         let WriteColumns { steps, messages, events, settlements } = WriteColumns::of(items);
+        let mut connection = self.commits.lend().await?;
         let rows = sqlx::query_file!(
             "src/store/sql/record.sql",
             worker.0,
@@ -366,8 +367,9 @@ impl Store {
             &settlements.is_estimate,
             column!(item => item.is_progress()),
         )
-        .fetch_all(&self.pool)
-        .await?;
+        .fetch_all(&mut *connection)
+        .await;
+        let rows = connection.back(rows)?;
         let recorded = rows
             .into_iter()
             .map(|row| (row.id, Recorded { cancel_requested: row.cancel_requested, wake_seq: row.wake_seq }));

@@ -17,6 +17,7 @@ pub mod body;
 pub mod budgets;
 pub mod children;
 pub mod claims;
+mod connections;
 pub mod contract;
 pub mod control;
 pub mod definitions;

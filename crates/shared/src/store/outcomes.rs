@@ -336,6 +336,7 @@ impl Store {
                 &ends.iter().map(|$end| $value).collect::<Vec<_>>()
             };
         }
+        let mut connection = self.commits.lend().await?;
         let rows = sqlx::query_file!(
             "src/store/sql/conclude.sql",
             worker.0,
@@ -353,8 +354,9 @@ impl Store {
             column!(end => end.spent) as _,
             column!(end => end.outcome.to_owned()),
         )
-        .fetch_all(&self.pool)
-        .await?;
+        .fetch_all(&mut *connection)
+        .await;
+        let rows = connection.back(rows)?;
         let mut ended = HashMap::new();
         for row in rows {
             let freed: BTreeSet<String> = row.slot_keys.into_iter().flatten().collect();

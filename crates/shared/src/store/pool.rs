@@ -7,13 +7,13 @@ use std::{
 };
 
 use sqlx::{
-    Connection, PgPool,
+    Connection, PgConnection, PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use super::{StoreError, ids::DatabaseClock};
+use super::{StoreError, connections::Connections, ids::DatabaseClock};
 
-/// Connections beside the pool for claims and for the comparison of what a worker holds, one each. Whatever waits for the pool
+/// Connections for claims and for the comparison of what a worker holds alone, one each. Whatever waits for the pool
 /// (group commits, journals, the sweep), neither waits with it: an answer that is late in this process would be taken for a
 /// lost one, and what it claimed handed back unstarted (core-rules 1).
 const CLAIM_CONNECTIONS: u32 = 2;
@@ -23,7 +23,9 @@ const CLAIM_STATEMENT_LIMIT: Duration = Duration::from_secs(4);
 
 /// A connection that lay idle for longer is asked whether it is still one before it is used. Under load that would be a round trip
 /// for each statement; a connection that broke this moment is found by the statement, and whoever must not fail repeats it.
-const ASK_AFTER_IDLE: Duration = Duration::from_millis(100);
+pub(super) const ASK_AFTER_IDLE: Duration = Duration::from_millis(100);
+/// An older connection is closed instead of used: what the server keeps for one grows.
+pub(super) const MAX_LIFETIME: Duration = Duration::from_secs(30 * 60);
 
 /// When a statement of this process was last refused because its server is read-only. Of the whole process, because the error is
 /// recognised where nobody knows the pool; for a second pool it costs a reconnect.
@@ -35,7 +37,7 @@ pub(super) fn refused_read_only() {
 }
 
 /// Whether a connection of this age was open when a statement was refused.
-fn is_distrusted(age: Duration) -> bool {
+pub(super) fn is_distrusted(age: Duration) -> bool {
     let refused_at = *REFUSED_READ_ONLY.lock().unwrap_or_else(PoisonError::into_inner);
     refused_at.is_some_and(|at| at.elapsed() <= age)
 }
@@ -45,7 +47,8 @@ fn is_distrusted(age: Duration) -> bool {
 pub struct StoreOptions {
     /// `postgres://…`.
     pub url: String,
-    /// The most connections of the pool. Claims, their comparison and the heartbeat of a worker have one more each.
+    /// The most connections, two at least: half for the statements that every execution costs, half for all others. Claims, their
+    /// comparison and the heartbeat of a worker have one more each.
     pub max_connections: u32,
     /// The longest one statement may run.
     pub statement_timeout: Duration,
@@ -98,8 +101,10 @@ impl StoreOptions {
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) pool: PgPool,
+    /// For the group commits: what every execution costs.
+    pub(crate) commits: Connections,
     /// For claims alone. Opened by the first one, so a process that claims nothing has none.
-    pub(crate) claims: PgPool,
+    pub(crate) claims: Connections,
     pub(crate) clock: Arc<DatabaseClock>,
     pub(crate) options: Arc<StoreOptions>,
 }
@@ -110,7 +115,11 @@ impl Store {
     /// # Errors
     /// The URL cannot be read.
     pub fn open(options: StoreOptions) -> Result<Self, StoreError> {
-        let pool = open(&options, options.connect_options()?, options.max_connections);
+        let (connect, patience) = (options.connect_options()?, options.acquire_timeout);
+        let for_commits = (options.max_connections / 2).max(1);
+        let for_others = options.max_connections.saturating_sub(for_commits).max(1);
+        let pool = open_pool(connect.clone(), for_others, patience);
+        let commits = Connections::new(connect, for_commits, patience);
         let statement_timeout = options.statement_timeout.min(CLAIM_STATEMENT_LIMIT);
         let lock_timeout = options.lock_timeout.min(CLAIM_STATEMENT_LIMIT);
         let limited = StoreOptions { statement_timeout, lock_timeout, ..options.clone() };
@@ -120,8 +129,8 @@ impl Store {
             ("enable_seqscan", "off"),
             ("enable_bitmapscan", "off"),
         ]);
-        let claims = open(&limited, kept_plans, CLAIM_CONNECTIONS);
-        Ok(Self { pool, claims, clock: Arc::new(DatabaseClock::default()), options: Arc::new(options) })
+        let claims = Connections::new(kept_plans, CLAIM_CONNECTIONS, patience);
+        Ok(Self { pool, commits, claims, clock: Arc::new(DatabaseClock::default()), options: Arc::new(options) })
     }
 
     /// Applies the migrations that are missing.
@@ -162,15 +171,16 @@ impl Store {
     /// Closes the connections.
     pub async fn close(&self) {
         self.claims.close().await;
+        self.commits.close().await;
         self.pool.close().await;
     }
 }
 
-fn open(options: &StoreOptions, connect: PgConnectOptions, max_connections: u32) -> PgPool {
+fn open_pool(connect: PgConnectOptions, most: u32, patience: Duration) -> PgPool {
     PgPoolOptions::new()
-        .max_connections(max_connections)
-        .acquire_timeout(options.acquire_timeout)
-        .max_lifetime(Duration::from_secs(30 * 60))
+        .max_connections(most)
+        .acquire_timeout(patience)
+        .max_lifetime(MAX_LIFETIME)
         .test_before_acquire(false)
         .before_acquire(|connection, since| {
             Box::pin(async move {
@@ -180,17 +190,16 @@ fn open(options: &StoreOptions, connect: PgConnectOptions, max_connections: u32)
                 Ok(since.idle_for <= ASK_AFTER_IDLE || connection.ping().await.is_ok())
             })
         })
-        .after_connect(|connection, _| {
-            Box::pin(async move {
-                // A pooled connection to a demoted primary would answer read-only errors for ever (core-rules 20).
-                let read_only: bool = sqlx::query_scalar("select current_setting('transaction_read_only')::bool")
-                    .fetch_one(connection)
-                    .await?;
-                if read_only {
-                    return Err(sqlx::Error::Protocol("the server is read-only".into()));
-                }
-                Ok(())
-            })
-        })
+        .after_connect(|connection, _| Box::pin(refuse_read_only(connection)))
         .connect_lazy_with(connect)
+}
+
+/// A connection to a demoted primary would answer read-only errors for as long as it is kept (core-rules 20).
+pub(super) async fn refuse_read_only(connection: &mut PgConnection) -> sqlx::Result<()> {
+    let read_only: bool =
+        sqlx::query_scalar("select current_setting('transaction_read_only')::bool").fetch_one(connection).await?;
+    if read_only {
+        return Err(sqlx::Error::Protocol("the server is read-only".into()));
+    }
+    Ok(())
 }

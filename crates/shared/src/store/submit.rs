@@ -13,7 +13,7 @@ use super::{
     batch::{BatchLimits, Batcher, Flushed},
     budgets::Caps,
 };
-use crate::domain::{AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, ServeKey, TenantId};
+use crate::domain::{AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, ServeKey, TenantId, WaitReason};
 use crate::telemetry::metrics::StoreBatch;
 
 /// The most executions of one insert.
@@ -86,9 +86,25 @@ pub enum Submitted {
     KeyReused(ExecutionId),
 }
 
+/// What the database decided about an execution that was stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beginning {
+    /// When it was submitted.
+    pub created_at: DateTime<Utc>,
+    /// When it must have ended.
+    pub deadline_at: DateTime<Utc>,
+    /// What it waits for.
+    pub wait_reason: WaitReason,
+    /// Until when, where that is known.
+    pub wait_until: Option<DateTime<Utc>>,
+}
+
+/// What became of one submit, and how it begins when this very call stored it.
+pub type Told = (Submitted, Option<Beginning>);
+
 /// Batches the submits of one process. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Submitter(Arc<Batcher<NewExecution, Submitted>>);
+pub struct Submitter(Arc<Batcher<NewExecution, Told>>);
 
 impl Submitter {
     /// Starts batching; an outage of Postgres is waited out for `patience` before a submit fails.
@@ -99,7 +115,7 @@ impl Submitter {
         Self(Arc::new(Batcher::spawn(limits, move |items| {
             let store = store.clone();
             async move {
-                let verdicts = store.submit_executions(&items).await?;
+                let verdicts = store.submit_and_tell(&items).await?;
                 Ok(verdicts.into_iter().map(|verdict| Flushed::Done(Ok(verdict))).collect())
             }
         })))
@@ -109,7 +125,15 @@ impl Submitter {
     ///
     /// # Errors
     /// The values were refused, or Postgres stayed away.
-    pub async fn submit(&self, execution: NewExecution) -> Result<Submitted, StoreError> {
+    pub async fn submit(&self, execution: impl Into<Arc<NewExecution>>) -> Result<Submitted, StoreError> {
+        self.submit_and_tell(execution).await.map(|(submitted, _)| submitted)
+    }
+
+    /// The same, and how the execution begins.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub async fn submit_and_tell(&self, execution: impl Into<Arc<NewExecution>>) -> Result<Told, StoreError> {
         self.0.submit(execution).await
     }
 }
@@ -120,6 +144,10 @@ impl Store {
     /// # Errors
     /// Postgres refused a value of some item, or is unavailable; nothing was stored, or what was is recognised on repeat.
     pub async fn submit_executions(&self, items: &[Arc<NewExecution>]) -> Result<Vec<Submitted>, StoreError> {
+        Ok(self.submit_and_tell(items).await?.into_iter().map(|(submitted, _)| submitted).collect())
+    }
+
+    async fn submit_and_tell(&self, items: &[Arc<NewExecution>]) -> Result<Vec<Told>, StoreError> {
         // Keys in one order, so that two batches with the same keys cannot deadlock.
         let mut order: Vec<usize> = (0..items.len()).collect();
         order.sort_by_key(|&i| items[i].idempotency.as_ref().map(|own| (items[i].tenant_id, own.key.clone())));
@@ -132,14 +160,11 @@ impl Store {
             None => true,
         });
         let rows: Vec<&NewExecution> = order.iter().map(|&i| &*items[i]).collect();
-        let created: Vec<Uuid> = self.insert_executions(&rows).await?;
-
-        let created: std::collections::HashSet<Uuid> = created.into_iter().collect();
+        let mut created = self.insert_executions(&rows).await?;
         let stored_keys = self.read_keys(items, &created).await?;
-        items
-            .iter()
-            .map(|item| match &item.idempotency {
-                Some(_) if created.contains(&item.id.0) => Ok(Submitted::Created(item.id)),
+        let verdict = |item: &NewExecution, is_created: bool| {
+            match &item.idempotency {
+                Some(_) if is_created => Ok(Submitted::Created(item.id)),
                 Some(own) => match stored_keys.get(&(item.tenant_id.0, own.key.clone())) {
                     Some((id, hash)) if *hash == own.request_hash && *id == item.id.0 => {
                         Ok(Submitted::Created(item.id))
@@ -150,17 +175,26 @@ impl Store {
                 },
                 // Not returned by the insert: this is the repeat of a batch whose answer was lost.
                 None => Ok(Submitted::Created(item.id)),
+            }
+        };
+        items
+            .iter()
+            .map(|item| {
+                let beginning = created.remove(&item.id.0);
+                Ok((verdict(item, beginning.is_some())?, beginning))
             })
             .collect()
     }
 
-    async fn insert_executions(&self, rows: &[&NewExecution]) -> Result<Vec<Uuid>, StoreError> {
+    /// How those begin that were not there before.
+    async fn insert_executions(&self, rows: &[&NewExecution]) -> Result<HashMap<Uuid, Beginning>, StoreError> {
         let caps = |row: &NewExecution| row.budget.as_ref().map(Caps::from).unwrap_or_default();
         macro_rules! column {
             ($row:ident => $value:expr) => {
                 &rows.iter().map(|$row| $value).collect::<Vec<_>>()
             };
         }
+        let mut connection = self.commits.lend().await?;
         let stored = sqlx::query_file!(
             "src/store/sql/submit.sql",
             column!(row => row.id.0),
@@ -189,21 +223,32 @@ impl Store {
             column!(row => caps(row).max_calls) as _,
             column!(row => row.overrides.clone()) as _,
         )
-        .fetch_all(&self.pool)
-        .await?;
+        .fetch_all(&mut *connection)
+        .await;
+        let stored = connection.back(stored)?;
         if let Some(row) = stored.first() {
             self.clock.observe(row.now);
         }
-        Ok(stored.into_iter().map(|row| row.id).collect())
+        let begun = stored.into_iter().map(|row| {
+            let unknown = || StoreError::Corrupt(format!("wait reason `{}` is unknown", row.wait_reason));
+            let beginning = Beginning {
+                created_at: row.now,
+                deadline_at: row.deadline_at,
+                wait_reason: WaitReason::parse(&row.wait_reason).ok_or_else(unknown)?,
+                wait_until: row.wait_until,
+            };
+            Ok((row.id, beginning))
+        });
+        begun.collect()
     }
 
     /// Who holds the keys that did not insert. A second statement: the first one's snapshot is older than the winner.
     async fn read_keys(
         &self,
         items: &[Arc<NewExecution>],
-        created: &std::collections::HashSet<Uuid>,
+        created: &HashMap<Uuid, Beginning>,
     ) -> Result<HashMap<(Uuid, String), (Uuid, Vec<u8>)>, StoreError> {
-        let lost = items.iter().filter(|item| !created.contains(&item.id.0));
+        let lost = items.iter().filter(|item| !created.contains_key(&item.id.0));
         let (tenants, keys): (Vec<Uuid>, Vec<String>) =
             lost.filter_map(|item| item.idempotency.as_ref().map(|own| (item.tenant_id.0, own.key.clone()))).unzip();
         if keys.is_empty() {

@@ -96,6 +96,7 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn leases_of(&self, id: WorkerId, grace: Duration) -> Result<Vec<HeldLease>, StoreError> {
+        let mut connection = self.claims.lend().await?;
         let rows = sqlx::query!(
             r#"
             select id, lease_token as "token!", cancel_requested_at is not null as "cancel_requested!",
@@ -105,9 +106,10 @@ impl Store {
             id.0,
             grace.as_secs_f64(),
         )
-        .fetch_all(&self.claims)
-        .await?;
-        Ok(rows
+        .fetch_all(&mut *connection)
+        .await;
+        Ok(connection
+            .back(rows)?
             .into_iter()
             .map(|row| HeldLease {
                 id: ExecutionId(row.id),

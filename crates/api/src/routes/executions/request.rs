@@ -1,13 +1,16 @@
 //! A submit, read and checked. Nothing is stored of one that fails any check.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::http::HeaderMap;
 use chrono::{DateTime, Utc};
 use longhaul_sdk::spec::BudgetSpec;
 use longhaul_shared::{
     domain::{ExecutionId, MAX_DEADLINE},
-    store::submit::{Idempotency, NewExecution, Submitted},
+    store::{
+        executions::ExecutionRecord,
+        submit::{Beginning, Idempotency, NewExecution, Submitted},
+    },
 };
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
@@ -187,14 +190,14 @@ impl SubmitRequest {
         let hash = self.hash();
         let key = self.idempotency_key.clone();
         match self.plan(state, principal, traceparent, &hash).await {
-            Ok(execution) => {
-                let queue = execution.queue.clone();
-                let is_due = execution.run_at.is_none();
-                let stored = Stored::from(state.submitter.submit(execution).await?)?;
-                if stored.is_new && is_due {
-                    (state.hooks.wake)(&queue, stored.id);
+            Ok((execution, versions)) => {
+                let execution = Arc::new(execution);
+                let (submitted, beginning) = state.submitter.submit_and_tell(execution.clone()).await?;
+                let stored = Stored::from(submitted)?;
+                if stored.is_new && execution.run_at.is_none() {
+                    (state.hooks.wake)(&execution.queue, stored.id);
                 }
-                Ok(stored)
+                Ok(Stored { begun: beginning.map(|beginning| Begun { execution, beginning, versions }), ..stored })
             }
             Err(error) => {
                 // What was accepted under the key stays accepted, even when the definition has changed since.
@@ -202,7 +205,7 @@ impl SubmitRequest {
                     && let Some((id, stored)) = state.store.find_idempotency_key(principal.tenant(), &key).await?
                 {
                     return if stored == hash {
-                        Ok(Stored { id, is_new: false })
+                        Ok(Stored { id, is_new: false, begun: None })
                     } else {
                         Err(ApiError::IdempotencyKeyReused(id))
                     };
@@ -218,7 +221,7 @@ impl SubmitRequest {
         principal: &Principal,
         traceparent: Option<String>,
         hash: &[u8],
-    ) -> ApiResult<NewExecution> {
+    ) -> ApiResult<(NewExecution, (i32, i32))> {
         let runnable = state.catalog.resolve(principal.tenant(), &self.target, self.version).await?;
         let agent = (runnable.agent_version_id, runnable.agent_key.as_str());
         state.catalog.permit(agent, principal, &state.options.contract.org_id).await?;
@@ -236,7 +239,8 @@ impl SubmitRequest {
         if let Some(model) = runnable.unpriced(budget.as_ref(), &state.prices) {
             return Err(ApiError::PriceUnknown { model });
         }
-        Ok(NewExecution {
+        let versions = (runnable.definition_version, runnable.agent_version);
+        let execution = NewExecution {
             id: state.store.new_execution_id().await?,
             tenant_id: principal.tenant(),
             definition_key: runnable.definition_key.clone(),
@@ -258,7 +262,8 @@ impl SubmitRequest {
             idempotency: self.idempotency_key.map(|key| Idempotency { key, request_hash: hash.to_vec() }),
             budget,
             overrides: None,
-        })
+        };
+        Ok((execution, versions))
     }
 }
 
@@ -369,11 +374,29 @@ impl Preference {
 }
 
 /// An accepted submit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) id: ExecutionId,
     /// False when the same request was accepted before.
     pub(crate) is_new: bool,
+    /// How it begins, where that need not be read.
+    pub(crate) begun: Option<Begun>,
+}
+
+/// What a submit has just stored.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    execution: Arc<NewExecution>,
+    beginning: Beginning,
+    versions: (i32, i32),
+}
+
+impl Begun {
+    /// # Errors
+    /// Never: its input was JSON a moment ago.
+    pub(crate) fn record(self, principal: &Principal) -> ApiResult<ExecutionRecord> {
+        Ok(ExecutionRecord::begun(&self.execution, self.beginning, self.versions, principal.key())?)
+    }
 }
 
 impl Stored {
@@ -381,8 +404,8 @@ impl Stored {
     /// The key stands for another request.
     pub(crate) fn from(submitted: Submitted) -> ApiResult<Self> {
         match submitted {
-            Submitted::Created(id) => Ok(Self { id, is_new: true }),
-            Submitted::Existing(id) => Ok(Self { id, is_new: false }),
+            Submitted::Created(id) => Ok(Self { id, is_new: true, begun: None }),
+            Submitted::Existing(id) => Ok(Self { id, is_new: false, begun: None }),
             Submitted::KeyReused(id) => Err(ApiError::IdempotencyKeyReused(id)),
         }
     }

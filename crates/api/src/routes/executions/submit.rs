@@ -45,7 +45,7 @@ pub(crate) async fn submit(
     answer(&state, &principal, stored, Preference::read(&headers)).await
 }
 
-/// 201 or 200 with the record as it stands, after the wait the caller prefers.
+/// 201 or 200 with the record as it begins or, after the wait the caller prefers, as it stands.
 pub(crate) async fn answer(
     state: &ApiState,
     principal: &Principal,
@@ -61,8 +61,14 @@ pub(crate) async fn answer(
     let mut response = if preference.is_minimal {
         (status, Json(serde_json::json!({ "id": stored.id.to_string() }))).into_response()
     } else {
-        let record = state.store.get_execution(&principal.reach(), stored.id).await?;
-        let record = record.ok_or(ApiError::NotFound("execution"))?;
+        let record = match stored.begun.filter(|_| preference.wait.is_none()) {
+            // Its submitter is told how it began: reading it would cost as much as storing it did.
+            Some(begun) => begun.record(principal)?,
+            None => {
+                let read = state.store.get_execution(&principal.reach(), stored.id).await?;
+                read.ok_or(ApiError::NotFound("execution"))?
+            }
+        };
         (status, Json(Execution::from(record))).into_response()
     };
     let headers = response.headers_mut();

@@ -45,7 +45,7 @@ inserted as (
         on_exhausted is not null
     from fresh
     on conflict (id) do nothing
-    returning id
+    returning id, deadline_at as must_end_at, wait_reason as waits_for, wait_until as waits_until
 ),
 payloads as (
     insert into execution_payloads (execution_id, input, traceparent, overrides)
@@ -76,4 +76,5 @@ counts as (
     from fresh join inserted using (id)
     group by 1, 2, 3, 4
 )
-select inserted.id as "id!", now.now as "now!" from inserted, now
+select inserted.id as "id!", now.now as "now!", must_end_at as "deadline_at!", waits_for as "wait_reason!", waits_until as wait_until
+from inserted, now

@@ -1,0 +1,144 @@
+//! Connections for the statements that every execution costs: lent for one statement, kept as they are.
+//!
+//! `sqlx`'s pool asks a connection whether it is still one each time it is given back, which is a round trip more for each
+//! statement, and lends the one that was idle longest, whose server process is out of every cache. Here the last one given back
+//! is lent first, and one is given back unasked: a statement that was answered says as much as the question would. One whose
+//! statement was not answered, or not waited for, is closed.
+
+use std::{
+    ops::{Deref, DerefMut},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use sqlx::{
+    Connection, PgConnection,
+    postgres::{PgConnectOptions, PgDatabaseError, PgSeverity},
+};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
+
+use super::pool::{ASK_AFTER_IDLE, MAX_LIFETIME, is_distrusted, refuse_read_only};
+
+/// One that nobody needed for so long is closed when another is given back.
+const IDLE_LIMIT: Duration = Duration::from_secs(10 * 60);
+
+/// At most so many connections as it was made for. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Connections {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: PgConnectOptions,
+    patience: Duration,
+    places: Arc<Semaphore>,
+    idle: Mutex<Vec<Idle>>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    connection: PgConnection,
+    opened: Instant,
+    since: Instant,
+}
+
+impl Connections {
+    /// Opens nothing yet. `patience` is the longest that one is waited for.
+    pub(super) fn new(options: PgConnectOptions, most: u32, patience: Duration) -> Self {
+        let places = Arc::new(Semaphore::new(most.try_into().unwrap_or(Semaphore::MAX_PERMITS)));
+        Self { shared: Arc::new(Shared { options, patience, places, idle: Mutex::default() }) }
+    }
+
+    /// A connection for one statement, given back with what came of it ([`Lent::back`]).
+    ///
+    /// # Errors
+    /// None is free for so long, none can be opened, or these are closed.
+    pub(super) async fn lend(&self) -> sqlx::Result<Lent> {
+        timeout(self.shared.patience, self.obtain()).await.map_err(|_| sqlx::Error::PoolTimedOut)?
+    }
+
+    async fn obtain(&self) -> sqlx::Result<Lent> {
+        let place = self.shared.places.clone().acquire_owned().await.map_err(|_| sqlx::Error::PoolClosed)?;
+        let lent = |connection, opened| Lent { connection, opened, of: self.shared.clone(), _place: place };
+        loop {
+            // Bound first: the lock must not be held while a connection is asked.
+            let last = self.shared.idle().pop();
+            let Some(Idle { mut connection, opened, since }) = last else { break };
+            let age = opened.elapsed();
+            let is_trusted = age < MAX_LIFETIME && !is_distrusted(age);
+            if is_trusted && (since.elapsed() <= ASK_AFTER_IDLE || connection.ping().await.is_ok()) {
+                return Ok(lent(connection, opened));
+            }
+        }
+        let mut connection = PgConnection::connect_with(&self.shared.options).await?;
+        refuse_read_only(&mut connection).await?;
+        Ok(lent(connection, Instant::now()))
+    }
+
+    /// Lends no more. Those that are lent are closed when they come back.
+    pub(super) async fn close(&self) {
+        self.shared.places.close();
+        let idle = std::mem::take(&mut *self.shared.idle());
+        for one in idle {
+            // It is gone either way.
+            let _ = one.connection.close().await;
+        }
+    }
+}
+
+impl Shared {
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection, for one statement. Dropped without having been given back, it is closed.
+#[derive(Debug)]
+pub(super) struct Lent {
+    connection: PgConnection,
+    opened: Instant,
+    of: Arc<Shared>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Lent {
+    /// Gives it back, unless what came of the statement says that it may be broken.
+    pub(super) fn back<T>(self, answer: sqlx::Result<T>) -> sqlx::Result<T> {
+        if is_answered(&answer) && !self.of.places.is_closed() {
+            let mut idle = self.of.idle();
+            idle.retain(|one| one.since.elapsed() < IDLE_LIMIT);
+            idle.push(Idle { connection: self.connection, opened: self.opened, since: Instant::now() });
+        }
+        answer
+    }
+}
+
+impl Deref for Lent {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.connection
+    }
+}
+
+/// Whether the server answered, be it with a refusal of this statement, and goes on listening.
+fn is_answered<T>(answer: &sqlx::Result<T>) -> bool {
+    match answer {
+        Ok(_) => true,
+        Err(sqlx::Error::Database(refusal)) => {
+            let refusal = refusal.try_downcast_ref::<PgDatabaseError>();
+            refusal.is_some_and(|refusal| matches!(refusal.severity(), PgSeverity::Error))
+        }
+        Err(_) => false,
+    }
+}

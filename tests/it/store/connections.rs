@@ -1,0 +1,73 @@
+//! The connections of group commits: the last one used is lent first, and nobody asks it whether it is still one.
+
+use std::time::Duration;
+
+use longhaul_shared::store::submit::{NewExecution, Submitter};
+use longhaul_shared::store::{Store, StoreError, StoreOptions};
+use serde_json::json;
+
+use crate::support::chaos::ChaosProxy;
+use crate::support::leases::World;
+use crate::support::wait::SOON;
+
+/// A store through a proxy whose sessions can be told from others.
+async fn through_proxy(world: &World) -> (ChaosProxy, Store) {
+    let proxy = ChaosProxy::before(&world.db.url).await;
+    let options = StoreOptions {
+        max_connections: 8,
+        application_name: "lent".into(),
+        ..StoreOptions::new(proxy.url_through(&world.db.url))
+    };
+    (proxy, Store::open(options).unwrap())
+}
+
+/// The server processes of its sessions.
+async fn sessions(world: &World) -> Vec<i32> {
+    sqlx::query_scalar(
+        "select pid from pg_stat_activity where application_name = 'lent' and datname = current_database()",
+    )
+    .fetch_all(world.pool())
+    .await
+    .unwrap()
+}
+
+#[tokio::test]
+async fn a_statement_is_one_round_trip_on_the_connection_that_was_used_last() {
+    const SUBMITS: usize = 50;
+    let world = World::create().await;
+    let (proxy, store) = through_proxy(&world).await;
+    let submitter = Submitter::spawn(store, SOON);
+    // Opens the connection and prepares the statement.
+    submitter.submit(world.new_execution().await).await.unwrap();
+    let mut new = Vec::new();
+    for _ in 0..SUBMITS {
+        new.push(world.new_execution().await);
+    }
+    let before = (sessions(&world).await, proxy.sent());
+    for one in new {
+        submitter.submit(one).await.unwrap();
+    }
+    // On a machine that stands still for a moment an idle connection is asked first.
+    let asked = proxy.sent() - before.1;
+    assert!((SUBMITS..=SUBMITS + SUBMITS / 5).contains(&asked), "{asked} messages for {SUBMITS} statements");
+    assert_eq!(sessions(&world).await, before.0);
+    assert_eq!(before.0.len(), 1);
+}
+
+#[tokio::test]
+async fn a_refusal_leaves_the_connection_as_it_was_and_a_broken_one_is_not_lent_again() {
+    let world = World::create().await;
+    let (proxy, store) = through_proxy(&world).await;
+    let submitter = Submitter::spawn(store, Duration::from_secs(20));
+    submitter.submit(world.new_execution().await).await.unwrap();
+    let first = sessions(&world).await;
+    let poison = NewExecution { metadata: json!({"name": "a\u{0}b"}), ..world.new_execution().await };
+    let refused = submitter.submit(poison).await;
+    assert!(matches!(refused, Err(StoreError::Rejected(_))), "{refused:?}");
+    submitter.submit(world.new_execution().await).await.unwrap();
+    assert_eq!(sessions(&world).await, first);
+
+    proxy.drop_connections().await;
+    submitter.submit(world.new_execution().await).await.unwrap();
+    assert!(sessions(&world).await.iter().all(|session| !first.contains(session)));
+}
