@@ -59,6 +59,8 @@ pub(crate) struct Deps {
 pub(crate) struct AttemptDeps {
     pub(crate) shared: Arc<Deps>,
     pub(crate) writer: LeaseWriter,
+    /// Attempts that have run and are only to be written down, beside as many that run: one more waits with its permit.
+    pub(crate) concluding: Arc<Semaphore>,
 }
 
 /// Definition and agent versions by id, bounded.

@@ -299,7 +299,7 @@ async fn what_a_claim_brings_home_after_shutdown_is_released_and_not_started() {
         },
         {
             let started = Arc::clone(&started);
-            move |()| {
+            move |(), _permit| {
                 started.add_permits(1);
                 std::future::ready(())
             }
@@ -332,7 +332,7 @@ async fn a_claim_that_panics_ends_the_consumer_with_an_error() {
         Arc::new(Semaphore::new(1)),
         |_max| async { panic!("asked to panic") },
         |_items: Vec<()>| async {},
-        |()| async {},
+        |(), _permit| async {},
         tokio_util::sync::CancellationToken::new(),
     );
     let ended = tokio::time::timeout(Duration::from_secs(20), ended).await.expect("it ends");

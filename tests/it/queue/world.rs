@@ -96,7 +96,13 @@ impl Consumer {
                 releasing.released.lock().unwrap().extend(items);
                 std::future::ready(())
             },
-            move |item| Arc::clone(&handling).handle(item, behaviour.clone()),
+            move |item, permit| {
+                let handled = Arc::clone(&handling).handle(item, behaviour.clone());
+                async move {
+                    handled.await;
+                    drop(permit);
+                }
+            },
             shutdown.clone(),
         ));
         Self { world, publisher, permits, shutdown, running }

@@ -3,6 +3,7 @@
 mod budgets;
 mod children;
 mod commands;
+mod concluding;
 mod control;
 mod diverged;
 mod fairness;

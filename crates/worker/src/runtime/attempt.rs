@@ -26,6 +26,7 @@ use longhaul_shared::{
     telemetry::{TRACED, metrics, trace},
 };
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument;
 
 use super::{
@@ -55,8 +56,10 @@ pub(crate) struct Lease {
     pub(crate) control: Arc<AttemptControl>,
 }
 
-/// Runs the attempt and ends its lease. Every outcome is written here or belongs to another worker.
-pub(crate) async fn run(lease: Lease, deps: AttemptDeps, held: Arc<Held>) {
+/// Runs the attempt and ends its lease. Every outcome is written here or belongs to another worker. Its permit goes to the next
+/// execution as soon as what is left is to be written down: claiming that one and writing the end of this one need not wait for
+/// each other.
+pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: AttemptDeps, held: Arc<Held>) {
     let Lease { claimed, control } = lease;
     let span = tracing::info_span!(
         "attempt",
@@ -77,6 +80,8 @@ pub(crate) async fn run(lease: Lease, deps: AttemptDeps, held: Arc<Held>) {
         deps.shared.probe.at(Point::Claimed, id).await;
         let started = Instant::now();
         let ended = attempt(&claimed, &control, &deps).await;
+        let _concluding = deps.concluding.acquire().await;
+        drop(permit);
         let tokens = Box::pin(conclude(&claimed, ended, started, &deps)).await;
         deps.shared.shares.end(claimed.tenant_id, claimed.charged, tokens);
         deps.shared.probe.at(Point::Concluded, id).await;

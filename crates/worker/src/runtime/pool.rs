@@ -263,7 +263,11 @@ impl Process {
             prefers_alone: AtomicBool::new(false),
         });
         let (releaser, releasing) = (Arc::new((self.deps.clone(), writer.clone())), held.clone());
-        let attempt_deps = AttemptDeps { shared: self.deps.clone(), writer: writer.clone() };
+        let attempt_deps = AttemptDeps {
+            shared: self.deps.clone(),
+            writer: writer.clone(),
+            concluding: Arc::new(Semaphore::new(self.config.concurrency)),
+        };
         let running = held.clone();
         consumer::run(
             config,
@@ -273,7 +277,7 @@ impl Process {
                 async move { claimer.claim(max).await }
             },
             move |leases| release(releaser.clone(), releasing.clone(), leases),
-            move |lease| attempt::run(lease, attempt_deps.clone(), running.clone()),
+            move |lease, permit| attempt::run(lease, permit, attempt_deps.clone(), running.clone()),
             shutdown,
         )
         .await

@@ -4,7 +4,7 @@
 //! the apalis worker, which runs the handler in a tokio task of its own. apalis' words (worker, task) end in here.
 //!
 //! What must hold:
-//! - nothing is claimed without a permit, and a permit is held until its handler has ended;
+//! - nothing is claimed without a permit, and a permit is held until its handler gives it back or has ended;
 //! - no answer of Redis, late, wrong or missing, delays a claim by more than a second or ends a handler;
 //! - what was claimed and not started when shutdown begins is given to `release` at once;
 //! - the handler's future ends with this one: dropping `run` aborts what still runs.
@@ -25,7 +25,7 @@ use apalis_core::{
     worker::{builder::WorkerBuilder, ext::parallelize::ParallelizeExt},
 };
 use tokio::{
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     task::{
         JoinHandle,
         coop::{Unconstrained, unconstrained},
@@ -68,7 +68,8 @@ impl ConsumerConfig {
 /// - `claim(max)`: claims up to `max` executions in one statement. Never called with zero. Its errors are its own: it
 ///   then returns nothing, and is called again soon. It is not cancelled by shutdown, so it must bound itself.
 /// - `release(items)`: gives back executions that were claimed and not started.
-/// - `handler(item)`: runs one execution. A panic in it is logged, counted, and ends nothing else.
+/// - `handler(item, permit)`: runs one execution, and holds its permit for as long as another may not begin beside it. A panic in
+///   it is logged, counted, and ends nothing else.
 ///
 /// # Errors
 /// [`QueueError`] when the configuration is unusable, or when a part ended unasked (a panic in `claim`, an apalis worker
@@ -87,7 +88,7 @@ where
     CF: Future<Output = Vec<T>> + Send + 'static,
     R: Fn(Vec<T>) -> RF + Send + Sync + 'static,
     RF: Future<Output = ()> + Send + 'static,
-    H: Fn(T) -> HF + Clone + Send + Sync + 'static,
+    H: Fn(T, OwnedSemaphorePermit) -> HF + Clone + Send + Sync + 'static,
     HF: Future<Output = ()> + Send + 'static,
 {
     if config.queues.is_empty() {
@@ -149,7 +150,7 @@ async fn release_all<T, RF: Future<Output = ()>>(release: &impl Fn(Vec<T>) -> RF
 fn monitor<T, H, HF>(handover: Arc<Handover<T>>, handler: H) -> Monitor
 where
     T: Send + 'static,
-    H: Fn(T) -> HF + Clone + Send + Sync + 'static,
+    H: Fn(T, OwnedSemaphorePermit) -> HF + Clone + Send + Sync + 'static,
     HF: Future<Output = ()> + Send + 'static,
 {
     Monitor::new().register(move |_restarts| {
@@ -163,8 +164,7 @@ where
                 let handler = handler.clone();
                 async move {
                     let (item, permit) = held.into_parts();
-                    handler(item).await;
-                    drop(permit);
+                    handler(item, permit).await;
                 }
             })
     })
