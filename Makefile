@@ -42,12 +42,13 @@ sqlx-check: bootstrap ## fail when .sqlx does not match the queries and migratio
 	@sh deploy/sqlx.sh --check
 
 bench: bootstrap ## latency, throughput and memory, beside the floor of this machine's PostgreSQL
-	@cargo run --release -p longhaul-cli --bin longhaul -- bench latency
-	@cargo run --release -p longhaul-cli --bin longhaul -- bench throughput
-	@cargo run --release -p longhaul-cli --bin longhaul -- bench throughput --rounds 5 --executions 10000
-	@cargo run --release -p longhaul-cli --bin longhaul -- bench in-flight --delay-ms 1000 --waves 10
-	@cargo run --release -p longhaul-cli --bin longhaul -- bench parked
-	@cargo run --release -p longhaul-cli --bin longhaul -- bench recovery
+	@cargo run --profile dist -p longhaul-cli --bin longhaul -- bench latency
+	@cargo run --profile dist -p longhaul-cli --bin longhaul -- bench latency --rate half
+	@cargo run --profile dist -p longhaul-cli --bin longhaul -- bench throughput
+	@cargo run --profile dist -p longhaul-cli --bin longhaul -- bench throughput --rounds 5 --executions 10000
+	@cargo run --profile dist -p longhaul-cli --bin longhaul -- bench in-flight --delay-ms 1000 --waves 10
+	@cargo run --profile dist -p longhaul-cli --bin longhaul -- bench parked
+	@cargo run --profile dist -p longhaul-cli --bin longhaul -- bench recovery
 
 docs: ## API documentation of the crates in target/doc
 	@RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items

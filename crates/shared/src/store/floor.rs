@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sqlx::Connection;
+use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use super::{Store, StoreError, StoreOptions};
@@ -19,16 +19,18 @@ impl Store {
         clients: u32,
         executions: u32,
     ) -> Result<(Duration, Duration), StoreError> {
-        let store = Self::open(StoreOptions { max_connections: clients, ..options.clone() })?;
+        let connect = options.connect_options()?;
+        let mut first = PgConnection::connect_with(&connect).await?;
         sqlx::query("create table if not exists bench_floor (id uuid primary key, status text not null, body text)")
-            .execute(&store.pool)
+            .execute(&mut first)
             .await?;
         // Connections are opened before the clock runs.
-        let opened = futures::future::join_all((0..clients).map(|_| store.pool.acquire())).await;
-        drop(opened);
+        let mut connections = vec![first];
+        for _ in 1..clients {
+            connections.push(PgConnection::connect_with(&connect).await?);
+        }
         let started = Instant::now();
-        let each = executions / clients;
-        let work = (0..clients).map(|_| bare_client(&store, each));
+        let work = connections.into_iter().map(|connection| bare_client(connection, executions / clients));
         let mut commits: Vec<Duration> = Vec::new();
         for client in futures::future::join_all(work).await {
             commits.extend(client?);
@@ -36,7 +38,6 @@ impl Store {
         let took = started.elapsed();
         commits.sort_unstable();
         let median = commits.get(commits.len() / 2).copied().unwrap_or_default();
-        store.close().await;
         Ok((took, median))
     }
 
@@ -46,27 +47,23 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn paced_commit(options: &StoreOptions, pause: Duration, commits: usize) -> Result<Duration, StoreError> {
-        let store = Self::open(StoreOptions { max_connections: 1, ..options.clone() })?;
-        let mut connection = store.pool.acquire().await?;
+        let mut connection = PgConnection::connect_with(&options.connect_options()?).await?;
         let mut took = Vec::with_capacity(commits);
         for _ in 0..commits {
             tokio::time::sleep(pause).await;
             let asked = Instant::now();
             sqlx::query("insert into bench_floor (id, status, body) values ($1, 'PENDING', 'input')")
                 .bind(Uuid::now_v7())
-                .execute(&mut *connection)
+                .execute(&mut connection)
                 .await?;
             took.push(asked.elapsed());
         }
-        drop(connection);
-        store.close().await;
         took.sort_unstable();
         Ok(took.get(commits / 2).copied().unwrap_or_default())
     }
 }
 
-async fn bare_client(store: &Store, executions: u32) -> Result<Vec<Duration>, StoreError> {
-    let mut connection = store.pool.acquire().await?;
+async fn bare_client(mut connection: PgConnection, executions: u32) -> Result<Vec<Duration>, StoreError> {
     let mut commits = Vec::new();
     for _ in 0..executions {
         let id = Uuid::now_v7();
@@ -76,7 +73,7 @@ async fn bare_client(store: &Store, executions: u32) -> Result<Vec<Duration>, St
             "update bench_floor set status = 'FINISHED', body = 'output' where id = $1",
         ] {
             let asked = Instant::now();
-            sqlx::query(statement).bind(id).execute(&mut *connection).await?;
+            sqlx::query(statement).bind(id).execute(&mut connection).await?;
             commits.push(asked.elapsed());
         }
     }
@@ -136,7 +133,7 @@ impl Store {
     pub async fn fill_with_executions(&self, tenant: TenantId, rows: i32) -> Result<(), StoreError> {
         // One statement over minutes: the pool's own limit is for statements of production.
         let options = self.options.connect_options()?.options([("statement_timeout", "0")]);
-        let mut connection = sqlx::PgConnection::connect_with(&options).await?;
+        let mut connection = PgConnection::connect_with(&options).await?;
         sqlx::query_file!("src/store/sql/fill.sql", tenant.0, rows).execute(&mut connection).await?;
         sqlx::query!(
             r#"
@@ -147,6 +144,18 @@ impl Store {
         .execute(&mut connection)
         .await?;
         sqlx::query("vacuum analyze executions, parked").execute(&mut connection).await?;
+        Ok(())
+    }
+
+    /// Has the server write everything to its files. What it logs after that depends on the statements alone and not on how much was
+    /// written before, because a page is logged whole when it changes first after a checkpoint.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or this user may not.
+    pub async fn checkpoint(&self) -> Result<(), StoreError> {
+        let options = self.options.connect_options()?.options([("statement_timeout", "0")]);
+        let mut connection = PgConnection::connect_with(&options).await?;
+        sqlx::query("checkpoint").execute(&mut connection).await?;
         Ok(())
     }
 }

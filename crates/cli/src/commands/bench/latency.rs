@@ -1,7 +1,11 @@
 //! From the submit to the first model call: HTTP, insert, wake-up, claim, and whatever stands between, until the request
 //! arrives at the model.
 
-use std::time::{Duration, Instant};
+use std::{
+    str::FromStr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::ensure;
 use hdrhistogram::Histogram;
@@ -16,6 +20,7 @@ use super::{
     conditions::conditions,
     costs::Meter,
     floor::Floor,
+    load::Load,
     stand::{Bare, DEFINITION, Stand, StandOptions, request},
 };
 use crate::{context::Context, exit::Exit, output};
@@ -28,14 +33,20 @@ const FLOOR_EXECUTIONS: u32 = 1_000;
 const PACED_COMMITS: usize = 60;
 /// What the runtime's timers may be late by, and no submit is late for.
 const TIMER: Duration = Duration::from_millis(2);
+/// How the highest rate is looked for: single submits, as many under way as wait for a commit together.
+const HIGHEST: Load = Load { batch: 1, submitters: 64 };
+/// Executions of that search; as many before them are not counted.
+const HIGHEST_EXECUTIONS: usize = 6_000;
+/// The number of the first execution that is measured: above those of the search.
+const FIRST: u32 = 1_000_000;
 /// The longest wait for a first call.
 const GIVE_UP: Duration = Duration::from_secs(30);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct LatencyArgs {
-    /// Submits per second
-    #[arg(long, default_value_t = 20)]
-    rate: u32,
+    /// Submits per second; `half` for half of the most single submits that this machine takes, which is measured first
+    #[arg(long, default_value = "20")]
+    rate: Rate,
     /// How long, in seconds
     #[arg(long, default_value_t = 20)]
     seconds: u32,
@@ -44,23 +55,58 @@ pub(super) struct LatencyArgs {
     without_redis: bool,
 }
 
+/// How often is submitted.
+#[derive(Debug, Clone, Copy)]
+enum Rate {
+    PerSecond(u32),
+    HalfOfTheHighest,
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("half", _) => Ok(Self::HalfOfTheHighest),
+            (_, Ok(rate @ 1..)) => Ok(Self::PerSecond(rate)),
+            (_, Ok(0) | Err(_)) => Err("a number from 1, or `half`".to_owned()),
+        }
+    }
+}
+
+impl Rate {
+    /// The rate to run at, and the highest if it was measured.
+    async fn settle(self, stand: &Arc<Stand>) -> anyhow::Result<(u32, Option<f64>)> {
+        match self {
+            Self::PerSecond(rate) => Ok((rate, None)),
+            Self::HalfOfTheHighest => {
+                HIGHEST.drive(stand, HIGHEST_EXECUTIONS).await?;
+                let highest = HIGHEST.drive(stand, HIGHEST_EXECUTIONS).await?.per_second();
+                Ok(((highest / 2.0).max(1.0) as u32, Some(highest)))
+            }
+        }
+    }
+}
+
 pub(super) async fn run(args: LatencyArgs, context: &Context) -> anyhow::Result<Exit> {
-    ensure!(args.rate > 0 && args.seconds > 0, "--rate and --seconds must be at least 1");
+    ensure!(args.seconds > 0, "--seconds must be at least 1");
     let bare = Bare::start().await?;
     let conditions = conditions(&bare.options).await?;
     let floor = Floor::measure(&bare.options, FLOOR_EXECUTIONS).await?;
-    let pause = Duration::from_secs(1) / args.rate;
-    let paced_ms = Store::paced_commit(&bare.options, pause, PACED_COMMITS).await?.as_secs_f64() * 1_000.0;
-    let stand = bare.stand(StandOptions::default()).await?;
+    let options = bare.options.clone();
+    let stand = Arc::new(bare.stand(StandOptions::default()).await?);
+    let (rate, highest) = args.rate.settle(&stand).await?;
+    let pause = Duration::from_secs(1) / rate;
+    let paced_ms = Store::paced_commit(&options, pause, PACED_COMMITS).await?.as_secs_f64() * 1_000.0;
     if args.without_redis {
         stand.servers.redis.stop().await?;
     }
     let meter = Meter::read(&stand).await?;
-    let (warm_up, total) = (args.rate * WARM_UP_SECONDS, args.rate * (args.seconds + WARM_UP_SECONDS));
+    let (warm_up, total) = (rate * WARM_UP_SECONDS, rate * (args.seconds + WARM_UP_SECONDS));
     let sent = submit(&stand, pause, total).await?;
     let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000, 3)?;
     let mut late = Histogram::<u64>::new_with_bounds(1, 60_000_000, 3)?;
-    for one in sent.into_iter().filter(|one| one.number >= warm_up) {
+    for one in sent.into_iter().filter(|one| one.number >= FIRST + warm_up) {
         let asked_at = first_asked(&stand, one.number).await?;
         histogram.record(u64::try_from(asked_at.saturating_duration_since(one.from).as_micros())?.max(1))?;
         if let Some(by) = one.late_by {
@@ -68,14 +114,16 @@ pub(super) async fn run(args: LatencyArgs, context: &Context) -> anyhow::Result<
         }
     }
     let costs = meter.since(&stand, usize::try_from(total)?).await?;
-    stand.stop().await?;
+    if let Some(stand) = Arc::into_inner(stand) {
+        stand.stop().await?;
+    }
 
     let millis = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1_000.0;
     let (p50, p99, max) = (millis(0.5), millis(0.99), histogram.max() as f64 / 1_000.0);
     let latest = late.max() as f64 / 1_000.0;
     if context.json {
         output::json(&costs.add_to(json!({
-            "conditions": conditions, "floor": floor.json(), "rate": args.rate, "without_redis": args.without_redis,
+            "conditions": conditions, "floor": floor.json(), "rate": rate, "highest_rate": highest, "without_redis": args.without_redis,
             "executions": histogram.len(), "p50_ms": p50, "p99_ms": p99, "max_ms": max,
             "median_commit_at_rate_ms": paced_ms, "p50_in_commits_at_rate": p50 / paced_ms,
             "p50_in_median_commits": p50 / floor.commit_ms, "p99_in_median_commits": p99 / floor.commit_ms,
@@ -84,7 +132,10 @@ pub(super) async fn run(args: LatencyArgs, context: &Context) -> anyhow::Result<
         return Ok(Exit::Done);
     }
     let redis = if args.without_redis { ", Redis stopped" } else { "" };
-    output::line(format!("submit to first model call at {}/s over {} executions{redis}", args.rate, histogram.len()));
+    if let Some(highest) = highest {
+        output::line(format!("single submits, each by itself, submit to FINISHED: {highest:.0}/s at most"));
+    }
+    output::line(format!("submit to first model call at {rate}/s over {} executions{redis}", histogram.len()));
     output::line(format!(
         "p50 {p50:.2} ms, p99 {p99:.2} ms, longest {max:.2} ms; at the median a bare commit here takes {:.2} ms when they follow \
          each other, and {paced_ms:.2} ms at this rate",
@@ -110,7 +161,7 @@ async fn submit(stand: &Stand, pause: Duration, total: u32) -> anyhow::Result<Ve
     let mut ticks = interval(pause);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let (mut submitting, mut sent) = (JoinSet::new(), Vec::new());
-    for number in 0..total {
+    for number in FIRST..FIRST + total {
         let due = ticks.tick().await.into_std();
         let caller = stand.caller.clone();
         submitting.spawn(async move {

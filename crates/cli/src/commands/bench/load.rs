@@ -20,12 +20,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The shape of the load.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct Load {
-    /// Executions of one HTTP request
+    /// Executions of one HTTP request; 1 submits each by itself
     #[arg(long, default_value_t = 200)]
-    batch: usize,
+    pub(super) batch: usize,
     /// HTTP requests under way at once
     #[arg(long, default_value_t = 4)]
-    submitters: usize,
+    pub(super) submitters: usize,
 }
 
 impl Load {
@@ -64,8 +64,13 @@ impl Load {
                 loop {
                     let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
                     let Some((from, to)) = next else { return anyhow::Ok(()) };
-                    let body = json!({ "executions": (from..to).map(|number| request(definition, number)).collect::<Vec<_>>() });
-                    caller.post("/v1/executions/batch", &body).await?;
+                    let (path, body) = if self.batch == 1 {
+                        ("/v1/executions", request(definition, from))
+                    } else {
+                        let requests: Vec<_> = (from..to).map(|number| request(definition, number)).collect();
+                        ("/v1/executions/batch", json!({ "executions": requests }))
+                    };
+                    caller.post(path, &body).await?;
                 }
             });
         }

@@ -32,6 +32,7 @@ Examples:
   longhaul bench throughput --rounds 5
   longhaul bench throughput --stored 1000000
   longhaul bench latency --rate 20 --seconds 20
+  longhaul bench latency --rate half
   longhaul bench in-flight --executions 10000
   longhaul bench parked --executions 20000
   longhaul bench recovery --rounds 5

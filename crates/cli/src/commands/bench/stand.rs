@@ -125,6 +125,7 @@ impl Bare {
         if options.stored > 0 {
             store.fill_with_executions(tenant.id, options.stored).await?;
         }
+        store.checkpoint().await?;
         let api = start("api", &["api", "--listen", &listen], &environment, files.path()).await?;
         let mut workers = Vec::new();
         for _ in 0..options.workers {
