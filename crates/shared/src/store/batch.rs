@@ -2,13 +2,14 @@
 //!
 //! What must hold (core-rules 9): one bad item fails alone, one locked row delays only itself, a cut connection repeats the
 //! whole batch, and repeating is harmless because every item is idempotent. A lone item is never delayed: a batch is what
-//! arrived while the one before was under way.
+//! arrived while the one before was under way. Two batches at a time would be two small ones, at nearly twice the price; the second
+//! one is for when the first takes unusually long.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{Mutex, mpsc, oneshot},
-    time::Instant,
+    sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    time::{Instant, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -20,6 +21,8 @@ const MIN_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_BACKOFF: Duration = Duration::from_millis(500);
 /// The wait before a locked row is tried again.
 const LOCKED_BACKOFF: Duration = Duration::from_millis(5);
+/// A flush that takes longer no longer has others wait for it: several times what a statement of hundreds of items takes.
+const UNUSUAL: Duration = Duration::from_millis(50);
 
 /// What one flush came to for one item.
 pub(super) enum Flushed<R> {
@@ -45,7 +48,7 @@ pub(super) struct BatchLimits {
     pub(super) what: StoreBatch,
     /// The most items of one statement.
     pub(super) max_items: usize,
-    /// Flushes under way at once.
+    /// Flushes under way at most: one, and another for each that takes unusually long.
     pub(super) lanes: usize,
     /// The most items waiting; beyond it callers wait in line.
     pub(super) max_waiting: usize,
@@ -62,9 +65,10 @@ impl<I: Send + Sync + 'static, R: Send + 'static> Batcher<I, R> {
     {
         let (items, receiver) = mpsc::channel(limits.max_waiting);
         let (receiver, flush) = (Arc::new(Mutex::new(receiver)), Arc::new(flush));
+        let turn = Arc::new(Semaphore::new(1));
         let lanes = (0..limits.lanes)
             .map(|_| {
-                let lane = Lane { receiver: receiver.clone(), flush: flush.clone(), limits };
+                let lane = Lane { receiver: receiver.clone(), turn: turn.clone(), flush: flush.clone(), limits };
                 AbortOnDropHandle::new(tokio::spawn(lane.run()))
             })
             .collect();
@@ -79,8 +83,13 @@ impl<I: Send + Sync + 'static, R: Send + 'static> Batcher<I, R> {
     }
 }
 
+/// Held while a lane flushes; a lane that did not wait for it has none.
+type Turn = Option<OwnedSemaphorePermit>;
+
 struct Lane<I, R, F> {
     receiver: Arc<Mutex<mpsc::Receiver<Waiting<I, R>>>>,
+    /// Who flushes has it.
+    turn: Arc<Semaphore>,
     flush: Arc<F>,
     limits: BatchLimits,
 }
@@ -92,7 +101,7 @@ where
 {
     async fn run(self) {
         let mut locked: Vec<Waiting<I, R>> = Vec::new();
-        while let Some(batch) = self.next_batch(&mut locked).await {
+        while let Some((batch, _turn)) = self.next_batch(&mut locked).await {
             let (items, replies): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
             for ((item, reply), flushed) in items.iter().zip(replies).zip(self.flush_all(&items).await) {
                 match flushed {
@@ -104,26 +113,38 @@ where
         }
     }
 
-    /// What is waiting, with what was locked before. Items nobody waits for any more are left out.
-    async fn next_batch(&self, locked: &mut Vec<Waiting<I, R>>) -> Option<Vec<Waiting<I, R>>> {
+    /// What is waiting when it is this lane's turn, with what was locked before. Items nobody waits for any more are left out.
+    async fn next_batch(&self, locked: &mut Vec<Waiting<I, R>>) -> Option<(Vec<Waiting<I, R>>, Turn)> {
         loop {
             let mut batch = std::mem::take(locked);
-            let room = self.limits.max_items.saturating_sub(batch.len()).max(1);
-            if batch.is_empty() {
-                if self.receiver.lock().await.recv_many(&mut batch, room).await == 0 {
-                    return None;
+            let turn = if batch.is_empty() {
+                let mut receiver = self.receiver.lock().await;
+                batch.push(receiver.recv().await?);
+                let turn = self.turn().await;
+                while batch.len() < self.limits.max_items
+                    && let Ok(one) = receiver.try_recv()
+                {
+                    batch.push(one);
                 }
+                turn
             } else {
                 // Something is locked: take what comes meanwhile, but do not wait for it. The limit holds for the receiver
                 // too: an idle lane keeps it for as long as nothing comes.
+                let room = self.limits.max_items.saturating_sub(batch.len()).max(1);
                 let more = async { self.receiver.lock().await.recv_many(&mut batch, room).await };
-                let _ = tokio::time::timeout(LOCKED_BACKOFF, more).await;
-            }
+                let _ = timeout(LOCKED_BACKOFF, more).await;
+                self.turn().await
+            };
             batch.retain(|(_, reply)| !reply.is_closed());
             if !batch.is_empty() {
-                return Some(batch);
+                return Some((batch, turn));
             }
         }
+    }
+
+    /// Waits for the flush under way, but not for one that takes unusually long.
+    async fn turn(&self) -> Turn {
+        timeout(UNUSUAL, self.turn.clone().acquire_owned()).await.ok()?.ok()
     }
 
     /// Flushes a batch, halving it while Postgres refuses its values, until the bad items stand alone.
@@ -217,6 +238,40 @@ mod tests {
         });
         assert_eq!(batcher.submit(7).await.unwrap(), 7);
         assert_eq!(tries.load(Ordering::SeqCst), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_during_a_flush_is_one_batch_and_does_not_wait_for_one_that_takes_unusually_long() {
+        let batches = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let flushed = batches.clone();
+        let limits = BatchLimits { lanes: 2, ..LIMITS };
+        let batcher = Arc::new(Batcher::spawn(limits, move |items: Vec<Arc<u64>>| {
+            flushed.lock().unwrap().push(items.len());
+            async move {
+                // Each item says how long its flush takes.
+                let longest = items.iter().map(|item| **item).max().unwrap();
+                tokio::time::sleep(Duration::from_millis(longest)).await;
+                Ok(items.iter().map(|item| Flushed::Done(Ok(**item))).collect())
+            }
+        }));
+        let submit = |millis: u64| {
+            let batcher = batcher.clone();
+            tokio::spawn(async move { batcher.submit(millis).await })
+        };
+        let started = Instant::now();
+        let first = submit(20);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let others: Vec<_> = (0..10).map(|_| submit(1)).collect();
+        first.await.unwrap().unwrap();
+        futures::future::join_all(others).await;
+        assert_eq!(*batches.lock().unwrap(), [1, 10]);
+        assert_eq!(started.elapsed(), Duration::from_millis(21));
+
+        let slow = submit(10_000);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let started = Instant::now();
+        submit(1).await.unwrap().unwrap();
+        assert!(started.elapsed() < 2 * UNUSUAL && !slow.is_finished(), "{:?}", started.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
