@@ -1,18 +1,21 @@
 //! An execution that has run and is only to be written down holds nobody up, as long as no more are written down than run.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use longhaul_sdk::DefinitionSpec;
 use longhaul_worker::probe::{Point, Probe};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::timeout};
 
 use crate::support::{
     fleet::{Fleet, PATIENCE, agent},
     llm::reply_text,
     wait::within,
 };
+
+/// What is not to happen would have happened by then.
+const AT_ONCE: Duration = Duration::from_millis(500);
 
 /// A time of a row, as Postgres writes it; of one day and one time zone, so in order as text.
 fn time(row: &Value, name: &str) -> String {
@@ -30,11 +33,14 @@ async fn the_next_begins_while_the_end_of_one_is_written_and_the_one_after_it_do
         ids.push(fleet.submit("d", json!({ "number": number })).await);
     }
     let [first, second, third] = ids[..] else { panic!("three were submitted") };
-    let (may_end, has_run) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-    let (ending, running) = (may_end.clone(), has_run.clone());
+    let [may_end, has_run, has_begun] = [(); 3].map(|()| Arc::new(Semaphore::new(0)));
+    let (ending, running, beginning) = (may_end.clone(), has_run.clone(), has_begun.clone());
     let probe = Probe::armed(move |point, id| {
         if (point, id) == (Point::TurnAnswered, second) {
             running.add_permits(1);
+        }
+        if (point, id) == (Point::Claimed, third) {
+            beginning.add_permits(1);
         }
         let ending = ending.clone();
         let is_held = (point, id) == (Point::BeforeConclusion, first);
@@ -48,6 +54,8 @@ async fn the_next_begins_while_the_end_of_one_is_written_and_the_one_after_it_do
     let worker = fleet.worker_with(|builder| builder.probe(probe));
     // In the place of the first, which stands before its end.
     within("the second has run", PATIENCE, has_run.acquire()).await.unwrap().forget();
+    // One runs, one is written down: the third has to wait until the first is.
+    assert!(timeout(AT_ONCE, has_begun.acquire()).await.is_err());
     may_end.add_permits(1);
     let mut rows = Vec::new();
     for id in [first, second, third] {
@@ -55,7 +63,6 @@ async fn the_next_begins_while_the_end_of_one_is_written_and_the_one_after_it_do
     }
     assert!(rows.iter().all(|row| row["status"] == "FINISHED"), "{rows:?}");
     assert!(time(&rows[1], "started_at") < time(&rows[0], "finished_at"));
-    // One runs, one is written down: the third had to wait until the first was.
     assert!(time(&rows[2], "started_at") > time(&rows[0], "finished_at"));
     worker.drain().await;
 }
