@@ -165,7 +165,7 @@ async fn a_thousand_idle_streams_cost_about_one_query_a_second() {
 }
 
 /// Transactions of this test's own database so far; each query is one. A session tells what it did seconds later unless it is
-/// told to, so every connection of the process is.
+/// told to, so every connection of the pool is.
 async fn commits(api: &TestApi) -> i64 {
     let mut sessions = Vec::new();
     for _ in 0..api.store.pool().options().get_max_connections() {

@@ -52,6 +52,7 @@ async fn the_answer_to_a_submit_is_what_reading_it_says() {
     let more = [
         json!({"metadata": {"zeta": [1, {"b": null, "a": 2.5}], "a": "x", "mid": true}}),
         json!({"run_at": at, "priority": 0, "queue": "slow", "deadline_seconds": 7200}),
+        json!({"run_at": "2020-01-01T00:00:00Z", "metadata": {"past": true}}),
         json!({"budget": {"max_model_calls": 3}}),
         json!({"definition": null, "agent": "clerk", "input": {"prompt": "x"}}),
     ];

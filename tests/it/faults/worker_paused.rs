@@ -1,6 +1,6 @@
 //! A worker that is stopped beyond its lease and then goes on, as after a suspended virtual machine.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use rustix::process::Signal;
 
@@ -33,8 +33,15 @@ async fn a_worker_that_wakes_after_its_lease_writes_nothing_launches_nothing_and
     paused.signal(Signal::CONT);
     let new = paused.identity(&fleet).await;
     assert_ne!(new, old);
-    let launched = fleet.llm.requests().len() - requests;
-    assert!(launched <= SENT_ON_WAKING, "the dead worker launched {launched} model calls");
+    let (heard, late): (HashSet<_>, Vec<_>) = {
+        let mut all: Vec<_> =
+            fleet.llm.requests().into_iter().map(|request| request.idempotency_key.unwrap()).collect();
+        let late = all.split_off(requests);
+        (all.into_iter().collect(), late)
+    };
+    assert!(late.len() <= SENT_ON_WAKING, "the dead worker launched {} model calls", late.len());
+    // Each the turn that its execution was at when it stopped, which another has asked for meanwhile.
+    assert!(late.iter().all(|key| heard.contains(key)), "the dead worker went on: {late:?}");
     let late_ends = "select count(*) from attempts where worker_id = $1 and outcome <> 'lost'
         and ended_at > (select dead_at from workers where id = $1)";
     assert_eq!(count(&fleet, late_ends, old).await, 0, "attempts of the dead worker were ended by it");
@@ -59,7 +66,7 @@ async fn a_worker_that_wakes_after_its_lease_writes_nothing_launches_nothing_and
         0,
         "late writes of the dead worker"
     );
-    println!("paused with {held} held: {lost} leases lost, nothing written or launched under them");
+    println!("paused with {held} held: {lost} leases lost, nothing written under them");
 }
 
 async fn count(fleet: &Fleet, sql: &'static str, worker: uuid::Uuid) -> i64 {

@@ -5,11 +5,15 @@
 //! arrived while the one before was under way. Two batches at a time would be two small ones, at nearly twice the price; the second
 //! one is for when the first takes unusually long.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, Mutex as StdMutex, PoisonError},
+    time::Duration,
+};
 
 use tokio::{
     sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
-    time::{Instant, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -21,7 +25,7 @@ const MIN_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_BACKOFF: Duration = Duration::from_millis(500);
 /// The wait before a locked row is tried again.
 const LOCKED_BACKOFF: Duration = Duration::from_millis(5);
-/// A flush that takes longer no longer has others wait for it: several times what a statement of hundreds of items takes.
+/// A flush that has taken longer has nobody wait for it any more: several times what a statement of hundreds of items takes.
 const UNUSUAL: Duration = Duration::from_millis(50);
 
 /// What one flush came to for one item.
@@ -65,10 +69,10 @@ impl<I: Send + Sync + 'static, R: Send + 'static> Batcher<I, R> {
     {
         let (items, receiver) = mpsc::channel(limits.max_waiting);
         let (receiver, flush) = (Arc::new(Mutex::new(receiver)), Arc::new(flush));
-        let turn = Arc::new(Semaphore::new(1));
+        let turns = Arc::new(Turns { free: Arc::new(Semaphore::new(1)), taken_at: StdMutex::new(Instant::now()) });
         let lanes = (0..limits.lanes)
             .map(|_| {
-                let lane = Lane { receiver: receiver.clone(), turn: turn.clone(), flush: flush.clone(), limits };
+                let lane = Lane { receiver: receiver.clone(), turns: turns.clone(), flush: flush.clone(), limits };
                 AbortOnDropHandle::new(tokio::spawn(lane.run()))
             })
             .collect();
@@ -83,13 +87,35 @@ impl<I: Send + Sync + 'static, R: Send + 'static> Batcher<I, R> {
     }
 }
 
-/// Held while a lane flushes; a lane that did not wait for it has none.
+/// Who may flush. One at a time, but a flush that takes unusually long does not count.
+struct Turns {
+    free: Arc<Semaphore>,
+    /// When the turn under way began.
+    taken_at: StdMutex<Instant>,
+}
+
+/// Held while a lane flushes. A lane that flushes beside one that takes unusually long has none.
 type Turn = Option<OwnedSemaphorePermit>;
+
+impl Turns {
+    async fn next(&self) -> Turn {
+        loop {
+            let since = *self.taken_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let taken = match timeout_at(since + UNUSUAL, self.free.clone().acquire_owned()).await {
+                Ok(taken) => taken.ok(),
+                Err(_) if *self.taken_at.lock().unwrap_or_else(PoisonError::into_inner) == since => return None,
+                // Another one's turn came meanwhile.
+                Err(_) => continue,
+            };
+            *self.taken_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            return taken;
+        }
+    }
+}
 
 struct Lane<I, R, F> {
     receiver: Arc<Mutex<mpsc::Receiver<Waiting<I, R>>>>,
-    /// Who flushes has it.
-    turn: Arc<Semaphore>,
+    turns: Arc<Turns>,
     flush: Arc<F>,
     limits: BatchLimits,
 }
@@ -120,7 +146,7 @@ where
             let turn = if batch.is_empty() {
                 let mut receiver = self.receiver.lock().await;
                 batch.push(receiver.recv().await?);
-                let turn = self.turn().await;
+                let turn = self.turns.next().await;
                 while batch.len() < self.limits.max_items
                     && let Ok(one) = receiver.try_recv()
                 {
@@ -133,18 +159,13 @@ where
                 let room = self.limits.max_items.saturating_sub(batch.len()).max(1);
                 let more = async { self.receiver.lock().await.recv_many(&mut batch, room).await };
                 let _ = timeout(LOCKED_BACKOFF, more).await;
-                self.turn().await
+                self.turns.next().await
             };
             batch.retain(|(_, reply)| !reply.is_closed());
             if !batch.is_empty() {
                 return Some((batch, turn));
             }
         }
-    }
-
-    /// Waits for the flush under way, but not for one that takes unusually long.
-    async fn turn(&self) -> Turn {
-        timeout(UNUSUAL, self.turn.clone().acquire_owned()).await.ok()?.ok()
     }
 
     /// Flushes a batch, halving it while Postgres refuses its values, until the bad items stand alone.
@@ -270,7 +291,10 @@ mod tests {
         let slow = submit(10_000);
         tokio::time::sleep(Duration::from_millis(1)).await;
         let started = Instant::now();
-        submit(1).await.unwrap().unwrap();
+        for _ in 0..10 {
+            submit(1).await.unwrap().unwrap();
+        }
+        // The first waits until the slow one has taken unusually long, those after it do not.
         assert!(started.elapsed() < 2 * UNUSUAL && !slow.is_finished(), "{:?}", started.elapsed());
     }
 

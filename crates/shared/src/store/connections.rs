@@ -17,12 +17,14 @@ use sqlx::{
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use super::pool::{ASK_AFTER_IDLE, MAX_LIFETIME, is_distrusted, refuse_read_only};
 
-/// One that nobody needed for so long is closed when another is given back.
+/// Before another try to open one.
+const PAUSE: Duration = Duration::from_millis(50);
+/// One that nobody needed for so long is closed when another is given back: what a burst opened is not kept for ever.
 const IDLE_LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// At most so many connections as it was made for. Cheap to clone.
@@ -74,15 +76,30 @@ impl Connections {
                 return Ok(lent(connection, opened));
             }
         }
-        let mut connection = PgConnection::connect_with(&self.shared.options).await?;
-        refuse_read_only(&mut connection).await?;
-        Ok(lent(connection, Instant::now()))
+        Ok(lent(self.connect().await?, Instant::now()))
+    }
+
+    /// Tries again while the server is starting, as the pool does: a claim that failed at once would have used up its wake-up.
+    async fn connect(&self) -> sqlx::Result<PgConnection> {
+        loop {
+            match PgConnection::connect_with(&self.shared.options).await {
+                Err(error) if is_starting(&error) => sleep(PAUSE).await,
+                opened => {
+                    let mut connection = opened?;
+                    refuse_read_only(&mut connection).await?;
+                    return Ok(connection);
+                }
+            }
+        }
     }
 
     /// Lends no more. Those that are lent are closed when they come back.
     pub(super) async fn close(&self) {
-        self.shared.places.close();
-        let idle = std::mem::take(&mut *self.shared.idle());
+        let idle = {
+            let mut idle = self.shared.idle();
+            self.shared.places.close();
+            std::mem::take(&mut *idle)
+        };
         for one in idle {
             // It is gone either way.
             let _ = one.connection.close().await;
@@ -108,11 +125,13 @@ pub(super) struct Lent {
 impl Lent {
     /// Gives it back, unless what came of the statement says that it may be broken.
     pub(super) fn back<T>(self, answer: sqlx::Result<T>) -> sqlx::Result<T> {
+        let mut idle = self.of.idle();
+        // Looked at under the lock that closing takes, so that none comes back unseen.
         if is_answered(&answer) && !self.of.places.is_closed() {
-            let mut idle = self.of.idle();
             idle.retain(|one| one.since.elapsed() < IDLE_LIMIT);
             idle.push(Idle { connection: self.connection, opened: self.opened, since: Instant::now() });
         }
+        drop(idle);
         answer
     }
 }
@@ -131,6 +150,15 @@ impl DerefMut for Lent {
     }
 }
 
+/// Whether nobody listens yet, or nobody is let in: starting (SQLSTATE 57P03), or full (53300).
+fn is_starting(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        sqlx::Error::Database(refusal) => matches!(refusal.code().as_deref(), Some("57P03" | "53300")),
+        _ => false,
+    }
+}
+
 /// Whether the server answered, be it with a refusal of this statement, and goes on listening.
 fn is_answered<T>(answer: &sqlx::Result<T>) -> bool {
     match answer {
@@ -140,5 +168,18 @@ fn is_answered<T>(answer: &sqlx::Result<T>) -> bool {
             refusal.is_some_and(|refusal| matches!(refusal.severity(), PgSeverity::Error))
         }
         Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_kept_only_when_the_server_answered() {
+        assert!(is_answered(&Ok(())));
+        let broken = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        assert!(!is_answered::<()>(&Err(sqlx::Error::Io(broken()))));
+        assert!(!is_answered::<()>(&Err(sqlx::Error::Protocol("half a message".into()))));
     }
 }

@@ -117,16 +117,25 @@ pub struct ExecutionRecord {
     pub failure_detail: Option<Box<RawValue>>,
 }
 
+/// The versions that an execution is pinned to.
+#[derive(Debug, Clone, Copy)]
+pub struct Versions {
+    /// Of its definition.
+    pub definition: i32,
+    /// Of its agent.
+    pub agent: i32,
+}
+
 impl ExecutionRecord {
-    /// As [`Store::get_execution`] would read what was submitted just now, unless somebody has taken it since. `versions` are those of
-    /// its definition and its agent, `owner` is the key that submitted it.
+    /// As [`Store::get_execution`] would read what was submitted just now, unless somebody has taken it since. `owner` is the key that
+    /// submitted it. Numbers of its metadata are written as they were sent, where Postgres writes all of their digits.
     ///
     /// # Errors
     /// Its input is not JSON.
     pub fn begun(
         new: &NewExecution,
         beginning: Beginning,
-        versions: (i32, i32),
+        versions: Versions,
         owner: &ApiKey,
     ) -> Result<Self, StoreError> {
         let summary = ExecutionSummary {
@@ -135,9 +144,9 @@ impl ExecutionRecord {
             org_id: owner.org_id.clone(),
             group_id: owner.group_id.clone(),
             definition_key: new.definition_key.clone(),
-            definition_version: Some(versions.0),
+            definition_version: Some(versions.definition),
             agent_key: new.agent_key.clone(),
-            agent_version: Some(versions.1),
+            agent_version: Some(versions.agent),
             queue: new.queue.clone(),
             priority: new.priority,
             status: ExecutionStatus::Pending,

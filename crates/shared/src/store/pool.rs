@@ -17,6 +17,9 @@ use super::{StoreError, connections::Connections, ids::DatabaseClock};
 /// (group commits, journals, the sweep), neither waits with it: an answer that is late in this process would be taken for a
 /// lost one, and what it claimed handed back unstarted (core-rules 1).
 const CLAIM_CONNECTIONS: u32 = 2;
+/// Connections beside the pool for the statements that every execution costs: submits, records, ends and reservations are a batch at a
+/// time each, and another for a batch that takes unusually long.
+const COMMIT_CONNECTIONS: u32 = 4;
 /// A claim that takes longer is ended by the server, and then has taken nothing. Shorter than what its caller waits
 /// ([`super::claims`]), so that only a lost answer leaves a claim that nobody knows of.
 const CLAIM_STATEMENT_LIMIT: Duration = Duration::from_secs(4);
@@ -47,8 +50,8 @@ pub(super) fn is_distrusted(age: Duration) -> bool {
 pub struct StoreOptions {
     /// `postgres://…`.
     pub url: String,
-    /// The most connections, two at least: half for the statements that every execution costs, half for all others. Claims, their
-    /// comparison and the heartbeat of a worker have one more each.
+    /// The most connections of the pool. Group commits have up to four more; claims, their comparison and the heartbeat of a worker one
+    /// each.
     pub max_connections: u32,
     /// The longest one statement may run.
     pub statement_timeout: Duration,
@@ -101,7 +104,7 @@ impl StoreOptions {
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) pool: PgPool,
-    /// For the group commits: what every execution costs.
+    /// For submits, records, ends and reservations: what every execution costs.
     pub(crate) commits: Connections,
     /// For claims alone. Opened by the first one, so a process that claims nothing has none.
     pub(crate) claims: Connections,
@@ -116,10 +119,8 @@ impl Store {
     /// The URL cannot be read.
     pub fn open(options: StoreOptions) -> Result<Self, StoreError> {
         let (connect, patience) = (options.connect_options()?, options.acquire_timeout);
-        let for_commits = (options.max_connections / 2).max(1);
-        let for_others = options.max_connections.saturating_sub(for_commits).max(1);
-        let pool = open_pool(connect.clone(), for_others, patience);
-        let commits = Connections::new(connect, for_commits, patience);
+        let pool = open_pool(connect.clone(), options.max_connections, patience);
+        let commits = Connections::new(connect, COMMIT_CONNECTIONS, patience);
         let statement_timeout = options.statement_timeout.min(CLAIM_STATEMENT_LIMIT);
         let lock_timeout = options.lock_timeout.min(CLAIM_STATEMENT_LIMIT);
         let limited = StoreOptions { statement_timeout, lock_timeout, ..options.clone() };

@@ -8,7 +8,7 @@ use longhaul_sdk::spec::BudgetSpec;
 use longhaul_shared::{
     domain::{ExecutionId, MAX_DEADLINE},
     store::{
-        executions::ExecutionRecord,
+        executions::{ExecutionRecord, Versions},
         submit::{Beginning, Idempotency, NewExecution, Submitted},
     },
 };
@@ -221,7 +221,7 @@ impl SubmitRequest {
         principal: &Principal,
         traceparent: Option<String>,
         hash: &[u8],
-    ) -> ApiResult<(NewExecution, (i32, i32))> {
+    ) -> ApiResult<(NewExecution, Versions)> {
         let runnable = state.catalog.resolve(principal.tenant(), &self.target, self.version).await?;
         let agent = (runnable.agent_version_id, runnable.agent_key.as_str());
         state.catalog.permit(agent, principal, &state.options.contract.org_id).await?;
@@ -239,7 +239,7 @@ impl SubmitRequest {
         if let Some(model) = runnable.unpriced(budget.as_ref(), &state.prices) {
             return Err(ApiError::PriceUnknown { model });
         }
-        let versions = (runnable.definition_version, runnable.agent_version);
+        let versions = Versions { definition: runnable.definition_version, agent: runnable.agent_version };
         let execution = NewExecution {
             id: state.store.new_execution_id().await?,
             tenant_id: principal.tenant(),
@@ -388,14 +388,13 @@ pub(crate) struct Stored {
 pub(crate) struct Begun {
     execution: Arc<NewExecution>,
     beginning: Beginning,
-    versions: (i32, i32),
+    versions: Versions,
 }
 
 impl Begun {
-    /// # Errors
-    /// Never: its input was JSON a moment ago.
-    pub(crate) fn record(self, principal: &Principal) -> ApiResult<ExecutionRecord> {
-        Ok(ExecutionRecord::begun(&self.execution, self.beginning, self.versions, principal.key())?)
+    /// As a reading would tell it; `None` when only that can.
+    pub(crate) fn record(self, principal: &Principal) -> Option<ExecutionRecord> {
+        ExecutionRecord::begun(&self.execution, self.beginning, self.versions, principal.key()).ok()
     }
 }
 

@@ -61,9 +61,10 @@ pub(crate) async fn answer(
     let mut response = if preference.is_minimal {
         (status, Json(serde_json::json!({ "id": stored.id.to_string() }))).into_response()
     } else {
-        let record = match stored.begun.filter(|_| preference.wait.is_none()) {
-            // Its submitter is told how it began: reading it would cost as much as storing it did.
-            Some(begun) => begun.record(principal)?,
+        // Its submitter is told how it began: reading it would cost as much as storing it did.
+        let begun = stored.begun.filter(|_| preference.wait.is_none());
+        let record = match begun.and_then(|begun| begun.record(principal)) {
+            Some(record) => record,
             None => {
                 let read = state.store.get_execution(&principal.reach(), stored.id).await?;
                 read.ok_or(ApiError::NotFound("execution"))?

@@ -86,8 +86,7 @@ impl Bare {
     pub(super) async fn start() -> anyhow::Result<Self> {
         let postgres = PrivatePostgres::start(PostgresOptions::scratch()).await?;
         let redis = PrivateRedis::start(RedisOptions::scratch()).await?;
-        // The floor opens its connections all at once: on a busy machine that takes longer than production would wait for one.
-        let options = StoreOptions { acquire_timeout: START_LIMIT, ..StoreOptions::new(postgres.url()) };
+        let options = StoreOptions::new(postgres.url());
         Ok(Self { options, postgres, redis })
     }
 

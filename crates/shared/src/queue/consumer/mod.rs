@@ -64,7 +64,7 @@ impl ConsumerConfig {
 /// Consumes until `shutdown`, then releases what has not started and waits for the handlers that run. How long they
 /// may, is the caller's to decide: through what they themselves listen to, or by dropping this future.
 ///
-/// - `permits`: one per handler that may run; the caller may take some away at any time.
+/// - `permits`: one per handler that may run and has not given its own back; the caller may take some away at any time.
 /// - `claim(max)`: claims up to `max` executions in one statement. Never called with zero. Its errors are its own: it
 ///   then returns nothing, and is called again soon. It is not cancelled by shutdown, so it must bound itself.
 /// - `release(items)`: gives back executions that were claimed and not started.

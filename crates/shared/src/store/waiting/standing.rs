@@ -69,7 +69,7 @@ pub struct LiveWorkers {
     pub count: i64,
     /// What they run at most.
     pub permits: i64,
-    /// What of that is free.
+    /// What of that is free at least: an execution whose end is being written counts as running, because the rows do not tell.
     pub free: i64,
 }
 

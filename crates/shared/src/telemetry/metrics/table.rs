@@ -51,7 +51,11 @@ pub const METRICS: &[Metric] = &[
     metric("longhaul_executions_submitted_total", Kind::Counter, "executions stored"),
     metric("longhaul_executions_ended_total", Kind::Counter, "executions ended, by failure class, none for FINISHED"),
     metric("longhaul_attempts_started_total", Kind::Counter, "attempts started"),
-    metric("longhaul_attempts_running", Kind::Gauge, "attempts this process runs now"),
+    metric(
+        "longhaul_attempts_running",
+        Kind::Gauge,
+        "attempts this process holds now: those that run, and those whose end is being written",
+    ),
     metric("longhaul_executions_retries_total", Kind::Counter, "retries scheduled, by failure class"),
     metric("longhaul_worker_leases_lost_total", Kind::Counter, "attempts stopped because their lease was lost"),
     metric(
