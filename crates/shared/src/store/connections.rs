@@ -152,11 +152,11 @@ impl DerefMut for Lent {
 
 /// Whether nobody listens yet, or nobody is let in: starting (SQLSTATE 57P03), or full (53300).
 fn is_starting(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
-        sqlx::Error::Database(refusal) => matches!(refusal.code().as_deref(), Some("57P03" | "53300")),
-        _ => false,
+    if let sqlx::Error::Io(error) = error {
+        return error.kind() == std::io::ErrorKind::ConnectionRefused;
     }
+    let code = error.as_database_error().and_then(|refusal| refusal.code());
+    matches!(code.as_deref(), Some("57P03" | "53300"))
 }
 
 /// Whether the server answered, be it with a refusal of this statement, and goes on listening.
