@@ -7,7 +7,7 @@
 
 use std::{
     future::Future,
-    sync::{Arc, Mutex as StdMutex, PoisonError},
+    sync::{Arc, Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -100,16 +100,21 @@ type Turn = Option<OwnedSemaphorePermit>;
 impl Turns {
     async fn next(&self) -> Turn {
         loop {
-            let since = *self.taken_at.lock().unwrap_or_else(PoisonError::into_inner);
-            let taken = match timeout_at(since + UNUSUAL, self.free.clone().acquire_owned()).await {
-                Ok(taken) => taken.ok(),
-                Err(_) if *self.taken_at.lock().unwrap_or_else(PoisonError::into_inner) == since => return None,
+            let since = *self.taken_at();
+            match timeout_at(since + UNUSUAL, self.free.clone().acquire_owned()).await {
+                Ok(taken) => {
+                    *self.taken_at() = Instant::now();
+                    return taken.ok();
+                }
+                Err(_) if *self.taken_at() == since => return None,
                 // Another one's turn came meanwhile.
-                Err(_) => continue,
-            };
-            *self.taken_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-            return taken;
+                Err(_) => {}
+            }
         }
+    }
+
+    fn taken_at(&self) -> StdMutexGuard<'_, Instant> {
+        self.taken_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

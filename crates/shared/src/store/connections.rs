@@ -20,7 +20,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::pool::{ASK_AFTER_IDLE, MAX_LIFETIME, is_distrusted, refuse_read_only};
+use super::pool::{is_usable, refuse_read_only};
 
 /// Before another try to open one.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -70,9 +70,7 @@ impl Connections {
             // Bound first: the lock must not be held while a connection is asked.
             let last = self.shared.idle().pop();
             let Some(Idle { mut connection, opened, since }) = last else { break };
-            let age = opened.elapsed();
-            let is_trusted = age < MAX_LIFETIME && !is_distrusted(age);
-            if is_trusted && (since.elapsed() <= ASK_AFTER_IDLE || connection.ping().await.is_ok()) {
+            if is_usable(&mut connection, opened.elapsed(), since.elapsed()).await {
                 return Ok(lent(connection, opened));
             }
         }

@@ -13,6 +13,7 @@ pub mod agent_access;
 pub mod api_keys;
 pub mod audit;
 mod batch;
+pub mod beginning;
 pub mod body;
 pub mod budgets;
 pub mod children;

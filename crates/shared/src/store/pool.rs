@@ -13,8 +13,8 @@ use sqlx::{
 
 use super::{StoreError, connections::Connections, ids::DatabaseClock};
 
-/// Connections for claims and for the comparison of what a worker holds alone, one each. Whatever waits for the pool
-/// (group commits, journals, the sweep), neither waits with it: an answer that is late in this process would be taken for a
+/// Connections for claims and for the comparison of what a worker holds alone, one each. Whatever waits for others
+/// (journals, group commits, the sweep), neither waits with it: an answer that is late in this process would be taken for a
 /// lost one, and what it claimed handed back unstarted (core-rules 1).
 const CLAIM_CONNECTIONS: u32 = 2;
 /// Connections beside the pool for the statements that every execution costs: submits, records, ends and reservations are a batch at a
@@ -26,9 +26,9 @@ const CLAIM_STATEMENT_LIMIT: Duration = Duration::from_secs(4);
 
 /// A connection that lay idle for longer is asked whether it is still one before it is used. Under load that would be a round trip
 /// for each statement; a connection that broke this moment is found by the statement, and whoever must not fail repeats it.
-pub(super) const ASK_AFTER_IDLE: Duration = Duration::from_millis(100);
+const ASK_AFTER_IDLE: Duration = Duration::from_millis(100);
 /// An older connection is closed instead of used: what the server keeps for one grows.
-pub(super) const MAX_LIFETIME: Duration = Duration::from_secs(30 * 60);
+const MAX_LIFETIME: Duration = Duration::from_secs(30 * 60);
 
 /// When a statement of this process was last refused because its server is read-only. Of the whole process, because the error is
 /// recognised where nobody knows the pool; for a second pool it costs a reconnect.
@@ -40,7 +40,7 @@ pub(super) fn refused_read_only() {
 }
 
 /// Whether a connection of this age was open when a statement was refused.
-pub(super) fn is_distrusted(age: Duration) -> bool {
+fn is_distrusted(age: Duration) -> bool {
     let refused_at = *REFUSED_READ_ONLY.lock().unwrap_or_else(PoisonError::into_inner);
     refused_at.is_some_and(|at| at.elapsed() <= age)
 }
@@ -184,15 +184,15 @@ fn open_pool(connect: PgConnectOptions, most: u32, patience: Duration) -> PgPool
         .max_lifetime(MAX_LIFETIME)
         .test_before_acquire(false)
         .before_acquire(|connection, since| {
-            Box::pin(async move {
-                if is_distrusted(since.age) {
-                    return Ok(false);
-                }
-                Ok(since.idle_for <= ASK_AFTER_IDLE || connection.ping().await.is_ok())
-            })
+            Box::pin(async move { Ok(is_usable(connection, since.age, since.idle_for).await) })
         })
         .after_connect(|connection, _| Box::pin(refuse_read_only(connection)))
         .connect_lazy_with(connect)
+}
+
+/// Whether a connection that was opened `age` ago, and used last `idle_for` ago, may be used once more.
+pub(super) async fn is_usable(connection: &mut PgConnection, age: Duration, idle_for: Duration) -> bool {
+    age < MAX_LIFETIME && !is_distrusted(age) && (idle_for <= ASK_AFTER_IDLE || connection.ping().await.is_ok())
 }
 
 /// A connection to a demoted primary would answer read-only errors for as long as it is kept (core-rules 20).

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::{
     Store, StoreError,
     batch::{BatchLimits, Batcher, Flushed},
+    beginning::Beginning,
     budgets::Caps,
 };
 use crate::domain::{AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, ServeKey, TenantId, WaitReason};
@@ -84,19 +85,6 @@ pub enum Submitted {
     Existing(ExecutionId),
     /// The key was used for another request; nothing was stored.
     KeyReused(ExecutionId),
-}
-
-/// What the database decided about an execution that was stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Beginning {
-    /// When it was submitted.
-    pub created_at: DateTime<Utc>,
-    /// When it must have ended.
-    pub deadline_at: DateTime<Utc>,
-    /// What it waits for.
-    pub wait_reason: WaitReason,
-    /// Until when, where that is known.
-    pub wait_until: Option<DateTime<Utc>>,
 }
 
 /// What became of one submit, and how it begins when this very call stored it.

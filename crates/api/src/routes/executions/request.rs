@@ -8,8 +8,9 @@ use longhaul_sdk::spec::BudgetSpec;
 use longhaul_shared::{
     domain::{ExecutionId, MAX_DEADLINE},
     store::{
-        executions::{ExecutionRecord, Versions},
-        submit::{Beginning, Idempotency, NewExecution, Submitted},
+        beginning::{Beginning, Versions},
+        executions::ExecutionRecord,
+        submit::{Idempotency, NewExecution, Submitted},
     },
 };
 use serde::Serialize;
