@@ -34,7 +34,7 @@ pub struct Versions {
 }
 
 impl ExecutionRecord {
-    /// As [`Store::get_execution`] would read what was submitted just now, unless somebody has taken it since. `owner` is the key that
+    /// As [`get_execution`](super::Store::get_execution) would read what was submitted just now, unless somebody has taken it since. `owner` is the key that
     /// submitted it. Numbers of its metadata are written as they were sent, where Postgres writes all of their digits.
     ///
     /// # Errors
