@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longhaul_shared::store::outcomes::Conclusion;
 use longhaul_shared::store::submit::NewExecution;
 use longhaul_shared::store::{Store, StoreOptions};
 
@@ -110,5 +111,30 @@ async fn of_many_tenants_a_claim_locks_what_it_takes_and_leaves_the_others_to_an
     under_way.commit().await.unwrap();
     assert_eq!(world.store.leases_of(first.id, Duration::ZERO).await.unwrap().len(), 4);
     assert_eq!(second.claim(200).await.len(), 112);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn a_claim_with_room_for_all_takes_all_but_what_is_locked_and_started_before_new() {
+    let world = World::create().await;
+    let new = world.submit(1).await[0];
+    let urgent = Arc::new(NewExecution { priority: 9, ..world.new_execution().await });
+    let started = urgent.id;
+    world.store.submit_executions(&[urgent]).await.unwrap();
+    let (first, second) = (world.worker().await, world.worker().await);
+    let came_back = first.claim_one().await;
+    assert_eq!(came_back.id, started);
+    first.end(&came_back, Conclusion::Release { drained: true }).await.unwrap();
+    let locked = world.submit(1).await[0];
+    let mut somebody = world.pool().begin().await.unwrap();
+    sqlx::query("select from executions where id = $1 for update")
+        .bind(locked.0)
+        .execute(&mut *somebody)
+        .await
+        .unwrap();
+    let claimed = within("the claim", SOON, second.claim(10)).await;
+    assert_eq!(claimed.iter().map(|one| (one.id, one.is_first)).collect::<Vec<_>>(), [(started, false), (new, true)]);
+    somebody.rollback().await.unwrap();
+    assert_eq!(second.claim_one().await.id, locked);
     world.check().await;
 }
