@@ -197,6 +197,8 @@ impl SubmitRequest {
                 let stored = Stored::from(submitted)?;
                 if stored.is_new && execution.run_at.is_none() {
                     (state.hooks.wake)(&execution.queue, stored.id);
+                    // The wake-up leaves first: a worker waits for it, while the answer is still to be written.
+                    tokio::task::yield_now().await;
                 }
                 Ok(Stored { begun: beginning.map(|beginning| Begun { execution, beginning, versions }), ..stored })
             }
