@@ -20,7 +20,9 @@ impl MemoryGate {
         let default = || {
             read_kib("/proc/meminfo", "MemTotal:").map_or(u64::MAX, |total| total / DEFAULT_SHARE.1 * DEFAULT_SHARE.0)
         };
-        Self { limit: if limit == 0 { default() } else { limit }, used: AtomicU64::new(0) }
+        let gate = Self { limit: if limit == 0 { default() } else { limit }, used: AtomicU64::new(0) };
+        gate.measure();
+        gate
     }
 
     /// Reads the process's resident size again. Where the kernel does not tell it, the gate stays open.
@@ -56,11 +58,7 @@ mod tests {
 
     #[test]
     fn a_process_over_its_limit_is_not_open() {
-        let gate = MemoryGate::new(1);
-        gate.measure();
-        assert!(!gate.is_open());
-        let gate = MemoryGate::new(0);
-        gate.measure();
-        assert!(gate.is_open());
+        assert!(!MemoryGate::new(1).is_open());
+        assert!(MemoryGate::new(0).is_open());
     }
 }

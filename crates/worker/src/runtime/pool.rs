@@ -309,11 +309,14 @@ struct Claimer {
 
 impl Claimer {
     async fn claim(&self, max: usize) -> Vec<Lease> {
-        self.memory.measure();
         if !self.memory.is_open() {
-            return Vec::new();
+            self.memory.measure();
+            if !self.memory.is_open() {
+                return Vec::new();
+            }
         }
-        let leases = self.claim_once(max).await;
+        // Measured for the next claim, while the database works on this one.
+        let (leases, ()) = tokio::join!(self.claim_once(max), async { self.memory.measure() });
         if leases.is_empty() && self.there_is_more_to_serve().await { self.claim_once(max).await } else { leases }
     }
 
