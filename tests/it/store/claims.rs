@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longhaul_shared::domain::LimitKey;
+use longhaul_shared::store::claims::{ClaimBounds, ClaimRequest};
 use longhaul_shared::store::outcomes::Conclusion;
+use longhaul_shared::store::shares::TenantShares;
 use longhaul_shared::store::submit::NewExecution;
 use longhaul_shared::store::{Store, StoreOptions};
 
@@ -136,5 +139,29 @@ async fn a_claim_with_room_for_all_takes_all_but_what_is_locked_and_started_befo
     assert_eq!(claimed.iter().map(|one| (one.id, one.is_first)).collect::<Vec<_>>(), [(started, false), (new, true)]);
     somebody.rollback().await.unwrap();
     assert_eq!(second.claim_one().await.id, locked);
+    world.check().await;
+}
+
+/// Room for all is not a slot for all.
+#[tokio::test]
+async fn the_last_slot_goes_to_the_tenant_that_used_less_however_much_room_there_is() {
+    let world = World::create().await;
+    world.store.put_limit(None, &LimitKey::parse("definition").unwrap(), 1).await.unwrap();
+    let shares = Arc::new(TenantShares::default());
+    shares.end(world.tenant, 0.0, 20_000);
+    world.submit(1).await;
+    let other = world.store.ensure_tenant("other", None).await.unwrap().id;
+    let later = Arc::new(NewExecution { tenant_id: other, ..world.new_execution().await });
+    world.store.submit_executions(&[later.clone()]).await.unwrap();
+    let request = ClaimRequest {
+        worker: world.worker().await.id,
+        queues: &["default".to_owned()],
+        serves: &[String::new()],
+        max: 10,
+        suspects: 0,
+        may_take_alone: false,
+    };
+    let claimed = world.store.claim(&request, &ClaimBounds::new(shares)).await.unwrap().claimed;
+    assert_eq!(claimed.iter().map(|claimed| claimed.id).collect::<Vec<_>>(), [later.id]);
     world.check().await;
 }
