@@ -150,11 +150,10 @@ create or replace function longhaul_claim(
 #variable_conflict use_variable
 declare
     lease_start timestamptz := longhaul_now();
-    is_limited boolean;
     places tid[];
     ids uuid[];
     news boolean[];
-    has_suspects boolean;
+    is_choosy boolean := true;
     limits admission[];
     done int;
 begin
@@ -162,14 +161,16 @@ begin
     if not found then
         return;
     end if;
-    is_limited := exists (select from limit_rules);
 
-    -- All there is, as far as there is room for it and one more; not where a full batch was taken lately, so that there is most likely more. Seen
-    -- without locks, so that what is not taken is in nobody's way.
+    -- All there is, as far as there is room for it and one more. Not where a full batch was taken lately, so that there is most likely more. Seen
+    -- without locks: what is not taken is in nobody's way.
     if cardinality(known_tenants) = 0 then
-        select array_agg(x.place), bool_or(x.lane > 0) into places, has_suspects
+        select array_agg(x.place order by x.is_new, x.rank, x.id), array_agg(x.is_new order by x.is_new, x.rank, x.id),
+            count(*) > least(room, candidates) or bool_or(x.lane > 0) or exists (select from limit_rules)
+        into places, news, is_choosy
         from unnest(gap_queues, gap_serves) as gap (queue, serve_key) cross join lateral (
-            select x.ctid as place, x.lane from executions x
+            select x.ctid as place, x.id, x.lane, x.started_at is null as is_new, longhaul_claim_rank(x.created_at, x.priority) as rank
+            from executions x
             where x.wait_reason = 'worker' and x.queue = gap.queue and x.serve_key = gap.serve_key
             limit least(room, candidates) + 1
         ) x;
@@ -177,41 +178,39 @@ begin
             return;
         end if;
     end if;
-    if places is null or cardinality(places) > least(room, candidates) or has_suspects or is_limited then
+
+    if is_choosy then
         select w.places, w.ids, w.news into places, ids, news
         from longhaul_weigh(
             candidates, per_tenant, known_queues, known_serves, known_tenants, known_ranks, known_ids,
             gap_queues, gap_serves, gap_aboves, gap_belows, max_found,
             suspect_queues, suspect_serves, suspect_lanes, suspect_rooms, used_tenants, used_tokens, usual
         ) w;
-    else
-        select array_agg(x.place), array_agg(x.id), array_agg(x.is_new) into places, ids, news
-        from (
-            select x.ctid as place, x.id, x.started_at is null as is_new from executions x
-            where x.ctid = any (places) and x.wait_reason = 'worker'
-            order by x.started_at is null, longhaul_claim_rank(x.created_at, x.priority), x.id
-            for update skip locked
-        ) x;
-    end if;
-    if ids is null then
-        return;
-    end if;
-
-    if is_limited then
-        select array_agg(row(a.execution_id, a.keys, a.is_admitted)::admission) into limits from longhaul_admit(ids, room) a;
-        return query
-        select e, e.started_at is null, l.keys, null::json, null::json, null::text
-        from unnest(limits) l join executions e on e.id = l.execution_id
-        where not l.is_admitted;
-        select array_agg(t.place order by t.number), array_agg(t.id order by t.number), array_agg(t.is_new order by t.number)
-        into places, ids, news
-        from unnest(places, ids, news) with ordinality as t (place, id, is_new, number)
-        where not exists (select from unnest(limits) l where l.execution_id = t.id and not l.is_admitted);
+        if ids is null then
+            return;
+        end if;
+        if exists (select from limit_rules) then
+            select array_agg(row(a.execution_id, a.keys, a.is_admitted)::admission) into limits from longhaul_admit(ids, room) a;
+            return query
+            select e, e.started_at is null, l.keys, null::json, null::json, null::text
+            from unnest(limits) l join executions e on e.id = l.execution_id
+            where not l.is_admitted;
+            select array_agg(t.place order by t.number), array_agg(t.is_new order by t.number) into places, news
+            from unnest(places, ids, news) with ordinality as t (place, id, is_new, number)
+            where not exists (select from unnest(limits) l where l.execution_id = t.id and not l.is_admitted);
+        end if;
     end if;
     places := places[:room];
 
     return query
-    with claimed as (
+    with taken as materialized (
+        -- Locked before, or not by anybody else.
+        select t.place, t.is_new, t.number
+        from unnest(places, news) with ordinality as t (place, is_new, number) join executions e on e.ctid = t.place
+        where e.wait_reason = 'worker'
+        for update of e skip locked
+    ),
+    claimed as (
         update executions e
         set status = 'IN_PROGRESS', wait_reason = null, wait_until = null,
             worker_id = worker, lease_token = gen_random_uuid(), lease_write = 0, claimed_at = lease_start,
@@ -219,7 +218,7 @@ begin
             active_until = least(lease_start + (e.active_timeout - e.active_time), e.deadline_at),
             attempt = e.attempt + 1, event_seq = e.event_seq + 1,
             slot_keys = coalesce((select l.keys from unnest(limits) l where l.execution_id = e.id), e.slot_keys)
-        from unnest(places, news) with ordinality as t (place, is_new, number)
+        from taken t
         where e.ctid = t.place
         returning e as execution, t.is_new, t.number
     ),
@@ -244,8 +243,8 @@ begin
     ) p
     order by c.number;
     get diagnostics done = row_count;
-    -- Nobody can have moved a locked row. Were it otherwise, its slots would be taken for nothing.
-    if done <> coalesce(cardinality(places), 0) then
+    -- Nobody can have moved a row that was locked before. Were it otherwise, its slots would be taken for nothing.
+    if is_choosy and done <> coalesce(cardinality(places), 0) then
         raise exception 'of % locked executions % were found', cardinality(places), done using errcode = 'serialization_failure';
     end if;
 end

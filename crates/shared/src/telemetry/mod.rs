@@ -21,8 +21,8 @@ use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::Sd
 use tracing::{Dispatch, Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{
     EnvFilter, Layer,
-    filter::{FilterExt, filter_fn},
-    layer::SubscriberExt,
+    filter::{FilterExt, ParseError, filter_fn},
+    layer::{Filter, SubscriberExt},
     registry::LookupSpan,
     util::SubscriberInitExt,
 };
@@ -43,7 +43,7 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     #[error("the log filter cannot be read")]
-    Filter(#[from] tracing_subscriber::filter::ParseError),
+    Filter(#[from] ParseError),
     #[error("the exporter of traces cannot be built")]
     Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
     #[error("the metrics recorder cannot be built")]
@@ -87,17 +87,24 @@ pub fn init(config: &TelemetryConfig, service: &str) -> Result<Guard, TelemetryE
 /// # Errors
 /// See [`init`].
 pub fn build(config: &TelemetryConfig, service: &str) -> Result<(Dispatch, Guard), TelemetryError> {
-    let filter = EnvFilter::builder().parse(&config.log_filter)?;
+    let filter = log_filter(&config.log_filter)?;
     let traces = config.otlp_endpoint.as_deref().map(|endpoint| provider(endpoint, service)).transpose()?;
     let spans = traces.as_ref().map(|provider| {
         opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
         // The log filter must not cut traces; dependencies speak below INFO.
         tracing_opentelemetry::layer().with_tracer(provider.tracer("longhaul")).with_filter(LevelFilter::INFO)
     });
-    let filter = filter.and(filter_fn(|metadata| metadata.target() != TRACED));
     let subscriber = tracing_subscriber::registry().with(spans).with(logs(config.log_format).with_filter(filter));
     metrics::install()?;
     Ok((Dispatch::new(subscriber), Guard { traces, _upkeep: metrics_upkeep()? }))
+}
+
+/// What is logged: what the directives say, but no span that is for traces alone.
+fn log_filter<S: Subscriber>(directives: &str) -> Result<impl Filter<S> + use<S>, ParseError> {
+    let filter = EnvFilter::builder().parse(directives)?;
+    // The most verbose level is said for both: unsaid, dependencies compose for the log what nobody reads.
+    let most_verbose = Filter::<S>::max_level_hint(&filter).unwrap_or(LevelFilter::TRACE);
+    Ok(filter.and(filter_fn(|metadata| metadata.target() != TRACED).with_max_level_hint(most_verbose)))
 }
 
 /// A thread, because telemetry starts before the runtime and outlives it.
@@ -139,7 +146,17 @@ fn traces_endpoint(base: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tracing_subscriber::Registry;
+
     use super::*;
+
+    #[test]
+    fn what_nobody_reads_is_known_before_it_is_composed() {
+        for (directives, most_verbose) in [("info", LevelFilter::INFO), ("warn,longhaul=debug", LevelFilter::DEBUG)] {
+            let filter = log_filter::<Registry>(directives).unwrap();
+            assert_eq!(Filter::<Registry>::max_level_hint(&filter), Some(most_verbose), "{directives}");
+        }
+    }
 
     #[test]
     fn an_endpoint_may_be_the_base_or_the_whole_address() {
