@@ -152,7 +152,7 @@ async fn the_last_slot_goes_to_the_tenant_that_used_less_however_much_room_there
     world.submit(1).await;
     let other = world.store.ensure_tenant("other", None).await.unwrap().id;
     let later = Arc::new(NewExecution { tenant_id: other, ..world.new_execution().await });
-    world.store.submit_executions(&[later.clone()]).await.unwrap();
+    world.store.submit_executions(std::slice::from_ref(&later)).await.unwrap();
     let request = ClaimRequest {
         worker: world.worker().await.id,
         queues: &["default".to_owned()],
