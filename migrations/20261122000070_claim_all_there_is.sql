@@ -204,10 +204,11 @@ begin
 
     return query
     with taken as materialized (
-        -- Locked before, or not by anybody else.
+        -- Locked before, or not by anybody else. Asked so that no index answers: rows are looked for by their places alone, whatever the planner
+        -- believed when the table was empty.
         select t.place, t.is_new, t.number
         from unnest(places, news) with ordinality as t (place, is_new, number) join executions e on e.ctid = t.place
-        where e.wait_reason = 'worker'
+        where e.wait_reason is not distinct from 'worker'
         for update of e skip locked
     ),
     claimed as (
