@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes sure that this machine has what `make demo` and `make test` need: cargo, a C compiler, the binaries of
-# PostgreSQL 14 or newer, redis-server, and on Linux python3 and bubblewrap for the sandbox. Silent and quick when it has.
+# PostgreSQL 15 or newer, redis-server, and on Linux python3 and bubblewrap for the sandbox. Silent and quick when it has.
 #
 # As root, or with sudo that asks for no password, on Debian or Ubuntu, what is missing is announced and installed by
 # apt-get. No system service is started, no database cluster is made, and no service is left enabled: Longhaul starts
@@ -16,11 +16,11 @@ CLUSTER_CONF=$CLUSTER_DIR/longhaul-bootstrap.conf
 
 say() { printf '%s\n' "$*" >&2; }
 
-# A directory counts only with initdb, pg_ctl and a postgres of version 14 or newer side by side.
+# A directory counts only with initdb, pg_ctl and a postgres of version 15 or newer side by side.
 postgres_here() {
     [ -x "$1/initdb" ] && [ -x "$1/pg_ctl" ] && [ -x "$1/postgres" ] || return 1
     major=$("$1/postgres" --version 2>/dev/null | sed -n 's/^postgres (PostgreSQL) \([0-9]*\).*/\1/p')
-    [ "${major:-0}" -ge 14 ]
+    [ "${major:-0}" -ge 15 ]
 }
 
 have_postgres() {

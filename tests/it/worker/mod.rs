@@ -11,6 +11,7 @@ mod forks;
 mod growth;
 pub(crate) mod journal;
 pub(crate) mod kit;
+mod memory;
 mod odd_json;
 mod provider_health;
 mod retries;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The oldest PostgreSQL that the schema and the queries are written for.
-pub(super) const OLDEST_POSTGRES: u32 = 14;
+pub(super) const OLDEST_POSTGRES: u32 = 15;
 
 /// Where packages put servers outside the search path: Debian, Red Hat, Homebrew on both processors.
 const VERSIONED: [(&str, &str); 4] = [

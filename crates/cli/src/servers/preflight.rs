@@ -52,7 +52,7 @@ impl Host {
 /// One of the two servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Package {
-    /// PostgreSQL 14 or newer.
+    /// PostgreSQL 15 or newer.
     Postgres,
     /// Redis.
     Redis,
@@ -114,7 +114,7 @@ impl MissingServers {
 impl fmt::Display for MissingServers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |package: &Package| match package {
-            Package::Postgres => "PostgreSQL 14 or newer (initdb, pg_ctl and postgres)",
+            Package::Postgres => "PostgreSQL 15 or newer (initdb, pg_ctl and postgres)",
             Package::Redis => "Redis (redis-server)",
         };
         let missing = self.packages.iter().map(name).collect::<Vec<_>>().join(" and ");

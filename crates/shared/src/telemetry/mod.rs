@@ -18,7 +18,7 @@ use std::{
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
-use tracing::{Dispatch, Subscriber, level_filters::LevelFilter};
+use tracing::{Dispatch, Metadata, Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{
     EnvFilter, Layer,
     filter::{FilterExt, ParseError, filter_fn},
@@ -104,7 +104,8 @@ fn log_filter<S: Subscriber>(directives: &str) -> Result<impl Filter<S> + use<S>
     let filter = EnvFilter::builder().parse(directives)?;
     // The most verbose level is said for both: unsaid, dependencies compose for the log what nobody reads.
     let most_verbose = Filter::<S>::max_level_hint(&filter).unwrap_or(LevelFilter::TRACE);
-    Ok(filter.and(filter_fn(|metadata| metadata.target() != TRACED).with_max_level_hint(most_verbose)))
+    let is_logged = move |metadata: &Metadata<'_>| *metadata.level() <= most_verbose && metadata.target() != TRACED;
+    Ok(filter.and(filter_fn(is_logged).with_max_level_hint(most_verbose)))
 }
 
 /// A thread, because telemetry starts before the runtime and outlives it.
@@ -156,6 +157,17 @@ mod tests {
             let filter = log_filter::<Registry>(directives).unwrap();
             assert_eq!(Filter::<Registry>::max_level_hint(&filter), Some(most_verbose), "{directives}");
         }
+    }
+
+    #[test]
+    fn what_is_more_verbose_than_the_hint_is_not_let_through_for_a_span_either() {
+        let filter = log_filter::<Registry>("error,[attempt]=warn").unwrap();
+        let layer = || tracing_subscriber::fmt::layer::<Registry>().with_writer(std::io::sink);
+        // Another layer, as of traces, lets it come so far.
+        let layers = vec![layer().with_filter(LevelFilter::INFO).boxed(), layer().with_filter(filter).boxed()];
+        let subscriber = tracing_subscriber::registry().with(layers);
+        // Debug builds panic at a filter that lets through more than it said.
+        tracing::subscriber::with_default(subscriber, || tracing::info!("unread"));
     }
 
     #[test]

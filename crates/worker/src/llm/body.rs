@@ -7,6 +7,9 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::ModelError;
 
+/// The quotes of a field's name, its colon and its comma.
+const PUNCTUATION: usize = 4;
+
 /// The top level of a request body.
 #[derive(Debug, Default)]
 pub(super) struct Body {
@@ -45,8 +48,13 @@ impl Body {
         Ok(())
     }
 
+    /// Without room to spare: the body is kept until the model answers.
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, ModelError> {
-        serde_json::to_vec(self).map_err(|error| ModelError::InvalidSettings { what: error.to_string() })
+        let lengths = self.fields.iter().map(|(name, value)| name.len() + value.get().len() + PUNCTUATION);
+        let mut bytes = Vec::with_capacity(lengths.sum::<usize>() + PUNCTUATION);
+        serde_json::to_writer(&mut bytes, self)
+            .map_err(|error| ModelError::InvalidSettings { what: error.to_string() })?;
+        Ok(bytes)
     }
 }
 

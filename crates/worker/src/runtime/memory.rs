@@ -1,9 +1,14 @@
 //! The process's memory: over its limit a worker stops claiming (core-rules 5), and what it had is known after its death.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 /// The share of the machine's memory that is the limit when none is configured.
 const DEFAULT_SHARE: (u64, u64) = (3, 4);
+/// How long a reading is good for: at most so much later than it should a worker stops claiming, and short claims do not each pay for one.
+const READING_LIFE: Duration = Duration::from_millis(250);
 /// Pages of every platform the process runs on; the kernel reports in pages.
 const PAGE: u64 = 4_096;
 
@@ -11,7 +16,13 @@ const PAGE: u64 = 4_096;
 #[derive(Debug)]
 pub(crate) struct MemoryGate {
     limit: u64,
-    used: AtomicU64,
+    last: Mutex<Option<Reading>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    at: Instant,
+    is_open: bool,
 }
 
 impl MemoryGate {
@@ -20,23 +31,22 @@ impl MemoryGate {
         let default = || {
             read_kib("/proc/meminfo", "MemTotal:").map_or(u64::MAX, |total| total / DEFAULT_SHARE.1 * DEFAULT_SHARE.0)
         };
-        let gate = Self { limit: if limit == 0 { default() } else { limit }, used: AtomicU64::new(0) };
-        gate.measure();
-        gate
+        Self { limit: if limit == 0 { default() } else { limit }, last: Mutex::default() }
     }
 
-    /// Reads the process's resident size again. Where the kernel does not tell it, the gate stays open.
-    pub(crate) fn measure(&self) {
+    /// Whether the process is below its limit. Where the kernel does not tell its resident size, it is.
+    pub(crate) fn is_open(&self) -> bool {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reading) = last.filter(|reading| reading.at.elapsed() < READING_LIFE) {
+            return reading.is_open;
+        }
         let used = resident().unwrap_or_default();
-        let was_open = self.is_open();
-        self.used.store(used, Ordering::Relaxed);
-        if was_open && !self.is_open() {
+        let is_open = used < self.limit;
+        if !is_open && last.is_none_or(|before| before.is_open) {
             tracing::warn!(used, limit = self.limit, "over the memory limit; nothing is claimed until it falls");
         }
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        self.used.load(Ordering::Relaxed) < self.limit
+        *last = Some(Reading { at: Instant::now(), is_open });
+        is_open
     }
 }
 

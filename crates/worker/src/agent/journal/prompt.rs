@@ -89,6 +89,8 @@ impl Journal {
         let step = self.step(StepKind::Prompt, hash_parts(&parts), &body)?;
         // A fork may share what came after another prompt; its own stands where that one stood all the same.
         let seq = if self.place.is_fork { self.retrievals + 1 } else { step.seq };
+        // It waits for the turn, and shares its write.
+        self.pending.steps.reserve_exact(2);
         self.pending.steps.push(JournalStep { seq, appends, ..step });
         if agent.toolbox.is_dynamic() || is_new_model == Some(true) {
             // Asked again, the servers might list other tools or models: pin them before the model sees them.
