@@ -4,7 +4,7 @@
 # server: each starts private ones and stops them again.
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo dev test verify lint fmt sqlx sqlx-check bench docs ci
+.PHONY: help bootstrap demo dev test verify lint fmt sqlx sqlx-check dist bench docs ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -40,6 +40,9 @@ sqlx: bootstrap ## write the metadata of the compiled queries to .sqlx
 
 sqlx-check: bootstrap ## fail when .sqlx does not match the queries and migrations
 	@sh deploy/sqlx.sh --check
+
+dist: bootstrap ## the program as it is installed, compiled for what it was seen to do: two builds
+	@sh deploy/dist.sh
 
 bench: bootstrap ## latency, throughput and memory, beside the floor of this machine's PostgreSQL
 	@cargo run --profile dist -p longhaul-cli --bin longhaul -- bench latency

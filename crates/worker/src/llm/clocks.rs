@@ -5,6 +5,7 @@
 
 use std::{future::Future, time::Duration};
 
+use futures::FutureExt;
 use longhaul_sdk::spec::Effort;
 use tokio::time::Instant;
 
@@ -105,8 +106,8 @@ impl RunningClocks {
         self.phase = Phase::Closing;
     }
 
-    /// Waits for the next piece of the call under the clock that is due first.
-    pub(crate) async fn wait<F: Future>(&self, piece: F) -> Result<F::Output, ModelError> {
+    /// Waits for the next piece of the call under the clock that is due first. Not an `async fn`, which would keep room for the piece twice.
+    pub(crate) fn wait<F: Future>(&self, piece: F) -> impl Future<Output = Result<F::Output, ModelError>> + use<F> {
         let total = self.started + self.clocks.total;
         let (deadline, expired) = match self.phase {
             Phase::Whole => (total, ModelError::TotalTimeout { after: self.clocks.total }),
@@ -128,7 +129,7 @@ impl RunningClocks {
         } else {
             (deadline, expired)
         };
-        tokio::time::timeout_at(deadline, piece).await.map_err(|_elapsed| expired)
+        tokio::time::timeout_at(deadline, piece).map(|ended| ended.map_err(|_elapsed| expired))
     }
 }
 

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use bytes::Bytes;
 use reqwest::{
-    Client, RequestBuilder, Response,
+    Response,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
 use secrecy::{ExposeSecret, SecretString};
@@ -116,53 +116,69 @@ impl Endpoint {
         let clocks = if request.model.stream { RunningClocks::streaming(clocks) } else { RunningClocks::whole(clocks) };
         let idempotency_key = HeaderValue::from_str(request.idempotency_key)
             .map_err(|_invalid| ModelError::InvalidSettings { what: "the idempotency key is not ASCII".into() })?;
-        let traceparent = request.traceparent.and_then(|text| HeaderValue::from_str(text).ok());
-        let call = |client: &Client| {
-            let call = client
-                .post(self.url.clone())
-                .headers(self.headers.clone())
-                .header(CONTENT_TYPE, "application/json")
-                .header("idempotency-key", idempotency_key)
-                .body(body);
-            match traceparent {
-                Some(traceparent) => call.header("traceparent", traceparent),
-                None => call,
-            }
+        let lent = self.lend(&clocks)?;
+        let call = lent
+            .client
+            .post(self.url.clone())
+            .headers(self.headers.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header("idempotency-key", idempotency_key)
+            .body(body);
+        let call = match request.traceparent.and_then(|text| HeaderValue::from_str(text).ok()) {
+            Some(traceparent) => call.header("traceparent", traceparent),
+            None => call,
         };
-        self.send(call, clocks, request.model.stream).await
+        self.send(call.send(), lent, clocks, request.model.stream).await
     }
 
     /// Reads a whole document at the address.
     pub(super) async fn get(&self) -> Result<Opened<'_>, ModelError> {
-        let call = |client: &Client| client.get(self.url.clone()).headers(self.headers.clone());
-        self.send(call, RunningClocks::whole(self.clocks), false).await
+        let clocks = RunningClocks::whole(self.clocks);
+        let lent = self.lend(&clocks)?;
+        let call = lent.client.get(self.url.clone()).headers(self.headers.clone());
+        self.send(call.send(), lent, clocks, false).await
+    }
+
+    fn lend(&self, clocks: &RunningClocks) -> Result<Lent, ModelError> {
+        self.connections.lend().map_err(|error| unreachable_endpoint(error, clocks))
     }
 
     async fn send(
         &self,
-        call: impl FnOnce(&Client) -> RequestBuilder,
+        call: impl Future<Output = reqwest::Result<Response>>,
+        lent: Lent,
         clocks: RunningClocks,
         streams: bool,
     ) -> Result<Opened<'_>, ModelError> {
-        let lent = self.connections.lend().map_err(|error| unreachable_endpoint(error, &clocks))?;
-        let response = clocks.wait(call(&lent.client).send()).await?.map_err(|error| {
+        let sent = clocks.wait(call).await;
+        // Boxed: what waits for the head of a response keeps no room for the response.
+        Box::pin(self.opened(sent, lent, clocks, streams)?.checked()).await
+    }
+
+    fn opened(
+        &self,
+        sent: Result<reqwest::Result<Response>, ModelError>,
+        lent: Lent,
+        clocks: RunningClocks,
+        streams: bool,
+    ) -> Result<Opened<'_>, ModelError> {
+        let response = sent?.map_err(|error| {
             self.connections.doubt();
             unreachable_endpoint(error, &clocks)
         })?;
         self.connections.heard(response.version());
-        let opened = Opened {
+        Ok(Opened {
             request_id: request_id(response.headers()),
             streamed: streams && may_be_stream(response.headers()),
             response,
             clocks,
             scrub: &self.scrub,
             _lent: lent,
-        };
-        if opened.response.status().is_success() { Ok(opened) } else { Err(Box::pin(opened.into_error()).await) }
+        })
     }
 }
 
-/// A response whose head has arrived with a 2xx status.
+/// A response whose head has arrived; outside of this file with a 2xx status.
 #[derive(Debug)]
 pub(super) struct Opened<'a> {
     /// The provider's id of the request.
@@ -244,6 +260,10 @@ impl Opened<'_> {
     async fn chunk(&mut self) -> Result<Option<Bytes>, ModelError> {
         let chunk = self.clocks.wait(self.response.chunk()).await?;
         chunk.map_err(|error| ModelError::StreamCut { source: Some(error.without_url()) })
+    }
+
+    async fn checked(self) -> Result<Self, ModelError> {
+        if self.response.status().is_success() { Ok(self) } else { Err(self.into_error().await) }
     }
 
     /// The failure that a response without a 2xx status is. Its body is read under the same clocks, but failing to read it

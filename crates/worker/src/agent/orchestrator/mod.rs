@@ -18,7 +18,12 @@ mod taken;
 
 use std::{collections::VecDeque, pin::pin};
 
-use futures::{StreamExt, channel::mpsc, future::BoxFuture, stream::FuturesUnordered};
+use futures::{
+    StreamExt,
+    channel::mpsc::{self, UnboundedReceiver},
+    future::BoxFuture,
+    stream::FuturesUnordered,
+};
 use longhaul_sdk::{Failure, FailureClass, Interrupt, Step, StepError};
 use longhaul_shared::store::journal::Hash;
 use serde_json::json;
@@ -70,7 +75,7 @@ pub(crate) async fn tick(agent: &Agent, journal: &mut Journal, offer: Offer) -> 
         NextTurn::Ask(asked) => asked,
     };
     loop {
-        match Box::pin(Tick::new(agent, journal, asked.key, offer).live(asked)).await? {
+        match Box::pin(Tick::new(agent, journal, asked.key, offer).asking(asked).live()).await? {
             Live::Ticked(ticked) => return Ok(ticked),
             Live::TooLong(too_long, failure) => {
                 asked = Box::pin(journal.ask_shorter(agent, *too_long, failure)).await?;
@@ -123,12 +128,17 @@ impl<'a> Tick<'a> {
         })
     }
 
+    fn asking(mut self: Box<Self>, asked: Asked) -> Box<Self> {
+        self.asked = Some(asked);
+        self
+    }
+
     /// A turn that is asked now.
-    async fn live(mut self: Box<Self>, asked: Asked) -> Step<Live> {
+    async fn live(mut self: Box<Self>) -> Step<Live> {
+        let Some(asked) = &self.asked else { return Err(Interrupt::LeaseLost.into()) };
         // Not of tokio, whose channel keeps room for 32 events before there is any.
         let (sink, mut heard) = mpsc::unbounded();
-        let mut reply = pin!(self.journal.request(self.agent, &asked, sink));
-        self.asked = Some(asked);
+        let mut reply = pin!(self.journal.request(self.agent, asked, sink));
         let ended = loop {
             tokio::select! {
                 // What was heard first comes first.
@@ -138,6 +148,15 @@ impl<'a> Tick<'a> {
                 Some(ran) = self.running.next(), if !self.running.is_empty() => Box::pin(self.ended(ran)).await?,
             }
         };
+        Box::pin(self.came_to(ended, heard)).await
+    }
+
+    /// The model has answered, or will not.
+    async fn came_to(
+        mut self: Box<Self>,
+        ended: Result<ModelReply, ModelError>,
+        mut heard: UnboundedReceiver<ReplyEvent>,
+    ) -> Step<Live> {
         self.journal.at(Point::TurnAnswered).await;
         let Some(mut asked) = self.asked.take() else { return Err(Interrupt::LeaseLost.into()) };
         // The whole reply repeats what was not heard yet.
@@ -145,7 +164,7 @@ impl<'a> Tick<'a> {
             asked.hear(event);
         }
         match ended {
-            Ok(reply) => Box::pin(self.answered(asked, reply)).await.map(Live::Ticked),
+            Ok(reply) => self.answered(asked, reply).await.map(Live::Ticked),
             Err(error) => Box::pin(self.failed(asked, error)).await,
         }
     }
@@ -186,6 +205,7 @@ impl<'a> Tick<'a> {
 
     /// The reply is known to its end: takes the calls that were not heard, and drains them all.
     async fn closed(mut self: Box<Self>, turn: Turn) -> Step<Ticked> {
+        // Boxed, what calls need: thousands of turns wait here for their commit at once, and most have none.
         if turn.calls.is_empty() && !turn.is_broken {
             self.commit().await?;
             return Ok(Ticked::Output(turn.text));
@@ -196,14 +216,14 @@ impl<'a> Tick<'a> {
         }
         let mut events = VecDeque::new();
         for (index, call) in turn.calls.into_iter().enumerate().skip(self.calls.len()) {
-            events.push_back(self.take(call, turn.unfinished_call == Some(index)).await?);
+            events.push_back(Box::pin(self.take(call, turn.unfinished_call == Some(index))).await?);
         }
         events.push_back(Event::StreamClosed);
-        self.on(events).await?;
+        Box::pin(self.on(events)).await?;
         self.commit().await?;
         while !self.is_drained() {
             let Some(ran) = self.running.next().await else { break };
-            self.ended(ran).await?;
+            Box::pin(self.ended(ran)).await?;
         }
         self.close()
     }

@@ -16,7 +16,7 @@ use self::{stream::Assembler, wire::OutputLimit};
 use super::{
     ChatModel, EventSink, ModelError, ModelReply, ModelRequest, ProviderConfig,
     calls::CallIds,
-    transport::{Endpoint, EndpointError, KeyHeader, base_url},
+    transport::{Endpoint, EndpointError, KeyHeader, Opened, base_url},
 };
 
 /// OpenAI itself, when no base URL is configured.
@@ -72,20 +72,25 @@ impl ChatModel for OpenAi {
     async fn complete(&self, request: ModelRequest<'_>, events: EventSink<'_>) -> Result<ModelReply, ModelError> {
         let body = wire::request_body(&request, self.model_name(request.model), self.output_limit)?;
         let ids = CallIds::new(&request);
-        let mut opened = self.endpoint.open(&request, body).await?;
-        let request_id = opened.request_id.clone();
-        if !opened.streamed {
-            let body = opened.body().await?;
-            let reply = wire::read_reply(&body, ids, |error| opened.error_inside(error))?;
-            return reply.finish(request_id, events);
-        }
-        let mut assembler = Assembler::new(ids);
-        let ended = opened
-            .events(|opened, event| assembler.read(&event.data, |error| opened.error_inside(error), &mut *events))
-            .await;
-        match ended {
-            Ok(()) => assembler.finish(request_id, events),
-            Err(error) => Err(error.after(assembler.into_partial())),
-        }
+        let opened = self.endpoint.open(&request, body).await?;
+        // Boxed: what waits for the head of its answer keeps no room for reading it.
+        Box::pin(read(opened, ids, events)).await
+    }
+}
+
+async fn read(mut opened: Opened<'_>, ids: CallIds, events: EventSink<'_>) -> Result<ModelReply, ModelError> {
+    let request_id = opened.request_id.clone();
+    if !opened.streamed {
+        let body = opened.body().await?;
+        let reply = wire::read_reply(&body, ids, |error| opened.error_inside(error))?;
+        return reply.finish(request_id, events);
+    }
+    let mut assembler = Assembler::new(ids);
+    let ended = opened
+        .events(|opened, event| assembler.read(&event.data, |error| opened.error_inside(error), &mut *events))
+        .await;
+    match ended {
+        Ok(()) => assembler.finish(request_id, events),
+        Err(error) => Err(error.after(assembler.into_partial())),
     }
 }
