@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    error::Error,
     future::Future,
     io,
     net::{Ipv4Addr, SocketAddr},
@@ -79,14 +80,16 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Serves `handle` on a free port of the loopback. Its future is dropped when the client goes away.
+    /// Serves `handle` on a free port of the loopback. Its future is dropped when the client goes away. Its error ends the connection, over
+    /// HTTP/2 the stream, there for the reason that an [`h2::Error`] gives.
     ///
     /// # Errors
     /// There is no port, or no certificate.
-    pub async fn start<H, F>(protocol: Protocol, handle: H) -> Result<Self, StartError>
+    pub async fn start<H, F, E>(protocol: Protocol, handle: H) -> Result<Self, StartError>
     where
         H: Fn(Request<Bytes>) -> F + Clone + Send + 'static,
-        F: Future<Output = Result<Answer, HangUp>> + Send + 'static,
+        F: Future<Output = Result<Answer, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>> + 'static,
     {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -147,10 +150,11 @@ fn tls(protocol: &[u8]) -> Result<(Option<TlsAcceptor>, Option<String>), StartEr
 }
 
 /// Serves one connection to its end, whatever that is.
-async fn serve<H, F>(protocol: Protocol, tls: Option<TlsAcceptor>, stream: TcpStream, handle: H)
+async fn serve<H, F, E>(protocol: Protocol, tls: Option<TlsAcceptor>, stream: TcpStream, handle: H)
 where
     H: Fn(Request<Bytes>) -> F + Clone + Send + 'static,
-    F: Future<Output = Result<Answer, HangUp>> + Send + 'static,
+    F: Future<Output = Result<Answer, E>> + Send + 'static,
+    E: Into<Box<dyn Error + Send + Sync>> + 'static,
 {
     let service = service_fn(move |request| answer(handle.clone(), request));
     let Some(tls) = tls else {
@@ -169,14 +173,15 @@ where
     }
 }
 
-async fn answer<H, F>(handle: H, request: Request<Incoming>) -> Result<Answer, HangUp>
+async fn answer<H, F, E>(handle: H, request: Request<Incoming>) -> Result<Answer, Box<dyn Error + Send + Sync>>
 where
     H: Fn(Request<Bytes>) -> F,
-    F: Future<Output = Result<Answer, HangUp>>,
+    F: Future<Output = Result<Answer, E>>,
+    E: Into<Box<dyn Error + Send + Sync>> + 'static,
 {
     let (parts, body) = request.into_parts();
     let body = Limited::new(body, MAX_REQUEST_BYTES).collect().await.map_err(|_| HangUp)?.to_bytes();
-    handle(Request::from_parts(parts, body)).await
+    handle(Request::from_parts(parts, body)).await.map_err(Into::into)
 }
 
 /// A whole answer.

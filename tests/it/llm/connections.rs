@@ -1,7 +1,11 @@
 //! Connections to model endpoints: as many calls under way as the worker holds, whatever the server speaks; and whom they trust.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
 
+use bytes::Bytes;
 use futures::{StreamExt, stream::FuturesUnordered};
 use longhaul_cli::http_server::{self, HttpServer, Protocol};
 use longhaul_sdk::spec::ModelSpec;
@@ -136,6 +140,52 @@ async fn a_server_that_does_not_speak_http_2_any_more_fails_one_call_and_is_aske
         ask(&client, &spec, &messages).await.0.unwrap();
     }
     assert_eq!((*before.arrived.borrow(), *after.arrived.borrow()), (2, 2));
+}
+
+/// Asks a server that ends the first `refused` streams for `reason`. What came of it, and the requests that the server saw.
+async fn asked_in_spite_of(reason: h2::Reason, refused: usize) -> (Result<String, ModelError>, Vec<Bytes>) {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let seeing = seen.clone();
+    let server = HttpServer::start(Protocol::Http2, move |request| {
+        let mut seen = seeing.lock().unwrap();
+        seen.push(request.into_body());
+        let answer = if seen.len() <= refused {
+            Err(h2::Error::from(reason))
+        } else {
+            Ok(http_server::whole(200, "application/json", REPLY).unwrap())
+        };
+        std::future::ready(answer)
+    });
+    let server = server.await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let ca_file = dir.path().join("ca.pem");
+    std::fs::write(&ca_file, server.certificate().unwrap()).unwrap();
+    let client = Gated::client_of(server.url(), Some(ca_file)).unwrap();
+    let reply = ask(&client, &spec(false), &[Message::user("yes?")]).await.0;
+    let seen = seen.lock().unwrap().clone();
+    (reply.map(|reply| reply.message.text().to_owned()), seen)
+}
+
+#[tokio::test]
+async fn what_a_server_has_not_processed_is_sent_again_as_the_same_bytes() {
+    let (reply, seen) = asked_in_spite_of(h2::Reason::REFUSED_STREAM, 2).await;
+    assert_eq!(reply.unwrap(), "yes");
+    assert_eq!(seen.len(), 3);
+    assert!(seen.iter().all(|body| *body == seen[0] && !body.is_empty()));
+}
+
+#[tokio::test]
+async fn a_server_that_processes_nothing_is_not_asked_for_ever() {
+    let (reply, seen) = asked_in_spite_of(h2::Reason::REFUSED_STREAM, usize::MAX).await;
+    assert!(matches!(reply, Err(ModelError::Unreachable { .. })), "{reply:?}");
+    assert_eq!(seen.len(), 3);
+}
+
+#[tokio::test]
+async fn what_a_server_may_have_processed_is_not_sent_again() {
+    let (reply, seen) = asked_in_spite_of(h2::Reason::INTERNAL_ERROR, 1).await;
+    assert!(matches!(reply, Err(ModelError::Unreachable { .. })), "{reply:?}");
+    assert_eq!(seen.len(), 1);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use reqwest::{Client, Version, redirect::Policy};
+use reqwest::{Client, Version, redirect, retry};
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::{CryptoProvider, ring},
@@ -168,7 +168,9 @@ impl Connections {
         let builder = if self.is_local { builder.no_proxy() } else { builder };
         builder
             .connect_timeout(self.connect_timeout)
-            .redirect(Policy::none())
+            .redirect(redirect::Policy::none())
+            // It would keep another copy of each request until the answer; the caller writes it again instead.
+            .retry(retry::never().max_retries_per_request(0))
             .pool_idle_timeout(POOL_IDLE)
             .http2_keep_alive_interval(PING_EVERY)
             .http2_keep_alive_timeout(PING_TIMEOUT)

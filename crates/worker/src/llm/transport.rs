@@ -1,13 +1,13 @@
 //! One HTTP request to a model endpoint: headers, clocks, size caps, and the way from a response to a failure.
 //!
-//! Nothing is retried here and no redirect is followed. The one repetition that the HTTP client makes by itself is of a
-//! request that an HTTP/2 server declared unprocessed. No error keeps a header or a URL.
+//! Nothing is retried here and no redirect is followed, but a request that an HTTP/2 server declared unprocessed is written and
+//! sent again. No error keeps a header or a URL.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, error::Error, iter, path::Path};
 
 use bytes::Bytes;
 use reqwest::{
-    Response,
+    Client, RequestBuilder, Response,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
 use secrecy::{ExposeSecret, SecretString};
@@ -27,6 +27,9 @@ const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
 
 /// The part of an error body that is read.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
+
+/// How often one request is sent again that the server says it has not processed.
+const MAX_RESENT: usize = 2;
 
 /// Where requests of one provider go, and with what.
 #[derive(Debug)]
@@ -110,49 +113,60 @@ impl Endpoint {
         self
     }
 
-    /// Sends the request and waits for the head of its response. `Err` for every status but 2xx.
-    pub(super) async fn open(&self, request: &ModelRequest<'_>, body: Vec<u8>) -> Result<Opened<'_>, ModelError> {
+    /// Sends the request and waits for the head of its response. `Err` for every status but 2xx. A `body` that was written once and kept
+    /// for another sending would be kept until the model answers.
+    pub(super) fn open<'a>(
+        &'a self,
+        request: &'a ModelRequest<'_>,
+        body: impl Fn() -> Result<Vec<u8>, ModelError> + Send + 'a,
+    ) -> impl Future<Output = Result<Opened<'a>, ModelError>> + Send + 'a {
         let clocks = self.clocks.at(request.model.effort);
         let clocks = if request.model.stream { RunningClocks::streaming(clocks) } else { RunningClocks::whole(clocks) };
+        self.send(move |client| self.post(client, request, body()?), clocks, request.model.stream)
+    }
+
+    fn post(
+        &self,
+        client: &Client,
+        request: &ModelRequest<'_>,
+        body: Vec<u8>,
+    ) -> Result<RequestBuilder, ModelError> {
         let idempotency_key = HeaderValue::from_str(request.idempotency_key)
             .map_err(|_invalid| ModelError::InvalidSettings { what: "the idempotency key is not ASCII".into() })?;
-        let lent = self.lend(&clocks)?;
-        let call = lent
-            .client
+        let call = client
             .post(self.url.clone())
             .headers(self.headers.clone())
             .header(CONTENT_TYPE, "application/json")
             .header("idempotency-key", idempotency_key)
             .body(body);
-        let call = match request.traceparent.and_then(|text| HeaderValue::from_str(text).ok()) {
+        Ok(match request.traceparent.and_then(|text| HeaderValue::from_str(text).ok()) {
             Some(traceparent) => call.header("traceparent", traceparent),
             None => call,
-        };
-        self.send(call.send(), lent, clocks, request.model.stream).await
+        })
     }
 
     /// Reads a whole document at the address.
     pub(super) async fn get(&self) -> Result<Opened<'_>, ModelError> {
-        let clocks = RunningClocks::whole(self.clocks);
-        let lent = self.lend(&clocks)?;
-        let call = lent.client.get(self.url.clone()).headers(self.headers.clone());
-        self.send(call.send(), lent, clocks, false).await
-    }
-
-    fn lend(&self, clocks: &RunningClocks) -> Result<Lent, ModelError> {
-        self.connections.lend().map_err(|error| unreachable_endpoint(error, clocks))
+        let call = |client: &Client| Ok(client.get(self.url.clone()).headers(self.headers.clone()));
+        self.send(call, RunningClocks::whole(self.clocks), false).await
     }
 
     async fn send(
         &self,
-        call: impl Future<Output = reqwest::Result<Response>>,
-        lent: Lent,
+        call: impl Fn(&Client) -> Result<RequestBuilder, ModelError>,
         clocks: RunningClocks,
         streams: bool,
     ) -> Result<Opened<'_>, ModelError> {
-        let sent = clocks.wait(call).await;
-        // Boxed: what waits for the head of a response keeps no room for the response.
-        Box::pin(self.opened(sent, lent, clocks, streams)?.checked()).await
+        let mut resent = 0;
+        loop {
+            let lent = self.connections.lend().map_err(|error| unreachable_endpoint(error, &clocks))?;
+            let sending = call(&lent.client)?.send();
+            match clocks.wait(sending).await {
+                Ok(Err(error)) if resent < MAX_RESENT && is_unprocessed(&error) => resent += 1,
+                // Boxed: what waits for the head of a response keeps no room for the response.
+                sent => return Box::pin(self.opened(sent, lent, clocks, streams)?.checked()).await,
+            }
+        }
     }
 
     fn opened(
@@ -290,6 +304,15 @@ fn unreachable_endpoint(error: reqwest::Error, clocks: &RunningClocks) -> ModelE
         return ModelError::ConnectTimeout { after: clocks.connect() };
     }
     ModelError::Unreachable { source: error.without_url() }
+}
+
+/// Whether the server says that it has not begun to process the request: it closes the connection, or takes no more on it (RFC 9113 §8.7).
+fn is_unprocessed(error: &reqwest::Error) -> bool {
+    let causes = iter::successors(error.source(), |&cause| cause.source());
+    causes.filter_map(|cause| cause.downcast_ref::<h2::Error>()).any(|error| {
+        let reason = if error.is_go_away() { h2::Reason::NO_ERROR } else { h2::Reason::REFUSED_STREAM };
+        error.is_remote() && error.reason() == Some(reason)
+    })
 }
 
 /// Anything but a body that is plainly something else: gateways forget the content type of their streams.

@@ -70,7 +70,7 @@ impl ChatModel for OpenAi {
     }
 
     async fn complete(&self, request: ModelRequest<'_>, events: EventSink<'_>) -> Result<ModelReply, ModelError> {
-        let body = wire::request_body(&request, self.model_name(request.model), self.output_limit)?;
+        let body = || wire::request_body(&request, self.model_name(request.model), self.output_limit);
         let ids = CallIds::new(&request);
         let opened = self.endpoint.open(&request, body).await?;
         // Boxed: what waits for the head of its answer keeps no room for reading it.

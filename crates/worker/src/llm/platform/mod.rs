@@ -96,7 +96,7 @@ impl ChatModel for PlatformModel {
 
     /// The reply comes in one piece, and nothing of it is told before it is there: its calls must not start early.
     async fn complete(&self, request: ModelRequest<'_>, _events: EventSink<'_>) -> Result<ModelReply, ModelError> {
-        let body = wire::request_body(&request, self.model_name(request.model), self.format)?;
+        let body = || wire::request_body(&request, self.model_name(request.model), self.format);
         let ids = CallIds::new(&request);
         let mut opened = self.endpoint.open(&request, body).await?;
         let request_id = opened.request_id.clone();
