@@ -225,7 +225,8 @@ async fn plans_that_were_made_for_an_empty_table_do_not_scan_a_backlog() {
     let worker = TestWorker::start(&store).await;
     // One that is weighed, because there is more than it may take, and one that takes all there is: every statement of a claim has its plan.
     world.submit(2).await;
-    claim_in_batches(&store, &worker, 1, 2).await;
+    claim_in_batches(&store, &worker, 1, 1).await;
+    claim_in_batches(&store, &worker, 50, 1).await;
     submit(&world, EXECUTIONS).await;
     let before = entries_read(world.pool()).await;
     claim_in_batches(&store, &worker, 50, EXECUTIONS).await;

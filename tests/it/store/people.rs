@@ -205,6 +205,31 @@ async fn a_decision_after_the_park_wakes_it() {
 }
 
 #[tokio::test]
+async fn what_touches_an_execution_that_waits_for_a_worker_tells_of_it_again() {
+    for (kind, reason, verdict) in kinds() {
+        let world = World::create().await;
+        let id = world.submit(1).await[0];
+        let worker = world.worker().await;
+        let claimed = worker.claim_one().await;
+        let mut requests = Vec::new();
+        for call in 1..=3 {
+            requests.push(ask(&worker, &claimed, kind, call).await.id);
+        }
+        worker.end(&claimed, park(reason, claimed.wake_seq)).await.unwrap();
+        let runnable_in = Some("default".to_owned());
+        // A claim that meets the second decision passes the execution by, and the wake-up of the first is spent for that.
+        for request in &requests[..2] {
+            let decided = decide(&world, *request, verdict.clone()).await.unwrap();
+            assert_eq!(decided, Decided { execution_id: id, runnable_in: runnable_in.clone() });
+        }
+        world.shift_clock(3_601.0).await;
+        let expired = world.store.expire_requests(10, None).await.unwrap();
+        assert_eq!(expired.iter().map(|one| (one.id, one.queue.as_str())).collect::<Vec<_>>(), [(id, "default")]);
+        world.check().await;
+    }
+}
+
+#[tokio::test]
 async fn a_decision_does_not_cut_another_wait_short() {
     let world = World::create().await;
     let id = world.submit(1).await[0];

@@ -102,8 +102,9 @@ pub fn build(config: &TelemetryConfig, service: &str) -> Result<(Dispatch, Guard
 /// What is logged: what the directives say, but no span that is for traces alone.
 fn log_filter<S: Subscriber>(directives: &str) -> Result<impl Filter<S> + use<S>, ParseError> {
     let filter = EnvFilter::builder().parse(directives)?;
-    // The most verbose level is said for both: unsaid, dependencies compose for the log what nobody reads.
-    let most_verbose = Filter::<S>::max_level_hint(&filter).unwrap_or(LevelFilter::TRACE);
+    // The most verbose level is said for both: unsaid, dependencies compose for the log what nobody reads. Spans are of INFO, and what is
+    // inside of one may be wanted when they are not.
+    let most_verbose = Filter::<S>::max_level_hint(&filter).unwrap_or(LevelFilter::TRACE).max(LevelFilter::INFO);
     let is_logged = move |metadata: &Metadata<'_>| *metadata.level() <= most_verbose && metadata.target() != TRACED;
     Ok(filter.and(filter_fn(is_logged).with_max_level_hint(most_verbose)))
 }
@@ -147,6 +148,11 @@ fn traces_endpoint(base: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io,
+        sync::{Arc, Mutex},
+    };
+
     use tracing_subscriber::Registry;
 
     use super::*;
@@ -160,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_verbose_than_the_hint_is_not_let_through_for_a_span_either() {
+    fn what_is_more_verbose_than_the_hint_is_not_let_through_beside_another_layer_either() {
         let filter = log_filter::<Registry>("error,[attempt]=warn").unwrap();
         let layer = || tracing_subscriber::fmt::layer::<Registry>().with_writer(std::io::sink);
         // Another layer, as of traces, lets it come so far.
@@ -168,6 +174,33 @@ mod tests {
         let subscriber = tracing_subscriber::registry().with(layers);
         // Debug builds panic at a filter that lets through more than it said.
         tracing::subscriber::with_default(subscriber, || tracing::info!("unread"));
+    }
+
+    #[test]
+    fn what_is_wanted_inside_of_a_span_is_logged_although_the_span_is_not() {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let writing = written.clone();
+        let layer = tracing_subscriber::fmt::layer::<Registry>().with_writer(move || Written(writing.clone()));
+        let filter = log_filter::<Registry>("error,[attempt]=warn").unwrap();
+        let subscriber = Registry::default().with(layer.with_filter(filter));
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!("outside");
+            tracing::info_span!("attempt").in_scope(|| tracing::warn!("inside"));
+        });
+        let written = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+        assert!(written.contains("inside") && !written.contains("outside"), "{written}");
+    }
+
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
     }
 
     #[test]

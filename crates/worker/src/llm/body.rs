@@ -7,7 +7,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::ModelError;
 
-/// The quotes of a field's name, its colon and its comma.
+/// Beside a field's name and value: two quotes, a colon, and a comma or the first brace.
 const PUNCTUATION: usize = 4;
 
 /// The top level of a request body.
@@ -48,10 +48,10 @@ impl Body {
         Ok(())
     }
 
-    /// Without room to spare: the body is kept until the model answers.
+    /// Without room to spare, which would be as much again as a conversation.
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, ModelError> {
         let lengths = self.fields.iter().map(|(name, value)| name.len() + value.get().len() + PUNCTUATION);
-        let mut bytes = Vec::with_capacity(lengths.sum::<usize>() + PUNCTUATION);
+        let mut bytes = Vec::with_capacity(lengths.sum::<usize>() + "}".len());
         serde_json::to_writer(&mut bytes, self)
             .map_err(|error| ModelError::InvalidSettings { what: error.to_string() })?;
         Ok(bytes)

@@ -125,12 +125,7 @@ impl Endpoint {
         self.send(move |client| self.post(client, request, body()?), clocks, request.model.stream)
     }
 
-    fn post(
-        &self,
-        client: &Client,
-        request: &ModelRequest<'_>,
-        body: Vec<u8>,
-    ) -> Result<RequestBuilder, ModelError> {
+    fn post(&self, client: &Client, request: &ModelRequest<'_>, body: Vec<u8>) -> Result<RequestBuilder, ModelError> {
         let idempotency_key = HeaderValue::from_str(request.idempotency_key)
             .map_err(|_invalid| ModelError::InvalidSettings { what: "the idempotency key is not ASCII".into() })?;
         let call = client

@@ -1,7 +1,7 @@
 //! The process's memory: over its limit a worker stops claiming (core-rules 5), and what it had is known after its death.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -9,6 +9,8 @@ use std::{
 const DEFAULT_SHARE: (u64, u64) = (3, 4);
 /// How long a reading is good for: at most so much later than it should a worker stops claiming, and short claims do not each pay for one.
 const READING_LIFE: Duration = Duration::from_millis(250);
+/// And for how many executions: each may bring a journal of many megabytes.
+const READING_CLAIMS: usize = 32;
 /// Pages of every platform the process runs on; the kernel reports in pages.
 const PAGE: u64 = 4_096;
 
@@ -16,6 +18,7 @@ const PAGE: u64 = 4_096;
 #[derive(Debug)]
 pub(crate) struct MemoryGate {
     limit: u64,
+    resident: fn() -> Option<u64>,
     last: Mutex<Option<Reading>>,
 }
 
@@ -23,6 +26,8 @@ pub(crate) struct MemoryGate {
 struct Reading {
     at: Instant,
     is_open: bool,
+    /// Claimed since.
+    claimed: usize,
 }
 
 impl MemoryGate {
@@ -31,22 +36,34 @@ impl MemoryGate {
         let default = || {
             read_kib("/proc/meminfo", "MemTotal:").map_or(u64::MAX, |total| total / DEFAULT_SHARE.1 * DEFAULT_SHARE.0)
         };
-        Self { limit: if limit == 0 { default() } else { limit }, last: Mutex::default() }
+        Self { limit: if limit == 0 { default() } else { limit }, resident, last: Mutex::default() }
     }
 
     /// Whether the process is below its limit. Where the kernel does not tell its resident size, it is.
     pub(crate) fn is_open(&self) -> bool {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(reading) = last.filter(|reading| reading.at.elapsed() < READING_LIFE) {
+        let mut last = self.last();
+        let is_good = |reading: &Reading| reading.at.elapsed() < READING_LIFE && reading.claimed < READING_CLAIMS;
+        if let Some(reading) = last.filter(is_good) {
             return reading.is_open;
         }
-        let used = resident().unwrap_or_default();
+        let used = (self.resident)().unwrap_or_default();
         let is_open = used < self.limit;
         if !is_open && last.is_none_or(|before| before.is_open) {
             tracing::warn!(used, limit = self.limit, "over the memory limit; nothing is claimed until it falls");
         }
-        *last = Some(Reading { at: Instant::now(), is_open });
+        *last = Some(Reading { at: Instant::now(), is_open, claimed: 0 });
         is_open
+    }
+
+    /// Notes how many executions were claimed.
+    pub(crate) fn claimed(&self, claimed: usize) {
+        if let Some(reading) = &mut *self.last() {
+            reading.claimed += claimed;
+        }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Reading>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -64,11 +81,23 @@ fn read_kib(path: &str, label: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
 
     #[test]
     fn a_process_over_its_limit_is_not_open() {
         assert!(!MemoryGate::new(1).is_open());
         assert!(MemoryGate::new(0).is_open());
+    }
+
+    #[test]
+    fn a_reading_is_not_trusted_for_more_than_a_few_claims() {
+        static USED: AtomicU64 = AtomicU64::new(1);
+        let gate = MemoryGate { resident: || Some(USED.load(Ordering::Relaxed)), ..MemoryGate::new(2) };
+        assert!(gate.is_open());
+        USED.store(2, Ordering::Relaxed);
+        gate.claimed(READING_CLAIMS);
+        assert!(!gate.is_open());
     }
 }

@@ -343,6 +343,7 @@ impl Claimer {
         match self.deps.store.claim(&request, &self.bounds).await {
             Ok(Claims { claimed, woken }) => {
                 maintenance::announce(&self.deps, &woken);
+                self.memory.claimed(claimed.len());
                 self.deps.publisher.look(claimed.iter().map(|claim| claim.id.0));
                 let enter = |claimed: Claimed| {
                     let control = self.held.enter(claimed.id, claimed.token, claimed.lane)?;

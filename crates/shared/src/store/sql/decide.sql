@@ -36,4 +36,5 @@ set wake_seq = e.wake_seq + 1, event_seq = e.event_seq + 1,
     wait_until = case when not x.was_parked then e.wait_until end
 from execution x join decided on true left join unparked on true
 where e.id = x.id
-returning e.id as "execution_id!", e.queue as "queue!", x.was_parked as "is_runnable!"
+-- Whatever waits for a worker is told again: a claim that met this update passed the execution by, and its wake-up was spent for that.
+returning e.id as "execution_id!", e.queue as "queue!", coalesce(e.wait_reason = 'worker', false) as "is_runnable!"

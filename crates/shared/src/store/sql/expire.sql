@@ -46,4 +46,5 @@ set wake_seq = e.wake_seq + 1, event_seq = woken.seq,
     wait_until = case when not x.was_parked then e.wait_until end
 from execution x join woken on woken.execution_id = x.id left join unparked on unparked.id = x.id
 where e.id = x.id
-returning e.id as "id!", x.queue as "queue!", x.was_parked as "is_runnable!"
+-- Whatever waits for a worker is told again: a claim that met this update passed the execution by, and its wake-up was spent for that.
+returning e.id as "id!", x.queue as "queue!", coalesce(e.wait_reason = 'worker', false) as "is_runnable!"

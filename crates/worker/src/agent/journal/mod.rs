@@ -351,6 +351,9 @@ impl Journal {
     fn step(&mut self, kind: StepKind, key: Hash, body: &impl Serialize) -> Step<JournalStep> {
         let seq = self.next_seq;
         self.next_seq += 1;
+        let mut body = serde_json::to_vec(body).map_err(|error| corrupt(&error))?;
+        // The prompt's is kept until the first reply is recorded with it.
+        body.shrink_to_fit();
         Ok(JournalStep {
             seq,
             kind,
@@ -359,7 +362,7 @@ impl Journal {
             occurrence: self.occurrence(&key),
             name: None,
             appends: Vec::new(),
-            body: serde_json::to_vec(body).map_err(|error| corrupt(&error))?,
+            body,
             preview: None,
             failure_code: None,
             usage: StepUsage::default(),

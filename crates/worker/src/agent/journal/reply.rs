@@ -125,7 +125,7 @@ impl Journal {
 
     /// Records, with the next commit, what there is of a reply that broke after calls of it had started: `partial` where the
     /// model's client knows it.
-    pub(crate) fn record_broken(&mut self, agent: &Agent, asked: Asked, partial: Option<Message>) -> Step<Turn> {
+    pub(crate) fn record_broken(&mut self, agent: &Agent, asked: Box<Asked>, partial: Option<Message>) -> Step<Turn> {
         let heard = || Message::Assistant { text: asked.text.clone(), calls: asked.calls.clone(), native: None };
         let message = partial.filter(|partial| partial.calls().len() >= asked.calls.len()).unwrap_or_else(heard);
         let turn = Turn {
@@ -148,7 +148,7 @@ impl Journal {
     ///
     /// # Errors
     /// An interrupt, or the failure.
-    pub(crate) async fn record_empty(&mut self, agent: &Agent, asked: Asked, error: &ModelError) -> Step<()> {
+    pub(crate) async fn record_empty(&mut self, agent: &Agent, asked: Box<Asked>, error: &ModelError) -> Step<()> {
         if self.empty_turns + 1 >= MAX_EMPTY_TURNS {
             return Err(self.record_failed_turn(agent, asked, error).await);
         }
@@ -206,7 +206,12 @@ impl Journal {
 
     /// A failure the model's side answered with is spent at once, so that the next request is another one; where no answer came
     /// the next request carries the same key, and a gateway may still have the answer.
-    pub(crate) async fn record_failed_turn(&mut self, agent: &Agent, asked: Asked, error: &ModelError) -> StepError {
+    pub(crate) async fn record_failed_turn(
+        &mut self,
+        agent: &Agent,
+        asked: Box<Asked>,
+        error: &ModelError,
+    ) -> StepError {
         let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
         let failure = agent.profile.model_failure(error);
         let contract_calls = agent.profile.noted_turn(self.turns, Some(error));

@@ -52,7 +52,7 @@ pub(crate) enum NextTurn {
     /// The model said nothing at all; the record says so.
     Empty,
     /// To be asked.
-    Ask(Asked),
+    Ask(Box<Asked>),
 }
 
 /// A turn that is being asked for.
@@ -132,7 +132,7 @@ impl Journal {
     ///
     /// # Errors
     /// An interrupt, or what `failure` says when nothing is left to compress.
-    pub(crate) async fn ask_shorter(&mut self, agent: &Agent, asked: Asked, failure: Failure) -> Step<Asked> {
+    pub(crate) async fn ask_shorter(&mut self, agent: &Agent, asked: Box<Asked>, failure: Failure) -> Step<Box<Asked>> {
         self.compress(agent, asked.said.len(), Some(failure)).await?;
         self.ask(agent, asked.offer, asked.said).await
     }
@@ -179,7 +179,7 @@ impl Journal {
         self.check_key(agent, &step, offer)?;
         let calls = self.begun_calls()?;
         let route = self.recorded_route(agent, &step, offer)?.unwrap_or_default();
-        let asked = Asked {
+        let asked = Box::new(Asked {
             key: step.key,
             offer,
             said: step.appends,
@@ -191,7 +191,7 @@ impl Journal {
             call: None,
             span: tracing::Span::none(),
             started: Instant::now(),
-        };
+        });
         self.record_broken(agent, asked, None)
     }
 
@@ -220,7 +220,7 @@ impl Journal {
         Ok(hash_parts(&[b"turn", route.model.provider().as_bytes(), &model, tools, self.transcript.chain()]))
     }
 
-    async fn ask(&mut self, agent: &Agent, offer: Offer, said: Vec<Hash>) -> Step<Asked> {
+    async fn ask(&mut self, agent: &Agent, offer: Offer, said: Vec<Hash>) -> Step<Box<Asked>> {
         self.control.may_launch().await?;
         let tokens = self.transcript.tokens() + estimate_tokens(agent.menu.shown_bytes(offer).len());
         self.stage(agent, Stage::Connecting, State::Running);
@@ -249,7 +249,8 @@ impl Journal {
         self.at(Point::BeforeTurn).await;
         let (text, calls, recorded, seq) = (String::new(), Vec::new(), 0, None);
         let (route, call) = (call.route, Some(call));
-        Ok(Asked { key, offer, said, text, calls, recorded, seq, route, call, span, started: Instant::now() })
+        let started = Instant::now();
+        Ok(Box::new(Asked { key, offer, said, text, calls, recorded, seq, route, call, span, started }))
     }
 
     /// The model call itself. It holds nothing of the journal, which goes on recording while the reply streams; what is heard of

@@ -75,10 +75,10 @@ pub(crate) async fn tick(agent: &Agent, journal: &mut Journal, offer: Offer) -> 
         NextTurn::Ask(asked) => asked,
     };
     loop {
-        match Box::pin(Tick::new(agent, journal, asked.key, offer).asking(asked).live()).await? {
+        match Box::pin(Tick::new(agent, journal, asked.key, offer).live(asked)).await? {
             Live::Ticked(ticked) => return Ok(ticked),
             Live::TooLong(too_long, failure) => {
-                asked = Box::pin(journal.ask_shorter(agent, *too_long, failure)).await?;
+                asked = Box::pin(journal.ask_shorter(agent, too_long, failure)).await?;
             }
         }
     }
@@ -102,7 +102,7 @@ struct Tick<'a> {
     /// Detached calls of an earlier attempt that have to run again.
     resumed: Vec<(usize, ReadyCall)>,
     /// The turn while its reply streams.
-    asked: Option<Asked>,
+    asked: Option<Box<Asked>>,
     /// The reply is complete and its turn waits for its commit.
     is_unrecorded: bool,
     output: Option<(usize, String)>,
@@ -128,17 +128,12 @@ impl<'a> Tick<'a> {
         })
     }
 
-    fn asking(mut self: Box<Self>, asked: Asked) -> Box<Self> {
-        self.asked = Some(asked);
-        self
-    }
-
     /// A turn that is asked now.
-    async fn live(mut self: Box<Self>) -> Step<Live> {
-        let Some(asked) = &self.asked else { return Err(Interrupt::LeaseLost.into()) };
+    async fn live(mut self: Box<Self>, asked: Box<Asked>) -> Step<Live> {
         // Not of tokio, whose channel keeps room for 32 events before there is any.
         let (sink, mut heard) = mpsc::unbounded();
-        let mut reply = pin!(self.journal.request(self.agent, asked, sink));
+        let mut reply = pin!(self.journal.request(self.agent, &asked, sink));
+        self.asked = Some(asked);
         let ended = loop {
             tokio::select! {
                 // What was heard first comes first.
@@ -177,13 +172,13 @@ impl<'a> Tick<'a> {
         self.on(VecDeque::from([streamed])).await
     }
 
-    async fn answered(mut self: Box<Self>, asked: Asked, reply: ModelReply) -> Step<Ticked> {
+    async fn answered(mut self: Box<Self>, asked: Box<Asked>, reply: ModelReply) -> Step<Ticked> {
         let turn = self.journal.record_turn(self.agent, &asked, reply).await?;
         self.is_unrecorded = true;
         self.closed(turn).await
     }
 
-    async fn failed(mut self: Box<Self>, asked: Asked, error: ModelError) -> Step<Live> {
+    async fn failed(mut self: Box<Self>, asked: Box<Asked>, error: ModelError) -> Step<Live> {
         // A refusal ends the run, whatever had started.
         let is_refusal = matches!(error.root(), ModelError::Refused { .. });
         if asked.is_begun() && !is_refusal {
@@ -198,7 +193,7 @@ impl<'a> Tick<'a> {
             return Ok(Live::Ticked(Ticked::Continue));
         }
         if error.class() == FailureClass::ContextLimit && self.agent.profile.takes_part() {
-            return Ok(Live::TooLong(Box::new(asked), error.to_failure()));
+            return Ok(Live::TooLong(asked, error.to_failure()));
         }
         Err(self.journal.record_failed_turn(self.agent, asked, &error).await)
     }
