@@ -32,20 +32,23 @@ profdata() {
     command -v llvm-profdata
 }
 
-# Whether it knows the format that this rustc writes: seen on a program of nothing, and not after the benchmarks.
-knows_format() {
-    try=$(mktemp -d)
-    trap 'rm -rf "$try"' EXIT
-    echo 'fn main() {}' > "$try/main.rs"
-    rustc "-Cprofile-generate=$try/counts" -o "$try/main" "$try/main.rs" && "$try/main" && "$1" merge -o "$try/merged" "$try/counts"
-}
-
-if ! merge=$(profdata); then
+if ! profdata=$(profdata); then
     say "llvm-profdata not found; install it with: rustup component add llvm-tools"
     exit 3
 fi
-if ! (knows_format "$merge"); then
-    say "$merge does not read what this rustc counts; install its own with: rustup component add llvm-tools"
+
+try=$(mktemp -d)
+trap 'rm -rf "$try"' EXIT
+echo 'fn main() {}' > "$try/main.rs"
+
+# Whether it knows the format that this rustc writes: seen on a program of nothing, and not after the benchmarks.
+knows_format() {
+    rustc "-Cprofile-generate=$try/counts" -o "$try/main" "$try/main.rs" && "$try/main" \
+        && "$profdata" merge -o "$try/merged" "$try/counts"
+}
+
+if ! knows_format; then
+    say "$profdata does not read what this rustc counts; install its own with: rustup component add llvm-tools"
     exit 3
 fi
 
@@ -59,21 +62,36 @@ guided_build() {
         --target "$host" --target-dir "target/$dir"
 }
 
-counts=$PWD/target/counting/$host/counts
-merged=$PWD/target/counting/$host/merged.profdata
-guided_build counting "-Cprofile-generate=$counts"
-rm -rf "$counts"
-counting=target/counting/$host/dist/longhaul
-"$counting" bench throughput
-"$counting" bench throughput --rounds 5 --executions 3000
-"$counting" bench latency
-"$counting" bench in-flight --delay-ms 1000 --waves 5 --http2
-"$merge" merge -o "$merged" "$counts"
+counted=$PWD/target/counting/$host
+guided_build counting "-Cprofile-generate=$counted/counts"
+rm -rf "$counted/counts"
+"$counted/dist/longhaul" bench throughput
+"$counted/dist/longhaul" bench throughput --rounds 5 --executions 3000
+"$counted/dist/longhaul" bench latency
+"$counted/dist/longhaul" bench in-flight --delay-ms 1000 --waves 5 --http2
+"$profdata" merge -o "$counted/merged.profdata" "$counted/counts"
 
-# What ran, however seldom, lies together and apart from what did not, so that what did not is never read from the disk. The list of
-# addresses that are set at each start is packed, a megabyte less, where the C library knows how to read that: glibc from 2.36.
-minor=$(getconf GNU_LIBC_VERSION 2>/dev/null | sed -n 's/^glibc 2\.\([0-9]*\).*/\1/p')
-layout=-Clink-arg=-Wl,-z,keep-text-section-prefix
-if [ "${minor:-0}" -ge 36 ]; then layout=$layout,-z,pack-relative-relocs; fi
-guided_build guided "-Cprofile-use=$merged" -Cllvm-args=-profile-summary-cold-count=0 "$layout"
+# The functions that ran, most often first.
+"$profdata" show --all-functions --counts "$counted/merged.profdata" | awk '
+    /^  [^ ].*:$/ { name = substr($0, 3, length($0) - 3); sub(/.*;/, "", name) }
+    /^    (Block counts|Function count):/ {
+        most = 0
+        n = split($0, counts, /[^0-9]+/)
+        for (i = 1; i <= n; i++) if (counts[i] + 0 > most) most = counts[i] + 0
+        if (most > 0) print most, name
+    }
+' | sort -k1,1nr | awk '!seen[$2]++ { print $2 }' > "$counted/ran"
+
+# What ran, however seldom, lies together and apart from what did not, so that what did not is never read from the disk.
+set -- "-Cprofile-use=$counted/merged.profdata" -Cllvm-args=-profile-summary-cold-count=0 \
+    -Clink-arg=-Wl,-z,keep-text-section-prefix
+# asks_linker <argument>: for what not every linker and C library knows.
+asks_linker() { rustc "$1" -o "$try/main" "$try/main.rs" 2> /dev/null && "$try/main"; }
+# The compiler cannot see it of everything that ran: what is marked as cold, and what is left of a function that became part of its callers.
+order=-Clink-arg=-Wl,--symbol-ordering-file=$counted/ran,--no-warn-symbol-ordering
+if asks_linker "$order"; then set -- "$@" "$order"; fi
+# The list of addresses that are set at each start, packed: a megabyte less.
+packed=-Clink-arg=-Wl,-z,pack-relative-relocs
+if asks_linker "$packed"; then set -- "$@" "$packed"; fi
+guided_build guided "$@"
 say "target/guided/$host/dist/longhaul"
