@@ -102,9 +102,8 @@ pub fn build(config: &TelemetryConfig, service: &str) -> Result<(Dispatch, Guard
 /// What is logged: what the directives say, but no span that is for traces alone.
 fn log_filter<S: Subscriber>(directives: &str) -> Result<impl Filter<S> + use<S>, ParseError> {
     let filter = EnvFilter::builder().parse(directives)?;
-    // The most verbose level is said for both: unsaid, dependencies compose for the log what nobody reads. Spans are of INFO, and what is
-    // inside of one may be wanted when they are not.
-    let most_verbose = Filter::<S>::max_level_hint(&filter).unwrap_or(LevelFilter::TRACE).max(LevelFilter::INFO);
+    // The most verbose level is said for both: unsaid, dependencies compose for the log what nobody reads.
+    let most_verbose = Filter::<S>::max_level_hint(&filter).unwrap_or(LevelFilter::TRACE);
     let is_logged = move |metadata: &Metadata<'_>| *metadata.level() <= most_verbose && metadata.target() != TRACED;
     Ok(filter.and(filter_fn(is_logged).with_max_level_hint(most_verbose)))
 }
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_verbose_than_the_hint_is_not_let_through_beside_another_layer_either() {
+    fn what_is_more_verbose_than_the_hint_is_not_let_through_for_a_span_either() {
         let filter = log_filter::<Registry>("error,[attempt]=warn").unwrap();
         let layer = || tracing_subscriber::fmt::layer::<Registry>().with_writer(std::io::sink);
         // Another layer, as of traces, lets it come so far.
@@ -177,11 +176,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_inside_of_a_span_is_logged_although_the_span_is_not() {
+    fn what_is_wanted_inside_of_a_span_is_logged_and_nothing_else() {
         let written = Arc::new(Mutex::new(Vec::new()));
         let writing = written.clone();
         let layer = tracing_subscriber::fmt::layer::<Registry>().with_writer(move || Written(writing.clone()));
-        let filter = log_filter::<Registry>("error,[attempt]=warn").unwrap();
+        // As for the level of the span itself, which a hint below it would cut.
+        let filter = log_filter::<Registry>("error,[attempt]=info").unwrap();
         let subscriber = Registry::default().with(layer.with_filter(filter));
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!("outside");
