@@ -81,7 +81,7 @@ pub struct HttpServer {
 
 impl HttpServer {
     /// Serves `handle` on a free port of the loopback. Its future is dropped when the client goes away. Its error ends the connection, over
-    /// HTTP/2 the stream, there for the reason that an [`h2::Error`] gives.
+    /// HTTP/2 the stream, there for the reason that an `h2::Error` gives.
     ///
     /// # Errors
     /// There is no port, or no certificate.
