@@ -37,17 +37,18 @@ if ! profdata=$(profdata); then
     exit 3
 fi
 
+# It would send the counts elsewhere.
+unset LLVM_PROFILE_FILE
 try=$(mktemp -d)
 trap 'rm -rf "$try"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 echo 'fn main() {}' > "$try/main.rs"
 
-# Whether it knows the format that this rustc writes: seen on a program of nothing, and not after the benchmarks.
-knows_format() {
-    rustc "-Cprofile-generate=$try/counts" -o "$try/main" "$try/main.rs" && "$try/main" \
-        && "$profdata" merge -o "$try/merged" "$try/counts"
-}
-
-if ! knows_format; then
+# Whether it knows the format that this rustc writes is seen on a program of nothing, and not after the benchmarks.
+rustc "-Cprofile-generate=$try/counts" -o "$try/main" "$try/main.rs"
+"$try/main"
+if ! "$profdata" merge -o "$try/merged" "$try/counts"; then
     say "$profdata does not read what this rustc counts; install its own with: rustup component add llvm-tools"
     exit 3
 fi
@@ -78,9 +79,13 @@ rm -rf "$counted/counts"
         most = 0
         n = split($0, counts, /[^0-9]+/)
         for (i = 1; i <= n; i++) if (counts[i] + 0 > most) most = counts[i] + 0
-        if (most > 0) print most, name
+        if (most > 0) printf "%.0f %s\n", most, name
     }
 ' | sort -k1,1nr | awk '!seen[$2]++ { print $2 }' > "$counted/ran"
+if [ ! -s "$counted/ran" ]; then
+    say "$profdata shows the counts in a form that this script does not read"
+    exit 1
+fi
 
 # What ran, however seldom, lies together and apart from what did not, so that what did not is never read from the disk.
 set -- "-Cprofile-use=$counted/merged.profdata" -Cllvm-args=-profile-summary-cold-count=0 \

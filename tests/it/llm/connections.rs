@@ -12,6 +12,7 @@ use longhaul_sdk::spec::ModelSpec;
 use longhaul_worker::llm::{
     AmbientModels, ChatModel, Message, ModelError, Models, ModelsError, ProviderConfig, ProviderKind,
 };
+use reqwest::header::HeaderMap;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
@@ -143,12 +144,16 @@ async fn a_server_that_does_not_speak_http_2_any_more_fails_one_call_and_is_aske
 }
 
 /// Asks a server that ends the first `refused` streams for `reason`. What came of it, and the requests that the server saw.
-async fn asked_in_spite_of(reason: h2::Reason, refused: usize) -> (Result<String, ModelError>, Vec<Bytes>) {
+async fn asked_in_spite_of(
+    reason: h2::Reason,
+    refused: usize,
+) -> (Result<String, ModelError>, Vec<(HeaderMap, Bytes)>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let seeing = seen.clone();
     let server = HttpServer::start(Protocol::Http2, move |request| {
         let mut seen = seeing.lock().unwrap();
-        seen.push(request.into_body());
+        let (head, body) = request.into_parts();
+        seen.push((head.headers, body));
         let answer = if seen.len() <= refused {
             Err(h2::Error::from(reason))
         } else {
@@ -167,11 +172,13 @@ async fn asked_in_spite_of(reason: h2::Reason, refused: usize) -> (Result<String
 }
 
 #[tokio::test]
-async fn what_a_server_has_not_processed_is_sent_again_as_the_same_bytes() {
+async fn what_a_server_has_not_processed_is_sent_again_as_it_was() {
     let (reply, seen) = asked_in_spite_of(h2::Reason::REFUSED_STREAM, 2).await;
     assert_eq!(reply.unwrap(), "yes");
     assert_eq!(seen.len(), 3);
-    assert!(seen.iter().all(|body| *body == seen[0] && !body.is_empty()));
+    assert!(seen.iter().all(|sent| *sent == seen[0]), "{seen:?}");
+    let (headers, body) = &seen[0];
+    assert!(headers.contains_key("idempotency-key") && !body.is_empty(), "{seen:?}");
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use crate::support::wait::eventually;
 const STATISTICS: Duration = Duration::from_secs(60);
 
 /// Submits so many as the API does, in batches.
-async fn submit(world: &World, count: usize) {
+pub(super) async fn submit(world: &World, count: usize) {
     let template = world.new_execution().await;
     for _ in 0..count / 500 {
         let mut batch = Vec::with_capacity(500);

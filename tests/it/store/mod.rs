@@ -13,6 +13,7 @@ mod lost_replies;
 mod model;
 mod parking;
 mod people;
+mod plans;
 mod provider_limits;
 mod providers;
 mod prune;

@@ -123,7 +123,7 @@ pub(super) struct Lent {
 impl Lent {
     /// Gives it back, unless what came of the statement says that it may be broken.
     pub(super) fn back<T>(mut self, answer: sqlx::Result<T>) -> sqlx::Result<T> {
-        // It would keep the room of its largest batch: a megabyte for each connection, for as long as it is open.
+        // It would keep the room of the largest batch it wrote, for as long as it is open.
         self.connection.shrink_buffers();
         let mut idle = self.of.idle();
         // Looked at under the lock that closing takes, so that none comes back unseen.

@@ -118,19 +118,13 @@ impl Store {
     /// # Errors
     /// The URL cannot be read.
     pub fn open(options: StoreOptions) -> Result<Self, StoreError> {
-        let (connect, patience) = (options.connect_options()?, options.acquire_timeout);
-        let pool = open_pool(connect.clone(), options.max_connections, patience);
-        let commits = Connections::new(connect, COMMIT_CONNECTIONS, patience);
+        let patience = options.acquire_timeout;
+        let pool = open_pool(options.connect_options()?, options.max_connections, patience);
+        let commits = Connections::new(kept_plans(&options)?, COMMIT_CONNECTIONS, patience);
         let statement_timeout = options.statement_timeout.min(CLAIM_STATEMENT_LIMIT);
         let lock_timeout = options.lock_timeout.min(CLAIM_STATEMENT_LIMIT);
         let limited = StoreOptions { statement_timeout, lock_timeout, ..options.clone() };
-        // A claim's plans are made once per connection, perhaps while tables are empty: they must not scan tables that are full later.
-        let kept_plans = limited.connect_options()?.options([
-            ("plan_cache_mode", "force_generic_plan"),
-            ("enable_seqscan", "off"),
-            ("enable_bitmapscan", "off"),
-        ]);
-        let claims = Connections::new(kept_plans, CLAIM_CONNECTIONS, patience);
+        let claims = Connections::new(kept_plans(&limited)?, CLAIM_CONNECTIONS, patience);
         Ok(Self { pool, commits, claims, clock: Arc::new(DatabaseClock::default()), options: Arc::new(options) })
     }
 
@@ -175,6 +169,15 @@ impl Store {
         self.commits.close().await;
         self.pool.close().await;
     }
+}
+
+/// For connections of which each statement is planned once, perhaps while tables are empty: its plan must not scan tables that are full later.
+fn kept_plans(options: &StoreOptions) -> Result<PgConnectOptions, StoreError> {
+    Ok(options.connect_options()?.options([
+        ("plan_cache_mode", "force_generic_plan"),
+        ("enable_seqscan", "off"),
+        ("enable_bitmapscan", "off"),
+    ]))
 }
 
 fn open_pool(connect: PgConnectOptions, most: u32, patience: Duration) -> PgPool {

@@ -169,7 +169,7 @@ impl Connections {
         builder
             .connect_timeout(self.connect_timeout)
             .redirect(redirect::Policy::none())
-            // It would keep another copy of each request until the answer; the caller writes it again instead.
+            // It would keep each request until the answer; the caller writes it again instead.
             .retry(retry::never().max_retries_per_request(0))
             .pool_idle_timeout(POOL_IDLE)
             .http2_keep_alive_interval(PING_EVERY)

@@ -6,8 +6,9 @@
 use std::{collections::BTreeMap, error::Error, iter, path::Path};
 
 use bytes::Bytes;
+use http_body_util::Full;
 use reqwest::{
-    Client, RequestBuilder, Response,
+    Body, Client, RequestBuilder, Response,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
 use secrecy::{ExposeSecret, SecretString};
@@ -28,7 +29,7 @@ const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
 /// The part of an error body that is read.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
-/// How often one request is sent again that the server says it has not processed.
+/// How often one request is sent again that the server says it has not processed; as often as the HTTP client would.
 const MAX_RESENT: usize = 2;
 
 /// Where requests of one provider go, and with what.
@@ -133,7 +134,7 @@ impl Endpoint {
             .headers(self.headers.clone())
             .header(CONTENT_TYPE, "application/json")
             .header("idempotency-key", idempotency_key)
-            .body(body);
+            .body(written_once(body));
         Ok(match request.traceparent.and_then(|text| HeaderValue::from_str(text).ok()) {
             Some(traceparent) => call.header("traceparent", traceparent),
             None => call,
@@ -294,6 +295,11 @@ impl Opened<'_> {
     }
 }
 
+/// A body that cannot be cloned. Of one that can the HTTP client keeps a clone until the response, to send it where that redirects to.
+fn written_once(body: Vec<u8>) -> Body {
+    Body::wrap(Full::new(Bytes::from(body)))
+}
+
 fn unreachable_endpoint(error: reqwest::Error, clocks: &RunningClocks) -> ModelError {
     if error.is_connect() && error.is_timeout() {
         return ModelError::ConnectTimeout { after: clocks.connect() };
@@ -331,4 +337,15 @@ fn sensitive(name: &str, value: &str) -> Result<HeaderValue, EndpointError> {
 pub(super) fn base_url(text: &str) -> Result<Url, EndpointError> {
     let url = Url::parse(text).map_err(|_invalid| EndpointError::BaseUrl)?;
     if matches!(url.scheme(), "http" | "https") && url.has_host() { Ok(url) } else { Err(EndpointError::BaseUrl) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_keeps_a_clone_of_a_body_that_is_sent() {
+        let request = Client::new().post("http://127.0.0.1/").body(written_once(b"a whole conversation".to_vec()));
+        assert!(request.try_clone().is_none());
+    }
 }

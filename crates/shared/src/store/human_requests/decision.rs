@@ -58,9 +58,9 @@ pub struct NewDecision {
 /// What a decision did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decided {
-    /// The execution it woke.
+    /// The execution that asked.
     pub execution_id: ExecutionId,
-    /// Its queue, when it was parked and is runnable now.
+    /// Its queue, when it waits for a worker now.
     pub runnable_in: Option<String>,
 }
 

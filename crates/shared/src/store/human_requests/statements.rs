@@ -247,8 +247,8 @@ impl Store {
         }))
     }
 
-    /// Ends the wait of up to `limit` requests whose time is over, of one execution or of all; gives the executions that this
-    /// made runnable.
+    /// Ends the wait of up to `limit` requests whose time is over, of one execution or of all; gives those of the executions
+    /// that wait for a worker now.
     ///
     /// # Errors
     /// Postgres is unavailable.

@@ -3,17 +3,17 @@
 with now as materialized (
     select longhaul_now() as now
 ),
+due as materialized (
+    (select execution_id as id from deadlines, now where deadline_at <= now.now order by deadline_at limit $1)
+    union
+    (select id from executions, now where worker_id is not null and active_until < now.now - $2 * interval '1 second' limit $1)
+),
 late as materialized (
     select e.id, e.tenant_id, e.definition_key, e.agent_key, e.created_at, e.status, e.event_seq, e.attempt, e.worker_id,
         e.lease_token, e.claimed_at, now.now
-    from now, executions e
-    where e.finished_at is null
-        and e.id in (
-            (select execution_id from deadlines, now where deadline_at <= now.now order by deadline_at limit $1)
-            union all
-            (select id from executions h, now
-            where h.worker_id is not null and h.active_until < now.now - $2 * interval '1 second' limit $1)
-        )
+    from now, due join executions e on e.id = due.id
+    -- Not by `finished_at is null`: a plan of an hour in which little was open would look through all that is.
+    where e.status in ('PENDING', 'IN_PROGRESS')
         and (e.worker_id is null or e.active_until < now.now - $2 * interval '1 second')
         and (e.parent_id is null or longhaul_try_lock(e.parent_id))
     order by e.id

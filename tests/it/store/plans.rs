@@ -1,0 +1,98 @@
+//! Plans are kept: one that was made when little was open must do when much is.
+
+use std::time::Duration;
+
+use longhaul_shared::domain::WaitReason;
+use longhaul_shared::store::Store;
+use longhaul_shared::store::journal::StepKind::Prompt;
+use longhaul_shared::store::outcomes::Conclusion;
+use longhaul_shared::store::quarantine::QuarantineRules;
+use sqlx::PgPool;
+
+use super::costs::submit;
+use crate::support::db::TestDb;
+use crate::support::leases::{TestWorker, World, step, write};
+use crate::support::servers::dedicated_postgres;
+use crate::support::wait::eventually;
+
+const CHUNK: i64 = 500;
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// All that workers do for the fleet, once.
+async fn duties(store: &Store, worker: &TestWorker) {
+    store.expire_requests(CHUNK, None).await.unwrap();
+    store.wake_decided(CHUNK, HOUR).await.unwrap();
+    store.wake_due(CHUNK).await.unwrap();
+    store.wake_served(CHUNK).await.unwrap();
+    store.end_overdue(CHUNK, HOUR).await.unwrap();
+    store.cancel_descendants(CHUNK).await.unwrap();
+    store.fold_budgets(CHUNK).await.unwrap();
+    store.sweep_slots(CHUNK).await.unwrap();
+    store.fold_counts(10_000).await.unwrap();
+    store.queue_heads(1_000).await.unwrap();
+    let rules = QuarantineRules { auto_release: true, hold_after: 10, hold_window: HOUR, release_per_minute: 10 };
+    store.tend_quarantine(&rules).await.unwrap();
+    store.wake_unheld(CHUNK).await.unwrap();
+    store.wake_childless(CHUNK).await.unwrap();
+    store.wake_unblocked(500).await.unwrap();
+    store.unserved().await.unwrap();
+    store.tidy(1, HOUR).await.unwrap();
+    store.tidy_slots().await.unwrap();
+    store.tidy_suspect_notes().await.unwrap();
+    store.waiting().await.unwrap();
+    store.leases_of(worker.id, HOUR).await.unwrap();
+    while !store.reap(CHUNK).await.unwrap().is_empty() {}
+}
+
+/// Rows of tables and entries of indexes that were read, the most first, once every session has ended but this one: they tell when they end.
+async fn reads(pool: &PgPool) -> Vec<(String, i64)> {
+    eventually("the sessions have ended", Duration::from_secs(60), async || {
+        let open: i64 = sqlx::query_scalar("select count(*) from pg_stat_activity where application_name = 'longhaul'")
+            .fetch_one(pool)
+            .await
+            .unwrap();
+        if open == 0 { Ok(()) } else { Err(open) }
+    })
+    .await;
+    let by_name = "select relname::text as name, seq_tup_read from pg_stat_user_tables where seq_tup_read > 0
+        union all select indexrelname::text, idx_tup_read from pg_stat_user_indexes where idx_tup_read > 0
+        order by 2 desc";
+    sqlx::query_as(by_name).fetch_all(pool).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plans_of_a_quiet_hour_read_what_is_open_a_few_times_and_not_for_each_other() {
+    const QUIET: usize = 500;
+    const OPEN: usize = 4_000;
+    let postgres = dedicated_postgres().await;
+    let world = World::on(TestDb::create_on(postgres.url()).await).await;
+    let (living, dying) = (world.worker().await, world.worker().await);
+    // The quiet hour: what there is has ended, or nearly.
+    submit(&world, QUIET).await;
+    for claimed in living.claim(QUIET as i32).await {
+        living.record(write(&claimed, 1, vec![step(1, Prompt, "you are a careful clerk")])).await.unwrap();
+        living.finish(&claimed).await.unwrap();
+    }
+    sqlx::query("analyze").execute(world.pool()).await.unwrap();
+    duties(&world.store, &living).await;
+
+    submit(&world, OPEN).await;
+    let held = living.claim(OPEN as i32 / 2).await;
+    assert_eq!(dying.claim(OPEN as i32 / 4).await.len(), OPEN / 4);
+    for claimed in &held {
+        living.record(write(claimed, 1, vec![step(1, Prompt, "you are a careful clerk")])).await.unwrap();
+    }
+    for claimed in held.iter().take(OPEN / 4) {
+        let park = Conclusion::Park { reason: WaitReason::Scheduled, wait: Some(HOUR), wake_seq: claimed.wake_seq };
+        living.end(claimed, park).await.unwrap();
+    }
+    dying.die().await;
+    duties(&world.store, &living).await;
+    world.store.close().await;
+
+    let reads = reads(world.pool()).await;
+    let of_all: i64 = reads.iter().map(|(_name, reads)| reads).sum();
+    println!("{of_all} rows and entries read: {:?}", &reads[..8]);
+    // What is read for each that is held, by a statement for each that is held, is four million and more.
+    assert!(of_all <= 50 * OPEN as i64, "{of_all} rows and entries were read: {reads:?}");
+}
