@@ -19,39 +19,44 @@ case $host in
     *) say "a guided build is made on Linux; elsewhere: cargo build --profile dist -p longhaul-cli"; exit 3 ;;
 esac
 
-# The toolchain's own, or the newest of the system.
-profdata() {
-    own=$(rustc --print sysroot)/lib/rustlib/$host/bin/llvm-profdata
-    if [ -x "$own" ]; then
-        echo "$own"
-        return
-    fi
-    for version in 24 23 22 21 20 19; do
-        if command -v "llvm-profdata-$version"; then return; fi
-    done
-    command -v llvm-profdata
-}
-
-if ! profdata=$(profdata); then
-    say "llvm-profdata not found; install it with: rustup component add llvm-tools"
-    exit 3
-fi
-
 # It would send the counts elsewhere.
 unset LLVM_PROFILE_FILE
 try=$(mktemp -d)
 trap 'rm -rf "$try"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-echo 'fn main() {}' > "$try/main.rs"
 
-# Whether it knows the format that this rustc writes is seen on a program of nothing, and not after the benchmarks.
+# What is asked of the tools is asked with a program of nothing, and before the benchmarks.
+echo 'fn main() {}' > "$try/main.rs"
 rustc "-Cprofile-generate=$try/counts" -o "$try/main" "$try/main.rs"
 "$try/main"
-if ! "$profdata" merge -o "$try/merged" "$try/counts"; then
-    say "$profdata does not read what this rustc counts; install its own with: rustup component add llvm-tools"
+# The toolchain's own, or the newest of the system that reads the format this rustc writes.
+profdata=
+for tool in "$(rustc --print sysroot)/lib/rustlib/$host/bin/llvm-profdata" \
+    llvm-profdata-24 llvm-profdata-23 llvm-profdata-22 llvm-profdata-21 llvm-profdata-20 llvm-profdata-19 llvm-profdata; do
+    if "$tool" merge -o "$try/merged" "$try/counts" 2> /dev/null; then
+        profdata=$tool
+        break
+    fi
+done
+if [ -z "$profdata" ]; then
+    say "no llvm-profdata that reads what this rustc counts; install it with: rustup component add llvm-tools"
     exit 3
 fi
+
+counted=$PWD/target/counting/$host
+# What ran, however seldom, lies together and apart from what did not, so that what did not is never read from the disk.
+set -- "-Cprofile-use=$counted/merged.profdata" -Cllvm-args=-profile-summary-cold-count=0 \
+    -Clink-arg=-Wl,-z,keep-text-section-prefix
+# asks_linker <argument>: for what not every linker and C library knows.
+asks_linker() { rustc "$1" -o "$try/main" "$try/main.rs" 2> /dev/null && "$try/main"; }
+# The compiler cannot see it of everything that ran: what is marked as cold, and what is left of a function that became part of its callers.
+echo main > "$try/ran"
+order=-Clink-arg=-Wl,--no-warn-symbol-ordering,--symbol-ordering-file=
+if asks_linker "$order$try/ran"; then set -- "$@" "$order$counted/ran"; fi
+# The list of addresses that are set at each start, packed: a megabyte less.
+packed=-Clink-arg=-Wl,-z,pack-relative-relocs
+if asks_linker "$packed"; then set -- "$@" "$packed"; fi
 
 # guided_build <directory under target> <flag of rustc>...
 guided_build() {
@@ -63,7 +68,6 @@ guided_build() {
         --target "$host" --target-dir "target/$dir"
 }
 
-counted=$PWD/target/counting/$host
 guided_build counting "-Cprofile-generate=$counted/counts"
 rm -rf "$counted/counts"
 "$counted/dist/longhaul" bench throughput
@@ -87,16 +91,5 @@ if [ ! -s "$counted/ran" ]; then
     exit 1
 fi
 
-# What ran, however seldom, lies together and apart from what did not, so that what did not is never read from the disk.
-set -- "-Cprofile-use=$counted/merged.profdata" -Cllvm-args=-profile-summary-cold-count=0 \
-    -Clink-arg=-Wl,-z,keep-text-section-prefix
-# asks_linker <argument>: for what not every linker and C library knows.
-asks_linker() { rustc "$1" -o "$try/main" "$try/main.rs" 2> /dev/null && "$try/main"; }
-# The compiler cannot see it of everything that ran: what is marked as cold, and what is left of a function that became part of its callers.
-order=-Clink-arg=-Wl,--symbol-ordering-file=$counted/ran,--no-warn-symbol-ordering
-if asks_linker "$order"; then set -- "$@" "$order"; fi
-# The list of addresses that are set at each start, packed: a megabyte less.
-packed=-Clink-arg=-Wl,-z,pack-relative-relocs
-if asks_linker "$packed"; then set -- "$@" "$packed"; fi
 guided_build guided "$@"
 say "target/guided/$host/dist/longhaul"

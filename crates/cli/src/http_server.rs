@@ -94,10 +94,11 @@ impl HttpServer {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (tls, certificate) = match protocol {
-            Protocol::Http1 => (None, None),
-            Protocol::Https1 => tls(b"http/1.1")?,
-            Protocol::Http2 => tls(b"h2")?,
-        };
+            Protocol::Http1 => None,
+            Protocol::Https1 => Some(tls(b"http/1.1")?),
+            Protocol::Http2 => Some(tls(b"h2")?),
+        }
+        .unzip();
         let connections = Arc::new(AtomicUsize::new(0));
         let opened = connections.clone();
         let serving = AbortOnDropHandle::new(tokio::spawn(async move {
@@ -136,8 +137,11 @@ impl HttpServer {
     }
 }
 
-/// A certificate of its own for the loopback, with the one protocol that is offered under it.
-fn tls(protocol: &[u8]) -> Result<(Option<TlsAcceptor>, Option<String>), StartError> {
+/// TLS under a certificate of its own for the loopback, with the one protocol that is offered; and the certificate, in PEM.
+///
+/// # Errors
+/// There is no certificate, or it is of no use.
+pub fn tls(protocol: &[u8]) -> Result<(TlsAcceptor, String), StartError> {
     let made = rcgen::generate_simple_self_signed([Ipv4Addr::LOCALHOST.to_string()])?;
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -146,7 +150,7 @@ fn tls(protocol: &[u8]) -> Result<(Option<TlsAcceptor>, Option<String>), StartEr
         .with_no_client_auth()
         .with_single_cert(vec![made.cert.der().clone()], key)?;
     config.alpn_protocols = vec![protocol.to_vec()];
-    Ok((Some(TlsAcceptor::from(Arc::new(config))), Some(made.cert.pem())))
+    Ok((TlsAcceptor::from(Arc::new(config)), made.cert.pem()))
 }
 
 /// Serves one connection to its end, whatever that is.

@@ -1,29 +1,18 @@
 //! Connections to model endpoints: as many calls under way as the worker holds, whatever the server speaks; and whom they trust.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex},
-};
+use std::{path::PathBuf, sync::Arc};
 
-use bytes::Bytes;
 use futures::{StreamExt, stream::FuturesUnordered};
 use longhaul_cli::http_server::{self, HttpServer, Protocol};
-use longhaul_sdk::spec::ModelSpec;
-use longhaul_worker::llm::{
-    AmbientModels, ChatModel, Message, ModelError, Models, ModelsError, ProviderConfig, ProviderKind,
-};
-use reqwest::header::HeaderMap;
+use longhaul_worker::llm::{ChatModel, Message, ModelError, ModelsError};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
-use super::{ask, patient, spec};
+use super::{REPLY, ask, patient, spec, trusting};
 use crate::support::chaos::ChaosProxy;
 
 /// More than two connections of HTTP/2 hold.
 const CALLS: usize = 230;
-
-const REPLY: &str = r#"{"id":"1","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"yes"},
-    "finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#;
 
 /// A server that answers nobody until it is told to.
 struct Gated {
@@ -61,19 +50,7 @@ impl Gated {
     }
 
     fn client(&self, ca_file: Option<PathBuf>) -> Result<Arc<dyn ChatModel>, ModelsError> {
-        Self::client_of(self.server.url(), ca_file)
-    }
-
-    fn client_of(url: String, ca_file: Option<PathBuf>) -> Result<Arc<dyn ChatModel>, ModelsError> {
-        let config = ProviderConfig {
-            base_url: Some(url),
-            clocks: patient(),
-            default_model: Some("some-model".to_owned()),
-            ca_file,
-            ..ProviderConfig::new(ProviderKind::OpenAi)
-        };
-        let models = Models::from_config([("p".to_owned(), config)].into(), None, AmbientModels::default())?;
-        Ok(Arc::clone(models.get(&ModelSpec::default()).unwrap()))
+        trusting(self.server.url(), ca_file)
     }
 }
 
@@ -127,7 +104,7 @@ async fn a_server_that_does_not_speak_http_2_any_more_fails_one_call_and_is_aske
     after.open.send_replace(true);
     let both = [&before, &after].map(|gated| gated.server.certificate().unwrap()).concat();
     let proxy = ChaosProxy::before(&before.server.url()).await;
-    let client = Gated::client_of(proxy.url_through(&before.server.url()), Some(before.file(&both))).unwrap();
+    let client = trusting(proxy.url_through(&before.server.url()), Some(before.file(&both))).unwrap();
     let (spec, messages) = (spec(false), [Message::user("yes?")]);
     for _ in 0..2 {
         ask(&client, &spec, &messages).await.0.unwrap();
@@ -141,58 +118,6 @@ async fn a_server_that_does_not_speak_http_2_any_more_fails_one_call_and_is_aske
         ask(&client, &spec, &messages).await.0.unwrap();
     }
     assert_eq!((*before.arrived.borrow(), *after.arrived.borrow()), (2, 2));
-}
-
-/// Asks a server that ends the first `refused` streams for `reason`. What came of it, and the requests that the server saw.
-async fn asked_in_spite_of(
-    reason: h2::Reason,
-    refused: usize,
-) -> (Result<String, ModelError>, Vec<(HeaderMap, Bytes)>) {
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let seeing = seen.clone();
-    let server = HttpServer::start(Protocol::Http2, move |request| {
-        let mut seen = seeing.lock().unwrap();
-        let (head, body) = request.into_parts();
-        seen.push((head.headers, body));
-        let answer = if seen.len() <= refused {
-            Err(h2::Error::from(reason))
-        } else {
-            Ok(http_server::whole(200, "application/json", REPLY).unwrap())
-        };
-        std::future::ready(answer)
-    });
-    let server = server.await.unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let ca_file = dir.path().join("ca.pem");
-    std::fs::write(&ca_file, server.certificate().unwrap()).unwrap();
-    let client = Gated::client_of(server.url(), Some(ca_file)).unwrap();
-    let reply = ask(&client, &spec(false), &[Message::user("yes?")]).await.0;
-    let seen = seen.lock().unwrap().clone();
-    (reply.map(|reply| reply.message.text().to_owned()), seen)
-}
-
-#[tokio::test]
-async fn what_a_server_has_not_processed_is_sent_again_as_it_was() {
-    let (reply, seen) = asked_in_spite_of(h2::Reason::REFUSED_STREAM, 2).await;
-    assert_eq!(reply.unwrap(), "yes");
-    assert_eq!(seen.len(), 3);
-    assert!(seen.iter().all(|sent| *sent == seen[0]), "{seen:?}");
-    let (headers, body) = &seen[0];
-    assert!(headers.contains_key("idempotency-key") && !body.is_empty(), "{seen:?}");
-}
-
-#[tokio::test]
-async fn a_server_that_processes_nothing_is_not_asked_for_ever() {
-    let (reply, seen) = asked_in_spite_of(h2::Reason::REFUSED_STREAM, usize::MAX).await;
-    assert!(matches!(reply, Err(ModelError::Unreachable { .. })), "{reply:?}");
-    assert_eq!(seen.len(), 3);
-}
-
-#[tokio::test]
-async fn what_a_server_may_have_processed_is_not_sent_again() {
-    let (reply, seen) = asked_in_spite_of(h2::Reason::INTERNAL_ERROR, 1).await;
-    assert!(matches!(reply, Err(ModelError::Unreachable { .. })), "{reply:?}");
-    assert_eq!(seen.len(), 1);
 }
 
 #[tokio::test]

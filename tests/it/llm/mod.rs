@@ -4,19 +4,24 @@ mod clocks;
 mod connections;
 mod failures;
 mod replies;
+mod unprocessed;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
 use longhaul_worker::llm::{
-    AmbientModels, ChatModel, Clocks, Message, ModelError, ModelReply, ModelRequest, Models, ProviderConfig,
-    ProviderKind, ReplyEvent, ToolChoice,
+    AmbientModels, ChatModel, Clocks, Message, ModelError, ModelReply, ModelRequest, Models, ModelsError,
+    ProviderConfig, ProviderKind, ReplyEvent, ToolChoice,
 };
 use serde_json::json;
 
 use crate::support::llm::FakeLlm;
 
 const KEY: &str = "secret-key-0123456789";
+
+/// A whole reply that says yes, in the format of OpenAI.
+const REPLY: &str = r#"{"id":"1","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"yes"},
+    "finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#;
 
 /// Both wire formats, each streamed and whole.
 const WAYS: [(ProviderKind, bool); 4] = [
@@ -42,8 +47,23 @@ fn client(url: &str, kind: ProviderKind, clocks: Clocks) -> Arc<dyn ChatModel> {
         default_model: Some("some-model".to_owned()),
         ..ProviderConfig::new(kind)
     };
-    let models = Models::from_config([("p".to_owned(), config)].into(), None, AmbientModels::default()).unwrap();
-    Arc::clone(models.get(&ModelSpec::default()).unwrap())
+    made(config).unwrap()
+}
+
+/// A client of `url` that trusts the certificates of `ca_file`.
+fn trusting(url: String, ca_file: Option<PathBuf>) -> Result<Arc<dyn ChatModel>, ModelsError> {
+    made(ProviderConfig {
+        base_url: Some(url),
+        clocks: patient(),
+        default_model: Some("some-model".to_owned()),
+        ca_file,
+        ..ProviderConfig::new(ProviderKind::OpenAi)
+    })
+}
+
+fn made(config: ProviderConfig) -> Result<Arc<dyn ChatModel>, ModelsError> {
+    let models = Models::from_config([("p".to_owned(), config)].into(), None, AmbientModels::default())?;
+    Ok(Arc::clone(models.get(&ModelSpec::default()).unwrap()))
 }
 
 fn spec(stream: bool) -> ModelSpec {
