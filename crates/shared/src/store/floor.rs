@@ -6,7 +6,6 @@ use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use super::{Store, StoreError, StoreOptions};
-use crate::domain::TenantId;
 
 impl Store {
     /// Runs `executions` times three durable single-row commits (insert, update, update), shared by `clients` connections, on a
@@ -126,36 +125,13 @@ pub struct Written {
 }
 
 impl Store {
-    /// Fills a fresh database with `rows` executions of `tenant`, for the plans of lists.
-    ///
-    /// # Errors
-    /// Postgres is unavailable.
-    pub async fn fill_with_executions(&self, tenant: TenantId, rows: i32) -> Result<(), StoreError> {
-        // One statement over minutes: the pool's own limit is for statements of production.
-        let options = self.options.connect_options()?.options([("statement_timeout", "0")]);
-        let mut connection = PgConnection::connect_with(&options).await?;
-        sqlx::query_file!("src/store/sql/fill.sql", tenant.0, rows).execute(&mut connection).await?;
-        sqlx::query!(
-            r#"
-            insert into parked (execution_id, tenant_id, wait_reason, wait_until)
-            select id, tenant_id, wait_reason, wait_until from executions where wait_reason = 'retry_backoff'
-            "#
-        )
-        .execute(&mut connection)
-        .await?;
-        sqlx::query("vacuum analyze executions, parked").execute(&mut connection).await?;
-        Ok(())
-    }
-
     /// Has the server write everything to its files. What it logs after that depends on the statements alone and not on how much was
     /// written before, because a page is logged whole when it changes first after a checkpoint.
     ///
     /// # Errors
     /// Postgres is unavailable, or this user may not.
     pub async fn checkpoint(&self) -> Result<(), StoreError> {
-        let options = self.options.connect_options()?.options([("statement_timeout", "0")]);
-        let mut connection = PgConnection::connect_with(&options).await?;
-        sqlx::query("checkpoint").execute(&mut connection).await?;
+        sqlx::query("checkpoint").execute(&mut self.unhurried().await?).await?;
         Ok(())
     }
 }

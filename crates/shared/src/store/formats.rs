@@ -23,7 +23,7 @@ impl Store {
             held as materialized (
                 select e.id, e.serve_key
                 from me, executions e
-                where e.id = $2 and e.worker_id = $1 and e.lease_token = $3
+                where e.id = $2 and e.worker_id is not distinct from $1 and e.lease_token = $3
                 for update of e
             ),
             needs as materialized (

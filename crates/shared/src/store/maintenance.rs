@@ -231,7 +231,7 @@ impl Store {
             r#"
             delete from workers w
             where dead_at < clock_timestamp() - interval '1 hour'
-                and not exists (select from executions e where e.worker_id = w.id and e.active_until is not null)
+                and not exists (select from executions e where e.worker_id = w.id)
             "#
         )
         .execute(&self.pool)

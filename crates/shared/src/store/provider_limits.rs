@@ -91,7 +91,7 @@ impl Store {
             cross join lateral longhaul_wait_for_provider(
                 e.id, $4, $5, $6, 'rate_limit', $7, longhaul_now() + $8::float8 * interval '1 second'
             ) as w
-            where e.id = $2 and e.worker_id = $1 and e.lease_token = $3
+            where e.id = $2 and e.worker_id is not distinct from $1 and e.lease_token = $3
             "#,
             asking.worker.0,
             asking.id.0,

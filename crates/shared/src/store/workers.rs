@@ -101,7 +101,7 @@ impl Store {
             r#"
             select id, lease_token as "token!", cancel_requested_at is not null as "cancel_requested!",
                 claimed_at < longhaul_now() - $2 * interval '1 second' as "is_settled!"
-            from executions where worker_id = $1 and active_until is not null
+            from executions where worker_id = $1
             "#,
             id.0,
             grace.as_secs_f64(),

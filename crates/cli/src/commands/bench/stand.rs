@@ -122,7 +122,7 @@ impl Bare {
         let scopes = [Scope::ExecutionsRead, Scope::ExecutionsWrite];
         let issued = store.issue_api_key(tenant.id, "bench", &scopes, &compose::pepper(&config)?).await?;
         if options.stored > 0 {
-            store.fill_with_executions(tenant.id, options.stored).await?;
+            store.fill_with_finished(tenant.id, options.stored).await?;
         }
         store.checkpoint().await?;
         let api = start("api", &["api", "--listen", &listen], &environment, files.path()).await?;

@@ -25,7 +25,7 @@ impl Store {
             insert into suspect_notes as n (execution_id, worker_id, attempt, phase, memory_bytes, at)
             select e.id, $1, e.attempt, $4, $5, longhaul_now()
             from me, executions e
-            where e.id = $2 and e.worker_id = $1 and e.lease_token = $3
+            where e.id = $2 and e.worker_id is not distinct from $1 and e.lease_token = $3
             on conflict (execution_id) do update
             set worker_id = excluded.worker_id, attempt = excluded.attempt, phase = excluded.phase,
                 memory_bytes = excluded.memory_bytes, at = excluded.at

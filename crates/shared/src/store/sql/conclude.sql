@@ -20,7 +20,7 @@ held as materialized (
     select e.id, e.tenant_id, e.definition_key, e.agent_key, e.created_at, e.attempt, e.claimed_at, e.deadline_at,
         e.cancel_requested_at, e.wake_seq, e.event_seq
     from me, item join executions e on e.id = item.id
-    where e.worker_id = $1 and e.lease_token = item.token
+    where e.worker_id is not distinct from $1 and e.lease_token = item.token
         -- The end of a child changes its parent.
         and (
             e.parent_id is null

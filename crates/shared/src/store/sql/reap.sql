@@ -9,7 +9,7 @@ orphan as materialized (
         e.event_seq, e.cancel_requested_at, e.crash_count + 1 as crashes, e.definition_version_id, e.agent_version_id, e.queue,
         e.deadline_at, e.parent_id is not null as is_child
     from executions e
-    where e.worker_id in (select id from workers where dead_at is not null) and e.active_until is not null
+    where e.worker_id in (select id from workers where dead_at is not null)
         and (e.parent_id is null or longhaul_try_lock(e.parent_id))
     -- Suspects first, so that one chunk sees all of a worker.
     order by e.crash_count desc, e.id
@@ -19,7 +19,7 @@ orphan as materialized (
 suspects as materialized (
     -- Of each worker once: for each orphan it would read the whole worker as often as that had executions.
     select worker_id, count(*) as n from executions
-    where worker_id in (select id from workers where dead_at is not null) and active_until is not null and crash_count >= 2
+    where worker_id in (select id from workers where dead_at is not null) and crash_count >= 2
     group by worker_id
 ),
 verdict as materialized (

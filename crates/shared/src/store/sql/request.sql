@@ -18,7 +18,7 @@ item as (
 held as materialized (
     select e.id, e.tenant_id, e.agent_key, e.event_seq, e.deadline_at, e.lease_token
     from me, executions e
-    where e.id in (select execution_id from item) and e.worker_id = $1
+    where e.id in (select execution_id from item) and e.worker_id is not distinct from $1
     order by e.id
     for update of e skip locked
 ),

@@ -15,7 +15,7 @@ turn as materialized (
 parent as materialized (
     select e.*, exists (select from deadlines d where d.execution_id = e.id) as has_near_deadline
     from turn join executions e on e.id = $2 and turn.is_mine
-    where e.worker_id = $1 and e.lease_token = $3
+    where e.worker_id is not distinct from $1 and e.lease_token = $3
     for no key update of e
 ),
 wanted as materialized (

@@ -161,7 +161,7 @@ impl Store {
                 where dead_at is null and expires_at > clock_timestamp() and $1 = any (queues) and $2 = any (serves)
             )
             select count(*) as "count!", coalesce(sum(concurrency), 0)::bigint as "permits!",
-                (select count(*) from executions e where e.worker_id in (select id from alive) and e.active_until is not null) as "held!"
+                (select count(*) from executions e where e.worker_id in (select id from alive)) as "held!"
             from alive
             "#,
             row.queue,
