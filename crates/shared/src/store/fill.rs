@@ -3,11 +3,11 @@
 use sqlx::{Connection, PgConnection};
 
 use super::{Store, StoreError};
-use crate::domain::TenantId;
+use crate::domain::{ExecutionId, TenantId};
 
 impl Store {
-    /// Fills a fresh database with `rows` executions of `tenant` in every state, without payloads and histories: for the plans of lists. No worker
-    /// may run on them.
+    /// Fills a fresh database with `rows` executions of `tenant` in every state, without payloads and histories: for the plans of
+    /// lists. No worker may meet them.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -26,15 +26,14 @@ impl Store {
         Ok(())
     }
 
-    /// Fills a fresh database with `rows` executions of `tenant` that have FINISHED within the last six days, each with the payload and the
-    /// history of one turn: for what growth costs.
+    /// Makes `copies` of an execution that has FINISHED, the only one there is, with all that belongs to it: for what growth costs.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn fill_with_finished(&self, tenant: TenantId, rows: i32) -> Result<(), StoreError> {
+    pub async fn fill_with_copies(&self, of: ExecutionId, copies: i32) -> Result<(), StoreError> {
         let mut connection = self.unhurried().await?;
-        sqlx::query_file!("src/store/sql/fill_finished.sql", tenant.0, rows).execute(&mut connection).await?;
-        sqlx::query_file!("src/store/sql/fill_histories.sql").execute(&mut connection).await?;
+        sqlx::query_file!("src/store/sql/fill_copies.sql", of.0, copies).execute(&mut connection).await?;
+        sqlx::query_file!("src/store/sql/fill_histories.sql", of.0).execute(&mut connection).await?;
         sqlx::query("vacuum analyze").execute(&mut connection).await?;
         Ok(())
     }

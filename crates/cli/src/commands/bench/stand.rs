@@ -13,10 +13,12 @@ use longhaul_sdk::{
 };
 use longhaul_shared::{
     config::{Config, Sources},
+    domain::ExecutionId,
     http,
     store::{Store, StoreOptions, api_keys::Scope},
 };
 use secrecy::ExposeSecret;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -121,10 +123,6 @@ impl Bare {
         let tenant = store.ensure_tenant("bench", None).await?;
         let scopes = [Scope::ExecutionsRead, Scope::ExecutionsWrite];
         let issued = store.issue_api_key(tenant.id, "bench", &scopes, &compose::pepper(&config)?).await?;
-        if options.stored > 0 {
-            store.fill_with_finished(tenant.id, options.stored).await?;
-        }
-        store.checkpoint().await?;
         let api = start("api", &["api", "--listen", &listen], &environment, files.path()).await?;
         let mut workers = Vec::new();
         for _ in 0..options.workers {
@@ -137,7 +135,11 @@ impl Bare {
         };
         let stand = Stand { store, model, caller, workers, api, servers: self, environment, files };
         stand.wait_until_ready().await?;
-        stand.prime().await?;
+        let first = stand.prime().await?;
+        if options.stored > 0 {
+            stand.store.fill_with_copies(first, options.stored).await?;
+        }
+        stand.store.checkpoint().await?;
         Ok(stand)
     }
 }
@@ -221,15 +223,15 @@ impl Stand {
     }
 
     /// Runs one execution: what API and worker read once of a definition is measured nowhere.
-    async fn prime(&self) -> anyhow::Result<()> {
+    async fn prime(&self) -> anyhow::Result<ExecutionId> {
         let (before, _) = self.ended().await?;
-        self.caller.post("/v1/executions", &request(DEFINITION, 0)).await?;
+        let submitted = self.caller.post("/v1/executions", &request(DEFINITION, 0)).await?;
         let give_up = Instant::now() + START_LIMIT;
         while self.ended().await?.0 == before {
             ensure!(Instant::now() < give_up, "nothing finishes within {} s", START_LIMIT.as_secs());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Ok(())
+        Ok(ExecutionId::deserialize(&submitted["id"])?)
     }
 
     /// How many executions stand as FINISHED and FAILED.
