@@ -69,6 +69,14 @@ fn fence(state: &State, statement: Statement, by: u8) -> Step {
     if state.worker(by).is_alive() { Step::To(Phase::Fenced) } else { missed(statement) }
 }
 
+/// Whether anything of this worker's has its fence, or more.
+pub(crate) fn is_writing(state: &State, worker: u8) -> bool {
+    let writes = |running: &Running| {
+        running.statement.by() == Some(worker) && matches!(running.phase, Phase::Fenced | Phase::Locked(_))
+    };
+    state.running.iter().any(writes)
+}
+
 fn missed(statement: Statement) -> Step {
     if statement.lease().is_some() { Step::To(Phase::Missed) } else { Step::Over }
 }
@@ -88,11 +96,9 @@ fn lock(scenario: &Scenario, state: &State, at: usize, running: Running) -> Step
         };
     }
     if let Statement::Bury { worker } = statement {
-        // `for update skip locked`: passes over a worker whose writes are under way.
-        let is_writing = |other: &Running| {
-            other.statement.by() == Some(worker) && matches!(other.phase, Phase::Fenced | Phase::Locked(_))
-        };
-        let is_free = !state.running.iter().any(is_writing) && fits(state, statement, 0);
+        // `for update skip locked`: passes over a worker whose writes are under way. It may have been sent before the outage.
+        let is_too_early = state.is_young && !scenario.is(Broken::NoGap);
+        let is_free = !is_too_early && !is_writing(state, worker) && fits(state, statement, 0);
         return if is_free { Step::To(Phase::Locked(None)) } else { Step::Over };
     }
     let Some(own) = statement.execution() else { return Step::Over };

@@ -7,7 +7,7 @@
 use stateright::{Model, Property};
 
 use crate::{
-    locks::{Step, step},
+    locks::{Step, is_writing, step},
     normal::normalise,
     process::{deliver, with_lease},
     properties,
@@ -59,6 +59,11 @@ pub enum Action {
         /// The worker.
         worker: u8,
     },
+    /// Its process finds that it stood still for too long, and declares itself dead; that waits for what it is writing.
+    GiveUp {
+        /// The worker.
+        worker: u8,
+    },
     /// A process whose identity is dead drops everything and registers anew.
     StartOver {
         /// The process.
@@ -66,6 +71,8 @@ pub enum Action {
     },
     /// Postgres goes away for longer than a lease and comes back.
     Outage,
+    /// Postgres answers nobody for longer than a lease, and then carries out what it was sent before.
+    Hang,
     /// Some worker's renewals have run for a lease without a gap; those of every healthy one have run too, then.
     Steady,
 }
@@ -111,8 +118,10 @@ impl Model for Machine {
             | Action::Hear { .. }
             | Action::Expire { .. }
             | Action::Renew { .. }
+            | Action::GiveUp { .. }
             | Action::StartOver { .. }
             | Action::Outage
+            | Action::Hang
             | Action::Steady => true,
         });
         self.faults(state, actions);
@@ -159,9 +168,12 @@ impl Machine {
             if !worker.is_alive() && (is_renewable || self.scenario.is(Broken::Revival)) {
                 actions.push(Action::Renew { worker: at });
             }
+            if worker.is_expired && !worker.is_excused && !worker.is_dead && !is_writing(state, at) {
+                actions.push(Action::GiveUp { worker: at });
+            }
         }
         if state.left.outages > 0 {
-            actions.push(Action::Outage);
+            actions.extend([Action::Outage, Action::Hang]);
         }
         let is_back = |worker: &Worker| worker.is_alive() || worker.is_at_fault || worker.is_dead;
         if state.is_young && state.workers.iter().all(is_back) {
@@ -270,12 +282,22 @@ impl Machine {
                 row.is_excused = false;
                 row.is_dead = false;
             }
+            Action::GiveUp { worker } => state.workers[usize::from(worker)].is_dead = true,
             Action::StartOver { process } => self.start_over(state, process),
             Action::Outage => {
                 state.left.outages -= 1;
                 state.is_young = true;
                 state.running.clear();
                 for worker in state.workers.iter_mut().filter(|worker| !worker.is_dead) {
+                    worker.is_expired = true;
+                    worker.is_excused = true;
+                }
+            }
+            Action::Hang => {
+                state.left.outages -= 1;
+                state.is_young = true;
+                // Who had stood still before cannot tell.
+                for worker in state.workers.iter_mut().filter(|worker| worker.is_alive()) {
                     worker.is_expired = true;
                     worker.is_excused = true;
                 }

@@ -92,10 +92,9 @@ async fn submit_until(
     (acknowledged, refused)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outage_longer_than_the_lease_reaps_nobody_and_repeats_nothing() {
-    /// The lease is 6 s.
-    const OUTAGE: Duration = Duration::from_secs(8);
+/// Two workers with 300 executions under way are without Postgres for longer than the lease, which is 6 s. Nobody is declared dead, and nothing
+/// is asked again.
+async fn nobody_pays_for(outage: impl AsyncFnOnce(&PrivatePostgres)) {
     let postgres = dedicated_postgres().await;
     let fleet = fleet_on(&postgres).await;
     several_turns(&fleet, 6, Duration::from_millis(500)).await;
@@ -110,10 +109,7 @@ async fn an_outage_longer_than_the_lease_reaps_nobody_and_repeats_nothing() {
     })
     .await;
 
-    postgres.kill().await.unwrap();
-    // The outage itself, not a wait for something.
-    tokio::time::sleep(OUTAGE).await;
-    postgres.start_again().await.unwrap();
+    outage(&postgres).await;
 
     all_finish(&fleet, 300).await;
     assert_eq!(count_of(&fleet, "select count(*) from events where kind = 'finished'").await, 300, "finished events");
@@ -125,6 +121,29 @@ async fn an_outage_longer_than_the_lease_reaps_nobody_and_repeats_nothing() {
     for worker in workers {
         worker.drain().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_longer_than_the_lease_reaps_nobody_and_repeats_nothing() {
+    nobody_pays_for(async |postgres| {
+        postgres.kill().await.unwrap();
+        // The outage itself, not a wait for something.
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        postgres.start_again().await.unwrap();
+    })
+    .await;
+}
+
+/// Nothing tells the server's processes that time has passed, and what they were sent meanwhile is carried out when they go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_hangs_for_longer_than_the_lease_reaps_nobody_and_repeats_nothing() {
+    nobody_pays_for(async |postgres| {
+        postgres.pause().await.unwrap();
+        // The hang itself, not a wait for something.
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        postgres.resume().await.unwrap();
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,7 @@ use longhaul_shared::store::workers::{HeartbeatConnection, Renewal};
 use sqlx::Connection;
 
 use super::providers::{HOUR, PAUSES, asking, failure_of, key};
-use crate::support::leases::{LONG_LEASE, ROOMY, World, step, write};
+use crate::support::leases::{LONG_LEASE, ROOMY, World, bury, step, write};
 use crate::support::wait::{SOON, eventually, within};
 
 /// Rows of the history that an execution's worker wrote.
@@ -28,10 +28,10 @@ async fn a_worker_that_slept_through_its_lease_is_dead_before_anyone_reaps_it() 
     let worker = world.worker().await;
     let claimed = worker.claim_one().await;
     let mut heartbeat = HeartbeatConnection::new(world.store.options().clone());
-    assert_eq!(heartbeat.renew(worker.id, LONG_LEASE, None).await.unwrap(), Renewal::Renewed);
+    assert_eq!(heartbeat.renew(worker.id, LONG_LEASE, None, true).await.unwrap(), Renewal::Renewed);
     worker.expire().await;
     // A lease that ran out while the server was down would be renewed; a short one makes sure that it did not.
-    assert_eq!(heartbeat.renew(worker.id, Duration::from_millis(1), None).await.unwrap(), Renewal::Dead);
+    assert_eq!(heartbeat.renew(worker.id, Duration::from_millis(1), None, false).await.unwrap(), Renewal::Dead);
 
     let record =
         within("the record's verdict", SOON, worker.record(write(&claimed, 1, vec![step(1, Turn, "late")]))).await;
@@ -43,6 +43,48 @@ async fn a_worker_that_slept_through_its_lease_is_dead_before_anyone_reaps_it() 
     assert_eq!(written(&world).await, 0);
     assert_eq!(world.standing(claimed.id).await, ("IN_PROGRESS".into(), None, None));
     world.check().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_was_awake_renews_a_lease_that_nobody_took_and_none_that_somebody_did() {
+    let world = World::create().await;
+    world.submit(2).await;
+    let worker = world.worker().await;
+    let claimed = worker.claim(2).await;
+    let mut heartbeat = HeartbeatConnection::new(world.store.options().clone());
+    let short = Duration::from_millis(1);
+    worker.expire().await;
+    assert_eq!(heartbeat.renew(worker.id, short, None, true).await.unwrap(), Renewal::Renewed);
+    assert_eq!(heartbeat.renew(worker.id, LONG_LEASE, None, true).await.unwrap(), Renewal::Renewed);
+    worker.finish(&claimed[0]).await.unwrap();
+
+    worker.die().await;
+    assert_eq!(heartbeat.renew(worker.id, LONG_LEASE, None, true).await.unwrap(), Renewal::Dead);
+    let end = within("the end's verdict", SOON, worker.finish(&claimed[1])).await;
+    assert!(matches!(end, Err(StoreError::LeaseLost)), "{end:?}");
+    world.check().await;
+}
+
+/// What was sent before a hang is carried out after it, when everybody's lease has run out, or one worker has renewed already.
+#[tokio::test]
+async fn nobody_is_declared_dead_until_somebody_has_renewed_for_a_lease_without_a_gap() {
+    const LEASE: Duration = Duration::from_secs(6);
+    let world = World::create().await;
+    let (one, other) = (world.worker().await, world.worker().await);
+    let mut heartbeat = HeartbeatConnection::new(world.store.options().clone());
+    let bury = async || world.store.bury_expired_workers(LEASE).await.unwrap();
+    let steady_for_long = "update workers set steady_since = clock_timestamp() - interval '1 minute'";
+    sqlx::query(steady_for_long).execute(world.pool()).await.unwrap();
+    one.expire().await;
+    other.expire().await;
+    assert!(bury().await.is_empty(), "nobody has a lease");
+    assert_eq!(heartbeat.renew(one.id, LEASE, None, true).await.unwrap(), Renewal::Renewed);
+    assert!(bury().await.is_empty(), "its renewals had a gap");
+    assert_eq!(heartbeat.renew(one.id, LEASE, None, true).await.unwrap(), Renewal::Renewed);
+    assert!(bury().await.is_empty(), "not for a lease yet");
+    sqlx::query(steady_for_long).execute(world.pool()).await.unwrap();
+    assert_eq!(heartbeat.renew(one.id, LEASE, None, true).await.unwrap(), Renewal::Renewed);
+    assert_eq!(bury().await, [other.id]);
 }
 
 /// A lease that the start of the server fell into, however long the tests have been running.
@@ -86,7 +128,7 @@ async fn what_is_written_between_a_restart_and_the_renewal_waits_for_that() {
     assert!(!begun.iter().any(tokio::task::JoinHandle::is_finished));
     assert_eq!(written(&world).await, 0);
     let mut heartbeat = HeartbeatConnection::new(world.store.options().clone());
-    assert_eq!(heartbeat.renew(worker.id, LONGER_THAN_THE_SERVER, None).await.unwrap(), Renewal::Renewed);
+    assert_eq!(heartbeat.renew(worker.id, LONGER_THAN_THE_SERVER, None, false).await.unwrap(), Renewal::Renewed);
     for one in begun {
         within("the end", SOON, one).await.unwrap().unwrap();
     }
@@ -94,7 +136,7 @@ async fn what_is_written_between_a_restart_and_the_renewal_waits_for_that() {
     // Declared dead instead: lost, and at once.
     run_out_across_a_restart(&world).await;
     let last = waits(claimed[2].clone());
-    assert_eq!(world.store.bury_expired_workers(Duration::ZERO).await.unwrap(), [worker.id]);
+    assert_eq!(bury(&world.store, Duration::ZERO).await, [worker.id]);
     let lost = within("the verdict", SOON, last).await.unwrap();
     assert!(matches!(lost, Err(StoreError::LeaseLost)), "{lost:?}");
     impatient = LeaseWriter::spawn(&world.store, worker.id, Duration::ZERO);
@@ -131,12 +173,12 @@ async fn what_is_asked_between_a_restart_and_the_renewal_is_not_taken_for_lost()
     are(&ask_everything().await, |answer| matches!(answer, Err(error) if error.is_retryable()));
     assert!(store.children_of(claimed.id).await.unwrap().is_empty());
     let mut heartbeat = HeartbeatConnection::new(store.options().clone());
-    assert_eq!(heartbeat.renew(worker.id, LONGER_THAN_THE_SERVER, None).await.unwrap(), Renewal::Renewed);
+    assert_eq!(heartbeat.renew(worker.id, LONGER_THAN_THE_SERVER, None, false).await.unwrap(), Renewal::Renewed);
     are(&ask_everything().await, Result::is_ok);
     assert_eq!(store.children_of(claimed.id).await.unwrap().len(), 1);
 
     run_out_across_a_restart(&world).await;
-    assert_eq!(store.bury_expired_workers(Duration::ZERO).await.unwrap(), [worker.id]);
+    assert_eq!(bury(store, Duration::ZERO).await, [worker.id]);
     let mut lost = ask_everything().await.to_vec();
     // A note of a lost lease is worth nothing, and no error.
     assert!(lost.pop().unwrap().is_ok());
@@ -188,10 +230,10 @@ async fn a_batch_under_way_keeps_the_reaper_out() {
         .await
         .unwrap();
     worker.expire().await;
-    assert!(world.store.bury_expired_workers(Duration::ZERO).await.unwrap().is_empty(), "its row is in use");
+    assert!(bury(&world.store, Duration::ZERO).await.is_empty(), "its row is in use");
     assert!(world.store.reap(100).await.unwrap().is_empty());
     batch.commit().await.unwrap();
-    assert_eq!(world.store.bury_expired_workers(Duration::ZERO).await.unwrap(), [worker.id]);
+    assert_eq!(bury(&world.store, Duration::ZERO).await, [worker.id]);
     assert_eq!(world.store.reap(100).await.unwrap()[0].id, claimed.id);
 }
 

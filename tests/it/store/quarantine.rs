@@ -92,7 +92,7 @@ async fn the_record_holds_every_death_the_last_step_and_the_memory() {
     let last = world.worker_of("three").await;
     let claimed = last.claim_one().await;
     let mut heartbeat = HeartbeatConnection::new(world.store.options().clone());
-    assert_eq!(heartbeat.renew(last.id, LONG_LEASE, Some(777)).await.unwrap(), Renewal::Renewed);
+    assert_eq!(heartbeat.renew(last.id, LONG_LEASE, Some(777), true).await.unwrap(), Renewal::Renewed);
     for phase in ["restoring its journal", "calling render_pdf"] {
         world.store.note_suspect(last.id, (id, claimed.token), phase, Some(700)).await.unwrap();
     }

@@ -7,7 +7,7 @@ use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::journal::StepKind::{Call, Turn};
 use longhaul_shared::store::journal::{JournalStep, JournalWrite, StepState};
 
-use crate::support::leases::{TestWorker, World, step, write};
+use crate::support::leases::{TestWorker, World, bury, step, write};
 
 async fn lane(world: &World, id: ExecutionId) -> (i16, i16) {
     sqlx::query_as("select crash_count, lane from executions where id = $1")
@@ -42,7 +42,7 @@ async fn an_expired_lease_is_reclaimed_once() {
     expected.sort_unstable();
     assert_eq!(reaped, expected);
     assert!(world.store.reap(100).await.unwrap().is_empty());
-    assert!(world.store.bury_expired_workers(Duration::ZERO).await.unwrap().is_empty());
+    assert!(bury(&world.store, Duration::ZERO).await.is_empty());
     let lost: i64 = sqlx::query_scalar("select count(*) from attempts where outcome = 'lost'")
         .fetch_one(world.pool())
         .await
@@ -61,8 +61,8 @@ async fn nobody_is_declared_dead_while_the_server_is_younger_than_a_lease() {
     let worker = world.worker().await;
     worker.expire().await;
     let century = Duration::from_secs(100 * 365 * 24 * 3_600);
-    assert!(world.store.bury_expired_workers(century).await.unwrap().is_empty());
-    assert_eq!(world.store.bury_expired_workers(Duration::ZERO).await.unwrap(), [worker.id]);
+    assert!(bury(&world.store, century).await.is_empty());
+    assert_eq!(bury(&world.store, Duration::ZERO).await, [worker.id]);
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use longhaul_shared::store::submit::NewExecution;
 use longhaul_shared::store::{Store, StoreOptions};
 use serde_json::{Value, json};
 
-use crate::support::leases::{TestWorker, World, transient};
+use crate::support::leases::{TestWorker, World, bury, transient};
 
 fn key(text: &str) -> LimitKey {
     LimitKey::parse(text).unwrap()
@@ -404,7 +404,7 @@ async fn sixteen_workers_with_kills_and_resizes_never_overshoot_and_leave_nothin
             if (round + which) % 97 == 96 {
                 // Killed with whatever it holds.
                 worker.expire().await;
-                world.store.bury_expired_workers(Duration::ZERO).await.unwrap();
+                bury(&world.store, Duration::ZERO).await;
                 worker = TestWorker::start(&store).await;
                 while !world.store.reap(500).await.unwrap().is_empty() {}
                 world.store.sweep_slots(100).await.unwrap();
@@ -444,7 +444,7 @@ async fn sixteen_workers_with_kills_and_resizes_never_overshoot_and_leave_nothin
     // Whoever is left ends now, with nothing but what is there.
     let last = world.worker().await;
     loop {
-        world.store.bury_expired_workers(Duration::ZERO).await.unwrap();
+        bury(&world.store, Duration::ZERO).await;
         while !world.store.reap(500).await.unwrap().is_empty() {}
         let claimed = last.claim(100).await;
         for one in &claimed {

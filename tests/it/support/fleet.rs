@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use sqlx::Row;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{db::TestDb, llm::FakeLlm, redis::TestRedis, wait::eventually};
+use super::{db::TestDb, leases::bury, llm::FakeLlm, redis::TestRedis, wait::eventually};
 
 /// How long a test waits for an execution to get somewhere.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
@@ -234,7 +234,7 @@ impl Fleet {
         .execute(&self.db.pool)
         .await
         .unwrap();
-        self.store.bury_expired_workers(Duration::ZERO).await.unwrap();
+        bury(&self.store, Duration::ZERO).await;
         loop {
             let reaped = self.store.reap(1_000).await.unwrap();
             if reaped.is_empty() {

@@ -16,6 +16,7 @@ use longhaul_shared::store::workers::WorkerRecord;
 use longhaul_shared::store::{Store, StoreError, StoreOptions};
 use sha2::{Digest, Sha256};
 use sqlx::PgPool;
+use uuid::Uuid;
 
 use super::db::TestDb;
 
@@ -284,9 +285,25 @@ impl TestWorker {
     /// Its lease runs out and it is declared dead; nothing is taken back yet.
     pub(crate) async fn die(&self) {
         self.expire().await;
-        let buried = self.store.bury_expired_workers(Duration::ZERO).await.unwrap();
+        let buried = bury(&self.store, Duration::ZERO).await;
         assert!(buried.contains(&self.id), "{buried:?}");
     }
+}
+
+/// Declares dead whose lease ran out, as a worker does that has been well for longer than `lease`.
+pub(crate) async fn bury(store: &Store, lease: Duration) -> Vec<WorkerId> {
+    let id = Uuid::now_v7();
+    sqlx::query(
+        "insert into workers (id, host, pid, build, queues, serves, concurrency, expires_at, steady_since)
+         values ($1, 'bystander', 1, 'test', '{}', '{}', 0, clock_timestamp() + interval '1 hour', '-infinity')",
+    )
+    .bind(id)
+    .execute(store.pool())
+    .await
+    .unwrap();
+    let buried = store.bury_expired_workers(lease).await.unwrap();
+    sqlx::query("delete from workers where id = $1").bind(id).execute(store.pool()).await.unwrap();
+    buried
 }
 
 /// A live step.

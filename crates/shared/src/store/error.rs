@@ -16,7 +16,7 @@ pub enum StoreError {
     /// The lease belongs to another, or to nobody.
     #[error("the lease is lost")]
     LeaseLost,
-    /// The worker's lease ran out while the server was away, and its renewal is still to come: whether the lease is lost is not known.
+    /// The worker's lease ran out, nobody declared it dead, and its renewal is still to come: whether the lease is lost is not known.
     #[error("the lease waits for its renewal")]
     LeaseStale,
     /// Postgres refused the values (SQLSTATE 22 or 23): repeating cannot help.

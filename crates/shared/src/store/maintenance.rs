@@ -42,8 +42,9 @@ pub struct QueueHead {
 }
 
 impl Store {
-    /// Declares workers dead whose lease ran out; at most sixteen at a time. Nothing is declared while the server itself has
-    /// been up for less than a lease: leases that ran out while it was down prove nothing (core-rules 4).
+    /// Declares workers dead whose lease ran out; at most sixteen at a time. None before the server has been up, and some worker has renewed without a
+    /// gap, for a whole `lease`: leases that ran out while it was down, or answered nobody, prove nothing (core-rules 4). That is asked
+    /// here because a statement that was sent before such a time is carried out after it.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -54,6 +55,10 @@ impl Store {
                 select id from workers
                 where dead_at is null and expires_at < clock_timestamp()
                     and pg_postmaster_start_time() < clock_timestamp() - $1 * interval '1 second'
+                    and exists (
+                        select from workers w where w.dead_at is null and w.expires_at > clock_timestamp()
+                            and coalesce(w.steady_since, w.started_at) < clock_timestamp() - $1 * interval '1 second'
+                    )
                 order by id limit 16 for update skip locked
             )
             update workers w set dead_at = clock_timestamp() from expired where w.id = expired.id returning w.id

@@ -238,7 +238,7 @@ pub(super) fn lease_state(worker: WorkerId, token: LeaseToken, state: &LeaseStat
     (may_live && state.worker == Some(worker.0) && state.token == Some(token.0)).then_some(state.write)
 }
 
-/// Whether a batch found its worker's lease run out across a restart of the server. Nothing of it was written, and the renewal that is
+/// Whether a batch found its worker's lease run out, and nobody declared the worker dead yet. Nothing of it was written, and the renewal that is
 /// under way decides what becomes of it: until then it is repeated like one that found no server (docs/adr/0003).
 pub(super) fn refuse_stale(worker: WorkerId, states: &HashMap<Uuid, LeaseState>) -> Result<(), StoreError> {
     let is_stale = |state: &LeaseState| state.worker == Some(worker.0) && state.worker_is_stale;
@@ -403,7 +403,6 @@ impl Store {
                 exists (
                     select from workers w
                     where w.id = e.worker_id and w.dead_at is null and w.expires_at <= clock_timestamp()
-                        and pg_postmaster_start_time() > w.expires_at - w.lease
                 ) as "worker_is_stale!"
             from executions e where id = any($1)
             "#,

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, PgConnection, PgExecutor};
 
 use super::{Store, StoreError, StoreOptions};
 use crate::domain::{ExecutionId, LeaseToken, WorkerId};
@@ -51,8 +51,8 @@ impl Store {
     pub async fn register_worker(&self, worker: &WorkerRecord, lease: Duration) -> Result<(), StoreError> {
         sqlx::query!(
             r#"
-            insert into workers (id, host, pid, build, queues, serves, concurrency, lease, expires_at)
-            select $1, $2, $3, $4, $5, $6, $7, lease, clock_timestamp() + lease
+            insert into workers (id, host, pid, build, queues, serves, concurrency, lease, expires_at, steady_since)
+            select $1, $2, $3, $4, $5, $6, $7, lease, clock_timestamp() + lease, clock_timestamp()
             from (select $8 * interval '1 second' as lease) own
             "#,
             worker.id.0,
@@ -85,10 +85,7 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn retire_worker(&self, id: WorkerId) -> Result<(), StoreError> {
-        sqlx::query!("update workers set dead_at = clock_timestamp() where id = $1 and dead_at is null", id.0)
-            .execute(&self.pool)
-            .await?;
-        Ok(())
+        retire(&self.pool, id).await
     }
 
     /// The leases a worker holds according to the database. A claim is settled after `grace`: its reply must have arrived.
@@ -157,6 +154,22 @@ impl Store {
     }
 }
 
+/// Declares one dead. Like whoever buries it, it waits for what the worker is writing (core-rules 2).
+async fn retire(connection: impl PgExecutor<'_>, id: WorkerId) -> Result<(), StoreError> {
+    sqlx::query!(
+        r#"
+        with own as materialized (
+            select id from workers where id = $1 and dead_at is null for update
+        )
+        update workers w set dead_at = clock_timestamp() from own where w.id = own.id
+        "#,
+        id.0,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
 /// The connection that renews a worker's lease: its own, so that neither the pool nor a busy executor can starve it.
 #[derive(Debug)]
 pub struct HeartbeatConnection {
@@ -180,9 +193,10 @@ impl HeartbeatConnection {
         Self { options, connection: None }
     }
 
-    /// Extends the lease to `lease` from now, unless the id is dead or expired, and publishes the memory of the process. A lease that
-    /// ran out while the server itself was down proves nothing and is renewed (core-rules 4). Not durable on purpose: a renewal lost with the server's memory is
-    /// followed by another two seconds later.
+    /// Extends the lease to `lease` from now, unless the id is dead, and publishes the memory of the process. A lease that ran out and that nobody took
+    /// is renewed only when that was the server's doing: it was down, or this process `was_awake` and had no answer (core-rules 4). Who slept through
+    /// its lease is dead from here on, for everybody (core-rules 2). Not durable on purpose: a renewal lost with the server's memory is followed
+    /// by another two seconds later.
     ///
     /// # Errors
     /// Postgres is unavailable; the connection is made anew at the next call.
@@ -191,6 +205,7 @@ impl HeartbeatConnection {
         id: WorkerId,
         lease: Duration,
         memory_bytes: Option<i64>,
+        was_awake: bool,
     ) -> Result<Renewal, StoreError> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -202,19 +217,29 @@ impl HeartbeatConnection {
         let renewed = sqlx::query!(
             r#"
             update workers
-            set expires_at = clock_timestamp() + $2 * interval '1 second', memory_bytes = coalesce($3, memory_bytes)
+            set expires_at = clock_timestamp() + $2 * interval '1 second', memory_bytes = coalesce($3, memory_bytes),
+                -- Twice in a lease is the least that goes for no gap.
+                steady_since = case
+                    when clock_timestamp() < expires_at - $2 / 2 * interval '1 second' then coalesce(steady_since, clock_timestamp())
+                    else clock_timestamp()
+                end
             where id = $1 and dead_at is null and (
-                expires_at > clock_timestamp()
+                expires_at > clock_timestamp() or $4
                 or pg_postmaster_start_time() > expires_at - $2 * interval '1 second'
             )
             "#,
             id.0,
             lease.as_secs_f64(),
             memory_bytes,
+            was_awake,
         )
         .execute(&mut connection)
         .await?;
-        self.connection = Some(connection);
-        Ok(if renewed.rows_affected() == 1 { Renewal::Renewed } else { Renewal::Dead })
+        if renewed.rows_affected() == 1 {
+            self.connection = Some(connection);
+            return Ok(Renewal::Renewed);
+        }
+        retire(&mut connection, id).await?;
+        Ok(Renewal::Dead)
     }
 }

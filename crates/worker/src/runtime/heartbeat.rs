@@ -59,6 +59,30 @@ impl ExecutorTick {
     }
 }
 
+/// Whether this process has run since its last renewal, or was stopped for a while: then it cannot tell whose fault it is that its lease ran out.
+#[derive(Debug)]
+struct Awake {
+    last_look: Instant,
+    /// The longest time between two looks in which nobody slept.
+    gap: Duration,
+    has_slept: bool,
+}
+
+impl Awake {
+    fn since_now(gap: Duration) -> Self {
+        Self { last_look: Instant::now(), gap, has_slept: false }
+    }
+
+    fn look(&mut self) {
+        self.has_slept |= self.last_look.elapsed() > self.gap;
+        self.last_look = Instant::now();
+    }
+
+    fn is_so(&self) -> bool {
+        !self.has_slept
+    }
+}
+
 /// Starts the thread; it ends when `stop` is cancelled or the identity is dead.
 ///
 /// # Errors
@@ -86,20 +110,25 @@ async fn beat(
     stop: &CancellationToken,
 ) {
     let mut pause = times.renew;
+    let mut awake = Awake::since_now(times.lease / 2);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
         }
+        awake.look();
         if tick.age() > times.wedged_after {
             tracing::error!(worker.id = %id, "the executor has not moved for minutes; the process gives itself up");
             std::process::abort();
         }
         let memory = memory::resident().and_then(|bytes| i64::try_from(bytes).ok());
         let asked_at = Instant::now();
-        pause = match tokio::time::timeout(times.renew, connection.renew(id, times.lease, memory)).await {
+        let renewed = tokio::time::timeout(times.renew, connection.renew(id, times.lease, memory, awake.is_so())).await;
+        awake.look();
+        pause = match renewed {
             Ok(Ok(Renewal::Renewed)) => {
                 lease.renewed(asked_at, times.lease);
+                awake = Awake::since_now(times.lease / 2);
                 times.renew.saturating_sub(asked_at.elapsed())
             }
             Ok(Ok(Renewal::Dead)) => {
@@ -117,5 +146,23 @@ async fn beat(
                 RETRY_PAUSE
             }
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_stopped_between_two_looks_does_not_say_it_was_awake() {
+        let mut awake = Awake::since_now(Duration::from_secs(3_600));
+        awake.look();
+        assert!(awake.is_so());
+        let mut slept =
+            Awake { last_look: Instant::now() - Duration::from_secs(4), ..Awake::since_now(Duration::from_secs(3)) };
+        slept.look();
+        assert!(!slept.is_so());
+        slept.look();
+        assert!(!slept.is_so(), "forgotten");
     }
 }

@@ -24,7 +24,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::rows::{self, UNIT, modelled, modelled_budget, payer, stored, stored_budget};
-use crate::support::leases::{ROOMY, TestWorker, World, step, transient, write};
+use crate::support::leases::{ROOMY, TestWorker, World, bury, step, transient, write};
 
 /// Deaths an execution may be held at here: at the third it would be quarantined, which the model does not know.
 const MAX_CRASHES: i16 = 2;
@@ -174,12 +174,14 @@ impl Walk {
         match action {
             Action::Begin(statement) => return self.carry_out(statement).await,
             Action::Expire { worker } => self.workers[usize::from(worker)].expire().await,
-            Action::StartOver { process } => {
-                let old = self.state.processes[process].identity.unwrap();
+            Action::GiveUp { worker } => {
+                let old = self.workers[usize::from(worker)].id;
                 let mut heartbeat = HeartbeatConnection::new(self.world.store.options().clone());
                 // Short, so that the server has been up for longer.
-                let renewal = heartbeat.renew(self.workers[usize::from(old)].id, Duration::from_millis(1), None).await;
+                let renewal = heartbeat.renew(old, Duration::from_millis(1), None, false).await;
                 assert_eq!(renewal.unwrap(), Renewal::Dead, "{}", self.told("a worker id dies once"));
+            }
+            Action::StartOver { process } => {
                 self.machine.apply(&mut self.state, action);
                 if self.state.processes[process].identity.is_some() {
                     self.workers.push(self.world.worker().await);
@@ -205,6 +207,7 @@ impl Walk {
             | Action::Lose(_)
             | Action::Renew { .. }
             | Action::Outage
+            | Action::Hang
             | Action::Steady => {
                 panic!("{}", self.told("no such action in a walk"))
             }
@@ -355,7 +358,7 @@ impl Walk {
                 None
             }
             Statement::Bury { .. } => {
-                let buried = store.bury_expired_workers(Duration::ZERO).await.unwrap();
+                let buried = bury(&store, Duration::ZERO).await;
                 assert!(!buried.is_empty(), "{}", self.told("nobody was buried"));
                 None
             }
@@ -418,7 +421,8 @@ impl Walk {
                 wake_seq: u8::try_from(recorded.wake_seq).unwrap(),
                 is_cancelled: recorded.cancel_requested,
             },
-            Err(StoreError::LeaseLost) => Reply::Lost,
+            // Of a worker that expired and is not dead yet: nothing was written either.
+            Err(StoreError::LeaseLost | StoreError::LeaseStale) => Reply::Lost,
             Err(error) => panic!("{}", self.told(&error.to_string())),
         }
     }
@@ -448,7 +452,7 @@ impl Walk {
         let end = LeaseEnd { id: claimed.id, token: claimed.token, attempt: claimed.attempt, conclusion };
         match worker.writer.conclude(end).await {
             Ok(_) => Reply::Concluded,
-            Err(StoreError::LeaseLost) => Reply::Lost,
+            Err(StoreError::LeaseLost | StoreError::LeaseStale) => Reply::Lost,
             Err(error) => panic!("{}", self.told(&error.to_string())),
         }
     }
@@ -475,7 +479,7 @@ impl Walk {
                 self.request = Some(request.id);
                 Reply::Asked { is_decided: request.state != RequestState::Waiting }
             }
-            Err(StoreError::LeaseLost) => Reply::Lost,
+            Err(StoreError::LeaseLost | StoreError::LeaseStale) => Reply::Lost,
             Err(error) => panic!("{}", self.told(&error.to_string())),
         }
     }
@@ -491,7 +495,7 @@ impl Walk {
                 Reply::Spawned
             }
             Ok(Err(SpawnRefused::Cancelled)) => Reply::Cancelled,
-            Err(StoreError::LeaseLost) => Reply::Lost,
+            Err(StoreError::LeaseLost | StoreError::LeaseStale) => Reply::Lost,
             other => panic!("{}", self.told(&format!("{other:?}"))),
         }
     }
@@ -509,7 +513,7 @@ impl Walk {
             Ok(Reserved::Granted) => Reply::Granted,
             Ok(Reserved::Waiting { wake_seq }) => Reply::NoBudget { wake_seq: u8::try_from(wake_seq).unwrap() },
             Ok(Reserved::Cancelled) => Reply::Cancelled,
-            Err(StoreError::LeaseLost) => Reply::Lost,
+            Err(StoreError::LeaseLost | StoreError::LeaseStale) => Reply::Lost,
             other => panic!("{}", self.told(&format!("{other:?}"))),
         }
     }
