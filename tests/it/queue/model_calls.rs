@@ -6,7 +6,10 @@ use longhaul_shared::queue::model_calls::{CallAsked, CallLimits, CallPlace, Mode
 use uuid::Uuid;
 
 use super::world::{command, options};
-use crate::support::servers::dedicated_redis;
+use crate::support::{
+    rates::{self, Admitted, Rates},
+    servers::dedicated_redis,
+};
 
 const NOW: f64 = 1_800_000_000.0;
 const FREE: CallPlace = CallPlace::Now { was_reserved: false };
@@ -51,26 +54,72 @@ async fn tokens_are_counted_and_a_place_that_is_reserved_is_kept() {
     let calls = ModelCalls::new(&options(&redis)).unwrap();
     let limits = CallLimits { tokens: Some(6_000), ..CallLimits::default() };
     let take = async |execution, at, tokens| {
-        let patience = Duration::from_secs(60);
+        let patience = Duration::from_secs(120);
         calls.take(CallAsked { tokens, patience, ..asked(execution, at) }, limits).await.unwrap()
     };
-    // 600 tokens at once, then ninety a second; one larger than what comes at once is counted as that.
+    // 600 tokens at once, then ninety a second; one larger than what comes at once waits for that.
     assert_eq!(take(1, 0.0, 600).await, FREE);
     let CallPlace::In(second) = take(2, 0.0, 900_000).await else { panic!() };
     assert_eq!(second.as_millis(), 6_667);
+    // Whoever comes after one larger than a minute's waits for a minute's.
     let CallPlace::In(third) = take(3, 0.0, 90).await else { panic!() };
-    assert_eq!(third.as_millis(), 7_667);
+    assert_eq!(third.as_millis(), 67_667);
     // Asking again is no second place.
     let CallPlace::In(again) = take(2, 1.0, 900_000).await else { panic!() };
     assert_eq!(again.as_millis(), 5_667);
     assert_eq!(take(2, 6.7, 900_000).await, CallPlace::Now { was_reserved: true });
-    assert_eq!(take(3, 7.7, 90).await, CallPlace::Now { was_reserved: true });
-    assert!(matches!(take(3, 7.7, 90).await, CallPlace::In(_)), "a place is used once");
+    assert_eq!(take(3, 67.7, 90).await, CallPlace::Now { was_reserved: true });
+    assert!(matches!(take(3, 67.7, 90).await, CallPlace::In(_)), "a place is used once");
     // What would come later than its patience takes none.
-    for execution in 10..20 {
-        take(execution, 7.7, 600).await;
+    for execution in 10..30 {
+        take(execution, 67.7, 600).await;
     }
-    assert_eq!(take(99, 7.7, 600).await, CallPlace::TooLate);
+    assert_eq!(take(99, 67.7, 600).await, CallPlace::TooLate);
+}
+
+#[tokio::test]
+async fn large_calls_take_no_more_than_their_rate_and_nearly_all_of_it() {
+    let redis = dedicated_redis().await;
+    let calls = ModelCalls::new(&options(&redis)).unwrap();
+    let limits = CallLimits { tokens: Some(30_000), ..CallLimits::default() };
+    let mut went = 0;
+    for second in 0..600_u32 {
+        let asked = CallAsked { tokens: 20_000, ..asked(second.into(), second.into()) };
+        went += u32::from(calls.take(asked, limits).await == Some(FREE));
+    }
+    // One each 45 seconds.
+    assert_eq!(went, 14, "in ten minutes");
+}
+
+#[test]
+fn no_minute_sees_more_than_its_rates_and_one_call_whatever_calls_take() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let redis = runtime.block_on(dedicated_redis());
+    let calls = ModelCalls::new(&options(&redis)).unwrap();
+    let mut case = 0;
+    rates::check(48, |Rates { tokens, requests, asks }| {
+        case += 1;
+        let endpoint = format!("e{case}");
+        let limits = CallLimits { tokens: Some(tokens), requests, ..CallLimits::default() };
+        let (mut at, mut admitted) = (0.0, Vec::new());
+        for (execution, ask) in (0..).zip(asks) {
+            at += ask.pause;
+            let asked =
+                CallAsked { endpoint: &endpoint, tokens: ask.tokens, patience: ask.patience, ..asked(execution, at) };
+            let place = runtime.block_on(calls.take(asked, limits)).unwrap();
+            match place {
+                CallPlace::Now { .. } => admitted.push(Admitted { from: at, to: at, tokens: ask.tokens }),
+                CallPlace::In(wait) => {
+                    // Told in whole milliseconds, the next above.
+                    let to = at + wait.as_secs_f64();
+                    admitted.push(Admitted { from: to - 0.001, to, tokens: ask.tokens });
+                }
+                CallPlace::TooLate => {}
+                CallPlace::Full => panic!("nothing limits the calls at a time"),
+            }
+        }
+        admitted
+    });
 }
 
 #[tokio::test]

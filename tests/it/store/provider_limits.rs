@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use longhaul_shared::domain::WaitReason;
 use longhaul_shared::store::outcomes::Conclusion;
+use longhaul_shared::store::providers::ModelKey;
 
 use super::providers::{HOUR, asking, breaker, key};
 use crate::support::leases::World;
+use crate::support::rates::{self, Admitted, Rates};
 
 #[tokio::test]
 async fn a_rate_is_waited_for_without_sleeping_through_its_end() {
@@ -114,6 +116,37 @@ async fn without_redis_a_minute_sees_no_more_than_its_rate() {
     let rates = (None, Some(6_000));
     let take = async || other.store.take_rate(id, &key(), rates, 5_000, HOUR).await.unwrap();
     assert_eq!(take().await, Duration::ZERO);
+    // The first was charged whole, less what comes at once, and time has passed.
     let second = take().await.as_secs_f64();
-    assert!((3.0..7.0).contains(&second), "{second}");
+    assert!((50.0..55.6).contains(&second), "{second}");
+}
+
+#[test]
+fn without_redis_no_minute_sees_more_than_its_rates_and_one_call_whatever_calls_take() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let world = runtime.block_on(World::create());
+    let execution = runtime.block_on(world.submit(1))[0];
+    let now = async || -> f64 {
+        let now = "select extract(epoch from longhaul_now())::float8";
+        sqlx::query_scalar(now).fetch_one(world.pool()).await.unwrap()
+    };
+    let mut case = 0;
+    rates::check(16, |Rates { tokens, requests, asks }| {
+        case += 1;
+        let key = ModelKey { model: format!("m{case}"), ..key() };
+        runtime.block_on(async {
+            let mut admitted = Vec::new();
+            for ask in asks {
+                world.shift_clock(ask.pause).await;
+                let from = now().await;
+                let take = world.store.take_rate(execution, &key, (requests, Some(tokens)), ask.tokens, ask.patience);
+                let wait = take.await.unwrap();
+                if wait <= ask.patience {
+                    let (wait, to) = (wait.as_secs_f64(), now().await);
+                    admitted.push(Admitted { from: from + wait, to: to + wait, tokens: ask.tokens });
+                }
+            }
+            admitted
+        })
+    });
 }

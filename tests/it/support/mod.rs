@@ -9,6 +9,7 @@ pub(crate) mod leases;
 pub(crate) mod llm;
 pub(crate) mod mcp;
 pub(crate) mod process;
+pub(crate) mod rates;
 pub(crate) mod redis;
 pub(crate) mod servers;
 pub(crate) mod tools;

@@ -40,6 +40,15 @@ async fn fleet() -> Fleet {
     fleet
 }
 
+/// Its Redis has gone before any worker starts.
+async fn fleet_without_redis() -> Fleet {
+    let redis = dedicated_redis().await;
+    let on = TestRedis { url: redis.url().to_owned(), prefix: "health".into() };
+    let fleet = Fleet::on(TestDb::create().await, on).await;
+    fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;
+    fleet
+}
+
 async fn submit_many(fleet: &Fleet, count: usize) -> Vec<ExecutionId> {
     let template = fleet.new_execution("d", json!({})).await;
     let submits = (0..count).map(async |_| {
@@ -376,37 +385,111 @@ async fn a_park_that_a_reset_overtakes_is_runnable_at_once() {
     worker.drain().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_at_a_time_are_halved_by_refusals_and_hold_over_the_fleet() {
+/// What the endpoint may be asked at a time, since it said that there were too many.
+async fn throttled_to(fleet: &Fleet) -> Option<i32> {
+    fleet.store.list_breakers().await.unwrap().first()?.concurrency
+}
+
+#[tokio::test]
+async fn a_refusal_halves_the_calls_at_a_time_and_answers_let_more_be_made() {
+    const UNDER_WAY: usize = 16;
+    const LATER: usize = 20;
+    let mut fleet = fleet().await;
+    fleet.set("LONGHAUL__WORKER__CONCURRENCY", "60");
+    let [first, rest, later] = [Gate::new(), Gate::new(), Gate::new()];
+    fleet.llm.push(reply_text("{}").before(ev_gate(&first)));
+    for _ in 2..UNDER_WAY {
+        fleet.llm.push(reply_text("{}").before(ev_gate(&rest)));
+    }
+    fleet.llm.push(reply_status(429, "slow down"));
+    let gate = later.clone();
+    fleet.llm.answer_with(move |_| reply_text("{}").before(ev_gate(&gate)));
+    let worker = fleet.worker();
+    submit_many(&fleet, UNDER_WAY).await;
+    let is = async |what: &str, wanted: i32| {
+        eventually(what, PATIENCE, || async {
+            let limit = throttled_to(&fleet).await;
+            if limit == Some(wanted) { Ok(()) } else { Err(format!("{limit:?}, {} asked", fleet.llm.requests().len())) }
+        })
+        .await;
+    };
+    is("the refusal of the last has halved them", 8).await;
+    // An answer sooner than a second after it would add none.
+    let settled =
+        "select count(*) from provider_breakers where concurrency_at < clock_timestamp() - interval '1 second'";
+    until_count(&fleet, "that is a second ago", settled, |count| count == 1).await;
+    // One more for a second with an answer. The worker knows of it, and nothing raises it further, since nobody answers now.
+    first.open();
+    is("the answer has added one", 9).await;
+    let ids: Vec<_> = submit_many(&fleet, LATER).await.into_iter().map(|id| id.0).collect();
+    let asked = eventually("all the later ones have asked, or parked", PATIENCE, || async {
+        let parked = "select count(distinct execution_id) from events where execution_id = any($1) and kind = 'parked'";
+        let parked: i64 = sqlx::query_scalar(parked).bind(&ids).fetch_one(&fleet.db.pool).await.unwrap();
+        let asked = fleet.llm.requests().len() - UNDER_WAY;
+        if asked >= 9 && asked + parked as usize >= LATER {
+            Ok(asked)
+        } else {
+            Err(format!("{asked} asked, {parked} parked"))
+        }
+    })
+    .await;
+    // None of them has ended: so many are under way.
+    assert_eq!((asked, throttled_to(&fleet).await), (9, Some(9)));
+    assert_eq!(breaker(&fleet).await.state, "closed", "a refusal is no outage");
+    rest.open();
+    later.open();
+    eventually("answers add more", PATIENCE, || async {
+        let limit = throttled_to(&fleet).await;
+        if limit > Some(9) { Ok(()) } else { Err(format!("{limit:?}")) }
+    })
+    .await;
+    // The refused one comes back after its ten seconds, and those that are not let go look again after half a minute.
+    fleet.advance(Duration::from_secs(31)).await;
+    until_count(&fleet, "all finish", FINISHED, |count| count == (UNDER_WAY + LATER) as i64).await;
+    worker.drain().await;
+}
+
+/// Two workers with this limit, and calls that take a while: never are more of them under way than may be.
+async fn calls_at_a_time_hold(fleet: Fleet, limit: LimitConfig, learns: Duration) {
     const TAKES: Duration = Duration::from_millis(100);
-    let fleet = fleet().await;
+    let most = limit.max_concurrency.unwrap() as usize;
     let arrivals: Arc<Mutex<Vec<Instant>>> = Arc::default();
     let noted = arrivals.clone();
     fleet.llm.answer_with(move |_| {
-        let mut arrivals = noted.lock().unwrap();
-        arrivals.push(Instant::now());
-        if arrivals.len() == 1 { reply_status(429, "slow down") } else { reply_text("{}").delay(TAKES) }
+        noted.lock().unwrap().push(Instant::now());
+        reply_text("{}").delay(TAKES)
     });
-    let limit = LimitConfig { max_concurrency: Some(3), ..any_model() };
     let workers = [limited(&fleet, limit.clone()), limited(&fleet, limit)];
+    let alive = "select count(*) from workers where dead_at is null";
+    until_count(&fleet, "both workers are there", alive, |count| count == 2).await;
+    tokio::time::sleep(learns).await;
     submit_many(&fleet, 40).await;
-    // The refused one comes back after its ten seconds.
-    until_count(&fleet, "all but one finish", FINISHED, |count| count >= 39).await;
-    fleet.advance(Duration::from_secs(11)).await;
     until_count(&fleet, "all finish", FINISHED, |count| count == 40).await;
     let arrivals = arrivals.lock().unwrap().clone();
-    assert_eq!(arrivals.len(), 41);
-    for at in &arrivals[1..] {
+    assert_eq!(arrivals.len(), 40);
+    for at in &arrivals {
         // Those that came within the time that a call takes at least were under way.
-        let running = arrivals[1..].iter().filter(|&&other| (*at - TAKES..=*at).contains(&other)).count();
-        assert!(running <= 3, "{running} calls at a time");
+        let running = arrivals.iter().filter(|&&other| (*at - TAKES..=*at).contains(&other)).count();
+        assert!(running <= most, "{running} calls at a time");
     }
-    // Forgotten, perhaps, once nothing is limited any more.
-    let rows = fleet.store.list_breakers().await.unwrap();
-    assert!(rows.iter().all(|row| row.state == "closed"), "a refusal is no outage: {rows:?}");
     for worker in workers {
         worker.drain().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_at_a_time_hold_over_the_fleet() {
+    let limit = LimitConfig { max_concurrency: Some(3), ..any_model() };
+    calls_at_a_time_hold(fleet().await, limit, Duration::ZERO).await;
+}
+
+/// Each worker has its share, also while it waits for Postgres to say whether the rate has a place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_redis_calls_at_a_time_hold_over_the_fleet() {
+    // Workers look once a second at how many they are, and have shares from then on.
+    const LEARNS: Duration = Duration::from_secs(4);
+    let limit = LimitConfig { max_concurrency: Some(8), requests_per_minute: Some(1_000), ..any_model() };
+    calls_at_a_time_hold(fleet_without_redis().await, limit, LEARNS).await;
 }
 
 /// What had a place and never made its call, or was stopped in the middle of it, leaves no place behind that nobody has.
@@ -473,15 +556,24 @@ async fn failures_that_postgres_is_slow_to_count_spend_no_retry() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_a_minute_hold_over_two_workers_and_long_waits_are_parked() {
+    requests_a_minute_hold(fleet().await, 50).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_redis_requests_a_minute_hold_over_two_workers() {
+    requests_a_minute_hold(fleet_without_redis().await, 20).await;
+}
+
+/// The rate of this many executions, over two workers.
+async fn requests_a_minute_hold(fleet: Fleet, executions: usize) {
     const PER_MINUTE: u32 = 20;
     const JUMP: Duration = Duration::from_secs(10);
-    let fleet = fleet().await;
     fleet.llm.answer_with(|_| reply_text("{}"));
     let limit = LimitConfig { requests_per_minute: Some(PER_MINUTE), ..any_model() };
     let workers = [limited(&fleet, limit.clone()), limited(&fleet, limit)];
-    submit_many(&fleet, 50).await;
+    submit_many(&fleet, executions).await;
     let parked = "select count(*) from executions where wait_reason = 'rate_limit'";
-    until_count(&fleet, "most wait for the rate", parked, |count| count >= 45).await;
+    until_count(&fleet, "most wait for the rate", parked, |count| count >= executions as i64 - 5).await;
     let now =
         async || fleet.json("select to_jsonb(extract(epoch from longhaul_now())::float8)").await.as_f64().unwrap();
     // The database's clock, a jump at a time: before and after each look at how many were asked.
@@ -489,7 +581,7 @@ async fn requests_a_minute_hold_over_two_workers_and_long_waits_are_parked() {
     loop {
         looks.push((now().await, fleet.llm.requests().len(), now().await));
         let finished: i64 = sqlx::query_scalar(FINISHED).fetch_one(&fleet.db.pool).await.unwrap();
-        if finished == 50 {
+        if finished == executions as i64 {
             break;
         }
         assert!(looks.len() < 60, "{}", standings(&fleet).await);
@@ -506,9 +598,9 @@ async fn requests_a_minute_hold_over_two_workers_and_long_waits_are_parked() {
             assert!((after - before) as f64 <= most, "{} requests in {} s: {looks:?}", after - before, to - from);
         }
     }
-    assert_eq!((spent(&fleet).await.0, fleet.llm.requests().len()), (0, 50));
+    assert_eq!((spent(&fleet).await.0, fleet.llm.requests().len()), (0, executions));
     let keys: BTreeSet<_> = fleet.llm.calls().into_keys().collect();
-    assert_eq!(keys.len(), 50);
+    assert_eq!(keys.len(), executions);
     for worker in workers {
         worker.drain().await;
     }

@@ -1,5 +1,6 @@
 -- May this execution make a model call now? Rates are kept as the time at which the next request, and the next token, would be
--- on time; a rate of n a minute is n / 10 at once and the rest spread, so that no minute sees more than n.
+-- on time; a rate of n a minute is n / 10 at once and the rest spread, so that no minute sees more than n, or than n and the last
+-- call where calls take more tokens than come at once.
 -- KEYS[1]  hash of the endpoint's rates: r and t, in seconds
 -- KEYS[2]  sorted set of calls under way, by execution, with the second at which each is believed lost
 -- KEYS[3]  sorted set of reserved places, by execution, with the second at which each comes; forgotten an hour later
@@ -40,23 +41,29 @@ if reserved then
 else
   local wait = 0
   local r, t = number(redis.call('HGET', KEYS[1], 'r')), number(redis.call('HGET', KEYS[1], 't'))
-  local request_step, token_step = 0, 0
+  local request_step, requests_ahead, token_charge, tokens_ahead = 0, 0, 0, 0
   if requests > 0 then
     request_step = 60 / (0.9 * requests)
-    r = math.max(r, now - (math.max(1, math.floor(requests / 10)) - 1) * request_step)
+    requests_ahead = (math.max(1, math.floor(requests / 10)) - 1) * request_step
     wait = math.max(wait, r - now)
   end
   if tokens > 0 then
     local burst = math.max(1, tokens / 10)
     local step = 60 / (0.9 * tokens)
-    token_step = math.min(amount, burst) * step
-    t = math.max(t, now - burst * step)
-    wait = math.max(wait, t + token_step - now)
+    tokens_ahead = burst * step
+    -- A call that takes more than comes at once goes when that is there: there is never more. Those after it wait for the whole of it,
+    -- but for no more than a minute's tokens: then the minute that it filled is over, and an estimate of millions would hold up
+    -- everybody for hours.
+    wait = math.max(wait, math.max(t, now - tokens_ahead) + math.min(amount, burst) * step - now)
+    token_charge = math.min(amount, tokens) * step
   end
   if wait > patience then
     return {2, math.ceil(wait * 1000)}
   end
-  redis.call('HSET', KEYS[1], 'r', string.format('%.6f', r + request_step), 't', string.format('%.6f', t + token_step))
+  -- Counted from when it goes: one rate may hold back what the other would let go at once.
+  r = math.max(r, now + wait - requests_ahead) + request_step
+  t = math.max(t, now + wait - tokens_ahead) + token_charge
+  redis.call('HSET', KEYS[1], 'r', string.format('%.6f', r), 't', string.format('%.6f', t))
   redis.call('EXPIRE', KEYS[1], ttl)
   if wait > 0 then
     redis.call('ZADD', KEYS[3], string.format('%.6f', now + wait), who)

@@ -114,6 +114,18 @@ impl Endpoint {
         }
     }
 
+    /// Counts a call as under way in this process, unless `most` are.
+    pub(super) fn begin_within(self: &Arc<Self>, most: u32) -> Option<UnderWay> {
+        let one_more = |running: u32| (running < most).then_some(running + 1);
+        let begun = self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        begun.is_ok().then(|| UnderWay(self.clone()))
+    }
+
+    pub(super) fn begin(self: &Arc<Self>) -> UnderWay {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        UnderWay(self.clone())
+    }
+
     pub(super) fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
     }
@@ -167,6 +179,15 @@ impl Drop for CountedPlace {
     }
 }
 
+/// A call that this process counts as under way, from its admission on, until this is dropped.
+pub(super) struct UnderWay(Arc<Endpoint>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A call that may be made, until this is dropped.
 pub(crate) struct Call {
     health: Arc<Health>,
@@ -178,19 +199,20 @@ pub(crate) struct Call {
     pub(super) place: Option<CountedPlace>,
     /// It waited before, or is a probe: that it was answered must be told.
     pub(super) tells: bool,
+    _under_way: UnderWay,
 }
 
 impl Call {
     pub(super) fn new(
         health: Arc<Health>,
-        endpoint: Arc<Endpoint>,
+        under_way: UnderWay,
         asking: Asking,
         route: usize,
         place: Option<CountedPlace>,
         tells: bool,
     ) -> Self {
-        endpoint.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self { health, endpoint, asking, route, place, tells }
+        let endpoint = under_way.0.clone();
+        Self { health, endpoint, asking, route, place, tells, _under_way: under_way }
     }
 
     /// Takes note of its end.
@@ -202,11 +224,5 @@ impl Call {
 impl std::fmt::Debug for Call {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Call").field("endpoint", &self.endpoint.key).field("route", &self.route).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        self.endpoint.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -194,9 +194,9 @@ impl Health {
                 }
             }
             match self.place(endpoint, asking, tokens, patience).await? {
-                Place::Free { counted, was_parked } => {
+                Place::Free { under_way, counted, was_parked } => {
                     let tells = has_waited || was_parked;
-                    let call = Call::new(self.clone(), endpoint.clone(), asking, index, counted, tells);
+                    let call = Call::new(self.clone(), under_way, asking, index, counted, tells);
                     return Ok(Admission::Call(Arc::new(call)));
                 }
                 Place::Later { until, wake_seq } => {

@@ -9,7 +9,10 @@ use longhaul_shared::{
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{Endpoint, HOLD, Health, endpoint::CountedPlace};
+use super::{
+    Endpoint, HOLD, Health,
+    endpoint::{CountedPlace, UnderWay},
+};
 use crate::patience::patiently;
 
 /// How often a full endpoint is asked again while the wait is held.
@@ -21,6 +24,7 @@ const FULL_FOR: Duration = Duration::from_secs(30);
 pub(super) enum Place {
     /// It has.
     Free {
+        under_way: UnderWay,
         /// Where Redis counts the call as under way.
         counted: Option<CountedPlace>,
         /// The execution was parked for it.
@@ -44,6 +48,8 @@ struct Taken {
     by_redis: bool,
     /// Where Redis counts the call as under way.
     counted: Option<CountedPlace>,
+    /// Where this worker counts it among its share, for as long as it waits for a rate and is made.
+    under_way: Option<UnderWay>,
 }
 
 impl Health {
@@ -57,27 +63,33 @@ impl Health {
     ) -> Result<Place, StoreError> {
         let limits = Self::limits(endpoint);
         if limits == CallLimits::default() {
-            return Ok(Place::Free { counted: None, was_parked: false });
+            return Ok(Place::Free { under_way: endpoint.begin(), counted: None, was_parked: false });
         }
         let held_until = Instant::now() + HOLD;
         let mut was_held = false;
         loop {
-            let Taken { place, by_redis, counted } = self.take(endpoint, asking, tokens, patience).await?;
+            let Taken { place, by_redis, counted, under_way } = self.take(endpoint, asking, tokens, patience).await?;
             match place {
                 CallPlace::Now { was_reserved } => {
-                    return Ok(Place::Free { counted, was_parked: was_reserved && !was_held });
+                    let under_way = under_way.unwrap_or_else(|| endpoint.begin());
+                    return Ok(Place::Free { under_way, counted, was_parked: was_reserved && !was_held });
                 }
                 CallPlace::In(wait) if Instant::now() + wait <= held_until => {
                     was_held = true;
                     sleep(wait).await;
                     if !by_redis {
-                        return Ok(Place::Free { counted: None, was_parked: false });
+                        let under_way = under_way.unwrap_or_else(|| endpoint.begin());
+                        return Ok(Place::Free { under_way, counted: None, was_parked: false });
                     }
                 }
                 CallPlace::Full if Instant::now() + LOOK_AGAIN <= held_until => {
                     sleep_until((Instant::now() + LOOK_AGAIN).min(held_until)).await;
                 }
-                CallPlace::In(wait) => return self.park_for(endpoint, asking, tokens, patience, Some(wait)).await,
+                CallPlace::In(wait) => {
+                    // Asked for again.
+                    drop(under_way);
+                    return self.park_for(endpoint, asking, tokens, patience, Some(wait)).await;
+                }
                 CallPlace::Full => return self.park_for(endpoint, asking, tokens, patience, None).await,
                 CallPlace::TooLate => return Ok(Place::None),
             }
@@ -98,9 +110,12 @@ impl Health {
         if line.is_over {
             return Ok(Place::None);
         }
-        let Taken { place, counted, .. } = self.take(endpoint, asking, tokens, patience).await?;
+        let Taken { place, counted, under_way, .. } = self.take(endpoint, asking, tokens, patience).await?;
         let wait = match place {
-            CallPlace::Now { .. } => return Ok(Place::Free { counted, was_parked: true }),
+            CallPlace::Now { .. } => {
+                let under_way = under_way.unwrap_or_else(|| endpoint.begin());
+                return Ok(Place::Free { under_way, counted, was_parked: true });
+            }
             CallPlace::In(wait) => wait,
             CallPlace::Full => FULL_FOR,
             CallPlace::TooLate => return Ok(Place::None),
@@ -132,22 +147,27 @@ impl Health {
             if let Some(counted) = counted.as_ref().filter(|_| !is_free) {
                 counted.told();
             }
-            return Ok(Taken { place, by_redis: true, counted: counted.filter(|_| is_free) });
+            return Ok(Taken { place, by_redis: true, counted: counted.filter(|_| is_free), under_way: None });
         }
-        let without = |place| Taken { place, by_redis: false, counted: None };
+        let without = |place, under_way| Taken { place, by_redis: false, counted: None, under_way };
         let workers = self.workers.load(std::sync::atomic::Ordering::Relaxed).max(1);
-        if limits.at_once.is_some_and(|most| endpoint.in_flight() >= (most / workers).max(1)) {
-            return Ok(without(CallPlace::Full));
-        }
+        let under_way = match limits.at_once {
+            Some(most) => match endpoint.begin_within((most / workers).max(1)) {
+                Some(under_way) => Some(under_way),
+                None => return Ok(without(CallPlace::Full, None)),
+            },
+            None => None,
+        };
         if limits.requests.is_none() && limits.tokens.is_none() {
-            return Ok(without(CallPlace::Now { was_reserved: false }));
+            return Ok(without(CallPlace::Now { was_reserved: false }, under_way));
         }
         let rates = (limits.requests, limits.tokens);
         let wait = patiently(|| self.store.take_rate(asking.id, &endpoint.key, rates, tokens, patience)).await?;
-        Ok(without(match wait {
+        let place = match wait {
             Duration::ZERO => CallPlace::Now { was_reserved: false },
             wait if wait > patience => CallPlace::TooLate,
             wait => CallPlace::In(wait),
-        }))
+        };
+        Ok(without(place, under_way))
     }
 }
