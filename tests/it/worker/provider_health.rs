@@ -489,7 +489,10 @@ async fn without_redis_calls_at_a_time_hold_over_the_fleet() {
     // Workers look once a second at how many they are, and have shares from then on.
     const LEARNS: Duration = Duration::from_secs(4);
     let limit = LimitConfig { max_concurrency: Some(8), requests_per_minute: Some(1_000), ..any_model() };
-    calls_at_a_time_hold(fleet_without_redis().await, limit, LEARNS).await;
+    let mut fleet = fleet_without_redis().await;
+    // So that neither takes all of them.
+    fleet.set("LONGHAUL__WORKER__CONCURRENCY", "20");
+    calls_at_a_time_hold(fleet, limit, LEARNS).await;
 }
 
 /// What had a place and never made its call, or was stopped in the middle of it, leaves no place behind that nobody has.
