@@ -277,9 +277,15 @@ pub(crate) async fn reconcile(deps: Arc<Deps>, writer: LeaseWriter, held: Arc<He
                     metrics::unheld_lease();
                     tracing::warn!(execution.id = %lease.id, "a lease nobody holds is handed back");
                     let conclusion = Conclusion::Release { drained: false };
-                    let end = LeaseEnd { id: lease.id, token: lease.token, attempt: 0, conclusion };
-                    if let Ok(concluded) = writer.conclude(end).await {
-                        wake(&deps.publisher, &concluded.queue, lease.id, concluded.wait_reason);
+                    let end = LeaseEnd { id: lease.id, token: lease.token, attempt: lease.attempt, conclusion };
+                    match writer.conclude(end).await {
+                        Ok(concluded) => {
+                            announce(&deps, &concluded.woken);
+                            wake(&deps.publisher, &concluded.queue, lease.id, concluded.wait_reason);
+                        }
+                        Err(error) => {
+                            tracing::warn!(execution.id = %lease.id, error = %error, "a lease nobody holds was not handed back");
+                        }
                     }
                 }
                 None => {}
