@@ -16,6 +16,7 @@ mod odd_json;
 mod provider_health;
 mod retries;
 mod run;
+mod sweep;
 mod trace;
 pub(crate) mod typed;
 mod validator_loop;
