@@ -76,7 +76,6 @@ async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
     }
     for _ in 0..CHUNKS {
         let reaped = deps.store.reap(CHUNK).await?;
-        metrics::executions_reaped(reaped.len() as u64);
         deps.publisher.look(reaped.iter().map(|one| one.id.0));
         for one in &reaped {
             match &one.failure_code {

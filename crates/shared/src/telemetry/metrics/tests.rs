@@ -22,7 +22,7 @@ fn everything_happens() {
     redis_away(true);
     handler_panics();
     executions_submitted(1);
-    execution_ended(None);
+    executions_ended(None, 1);
     attempts_started(1);
     attempts_running(1);
     retry_scheduled(FailureClass::Transient);
