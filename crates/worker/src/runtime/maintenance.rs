@@ -230,6 +230,7 @@ async fn count_waiting(deps: &Deps) -> Result<(), StoreError> {
 
 async fn look_for_alarms(deps: &Deps) -> Result<(), StoreError> {
     let alarms = deps.store.alarms().await?;
+    metrics::oldest_snapshot(alarms.oldest_snapshot);
     if alarms.default_partition_rows > 0 {
         tracing::error!(rows = alarms.default_partition_rows, "history rows fell outside the partitions made ahead");
     }
