@@ -12,6 +12,7 @@ mod growth;
 pub(crate) mod journal;
 pub(crate) mod kit;
 mod memory;
+mod metrics;
 mod odd_json;
 mod provider_health;
 mod retries;
