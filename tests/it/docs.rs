@@ -13,6 +13,7 @@ use longhaul_sdk::{
 use longhaul_shared::domain::ExecutionStatus;
 use longhaul_shared::domain::contract::ExecCode;
 use longhaul_shared::domain::status::Transition;
+use longhaul_shared::telemetry::metrics::METRICS;
 
 #[test]
 fn every_built_in_failure_code_is_a_row_and_every_row_a_code() {
@@ -42,6 +43,19 @@ fn every_code_of_the_contract_is_a_row_with_its_class_status_and_view() {
         .iter()
         .map(|code| format!("{} {} {} {}", code.as_str(), code.class(), code.http_status(), code.state()));
     assert_eq!(rows, codes.collect::<Vec<_>>());
+}
+
+#[test]
+fn every_metric_is_a_row_and_says_what_its_help_says() {
+    let guide = include_str!("../../docs/metrics.md");
+    let table = guide.split("| metric |").nth(1).unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| `"));
+    let metrics = METRICS.iter().map(|metric| {
+        let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+        let labels = if labels.is_empty() { "none".to_owned() } else { labels.join(", ") };
+        format!("| `{}` | {} | {labels} | {} |", metric.name, metric.kind.as_str(), metric.help)
+    });
+    assert_eq!(rows.map(str::to_owned).collect::<Vec<_>>(), metrics.collect::<Vec<_>>());
 }
 
 #[test]

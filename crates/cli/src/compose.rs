@@ -139,7 +139,6 @@ fn hooks(publisher: &WakeupPublisher, state: Arc<AtomicU8>) -> Hooks {
     let incoming = Hooks::default().traceparent;
     Hooks {
         wake: Arc::new(move |queue, id| {
-            metrics::executions_submitted(1);
             match QueueName::new(queue) {
                 Ok(queue) => {
                     // Shows in the trace that and when the wake-up was handed over; the message itself carries no trace.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    net::SocketAddr,
     sync::Arc,
 };
 
@@ -35,7 +36,10 @@ use crate::{
         registry::{self, AmbientModels, Models, ModelsError},
     },
     probe::Probe,
-    runtime::pool::{Process, Serves},
+    runtime::{
+        metrics_server,
+        pool::{Process, Serves},
+    },
     tools::{
         FetchUrlSettings, INHERITED_ENV, McpPool, McpPoolSettings, SchemaCache, SecretResolver, ToolRegistry,
         ToolRegistryError, ToolSources,
@@ -89,6 +93,14 @@ pub enum WorkerError {
     /// The heartbeat thread could not be started.
     #[error("the heartbeat could not be started")]
     Heartbeat(#[source] std::io::Error),
+    /// Nobody could ask for its metrics.
+    #[error("the metrics cannot be served at {address}")]
+    Metrics {
+        /// `worker.metrics_listen`.
+        address: SocketAddr,
+        /// What is wrong with it.
+        source: std::io::Error,
+    },
     /// The consumer ended.
     #[error("the worker stopped consuming")]
     Queue(#[source] QueueError),
@@ -315,6 +327,13 @@ impl Worker {
     /// # Errors
     /// See [`WorkerError`].
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), WorkerError> {
+        // To the end of the drain; before the servers are asked, which may be away.
+        let _metrics = match self.config.worker.metrics_listen {
+            Some(address) => {
+                Some(metrics_server::start(address).await.map_err(|source| WorkerError::Metrics { address, source })?)
+            }
+            None => None,
+        };
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             is_safe = self.deps.store.refuse_unsafe_server() => is_safe.map_err(WorkerError::UnsafeServer)?,

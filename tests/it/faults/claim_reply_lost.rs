@@ -2,10 +2,19 @@
 
 use std::time::{Duration, Instant};
 
+use longhaul_shared::{
+    domain::limits::LimitKey,
+    queue::hints::{Look, LookSubscriber},
+    store::submit::NewExecution,
+};
 use serde_json::json;
 
 use super::{count_of, no_call_is_repeated, several_turns, worker};
-use crate::support::{chaos::ChaosProxy, fleet::Fleet};
+use crate::support::{
+    chaos::ChaosProxy,
+    fleet::{Fleet, PATIENCE},
+    wait::within,
+};
 
 async fn fleet_behind_a_proxy() -> (Fleet, ChaosProxy) {
     let mut fleet = Fleet::start().await;
@@ -32,6 +41,40 @@ async fn a_claim_whose_reply_is_lost_is_handed_back_and_finished_within_fifteen_
     assert_eq!(count_of(&fleet, "select count(*) from executions where crash_count > 0").await, 0);
     println!("a lost claim was finished {:.1} s after the worker's start", took.as_secs_f64());
     worker.drain().await;
+}
+
+#[tokio::test]
+async fn who_gets_the_slot_of_a_claim_that_did_not_come_home_is_announced() {
+    let (mut fleet, proxy) = fleet_behind_a_proxy().await;
+    fleet.store.put_limit(Some(fleet.tenant), &LimitKey::parse("definition:d").unwrap(), 1).await.unwrap();
+    fleet.set("LONGHAUL__WORKER__SWEEP_TICK_SECONDS", "60");
+    let first = fleet.submit("d", json!({})).await;
+    let lost = proxy.lose_reply("from longhaul_claim(", "SELECT 1\0");
+    let holder = worker(&fleet);
+    lost.lost().await;
+
+    // Of another queue, which nobody serves any more when it gets the slot: nothing but the announcement tells of it.
+    let second = NewExecution { queue: "other".into(), ..fleet.new_execution("d", json!({})).await };
+    let second = fleet.submit_new(second).await;
+    fleet.set("LONGHAUL__WORKER__QUEUES", "other");
+    let other = worker(&fleet);
+    fleet.until(second, "it waits for the slot", |row| row["wait_reason"] == "concurrency_limit").await;
+    other.kill().await;
+    let subscriber = LookSubscriber::start(&fleet.config().queue_options().unwrap()).unwrap();
+    let mut looks = subscriber.subscribe();
+    let told = async {
+        loop {
+            if let Look::At(ids) = looks.recv().await.unwrap()
+                && ids.contains(&second.0)
+            {
+                return;
+            }
+        }
+    };
+    within("the second is announced", PATIENCE, told).await;
+    assert_eq!(fleet.row(second).await["wait_reason"], "worker");
+    assert_eq!(fleet.event_kinds(first).await[..3], ["submitted", "claimed", "released"]);
+    drop(holder);
 }
 
 #[tokio::test]

@@ -67,7 +67,11 @@ async fn a_claim_whose_answer_was_lost_is_found_and_handed_back() {
     let held = store.leases_of(worker.id, Duration::from_secs(5)).await.unwrap();
     assert!(held.len() == 1 && held[0].id == id && held[0].is_settled, "{held:?}");
     let conclusion = Conclusion::Release { drained: false };
-    worker.writer.conclude(LeaseEnd { id, token: held[0].token, attempt: 1, conclusion }).await.unwrap();
+    // The answer to that may be lost as well.
+    let lost = proxy.lose_reply("insert into attempts", "UPDATE 1");
+    let end = LeaseEnd { id, token: held[0].token, attempt: held[0].attempt, conclusion };
+    worker.writer.conclude(end).await.unwrap();
+    lost.lost().await;
     assert_eq!(worker.claim_one().await.id, id);
     world.check().await;
 }

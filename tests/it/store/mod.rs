@@ -8,6 +8,7 @@ mod children;
 mod claims;
 mod connections;
 mod costs;
+mod counted;
 mod fences;
 mod lost_replies;
 mod model;

@@ -2,6 +2,7 @@
 
 pub(crate) mod api;
 pub(crate) mod chaos;
+pub(crate) mod counted;
 pub(crate) mod db;
 pub(crate) mod fleet;
 pub(crate) mod hello;

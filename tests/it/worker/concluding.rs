@@ -1,6 +1,13 @@
-//! An execution that has run and is only to be written down holds nobody up, as long as no more are written down than run.
+//! An execution that has run and is only to be written down holds nobody up, as long as no more are written down than run; and it
+//! has ended when it is written down.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::FutureExt;
 use longhaul_sdk::DefinitionSpec;
@@ -9,9 +16,10 @@ use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::timeout};
 
 use crate::support::{
+    counted::Counted,
     fleet::{Fleet, PATIENCE, agent},
-    llm::reply_text,
-    wait::within,
+    llm::{reply_status, reply_text},
+    wait::{eventually, within},
 };
 
 /// What is not to happen would have happened by then.
@@ -65,4 +73,49 @@ async fn the_next_begins_while_the_end_of_one_is_written_and_the_one_after_it_do
     assert!(time(&rows[1], "started_at") < time(&rows[0], "finished_at"));
     assert!(time(&rows[2], "started_at") > time(&rows[0], "finished_at"));
     worker.drain().await;
+}
+
+#[tokio::test]
+async fn an_end_is_counted_when_the_store_has_taken_it() {
+    let mut fleet = Fleet::start().await;
+    fleet.set("LONGHAUL__WORKER__SWEEP_TICK_SECONDS", "0.3");
+    fleet.apply(&agent("a"), &DefinitionSpec::new("d", "a")).await;
+    fleet.llm.answer_with(|_| reply_text("done"));
+    let (store, tenant, pool) = (fleet.store.clone(), fleet.tenant, fleet.db.pool.clone());
+    let ends = AtomicUsize::new(0);
+    // The first is of a worker that was declared dead meanwhile; the third, a retry, is overtaken by a cancel.
+    let probe = Probe::armed(move |point, id| {
+        let nth = if point == Point::BeforeConclusion { ends.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };
+        let (store, pool) = (store.clone(), pool.clone());
+        async move {
+            match nth {
+                1 => {
+                    let dead = "update workers set dead_at = clock_timestamp() where dead_at is null";
+                    sqlx::query(dead).execute(&pool).await.unwrap();
+                    store.reap(10).await.unwrap();
+                }
+                3 => drop(store.cancel_execution(tenant, id).await.unwrap()),
+                _ => {}
+            }
+        }
+        .boxed()
+    });
+    let counted = Counted::start();
+    let worker = fleet.worker_with(|builder| builder.probe(probe));
+    let id = fleet.submit("d", json!({})).await;
+    let row = fleet.ended(id).await;
+    assert_eq!((&row["status"], &row["attempts"]), (&json!("FINISHED"), &json!(2)));
+    // The row is there before the worker has its answer.
+    eventually("the end is counted", PATIENCE, || async {
+        let now = counted.executions();
+        if now == [1, 1, 0] { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .await;
+
+    fleet.llm.answer_with(|_| reply_status(429, "slow down"));
+    let cancelled = fleet.submit("d", json!({})).await;
+    assert_eq!(fleet.ended(cancelled).await["failure_code"], "cancelled");
+    worker.drain().await;
+    assert_eq!(counted.executions(), [2, 1, 1]);
+    assert_eq!(counted.of("longhaul_executions_retries_total{failure_class=\"transient\"}"), 0);
 }

@@ -69,6 +69,7 @@ fn later_sources_win() {
     assert_eq!(config.worker.concurrency, 2);
     assert_eq!(config.redis.url.unwrap().expose_secret(), "redis://plain");
     assert_eq!(config.redis.prefix, "environment");
+    assert_eq!(config.worker.metrics_listen, None);
     assert_eq!(config.client.url, "http://file");
 
     let flags =
@@ -94,6 +95,8 @@ fn a_value_of_the_wrong_type_names_key_and_source() {
     assert!(error.contains("worker.concurrency") && error.contains("many"), "{error}");
     let error = with_file("[worker]\nlease_seconds = 'long'\n", &[]).unwrap_err().to_string();
     assert!(error.contains("lease_seconds"), "{error}");
+    let error = refusal(&[("LONGHAUL__WORKER__METRICS_LISTEN", "9464")]);
+    assert!(error.contains("\"9464\" is not an address with a port"), "{error}");
     let error = refusal(&[("LONGHAUL__WORKER__LEASE_SECONDS", "-1")]);
     assert!(error.contains("-1 is not a duration in seconds"), "{error}");
 }

@@ -38,6 +38,24 @@ pub(super) mod text {
     }
 }
 
+/// Address and port to listen on; empty means "nowhere".
+pub(super) mod address {
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+        let address = |text: String| {
+            text.parse().map_err(|_| D::Error::custom(format!("{text:?} is not an address with a port")))
+        };
+        text::deserialize(from)?.map(address).transpose()
+    }
+
+    pub(in crate::config) fn serialize<S: Serializer>(address: &Option<SocketAddr>, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&address.map(|address| address.to_string()).unwrap_or_default())
+    }
+}
+
 /// A secret, or a reference to one; empty means "not set".
 pub(super) mod secret {
     use super::*;

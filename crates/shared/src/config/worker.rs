@@ -1,6 +1,6 @@
 //! `[worker]`: how much a process runs at a time, and the clocks of its lease.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,9 @@ pub struct WorkerConfig {
     pub parallel_calls_max: usize,
     /// Empty for the version and a fingerprint of the executable.
     pub build: String,
+    /// Where the process serves its metrics; nowhere when there is none.
+    #[serde(with = "units::address")]
+    pub metrics_listen: Option<SocketAddr>,
     pub quarantine: QuarantineConfig,
 }
 

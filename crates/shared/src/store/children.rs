@@ -14,7 +14,10 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::{Store, StoreError, journal::Hash, maintenance::Runnable, submit::NewExecution};
-use crate::domain::{ExecutionId, ExecutionStatus, LeaseToken, WorkerId};
+use crate::{
+    domain::{ExecutionId, ExecutionStatus, LeaseToken, WorkerId},
+    telemetry::metrics,
+};
 
 /// What the summary of a descendant says.
 const PARENT_ENDED: &str = "cancelled because the execution that started it ended";
@@ -139,7 +142,11 @@ impl Store {
         let found: HashMap<Hash, ExecutionId> =
             self.children_of(lease.parent).await?.into_iter().map(|child| (child.key, child.id)).collect();
         let ids = children.iter().map(|child| found.get(&child.key).copied());
-        ids.map(|id| id.ok_or(StoreError::NotFound("child"))).collect::<Result<_, _>>().map(Ok)
+        let ids: Vec<ExecutionId> = ids.map(|id| id.ok_or(StoreError::NotFound("child"))).collect::<Result<_, _>>()?;
+        // One that was there before has the id that it got then.
+        let started = ids.iter().zip(children).filter(|(id, child)| **id == child.execution.id);
+        metrics::executions_submitted(started.count() as u64);
+        Ok(Ok(ids))
     }
 
     /// The children of an execution, in the order they were started.

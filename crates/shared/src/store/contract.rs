@@ -11,10 +11,13 @@ use super::{
     submit::{NewExecution, Submitted},
     tenants::Reach,
 };
-use crate::domain::{
-    ExecutionId, ExecutionStatus, TenantId,
-    contract::{ContractRun, record::Recorded},
-    contract_steps::{Gathered, gather},
+use crate::{
+    domain::{
+        ExecutionId, ExecutionStatus, TenantId,
+        contract::{ContractRun, record::Recorded},
+        contract_steps::{Gathered, gather},
+    },
+    telemetry::metrics,
 };
 
 /// Executions that share a request id and are listed.
@@ -115,7 +118,12 @@ impl Store {
                 Some((id, _)) => Ok(Submitted::KeyReused(id)),
                 None => Err(StoreError::Conflict("an idempotency key vanished while it was read".into())),
             },
-            (Some(_), _) | (None, None) => Ok(Submitted::Created(new.id)),
+            (Some(_), _) => {
+                metrics::executions_submitted(1);
+                metrics::executions_ended(Some(failure.class), 1);
+                Ok(Submitted::Created(new.id))
+            }
+            (None, None) => Ok(Submitted::Created(new.id)),
         }
     }
 

@@ -1,6 +1,10 @@
 //! What people do to executions: cancel, retry and fork.
 
-use longhaul_sdk::{Usd, failure::FailureCode, spec::AgentOverrides};
+use longhaul_sdk::{
+    Usd,
+    failure::{FailureClass, FailureCode},
+    spec::AgentOverrides,
+};
 use uuid::Uuid;
 
 use super::{
@@ -8,7 +12,10 @@ use super::{
     budgets::Caps,
     submit::{NewExecution, Submitted},
 };
-use crate::domain::{ExecutionId, ExecutionStatus, ServeKey, TenantId};
+use crate::{
+    domain::{ExecutionId, ExecutionStatus, ServeKey, TenantId},
+    telemetry::metrics,
+};
 
 /// What a request to cancel came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,7 +151,10 @@ impl Store {
         let rows = sqlx::query_file!("src/store/sql/cancel.sql", ids, tenant as Option<Uuid>, summary)
             .fetch_all(&self.pool)
             .await?;
-        Ok(rows.into_iter().map(|row| (ExecutionId(row.id), row.ended)).collect())
+        let cancelled: Vec<(ExecutionId, bool)> =
+            rows.into_iter().map(|row| (ExecutionId(row.id), row.ended)).collect();
+        metrics::executions_ended(Some(FailureClass::Permanent), cancelled.iter().filter(|(_, ended)| *ended).count());
+        Ok(cancelled)
     }
 
     /// The execution that a retry or a fork would go on from, as a new submit of the same; `None` when this tenant has none.
@@ -325,6 +335,7 @@ impl Store {
         )
         .fetch_optional(&self.pool)
         .await?;
+        metrics::executions_submitted(created.is_some().into());
         Ok(created.is_some())
     }
 }

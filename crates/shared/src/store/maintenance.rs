@@ -5,8 +5,13 @@
 
 use std::time::Duration;
 
+use longhaul_sdk::FailureClass;
+
 use super::{Store, StoreError};
-use crate::domain::{ExecutionId, WaitReason, WorkerId};
+use crate::{
+    domain::{ExecutionId, WaitReason, WorkerId},
+    telemetry::metrics,
+};
 
 /// An execution that became runnable, for its wake-up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +42,7 @@ pub struct QueueHead {
     pub queue: String,
     /// Runnable executions, counted up to the limit.
     pub runnable: i64,
-    /// The age of the oldest of them.
+    /// The time since the submit of the oldest of those counted; they are counted in no order.
     pub oldest: Duration,
 }
 
@@ -82,7 +87,12 @@ impl Store {
             worker: WorkerId(row.worker_id),
             failure_code: row.failure_code,
         });
-        Ok(reaped.collect())
+        let reaped: Vec<Reaped> = reaped.collect();
+        metrics::executions_reaped(reaped.len() as u64);
+        // `crash_loop`, and those whose cancel their worker did not live to see.
+        let ended = reaped.iter().filter(|one| one.failure_code.is_some());
+        metrics::executions_ended(Some(FailureClass::Permanent), ended.count());
+        Ok(reaped)
     }
 
     /// Makes runnable up to `limit` executions whose wait is over, or ends them when their deadline is.
@@ -91,6 +101,7 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn wake_due(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
         let rows = sqlx::query_file!("src/store/sql/wake_due.sql", limit).fetch_all(&self.pool).await?;
+        metrics::executions_ended(Some(FailureClass::Permanent), rows.iter().filter(|row| row.is_over).count());
         let awake = rows.into_iter().filter(|row| !row.is_over);
         Ok(awake.map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
@@ -103,6 +114,7 @@ impl Store {
         let rows = sqlx::query_file!("src/store/sql/end_overdue.sql", limit, grace.as_secs_f64())
             .fetch_all(&self.pool)
             .await?;
+        metrics::executions_ended(Some(FailureClass::Permanent), rows.len());
         Ok(rows.into_iter().map(|row| ExecutionId(row.id)).collect())
     }
 

@@ -15,7 +15,7 @@ use super::{
     budgets::Caps,
 };
 use crate::domain::{AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, ServeKey, TenantId, WaitReason};
-use crate::telemetry::metrics::StoreBatch;
+use crate::telemetry::metrics::{self, StoreBatch};
 
 /// The most executions of one insert.
 const MAX_BATCH: usize = 500;
@@ -165,13 +165,16 @@ impl Store {
                 None => Ok(Submitted::Created(item.id)),
             }
         };
-        items
+        let told: Vec<Told> = items
             .iter()
             .map(|item| {
                 let beginning = created.remove(&item.id.0);
                 Ok((verdict(item, beginning.is_some())?, beginning))
             })
-            .collect()
+            .collect::<Result<_, StoreError>>()?;
+        let stored = told.iter().filter(|(submitted, _)| matches!(submitted, Submitted::Created(_)));
+        metrics::executions_submitted(stored.count() as u64);
+        Ok(told)
     }
 
     /// How those begin that were not there before.

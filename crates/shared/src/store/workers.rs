@@ -37,6 +37,8 @@ pub struct HeldLease {
     pub id: ExecutionId,
     /// Its token.
     pub token: LeaseToken,
+    /// Its attempt.
+    pub attempt: i32,
     /// Whether its cancellation was requested.
     pub cancel_requested: bool,
     /// Whether the claim is older than the grace that a reply may take.
@@ -96,7 +98,7 @@ impl Store {
         let mut connection = self.claims.lend().await?;
         let rows = sqlx::query!(
             r#"
-            select id, lease_token as "token!", cancel_requested_at is not null as "cancel_requested!",
+            select id, lease_token as "token!", attempt, cancel_requested_at is not null as "cancel_requested!",
                 claimed_at < longhaul_now() - $2 * interval '1 second' as "is_settled!"
             from executions where worker_id = $1
             "#,
@@ -111,6 +113,7 @@ impl Store {
             .map(|row| HeldLease {
                 id: ExecutionId(row.id),
                 token: LeaseToken(row.token),
+                attempt: row.attempt,
                 cancel_requested: row.cancel_requested,
                 is_settled: row.is_settled,
             })

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_sdk::{ExecutionResult, Failure, FailureClass, FailureCode, Interrupt, Step, StepError};
 use longhaul_shared::{
-    domain::{Decision, RetryPolicy, WaitReason, decide},
+    domain::{Decision, ExecutionStatus, RetryPolicy, WaitReason, decide},
     store::{
         StoreError,
         claims::Claimed,
@@ -57,17 +57,21 @@ pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, 
             return 0;
         }
     };
-    note_end(&conclusion);
     let end = |conclusion| LeaseEnd { id: claimed.id, token: claimed.token, attempt: claimed.attempt, conclusion };
+    let is_finish = matches!(conclusion, Conclusion::Finish { .. });
+    // Without the output, which may be large.
+    let mut noted = if is_finish { Conclusion::Finish { output: String::new() } } else { conclusion.clone() };
     let mut concluded = deps.writer.conclude(end(conclusion)).await;
     if let Err(StoreError::Rejected(error)) = &concluded {
         // Repeating the attempt would end here again, for ever.
         tracing::error!(error = %error, "the store refused the end of an attempt");
         let failure = Failure::permanent(FailureCode::INTERNAL_ERROR, "the result could not be stored");
-        concluded = deps.writer.conclude(end(Conclusion::Fail { failure, spent: None })).await;
+        noted = Conclusion::Fail { failure, spent: None };
+        concluded = deps.writer.conclude(end(noted.clone())).await;
     }
     match concluded {
         Ok(concluded) => {
+            note_end(&noted, concluded.status);
             tell(claimed, &concluded, deps).await;
             concluded.tokens - claimed.tokens
         }
@@ -128,30 +132,47 @@ fn merge(outcome: Step<ExecutionResult>, error: StepError) -> Step<ExecutionResu
     }
 }
 
-fn note_end(conclusion: &Conclusion) {
-    match conclusion {
-        Conclusion::Finish { .. } => {
-            metrics::execution_ended(None);
+/// By the status that the store came to: a cancel that arrived meanwhile ends what was to go on, and what was to fail.
+fn note_end(conclusion: &Conclusion, status: ExecutionStatus) {
+    match (status, conclusion) {
+        (ExecutionStatus::Finished, _) => {
+            metrics::executions_ended(None, 1);
             tracing::info!("execution finished");
         }
-        Conclusion::Fail { failure, .. } => {
-            metrics::execution_ended(Some(failure.class));
+        (ExecutionStatus::Failed, Conclusion::Fail { failure, .. }) => {
+            metrics::executions_ended(Some(failure.class), 1);
             tracing::info!(failure.class = %failure.class, failure.code = %failure.code, "execution failed");
         }
-        Conclusion::Refuse { code, .. } => {
-            metrics::execution_ended(Some(FailureClass::Permanent));
+        (ExecutionStatus::Failed, Conclusion::Refuse { code, .. }) => {
+            metrics::executions_ended(Some(FailureClass::Permanent), 1);
             tracing::info!(failure.code = %code, "execution failed");
         }
-        Conclusion::Retry { failure, delay, .. } => {
+        (
+            ExecutionStatus::Failed,
+            Conclusion::Cancel
+            | Conclusion::Finish { .. }
+            | Conclusion::Retry { .. }
+            | Conclusion::Park { .. }
+            | Conclusion::Release { .. },
+        ) => {
+            metrics::executions_ended(Some(FailureClass::Permanent), 1);
+            tracing::info!("execution cancelled");
+        }
+        (ExecutionStatus::Pending | ExecutionStatus::InProgress, Conclusion::Retry { failure, delay, .. }) => {
             metrics::retry_scheduled(failure.class);
             tracing::info!(failure.class = %failure.class, failure.code = %failure.code, delay = ?delay, "attempt will be retried");
         }
-        Conclusion::Cancel => {
-            metrics::execution_ended(Some(FailureClass::Permanent));
-            tracing::info!("execution cancelled");
+        (ExecutionStatus::Pending | ExecutionStatus::InProgress, Conclusion::Park { reason, .. }) => {
+            tracing::info!(wait.reason = %reason, "execution parked");
         }
-        Conclusion::Park { reason, .. } => tracing::info!(wait.reason = %reason, "execution parked"),
-        Conclusion::Release { .. } => tracing::info!("execution handed back"),
+        (
+            ExecutionStatus::Pending | ExecutionStatus::InProgress,
+            Conclusion::Finish { .. }
+            | Conclusion::Fail { .. }
+            | Conclusion::Refuse { .. }
+            | Conclusion::Cancel
+            | Conclusion::Release { .. },
+        ) => tracing::info!("execution handed back"),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
 use longhaul_sdk::Interrupt;
 use longhaul_shared::{
     config::{QuarantineConfig, WorkerConfig},
@@ -75,7 +76,6 @@ async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
     }
     for _ in 0..CHUNKS {
         let reaped = deps.store.reap(CHUNK).await?;
-        metrics::executions_reaped(reaped.len() as u64);
         deps.publisher.look(reaped.iter().map(|one| one.id.0));
         for one in &reaped {
             match &one.failure_code {
@@ -99,47 +99,90 @@ async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
 /// Wakes, ends what is overdue, publishes again, folds counts; every tick.
 pub(crate) async fn sweep(deps: Arc<Deps>, config: WorkerConfig) {
     let mut tick = ticks(config.sweep_tick);
-    let mut rare = Rare::new();
+    let mut due_at = [Instant::now(); DUTIES.len()];
     let rules = rules(&config.quarantine);
     loop {
         tick.tick().await;
-        if let Err(error) = sweep_once(&deps, &mut rare, &rules).await {
-            tracing::warn!(error = %error, "sweep failed");
+        sweep_once(&deps, &rules, &mut due_at).await;
+    }
+}
+
+type Run = for<'a> fn(&'a Deps, &'a QuarantineRules) -> BoxFuture<'a, Result<(), StoreError>>;
+
+/// One duty of the sweep.
+struct Duty {
+    name: &'static str,
+    /// How rarely; with none, every tick.
+    every: Duration,
+    run: Run,
+}
+
+const fn each_tick(name: &'static str, run: Run) -> Duty {
+    Duty { name, every: Duration::ZERO, run }
+}
+
+const fn each(every: Duration, name: &'static str, run: Run) -> Duty {
+    Duty { name, every, run }
+}
+
+/// What the sweep does, in this order.
+const DUTIES: [Duty; 19] = [
+    // Before the waits of their executions, which end at the same time: nobody shall find a request that is overdue and waits.
+    each_tick("expire requests", |deps, _| Box::pin(announced(deps, deps.store.expire_requests(CHUNK, None)))),
+    each(DECIDED_EVERY, "wake what is decided", |deps, _| {
+        Box::pin(announced(deps, deps.store.wake_decided(CHUNK, DECIDED_WINDOW)))
+    }),
+    each_tick("wake what is due", |deps, _| Box::pin(wake_due(deps))),
+    each_tick("wake what is served", |deps, _| Box::pin(announced(deps, deps.store.wake_served(CHUNK)))),
+    each_tick("end what is overdue", |deps, _| Box::pin(end_overdue(deps))),
+    each_tick("cancel descendants", |deps, _| Box::pin(cancel_descendants(deps))),
+    each_tick("fold budgets", |deps, _| Box::pin(announced(deps, deps.store.fold_budgets(CHUNK)))),
+    each_tick("sweep slots", |deps, _| Box::pin(announced(deps, deps.store.sweep_slots(CHUNK)))),
+    each_tick("fold counts", |deps, _| Box::pin(deps.store.fold_counts(10_000))),
+    each_tick("publish again", |deps, _| Box::pin(republish(deps))),
+    each(QUARANTINE_EVERY, "tend the quarantine", |deps, rules| Box::pin(tend_quarantine(deps, rules))),
+    each(UNSERVED_EVERY, "wake what is not held", |deps, _| Box::pin(announced(deps, deps.store.wake_unheld(CHUNK)))),
+    each(UNSERVED_EVERY, "wake what has no open child", |deps, _| {
+        Box::pin(announced(deps, deps.store.wake_childless(CHUNK)))
+    }),
+    each(UNSERVED_EVERY, "wake what is not blocked", |deps, _| {
+        Box::pin(announced(deps, deps.store.wake_unblocked(CHUNK as i32)))
+    }),
+    each(UNSERVED_EVERY, "park what nobody serves", |deps, _| Box::pin(park_unserved(deps))),
+    each(TIDY_EVERY, "tidy", |deps, _| Box::pin(deps.store.tidy(WEEKS_AHEAD, KEEP_KEYS))),
+    each(TIDY_EVERY, "tidy slots and notes", |deps, _| {
+        Box::pin(async {
+            deps.store.tidy_slots().await?;
+            deps.store.tidy_suspect_notes().await
+        })
+    }),
+    each(ALARMS_EVERY, "count what waits", |deps, _| Box::pin(count_waiting(deps))),
+    each(ALARMS_EVERY, "look for alarms", |deps, _| Box::pin(look_for_alarms(deps))),
+];
+
+/// Every duty that is due; one that fails keeps none of the others from its turn.
+async fn sweep_once(deps: &Deps, rules: &QuarantineRules, due_at: &mut [Instant; DUTIES.len()]) {
+    for (duty, due_at) in DUTIES.iter().zip(due_at) {
+        if *due_at > Instant::now() {
+            continue;
+        }
+        *due_at = Instant::now() + duty.every;
+        if let Err(error) = (duty.run)(deps, rules).await {
+            tracing::warn!(duty = duty.name, error = %error, "a duty of the sweep failed");
         }
     }
 }
 
-/// When the rarer duties are due.
-struct Rare {
-    quarantine: Instant,
-    unserved: Instant,
-    decided: Instant,
-    tidy: Instant,
-    alarms: Instant,
+/// Announces what a duty of one statement woke.
+async fn announced(
+    deps: &Deps,
+    woken: impl Future<Output = Result<Vec<Runnable>, StoreError>>,
+) -> Result<(), StoreError> {
+    announce(deps, &woken.await?);
+    Ok(())
 }
 
-impl Rare {
-    fn new() -> Self {
-        let now = Instant::now();
-        Self { quarantine: now, unserved: now, decided: now, tidy: now, alarms: now }
-    }
-}
-
-fn is_due(at: &mut Instant, every: Duration) -> bool {
-    let now = Instant::now();
-    let due = *at <= now;
-    if due {
-        *at = now + every;
-    }
-    due
-}
-
-async fn sweep_once(deps: &Deps, rare: &mut Rare, rules: &QuarantineRules) -> Result<(), StoreError> {
-    // Before the waits of their executions, which end at the same time: nobody shall find a request that is overdue and waits.
-    announce(deps, &deps.store.expire_requests(CHUNK, None).await?);
-    if is_due(&mut rare.decided, DECIDED_EVERY) {
-        announce(deps, &deps.store.wake_decided(CHUNK, DECIDED_WINDOW).await?);
-    }
+async fn wake_due(deps: &Deps) -> Result<(), StoreError> {
     for _ in 0..CHUNKS {
         let woken = deps.store.wake_due(CHUNK).await?;
         announce(deps, &woken);
@@ -147,9 +190,16 @@ async fn sweep_once(deps: &Deps, rare: &mut Rare, rules: &QuarantineRules) -> Re
             break;
         }
     }
-    announce(deps, &deps.store.wake_served(CHUNK).await?);
+    Ok(())
+}
+
+async fn end_overdue(deps: &Deps) -> Result<(), StoreError> {
     let overdue = deps.store.end_overdue(CHUNK, OVERDUE_GRACE).await?;
     deps.publisher.look(overdue.iter().map(|id| id.0));
+    Ok(())
+}
+
+async fn cancel_descendants(deps: &Deps) -> Result<(), StoreError> {
     for _ in 0..CHUNKS {
         // One level of a tree after the other.
         let cancelled = deps.store.cancel_descendants(CHUNK).await?;
@@ -158,40 +208,31 @@ async fn sweep_once(deps: &Deps, rare: &mut Rare, rules: &QuarantineRules) -> Re
             break;
         }
     }
-    announce(deps, &deps.store.fold_budgets(CHUNK).await?);
-    announce(deps, &deps.store.sweep_slots(CHUNK).await?);
-    deps.store.fold_counts(10_000).await?;
-    republish(deps).await?;
-    if is_due(&mut rare.quarantine, QUARANTINE_EVERY) {
-        tend_quarantine(deps, rules).await?;
-    }
-    if is_due(&mut rare.unserved, UNSERVED_EVERY) {
-        announce(deps, &deps.store.wake_unheld(CHUNK).await?);
-        announce(deps, &deps.store.wake_childless(CHUNK).await?);
-        announce(deps, &deps.store.wake_unblocked(CHUNK as i32).await?);
-        for (queue, serve_key) in deps.store.unserved().await? {
-            let parked = deps.store.park_unserved((&queue, &serve_key), UNSERVED_GRACE, CHUNK).await?;
-            if parked > 0 {
-                tracing::warn!(queue.name = queue, serve_key, parked, "no live worker serves these executions");
-            }
+    Ok(())
+}
+
+async fn park_unserved(deps: &Deps) -> Result<(), StoreError> {
+    for (queue, serve_key) in deps.store.unserved().await? {
+        let parked = deps.store.park_unserved((&queue, &serve_key), UNSERVED_GRACE, CHUNK).await?;
+        if parked > 0 {
+            tracing::warn!(queue.name = queue, serve_key, parked, "no live worker serves these executions");
         }
     }
-    if is_due(&mut rare.tidy, TIDY_EVERY) {
-        deps.store.tidy(WEEKS_AHEAD, KEEP_KEYS).await?;
-        deps.store.tidy_slots().await?;
-        deps.store.tidy_suspect_notes().await?;
+    Ok(())
+}
+
+async fn count_waiting(deps: &Deps) -> Result<(), StoreError> {
+    for (reason, count) in deps.store.waiting().await? {
+        metrics::executions_waiting(reason, count);
     }
-    if is_due(&mut rare.alarms, ALARMS_EVERY) {
-        for (reason, count) in deps.store.waiting().await? {
-            metrics::executions_waiting(reason, count);
-        }
-        let alarms = deps.store.alarms().await?;
-        if alarms.default_partition_rows > 0 {
-            tracing::error!(
-                rows = alarms.default_partition_rows,
-                "history rows fell outside the partitions made ahead"
-            );
-        }
+    Ok(())
+}
+
+async fn look_for_alarms(deps: &Deps) -> Result<(), StoreError> {
+    let alarms = deps.store.alarms().await?;
+    metrics::oldest_snapshot(alarms.oldest_snapshot);
+    if alarms.default_partition_rows > 0 {
+        tracing::error!(rows = alarms.default_partition_rows, "history rows fell outside the partitions made ahead");
     }
     Ok(())
 }
@@ -277,9 +318,15 @@ pub(crate) async fn reconcile(deps: Arc<Deps>, writer: LeaseWriter, held: Arc<He
                     metrics::unheld_lease();
                     tracing::warn!(execution.id = %lease.id, "a lease nobody holds is handed back");
                     let conclusion = Conclusion::Release { drained: false };
-                    let end = LeaseEnd { id: lease.id, token: lease.token, attempt: 0, conclusion };
-                    if let Ok(concluded) = writer.conclude(end).await {
-                        wake(&deps.publisher, &concluded.queue, lease.id, concluded.wait_reason);
+                    let end = LeaseEnd { id: lease.id, token: lease.token, attempt: lease.attempt, conclusion };
+                    match writer.conclude(end).await {
+                        Ok(concluded) => {
+                            announce(&deps, &concluded.woken);
+                            wake(&deps.publisher, &concluded.queue, lease.id, concluded.wait_reason);
+                        }
+                        Err(error) => {
+                            tracing::warn!(execution.id = %lease.id, error = %error, "a lease nobody holds was not handed back");
+                        }
                     }
                 }
                 None => {}

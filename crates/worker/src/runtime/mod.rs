@@ -7,5 +7,6 @@ pub(crate) mod heartbeat;
 pub(crate) mod lease;
 pub(crate) mod maintenance;
 pub(crate) mod memory;
+pub(crate) mod metrics_server;
 pub(crate) mod pool;
 pub(crate) mod suspects;

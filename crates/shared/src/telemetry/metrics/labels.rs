@@ -51,10 +51,6 @@ label! {
         LlmError = "llm_error",
         ContextLimit = "context_limit",
         Permanent = "permanent",
-        /// The endpoint said until when it is away.
-        ProviderDown = "provider_down",
-        /// The attempt was stopped while the call ran.
-        Aborted = "aborted",
     }
 }
 
@@ -77,7 +73,6 @@ label! {
         InvalidArguments = "invalid_arguments",
         /// A person said no.
         Rejected = "rejected",
-        UnknownTool = "unknown_tool",
         Timeout = "timeout",
         /// It may have happened, and its tool cannot say.
         Unknown = "unknown",
@@ -91,7 +86,6 @@ label! {
     /// The batches of the store.
     StoreBatch {
         Submit = "submit",
-        Claim = "claim",
         Record = "record",
         Conclude = "conclude",
         /// Calls put before people.
@@ -102,7 +96,6 @@ label! {
         HandOver = "hand_over",
         /// Failures that tell of a model endpoint.
         ProviderFailure = "provider_failure",
-        Renew = "renew",
     }
 }
 

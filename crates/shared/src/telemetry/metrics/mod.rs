@@ -33,7 +33,7 @@ pub struct QueueBacklog {
     pub queue: String,
     /// Executions that are due and wait for a worker.
     pub due: u64,
-    /// How long the oldest of them has been due.
+    /// The age of the oldest of those that were counted.
     pub oldest: Duration,
 }
 
@@ -59,7 +59,7 @@ pub fn executions_waiting(reason: WaitReason, count: u64) {
     gauge!("longhaul_executions_waiting", "reason" => reason.as_str()).set(count as f64);
 }
 
-/// From becoming runnable to the claim.
+/// From the submit to the first claim.
 pub fn start_latency(waited: Duration) {
     histogram!("longhaul_executions_start_latency_seconds").record(waited.as_secs_f64());
 }
@@ -108,14 +108,17 @@ pub fn handler_panics() {
 
 // Executions and attempts.
 
+/// Executions stored, however they came: submits, retries, forks and children.
 pub fn executions_submitted(count: u64) {
     counter!("longhaul_executions_submitted_total").increment(count);
 }
 
-/// An execution ended; `failure` is `None` when it is FINISHED.
-pub fn execution_ended(failure: Option<FailureClass>) {
-    let class = failure.map_or("none", FailureClass::as_str);
-    counter!("longhaul_executions_ended_total", "failure_class" => class).increment(1);
+/// Executions ended, as the store has said; `failure` is `None` when they are FINISHED.
+pub fn executions_ended(failure: Option<FailureClass>, count: usize) {
+    if count > 0 {
+        let class = failure.map_or("none", FailureClass::as_str);
+        counter!("longhaul_executions_ended_total", "failure_class" => class).increment(count as u64);
+    }
 }
 
 pub fn attempts_started(count: u64) {
@@ -203,6 +206,11 @@ pub fn platform_providers([up, down, unknown]: [i64; 3]) {
 pub fn store_batch(batch: StoreBatch, writes: usize, took: Duration) {
     histogram!("longhaul_store_batch_writes", "batch" => batch.as_str()).record(writes as f64);
     histogram!("longhaul_store_batch_duration_seconds", "batch" => batch.as_str()).record(took.as_secs_f64());
+}
+
+/// The age of the oldest snapshot that a session of the server holds.
+pub fn oldest_snapshot(age: Duration) {
+    gauge!("longhaul_store_oldest_snapshot_seconds").set(age.as_secs_f64());
 }
 
 /// One request. `route` is the pattern of the router, `method` one of a closed set.

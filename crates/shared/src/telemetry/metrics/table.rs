@@ -9,11 +9,23 @@ pub enum Kind {
     Histogram(&'static [f64]),
 }
 
+impl Kind {
+    /// As Prometheus calls it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram(_) => "histogram",
+        }
+    }
+}
+
 /// One metric.
 #[derive(Debug, Clone, Copy)]
 pub struct Metric {
     pub name: &'static str,
     pub kind: Kind,
+    pub labels: &'static [&'static str],
     pub help: &'static str,
 }
 
@@ -29,66 +41,152 @@ const COMMIT: Kind =
 /// Writes that shared a commit.
 const WRITES: Kind = Kind::Histogram(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0]);
 
-const fn metric(name: &'static str, kind: Kind, help: &'static str) -> Metric {
-    Metric { name, kind, help }
+const fn metric(name: &'static str, kind: Kind, labels: &'static [&'static str], help: &'static str) -> Metric {
+    Metric { name, kind, labels, help }
 }
 
 /// Every metric of the product.
 pub const METRICS: &[Metric] = &[
-    metric("longhaul_queue_depth_executions", Kind::Gauge, "executions that are due and wait for a worker, by queue"),
-    metric("longhaul_queue_oldest_age_seconds", Kind::Gauge, "how long the oldest due execution has waited, by queue"),
-    metric("longhaul_executions_waiting", Kind::Gauge, "unfinished executions that wait, by reason"),
-    metric("longhaul_executions_start_latency_seconds", START, "from becoming runnable to the claim"),
-    metric("longhaul_queue_wakeups_published_total", Kind::Counter, "wake-ups pushed"),
-    metric("longhaul_queue_wakeups_republished_total", Kind::Counter, "wake-ups pushed by the sweep"),
-    metric("longhaul_queue_wakeups_dropped_total", Kind::Counter, "wake-ups not pushed, by reason; none loses work"),
-    metric("longhaul_queue_looks_dropped_total", Kind::Counter, "hints to observers not sent"),
-    metric("longhaul_queue_claims_total", Kind::Counter, "claims, by their reason and whether they found anything"),
-    metric("longhaul_queue_claimed_executions_total", Kind::Counter, "executions claimed"),
-    metric("longhaul_queue_unstarted_released_total", Kind::Counter, "executions given back at shutdown, unstarted"),
-    metric("longhaul_queue_redis_away", Kind::Gauge, "1 while this worker does not hear redis and polls postgres"),
-    metric("longhaul_queue_handler_panics_total", Kind::Counter, "panics outside an attempt; each is a defect"),
-    metric("longhaul_executions_submitted_total", Kind::Counter, "executions stored"),
-    metric("longhaul_executions_ended_total", Kind::Counter, "executions ended, by failure class, none for FINISHED"),
-    metric("longhaul_attempts_started_total", Kind::Counter, "attempts started"),
+    metric(
+        "longhaul_queue_depth_executions",
+        Kind::Gauge,
+        &["queue"],
+        "executions that are due and wait for a worker, by queue, counted to 1,000; of the whole fleet, told by every worker",
+    ),
+    metric(
+        "longhaul_queue_oldest_age_seconds",
+        Kind::Gauge,
+        &["queue"],
+        "time since the submit of the oldest among those that the depth counts, by queue; with more than 1,000 it may be another's",
+    ),
+    metric(
+        "longhaul_executions_waiting",
+        Kind::Gauge,
+        &["reason"],
+        "unfinished executions that wait, by reason; of the whole fleet, told by every worker",
+    ),
+    metric(
+        "longhaul_executions_start_latency_seconds",
+        START,
+        &[],
+        "from the submit to the first claim, waits for a run_at, a limit or a pause included",
+    ),
+    metric("longhaul_queue_wakeups_published_total", Kind::Counter, &[], "wake-ups pushed"),
+    metric("longhaul_queue_wakeups_republished_total", Kind::Counter, &[], "wake-ups pushed by the sweep"),
+    metric(
+        "longhaul_queue_wakeups_dropped_total",
+        Kind::Counter,
+        &["reason"],
+        "wake-ups not pushed, by reason; none loses work",
+    ),
+    metric("longhaul_queue_looks_dropped_total", Kind::Counter, &[], "hints to observers not sent"),
+    metric(
+        "longhaul_queue_claims_total",
+        Kind::Counter,
+        &["reason", "result"],
+        "claims, by their reason and whether they found anything",
+    ),
+    metric("longhaul_queue_claimed_executions_total", Kind::Counter, &[], "executions claimed"),
+    metric(
+        "longhaul_queue_unstarted_released_total",
+        Kind::Counter,
+        &[],
+        "executions given back at shutdown, unstarted",
+    ),
+    metric("longhaul_queue_redis_away", Kind::Gauge, &[], "1 while this worker does not hear redis and polls postgres"),
+    metric("longhaul_queue_handler_panics_total", Kind::Counter, &[], "panics outside an attempt; each is a defect"),
+    metric(
+        "longhaul_executions_submitted_total",
+        Kind::Counter,
+        &[],
+        "executions stored: submits, retries, forks and children",
+    ),
+    metric(
+        "longhaul_executions_ended_total",
+        Kind::Counter,
+        &["failure_class"],
+        "executions ended, by failure class, none for FINISHED",
+    ),
+    metric("longhaul_attempts_started_total", Kind::Counter, &[], "attempts started"),
     metric(
         "longhaul_attempts_running",
         Kind::Gauge,
+        &[],
         "attempts this process holds now: those that run, and those whose end is being written",
     ),
-    metric("longhaul_executions_retries_total", Kind::Counter, "retries scheduled, by failure class"),
-    metric("longhaul_worker_leases_lost_total", Kind::Counter, "attempts stopped because their lease was lost"),
+    metric(
+        "longhaul_executions_retries_total",
+        Kind::Counter,
+        &["failure_class"],
+        "retries scheduled, by failure class",
+    ),
+    metric("longhaul_worker_leases_lost_total", Kind::Counter, &[], "attempts stopped because their lease was lost"),
     metric(
         "longhaul_worker_leases_unheld_total",
         Kind::Counter,
+        &[],
         "leases handed back because their claim did not come home; some after an outage of postgres are normal",
     ),
     metric(
         "longhaul_worker_journals_handed_on_total",
         Kind::Counter,
+        &[],
         "journals of a newer release left to a worker of it",
     ),
-    metric("longhaul_worker_reaped_executions_total", Kind::Counter, "executions taken from dead workers"),
-    metric("longhaul_model_calls_total", Kind::Counter, "model calls, by provider and outcome"),
-    metric("longhaul_model_call_duration_seconds", CALL, "duration of a model call, by provider"),
-    metric("longhaul_model_tokens_total", Kind::Counter, "tokens, by provider and kind"),
-    metric("longhaul_model_breaker_openings_total", Kind::Counter, "breakers of model endpoints opened, by provider"),
-    metric("longhaul_model_breakers_open", Kind::Gauge, "breakers of model endpoints that are not closed, by provider"),
-    metric("longhaul_model_waits_total", Kind::Counter, "executions parked for a model endpoint, by reason"),
+    metric("longhaul_worker_reaped_executions_total", Kind::Counter, &[], "executions taken from dead workers"),
+    metric(
+        "longhaul_model_calls_total",
+        Kind::Counter,
+        &["provider", "outcome"],
+        "model calls, by provider and outcome",
+    ),
+    metric("longhaul_model_call_duration_seconds", CALL, &["provider"], "duration of a model call, by provider"),
+    metric("longhaul_model_tokens_total", Kind::Counter, &["provider", "kind"], "tokens, by provider and kind"),
+    metric(
+        "longhaul_model_breaker_openings_total",
+        Kind::Counter,
+        &["provider"],
+        "breakers of model endpoints opened, by provider",
+    ),
+    metric(
+        "longhaul_model_breakers_open",
+        Kind::Gauge,
+        &["provider"],
+        "breakers of model endpoints that are not closed, by provider",
+    ),
+    metric(
+        "longhaul_model_waits_total",
+        Kind::Counter,
+        &["reason"],
+        "executions parked for a model endpoint, by reason",
+    ),
     metric(
         "longhaul_model_fallbacks_total",
         Kind::Counter,
+        &["provider"],
         "calls to a model that an agent falls back to, by provider",
     ),
-    metric("longhaul_tool_calls_total", Kind::Counter, "tool calls, by outcome"),
-    metric("longhaul_tool_call_duration_seconds", CALL, "duration of a tool call"),
-    metric("longhaul_store_batch_writes", WRITES, "writes that shared one commit, by batch"),
-    metric("longhaul_store_batch_duration_seconds", COMMIT, "duration of one group commit, by batch"),
+    metric("longhaul_tool_calls_total", Kind::Counter, &["outcome"], "tool calls, by outcome"),
+    metric("longhaul_tool_call_duration_seconds", CALL, &[], "duration of a tool call"),
+    metric("longhaul_store_batch_writes", WRITES, &["batch"], "writes that shared one commit, by batch"),
+    metric("longhaul_store_batch_duration_seconds", COMMIT, &["batch"], "duration of one group commit, by batch"),
+    metric(
+        "longhaul_store_oldest_snapshot_seconds",
+        Kind::Gauge,
+        &[],
+        "age of the oldest snapshot that a session of the postgres server holds; it keeps dead rows from being vacuumed",
+    ),
     metric(
         "longhaul_platform_providers",
         Kind::Gauge,
+        &["health"],
         "providers of the platform that are asked, by what they answered",
     ),
-    metric("longhaul_api_request_duration_seconds", START, "duration of a request, by route, method and status"),
-    metric("longhaul_events_streams_open", Kind::Gauge, "event streams and held submits open in this process"),
+    metric(
+        "longhaul_api_request_duration_seconds",
+        START,
+        &["route", "method", "status"],
+        "duration of a request, by route, method and status",
+    ),
+    metric("longhaul_events_streams_open", Kind::Gauge, &[], "event streams and held submits open in this process"),
 ];

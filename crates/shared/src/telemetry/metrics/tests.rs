@@ -22,7 +22,7 @@ fn everything_happens() {
     redis_away(true);
     handler_panics();
     executions_submitted(1);
-    execution_ended(None);
+    executions_ended(None, 1);
     attempts_started(1);
     attempts_running(1);
     retry_scheduled(FailureClass::Transient);
@@ -38,6 +38,7 @@ fn everything_happens() {
     CallOutcome::ALL.iter().for_each(|outcome| tool_call(*outcome, MOMENT));
     platform_providers([1, 1, 1]);
     StoreBatch::ALL.iter().for_each(|batch| store_batch(*batch, 3, MOMENT));
+    oldest_snapshot(MOMENT);
     api_request("/v1/executions", "POST", 201, Duration::from_millis(3));
     streams_open(1);
 }
@@ -53,15 +54,24 @@ fn the_table_describes_exactly_the_metrics_that_exist() {
     let text = rendered(everything_happens);
     let exist: BTreeSet<(&str, &str)> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
-    let described: BTreeSet<(&str, &str)> = METRICS
-        .iter()
-        .map(|metric| match metric.kind {
-            Kind::Counter => (metric.name, "counter"),
-            Kind::Gauge => (metric.name, "gauge"),
-            Kind::Histogram(_) => (metric.name, "histogram"),
-        })
-        .collect();
+    let described: BTreeSet<(&str, &str)> = METRICS.iter().map(|metric| (metric.name, metric.kind.as_str())).collect();
     assert_eq!(exist, described);
+}
+
+#[test]
+fn the_table_names_the_labels_of_each() {
+    let text = rendered(everything_happens);
+    for metric in METRICS {
+        let of_it = |line: &&str| {
+            let rest = line.strip_prefix(metric.name).unwrap_or_default();
+            ["{", " ", "_sum{", "_sum "].iter().any(|next| rest.starts_with(next))
+        };
+        let line = text.lines().find(of_it).unwrap_or_else(|| panic!("{} is not rendered", metric.name));
+        let given = line.split('{').nth(1).map_or("", |labels| labels.split('}').next().unwrap_or_default());
+        let names: Vec<&str> =
+            given.split(',').filter_map(|label| label.split_once('=')).map(|(name, _)| name).collect();
+        assert_eq!(names, metric.labels, "{line}");
+    }
 }
 
 #[test]

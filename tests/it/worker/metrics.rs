@@ -1,0 +1,65 @@
+//! What a worker tells of itself over HTTP.
+
+use longhaul_cli::servers::free_port;
+use reqwest::StatusCode;
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::kit::definition;
+use crate::support::{
+    fleet::{Fleet, PATIENCE, agent},
+    llm::reply_text,
+    process::WorkerProcess,
+    wait::eventually,
+};
+
+#[tokio::test]
+async fn the_metrics_of_a_worker_can_be_scraped_until_it_has_ended() {
+    let mut fleet = Fleet::start().await;
+    fleet.apply(&agent("a"), &definition("d", &[])).await;
+    fleet.llm.answer_with(|_| reply_text("done"));
+    let address = format!("127.0.0.1:{}", free_port().unwrap());
+    fleet.set("LONGHAUL__WORKER__METRICS_LISTEN", &address);
+    let mut process = WorkerProcess::start(&fleet).await;
+    let id = fleet.submit("d", json!({})).await;
+    fleet.ended(id).await;
+
+    let scraped = reqwest::get(format!("http://{address}/metrics")).await.unwrap();
+    assert_eq!(scraped.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+    let text = scraped.text().await.unwrap();
+    for line in [
+        "# TYPE longhaul_attempts_started_total counter",
+        "longhaul_attempts_started_total 1",
+        "# TYPE longhaul_store_oldest_snapshot_seconds gauge",
+    ] {
+        assert!(text.contains(line), "no {line:?} in:\n{text}");
+    }
+    assert_eq!(reqwest::get(format!("http://{address}/")).await.unwrap().status(), StatusCode::NOT_FOUND);
+    let posted = reqwest::Client::new().post(format!("http://{address}/metrics")).send().await.unwrap();
+    assert_eq!(posted.status(), StatusCode::METHOD_NOT_ALLOWED);
+
+    process.signal(Signal::TERM);
+    assert!(process.ended(PATIENCE).await.success());
+    assert!(reqwest::get(format!("http://{address}/metrics")).await.unwrap_err().is_connect());
+}
+
+#[tokio::test]
+async fn a_worker_ends_its_port_with_itself_and_does_not_start_where_another_listens() {
+    let mut fleet = Fleet::start().await;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    fleet.set("LONGHAUL__WORKER__METRICS_LISTEN", &address.to_string());
+    let worker = longhaul_worker::WorkerBuilder::new(fleet.config()).build().unwrap();
+    let error = worker.run(Default::default()).await.unwrap_err();
+    assert_eq!(error.to_string(), format!("the metrics cannot be served at {address}"));
+    drop(taken);
+    let worker = fleet.worker();
+    eventually("the worker registers", PATIENCE, || async {
+        let workers = fleet.json("select to_jsonb(count(*)) from workers").await;
+        if workers == json!(1) { Ok(()) } else { Err(workers) }
+    })
+    .await;
+    assert!(reqwest::get(format!("http://{address}/metrics")).await.unwrap().status().is_success());
+    worker.drain().await;
+    std::net::TcpListener::bind(address).expect("nobody listens any more");
+}
