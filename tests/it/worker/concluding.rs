@@ -80,7 +80,7 @@ async fn an_end_is_counted_when_the_store_has_taken_it() {
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__WORKER__SWEEP_TICK_SECONDS", "0.3");
     fleet.apply(&agent("a"), &DefinitionSpec::new("d", "a")).await;
-    fleet.llm.answer_with(|_| reply_text("done"));
+    fleet.llm.answer_with(|_| reply_text("{}"));
     let (store, tenant, pool) = (fleet.store.clone(), fleet.tenant, fleet.db.pool.clone());
     let ends = AtomicUsize::new(0);
     // The first is of a worker that was declared dead meanwhile; the third, a retry, is overtaken by a cancel.

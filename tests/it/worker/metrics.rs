@@ -1,6 +1,7 @@
 //! What a worker tells of itself over HTTP.
 
 use longhaul_cli::servers::free_port;
+use longhaul_shared::http::{HttpOptions, client};
 use reqwest::StatusCode;
 use rustix::process::Signal;
 use serde_json::json;
@@ -35,7 +36,8 @@ async fn the_metrics_of_a_worker_can_be_scraped_until_it_has_ended() {
         assert!(text.contains(line), "no {line:?} in:\n{text}");
     }
     assert_eq!(reqwest::get(format!("http://{address}/")).await.unwrap().status(), StatusCode::NOT_FOUND);
-    let posted = reqwest::Client::new().post(format!("http://{address}/metrics")).send().await.unwrap();
+    let posted =
+        client(&HttpOptions::default()).unwrap().post(format!("http://{address}/metrics")).send().await.unwrap();
     assert_eq!(posted.status(), StatusCode::METHOD_NOT_ALLOWED);
 
     process.signal(Signal::TERM);
