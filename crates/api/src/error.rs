@@ -66,6 +66,7 @@ pub(crate) enum ApiError {
     PriceUnknown { model: String },
     NoBudget,
     CommandNotAllowed { server: String },
+    VariableNotAllowed { server: String, name: String },
     AgentNotAllowed(String),
     IdempotencyKeyReused(ExecutionId),
     ExecutionIsTerminal(ExecutionStatus),
@@ -93,9 +94,11 @@ impl ApiError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Unauthenticated | Self::InvalidApiKey => StatusCode::UNAUTHORIZED,
-            Self::MissingScope(_) | Self::SelfApproval | Self::CommandNotAllowed { .. } | Self::AgentNotAllowed(_) => {
-                StatusCode::FORBIDDEN
-            }
+            Self::MissingScope(_)
+            | Self::SelfApproval
+            | Self::CommandNotAllowed { .. }
+            | Self::VariableNotAllowed { .. }
+            | Self::AgentNotAllowed(_) => StatusCode::FORBIDDEN,
             Self::NotFound(_) | Self::NoSuchRoute => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
@@ -153,6 +156,7 @@ impl ApiError {
             Self::PriceUnknown { .. } => "price_unknown",
             Self::NoBudget => "no_budget",
             Self::CommandNotAllowed { .. } => "command_not_allowed",
+            Self::VariableNotAllowed { .. } => "variable_not_allowed",
             Self::AgentNotAllowed(_) => "agent_not_allowed",
             Self::IdempotencyKeyReused(_) => "idempotency_key_reused",
             Self::ExecutionIsTerminal(_) => "execution_is_terminal",
@@ -199,6 +203,10 @@ impl ApiError {
             Self::CommandNotAllowed { server } => format!(
                 "the tool server `{server}` is started by a command, which this agent may not (setting tools.mcp.stdio); give it a `url`"
             ),
+            Self::VariableNotAllowed { server, name } => format!(
+                "the tool server `{server}` is to be sent the variable `{name}` of the workers, which this agent may not (setting \
+                 tools.mcp.secret_variables)"
+            ),
             Self::AgentNotAllowed(key) => format!("policy does not let you execute the agent `{key}`"),
             Self::IdempotencyKeyReused(_) => "the Idempotency-Key was used for a different request".into(),
             Self::ExecutionIsTerminal(status) => format!("the execution is {status}, which never changes"),
@@ -240,6 +248,16 @@ impl ApiError {
             Self::CommandNotAllowed { server } => {
                 let path = format!("/mcp_servers/{server}/command");
                 (Some(vec![Violation::new(path, "is not allowed for an agent of this owner")]), None)
+            }
+            Self::VariableNotAllowed { server, .. } => {
+                let path = format!("/mcp_servers/{server}");
+                (
+                    Some(vec![Violation::new(
+                        path,
+                        "refers to a variable that is not allowed for an agent of this owner",
+                    )]),
+                    None,
+                )
             }
             Self::IdempotencyKeyReused(id) | Self::NotReleasable(Refused::Before(id) | Refused::CanaryRuns(id)) => {
                 (None, Some(id.to_string()))

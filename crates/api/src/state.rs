@@ -5,7 +5,7 @@ use std::{fmt, ops::Deref, sync::Arc};
 use axum::http::HeaderMap;
 use futures::stream::BoxStream;
 use longhaul_shared::{
-    config::StdioServers,
+    config::McpConfig,
     domain::{ExecutionId, Prices},
     retrieval::OwnIndexes,
     store::{Store, api_keys::Pepper, submit::Submitter},
@@ -29,8 +29,8 @@ pub struct ApiOptions {
     pub max_streams: usize,
     /// Cookies of the status page are sent over TLS alone.
     pub secure_cookies: bool,
-    /// Whose agents may start tool servers by a command.
-    pub stdio_servers: StdioServers,
+    /// What agents may say of tool servers.
+    pub tool_servers: McpConfig,
     /// The agent-execution contract.
     pub contract: ContractOptions,
 }
@@ -41,7 +41,7 @@ impl Default for ApiOptions {
             open_status_page: false,
             max_streams: 4_096,
             secure_cookies: false,
-            stdio_servers: StdioServers::default(),
+            tool_servers: McpConfig::default(),
             contract: ContractOptions::default(),
         }
     }

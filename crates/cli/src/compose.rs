@@ -83,7 +83,7 @@ pub async fn serve_api(
         pepper: pepper(config)?,
         looks,
         hooks: hooks(&publisher, state),
-        options: ApiOptions { stdio_servers: config.tools.mcp.stdio, contract: contract(config)?, ..options },
+        options: ApiOptions { tool_servers: config.tools.mcp.clone(), contract: contract(config)?, ..options },
     };
     let served = longhaul_api::serve(deps, listener, shutdown.clone());
     tokio::select! {

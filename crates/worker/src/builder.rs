@@ -258,7 +258,7 @@ impl WorkerBuilder {
             platform,
             tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas, indexes: Some(indexes) },
             validators: self.validators,
-            stdio_servers: config.tools.mcp.stdio,
+            tool_servers: config.tools.mcp.clone(),
             definitions: self.definitions,
             versions: Versions::default(),
             agents: PreparedAgents::default(),

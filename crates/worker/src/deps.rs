@@ -7,7 +7,7 @@ use std::{
 
 use longhaul_sdk::RegisteredDefinition;
 use longhaul_shared::{
-    config::StdioServers,
+    config::McpConfig,
     domain::{AgentVersionId, DefinitionVersionId, Prices},
     queue::producer::WakeupPublisher,
     store::{Store, StoreError, definitions::PinnedVersions, outcomes::LeaseWriter, shares::TenantShares},
@@ -38,8 +38,8 @@ pub(crate) struct Deps {
     /// What contract runs share.
     pub(crate) platform: Platform,
     pub(crate) validators: ValidatorRegistry,
-    /// Whose agents may start tool servers by a command.
-    pub(crate) stdio_servers: StdioServers,
+    /// What agents may say of tool servers.
+    pub(crate) tool_servers: McpConfig,
     pub(crate) definitions: HashMap<String, RegisteredDefinition>,
     pub(crate) versions: Versions,
     pub(crate) agents: PreparedAgents,

@@ -1,7 +1,7 @@
 //! `/v1/definitions` and `/v1/agents`: versions are put, listed, read and removed.
 
 use longhaul_api::ApiOptions;
-use longhaul_shared::config::StdioServers;
+use longhaul_shared::config::{McpConfig, StdioServers};
 use longhaul_shared::store::api_keys::Scope;
 use serde_json::{Value, json};
 
@@ -117,7 +117,11 @@ async fn a_command_that_starts_a_tool_server_is_for_agents_whose_owner_may() {
     for (stdio_servers, tenants_own, shared) in
         [(StdioServers::Any, 201, 201), (StdioServers::AppliedOnly, 403, 201), (StdioServers::Off, 403, 403)]
     {
-        let api = TestApi::start_with(ApiOptions { stdio_servers, ..ApiOptions::default() }).await;
+        let api = TestApi::start_with(ApiOptions {
+            tool_servers: McpConfig { stdio: stdio_servers, ..McpConfig::default() },
+            ..ApiOptions::default()
+        })
+        .await;
         let operator = api.caller("operator", &[Scope::Admin, Scope::DefinitionsWrite]).await;
         let of_tenant = api.acme.put("/v1/agents/me", &command).await;
         let of_all = operator.put("/v1/agents/me?shared=true", &command).await;
@@ -128,7 +132,31 @@ async fn a_command_that_starts_a_tool_server_is_for_agents_whose_owner_may() {
         // By address everybody may.
         assert_eq!(api.acme.put("/v1/agents/me", &url).await.status, 201);
     }
-    assert_eq!(ApiOptions::default().stdio_servers, StdioServers::AppliedOnly);
+    assert_eq!(ApiOptions::default().tool_servers.stdio, StdioServers::AppliedOnly);
+}
+
+#[tokio::test]
+async fn a_variable_of_the_workers_is_for_agents_whose_owner_may_send_it() {
+    let with = |entry: &str, value: &str| {
+        json!({"key": "me", "name": "Me", "prompts": {"conversation": ""},
+            "mcp_servers": {"crm": {"url": "https://crm.example.com/mcp", entry: {"x": value}}}})
+    };
+    let tool_servers = McpConfig { secret_variables: vec!["CRM_TOKEN".into()], ..McpConfig::default() };
+    let api = TestApi::start_with(ApiOptions { tool_servers, ..ApiOptions::default() }).await;
+    let operator = api.caller("operator", &[Scope::Admin, Scope::DefinitionsWrite]).await;
+    for (entry, value) in [
+        ("headers", "env://DATABASE_URL"),
+        ("headers", "Bearer env://CRM_TOKEN, env://CRM_TOKEN_2"),
+        ("env", "env://OPENAI_API_KEY"),
+    ] {
+        let refused = api.acme.put("/v1/agents/me", &with(entry, value)).await;
+        assert_eq!(refused.error(), (403, "variable_not_allowed"), "{value}");
+        assert_eq!(refused.paths(), ["/mcp_servers/crm"]);
+        assert_eq!(operator.put("/v1/agents/me?shared=true", &with(entry, value)).await.status, 201, "{value}");
+    }
+    for value in ["Bearer env://CRM_TOKEN", "a fixed text"] {
+        assert_eq!(api.acme.put("/v1/agents/me", &with("headers", value)).await.status, 201, "{value}");
+    }
 }
 
 #[tokio::test]

@@ -53,9 +53,8 @@ impl Web {
     }
 }
 
-async fn fetch_with(settings: Value, url: &str) -> CallOutcome {
-    let sources =
-        ToolSources { registry: ToolRegistry::with_builtin(FetchUrlSettings::default()), ..ToolSources::default() };
+async fn fetch_with(worker: FetchUrlSettings, settings: Value, url: &str) -> CallOutcome {
+    let sources = ToolSources { registry: ToolRegistry::with_builtin(worker), ..ToolSources::default() };
     let mut agent = super::agent(json!({}));
     agent.tools =
         serde_json::from_value(json!([{"name": "fetch_url", "settings": settings, "timeout_seconds": 20}])).unwrap();
@@ -63,8 +62,10 @@ async fn fetch_with(settings: Value, url: &str) -> CallOutcome {
     toolbox.call("fetch_url", &json!({ "url": url }).to_string(), "key", Arc::default()).await
 }
 
+const ANYWHERE: FetchUrlSettings = FetchUrlSettings { allow_private_addresses: true, max_bytes: 1 << 20 };
+
 async fn fetch(url: &str) -> CallOutcome {
-    fetch_with(json!({"allow_private_addresses": true}), url).await
+    fetch_with(ANYWHERE, Value::Null, url).await
 }
 
 #[tokio::test]
@@ -78,13 +79,17 @@ async fn a_page_comes_back_as_readable_text() {
 }
 
 #[tokio::test]
-async fn private_addresses_are_refused_unless_the_agent_allows_them() {
+async fn private_addresses_are_refused_unless_the_worker_allows_them() {
     let web = Web::start().await;
     let port = web.address.port();
     for host in ["127.0.0.1", "localhost", "0x7f.1", "2130706433", "[::ffff:127.0.0.1]", "[::1]", "169.254.169.254"] {
-        let outcome = fetch_with(json!({}), &format!("http://{host}:{port}/html")).await;
-        assert_eq!(outcome.error, Some(CallErrorKind::Runtime), "{host}: {}", outcome.text);
-        assert!(message(&outcome).contains("is not on the public internet"), "{host}: {}", outcome.text);
+        // What the agent says changes nothing.
+        for settings in [json!({}), json!({"allow_private_addresses": true})] {
+            let url = format!("http://{host}:{port}/html");
+            let outcome = fetch_with(FetchUrlSettings::default(), settings, &url).await;
+            assert_eq!(outcome.error, Some(CallErrorKind::Runtime), "{host}: {}", outcome.text);
+            assert!(message(&outcome).contains("is not on the public internet"), "{host}: {}", outcome.text);
+        }
     }
     assert_eq!(fetch(&format!("http://localhost:{port}/html")).await.text, "Hi\nthere");
 }
@@ -104,8 +109,7 @@ async fn redirects_are_checked_and_bounded() {
 #[tokio::test]
 async fn an_endless_page_is_read_up_to_the_cap() {
     let web = Web::start().await;
-    let settings = json!({"allow_private_addresses": true, "max_bytes": 1_500});
-    let outcome = fetch_with(settings, &web.url("/endless")).await;
+    let outcome = fetch_with(ANYWHERE, json!({"max_bytes": 1_500}), &web.url("/endless")).await;
     assert!(outcome.text.ends_with("z\n[only the first 1500 bytes of the document were read]"), "{}", outcome.text);
 }
 

@@ -1,6 +1,7 @@
-//! Tool servers that are started by a command: only for agents whose owner may (`tools.mcp.stdio`), whatever was stored when.
+//! What an agent may say of tool servers, whatever was stored when: commands (`tools.mcp.stdio`), and variables of the worker
+//! (`tools.mcp.secret_variables`), only if its owner may.
 
-use longhaul_sdk::{AgentSpec, DefinitionSpec};
+use longhaul_sdk::{AgentSpec, DefinitionSpec, spec::RetrySpec};
 use longhaul_shared::domain::TenantId;
 use serde_json::{Value, json};
 
@@ -49,4 +50,36 @@ async fn a_shared_agent_starts_its_command_unless_nobody_may() {
     let (row, started) = run("off", |_| None).await;
     assert_eq!((&row["status"], &row["failure_code"]), (&json!("FAILED"), &json!("invalid_definition")));
     assert!(!started, "the command was started");
+}
+
+/// Runs an agent of this owner whose tool server is to be sent the variable that the worker has its model's key from, with `allowed` as the variables
+/// that tenants may send. Returns the execution.
+async fn send_a_variable(allowed: &str, owner: impl FnOnce(TenantId) -> Option<TenantId>) -> Value {
+    let mut fleet = Fleet::start().await;
+    fleet.set("LONGHAUL__TOOLS__MCP__SECRET_VARIABLES", allowed);
+    // Nobody listens there: whoever may send it is told that the server is not reached.
+    let server = json!({"url": "http://127.0.0.1:9/mcp", "headers": {"authorization": "Bearer env://CARGO_PKG_NAME"}});
+    let server = serde_json::from_value(server).unwrap();
+    let agent = AgentSpec { mcp_servers: [("crm".to_owned(), server)].into(), ..agent("a") };
+    fleet.store.put_agent(owner(fleet.tenant), &agent).await.unwrap();
+    let retry = RetrySpec { max_total: Some(0), ..RetrySpec::default() };
+    let definition = DefinitionSpec { retry, ..DefinitionSpec::new("d", "a") };
+    fleet.store.put_shared_definition(&definition).await.unwrap();
+    let worker = fleet.worker();
+    let id = fleet.submit("d", json!({})).await;
+    let row = fleet.ended(id).await;
+    worker.drain().await;
+    row
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenants_own_agent_sends_no_variable_of_the_worker_unless_it_is_listed() {
+    let row = send_a_variable("OTHER", Some).await;
+    assert_eq!((&row["status"], &row["failure_code"]), (&json!("FAILED"), &json!("invalid_definition")));
+    let summary = row["failure_summary"].as_str().unwrap();
+    assert!(summary.contains("`CARGO_PKG_NAME`") && summary.contains("tools.mcp.secret_variables"), "{summary}");
+
+    for row in [send_a_variable("CARGO_PKG_NAME", Some).await, send_a_variable("OTHER", |_| None).await] {
+        assert_eq!(row["failure_code"], json!("tool_unreachable"), "{row}");
+    }
 }

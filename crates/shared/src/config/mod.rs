@@ -35,9 +35,9 @@ pub use self::{
     redis::RedisConfig,
     retrieval::{EmbeddingsConfig, RetrievalConfig, VectorStoreKind},
     sandbox::{SandboxConfig, SandboxConfinement},
-    secret::{host_name, inherited_environment, resolve_secret, reveal},
+    secret::{host_name, inherited_environment, resolve_secret, reveal, split_at_reference},
     telemetry::{LogFormat, TelemetryConfig},
-    tools::{FetchUrlConfig, McpConfig, StdioServers, ToolsConfig},
+    tools::{FetchUrlConfig, McpConfig, RefusedServer, StdioServers, ToolsConfig},
     worker::{QuarantineConfig, WorkerConfig},
 };
 use crate::queue::QueueOptions;

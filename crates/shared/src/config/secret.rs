@@ -16,6 +16,25 @@ pub fn resolve_secret(reference: &str) -> Option<SecretString> {
     std::env::var(name).ok().filter(|value| !value.is_empty()).map(SecretString::from)
 }
 
+/// The first reference in a text that may hold others, such as `Bearer env://TOKEN`: what stands before it, the whole reference, and what follows.
+pub fn split_at_reference(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, reference) = text.split_at(text.find(SCHEME)?);
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let end = reference[SCHEME.len()..].find(|c| !is_name(c)).map_or(reference.len(), |end| SCHEME.len() + end);
+    let (reference, after) = reference.split_at(end);
+    Some((before, reference, after))
+}
+
+/// The names of the variables that a text refers to.
+pub(super) fn references(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let (_, reference, after) = split_at_reference(rest)?;
+        rest = after;
+        Some(&reference[SCHEME.len()..])
+    })
+}
+
 /// The variables of these names that are set, for child processes that inherit nothing else.
 #[expect(clippy::disallowed_methods, reason = "this module is the one reader of the environment")]
 pub fn inherited_environment(names: &[&str]) -> BTreeMap<String, String> {

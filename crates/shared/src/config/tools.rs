@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use longhaul_sdk::spec::McpServerSpec;
 use serde::{Deserialize, Serialize};
 
-use super::{Rules, units};
+use super::{Rules, secret::references, units};
 use crate::domain::TenantId;
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -16,9 +17,56 @@ pub struct ToolsConfig {
     pub mcp: McpConfig,
 }
 
-#[derive(Debug, Clone, Deserialize, Serialize)]
+/// What agents may say of tool servers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct McpConfig {
     pub stdio: StdioServers,
+    /// The variables that a tenant's own agents may refer to.
+    #[serde(deserialize_with = "units::list::deserialize")]
+    pub secret_variables: Vec<String>,
+}
+
+/// What an agent may not say of a tool server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusedServer<'a> {
+    /// It is started by a command.
+    Command {
+        /// The server.
+        server: &'a str,
+    },
+    /// A header, or its environment, is to hold a variable of the worker.
+    Variable {
+        /// The server.
+        server: &'a str,
+        /// The variable.
+        name: &'a str,
+    },
+}
+
+impl McpConfig {
+    /// The first thing that an agent of this owner may not; nobody's own is shared by all tenants. Whoever may start commands has the worker's environment
+    /// anyway.
+    #[must_use]
+    pub fn refuses<'a>(
+        &self,
+        owner: Option<TenantId>,
+        servers: &'a BTreeMap<String, McpServerSpec>,
+    ) -> Option<RefusedServer<'a>> {
+        servers.iter().find_map(|(server, spec)| {
+            if !spec.command.is_empty() && !self.stdio.permits(owner) {
+                return Some(RefusedServer::Command { server });
+            }
+            let values = spec.headers.values().chain(spec.env.values());
+            let name = values.flat_map(|value| references(value)).find(|name| !self.may_refer_to(owner, name))?;
+            Some(RefusedServer::Variable { server, name })
+        })
+    }
+
+    fn may_refer_to(&self, owner: Option<TenantId>, name: &str) -> bool {
+        owner.is_none()
+            || self.stdio == StdioServers::Any
+            || self.secret_variables.iter().any(|allowed| allowed == name)
+    }
 }
 
 /// Whose agents may name a command that starts a tool server. It runs on the worker's machine, as the worker.

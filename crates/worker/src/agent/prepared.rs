@@ -13,7 +13,7 @@ use longhaul_sdk::{
     spec::{AgentOverrides, OutputMode},
 };
 use longhaul_shared::{
-    config::StdioServers,
+    config::{McpConfig, RefusedServer},
     domain::{AgentVersionId, DefinitionVersionId, RetryPolicy},
     store::{claims::Claimed, definitions::PinnedVersions},
 };
@@ -52,7 +52,7 @@ pub(crate) async fn prepare(
     recorded: Option<PinnedTools>,
     deps: &Deps,
 ) -> Result<Arc<Agent>, Failure> {
-    refuse_commands(pinned, deps.stdio_servers)?;
+    refuse_servers(pinned, &deps.tool_servers)?;
     let config = pinned.agent.config(ConfigType::AgenticExecutionDefinition);
     if claimed.overrides.is_some() || config.instances.is_some() || !config.mcp_servers.is_empty() {
         let overrides = overrides(claimed.overrides.as_deref())?;
@@ -128,17 +128,18 @@ fn overrides(stored: Option<&str>) -> Result<AgentOverrides, Failure> {
 }
 
 /// The API refuses to store such an agent; this one was stored when it was allowed, or past the API.
-fn refuse_commands(pinned: &PinnedVersions, stdio_servers: StdioServers) -> Result<(), Failure> {
-    let starting = pinned.agent.mcp_servers.iter().find(|(_, server)| !server.command.is_empty());
-    match starting {
-        Some((server, _)) if !stdio_servers.permits(pinned.agent_owner) => {
-            let summary = format!(
-                "the tool server `{server}` is started by a command, which this worker does not do for the agent `{}` (setting \
-                 tools.mcp.stdio)",
-                pinned.agent.key
-            );
-            Err(Failure::permanent(FailureCode::INVALID_DEFINITION, summary))
-        }
-        Some(_) | None => Ok(()),
-    }
+fn refuse_servers(pinned: &PinnedVersions, rules: &McpConfig) -> Result<(), Failure> {
+    let agent = &pinned.agent.key;
+    let summary = match rules.refuses(pinned.agent_owner, &pinned.agent.mcp_servers) {
+        None => return Ok(()),
+        Some(RefusedServer::Command { server }) => format!(
+            "the tool server `{server}` is started by a command, which this worker does not do for the agent `{agent}` (setting \
+             tools.mcp.stdio)"
+        ),
+        Some(RefusedServer::Variable { server, name }) => format!(
+            "the tool server `{server}` is to be sent the variable `{name}`, which this worker does not do for the agent `{agent}` \
+             (setting tools.mcp.secret_variables)"
+        ),
+    };
+    Err(Failure::permanent(FailureCode::INVALID_DEFINITION, summary))
 }

@@ -137,7 +137,7 @@ impl ToolRegistry {
         registry.0.insert(
             FETCH_URL.into(),
             Box::new(move |settings| {
-                let settings = fetch_url::settings_over(&fetch, settings).map_err(|error| error.to_string())?;
+                let settings = fetch_url::settings_within(&fetch, settings).map_err(|error| error.to_string())?;
                 Ok(Arc::new(Typed::new(FetchUrl::new(settings)?)) as Arc<dyn AnyTool>)
             }),
         );

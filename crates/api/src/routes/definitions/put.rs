@@ -11,6 +11,7 @@ use longhaul_sdk::{
     spec::{AgentSpec, ConcurrencySpec, DefinitionSpec, Runner},
 };
 use longhaul_shared::{
+    config::RefusedServer,
     domain::{MAX_DEADLINE, TenantId, requirements::SEARCH_DATASET, retrieval::index::is_own_name},
     store::{api_keys::Scope, definitions::AGENT_DEFINITION},
 };
@@ -76,11 +77,14 @@ pub(crate) async fn agent(
     let mut violations = key_violations(&key, &spec.key);
     violations.extend(agent_violations(&spec));
     refuse(violations)?;
-    let starting = spec.mcp_servers.iter().find(|(_, server)| !server.command.is_empty());
-    if let Some((server, _)) = starting
-        && !state.options.stdio_servers.permits(owner)
-    {
-        return Err(ApiError::CommandNotAllowed { server: server.clone() });
+    match state.options.tool_servers.refuses(owner, &spec.mcp_servers) {
+        None => {}
+        Some(RefusedServer::Command { server }) => {
+            return Err(ApiError::CommandNotAllowed { server: server.to_owned() });
+        }
+        Some(RefusedServer::Variable { server, name }) => {
+            return Err(ApiError::VariableNotAllowed { server: server.to_owned(), name: name.to_owned() });
+        }
     }
     let put = state.store.put_agent(owner, &spec).await?;
     state.catalog.forget();

@@ -45,8 +45,8 @@ impl Default for FetchUrlSettings {
     }
 }
 
-/// An agent's settings over the worker's: what the agent leaves out is the worker's.
-pub(super) fn settings_over(worker: &FetchUrlSettings, agent: &Value) -> Result<FetchUrlSettings, serde_json::Error> {
+/// An agent's settings within the worker's: an agent may have less than the worker allows, never more.
+pub(super) fn settings_within(worker: &FetchUrlSettings, agent: &Value) -> Result<FetchUrlSettings, serde_json::Error> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Given {
@@ -55,8 +55,8 @@ pub(super) fn settings_over(worker: &FetchUrlSettings, agent: &Value) -> Result<
     }
     let given: Given = super::registry::settings_of(agent)?;
     Ok(FetchUrlSettings {
-        allow_private_addresses: given.allow_private_addresses.unwrap_or(worker.allow_private_addresses),
-        max_bytes: given.max_bytes.unwrap_or(worker.max_bytes),
+        allow_private_addresses: worker.allow_private_addresses && given.allow_private_addresses.unwrap_or(true),
+        max_bytes: given.max_bytes.map_or(worker.max_bytes, |bytes| bytes.min(worker.max_bytes)),
     })
 }
 
@@ -215,15 +215,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_overrides_the_worker_field_by_field() {
+    fn an_agent_may_have_less_than_the_worker_and_never_more() {
         let worker = FetchUrlSettings { allow_private_addresses: true, max_bytes: 10 };
-        assert_eq!(settings_over(&worker, &Value::Null).unwrap(), worker);
-        let given = settings_over(&worker, &json!({"allow_private_addresses": false})).unwrap();
-        assert_eq!(given, FetchUrlSettings { allow_private_addresses: false, max_bytes: 10 });
+        assert_eq!(settings_within(&worker, &Value::Null).unwrap(), worker);
+        let given = settings_within(&worker, &json!({"allow_private_addresses": false, "max_bytes": 5})).unwrap();
+        assert_eq!(given, FetchUrlSettings { allow_private_addresses: false, max_bytes: 5 });
+        let careful = FetchUrlSettings { allow_private_addresses: false, ..worker };
+        let given = settings_within(&careful, &json!({"allow_private_addresses": true, "max_bytes": 4_000_000_000u32}));
+        assert_eq!(given.unwrap(), careful);
         assert!(
-            settings_over(&worker, &json!({"allow_private": true})).unwrap_err().to_string().contains("unknown field")
+            settings_within(&worker, &json!({"allow_private": true}))
+                .unwrap_err()
+                .to_string()
+                .contains("unknown field")
         );
-        assert!(settings_over(&worker, &json!([])).is_err());
+        assert!(settings_within(&worker, &json!([])).is_err());
     }
 
     #[test]

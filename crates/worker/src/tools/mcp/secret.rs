@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use longhaul_shared::config;
 use secrecy::{ExposeSecret, SecretString};
 
 type Resolve = dyn Fn(&str) -> Option<SecretString> + Send + Sync;
@@ -38,7 +39,6 @@ impl fmt::Debug for SecretResolver {
     }
 }
 
-const SCHEME: &str = "env://";
 /// Shorter values are not looked for in a server's output: they would be found in any text.
 const MIN_SCRUBBED: usize = 6;
 const REDACTED: &str = "[redacted]";
@@ -69,12 +69,7 @@ impl Secrets {
     fn resolve(&mut self, value: &str, resolver: &SecretResolver) -> Result<SecretString, String> {
         let mut resolved = String::new();
         let mut rest = value;
-        while let Some(at) = rest.find(SCHEME) {
-            let (before, reference) = rest.split_at(at);
-            let name_end = reference[SCHEME.len()..]
-                .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-                .map_or(reference.len(), |end| SCHEME.len() + end);
-            let (reference, after) = reference.split_at(name_end);
+        while let Some((before, reference, after)) = config::split_at_reference(rest) {
             let secret = (resolver.0)(reference).ok_or_else(|| format!("`{reference}` is not set on this worker"))?;
             resolved.push_str(before);
             resolved.push_str(secret.expose_secret());
