@@ -73,23 +73,50 @@ fn the_diagram_has_the_edges_of_the_state_machine() {
     assert_eq!(edges.map(str::to_owned).collect::<BTreeSet<_>>(), expected);
 }
 
-/// The tests whose names end in a behaviour's number, by that number.
-fn behaviour_tests() -> BTreeMap<u32, Vec<String>> {
+#[test]
+fn every_rule_of_the_core_that_is_named_is_in_the_document() {
+    let guide = include_str!("../../docs/core-rules.md");
+    let rows = guide.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse::<u32>().ok());
+    let rules: BTreeSet<u32> = rows.collect();
+    assert_eq!(rules, (1..=20).collect());
+    let named = regex::Regex::new(r"core-rules ((?:\d+(?:, | and )?)+)").unwrap();
+    let number = regex::Regex::new(r"\d+").unwrap();
+    let mut places = 0;
+    for text in sources(&["crates", "migrations", "model", "tests"]) {
+        for named in named.captures_iter(&text) {
+            places += 1;
+            let mut numbers = number.find_iter(&named[1]).map(|number| number.as_str().parse().unwrap());
+            assert!(numbers.all(|number| rules.contains(&number)), "{}", &named[0]);
+        }
+    }
+    assert!(places > 50, "{places} places found");
+}
+
+/// Every file of Rust or SQL in these folders of the repository.
+fn sources(folders: &[&str]) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut folders = vec![root.join("tests/it"), root.join("crates")];
-    let name = regex::Regex::new(r"fn (\w+_c(\d\d))\(").unwrap();
-    let mut found: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    let mut folders: Vec<_> = folders.iter().map(|folder| root.join(folder)).collect();
+    let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "rs") {
-                let text = fs::read_to_string(path).unwrap();
-                for test in name.captures_iter(&text) {
-                    found.entry(test[2].parse().unwrap()).or_default().push(test[1].to_owned());
-                }
+            } else if path.extension().is_some_and(|ending| ending == "rs" || ending == "sql") {
+                found.push(fs::read_to_string(path).unwrap());
             }
+        }
+    }
+    found
+}
+
+/// The tests whose names end in a behaviour's number, by that number.
+fn behaviour_tests() -> BTreeMap<u32, Vec<String>> {
+    let name = regex::Regex::new(r"fn (\w+_c(\d\d))\(").unwrap();
+    let mut found: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    for text in sources(&["tests/it", "crates"]) {
+        for test in name.captures_iter(&text) {
+            found.entry(test[2].parse().unwrap()).or_default().push(test[1].to_owned());
         }
     }
     found

@@ -238,31 +238,44 @@ impl ApiError {
     /// The body, as in a response of its own or as the verdict of one item of a batch.
     pub(crate) fn problem(&self) -> Problem {
         let status = self.status();
-        let (errors, execution_id) = match self {
-            Self::InvalidRequest(all) | Self::InvalidInput(all) => {
-                (Some(all.iter().take(MAX_VIOLATIONS).cloned().collect()), None)
-            }
-            Self::InputContainsNul { path } => {
-                (Some(vec![Violation::new(path.clone(), "contains the character U+0000")]), None)
-            }
+        let errors = self.violations();
+        Problem {
+            r#type: format!("urn:longhaul:error:{}", self.code()),
+            title: status.canonical_reason().unwrap_or("Error").to_owned(),
+            status: status.as_u16(),
+            code: self.code().to_owned(),
+            detail: self.detail(),
+            errors: (!errors.is_empty()).then_some(errors),
+            execution_id: self.execution_id().map(|id| id.to_string()),
+        }
+    }
+
+    /// Another execution that stands in the way.
+    fn execution_id(&self) -> Option<ExecutionId> {
+        let (Self::IdempotencyKeyReused(id) | Self::NotReleasable(Refused::Before(id) | Refused::CanaryRuns(id))) =
+            self
+        else {
+            return None;
+        };
+        Some(*id)
+    }
+
+    /// What is wrong with which place of the request.
+    fn violations(&self) -> Vec<Violation> {
+        match self {
+            Self::InvalidRequest(all) | Self::InvalidInput(all) => all.iter().take(MAX_VIOLATIONS).cloned().collect(),
+            Self::InputContainsNul { path } => vec![Violation::new(path.clone(), "contains the character U+0000")],
             Self::CommandNotAllowed { server } => {
                 let path = format!("/mcp_servers/{server}/command");
-                (Some(vec![Violation::new(path, "is not allowed for an agent of this owner")]), None)
+                vec![Violation::new(path, "is not allowed for an agent of this owner")]
             }
             Self::VariableNotAllowed { server, .. } => {
                 let path = format!("/mcp_servers/{server}");
-                (
-                    Some(vec![Violation::new(
-                        path,
-                        "refers to a variable that is not allowed for an agent of this owner",
-                    )]),
-                    None,
-                )
+                vec![Violation::new(path, "refers to a variable that is not allowed for an agent of this owner")]
             }
-            Self::IdempotencyKeyReused(id) | Self::NotReleasable(Refused::Before(id) | Refused::CanaryRuns(id)) => {
-                (None, Some(id.to_string()))
-            }
-            Self::Unauthenticated
+            Self::IdempotencyKeyReused(_)
+            | Self::NotReleasable(_)
+            | Self::Unauthenticated
             | Self::InvalidApiKey
             | Self::MissingScope(_)
             | Self::NotFound(_)
@@ -282,7 +295,6 @@ impl ApiError {
             | Self::AgentNotAllowed(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)
-            | Self::NotReleasable(Refused::Withdrawn | Refused::Expired)
             | Self::SelfApproval
             | Self::StaleHash
             | Self::AlreadyDecided(_)
@@ -293,16 +305,7 @@ impl ApiError {
             | Self::TooManyStreams
             | Self::Refused
             | Self::Unavailable
-            | Self::Internal => (None, None),
-        };
-        Problem {
-            r#type: format!("urn:longhaul:error:{}", self.code()),
-            title: status.canonical_reason().unwrap_or("Error").to_owned(),
-            status: status.as_u16(),
-            code: self.code().to_owned(),
-            detail: self.detail(),
-            errors,
-            execution_id,
+            | Self::Internal => Vec::new(),
         }
     }
 }

@@ -82,6 +82,7 @@ async fn the_status_page_is_for_those_who_signed_in() {
     let welcome = form(api.acme.key.as_deref().unwrap()).send().await.unwrap();
     let cookie = welcome.headers()["set-cookie"].to_str().unwrap().to_owned();
     assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
+    assert!(!cookie.contains("Secure"), "{cookie}");
     let cookie = cookie.split(';').next().unwrap();
     let page = nobody.send(reqwest::Method::GET, "/", None, &[("cookie", cookie)]).await;
     assert_eq!(page.status, 200);
@@ -90,6 +91,18 @@ async fn the_status_page_is_for_those_who_signed_in() {
     assert!(detail.status == 200 && detail.text.contains("submitted"), "{}", detail.text);
     let forged = format!("{cookie}x");
     assert_eq!(nobody.send(reqwest::Method::GET, "/", None, &[("cookie", &forged)]).await.status, 303);
+}
+
+#[tokio::test]
+async fn behind_tls_the_cookie_is_sent_over_tls_alone() {
+    let api = TestApi::start_with(ApiOptions { secure_cookies: true, ..ApiOptions::default() }).await;
+    let form = api
+        .nobody()
+        .request(reqwest::Method::POST, "/login")
+        .header("content-type", "application/x-www-form-urlencoded")
+        .body(format!("key={}", api.acme.key.as_deref().unwrap()));
+    let welcome = form.send().await.unwrap();
+    assert!(welcome.headers()["set-cookie"].to_str().unwrap().contains("; Secure"));
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Failure classes, their delays, and what a retry continues from (design.md section 4), on the database's own clock.
+//! Failure classes, their delays, and what a retry continues from, on the database's own clock.
 
 use std::time::Duration;
 

@@ -44,7 +44,11 @@ pub async fn run(config: Config) -> anyhow::Result<Exit> {
         .await
         .with_context(|| format!("cannot listen on {}", config.api.listen))?;
     tracing::info!(server.address = %listener.local_addr()?, "the api listens on {}", listener.local_addr()?);
-    let options = ApiOptions { max_streams: config.api.streams_max, ..ApiOptions::default() };
+    let options = ApiOptions {
+        max_streams: config.api.streams_max,
+        secure_cookies: config.api.secure_cookies,
+        ..ApiOptions::default()
+    };
     let served = compose::serve_api(&config, store.clone(), options, listener, shutdown.clone());
     let exit = signals::with_shutdown(shutdown, async {
         served.await?;

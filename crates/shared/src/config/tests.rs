@@ -55,7 +55,7 @@ fn every_setting_of_the_default_file_has_a_comment_above_it_or_above_its_neighbo
             "" => commented = false,
             comment if comment.starts_with('#') => commented = true,
             section if section.starts_with('[') => {}
-            setting => assert!(commented || setting.starts_with("page_size_max"), "{setting} has no comment"),
+            setting => assert!(commented, "{setting} has no comment"),
         }
     }
 }
@@ -103,9 +103,9 @@ fn a_value_of_the_wrong_type_names_key_and_source() {
 
 #[test]
 fn rules_across_settings_refuse_to_start_and_all_are_told() {
-    let error = refusal(&[("LONGHAUL__WORKER__RENEW_SECONDS", "3"), ("LONGHAUL__API__PAGE_SIZE", "0")]);
+    let error = refusal(&[("LONGHAUL__WORKER__RENEW_SECONDS", "3"), ("LONGHAUL__API__SHUTDOWN_SECONDS", "0")]);
     assert!(error.contains("worker.renew_seconds must be less than half of worker.lease_seconds"), "{error}");
-    assert!(error.contains("api.page_size must be at least 1"), "{error}");
+    assert!(error.contains("api.shutdown_seconds"), "{error}");
     for (variable, value, rule) in [
         ("LONGHAUL__WORKER__DRAIN_SECONDS", "1", "worker.drain_seconds must be longer"),
         ("LONGHAUL__WORKER__QUEUES", "ok,Not Ok", "queue name \"Not Ok\""),

@@ -1,6 +1,6 @@
 //! `[tools]`: limits of the built-in tools, and who may start tool servers.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use longhaul_sdk::spec::McpServerSpec;
 use serde::{Deserialize, Serialize};
@@ -98,8 +98,6 @@ impl StdioServers {
 pub struct FetchUrlConfig {
     pub allow_private_addresses: bool,
     pub max_bytes: u32,
-    #[serde(rename = "timeout_seconds", with = "units::seconds")]
-    pub timeout: Duration,
 }
 
 impl ToolsConfig {
@@ -114,6 +112,5 @@ impl ToolsConfig {
                 &format!("tools.limits.{tool} must be 1 to 1,000,000 calls at a time"),
             );
         }
-        rules.positive("tools.fetch_url.timeout_seconds", self.fetch_url.timeout);
     }
 }

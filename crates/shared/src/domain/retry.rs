@@ -1,4 +1,4 @@
-//! When a failed attempt is tried again (design.md §4).
+//! When a failed attempt is tried again.
 
 use std::time::Duration;
 

@@ -46,8 +46,6 @@ use crate::{
 const MAX_SUSPECTS: i32 = 4;
 /// The longest an outage of Postgres is waited out by a write; the fence decides afterwards whether it counts.
 const WRITE_PATIENCE: Duration = Duration::from_secs(600);
-/// How often the database is asked what this worker holds: half of what a cancel may take to arrive.
-const RECONCILE_EVERY: Duration = Duration::from_secs(2);
 /// The longest a worker that has ended tries to say so: about what its lease has left.
 const SIGN_OFF_LIMIT: Duration = Duration::from_secs(5);
 /// The pause before another try to register.
@@ -230,12 +228,7 @@ impl Process {
         services.spawn(health::watch(self.deps.health.clone()));
         services.spawn(maintenance::exchange_usage(self.deps.clone()));
         services.spawn(maintenance::refresh_serves(self.deps.clone(), self.serves.clone(), writer.worker()));
-        services.spawn(maintenance::reconcile(
-            self.deps.clone(),
-            writer.clone(),
-            held.clone(),
-            RECONCILE_EVERY.min(self.config.reconcile),
-        ));
+        services.spawn(maintenance::reconcile(self.deps.clone(), writer.clone(), held.clone(), self.config.reconcile));
         services
     }
 
