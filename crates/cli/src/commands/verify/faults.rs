@@ -24,6 +24,10 @@ const EXTRA_WAKEUPS: usize = 50;
 const WAKEUPS_EVERY: Duration = Duration::from_millis(20);
 /// How long a fault that loses wake-ups waits for one: longer than the pause between two submits at the lowest rate.
 const SOMETHING_TO_LOSE: Duration = Duration::from_secs(12);
+/// How long a fault with a victim waits for one that holds something.
+const SOMEBODY_TO_HIT: Duration = Duration::from_secs(30);
+/// What the victim that was drawn holds at least, for all of it not to end before the fault comes.
+const WORTH_HITTING: i64 = 2;
 /// Replies of Postgres that are lost to each process.
 const LOST_REPLIES: usize = 3;
 
@@ -142,9 +146,10 @@ impl FaultKind {
 /// # Errors
 /// A process or a server could not be started again.
 pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Random) -> anyhow::Result<Fault> {
-    let victim = random.below(fleet.workers.len());
+    let drawn = random.below(fleet.workers.len());
     let clock = SystemClock::new();
     let has_victim = kind.reach() == Reach::Victim;
+    let victim = if has_victim { somebody_to_hit(fleet, drawn).await } else { drawn };
     let process = has_victim.then(|| fleet.workers[victim].process_name());
     let from = clock.now();
     match kind {
@@ -185,6 +190,31 @@ pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Ran
         FaultKind::DropWakeups => drop_wakeups(fleet).await,
     }
     Ok(Fault { kind, process, from, until: clock.now() })
+}
+
+/// Waits for a worker that holds something. The audit finds a fault whose victim held nothing all the same.
+async fn somebody_to_hit(fleet: &Fleet, drawn: usize) -> usize {
+    let give_up = Instant::now() + SOMEBODY_TO_HIT;
+    while Instant::now() < give_up {
+        // The sessions of this process end with everybody's: whoever has just lost his asks again.
+        let by_process = fleet.store.held_by_process().await.unwrap_or_default();
+        let held = |pid: i32| by_process.get(&pid).copied().unwrap_or_default();
+        let held: Vec<i64> = fleet.workers.iter().map(|worker| worker.pid().map_or(0, held)).collect();
+        if let Some(victim) = worth_hitting(&held, drawn) {
+            return victim;
+        }
+        sleep(WAKEUPS_EVERY).await;
+    }
+    drawn
+}
+
+/// The worker that was drawn if it holds enough, else the one that holds the most; `None` when nobody holds anything.
+fn worth_hitting(held: &[i64], drawn: usize) -> Option<usize> {
+    if held.get(drawn).is_some_and(|held| *held >= WORTH_HITTING) {
+        return Some(drawn);
+    }
+    let most = held.iter().enumerate().max_by_key(|(_, held)| **held)?;
+    (*most.1 > 0).then_some(most.0)
 }
 
 async fn kill_worker(fleet: &mut Fleet, victim: usize) -> anyhow::Result<()> {
@@ -269,3 +299,17 @@ fn complain_of_nothing(fleet: &mut Fleet, kind: FaultKind, wakeups: usize) {
 // A pause or a partition that a lease outlives would show nothing.
 const _: () =
     assert!(BEYOND_LEASE.as_secs() > LEASE.num_seconds() as u64 + 1 && OUTAGE.as_secs() < LEASE.num_seconds() as u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_victim_holds_something() {
+        assert_eq!(worth_hitting(&[5, 9], 0), Some(0), "the one that was drawn");
+        assert_eq!(worth_hitting(&[0, 1], 0), Some(1));
+        assert_eq!(worth_hitting(&[1, 4], 0), Some(1), "one can end before the fault comes");
+        assert_eq!(worth_hitting(&[1, 0], 0), Some(0));
+        assert_eq!(worth_hitting(&[0, 0], 1), None);
+    }
+}

@@ -127,6 +127,7 @@ pub fn judge(evidence: &Evidence) -> Findings {
     writers(evidence, &index, &mut findings);
     conclusions(evidence, &mut findings);
     leftovers(evidence, &mut findings);
+    victims(evidence, &index, &mut findings);
     findings
 }
 
@@ -405,6 +406,24 @@ fn conclusions(evidence: &Evidence, findings: &mut Findings) {
     for (execution, leases) in unknown {
         let what = format!("{leases} of its leases were held by workers that nobody saw, and cannot be judged");
         findings.stale_writes.push(Finding::of(execution, what));
+    }
+}
+
+/// A fault that hit nobody proves nothing: whom it took held a lease then.
+fn victims(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
+    for fault in evidence.faults.iter().filter(|fault| fault.kind.reach() == Reach::Victim) {
+        let process = fault.process.as_deref().unwrap_or_default();
+        let pid = index.pids.get(process).copied();
+        let held_something = pid.is_some()
+            && evidence.attempts.iter().any(|attempt| {
+                evidence.pid(attempt) == pid
+                    && attempt.started_at <= fault.from
+                    && attempt.ended_at.is_none_or(|ended| ended > fault.from)
+            });
+        if !held_something {
+            let what = format!("{} at {} found nothing to lose: {process} held nothing", fault.kind.name(), fault.from);
+            findings.leftovers.push(Finding { execution: None, what });
+        }
     }
 }
 

@@ -166,7 +166,8 @@ fn a_turn_that_is_asked_for_under_another_key_is_found() {
 #[test]
 fn an_answer_that_no_fault_kept_from_the_record_is_found() {
     assert_eq!(found(|e| e.faults.clear()), [("calls", 1)]);
-    assert_eq!(found(|e| e.faults[0].process = Some("two".into())), [("calls", 1)], "another process was killed");
+    let another = found(|e| e.faults[0].process = Some("two".into()));
+    assert_eq!(another, [("calls", 1), ("leftovers", 1)], "another process was killed, which held nothing");
     assert_eq!(found(|e| e.faults[0].from = at(2_500)), [("calls", 1)], "there was time to record it before");
     assert_eq!(found(|e| e.faults[0].kind = FaultKind::RedisFlush), [("calls", 1)], "nobody's journal needs redis");
     assert_eq!(found(|e| e.faults[0].kind = FaultKind::RollingRestart), [("calls", 1)], "a drain finishes its step");
@@ -272,7 +273,7 @@ fn more_requests_of_a_process_that_wakes_than_it_can_have_been_about_to_send_are
     // Each pause has its own.
     let twice = |e: &mut Evidence| {
         woken(3)(e);
-        e.faults.push(fault(FaultKind::PauseWorker, Some("one"), 20_000, 30_000));
+        e.faults.push(fault(FaultKind::PauseWorker, Some("one"), 2_000, 30_000));
         e.asked.extend((0..3).map(|_| Asked { answered_at: None, ..asked(6, "k1", "one", 30_001, 0) }));
     };
     assert_eq!(found(twice), []);
@@ -339,6 +340,27 @@ fn an_answer_on_record_that_repeats_no_number_is_found() {
         e.steps[1].state = "intent".into();
     };
     assert_eq!(found(begun), []);
+}
+
+#[test]
+fn a_fault_whose_victim_held_nothing_is_found() {
+    for kind in [FaultKind::KillWorker, FaultKind::PauseWorker, FaultKind::PartitionWorker] {
+        // `one` holds from 50 to 6,500, `two` from 6,900 to 7,200.
+        let hits = |process: &'static str, from: i64| {
+            found(move |e| e.faults.push(fault(kind, Some(process), from, from + 100)))
+        };
+        assert_eq!(hits("one", 5_000), []);
+        assert_eq!(hits("two", 5_000), [("leftovers", 1)]);
+        assert_eq!(hits("two", 7_000), []);
+        assert_eq!(hits("one", 7_000), [("leftovers", 1)]);
+        assert_eq!(hits("three", 7_000), [("leftovers", 1)], "nobody knows it");
+    }
+    assert_eq!(found(|e| e.faults.push(fault(FaultKind::KillApi, None, 20_000, 20_300))), []);
+    let held = |e: &mut Evidence| {
+        e.attempts[1].ended_at = None;
+        e.faults.push(fault(FaultKind::KillWorker, Some("two"), 9_000, 9_300));
+    };
+    assert_eq!(found(held), [], "it still holds it");
 }
 
 #[test]
