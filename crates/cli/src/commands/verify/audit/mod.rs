@@ -76,6 +76,8 @@ pub struct Window {
     pub calls: usize,
     /// The longest time between such an answer and the beginning of the next fault, in seconds.
     pub longest: f64,
+    /// The same where nothing but the kill of a worker can have kept the answer from the record.
+    pub longest_before_a_kill: f64,
     /// The longest time between the end of a fault and such an answer, in seconds.
     pub longest_after: f64,
     /// Requests that a process was about to send when it was paused, and sent when it woke.
@@ -86,11 +88,15 @@ pub struct Window {
 
 impl Window {
     /// Counts an answer that any of `faults` can have kept from the record, at its distance from the nearest.
-    fn count<'a>(&mut self, faults: impl Iterator<Item = &'a Fault>, answered_at: DateTime<Utc>) {
+    fn count<'a>(&mut self, faults: impl Iterator<Item = &'a Fault> + Clone, answered_at: DateTime<Utc>) {
+        let is_of_kills = faults.clone().all(|fault| fault.kind == FaultKind::KillWorker);
         let distances = faults.map(|fault| (fault.from - answered_at, answered_at - fault.until));
         let (before, after) = distances.min_by_key(|(before, after)| *before.max(after)).unwrap_or_default();
         self.calls += 1;
         self.longest = self.longest.max(before.as_seconds_f64());
+        if is_of_kills {
+            self.longest_before_a_kill = self.longest_before_a_kill.max(before.as_seconds_f64());
+        }
         self.longest_after = self.longest_after.max(after.as_seconds_f64());
     }
 }

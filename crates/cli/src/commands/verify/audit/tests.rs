@@ -120,7 +120,11 @@ fn found(doctor: impl FnOnce(&mut Evidence)) -> Vec<(&'static str, usize)> {
 fn an_honest_record_has_no_findings_and_its_window_is_counted() {
     assert_eq!(found(|_| {}), []);
     let window = judge(&honest()).window;
-    assert_eq!(window, Window { calls: 1, longest: 0.01, ..Window::default() });
+    assert_eq!(window, Window { calls: 1, longest: 0.01, longest_before_a_kill: 0.01, ..Window::default() });
+    // With Postgres away as well, it need not have been the kill.
+    let mut evidence = honest();
+    evidence.faults.push(fault(FaultKind::PostgresRestart, None, 410, 900));
+    assert_eq!(judge(&evidence).window, Window { calls: 1, longest: 0.01, ..Window::default() });
 }
 
 #[test]
