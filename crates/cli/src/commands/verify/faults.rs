@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     fleet::{DRAIN_LIMIT, Fleet},
+    load::ANSWER_LIMIT,
     schedule::Random,
     seen::{Fault, LEASE, Reach},
 };
@@ -19,6 +20,8 @@ const OUTAGE: Duration = Duration::from_secs(3);
 const RESTART_PAUSE: Duration = Duration::from_millis(300);
 /// Beyond its lease by enough for a reaper to see it and another worker to go on.
 const BEYOND_LEASE: Duration = Duration::from_secs(9);
+/// Beyond what a caller waits for: what it had sent is answered to nobody, and comes again.
+const BEYOND_PATIENCE: Duration = Duration::from_secs(7);
 /// Wake-ups added at a time, and how often.
 const EXTRA_WAKEUPS: usize = 50;
 const WAKEUPS_EVERY: Duration = Duration::from_millis(20);
@@ -44,6 +47,8 @@ pub enum FaultKind {
     RollingRestart,
     /// `kill -9` of the API, which is started again
     KillApi,
+    /// SIGSTOP of the API for longer than a caller waits, then SIGCONT
+    PauseApi,
     /// Redis killed, and back three seconds later with nothing in it
     RedisRestart,
     /// FLUSHALL, at a moment when there are wake-ups to lose
@@ -68,12 +73,13 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::KillWorker,
         Self::PauseWorker,
         Self::PartitionWorker,
         Self::RollingRestart,
         Self::KillApi,
+        Self::PauseApi,
         Self::RedisRestart,
         Self::RedisFlush,
         Self::RedisPause,
@@ -95,6 +101,7 @@ impl FaultKind {
             Self::PartitionWorker => "partition-worker",
             Self::RollingRestart => "rolling-restart",
             Self::KillApi => "kill-api",
+            Self::PauseApi => "pause-api",
             Self::RedisRestart => "redis-restart",
             Self::RedisFlush => "redis-flush",
             Self::RedisPause => "redis-pause",
@@ -120,6 +127,7 @@ impl FaultKind {
             | Self::LoseReplies => Reach::Everybody,
             Self::RollingRestart
             | Self::KillApi
+            | Self::PauseApi
             | Self::RedisRestart
             | Self::RedisFlush
             | Self::RedisPause
@@ -158,6 +166,7 @@ pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Ran
         FaultKind::PartitionWorker => partition_worker(fleet, victim).await,
         FaultKind::RollingRestart => rolling_restart(fleet).await?,
         FaultKind::KillApi => kill_api(fleet).await?,
+        FaultKind::PauseApi => pause_api(fleet).await,
         FaultKind::RedisRestart => {
             fleet.redis.kill().await?;
             sleep(OUTAGE).await;
@@ -241,6 +250,12 @@ async fn kill_api(fleet: &mut Fleet) -> anyhow::Result<()> {
     fleet.start_api().await
 }
 
+async fn pause_api(fleet: &Fleet) {
+    fleet.api.pause();
+    sleep(BEYOND_PATIENCE).await;
+    fleet.api.resume();
+}
+
 async fn pause_server(server: &PrivateServer) -> anyhow::Result<()> {
     server.pause().await?;
     sleep(OUTAGE).await;
@@ -296,7 +311,8 @@ fn complain_of_nothing(fleet: &mut Fleet, kind: FaultKind, wakeups: usize) {
     }
 }
 
-// A pause or a partition that a lease outlives would show nothing.
+// A pause or a partition that a lease outlives would show nothing, nor would a pause of the API that every caller waits for.
+const _: () = assert!(BEYOND_PATIENCE.as_secs() > ANSWER_LIMIT.as_secs());
 const _: () =
     assert!(BEYOND_LEASE.as_secs() > LEASE.num_seconds() as u64 + 1 && OUTAGE.as_secs() < LEASE.num_seconds() as u64);
 

@@ -27,7 +27,7 @@ const AFTERMATH: TimeDelta = TimeDelta::seconds(LEASE.num_seconds() + 4);
 /// A request that a paused process was about to send goes out when it wakes.
 const ON_WAKING: TimeDelta = TimeDelta::seconds(2);
 /// So many can be past their last look at the lease and not yet sent when a process is stopped, of all that it holds
-/// (tests/it/faults/worker_paused.rs). A worker that did not look would send one for each.
+/// (`tests/it/faults/worker_paused.rs`). A worker that did not look would send one for each.
 const SENT_ON_WAKING: usize = 3;
 /// What a call says whose outcome nobody knows, and which therefore repeats no number.
 const OUTCOME_UNKNOWN: [&str; 2] =

@@ -175,6 +175,7 @@ fn an_answer_that_no_fault_kept_from_the_record_is_found() {
     assert_eq!(found(|e| e.faults[0].from = at(2_500)), [("calls", 1)], "there was time to record it before");
     assert_eq!(found(|e| e.faults[0].kind = FaultKind::RedisFlush), [("calls", 1)], "nobody's journal needs redis");
     assert_eq!(found(|e| e.faults[0].kind = FaultKind::RollingRestart), [("calls", 1)], "a drain finishes its step");
+    assert_eq!(found(|e| e.faults[0].kind = FaultKind::PauseApi), [("calls", 1)], "nobody's journal needs the API");
     assert_eq!(found(|e| e.faults[0].kind = FaultKind::PostgresRestart), [], "nothing could be recorded");
 }
 
