@@ -3,6 +3,8 @@
 //!
 //! Whole tables are read into memory: only for a database that was made for the purpose. Nothing here changes a row.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 
 use super::{Store, StoreError};
@@ -173,6 +175,19 @@ impl Store {
         let workers =
             rows.into_iter().map(|row| AuditedWorker { id: WorkerId(row.id), pid: row.pid, dead_at: row.dead_at });
         Ok(workers.collect())
+    }
+
+    /// How many executions each process holds; none that holds nothing.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn held_by_process(&self) -> Result<HashMap<i32, i64>, StoreError> {
+        let rows = sqlx::query!(
+            r#"select w.pid, count(*) as "held!" from executions e join workers w on w.id = e.worker_id group by w.pid"#
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(|row| (row.pid, row.held)).collect())
     }
 
     /// Every turn and call on record, with the key that its model or tool was given: the hash of the execution, the step's key and its

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     fleet::{DRAIN_LIMIT, Fleet},
+    load::ANSWER_LIMIT,
     schedule::Random,
     seen::{Fault, LEASE, Reach},
 };
@@ -19,11 +20,17 @@ const OUTAGE: Duration = Duration::from_secs(3);
 const RESTART_PAUSE: Duration = Duration::from_millis(300);
 /// Beyond its lease by enough for a reaper to see it and another worker to go on.
 const BEYOND_LEASE: Duration = Duration::from_secs(9);
+/// Beyond what a caller waits for: what it had sent is answered to nobody, and comes again.
+const BEYOND_PATIENCE: Duration = Duration::from_secs(7);
 /// Wake-ups added at a time, and how often.
 const EXTRA_WAKEUPS: usize = 50;
 const WAKEUPS_EVERY: Duration = Duration::from_millis(20);
 /// How long a fault that loses wake-ups waits for one: longer than the pause between two submits at the lowest rate.
 const SOMETHING_TO_LOSE: Duration = Duration::from_secs(12);
+/// How long a fault with a victim waits for one that holds something.
+const SOMEBODY_TO_HIT: Duration = Duration::from_secs(30);
+/// What the victim that was drawn holds at least, for all of it not to end before the fault comes.
+const WORTH_HITTING: i64 = 2;
 /// Replies of Postgres that are lost to each process.
 const LOST_REPLIES: usize = 3;
 
@@ -40,6 +47,8 @@ pub enum FaultKind {
     RollingRestart,
     /// `kill -9` of the API, which is started again
     KillApi,
+    /// SIGSTOP of the API for longer than a caller waits, then SIGCONT
+    PauseApi,
     /// Redis killed, and back three seconds later with nothing in it
     RedisRestart,
     /// FLUSHALL, at a moment when there are wake-ups to lose
@@ -64,12 +73,13 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::KillWorker,
         Self::PauseWorker,
         Self::PartitionWorker,
         Self::RollingRestart,
         Self::KillApi,
+        Self::PauseApi,
         Self::RedisRestart,
         Self::RedisFlush,
         Self::RedisPause,
@@ -91,6 +101,7 @@ impl FaultKind {
             Self::PartitionWorker => "partition-worker",
             Self::RollingRestart => "rolling-restart",
             Self::KillApi => "kill-api",
+            Self::PauseApi => "pause-api",
             Self::RedisRestart => "redis-restart",
             Self::RedisFlush => "redis-flush",
             Self::RedisPause => "redis-pause",
@@ -116,6 +127,7 @@ impl FaultKind {
             | Self::LoseReplies => Reach::Everybody,
             Self::RollingRestart
             | Self::KillApi
+            | Self::PauseApi
             | Self::RedisRestart
             | Self::RedisFlush
             | Self::RedisPause
@@ -142,9 +154,10 @@ impl FaultKind {
 /// # Errors
 /// A process or a server could not be started again.
 pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Random) -> anyhow::Result<Fault> {
-    let victim = random.below(fleet.workers.len());
+    let drawn = random.below(fleet.workers.len());
     let clock = SystemClock::new();
     let has_victim = kind.reach() == Reach::Victim;
+    let victim = if has_victim { somebody_to_hit(fleet, drawn).await } else { drawn };
     let process = has_victim.then(|| fleet.workers[victim].process_name());
     let from = clock.now();
     match kind {
@@ -153,6 +166,7 @@ pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Ran
         FaultKind::PartitionWorker => partition_worker(fleet, victim).await,
         FaultKind::RollingRestart => rolling_restart(fleet).await?,
         FaultKind::KillApi => kill_api(fleet).await?,
+        FaultKind::PauseApi => pause_api(fleet).await,
         FaultKind::RedisRestart => {
             fleet.redis.kill().await?;
             sleep(OUTAGE).await;
@@ -187,6 +201,31 @@ pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Ran
     Ok(Fault { kind, process, from, until: clock.now() })
 }
 
+/// Waits for a worker that holds something. The audit finds a fault whose victim held nothing all the same.
+async fn somebody_to_hit(fleet: &Fleet, drawn: usize) -> usize {
+    let give_up = Instant::now() + SOMEBODY_TO_HIT;
+    while Instant::now() < give_up {
+        // The sessions of this process end with everybody's: whoever has just lost his asks again.
+        let by_process = fleet.store.held_by_process().await.unwrap_or_default();
+        let held = |pid: i32| by_process.get(&pid).copied().unwrap_or_default();
+        let held: Vec<i64> = fleet.workers.iter().map(|worker| worker.pid().map_or(0, held)).collect();
+        if let Some(victim) = worth_hitting(&held, drawn) {
+            return victim;
+        }
+        sleep(WAKEUPS_EVERY).await;
+    }
+    drawn
+}
+
+/// The worker that was drawn if it holds enough, else the one that holds the most; `None` when nobody holds anything.
+fn worth_hitting(held: &[i64], drawn: usize) -> Option<usize> {
+    if held.get(drawn).is_some_and(|held| *held >= WORTH_HITTING) {
+        return Some(drawn);
+    }
+    let most = held.iter().enumerate().max_by_key(|(_, held)| **held)?;
+    (*most.1 > 0).then_some(most.0)
+}
+
 async fn kill_worker(fleet: &mut Fleet, victim: usize) -> anyhow::Result<()> {
     fleet.workers[victim].kill().await?;
     sleep(RESTART_PAUSE).await;
@@ -209,6 +248,12 @@ async fn kill_api(fleet: &mut Fleet) -> anyhow::Result<()> {
     fleet.api.kill().await?;
     sleep(RESTART_PAUSE).await;
     fleet.start_api().await
+}
+
+async fn pause_api(fleet: &Fleet) {
+    fleet.api.pause();
+    sleep(BEYOND_PATIENCE).await;
+    fleet.api.resume();
 }
 
 async fn pause_server(server: &PrivateServer) -> anyhow::Result<()> {
@@ -266,6 +311,21 @@ fn complain_of_nothing(fleet: &mut Fleet, kind: FaultKind, wakeups: usize) {
     }
 }
 
-// A pause or a partition that a lease outlives would show nothing.
+// A pause or a partition that a lease outlives would show nothing, nor would a pause of the API that every caller waits for.
+const _: () = assert!(BEYOND_PATIENCE.as_secs() > ANSWER_LIMIT.as_secs());
 const _: () =
     assert!(BEYOND_LEASE.as_secs() > LEASE.num_seconds() as u64 + 1 && OUTAGE.as_secs() < LEASE.num_seconds() as u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_victim_holds_something() {
+        assert_eq!(worth_hitting(&[5, 9], 0), Some(0), "the one that was drawn");
+        assert_eq!(worth_hitting(&[0, 1], 0), Some(1));
+        assert_eq!(worth_hitting(&[1, 4], 0), Some(1), "one can end before the fault comes");
+        assert_eq!(worth_hitting(&[1, 0], 0), Some(0));
+        assert_eq!(worth_hitting(&[0, 0], 1), None);
+    }
+}

@@ -230,6 +230,11 @@ impl Member {
         Ok(Self { name, args, starts: 0, process: None, postgres, redis })
     }
 
+    /// Its present process.
+    pub(super) fn pid(&self) -> Option<i32> {
+        self.process.as_ref().map(RoleProcess::pid)
+    }
+
     /// The name of its present process.
     pub(super) fn process_name(&self) -> String {
         format!("{}.{}", self.name, self.starts)

@@ -28,7 +28,7 @@ use super::{
 /// The member of the metadata that holds an execution's number.
 pub(super) const NUMBER: &str = "verify";
 /// A submit that has no answer by then is sent again.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// The pause before it is, doubled each time: callers that hammer a service that is down keep it down.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// How long what was not answered is repeated after the load has ended.

@@ -118,7 +118,7 @@ async fn answer(log: Log, request: Request<Bytes>) -> Result<Answer, HangUp> {
         let at = SystemClock::new().now();
         let mut asked = log.lock();
         let number = asked.len();
-        asked.push(Asked { number, key, process, execution, at, answered_at: None });
+        asked.push(Asked { number, key, process, execution, turn, at, answered_at: None });
         number
     };
     let (least, most) = THINKS_MS;

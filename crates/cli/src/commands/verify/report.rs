@@ -20,6 +20,9 @@ const PRINTED: usize = 5;
 /// Findings of one bar that the file holds.
 const WRITTEN: usize = 1_000;
 
+/// From the last byte of an answer to the commit of its step, in seconds: some tens of milliseconds, and room for a loaded machine.
+const COMMITTED_WITHIN: f64 = 0.5;
+
 /// One condition.
 #[derive(Debug, Serialize)]
 struct Bar {
@@ -58,7 +61,8 @@ impl Report {
         // Without room between faults there is no rate of one alone.
         let rates = if args.timing { timing::rates(evidence, FaultKind::is_of_a_server) } else { Vec::new() };
         let mut bars = zero_bars(findings);
-        bars.extend(time_bars(&recoveries, &rates, if args.timing { args.kinds() } else { Vec::new() }));
+        let timed = if args.timing { args.kinds() } else { Vec::new() };
+        bars.extend(time_bars(&recoveries, &rates, findings.window.longest_before_a_kill, timed));
         let mut performed: BTreeMap<_, _> = args.kinds().into_iter().map(|kind| (kind.name(), 0)).collect();
         for fault in &evidence.faults {
             *performed.entry(fault.kind.name()).or_default() += 1;
@@ -112,6 +116,7 @@ impl Report {
             "counted_apart": {
                 "model_calls_answered_and_not_yet_recorded": self.window.calls,
                 "longest_before_the_fault_seconds": self.window.longest,
+                "longest_before_a_kill_seconds": self.window.longest_before_a_kill,
                 "longest_after_the_fault_seconds": self.window.longest_after,
                 "requests_sent_on_waking": self.window.sent_on_waking,
                 "repeatable_tool_calls_repeated": self.window.tool_calls,
@@ -145,7 +150,8 @@ impl Report {
             table.add_row([bar.name, bar.found.as_str(), bar.limit, verdict]);
         }
         output::line(table.to_string());
-        let Window { calls, longest, longest_after, sent_on_waking, tool_calls } = self.window;
+        let Window { calls, longest, longest_before_a_kill: _, longest_after, sent_on_waking, tool_calls } =
+            self.window;
         output::line(format!(
             "\ncounted apart: {calls} model calls answered and not yet recorded when a fault came (at most {longest:.3} s before it, and \
              {longest_after:.3} s after,\nwith the lease that was lost), {sent_on_waking} requests sent by a process as it woke, {tool_calls} \
@@ -203,7 +209,12 @@ fn zero_bars(findings: &Findings) -> Vec<Bar> {
 }
 
 /// `wanted` are the faults that recoveries from were to be measured: what was not measured does not hold.
-fn time_bars(recoveries: &BTreeMap<&'static str, Spread>, rates: &[RateAfter], wanted: Vec<FaultKind>) -> [Bar; 2] {
+fn time_bars(
+    recoveries: &BTreeMap<&'static str, Spread>,
+    rates: &[RateAfter],
+    unrecorded: f64,
+    wanted: Vec<FaultKind>,
+) -> [Bar; 3] {
     let kill = FaultKind::KillWorker;
     let killed = recoveries.get(kill.name()).copied().unwrap_or_default();
     let of_servers: Vec<FaultKind> = wanted.iter().copied().filter(|kind| kind.is_of_a_server()).collect();
@@ -219,6 +230,14 @@ fn time_bars(recoveries: &BTreeMap<&'static str, Spread>, rates: &[RateAfter], w
             found: if killed.cases == 0 { "not measured".into() } else { format!("{:.2} s", killed.p99) },
             limit,
             holds: killed.cases > 0 && killed.p99 <= BAR,
+            is_checked: wanted.contains(&kill),
+            findings: Vec::new(),
+        },
+        Bar {
+            name: "answered before kill-worker and not recorded, longest",
+            found: format!("{unrecorded:.3} s"),
+            limit: "0.5 s",
+            holds: unrecorded <= COMMITTED_WITHIN,
             is_checked: wanted.contains(&kill),
             findings: Vec::new(),
         },
@@ -250,7 +269,21 @@ mod tests {
     /// Whether each bar decides, and whether it holds.
     fn verdicts(killed: Spread, rates: &[RateAfter], wanted: &[FaultKind]) -> [(bool, bool); 2] {
         let recoveries = [(FaultKind::KillWorker.name(), killed)].into();
-        time_bars(&recoveries, rates, wanted.to_vec()).map(|bar| (bar.is_checked, bar.holds))
+        let [again, _, back] = time_bars(&recoveries, rates, 0.0, wanted.to_vec());
+        [again, back].map(|bar| (bar.is_checked, bar.holds))
+    }
+
+    #[test]
+    fn an_answer_that_was_not_recorded_for_long_before_a_kill_does_not_hold() {
+        let verdict = |unrecorded: f64, wanted: &[FaultKind]| {
+            let [_, bar, _] = time_bars(&BTreeMap::new(), &[], unrecorded, wanted.to_vec());
+            (bar.is_checked, bar.holds)
+        };
+        let kill = [FaultKind::KillWorker];
+        assert_eq!(verdict(0.0, &kill), (true, true));
+        assert_eq!(verdict(0.1, &kill), (true, true));
+        assert_eq!(verdict(0.6, &kill), (true, false));
+        assert_eq!(verdict(0.6, &[]), (false, false));
     }
 
     #[test]

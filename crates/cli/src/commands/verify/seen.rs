@@ -79,6 +79,8 @@ pub struct Asked {
     pub process: String,
     /// For which execution.
     pub execution: i64,
+    /// For which of its turns, by the answers that the request repeats.
+    pub turn: usize,
     /// When.
     pub at: DateTime<Utc>,
     /// When the whole answer had been handed to the connection; `None` when whoever asked was gone.

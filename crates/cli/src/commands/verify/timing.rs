@@ -17,6 +17,8 @@ pub(super) const BAR: f64 = 10.0;
 const BACK: f64 = 0.95;
 /// The rate is counted over so long.
 const COUNTED_OVER: TimeDelta = TimeDelta::seconds(4);
+/// And in the first second of that there is this share of it: what piled up and ended at once later does not make up for none.
+const FROM_THE_START: (TimeDelta, f64) = (TimeDelta::seconds(1), 0.5);
 const STEP: TimeDelta = TimeDelta::milliseconds(250);
 /// A recovery is looked for so long.
 const LOOKED_FOR: TimeDelta = TimeDelta::seconds(40);
@@ -84,22 +86,15 @@ pub struct RateAfter {
     pub before: f64,
     /// The same where it was back, or at the end of what was looked at.
     pub after: f64,
-    /// Seconds from its end to the beginning of the first four in which at least 95 % as many ended again. `None`: there were none
-    /// before the next fault.
+    /// Seconds from its end to the beginning of the first four in which at least 95 % as many ended again, and as many over all the time
+    /// that is left before the next fault. Of what was submitted after it: what had piled up is no rate. `None`: there were none.
     pub back_after: Option<f64>,
 }
 
 /// For each of the faults that is of interest and has enough undisturbed time around it.
 pub(in crate::commands) fn rates(evidence: &Evidence, is_of_interest: impl Fn(FaultKind) -> bool) -> Vec<RateAfter> {
     let Some((load_from, load_until)) = evidence.load else { return Vec::new() };
-    let mut ends: Vec<DateTime<Utc>> =
-        evidence.executions.iter().filter_map(|execution| execution.finished_at).collect();
-    ends.sort_unstable();
-    let rate = |from: DateTime<Utc>| {
-        let until = from + COUNTED_OVER;
-        let ended = ends.partition_point(|end| *end < until) - ends.partition_point(|end| *end < from);
-        ended as f64 / COUNTED_OVER.as_seconds_f64()
-    };
+    let all = ends(evidence, load_from);
     let submitted = evidence.submits.len() as f64 / (load_until - load_from).as_seconds_f64().max(1.0);
     let faults = evidence.faults.iter().filter(|fault| is_of_interest(fault.kind));
     let measurable = faults.filter(|fault| {
@@ -107,13 +102,18 @@ pub(in crate::commands) fn rates(evidence: &Evidence, is_of_interest: impl Fn(Fa
     });
     measurable
         .map(|fault| {
-            let before = rate(fault.from - COUNTED_OVER).min(submitted);
+            let before = rate(&all, fault.from - COUNTED_OVER, fault.from).min(submitted);
+            let new = ends(evidence, fault.until);
             let next = evidence.faults.iter().map(|other| other.from).filter(|from| *from > fault.until).min();
             let limit = next.unwrap_or(load_until).min(load_until).min(fault.until + LOOKED_FOR);
             let (mut from, mut after, mut back_after) = (fault.until, 0.0, None);
             while from + COUNTED_OVER <= limit {
-                after = rate(from);
-                if after >= BACK * before {
+                after = rate(&new, from, from + COUNTED_OVER);
+                let (at_first, share) = FROM_THE_START;
+                if after >= BACK * before
+                    && rate(&new, from, from + at_first) >= share * before
+                    && rate(&new, from, limit) >= BACK * before
+                {
                     // Already so at the beginning of what was counted.
                     back_after = Some((from - fault.until).as_seconds_f64());
                     break;
@@ -123,6 +123,20 @@ pub(in crate::commands) fn rates(evidence: &Evidence, is_of_interest: impl Fn(Fa
             RateAfter { fault: fault.kind.name(), before, after, back_after }
         })
         .collect()
+}
+
+/// When those that were submitted since then ended, in order.
+fn ends(evidence: &Evidence, since: DateTime<Utc>) -> Vec<DateTime<Utc>> {
+    let new = evidence.executions.iter().filter(|execution| execution.created_at >= since);
+    let mut ends: Vec<_> = new.filter_map(|execution| execution.finished_at).collect();
+    ends.sort_unstable();
+    ends
+}
+
+/// How many of `ends` there are a second.
+fn rate(ends: &[DateTime<Utc>], from: DateTime<Utc>, until: DateTime<Utc>) -> f64 {
+    let ended = ends.partition_point(|end| *end < until) - ends.partition_point(|end| *end < from);
+    ended as f64 / (until - from).as_seconds_f64()
 }
 
 #[cfg(test)]
@@ -149,7 +163,7 @@ mod tests {
             status: "FINISHED".into(),
             wait_reason: None,
             failure_code: None,
-            created_at: at(0),
+            created_at: at(number * 100),
             finished_at: Some(at(end)),
         };
         let mut executions: Vec<AuditedExecution> = (0..600).map(|number| execution(number, ended(number))).collect();
@@ -167,15 +181,43 @@ mod tests {
     fn a_rate_is_back_when_as_many_end_again_as_were_submitted() {
         let back =
             |evidence: &Evidence| rates(evidence, FaultKind::is_of_a_server).first().and_then(|rate| rate.back_after);
-        // Four seconds from here hold the moment at which all that waited ends.
         assert_eq!(back(&outage(20_000, 23_000, 23_000, 0)), Some(0.0));
-        assert_eq!(back(&outage(20_000, 23_000, 33_000, 0)), Some(6.25));
+        // The second from here holds the moment at which all that waited ends.
+        assert_eq!(back(&outage(20_000, 23_000, 33_000, 0)), Some(9.25));
         assert_eq!(
             back(&outage(20_000, 23_000, 33_000, 100)),
-            Some(6.25),
+            Some(9.25),
             "what is caught up on is no rate to come back to"
         );
         assert_eq!(back(&outage(20_000, 23_000, 60_000, 0)), None);
+    }
+
+    #[test]
+    fn what_piled_up_in_a_fault_and_ends_after_it_is_no_rate() {
+        // All that was submitted before its end ends in the four seconds after it, and nothing else for eight.
+        let mut evidence = outage(10_000, 23_000, 23_500, 0);
+        for execution in &mut evidence.executions {
+            if (at(23_000)..at(31_000)).contains(&execution.created_at) {
+                execution.finished_at = Some(at(31_000));
+            }
+        }
+        assert_eq!(rates(&evidence, FaultKind::is_of_a_server)[0].back_after, Some(7.25));
+    }
+
+    #[test]
+    fn a_rate_that_does_not_stay_is_not_back() {
+        let mut evidence = outage(20_000, 23_000, 23_000, 0);
+        let next = Fault { from: at(36_000), until: at(37_000), ..evidence.faults[0].clone() };
+        evidence.faults.push(next);
+        let back = |evidence: &Evidence| rates(evidence, FaultKind::is_of_a_server)[0].back_after;
+        assert_eq!(back(&evidence), Some(0.0));
+        // Five good seconds, and then half of what is submitted.
+        for execution in &mut evidence.executions {
+            if (at(28_000)..at(36_000)).contains(&execution.created_at) && execution.number % 2 == 0 {
+                execution.finished_at = Some(at(58_000));
+            }
+        }
+        assert_eq!(back(&evidence), None);
     }
 
     #[test]

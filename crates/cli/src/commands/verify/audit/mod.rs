@@ -13,7 +13,10 @@ use longhaul_shared::{
     store::audit::{AuditedAttempt, AuditedStep},
 };
 
-use super::seen::{Asked, CountedTool, Evidence, Fault, LEASE, Reach};
+use super::{
+    faults::FaultKind,
+    seen::{Asked, CountedTool, Evidence, Fault, LEASE, Reach},
+};
 
 /// From the last byte of an answer to the commit of its step: what a fault can cost. A repetition of anything that was answered longer
 /// before it is not explained by it.
@@ -23,6 +26,12 @@ const COMMIT_WINDOW: TimeDelta = TimeDelta::seconds(2);
 const AFTERMATH: TimeDelta = TimeDelta::seconds(LEASE.num_seconds() + 4);
 /// A request that a paused process was about to send goes out when it wakes.
 const ON_WAKING: TimeDelta = TimeDelta::seconds(2);
+/// So many can be past their last look at the lease and not yet sent when a process is stopped, of all that it holds
+/// (`tests/it/faults/worker_paused.rs`). A worker that did not look would send one for each.
+const SENT_ON_WAKING: usize = 3;
+/// What a call says whose outcome nobody knows, and which therefore repeats no number.
+const OUTCOME_UNKNOWN: [&str; 2] =
+    ["the worker died while this call ran", "the connection to the tool server was lost while the call ran"];
 /// Two readings of one clock by two processes.
 const CLOCKS: TimeDelta = TimeDelta::milliseconds(10);
 
@@ -67,6 +76,8 @@ pub struct Window {
     pub calls: usize,
     /// The longest time between such an answer and the beginning of the next fault, in seconds.
     pub longest: f64,
+    /// The same where nothing but the kill of a worker can have kept the answer from the record.
+    pub longest_before_a_kill: f64,
     /// The longest time between the end of a fault and such an answer, in seconds.
     pub longest_after: f64,
     /// Requests that a process was about to send when it was paused, and sent when it woke.
@@ -77,11 +88,15 @@ pub struct Window {
 
 impl Window {
     /// Counts an answer that any of `faults` can have kept from the record, at its distance from the nearest.
-    fn count<'a>(&mut self, faults: impl Iterator<Item = &'a Fault>, answered_at: DateTime<Utc>) {
+    fn count<'a>(&mut self, faults: impl Iterator<Item = &'a Fault> + Clone, answered_at: DateTime<Utc>) {
+        let is_of_kills = faults.clone().all(|fault| fault.kind == FaultKind::KillWorker);
         let distances = faults.map(|fault| (fault.from - answered_at, answered_at - fault.until));
         let (before, after) = distances.min_by_key(|(before, after)| *before.max(after)).unwrap_or_default();
         self.calls += 1;
         self.longest = self.longest.max(before.as_seconds_f64());
+        if is_of_kills {
+            self.longest_before_a_kill = self.longest_before_a_kill.max(before.as_seconds_f64());
+        }
         self.longest_after = self.longest_after.max(after.as_seconds_f64());
     }
 }
@@ -109,6 +124,7 @@ pub fn judge(evidence: &Evidence) -> Findings {
         }
     }
     model_calls(evidence, &index, &mut findings);
+    keys(evidence, &index, &mut findings);
     effects(evidence, &index, &mut findings);
     for history in &evidence.histories {
         let found = if history.is_stale_write { &mut findings.stale_writes } else { &mut findings.histories };
@@ -117,6 +133,7 @@ pub fn judge(evidence: &Evidence) -> Findings {
     writers(evidence, &index, &mut findings);
     conclusions(evidence, &mut findings);
     leftovers(evidence, &mut findings);
+    victims(evidence, &index, &mut findings);
     findings
 }
 
@@ -194,12 +211,19 @@ fn model_calls(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) 
         by_key.entry(&asked.key).or_default().push(asked);
     }
     let mut unrecorded: Vec<(DateTime<Utc>, &Asked)> = Vec::new();
+    let mut sent_on_waking: BTreeMap<DateTime<Utc>, usize> = BTreeMap::new();
     for (key, requests) in by_key {
         let recorded_at = index.turns.get(key).and_then(|turn| turn.finished_at);
         let is_late = |asked: &&&Asked| recorded_at.is_some_and(|at| asked.at > at + CLOCKS);
         for late in requests.iter().filter(is_late) {
-            if evidence.faults.iter().any(|fault| woke_just_before(fault, late)) {
+            if let Some(fault) = evidence.faults.iter().find(|fault| woke_just_before(fault, late)) {
                 findings.window.sent_on_waking += 1;
+                let sent = sent_on_waking.entry(fault.from).or_default();
+                *sent += 1;
+                if *sent > SENT_ON_WAKING {
+                    let what = format!("{} sent {sent} requests as it woke at {}", late.process, fault.until);
+                    findings.calls_repeated.push(index.finding(late.execution, what));
+                }
                 continue;
             }
             let what = format!(
@@ -216,6 +240,18 @@ fn model_calls(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) 
     }
     unrecorded.sort_by_key(|(answered_at, _)| *answered_at);
     blame(evidence, index, &unrecorded, findings);
+}
+
+/// A turn is asked for under one key, however often: under another one it is a new request to the model, whatever the record says.
+fn keys(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
+    let mut by_turn: BTreeMap<(i64, usize), BTreeSet<&str>> = BTreeMap::new();
+    for asked in &evidence.asked {
+        by_turn.entry((asked.execution, asked.turn)).or_default().insert(&asked.key);
+    }
+    for ((execution, turn), keys) in by_turn.into_iter().filter(|(_, keys)| keys.len() > 1) {
+        let what = format!("turn {turn} was asked for under {} keys", keys.len());
+        findings.calls_repeated.push(index.finding(execution, what));
+    }
 }
 
 /// Finds the fault that kept each answer from the record. One fault costs an execution one answer: more cannot be under way.
@@ -275,9 +311,10 @@ fn gave_up(asked: &Asked, evidence: &Evidence, index: &Index<'_>) -> bool {
     })
 }
 
-/// A process that was stopped, or cut off, between its look at the lease and the sending of a request sends it when it wakes.
+/// A process that was stopped between its look at the lease and the sending of a request sends it when it wakes. One that was cut off
+/// from Postgres went on all the time, and knew when its lease was over.
 fn woke_just_before(fault: &Fault, asked: &Asked) -> bool {
-    fault.kind.reach() == Reach::Victim
+    fault.kind == FaultKind::PauseWorker
         && fault.process.as_deref() == Some(asked.process.as_str())
         && (fault.until - CLOCKS..=fault.until + ON_WAKING).contains(&asked.at)
 }
@@ -311,10 +348,18 @@ fn effects(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
     }
 }
 
-/// Every answer on record was got by the worker that held the lease, while it held it.
+/// Every answer on record was got by the worker that held the lease, while it held it. Whose number is not on record cannot be judged.
 fn writers(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
     for step in &evidence.steps {
-        let Some(number) = step.preview.as_deref().and_then(numbered) else { continue };
+        let text = step.preview.as_deref().unwrap_or_default();
+        let Some(number) = numbered(text) else {
+            let is_unknown = step.kind == "call" && OUTCOME_UNKNOWN.iter().any(|unknown| text.contains(unknown));
+            if step.state == "live" && !is_unknown {
+                let what = format!("step {} is a {} on record that repeats no number: {text}", step.seq, step.kind);
+                findings.stale_writes.push(Finding::of(step.execution, what));
+            }
+            continue;
+        };
         let got = match step.kind.as_str() {
             "turn" => evidence.asked.get(number).map(|asked| (asked.process.as_str(), asked.at, asked.execution)),
             _ => evidence.effects.get(number).map(|effect| (effect.process.as_str(), effect.at, effect.execution)),
@@ -367,6 +412,24 @@ fn conclusions(evidence: &Evidence, findings: &mut Findings) {
     for (execution, leases) in unknown {
         let what = format!("{leases} of its leases were held by workers that nobody saw, and cannot be judged");
         findings.stale_writes.push(Finding::of(execution, what));
+    }
+}
+
+/// A fault that hit nobody proves nothing: whom it took held a lease then.
+fn victims(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
+    for fault in evidence.faults.iter().filter(|fault| fault.kind.reach() == Reach::Victim) {
+        let process = fault.process.as_deref().unwrap_or_default();
+        let pid = index.pids.get(process).copied();
+        let held_something = pid.is_some()
+            && evidence.attempts.iter().any(|attempt| {
+                evidence.pid(attempt) == pid
+                    && attempt.started_at <= fault.from
+                    && attempt.ended_at.is_none_or(|ended| ended > fault.from)
+            });
+        if !held_something {
+            let what = format!("{} at {} found nothing to lose: {process} held nothing", fault.kind.name(), fault.from);
+            findings.leftovers.push(Finding { execution: None, what });
+        }
     }
 }
 

@@ -21,7 +21,10 @@ fn id(number: u128) -> ExecutionId {
 }
 
 fn asked(number: usize, key: &str, process: &str, from: i64, until: i64) -> Asked {
-    Asked { number, key: key.into(), process: process.into(), execution: 0, at: at(from), answered_at: Some(at(until)) }
+    // Keys here end with the number of their turn.
+    let turn = key.trim_start_matches('k').parse().unwrap();
+    let (key, process) = (key.into(), process.into());
+    Asked { number, key, process, execution: 0, turn, at: at(from), answered_at: Some(at(until)) }
 }
 
 fn effect(number: usize, tool: CountedTool, call: i64, key: &str, process: &str, when: i64) -> Effect {
@@ -117,7 +120,11 @@ fn found(doctor: impl FnOnce(&mut Evidence)) -> Vec<(&'static str, usize)> {
 fn an_honest_record_has_no_findings_and_its_window_is_counted() {
     assert_eq!(found(|_| {}), []);
     let window = judge(&honest()).window;
-    assert_eq!(window, Window { calls: 1, longest: 0.01, ..Window::default() });
+    assert_eq!(window, Window { calls: 1, longest: 0.01, longest_before_a_kill: 0.01, ..Window::default() });
+    // With Postgres away as well, it need not have been the kill.
+    let mut evidence = honest();
+    evidence.faults.push(fault(FaultKind::PostgresRestart, None, 410, 900));
+    assert_eq!(judge(&evidence).window, Window { calls: 1, longest: 0.01, ..Window::default() });
 }
 
 #[test]
@@ -152,12 +159,23 @@ fn a_recorded_turn_that_is_asked_for_again_is_found_whatever_was_killed() {
 }
 
 #[test]
+fn a_turn_that_is_asked_for_under_another_key_is_found() {
+    // Before its step was recorded, and after.
+    for when in [(205, 206), (6_950, 7_000)] {
+        let again = |e: &mut Evidence| e.asked.push(Asked { turn: 0, ..asked(3, "k9", "two", when.0, when.1) });
+        assert_eq!(found(again), [("calls", 1)]);
+    }
+}
+
+#[test]
 fn an_answer_that_no_fault_kept_from_the_record_is_found() {
     assert_eq!(found(|e| e.faults.clear()), [("calls", 1)]);
-    assert_eq!(found(|e| e.faults[0].process = Some("two".into())), [("calls", 1)], "another process was killed");
+    let another = found(|e| e.faults[0].process = Some("two".into()));
+    assert_eq!(another, [("calls", 1), ("leftovers", 1)], "another process was killed, which held nothing");
     assert_eq!(found(|e| e.faults[0].from = at(2_500)), [("calls", 1)], "there was time to record it before");
     assert_eq!(found(|e| e.faults[0].kind = FaultKind::RedisFlush), [("calls", 1)], "nobody's journal needs redis");
     assert_eq!(found(|e| e.faults[0].kind = FaultKind::RollingRestart), [("calls", 1)], "a drain finishes its step");
+    assert_eq!(found(|e| e.faults[0].kind = FaultKind::PauseApi), [("calls", 1)], "nobody's journal needs the API");
     assert_eq!(found(|e| e.faults[0].kind = FaultKind::PostgresRestart), [], "nothing could be recorded");
 }
 
@@ -238,9 +256,32 @@ fn a_request_that_a_paused_process_sends_as_it_wakes_is_counted_apart() {
     evidence.faults.push(fault(FaultKind::PauseWorker, Some("one"), 1_000, 10_000));
     evidence.asked.push(asked(3, "k1", "one", 10_001, 10_100));
     assert_eq!(judge(&evidence).window.sent_on_waking, 1);
+    // Cut off from Postgres, it was awake all the time.
+    evidence.faults[1].kind = FaultKind::PartitionWorker;
+    assert_eq!(judge(&evidence).calls_repeated.len(), 1);
+    evidence.faults[1].kind = FaultKind::PauseWorker;
     // Long after, it should have known better.
     evidence.asked[3].at = at(12_500);
     assert_eq!(judge(&evidence).calls_repeated.len(), 1);
+}
+
+#[test]
+fn more_requests_of_a_process_that_wakes_than_it_can_have_been_about_to_send_are_found() {
+    let woken = |sent: usize| {
+        move |e: &mut Evidence| {
+            e.faults.push(fault(FaultKind::PauseWorker, Some("one"), 1_000, 10_000));
+            e.asked.extend((0..sent).map(|_| Asked { answered_at: None, ..asked(3, "k1", "one", 10_001, 0) }));
+        }
+    };
+    assert_eq!(found(woken(3)), []);
+    assert_eq!(found(woken(5)), [("calls", 2)]);
+    // Each pause has its own.
+    let twice = |e: &mut Evidence| {
+        woken(3)(e);
+        e.faults.push(fault(FaultKind::PauseWorker, Some("one"), 2_000, 30_000));
+        e.asked.extend((0..3).map(|_| Asked { answered_at: None, ..asked(6, "k1", "one", 30_001, 0) }));
+    };
+    assert_eq!(found(twice), []);
 }
 
 #[test]
@@ -284,6 +325,47 @@ fn an_answer_recorded_by_who_had_no_lease_is_found() {
     assert_eq!(found(dead), [("stale", 1)]);
     // An answer that nobody gave.
     assert_eq!(found(|e| e.steps[0].preview = Some("answer #77#".into())), [("stale", 1)]);
+}
+
+#[test]
+fn an_answer_on_record_that_repeats_no_number_is_found() {
+    let says =
+        |step: usize, text: Option<&'static str>| move |e: &mut Evidence| e.steps[step].preview = text.map(Into::into);
+    for step in [0, 1, 2] {
+        assert_eq!(found(says(step, Some("answer"))), [("stale", 1)]);
+        assert_eq!(found(says(step, None)), [("stale", 1)]);
+    }
+    for text in OUTCOME_UNKNOWN {
+        assert_eq!(found(says(1, Some(text))), [], "nobody knows what the call came to");
+        assert_eq!(found(says(0, Some(text))), [("stale", 1)], "a turn has an answer or none");
+    }
+    // A call that was begun and has no result yet.
+    let begun = |e: &mut Evidence| {
+        e.steps[1].preview = None;
+        e.steps[1].state = "intent".into();
+    };
+    assert_eq!(found(begun), []);
+}
+
+#[test]
+fn a_fault_whose_victim_held_nothing_is_found() {
+    for kind in [FaultKind::KillWorker, FaultKind::PauseWorker, FaultKind::PartitionWorker] {
+        // `one` holds from 50 to 6,500, `two` from 6,900 to 7,200.
+        let hits = |process: &'static str, from: i64| {
+            found(move |e| e.faults.push(fault(kind, Some(process), from, from + 100)))
+        };
+        assert_eq!(hits("one", 5_000), []);
+        assert_eq!(hits("two", 5_000), [("leftovers", 1)]);
+        assert_eq!(hits("two", 7_000), []);
+        assert_eq!(hits("one", 7_000), [("leftovers", 1)]);
+        assert_eq!(hits("three", 7_000), [("leftovers", 1)], "nobody knows it");
+    }
+    assert_eq!(found(|e| e.faults.push(fault(FaultKind::KillApi, None, 20_000, 20_300))), []);
+    let held = |e: &mut Evidence| {
+        e.attempts[1].ended_at = None;
+        e.faults.push(fault(FaultKind::KillWorker, Some("two"), 9_000, 9_300));
+    };
+    assert_eq!(found(held), [], "it still holds it");
 }
 
 #[test]
