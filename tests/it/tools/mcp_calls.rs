@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{TOKEN, call, http, message, sources, stdio};
 use crate::support::{
     hello::Hello,
-    mcp::HttpMcp,
+    mcp::{HttpMcp, STDIO_SERVER},
     wait::{SOON, eventually, within},
 };
 
@@ -153,6 +153,20 @@ async fn a_server_that_dies_during_an_idempotent_call_is_asked_once_more_under_t
     let toolbox = Toolbox::open(&stdio(json!({"effects": {"crash_once": "idempotent"}})), &sources).await.unwrap();
     let outcome = call(&toolbox, "crash_once", json!({ "marker": marker })).await;
     assert_eq!((outcome.text.as_str(), outcome.error), ("answered for key-1", None));
+    assert_eq!(std::fs::read_to_string(marker).unwrap(), "key-1");
+}
+
+/// A run that is tried again would call under another key, and an idempotent tool would change things twice.
+#[tokio::test]
+async fn a_server_that_dies_during_an_idempotent_call_and_is_gone_does_not_end_the_run() {
+    let (dir, sources) = (tempfile::tempdir().unwrap(), sources());
+    let marker = dir.path().join("marker");
+    let once = format!("test ! -e {} && exec {STDIO_SERVER}", marker.display());
+    let agent = stdio(json!({"effects": {"crash_once": "idempotent"}, "command": ["/bin/sh", "-c", once]}));
+    let toolbox = Toolbox::open(&agent, &sources).await.unwrap();
+    let outcome = call(&toolbox, "crash_once", json!({ "marker": marker })).await;
+    assert_eq!((outcome.error, outcome.ends_run.as_ref()), (Some(CallErrorKind::Runtime), None));
+    assert!(message(&outcome).contains("it may have taken effect"), "{}", outcome.text);
     assert_eq!(std::fs::read_to_string(marker).unwrap(), "key-1");
 }
 

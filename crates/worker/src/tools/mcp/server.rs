@@ -243,6 +243,12 @@ fn classify(error: &ServiceError) -> RequestError {
     }
 }
 
+fn may_have_run(reason: &str) -> ToolFailure {
+    ToolFailure::Reported(format!(
+        "the connection to the tool server was lost while the call ran ({reason}); it may have taken effect"
+    ))
+}
+
 #[async_trait]
 impl AnyTool for McpTool {
     fn spec(&self) -> ToolSpec {
@@ -258,10 +264,15 @@ impl AnyTool for McpTool {
         let mut params = CallToolRequestParams::new(self.name.clone()).with_arguments(args);
         params.meta = Some(RequestMetaObject(MetaObject(meta)));
 
-        let mut may_repeat = self.spec.effect != ToolEffect::SideEffect;
+        let mut lost: Option<String> = None;
         loop {
-            // Nothing was sent yet, so the run may simply be tried again later.
-            let connection = self.server.connect().await.map_err(ToolFailure::EndsRun)?;
+            let connection = match (self.server.connect().await, &lost) {
+                (Ok(connection), _) => connection,
+                // Nothing was sent yet, so the run may simply be tried again later.
+                (Err(failure), None) => return Err(ToolFailure::EndsRun(failure)),
+                // A run that is tried again would call under another key.
+                (Err(_), Some(reason)) => return Err(may_have_run(reason)),
+            };
             let scrub = |text: String| cut(&connection.secrets.scrub(text), MAX_ERROR_BYTES).into_owned();
             match self.request(&connection, params.clone()).await {
                 Ok(result) => {
@@ -276,13 +287,12 @@ impl AnyTool for McpTool {
                 Err(RequestError::Refused(reason)) => return Err(ToolFailure::Reported(scrub(reason))),
                 Err(RequestError::Lost(reason)) => {
                     self.server.0.pool.discard(&self.server.0.key, &connection).await;
+                    let reason = scrub(reason);
                     // The same key changes things once, so a call whose answer got lost is sent once more.
-                    if !std::mem::take(&mut may_repeat) {
-                        let reason = scrub(reason);
-                        return Err(ToolFailure::Reported(format!(
-                            "the connection to the tool server was lost while the call ran ({reason}); it may have taken effect"
-                        )));
+                    if self.spec.effect == ToolEffect::SideEffect || lost.is_some() {
+                        return Err(may_have_run(&reason));
                     }
+                    lost = Some(reason);
                 }
             }
         }
