@@ -9,6 +9,7 @@ pub mod env_file;
 pub mod exit;
 pub mod http_server;
 mod json_input;
+mod mcp_server;
 pub mod output;
 pub mod progress;
 pub mod run;

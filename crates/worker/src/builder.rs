@@ -33,7 +33,7 @@ use crate::{
     llm::{
         Clocks,
         health::Health,
-        registry::{self, AmbientModels, Models, ModelsError},
+        registry::{self, Models, ModelsError},
     },
     probe::Probe,
     runtime::{
@@ -309,7 +309,7 @@ fn models(config: &Config) -> Result<Models, BuildError> {
         };
         providers.insert(name.clone(), provider);
     }
-    Ok(Models::from_config(providers, Some(config.llm.default_provider.clone()), AmbientModels::default())?)
+    Ok(Models::from_config(providers, config.llm.default_provider.clone())?)
 }
 
 /// A worker, ready to run.

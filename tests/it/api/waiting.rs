@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use longhaul_sdk::failure::{FailureClass, FailureCode};
 use longhaul_shared::domain::{ExecutionId, RequestKind, WaitReason};
 use longhaul_shared::store::api_keys::Scope;
 use longhaul_shared::store::budgets::{Reservation, Reserved};
 use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::human_requests::NewHumanRequest;
 use longhaul_shared::store::outcomes::Conclusion;
+use longhaul_shared::store::provider_failures::{CallFailure, EndpointFailure, FailedCall, Pauses};
+use longhaul_shared::store::providers::{Asking, ModelKey};
 use serde_json::{Value, json};
 
 use crate::support::api::{EVERYDAY, TestApi};
@@ -127,6 +130,88 @@ async fn for_a_time_it_tells_when_and_what_failed() {
         let waits = why(&api, id).await;
         assert_eq!(waits["wait_reason"], reason.as_str());
         assert!(waits["until"].is_string() && waits["estimate"]["seconds"].is_number(), "{waits}");
+    }
+}
+
+#[tokio::test]
+async fn for_a_model_it_tells_which_what_is_wrong_with_it_and_the_place_in_its_line() {
+    let api = TestApi::start().await;
+    let worker = TestWorker::start(&api.store).await;
+    let key = ModelKey { provider: "p".into(), model: "m".into(), key: "0123456789ab".into() };
+    let pauses = Pauses { first: Duration::from_secs(10), longest: Duration::from_secs(120) };
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        ids.push(api.submit().await);
+        let claimed = worker.claim_one().await;
+        let failed = CallFailure {
+            asking: Asking { worker: worker.id, id: claimed.id, token: claimed.token },
+            key: key.clone(),
+            failure: EndpointFailure {
+                class: FailureClass::LlmError,
+                code: FailureCode::MODEL_QUOTA_EXHAUSTED,
+                is_quota: true,
+                stated: Some(Duration::from_secs(600)),
+            },
+            patience: Duration::from_secs(900),
+        };
+        let answer = api.store.provider_failed(&key, &[&failed], pauses).await.unwrap().remove(0).unwrap();
+        let FailedCall::Wait { wake_seq, .. } = answer else { panic!("{answer:?}") };
+        let wait = Some(Duration::from_secs(600));
+        let park = Conclusion::Park { reason: WaitReason::ProviderDown, wait, wake_seq };
+        worker.end(&claimed, park).await.unwrap();
+    }
+    for (ahead, id) in ids.into_iter().enumerate() {
+        let mut waits = why(&api, id).await;
+        let endpoint = waits["endpoint"].take();
+        assert_eq!(
+            (&endpoint["provider"], &endpoint["model"], &endpoint["state"], &endpoint["cause"]),
+            (&json!("p"), &json!("m"), &json!("open"), &json!("quota"))
+        );
+        assert_eq!((&endpoint["is_stated"], &endpoint["ahead"]), (&json!(true), &json!(ahead)));
+        let time = |name: &str| endpoint[name].as_str().unwrap().parse::<chrono::DateTime<chrono::Utc>>().unwrap();
+        let until_it_gives_up = (time("give_up_at") - time("until")).num_seconds();
+        assert!((280..=300).contains(&until_it_gives_up), "900 s after it joined, 300 s after the model is back: {endpoint}");
+        assert_eq!(waits["summary"], "the quota of m of p is spent");
+    }
+}
+
+#[tokio::test]
+async fn an_estimate_is_what_those_before_it_took_lately() {
+    let api = TestApi::start().await;
+    let worker = TestWorker::start(&api.store).await;
+    for _ in 0..5 {
+        api.submit().await;
+        worker.finish(&worker.claim_one().await).await.unwrap();
+    }
+    // Five were started in the last hundred seconds, and each was held for twelve.
+    sqlx::query(
+        "update executions e set active_time = interval '12 seconds', started_at = longhaul_now() - n * interval '20 seconds'
+         from (select id, row_number() over (order by id desc) as n from executions) as numbered where numbered.id = e.id",
+    )
+    .execute(&api.db.pool)
+    .await
+    .unwrap();
+    let seconds = async |id| {
+        let estimate = why(&api, id).await["estimate"].take();
+        estimate["seconds"].as_f64().unwrap_or_else(|| panic!("{estimate}"))
+    };
+    let ids = [api.submit().await, api.submit().await, api.submit().await];
+    for (ahead, id) in ids.into_iter().enumerate() {
+        let (found, expected) = (seconds(id).await, (ahead + 1) as f64 * 20.0);
+        assert!((expected..expected * 1.1).contains(&found), "{found} s with {ahead} before it");
+    }
+
+    let operator = api.caller("operator", &[EVERYDAY, &[Scope::Admin]].concat()).await;
+    assert_eq!(operator.put("/v1/limits/metadata.region?shared=true", &json!({"limit": 2})).await.status, 200);
+    let region = json!({"metadata": {"region": "north"}});
+    let mut waiting = Vec::new();
+    for _ in 0..4 {
+        waiting.push(api.submit_with(region.clone()).await);
+    }
+    assert_eq!(worker.claim(10).await.len(), 5, "three without a region and two of the limit");
+    for (ahead, id) in waiting[2..].iter().enumerate() {
+        let (found, expected) = (seconds(*id).await, (ahead + 1) as f64 * 12.0 / 2.0);
+        assert!((found - expected).abs() < 0.01, "{found} s with {ahead} before it and two that run");
     }
 }
 

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
 use longhaul_worker::llm::{
-    AmbientModels, ChatModel, Clocks, Message, ModelError, ModelReply, ModelRequest, Models, ModelsError,
+    ChatModel, Clocks, Message, ModelError, ModelReply, ModelRequest, Models, ModelsError,
     ProviderConfig, ProviderKind, ReplyEvent, ToolChoice,
 };
 use serde_json::json;
@@ -62,7 +62,7 @@ fn trusting(url: String, ca_file: Option<PathBuf>) -> Result<Arc<dyn ChatModel>,
 }
 
 fn made(config: ProviderConfig) -> Result<Arc<dyn ChatModel>, ModelsError> {
-    let models = Models::from_config([("p".to_owned(), config)].into(), None, AmbientModels::default())?;
+    let models = Models::from_config([("p".to_owned(), config)].into(), "p")?;
     Ok(Arc::clone(models.get(&ModelSpec::default()).unwrap()))
 }
 

@@ -312,6 +312,47 @@ async fn after_a_good_probe_those_that_wait_go_in_growing_portions_in_fair_order
 }
 
 #[tokio::test]
+async fn who_stands_in_another_line_now_is_no_probe_and_no_part_of_a_portion() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    // The same provider, asked with another key by another worker.
+    let elsewhere = ModelKey { key: "ba9876543210".into(), ..key() };
+    open_for(&world, &worker, 60).await;
+    world.submit(1).await;
+    let opens = worker.claim_one().await;
+    let quota = EndpointFailure { is_quota: true, stated: Some(Duration::from_secs(3_000)), ..outage() };
+    let failed = CallFailure { key: elsewhere.clone(), failure: quota, ..failure_of(&worker, &opens) };
+    world.store.provider_failed(&elsewhere, &[&failed], PAUSES).await.unwrap().remove(0).unwrap();
+    worker.finish(&opens).await.unwrap();
+    let ids = world.submit(9).await;
+    for one in worker.claim(9).await {
+        wait(&world, &worker, &one).await;
+    }
+    let move_away = async |one: &Claimed| {
+        let asked = world.store.ask_provider(asking(&worker, one), &elsewhere, HOUR, true).await.unwrap();
+        assert_eq!(park(&worker, one, wake_seq(&asked)).await, Some(WaitReason::ProviderDown));
+    };
+
+    world.shift_clock(61.0).await;
+    assert_eq!(tend(&world).await, ids[..1]);
+    assert!(tend(&world).await.is_empty(), "one that was chosen may take its time");
+    move_away(&worker.claim_one().await).await;
+    assert_eq!(tend(&world).await, ids[1..2], "another probes at once");
+
+    let probe = worker.claim_one().await;
+    assert_eq!(ask(&world, &worker, &probe).await, MayAsk::Tell);
+    world.store.provider_answered(asking(&worker, &probe), &key()).await.unwrap();
+    worker.finish(&probe).await.unwrap();
+    let portion = worker.claim(50).await;
+    assert_eq!(portion.iter().map(|one| one.id).collect::<Vec<_>>(), ids[2..4]);
+    assert!(tend(&world).await.is_empty(), "the portion is under way");
+    for one in &portion {
+        move_away(one).await;
+    }
+    assert_eq!(tend(&world).await, ids[4..8], "the next one does not wait for them");
+}
+
+#[tokio::test]
 async fn a_failure_while_it_recovers_opens_it_again_and_spends_nothing() {
     let world = World::create().await;
     let worker = world.worker().await;

@@ -81,6 +81,7 @@ fn lines(waiting: &Value) -> Vec<String> {
         let reason = child["wait_reason"].as_str().map_or_else(String::new, |reason| format!(", waits for {reason}"));
         say("child", format!("{} {}{reason}", text(child, "id"), text(child, "status")));
     }
+    say_endpoint(&waiting["endpoint"], &mut say);
     let last = &waiting["last_failure"];
     if last.is_object() {
         say("failed", format!("attempt {}, {}: {}", last["attempt"], text(last, "code"), text(last, "summary")));
@@ -98,6 +99,23 @@ fn lines(waiting: &Value) -> Vec<String> {
         None => say("estimate", format!("none: {}", text(estimate, "basis"))),
     }
     lines
+}
+
+fn say_endpoint(endpoint: &Value, say: &mut impl FnMut(&str, String)) {
+    if !endpoint.is_object() {
+        return;
+    }
+    let cause = endpoint["cause"].as_str().map_or_else(String::new, |cause| format!(" ({cause})"));
+    let of = format!("{} of {}, {}{cause}", text(endpoint, "model"), text(endpoint, "provider"), text(endpoint, "state"));
+    say("model", of);
+    if let Some(until) = endpoint["until"].as_str() {
+        let by = if endpoint["is_stated"] == true { ", as its provider says" } else { "" };
+        say("", format!("asked again {until}{by}"));
+    }
+    if let Some(ahead) = endpoint["ahead"].as_i64() {
+        say("", format!("{ahead} before it"));
+    }
+    say("", format!("gives up {}", text(endpoint, "give_up_at")));
 }
 
 fn say_holding(holding: &Value, say: &mut impl FnMut(&str, String)) {
@@ -156,6 +174,28 @@ mod tests {
                 "             held by id-1",
                 "             1 held by other tenants",
                 "  estimate   about 12 s (B)",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_model_that_is_down_is_told_with_the_place_in_its_line() {
+        let waiting = json!({
+            "status": "IN_PROGRESS", "summary": "the quota of m of p is spent", "wait_reason": "provider_down", "since": "S",
+            "until": "U", "deadline_at": "D", "ends_when": "the provider answers again", "last_failure": null,
+            "endpoint": {"provider": "p", "model": "m", "state": "open", "cause": "quota", "until": "U", "is_stated": true,
+                "give_up_at": "G", "ahead": 4},
+            "estimate": {"seconds": 30.0, "basis": "B"},
+        });
+        assert_eq!(
+            lines(&waiting)[3..],
+            [
+                "  ends when  the provider answers again, or its deadline D",
+                "  model      m of p, open (quota)",
+                "             asked again U, as its provider says",
+                "             4 before it",
+                "             gives up G",
+                "  estimate   about 30 s (B)",
             ]
         );
     }

@@ -2,9 +2,8 @@
 //!
 //! Logs go to standard error: standard output belongs to the answers of commands. Traces go over OTLP/HTTP when an
 //! endpoint is configured, exported by a thread of their own, so that a collector that is slow or away costs spans and
-//! never time. Nothing here may carry a prompt, a completion or a key; `fields` lists what may be a field.
+//! never time. Nothing here may carry a prompt, a completion or a key.
 
-pub mod fields;
 pub mod metrics;
 pub mod trace;
 

@@ -30,7 +30,7 @@ use async_trait::async_trait;
 pub use clocks::Clocks;
 pub use connections::ConnectionsError;
 pub use error::ModelError;
-pub use registry::{AmbientModels, Models, ModelsError, ProviderConfig, ProviderKind};
+pub use registry::{Models, ModelsError, ProviderConfig, ProviderKind};
 pub use transport::EndpointError;
 pub use types::{
     FinishReason, Message, ModelReply, ModelRequest, NativeBlocks, NativeFormat, ReplyEvent, ToolCall, ToolChoice,

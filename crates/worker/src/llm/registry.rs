@@ -11,12 +11,6 @@ use super::{
     transport::EndpointError,
 };
 
-/// Asked when OpenAI is used because of its key alone.
-const OPENAI_MODEL: &str = "gpt-4.1-mini";
-
-/// Asked when Anthropic is used because of its key alone.
-const ANTHROPIC_MODEL: &str = "claude-haiku-4-5";
-
 /// The wire format of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProviderKind {
@@ -79,47 +73,6 @@ impl ProviderConfig {
     }
 }
 
-/// What the environment says about models, for a worker that is not told more.
-#[derive(Debug, Default)]
-pub struct AmbientModels {
-    /// `OPENAI_API_KEY`.
-    pub openai_api_key: Option<SecretString>,
-    /// `ANTHROPIC_API_KEY`.
-    pub anthropic_api_key: Option<SecretString>,
-    /// `LONGHAUL_LLM_URL`: any OpenAI-compatible server.
-    pub llm_url: Option<String>,
-    /// `LONGHAUL_LLM_API_KEY`.
-    pub llm_api_key: Option<SecretString>,
-    /// The model to ask there, where an agent names none. Servers of a single model ignore it.
-    pub llm_model: Option<String>,
-}
-
-impl AmbientModels {
-    /// The providers they make, the one to prefer first.
-    fn into_providers(self) -> Vec<(&'static str, ProviderConfig)> {
-        let openai = self.openai_api_key.map(|key| ProviderConfig {
-            api_key: Some(key),
-            default_model: Some(OPENAI_MODEL.to_owned()),
-            ..ProviderConfig::new(ProviderKind::OpenAi)
-        });
-        let anthropic = self.anthropic_api_key.map(|key| ProviderConfig {
-            api_key: Some(key),
-            default_model: Some(ANTHROPIC_MODEL.to_owned()),
-            ..ProviderConfig::new(ProviderKind::Anthropic)
-        });
-        let llm = self.llm_url.map(|url| ProviderConfig {
-            base_url: Some(url),
-            api_key: self.llm_api_key,
-            default_model: self.llm_model,
-            ..ProviderConfig::new(ProviderKind::OpenAi)
-        });
-        [("openai", openai), ("anthropic", anthropic), ("llm", llm)]
-            .into_iter()
-            .filter_map(|(name, config)| config.map(|config| (name, config)))
-            .collect()
-    }
-}
-
 /// Why a worker's models cannot be built. Found at start, which it refuses.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelsError {
@@ -154,26 +107,16 @@ impl std::fmt::Debug for Models {
 }
 
 impl Models {
-    /// Builds every provider: the configured ones, those the environment gives keys for (where no configured one has the
-    /// name), and always the scripted one. The default is the one named, else the only one configured, else the first of
-    /// `OPENAI_API_KEY`, `ANTHROPIC_API_KEY`, `LONGHAUL_LLM_URL` that is set, else the scripted one.
+    /// Builds every provider: the configured ones, and always the scripted one.
     ///
     /// # Errors
     /// A provider's settings cannot be used, or the default is unknown.
     pub fn from_config(
         mut configured: BTreeMap<String, ProviderConfig>,
-        default: Option<String>,
-        ambient: AmbientModels,
+        default: impl Into<String>,
     ) -> Result<Self, ModelsError> {
-        let only = if configured.len() == 1 { configured.keys().next().cloned() } else { None };
-        let mut preferred = default.or(only);
-        for (name, config) in ambient.into_providers() {
-            preferred.get_or_insert_with(|| name.to_owned());
-            configured.entry(name.to_owned()).or_insert(config);
-        }
         let scripted = super::scripted::NAME;
         configured.entry(scripted.to_owned()).or_insert_with(|| ProviderConfig::new(ProviderKind::Scripted));
-        let default = preferred.unwrap_or_else(|| scripted.to_owned());
         let (mut providers, mut fingerprints) = (BTreeMap::new(), BTreeMap::new());
         for (name, config) in configured {
             fingerprints.insert(name.clone(), config.fingerprint());
@@ -230,46 +173,17 @@ impl Models {
 mod tests {
     use super::*;
 
-    fn ambient(openai: bool, anthropic: bool, url: bool) -> AmbientModels {
-        AmbientModels {
-            openai_api_key: openai.then(|| "a".into()),
-            anthropic_api_key: anthropic.then(|| "b".into()),
-            llm_url: url.then(|| "http://127.0.0.1:1".into()),
-            ..AmbientModels::default()
-        }
-    }
-
-    fn configured(names: &[&str]) -> BTreeMap<String, ProviderConfig> {
-        names.iter().map(|name| ((*name).to_owned(), ProviderConfig::new(ProviderKind::OpenAi))).collect()
-    }
-
-    #[test]
-    fn the_default_is_the_named_the_configured_then_the_ambient_then_the_scripted() {
-        let default = |names: &[&str], named: Option<&str>, ambient: AmbientModels| {
-            let models = Models::from_config(configured(names), named.map(Into::into), ambient).unwrap();
-            models.default_provider().to_owned()
-        };
-        assert_eq!(default(&["a", "b"], Some("b"), ambient(true, true, true)), "b");
-        assert_eq!(default(&["a"], None, ambient(true, true, true)), "a");
-        assert_eq!(default(&["a", "b"], None, ambient(true, true, true)), "openai");
-        assert_eq!(default(&[], None, ambient(false, true, true)), "anthropic");
-        assert_eq!(default(&[], None, ambient(false, false, true)), "llm");
-        assert_eq!(default(&[], None, ambient(false, false, false)), "scripted");
-        assert_eq!(default(&[], Some("scripted"), ambient(true, false, false)), "scripted");
-    }
-
     #[test]
     fn wrong_settings_refuse_to_start_and_name_the_provider() {
-        let unknown = Models::from_config(BTreeMap::new(), Some("nope".into()), AmbientModels::default());
+        let unknown = Models::from_config(BTreeMap::new(), "nope");
         assert!(matches!(unknown, Err(ModelsError::UnknownDefault { name }) if name == "nope"));
         for url in ["ftp://x", "not a url", "http://"] {
             let config = ProviderConfig { base_url: Some(url.into()), ..ProviderConfig::new(ProviderKind::OpenAi) };
-            let error =
-                Models::from_config([("x".to_owned(), config)].into(), None, AmbientModels::default()).unwrap_err();
+            let error = Models::from_config([("x".to_owned(), config)].into(), "x").unwrap_err();
             assert!(matches!(&error, ModelsError::Provider { name, .. } if name == "x"), "{error}");
         }
         let key = ProviderConfig { api_key: Some("a\nb".into()), ..ProviderConfig::new(ProviderKind::OpenAi) };
-        assert!(Models::from_config([("x".to_owned(), key)].into(), None, AmbientModels::default()).is_err());
+        assert!(Models::from_config([("x".to_owned(), key)].into(), "x").is_err());
     }
 
     #[test]
@@ -291,7 +205,7 @@ mod tests {
 
     #[test]
     fn an_unknown_provider_is_an_error_of_the_agent() {
-        let models = Models::from_config(BTreeMap::new(), None, AmbientModels::default()).unwrap();
+        let models = Models::from_config(BTreeMap::new(), "scripted").unwrap();
         let spec = ModelSpec { provider: Some("gone".into()), ..ModelSpec::default() };
         assert!(matches!(models.get(&spec), Err(ModelError::UnknownProvider { .. })));
         assert_eq!(models.get(&ModelSpec::default()).unwrap().provider(), "scripted");

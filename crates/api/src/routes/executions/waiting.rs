@@ -6,7 +6,7 @@ use longhaul_shared::{
     domain::{ExecutionStatus, WaitReason},
     store::{
         api_keys::Scope,
-        waiting::{COUNT_CAP, LimitStanding, OpenChild, OpenRequest, Waiting},
+        waiting::{COUNT_CAP, EndpointStanding, LimitStanding, OpenChild, OpenRequest, Waiting},
     },
 };
 use serde::Serialize;
@@ -88,6 +88,25 @@ pub(crate) struct LastFailureView {
     summary: Option<String>,
 }
 
+/// The model it waits for.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct EndpointView {
+    provider: String,
+    model: String,
+    /// Of its breaker: `closed`, `open`, `half_open` (one execution tries it) or `recovering` (those that wait are let go in portions).
+    state: String,
+    /// Why it is not closed: `outage`, `quota` or `operator`.
+    cause: Option<String>,
+    /// When it is asked again.
+    until: Option<DateTime<Utc>>,
+    /// Whether the provider itself said so.
+    is_stated: bool,
+    /// When the execution asks another model, or fails.
+    give_up_at: DateTime<Utc>,
+    /// Executions before it, of all tenants, up to 1000; null when it stands in no line.
+    ahead: Option<i64>,
+}
+
 /// What is missing for it to run at all.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct UnservedView {
@@ -146,6 +165,7 @@ pub(crate) struct WaitingView {
     /// At most twenty of them.
     children: Vec<OpenChildView>,
     last_failure: Option<LastFailureView>,
+    endpoint: Option<EndpointView>,
     budget: Option<BudgetView>,
     unserved: Option<UnservedView>,
     holding: Option<HoldingView>,
@@ -216,10 +236,18 @@ fn view(execution_id: String, found: Waiting, budget: Option<BudgetView>) -> Wai
             code: last.code,
             summary: last.summary,
         }),
+        endpoint: found.endpoint.map(EndpointView::from),
         budget,
         unserved,
         holding,
         estimate: EstimateView { seconds: found.estimate.seconds, basis: found.estimate.basis },
+    }
+}
+
+impl From<EndpointStanding> for EndpointView {
+    fn from(of: EndpointStanding) -> Self {
+        let EndpointStanding { provider, model, state, cause, until, is_stated, give_up_at, ahead } = of;
+        Self { provider, model, state, cause, until, is_stated, give_up_at, ahead }
     }
 }
 
@@ -285,8 +313,18 @@ fn summary(found: &Waiting) -> String {
         WaitReason::Approval => format!("{} of its calls wait for a person", found.requests.len()),
         WaitReason::Input => format!("it asked its caller {} questions", found.requests.len()),
         WaitReason::Children => format!("{} executions it started are not over", found.open_children),
-        WaitReason::RateLimit => "a rate limit of its model provider is spent".into(),
-        WaitReason::ProviderDown => "its model provider is known to be down".into(),
+        WaitReason::RateLimit => match &found.endpoint {
+            Some(of) => format!("{} of {} is asked as much as it may be", of.model, of.provider),
+            None => "a rate limit of its model provider is spent".into(),
+        },
+        WaitReason::ProviderDown => match &found.endpoint {
+            Some(of) if of.state == "closed" => format!("{} of {} is well again", of.model, of.provider),
+            Some(of) if of.cause.as_deref() == Some("quota") => {
+                format!("the quota of {} of {} is spent", of.model, of.provider)
+            }
+            Some(of) => format!("{} of {} is known to be down", of.model, of.provider),
+            None => "its model provider is known to be down".into(),
+        },
         WaitReason::Budget => "its budget does not allow the next model call".into(),
         WaitReason::QueuePaused => {
             let version = found.definition_version.map_or_else(String::new, |version| format!(" version {version}"));

@@ -47,7 +47,7 @@ pub(super) async fn run(args: InFlightArgs, context: &Context) -> anyhow::Result
     let floor = Floor::measure(&bare.options, args.floor_executions).await?;
     let delay = Duration::from_millis(args.delay_ms);
     let protocol = if args.http2 { Protocol::Http2 } else { Protocol::Http1 };
-    let answers = Answers { delay, rounds: 0, protocol };
+    let answers = Answers { delay, protocol, ..Answers::default() };
     let options = StandOptions { concurrency: args.executions, answers, ..StandOptions::default() };
     let stand = Arc::new(bare.stand(options).await?);
     let (idle, meter) = (stand.worker_bytes(), Meter::read(&stand).await?);

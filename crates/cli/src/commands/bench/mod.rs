@@ -18,6 +18,7 @@ mod parked;
 mod recovery;
 mod stand;
 mod throughput;
+mod tools;
 mod worker;
 
 use longhaul_shared::config::Config;
@@ -29,7 +30,7 @@ use crate::{context::Context, exit::Exit, run as runtime};
 #[command(after_help = "\
 Examples:
   longhaul bench throughput
-  longhaul bench throughput --rounds 5
+  longhaul bench throughput --rounds 5 --mcp
   longhaul bench throughput --stored 1000000
   longhaul bench latency --rate 20 --seconds 20
   longhaul bench latency --rate half

@@ -16,16 +16,26 @@ use crate::http_server::{self, HttpServer, Protocol};
 
 /// The tool that the rounds call.
 pub(super) const TOOL: &str = "note";
+/// The same where it is behind the server of `tools.rs`.
+pub(super) const MCP_TOOL: &str = "mcp__bench__note";
 
 /// How it answers.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Answers {
     /// Before each answer.
     pub(super) delay: Duration,
     /// Rounds of one call each, before the answer that ends the execution.
     pub(super) rounds: usize,
+    /// The tool they call, as the agent names it.
+    pub(super) tool: &'static str,
     /// What it speaks.
     pub(super) protocol: Protocol,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self { delay: Duration::ZERO, rounds: 0, tool: TOOL, protocol: Protocol::default() }
+    }
 }
 
 /// The running server.
@@ -83,7 +93,7 @@ async fn answer(body: &[u8], answers: Answers, seen: &Seen) -> Bytes {
     }
     let results = count(body, br#""role":"tool""#);
     tokio::time::sleep(answers.delay).await;
-    if results < answers.rounds { call(results) } else { end() }
+    if results < answers.rounds { call(answers.tool, results) } else { end() }
 }
 
 fn end() -> Bytes {
@@ -95,10 +105,10 @@ fn end() -> Bytes {
     )
 }
 
-fn call(round: usize) -> Bytes {
+fn call(tool: &str, round: usize) -> Bytes {
     Bytes::from(format!(
         "data: {{\"id\":\"b\",\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{\"role\":\"assistant\",\"tool_calls\":\
-         [{{\"index\":0,\"id\":\"call_{round}\",\"type\":\"function\",\"function\":{{\"name\":\"{TOOL}\",\"arguments\":\
+         [{{\"index\":0,\"id\":\"call_{round}\",\"type\":\"function\",\"function\":{{\"name\":\"{tool}\",\"arguments\":\
          \"{{\\\"round\\\": {round}}}\"}}}}]}},\"finish_reason\":null}}]}}\n\n\
          data: {{\"id\":\"b\",\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"tool_calls\"}}],\
          \"usage\":{{\"prompt_tokens\":20,\"completion_tokens\":5}}}}\n\ndata: [DONE]\n\n"

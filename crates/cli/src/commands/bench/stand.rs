@@ -24,7 +24,8 @@ use tempfile::TempDir;
 
 use super::{
     cpu,
-    model::{Answers, Model, TOOL},
+    model::{Answers, MCP_TOOL, Model, TOOL},
+    tools::{self, ToolServer},
 };
 use crate::{
     compose,
@@ -72,6 +73,8 @@ pub(super) struct Stand {
     workers: Vec<RoleProcess>,
     api: RoleProcess,
     pub(super) servers: Bare,
+    /// What calls of [`MCP_TOOL`] reach.
+    _tools: Option<ToolServer>,
     environment: BTreeMap<String, String>,
     files: TempDir,
 }
@@ -118,7 +121,13 @@ impl Bare {
         let store = compose::store(&config, "longhaul-bench")?;
         store.migrate().await?;
         store.put_agent_definition().await?;
-        store.put_shared_agent(&agent(DEFINITION)).await?;
+        let mut agent = agent(DEFINITION);
+        let tools = if options.answers.tool == MCP_TOOL { Some(ToolServer::start().await?) } else { None };
+        if let Some(tools) = &tools {
+            agent.tools.clear();
+            agent.mcp_servers.insert(tools::SERVER.into(), tools.spec()?);
+        }
+        store.put_shared_agent(&agent).await?;
         store.put_shared_definition(&DefinitionSpec::new(DEFINITION, DEFINITION)).await?;
         let tenant = store.ensure_tenant("bench", None).await?;
         let scopes = [Scope::ExecutionsRead, Scope::ExecutionsWrite];
@@ -133,7 +142,8 @@ impl Bare {
             url: format!("http://{listen}"),
             key: issued.key.expose_secret().to_owned(),
         };
-        let stand = Stand { store, model, caller, workers, api, servers: self, environment, files };
+        let servers = self;
+        let stand = Stand { store, model, caller, workers, api, servers, _tools: tools, environment, files };
         stand.wait_until_ready().await?;
         let first = stand.prime().await?;
         if options.stored > 0 {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     conditions::conditions,
-    costs::Meter,
+    costs::{Costs, Meter},
     floor::Floor,
     load::Load,
-    model::Answers,
+    model::{Answers, MCP_TOOL, TOOL},
     stand::{Bare, StandOptions},
 };
 use crate::{context::Context, exit::Exit, output};
@@ -25,6 +25,9 @@ pub(super) struct ThroughputArgs {
     /// Rounds of one tool call each before the answer
     #[arg(long, default_value_t = 0)]
     rounds: usize,
+    /// Then the same on new servers, with the tool behind MCP over streamable HTTP instead of in the worker
+    #[arg(long, requires = "rounds")]
+    mcp: bool,
     /// Finished executions that are in the database before
     #[arg(long, default_value_t = 0)]
     stored: i32,
@@ -38,12 +41,39 @@ pub(super) struct ThroughputArgs {
     floor_executions: u32,
 }
 
+/// What executions came to on one stand.
+struct Measured {
+    rate: f64,
+    model_calls: u64,
+    costs: Costs,
+}
+
 pub(super) async fn run(args: ThroughputArgs, context: &Context) -> anyhow::Result<Exit> {
     let bare = Bare::start().await?;
     let conditions = conditions(&bare.options).await?;
     let floor = Floor::measure(&bare.options, args.floor_executions).await?;
+    let native = measure(bare, &args, TOOL).await?;
+    let mcp = if args.mcp { Some(measure(Bare::start().await?, &args, MCP_TOOL).await?) } else { None };
 
-    let answers = Answers { rounds: args.rounds, ..Answers::default() };
+    if context.json {
+        let mut result = native.json(&args, &floor);
+        (result["conditions"], result["floor"]) = (json!(conditions), floor.json());
+        if let Some(mcp) = mcp {
+            result["mcp"] = mcp.json(&args, &floor);
+        }
+        output::json(&result);
+        return Ok(Exit::Done);
+    }
+    floor.lines().iter().for_each(output::line);
+    native.print(&format!("{} tool rounds", args.rounds), &floor);
+    if let Some(mcp) = mcp {
+        mcp.print(&format!("{} over MCP", args.rounds), &floor);
+    }
+    Ok(Exit::Done)
+}
+
+async fn measure(bare: Bare, args: &ThroughputArgs, tool: &'static str) -> anyhow::Result<Measured> {
+    let answers = Answers { rounds: args.rounds, tool, ..Answers::default() };
     let options =
         StandOptions { concurrency: args.concurrency, answers, stored: args.stored, ..StandOptions::default() };
     let stand = Arc::new(bare.stand(options).await?);
@@ -51,24 +81,25 @@ pub(super) async fn run(args: ThroughputArgs, context: &Context) -> anyhow::Resu
     let meter = Meter::read(&stand).await?;
     let took = args.load.drive(&stand, args.executions).await?.took;
     let costs = meter.since(&stand, args.executions).await?;
-    let rate = args.executions as f64 / took.as_secs_f64();
     let model_calls = stand.model.requests();
     if let Some(stand) = Arc::into_inner(stand) {
         stand.stop().await?;
     }
+    Ok(Measured { rate: args.executions as f64 / took.as_secs_f64(), model_calls, costs })
+}
 
-    let ratio = rate / floor.per_second();
-    if context.json {
-        output::json(&costs.add_to(json!({
-            "conditions": conditions, "floor": floor.json(), "executions": args.executions, "tool_rounds": args.rounds,
-            "stored_before": args.stored, "executions_per_second": rate, "ratio_to_floor": ratio,
-            "turns_per_second": rate * (args.rounds + 1) as f64, "model_calls": model_calls,
-        })));
-        return Ok(Exit::Done);
+impl Measured {
+    fn json(&self, args: &ThroughputArgs, floor: &Floor) -> Value {
+        self.costs.add_to(json!({
+            "executions": args.executions, "tool_rounds": args.rounds, "stored_before": args.stored,
+            "executions_per_second": self.rate, "ratio_to_floor": self.rate / floor.per_second(),
+            "turns_per_second": self.rate * (args.rounds + 1) as f64, "model_calls": self.model_calls,
+        }))
     }
-    floor.lines().iter().for_each(output::line);
-    output::line(format!("executions, submit to FINISHED, {} tool rounds:{:>21.0}/s", args.rounds, rate));
-    output::line(format!("ratio to the floor: {ratio:.2}"));
-    costs.lines().iter().for_each(output::line);
-    Ok(Exit::Done)
+
+    fn print(&self, rounds: &str, floor: &Floor) {
+        output::line(format!("executions, submit to FINISHED, {rounds}:{:>21.0}/s", self.rate));
+        output::line(format!("ratio to the floor: {:.2}", self.rate / floor.per_second()));
+        self.costs.lines().iter().for_each(output::line);
+    }
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::servers::PrivateServer;
 
-/// How long a server is away, or hangs. Shorter than a lease, so that what a fleet does in it can be told from a dead worker.
+/// How long a server is away, or Redis hangs. Shorter than a lease, so that what a fleet does in it can be told from a dead worker.
 const OUTAGE: Duration = Duration::from_secs(3);
 /// A supervisor's pause before it starts a role again.
 const RESTART_PAUSE: Duration = Duration::from_millis(300);
@@ -31,6 +31,8 @@ const SOMETHING_TO_LOSE: Duration = Duration::from_secs(12);
 const SOMEBODY_TO_HIT: Duration = Duration::from_secs(30);
 /// What the victim that was drawn holds at least, for all of it not to end before the fault comes.
 const WORTH_HITTING: i64 = 2;
+/// How long the breaker of the model may take to close when the model is back: it is asked again after ten seconds at most.
+const BREAKER_CLOSES: Duration = Duration::from_secs(30);
 /// Replies of Postgres that are lost to each process.
 const LOST_REPLIES: usize = 3;
 
@@ -57,7 +59,7 @@ pub enum FaultKind {
     RedisPause,
     /// Postgres killed with all its backends, and started again
     PostgresRestart,
-    /// Postgres stands still for three seconds
+    /// Postgres stands still for longer than a lease
     PostgresPause,
     /// Every session of Postgres ended by an administrator
     EndSessions,
@@ -69,11 +71,13 @@ pub enum FaultKind {
     DoubleWakeups,
     /// Every wake-up lost on its way to a worker, for three seconds
     DropWakeups,
+    /// The model refuses everybody for three seconds, and answers nothing that it was asked before
+    ModelOutage,
 }
 
 impl FaultKind {
     /// All.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::KillWorker,
         Self::PauseWorker,
         Self::PartitionWorker,
@@ -90,6 +94,7 @@ impl FaultKind {
         Self::LoseReplies,
         Self::DoubleWakeups,
         Self::DropWakeups,
+        Self::ModelOutage,
     ];
 
     /// As on the command line.
@@ -112,10 +117,12 @@ impl FaultKind {
             Self::LoseReplies => "lose-replies",
             Self::DoubleWakeups => "double-wakeups",
             Self::DropWakeups => "drop-wakeups",
+            Self::ModelOutage => "model-outage",
         }
     }
 
-    /// Whose journal it may interrupt. A drain finishes its step first, and nobody's journal needs Redis or the API.
+    /// Whose journal it may interrupt. A drain finishes its step first, nobody's journal needs Redis or the API, and of a model that is away
+    /// there is nothing to record.
     #[must_use]
     pub fn reach(self) -> Reach {
         match self {
@@ -132,7 +139,8 @@ impl FaultKind {
             | Self::RedisFlush
             | Self::RedisPause
             | Self::DoubleWakeups
-            | Self::DropWakeups => Reach::Nobody,
+            | Self::DropWakeups
+            | Self::ModelOutage => Reach::Nobody,
         }
     }
 
@@ -173,12 +181,12 @@ pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Ran
             fleet.redis.start_again().await?;
         }
         FaultKind::RedisFlush => flush_redis(fleet).await?,
-        FaultKind::RedisPause => pause_server(&fleet.redis).await?,
+        FaultKind::RedisPause => pause_server(&fleet.redis, OUTAGE).await?,
         FaultKind::PostgresRestart => {
             fleet.postgres.kill().await?;
             fleet.postgres.start_again().await?;
         }
-        FaultKind::PostgresPause => pause_server(&fleet.postgres).await?,
+        FaultKind::PostgresPause => pause_server(&fleet.postgres, BEYOND_LEASE).await?,
         FaultKind::EndSessions => drop(fleet.store.terminate_other_sessions().await?),
         FaultKind::CutConnections => fleet.members().for_each(|member| {
             member.postgres.cut();
@@ -197,8 +205,13 @@ pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Ran
             }
         }
         FaultKind::DropWakeups => drop_wakeups(fleet).await,
+        FaultKind::ModelOutage => take_model_away(fleet).await,
     }
-    Ok(Fault { kind, process, from, until: clock.now() })
+    let fault = Fault { kind, process, from, until: clock.now() };
+    if kind == FaultKind::ModelOutage {
+        breakers_close(fleet).await;
+    }
+    Ok(fault)
 }
 
 /// Waits for a worker that holds something. The audit finds a fault whose victim held nothing all the same.
@@ -256,9 +269,9 @@ async fn pause_api(fleet: &Fleet) {
     fleet.api.resume();
 }
 
-async fn pause_server(server: &PrivateServer) -> anyhow::Result<()> {
+async fn pause_server(server: &PrivateServer, lasts: Duration) -> anyhow::Result<()> {
     server.pause().await?;
-    sleep(OUTAGE).await;
+    sleep(lasts).await;
     Ok(server.resume().await?)
 }
 
@@ -301,6 +314,37 @@ async fn drop_wakeups(fleet: &mut Fleet) {
     }
     fleet.workers.iter().for_each(|worker| worker.redis.pass_wakeups());
     complain_of_nothing(fleet, FaultKind::DropWakeups, lost(fleet) - before);
+}
+
+async fn take_model_away(fleet: &mut Fleet) {
+    let before = fleet.model.refused();
+    fleet.model.take_away();
+    sleep(OUTAGE).await;
+    let give_up = Instant::now() + SOMETHING_TO_LOSE;
+    while fleet.model.refused() == before && Instant::now() < give_up {
+        sleep(WAKEUPS_EVERY).await;
+    }
+    fleet.model.give_back();
+    if fleet.model.refused() == before {
+        fleet.complaints.push(format!("{} found nobody who asked", FaultKind::ModelOutage.name()));
+    }
+}
+
+/// Waits until everybody may ask the model again, which nobody but the fleet itself sees to. Before that another fault would hit no work.
+async fn breakers_close(fleet: &mut Fleet) {
+    let give_up = Instant::now() + BREAKER_CLOSES;
+    let is_closed = async |fleet: &Fleet| {
+        let breakers = fleet.store.list_breakers().await;
+        breakers.is_ok_and(|breakers| breakers.iter().all(|breaker| breaker.state == "closed"))
+    };
+    while !is_closed(fleet).await {
+        if Instant::now() >= give_up {
+            let seconds = BREAKER_CLOSES.as_secs();
+            fleet.complaints.push(format!("the model was back, and its breaker not closed {seconds} s later"));
+            return;
+        }
+        sleep(WAKEUPS_EVERY).await;
+    }
 }
 
 /// A fault that did nothing proves nothing.

@@ -24,16 +24,23 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::{model_server, proxy::Proxy, seen::Process};
+use super::{
+    model_server::{self, Switch},
+    proxy::Proxy,
+    seen::Process,
+};
 use crate::servers::{
     Host, PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, Role, RoleProcess, free_port, preflight,
 };
 
 /// What is run, and by which agent.
 pub(super) const DEFINITION: &str = "verify";
-/// The variable and the header in which a worker tells the tool server who it is.
+/// The header in which a worker tells the model and the tool server who it is. One word: no shell passes on a variable with a hyphen.
+pub(super) const PROCESS_HEADER: &str = "process";
+/// The variable that its value for the tool server is read from.
 const PROCESS_VARIABLE: &str = "VERIFY_PROCESS";
-pub(super) const PROCESS_HEADER: &str = "x-verify-process";
+/// And the one that sets it for the model.
+const PROCESS_HEADER_OF_MODEL: &str = "LONGHAUL__LLM__PROVIDERS__CUSTOM__HEADERS__PROCESS";
 /// A role that has not drained by then is killed, and `verify` fails. Longer than what a worker gives itself.
 pub(super) const DRAIN_LIMIT: Duration = Duration::from_secs(45);
 const DRAIN_SECONDS: &str = "30";
@@ -55,6 +62,7 @@ pub(super) struct Fleet {
     pub(super) queue: QueueName,
     pub(super) api: Member,
     pub(super) workers: Vec<Member>,
+    pub(super) model: Switch,
     pub(super) url: String,
     pub(super) key: String,
     /// Every process there ever was.
@@ -73,7 +81,6 @@ struct Common {
     environment: Vec<(String, String)>,
     database_url: String,
     redis_url: String,
-    /// Without the part that names who asks.
     model_url: String,
 }
 
@@ -90,6 +97,7 @@ pub(super) struct Member {
 /// Where the servers that count are.
 pub(super) struct Counters {
     pub(super) model_url: String,
+    pub(super) model: Switch,
     pub(super) tools_url: String,
 }
 
@@ -138,6 +146,7 @@ impl Fleet {
             queue: QueueName::new("default")?,
             api,
             workers: members,
+            model: counters.model,
             url: format!("http://127.0.0.1:{port}"),
             key,
             processes: Vec::new(),
@@ -270,7 +279,8 @@ impl Member {
             [
                 ("DATABASE_URL", self.postgres.url_through(&common.database_url)?),
                 ("REDIS_URL", self.redis.url_through(&common.redis_url)?),
-                ("LONGHAUL_LLM_URL", format!("{}/{name}/v1", common.model_url)),
+                ("LONGHAUL_LLM_URL", common.model_url.clone()),
+                (PROCESS_HEADER_OF_MODEL, name.clone()),
                 (PROCESS_VARIABLE, name.clone()),
                 ("LONGHAUL__WORKER__CONCURRENCY", CONCURRENCY.into()),
                 ("LONGHAUL__WORKER__DRAIN_SECONDS", DRAIN_SECONDS.into()),

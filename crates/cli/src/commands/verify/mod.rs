@@ -107,7 +107,7 @@ async fn drive(
     shutdown: &CancellationToken,
 ) -> anyhow::Result<Option<Evidence>> {
     let (model, tools) = (ModelServer::start().await?, ToolServer::start().await?);
-    let counters = Counters { model_url: model.url(), tools_url: tools.url() };
+    let counters = Counters { model_url: model.url(), model: model.switch(), tools_url: tools.url() };
     let mut environment = sources.environment;
     environment.retain(|name, _| INHERITED.contains(&name.as_str()));
     let mut fleet = Fleet::start(dir, args.workers.into(), counters, environment.into_iter().collect()).await?;

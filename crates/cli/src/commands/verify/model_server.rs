@@ -2,7 +2,10 @@
 //! with its idempotency key, who asked, and when the answer was out.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -12,7 +15,10 @@ use longhaul_shared::clock::{Clock, SystemClock};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::seen::{Asked, CountedTool};
+use super::{
+    fleet::PROCESS_HEADER,
+    seen::{Asked, CountedTool},
+};
 use crate::http_server::{self, Answer, HangUp, HttpServer, Protocol, StartError};
 
 /// What the tool server is called in the agent.
@@ -28,6 +34,39 @@ const BETWEEN_PIECES: Duration = Duration::from_millis(15);
 pub(super) struct ModelServer {
     server: HttpServer,
     log: Log,
+    switch: Switch,
+}
+
+/// Takes the model away from everybody, and gives it back.
+#[derive(Clone, Default)]
+pub(super) struct Switch(Arc<Switched>);
+
+#[derive(Default)]
+struct Switched {
+    is_away: AtomicBool,
+    refused: AtomicUsize,
+}
+
+impl Switch {
+    /// From now on, whoever asks is refused, and nothing that was asked before is answered.
+    pub(super) fn take_away(&self) {
+        self.0.is_away.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn give_back(&self) {
+        self.0.is_away.store(false, Ordering::Relaxed);
+    }
+
+    /// How many requests were not answered because of it.
+    pub(super) fn refused(&self) -> usize {
+        self.0.refused.load(Ordering::Relaxed)
+    }
+
+    fn refuses(&self) -> bool {
+        let is_away = self.0.is_away.load(Ordering::Relaxed);
+        self.0.refused.fetch_add(is_away.into(), Ordering::Relaxed);
+        is_away
+    }
 }
 
 #[derive(Clone, Default)]
@@ -50,14 +89,20 @@ impl Log {
 impl ModelServer {
     pub(super) async fn start() -> Result<Self, StartError> {
         let log = Log::default();
-        let own = log.clone();
-        let server = HttpServer::start(Protocol::Http1, move |request| answer(own.clone(), request)).await?;
-        Ok(Self { server, log })
+        let switch = Switch::default();
+        let own = (log.clone(), switch.clone());
+        let handle = move |request| answer(own.0.clone(), own.1.clone(), request);
+        let server = HttpServer::start(Protocol::Http1, handle).await?;
+        Ok(Self { server, log, switch })
     }
 
-    /// Its address, to which everybody who asks appends a name.
+    /// Its address. The same for everybody who asks: they share its breaker.
     pub(super) fn url(&self) -> String {
-        self.server.url()
+        format!("{}/v1", self.server.url())
+    }
+
+    pub(super) fn switch(&self) -> Switch {
+        self.switch.clone()
     }
 
     /// Every request so far.
@@ -89,8 +134,8 @@ struct Question {
 
 impl Question {
     fn read(request: &Request<Bytes>) -> Option<Self> {
-        let process = request.uri().path().split('/').nth(1)?.to_owned();
-        let key = request.headers().get("idempotency-key")?.to_str().ok()?.to_owned();
+        let header = |name| Some(request.headers().get(name)?.to_str().ok()?.to_owned());
+        let (process, key) = (header(PROCESS_HEADER)?, header("idempotency-key")?);
         let body: Value = serde_json::from_slice(request.body()).ok()?;
         let messages = body["messages"].as_array()?;
         let turn = messages.iter().filter(|message| message["role"] == "assistant").count();
@@ -105,7 +150,7 @@ fn marked_number(text: &str) -> Option<i64> {
     rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())].parse().ok()
 }
 
-async fn answer(log: Log, request: Request<Bytes>) -> Result<Answer, HangUp> {
+async fn answer(log: Log, switch: Switch, request: Request<Bytes>) -> Result<Answer, HangUp> {
     let Some(question) = Question::read(&request) else {
         return http_server::whole(
             400,
@@ -113,6 +158,9 @@ async fn answer(log: Log, request: Request<Bytes>) -> Result<Answer, HangUp> {
             r#"{"error": {"message": "not a question of this fleet"}}"#,
         );
     };
+    if switch.refuses() {
+        return http_server::whole(503, "application/json", r#"{"error": {"message": "the model is away"}}"#);
+    }
     let Question { process, key, execution, turn } = question;
     let number = {
         let at = SystemClock::new().now();
@@ -124,6 +172,9 @@ async fn answer(log: Log, request: Request<Bytes>) -> Result<Answer, HangUp> {
     let (least, most) = THINKS_MS;
     let spread = (execution.unsigned_abs() * 31 + turn as u64 * 17) % (most - least);
     sleep(Duration::from_millis(least + spread)).await;
+    if switch.refuses() {
+        return Err(HangUp);
+    }
     let calls = plan(execution, turn);
     let text = if calls.is_empty() { format!(r##"{{"done": "#{number}#"}}"##) } else { format!("answer #{number}#") };
     let calls: Vec<Value> = calls.iter().enumerate().map(|(index, call)| wire_call(execution, index, *call)).collect();

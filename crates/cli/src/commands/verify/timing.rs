@@ -17,6 +17,8 @@ pub(super) const BAR: f64 = 10.0;
 const BACK: f64 = 0.95;
 /// The rate is counted over so long.
 const COUNTED_OVER: TimeDelta = TimeDelta::seconds(4);
+/// The share of what was submitted that ended before a fault at least: with less there was no rate that could come back.
+const A_RATE: f64 = 0.5;
 /// And in the first second of that there is this share of it: what piled up and ended at once later does not make up for none.
 const FROM_THE_START: (TimeDelta, f64) = (TimeDelta::seconds(1), 0.5);
 const STEP: TimeDelta = TimeDelta::milliseconds(250);
@@ -122,6 +124,7 @@ pub(in crate::commands) fn rates(evidence: &Evidence, is_of_interest: impl Fn(Fa
             }
             RateAfter { fault: fault.kind.name(), before, after, back_after }
         })
+        .filter(|around| around.before >= A_RATE * submitted)
         .collect()
 }
 
@@ -218,6 +221,13 @@ mod tests {
             }
         }
         assert_eq!(back(&evidence), None);
+    }
+
+    #[test]
+    fn where_there_was_no_rate_none_comes_back() {
+        let mut evidence = outage(20_000, 23_000, 23_000, 0);
+        evidence.executions.retain(|one| !(at(10_000)..at(20_000)).contains(&one.created_at));
+        assert_eq!(rates(&evidence, FaultKind::is_of_a_server), []);
     }
 
     #[test]

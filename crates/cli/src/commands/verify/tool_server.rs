@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use hyper::{Method, Request, body::Bytes};
+use hyper::{Request, body::Bytes};
 use longhaul_shared::clock::{Clock, SystemClock};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -16,7 +16,10 @@ use super::{
     fleet::PROCESS_HEADER,
     seen::{CountedTool, Effect},
 };
-use crate::http_server::{self, Answer, HangUp, HttpServer, Protocol, StartError};
+use crate::{
+    http_server::{Answer, HangUp, HttpServer, Protocol, StartError},
+    mcp_server,
+};
 
 /// From the effect to its answer.
 const TAKES: Duration = Duration::from_millis(40);
@@ -57,46 +60,12 @@ impl ToolServer {
 }
 
 async fn answer(log: Log, request: Request<Bytes>) -> Result<Answer, HangUp> {
-    // No session and no stream of its own: a client that asks for either goes on without.
-    if request.method() != Method::POST {
-        return http_server::whole(405, "text/plain", "only POST");
-    }
-    let Ok(message) = serde_json::from_slice::<Value>(request.body()) else {
-        return http_server::whole(400, "text/plain", "not JSON");
-    };
-    let Some(id) = message.get("id") else { return http_server::whole(202, "text/plain", "") };
-    let params = &message["params"];
-    let result = match message["method"].as_str().unwrap_or_default() {
-        "initialize" => json!({
-            "protocolVersion": params["protocolVersion"], "capabilities": { "tools": {} },
-            "serverInfo": { "name": "verify", "version": env!("CARGO_PKG_VERSION") },
-        }),
-        "ping" => json!({}),
-        "tools/list" => json!({ "tools": CountedTool::ALL.map(listed) }),
-        "tools/call" => {
-            let process = request.headers().get(PROCESS_HEADER).and_then(|name| name.to_str().ok()).unwrap_or_default();
-            call(&log, process, params).await?
-        }
-        other => {
-            let error = json!({ "code": -32601, "message": format!("no method {other}") });
-            let body = json!({ "jsonrpc": "2.0", "id": id, "error": error });
-            return http_server::whole(200, "application/json", body.to_string());
-        }
-    };
-    http_server::whole(200, "application/json", json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string())
+    let process = request.headers().get(PROCESS_HEADER).and_then(|name| name.to_str().ok()).unwrap_or_default();
+    let tools = CountedTool::ALL.map(|tool| mcp_server::listed(tool.name(), "Counted.", &["execution", "call"]));
+    mcp_server::answer(&request, json!(tools), |params| call(&log, process, params)).await
 }
 
-fn listed(tool: CountedTool) -> Value {
-    let number = json!({ "type": "integer" });
-    json!({
-        "name": tool.name(), "description": "Counted.",
-        "inputSchema": {
-            "type": "object", "properties": { "execution": number, "call": number }, "required": ["execution", "call"],
-        },
-    })
-}
-
-async fn call(log: &Log, process: &str, params: &Value) -> Result<Value, HangUp> {
+async fn call(log: &Log, process: &str, params: Value) -> Result<String, HangUp> {
     let tool = CountedTool::ALL.into_iter().find(|tool| params["name"] == tool.name()).ok_or(HangUp)?;
     let (arguments, key) = (&params["arguments"], params["_meta"]["idempotencyKey"].as_str().unwrap_or_default());
     let (Some(execution), Some(call)) = (arguments["execution"].as_i64(), arguments["call"].as_i64()) else {
@@ -119,5 +88,5 @@ async fn call(log: &Log, process: &str, params: &Value) -> Result<Value, HangUp>
     if is_lost {
         return Err(HangUp);
     }
-    Ok(json!({ "content": [{ "type": "text", "text": format!("effect #{number}#") }], "isError": false }))
+    Ok(format!("effect #{number}#"))
 }

@@ -72,6 +72,7 @@ impl Waiting {
             open_children: row.open_children,
             children: Vec::new(),
             last_failure: None,
+            endpoint: None,
             holding: None,
             estimate: Estimate::none("it does not wait"),
         })
@@ -109,9 +110,14 @@ impl Store {
                 });
             }
             Some(WaitReason::Scheduled) => waiting.estimate = row.until("it was scheduled for then"),
-            Some(WaitReason::RetryBackoff | WaitReason::ProviderDown | WaitReason::RateLimit) => {
+            Some(WaitReason::RetryBackoff) => {
                 waiting.last_failure = self.last_failure(id).await?;
                 waiting.estimate = row.until("the time it waits for is set");
+            }
+            Some(WaitReason::ProviderDown | WaitReason::RateLimit) => {
+                waiting.last_failure = self.last_failure(id).await?;
+                waiting.endpoint = self.endpoint_standing(id).await?;
+                waiting.estimate = row.until("the model is asked again then, and goes through its line");
             }
             Some(WaitReason::NoWorker) => {
                 waiting.workers = Some(self.workers_that_serve(&row).await?);

@@ -2,7 +2,7 @@
 
 use super::{
     explain::Row,
-    standing::{Estimate, PlaceInLine, Waiting},
+    standing::{EndpointStanding, Estimate, PlaceInLine, Waiting},
 };
 use crate::{
     domain::ExecutionId,
@@ -134,6 +134,34 @@ impl Store {
         .fetch_optional(&self.pool)
         .await?;
         Ok(place.map(|place| PlaceInLine { ahead: place.ahead, other_tenants: place.others }))
+    }
+
+    /// The model endpoint it waits for, and its place in the line there, which all tenants share.
+    pub(super) async fn endpoint_standing(&self, id: ExecutionId) -> Result<Option<EndpointStanding>, StoreError> {
+        Ok(sqlx::query_as!(
+            EndpointStanding,
+            r#"
+            select w.provider, w.model, w.give_up_at, b.cause as "cause?", b.open_until as "until?",
+                coalesce(b.is_stated, false) as "is_stated!",
+                case when b.state = 'open' and b.open_until <= longhaul_now() then 'half_open' else coalesce(b.state, 'closed') end as "state!",
+                case when not w.is_released and w.pass_at is null then (
+                    select count(*) from (
+                        select from provider_waits x
+                        where (x.provider, x.model, x.key, x.reason) = (w.provider, w.model, w.key, w.reason)
+                            and not x.is_released and x.pass_at is null
+                            and (-x.priority, x.execution_id) < (-w.priority, w.execution_id)
+                        limit $2
+                    ) before
+                ) end as ahead
+            from provider_waits w
+            left join provider_breakers b on (b.provider, b.model, b.key) = (w.provider, w.model, w.key)
+            where w.execution_id = $1
+            "#,
+            id.0,
+            COUNT_CAP,
+        )
+        .fetch_optional(&self.pool)
+        .await?)
     }
 
     /// From how long executions of its definition were held by workers lately.

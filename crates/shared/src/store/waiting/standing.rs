@@ -47,6 +47,8 @@ pub struct Waiting {
     pub children: Vec<OpenChild>,
     /// Why its last attempt ended.
     pub last_failure: Option<LastFailure>,
+    /// The model endpoint it waits for.
+    pub endpoint: Option<EndpointStanding>,
     /// Why new executions like it are held back.
     pub holding: Option<Holding>,
     /// How long it may take from here.
@@ -129,6 +131,28 @@ pub struct LastFailure {
     pub code: Option<String>,
     /// For people.
     pub summary: Option<String>,
+}
+
+/// A model endpoint that an execution waits for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EndpointStanding {
+    /// The provider's name in the configuration.
+    pub provider: String,
+    /// The model.
+    pub model: String,
+    /// Of its breaker: `closed`, `open`, `half_open` or `recovering`.
+    pub state: String,
+    /// Why it is not closed: `outage`, `quota` or `operator`.
+    pub cause: Option<String>,
+    /// When it is asked again.
+    pub until: Option<DateTime<Utc>>,
+    /// The provider itself said so.
+    pub is_stated: bool,
+    /// When the execution waits no longer.
+    pub give_up_at: DateTime<Utc>,
+    /// Executions before it, of all tenants, up to [`COUNT_CAP`](super::COUNT_CAP). `None` when it stands in no line: it was let go, or
+    /// has a time of its own.
+    pub ahead: Option<i64>,
 }
 
 /// How long a wait may take.

@@ -1,0 +1,34 @@
+//! The tool of the rounds behind MCP: the same that the worker has of its own, as a server in this process.
+
+use hyper::{Request, body::Bytes};
+use longhaul_sdk::spec::McpServerSpec;
+use serde_json::{Value, json};
+
+use super::model::TOOL;
+use crate::{
+    http_server::{Answer, HangUp, HttpServer, Protocol, StartError},
+    mcp_server,
+};
+
+/// What the server is called in the agent.
+pub(super) const SERVER: &str = "bench";
+
+/// The running server.
+pub(super) struct ToolServer(HttpServer);
+
+impl ToolServer {
+    pub(super) async fn start() -> Result<Self, StartError> {
+        Ok(Self(HttpServer::start(Protocol::Http1, answer).await?))
+    }
+
+    /// As an agent names it.
+    pub(super) fn spec(&self) -> serde_json::Result<McpServerSpec> {
+        serde_json::from_value(json!({ "url": format!("{}/mcp", self.0.url()), "effects": { TOOL: "read_only" } }))
+    }
+}
+
+async fn answer(request: Request<Bytes>) -> Result<Answer, HangUp> {
+    let tools = json!([mcp_server::listed(TOOL, "Notes a round.", &["round"])]);
+    let note = async |params: Value| Ok(format!("noted round {}", params["arguments"]["round"]));
+    mcp_server::answer(&request, tools, note).await
+}
