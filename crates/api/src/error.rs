@@ -1,6 +1,8 @@
 //! Every error a caller can see: problem+json (RFC 9457) with a stable `code`. Causes are logged here, once, and never
 //! returned. docs/api.md lists the codes; a test holds the two together.
 
+use std::net::IpAddr;
+
 use axum::{
     Json,
     http::{HeaderValue, StatusCode, header},
@@ -67,6 +69,7 @@ pub(crate) enum ApiError {
     NoBudget,
     CommandNotAllowed { server: String },
     VariableNotAllowed { server: String, name: String },
+    AddressNotAllowed { server: String, address: IpAddr },
     AgentNotAllowed(String),
     IdempotencyKeyReused(ExecutionId),
     ExecutionIsTerminal(ExecutionStatus),
@@ -98,6 +101,7 @@ impl ApiError {
             | Self::SelfApproval
             | Self::CommandNotAllowed { .. }
             | Self::VariableNotAllowed { .. }
+            | Self::AddressNotAllowed { .. }
             | Self::AgentNotAllowed(_) => StatusCode::FORBIDDEN,
             Self::NotFound(_) | Self::NoSuchRoute => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
@@ -157,6 +161,7 @@ impl ApiError {
             Self::NoBudget => "no_budget",
             Self::CommandNotAllowed { .. } => "command_not_allowed",
             Self::VariableNotAllowed { .. } => "variable_not_allowed",
+            Self::AddressNotAllowed { .. } => "address_not_allowed",
             Self::AgentNotAllowed(_) => "agent_not_allowed",
             Self::IdempotencyKeyReused(_) => "idempotency_key_reused",
             Self::ExecutionIsTerminal(_) => "execution_is_terminal",
@@ -206,6 +211,10 @@ impl ApiError {
             Self::VariableNotAllowed { server, name } => format!(
                 "the tool server `{server}` is to be sent the variable `{name}` of the workers, which this agent may not (setting \
                  tools.mcp.secret_variables)"
+            ),
+            Self::AddressNotAllowed { server, address } => format!(
+                "the tool server `{server}` is at {address}, in a private network, which this agent may not reach (setting \
+                 tools.mcp.private_addresses)"
             ),
             Self::AgentNotAllowed(key) => format!("policy does not let you execute the agent `{key}`"),
             Self::IdempotencyKeyReused(_) => "the Idempotency-Key was used for a different request".into(),
@@ -272,6 +281,10 @@ impl ApiError {
             Self::VariableNotAllowed { server, .. } => {
                 let path = format!("/mcp_servers/{server}");
                 vec![Violation::new(path, "refers to a variable that is not allowed for an agent of this owner")]
+            }
+            Self::AddressNotAllowed { server, .. } => {
+                let path = format!("/mcp_servers/{server}/url");
+                vec![Violation::new(path, "is in a private network, which is not allowed for an agent of this owner")]
             }
             Self::IdempotencyKeyReused(_)
             | Self::NotReleasable(_)

@@ -1,7 +1,7 @@
 //! `/v1/definitions` and `/v1/agents`: versions are put, listed, read and removed.
 
 use longhaul_api::ApiOptions;
-use longhaul_shared::config::{McpConfig, StdioServers};
+use longhaul_shared::config::{AllowedAgents, McpConfig};
 use longhaul_shared::store::api_keys::Scope;
 use serde_json::{Value, json};
 
@@ -115,7 +115,7 @@ async fn a_command_that_starts_a_tool_server_is_for_agents_whose_owner_may() {
     let with = |server: Value| json!({"key": "me", "name": "Me", "prompts": {"conversation": ""}, "mcp_servers": {"crm": server}});
     let (command, url) = (with(json!({"command": ["crm-tools"]})), with(json!({"url": "https://crm.example.com/mcp"})));
     for (stdio_servers, tenants_own, shared) in
-        [(StdioServers::Any, 201, 201), (StdioServers::AppliedOnly, 403, 201), (StdioServers::Off, 403, 403)]
+        [(AllowedAgents::Any, 201, 201), (AllowedAgents::AppliedOnly, 403, 201), (AllowedAgents::Off, 403, 403)]
     {
         let api = TestApi::start_with(ApiOptions {
             tool_servers: McpConfig { stdio: stdio_servers, ..McpConfig::default() },
@@ -132,7 +132,7 @@ async fn a_command_that_starts_a_tool_server_is_for_agents_whose_owner_may() {
         // By address everybody may.
         assert_eq!(api.acme.put("/v1/agents/me", &url).await.status, 201);
     }
-    assert_eq!(ApiOptions::default().tool_servers.stdio, StdioServers::AppliedOnly);
+    assert_eq!(ApiOptions::default().tool_servers.stdio, AllowedAgents::AppliedOnly);
 }
 
 #[tokio::test]
@@ -157,6 +157,29 @@ async fn a_variable_of_the_workers_is_for_agents_whose_owner_may_send_it() {
     for value in ["Bearer env://CRM_TOKEN", "a fixed text"] {
         assert_eq!(api.acme.put("/v1/agents/me", &with("headers", value)).await.status, 201, "{value}");
     }
+}
+
+#[tokio::test]
+async fn a_private_network_is_for_agents_whose_owner_may_reach_it() {
+    let with = |url: &str| json!({"key": "me", "name": "Me", "prompts": {"conversation": ""}, "mcp_servers": {"crm": {"url": url}}});
+    for (private_addresses, tenants_own, shared) in
+        [(AllowedAgents::Any, 201, 201), (AllowedAgents::AppliedOnly, 403, 201), (AllowedAgents::Off, 403, 403)]
+    {
+        // A command reaches every network, so nobody may start one here.
+        let tool_servers = McpConfig { stdio: AllowedAgents::Off, private_addresses, ..McpConfig::default() };
+        let api = TestApi::start_with(ApiOptions { tool_servers, ..ApiOptions::default() }).await;
+        let operator = api.caller("operator", &[Scope::Admin, Scope::DefinitionsWrite]).await;
+        for url in ["http://169.254.169.254/mcp", "http://[fd00::1]/mcp", "http://2130706433/mcp"] {
+            let of_tenant = api.acme.put("/v1/agents/me", &with(url)).await;
+            let of_all = operator.put("/v1/agents/me?shared=true", &with(url)).await;
+            assert_eq!((of_tenant.status, of_all.status), (tenants_own, shared), "{private_addresses:?} {url}");
+            for refused in [of_tenant, of_all].iter().filter(|answer| answer.status == 403) {
+                assert_eq!((refused.code(), refused.paths()), ("address_not_allowed", vec!["/mcp_servers/crm/url"]));
+            }
+        }
+        assert_eq!(api.acme.put("/v1/agents/me", &with("https://8.8.8.8/mcp")).await.status, 201);
+    }
+    assert_eq!(ApiOptions::default().tool_servers.private_addresses, AllowedAgents::AppliedOnly);
 }
 
 #[tokio::test]

@@ -170,7 +170,10 @@ async fn for_a_model_it_tells_which_what_is_wrong_with_it_and_the_place_in_its_l
         assert_eq!((&endpoint["is_stated"], &endpoint["ahead"]), (&json!(true), &json!(ahead)));
         let time = |name: &str| endpoint[name].as_str().unwrap().parse::<chrono::DateTime<chrono::Utc>>().unwrap();
         let until_it_gives_up = (time("give_up_at") - time("until")).num_seconds();
-        assert!((280..=300).contains(&until_it_gives_up), "900 s after it joined, 300 s after the model is back: {endpoint}");
+        assert!(
+            (280..=300).contains(&until_it_gives_up),
+            "900 s after it joined, 300 s after the model is back: {endpoint}"
+        );
         assert_eq!(waits["summary"], "the quota of m of p is spent");
     }
 }

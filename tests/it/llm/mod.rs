@@ -10,8 +10,8 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
 use longhaul_worker::llm::{
-    ChatModel, Clocks, Message, ModelError, ModelReply, ModelRequest, Models, ModelsError,
-    ProviderConfig, ProviderKind, ReplyEvent, ToolChoice,
+    ChatModel, Clocks, Message, ModelError, ModelReply, ModelRequest, Models, ModelsError, ProviderConfig,
+    ProviderKind, ReplyEvent, ToolChoice,
 };
 use serde_json::json;
 

@@ -6,7 +6,7 @@ use longhaul_sdk::{FailureClass, FailureCode};
 use longhaul_worker::tools::{CallErrorKind, Toolbox};
 use serde_json::{Value, json};
 
-use super::{TOKEN, call, http, message, sources, stdio};
+use super::{EVERYWHERE, TOKEN, call, http, message, sources, stdio};
 use crate::support::{
     hello::Hello,
     mcp::{HttpMcp, STDIO_SERVER},
@@ -18,7 +18,7 @@ use crate::support::{
 async fn tool_servers_are_not_offered_http_2() {
     let (hello, sources) = (Hello::listen().await, sources());
     let agent = http(&hello.url, json!({}));
-    let opening = Toolbox::open(&agent, &sources);
+    let opening = Toolbox::open(&agent, &sources, EVERYWHERE);
     let offers = async {
         tokio::select! {
             offers = hello.offers_http2() => offers,
@@ -32,7 +32,7 @@ async fn tool_servers_are_not_offered_http_2() {
 async fn results_of_every_kind_come_back_as_text_within_the_limit() {
     let (server, sources) = (HttpMcp::start().await, sources());
     for agent in [http(&server.url(), json!({})), stdio(json!({}))] {
-        let toolbox = Toolbox::open(&agent, &sources).await.unwrap();
+        let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
         assert_eq!(call(&toolbox, "echo", json!({"text": "grüße"})).await.text, "grüße");
         assert_eq!(call(&toolbox, "picture", json!({})).await.text, "look:\n[image/png, 5 bytes]");
         let big = call(&toolbox, "big", json!({"bytes": 3_000_000})).await;
@@ -44,7 +44,7 @@ async fn results_of_every_kind_come_back_as_text_within_the_limit() {
 #[tokio::test]
 async fn the_idempotency_key_travels_with_the_call() {
     let (server, sources) = (HttpMcp::start().await, sources());
-    let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources).await.unwrap();
+    let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
     for _ in 0..2 {
         assert_eq!(call(&toolbox, "key", json!({})).await.text, "key-1");
     }
@@ -57,7 +57,7 @@ async fn the_idempotency_key_travels_with_the_call() {
 async fn the_idempotency_key_travels_as_an_argument_where_the_agent_says_so() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let agent = http(&server.url(), json!({"idempotency_arguments": {"echo": "text"}}));
-    let toolbox = Toolbox::open(&agent, &sources).await.unwrap();
+    let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
     assert_eq!(call(&toolbox, "echo", json!({})).await.text, "key-1");
     // The model neither sees it nor can set it.
     let echo = toolbox.specs().iter().find(|spec| spec.name == "mcp__s__echo").unwrap();
@@ -69,7 +69,7 @@ async fn the_idempotency_key_travels_as_an_argument_where_the_agent_says_so() {
 async fn errors_of_the_tool_and_of_the_server_are_told_to_the_model() {
     let (server, sources) = (HttpMcp::start().await, sources());
     for agent in [http(&server.url(), json!({})), stdio(json!({}))] {
-        let toolbox = Toolbox::open(&agent, &sources).await.unwrap();
+        let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
         for (tool, expected) in
             [("fail", "the shelf is empty"), ("refuse", "the server answered error -32602: no such shelf")]
         {
@@ -83,7 +83,7 @@ async fn errors_of_the_tool_and_of_the_server_are_told_to_the_model() {
 #[tokio::test]
 async fn a_call_that_does_not_fit_the_schema_never_reaches_the_server() {
     let (server, sources) = (HttpMcp::start().await, sources());
-    let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources).await.unwrap();
+    let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
     let outcome = call(&toolbox, "echo", json!({"text": 7})).await;
     assert_eq!(outcome.error, Some(CallErrorKind::Structural));
     assert!(outcome.text.contains("\"path\":\"/text\""), "{}", outcome.text);
@@ -93,7 +93,8 @@ async fn a_call_that_does_not_fit_the_schema_never_reaches_the_server() {
 #[tokio::test]
 async fn a_call_beyond_its_time_is_given_up_and_cancelled_at_the_server() {
     let (server, sources) = (HttpMcp::start().await, sources());
-    let toolbox = Toolbox::open(&http(&server.url(), json!({"timeout_seconds": 1})), &sources).await.unwrap();
+    let toolbox =
+        Toolbox::open(&http(&server.url(), json!({"timeout_seconds": 1})), &sources, EVERYWHERE).await.unwrap();
     let outcome = call(&toolbox, "gated", json!({})).await;
     assert_eq!(outcome.error, Some(CallErrorKind::Timeout));
     assert!(message(&outcome).contains("within 1 s"), "{}", outcome.text);
@@ -104,7 +105,7 @@ async fn a_call_beyond_its_time_is_given_up_and_cancelled_at_the_server() {
 #[tokio::test]
 async fn a_call_whose_attempt_stops_is_cancelled_at_the_server() {
     let (server, sources) = (HttpMcp::start().await, sources());
-    let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources).await.unwrap();
+    let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
     let attempt = tokio::spawn(async move { call(&toolbox, "gated", json!({})).await });
     waiting(&server, 1).await;
     attempt.abort();
@@ -114,7 +115,7 @@ async fn a_call_whose_attempt_stops_is_cancelled_at_the_server() {
 #[tokio::test]
 async fn calls_of_one_server_run_beside_each_other() {
     let (server, sources) = (HttpMcp::start().await, sources());
-    let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources).await.unwrap();
+    let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
     let held = tokio::spawn({
         let toolbox = toolbox.clone();
         async move { call(&toolbox, "gated", json!({})).await }
@@ -128,7 +129,7 @@ async fn calls_of_one_server_run_beside_each_other() {
 #[tokio::test]
 async fn a_child_gets_four_variables_of_ours_and_its_own_and_secrets_come_back_redacted() {
     let agent = stdio(json!({"env": {"PLAIN": "p", "SECRET": "x-env://TOKEN"}}));
-    let toolbox = Toolbox::open(&agent, &sources()).await.unwrap();
+    let toolbox = Toolbox::open(&agent, &sources(), EVERYWHERE).await.unwrap();
     let outcome = call(&toolbox, "env", json!({})).await;
     let given: Value = serde_json::from_str(&outcome.text).unwrap();
     assert_eq!(given, json!({"HOME": "/nonexistent", "PATH": "/usr/bin:/bin", "PLAIN": "p", "SECRET": "x-[redacted]"}));
@@ -139,7 +140,7 @@ async fn a_child_gets_four_variables_of_ours_and_its_own_and_secrets_come_back_r
 async fn headers_reach_the_server_with_their_secrets() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let agent = http(&server.url(), json!({"headers": {"x-secret": "Bearer env://TOKEN"}}));
-    let toolbox = Toolbox::open(&agent, &sources).await.unwrap();
+    let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
     assert_eq!(call(&toolbox, "echo", json!({"text": "ok"})).await.text, "ok");
     let seen = server.secrets.lock().unwrap().clone();
     assert!(!seen.is_empty() && seen.iter().all(|value| *value == format!("Bearer {TOKEN}")), "{seen:?}");
@@ -150,7 +151,8 @@ async fn headers_reach_the_server_with_their_secrets() {
 async fn a_server_that_dies_during_an_idempotent_call_is_asked_once_more_under_the_same_key() {
     let (dir, sources) = (tempfile::tempdir().unwrap(), sources());
     let marker = dir.path().join("marker");
-    let toolbox = Toolbox::open(&stdio(json!({"effects": {"crash_once": "idempotent"}})), &sources).await.unwrap();
+    let toolbox =
+        Toolbox::open(&stdio(json!({"effects": {"crash_once": "idempotent"}})), &sources, EVERYWHERE).await.unwrap();
     let outcome = call(&toolbox, "crash_once", json!({ "marker": marker })).await;
     assert_eq!((outcome.text.as_str(), outcome.error), ("answered for key-1", None));
     assert_eq!(std::fs::read_to_string(marker).unwrap(), "key-1");
@@ -163,7 +165,7 @@ async fn a_server_that_dies_during_an_idempotent_call_and_is_gone_does_not_end_t
     let marker = dir.path().join("marker");
     let once = format!("test ! -e {} && exec {STDIO_SERVER}", marker.display());
     let agent = stdio(json!({"effects": {"crash_once": "idempotent"}, "command": ["/bin/sh", "-c", once]}));
-    let toolbox = Toolbox::open(&agent, &sources).await.unwrap();
+    let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
     let outcome = call(&toolbox, "crash_once", json!({ "marker": marker })).await;
     assert_eq!((outcome.error, outcome.ends_run.as_ref()), (Some(CallErrorKind::Runtime), None));
     assert!(message(&outcome).contains("it may have taken effect"), "{}", outcome.text);
@@ -174,7 +176,7 @@ async fn a_server_that_dies_during_an_idempotent_call_and_is_gone_does_not_end_t
 async fn a_server_that_dies_during_a_side_effect_is_not_asked_again() {
     let (dir, sources) = (tempfile::tempdir().unwrap(), sources());
     let marker = dir.path().join("marker");
-    let toolbox = Toolbox::open(&stdio(json!({})), &sources).await.unwrap();
+    let toolbox = Toolbox::open(&stdio(json!({})), &sources, EVERYWHERE).await.unwrap();
     let outcome = call(&toolbox, "crash_once", json!({ "marker": marker })).await;
     assert_eq!((outcome.error, outcome.ends_run.as_ref()), (Some(CallErrorKind::Runtime), None));
     assert!(message(&outcome).contains("it may have taken effect"), "{}", outcome.text);
@@ -186,10 +188,10 @@ async fn a_server_that_dies_during_a_side_effect_is_not_asked_again() {
 async fn a_server_that_is_gone_before_a_call_ends_the_run_as_transient() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let agent = http(&server.url(), json!({}));
-    let pinned = Toolbox::open(&agent, &sources).await.unwrap().specs().to_vec();
+    let pinned = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap().specs().to_vec();
     sources.mcp.close().await;
     drop(server);
-    let toolbox = Toolbox::pinned(&agent, pinned, &sources).unwrap();
+    let toolbox = Toolbox::pinned(&agent, pinned, &sources, EVERYWHERE).unwrap();
     let failure = call(&toolbox, "echo", json!({"text": "x"})).await.ends_run.unwrap();
     assert_eq!((failure.class, failure.code), (FailureClass::Transient, FailureCode::TOOL_UNREACHABLE));
 }
@@ -198,7 +200,7 @@ async fn a_server_that_is_gone_before_a_call_ends_the_run_as_transient() {
 async fn a_server_that_restarted_is_found_again() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let agent = http(&server.url(), json!({"effects": {"echo": "read_only"}}));
-    let toolbox = Toolbox::open(&agent, &sources).await.unwrap();
+    let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
     let address = server.address;
     drop(server);
     let listener =

@@ -6,7 +6,7 @@ use longhaul_sdk::FailureCode;
 use longhaul_worker::tools::{McpPoolSettings, Toolbox};
 use serde_json::json;
 
-use super::{agent, call, http, settings, sources, sources_with, stdio};
+use super::{EVERYWHERE, agent, call, http, settings, sources, sources_with, stdio};
 use crate::support::{
     mcp::{HttpMcp, STDIO_SERVER},
     wait::{SOON, eventually, within},
@@ -26,10 +26,11 @@ async fn is_gone(pid: u32) {
 #[tokio::test]
 async fn executions_share_a_connection_and_other_environments_have_their_own() {
     let sources = sources();
-    let first = Toolbox::open(&stdio(json!({})), &sources).await.unwrap();
-    let trusting = Toolbox::open(&stdio(json!({"trusted": true, "allow": ["pid"]})), &sources).await.unwrap();
+    let first = Toolbox::open(&stdio(json!({})), &sources, EVERYWHERE).await.unwrap();
+    let trusting =
+        Toolbox::open(&stdio(json!({"trusted": true, "allow": ["pid"]})), &sources, EVERYWHERE).await.unwrap();
     assert_eq!(pid(&first).await, pid(&trusting).await, "what only the agent looks at does not matter");
-    let other = Toolbox::open(&stdio(json!({"env": {"A": "b"}})), &sources).await.unwrap();
+    let other = Toolbox::open(&stdio(json!({"env": {"A": "b"}})), &sources, EVERYWHERE).await.unwrap();
     assert_ne!(pid(&first).await, pid(&other).await);
     assert_eq!(sources.mcp.connections(), 2);
 }
@@ -37,7 +38,7 @@ async fn executions_share_a_connection_and_other_environments_have_their_own() {
 #[tokio::test]
 async fn an_idle_connection_is_closed_and_made_again_when_needed() {
     let sources = sources_with(McpPoolSettings { idle_timeout: Duration::from_millis(200), ..settings() });
-    let toolbox = Toolbox::open(&stdio(json!({})), &sources).await.unwrap();
+    let toolbox = Toolbox::open(&stdio(json!({})), &sources, EVERYWHERE).await.unwrap();
     let first = pid(&toolbox).await;
     let closed = async || match sources.mcp.connections() {
         0 => Ok(()),
@@ -51,13 +52,13 @@ async fn an_idle_connection_is_closed_and_made_again_when_needed() {
 #[tokio::test]
 async fn closing_or_dropping_the_pool_ends_its_children() {
     let sources_to_close = sources();
-    let toolbox = Toolbox::open(&stdio(json!({})), &sources_to_close).await.unwrap();
+    let toolbox = Toolbox::open(&stdio(json!({})), &sources_to_close, EVERYWHERE).await.unwrap();
     let child = pid(&toolbox).await;
     within("closing", SOON, sources_to_close.mcp.close()).await;
     is_gone(child).await;
 
     let sources_to_drop = sources();
-    let toolbox = Toolbox::open(&stdio(json!({})), &sources_to_drop).await.unwrap();
+    let toolbox = Toolbox::open(&stdio(json!({})), &sources_to_drop, EVERYWHERE).await.unwrap();
     let child = pid(&toolbox).await;
     drop((toolbox, sources_to_drop));
     is_gone(child).await;
@@ -67,8 +68,8 @@ async fn closing_or_dropping_the_pool_ends_its_children() {
 async fn beyond_the_bound_an_idle_connection_makes_room_and_a_busy_one_does_not() {
     let sources = sources_with(McpPoolSettings { max_connections: 1, ..settings() });
     let server = HttpMcp::start().await;
-    let over_http = Toolbox::open(&http(&server.url(), json!({})), &sources).await.unwrap();
-    let over_stdio = Toolbox::open(&stdio(json!({})), &sources).await.unwrap();
+    let over_http = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
+    let over_stdio = Toolbox::open(&stdio(json!({})), &sources, EVERYWHERE).await.unwrap();
     assert_eq!(sources.mcp.connections(), 1);
 
     let busy = tokio::spawn({
@@ -94,7 +95,7 @@ async fn a_hundred_executions_wait_once_for_a_server_that_never_answers() {
     let settings = McpPoolSettings { connect_timeout: Duration::from_millis(300), ..settings() };
     let sources = sources_with(settings);
     let agent = agent(json!({"s": {"command": ["/bin/sleep", "60"]}}));
-    let all = futures::future::join_all((0..100).map(|_| Toolbox::open(&agent, &sources)));
+    let all = futures::future::join_all((0..100).map(|_| Toolbox::open(&agent, &sources, EVERYWHERE)));
     // One after the other they would take 30 s.
     for opened in within("all of them fail", SOON, all).await {
         let failure = opened.unwrap_err();
@@ -109,7 +110,7 @@ async fn an_attempt_that_stops_while_connecting_leaves_no_child_behind() {
     let script = format!("echo $$ > {}; exec sleep 60", file.display());
     let agent = agent(json!({"s": {"command": ["/bin/sh", "-c", script]}, "t": {"command": [STDIO_SERVER]}}));
     let sources = sources();
-    let attempt = tokio::spawn(async move { Toolbox::open(&agent, &sources).await.map(|_| ()) });
+    let attempt = tokio::spawn(async move { Toolbox::open(&agent, &sources, EVERYWHERE).await.map(|_| ()) });
     let started = async || {
         std::fs::read_to_string(&file)
             .map_err(|error| error.to_string())?

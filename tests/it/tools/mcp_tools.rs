@@ -6,7 +6,7 @@ use longhaul_sdk::{FailureClass, FailureCode, ToolEffect};
 use longhaul_worker::tools::Toolbox;
 use serde_json::json;
 
-use super::{agent, call, http, settings, sources, sources_with, stdio};
+use super::{EVERYWHERE, agent, call, http, settings, sources, sources_with, stdio};
 use crate::support::mcp::{HttpMcp, STDIO_SERVER};
 
 const NAMES: [&str; 10] = ["big", "crash_once", "echo", "env", "fail", "gated", "key", "picture", "pid", "refuse"];
@@ -18,8 +18,8 @@ fn names(toolbox: &Toolbox) -> Vec<&str> {
 #[tokio::test]
 async fn both_transports_list_the_same_tools_by_name_and_leave_out_what_no_model_could_call() {
     let (server, sources) = (HttpMcp::start().await, sources());
-    let over_http = Toolbox::open(&http(&server.url(), json!({})), &sources).await.unwrap();
-    let over_stdio = Toolbox::open(&stdio(json!({})), &sources).await.unwrap();
+    let over_http = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
+    let over_stdio = Toolbox::open(&stdio(json!({})), &sources, EVERYWHERE).await.unwrap();
     assert_eq!(names(&over_http), NAMES.map(|name| format!("mcp__s__{name}")));
     assert_eq!(serde_json::to_vec(over_http.specs()).unwrap(), serde_json::to_vec(over_stdio.specs()).unwrap());
     assert!(over_http.is_dynamic());
@@ -32,7 +32,7 @@ async fn both_transports_list_the_same_tools_by_name_and_leave_out_what_no_model
 async fn hints_count_only_of_a_trusted_server_and_the_agents_word_counts_most() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let effects = async |more| {
-        let toolbox = Toolbox::open(&http(&server.url(), more), &sources).await.unwrap();
+        let toolbox = Toolbox::open(&http(&server.url(), more), &sources, EVERYWHERE).await.unwrap();
         ["echo", "key", "pid"].map(|name| toolbox.effect(&format!("mcp__s__{name}")))
     };
     use ToolEffect::{Idempotent, ReadOnly, SideEffect};
@@ -48,7 +48,7 @@ async fn only_allowed_tools_are_shown_and_servers_come_by_name() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let spec = |allow: &[&str]| json!({"url": server.url(), "allow": allow});
     let agent = agent(json!({"zeta": spec(&["echo"]), "alpha": spec(&["pid", "key", "missing"])}));
-    let toolbox = Toolbox::open(&agent, &sources).await.unwrap();
+    let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
     assert_eq!(names(&toolbox), ["mcp__alpha__key", "mcp__alpha__pid", "mcp__zeta__echo"]);
     let refused = call(&toolbox, "echo", json!({})).await;
     assert!(refused.text.contains("there is no tool named `mcp__s__echo`"), "{}", refused.text);
@@ -68,7 +68,7 @@ async fn a_server_that_cannot_be_reached_is_a_transient_failure_that_says_why() 
             "`env://MISSING` is not set on this worker",
         ),
     ] {
-        let failure = Toolbox::open(&agent(json!({ "s": spec })), &sources()).await.unwrap_err();
+        let failure = Toolbox::open(&agent(json!({ "s": spec })), &sources(), EVERYWHERE).await.unwrap_err();
         assert_eq!(
             (failure.class, &failure.code),
             (FailureClass::Transient, &FailureCode::TOOL_UNREACHABLE),
@@ -83,11 +83,11 @@ async fn a_server_that_cannot_be_reached_is_a_transient_failure_that_says_why() 
 async fn a_pinned_list_contacts_no_server_before_a_call_needs_it() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let agent = http(&server.url(), json!({}));
-    let pinned = Toolbox::open(&agent, &sources).await.unwrap().specs().to_vec();
+    let pinned = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap().specs().to_vec();
     let pages = server.observed.pages.load(Ordering::SeqCst);
 
     let fresh = sources_with(settings());
-    let toolbox = Toolbox::pinned(&agent, pinned.clone(), &fresh).unwrap();
+    let toolbox = Toolbox::pinned(&agent, pinned.clone(), &fresh, EVERYWHERE).unwrap();
     assert_eq!((toolbox.specs(), fresh.mcp.connections()), (pinned.as_slice(), 0));
     assert_eq!(call(&toolbox, "echo", json!({"text": "hello"})).await.text, "hello");
     assert_eq!(fresh.mcp.connections(), 1);

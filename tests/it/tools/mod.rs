@@ -9,13 +9,15 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use longhaul_sdk::AgentConfig;
 use longhaul_worker::tools::{
-    CallOutcome, FetchUrlSettings, McpPool, McpPoolSettings, SecretResolver, ToolRegistry, ToolSources, Toolbox,
+    CallOutcome, FetchUrlSettings, McpPool, McpPoolSettings, Reach, SecretResolver, ToolRegistry, ToolSources, Toolbox,
 };
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use crate::support::mcp::STDIO_SERVER;
 
+/// The servers are on this machine.
+const EVERYWHERE: Reach = Reach { may_be_private: true };
 const TOKEN: &str = "t0ken-of-the-tests";
 
 /// An agent whose tool servers are these, and no other tools.

@@ -1,5 +1,7 @@
-//! What an agent may say of tool servers, whatever was stored when: commands (`tools.mcp.stdio`), and variables of the worker
-//! (`tools.mcp.secret_variables`), only if its owner may.
+//! What an agent may say of tool servers, whatever was stored when: commands (`tools.mcp.stdio`), variables of the worker
+//! (`tools.mcp.secret_variables`) and private networks (`tools.mcp.private_addresses`), only if its owner may.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_sdk::{AgentSpec, DefinitionSpec, spec::RetrySpec};
 use longhaul_shared::domain::TenantId;
@@ -57,6 +59,7 @@ async fn a_shared_agent_starts_its_command_unless_nobody_may() {
 async fn send_a_variable(allowed: &str, owner: impl FnOnce(TenantId) -> Option<TenantId>) -> Value {
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__TOOLS__MCP__SECRET_VARIABLES", allowed);
+    fleet.set("LONGHAUL__TOOLS__MCP__PRIVATE_ADDRESSES", "any");
     // Nobody listens there: whoever may send it is told that the server is not reached.
     let server = json!({"url": "http://127.0.0.1:9/mcp", "headers": {"authorization": "Bearer env://CARGO_PKG_NAME"}});
     let server = serde_json::from_value(server).unwrap();
@@ -81,5 +84,52 @@ async fn a_tenants_own_agent_sends_no_variable_of_the_worker_unless_it_is_listed
 
     for row in [send_a_variable("CARGO_PKG_NAME", Some).await, send_a_variable("OTHER", |_| None).await] {
         assert_eq!(row["failure_code"], json!("tool_unreachable"), "{row}");
+    }
+}
+
+/// Runs an agent of this owner whose tool server is at this host of this machine. Returns the execution, and whether the server was asked.
+async fn reach(host: &str, owner: impl FnOnce(TenantId) -> Option<TenantId>) -> (Value, bool) {
+    let fleet = Fleet::start().await;
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let server = json!({"url": format!("http://{host}:{}/mcp", listener.local_addr().unwrap().port())});
+    let server = serde_json::from_value(server).unwrap();
+    let agent = AgentSpec { mcp_servers: [("crm".to_owned(), server)].into(), ..agent("a") };
+    fleet.store.put_agent(owner(fleet.tenant), &agent).await.unwrap();
+    let retry = RetrySpec { max_total: Some(0), ..RetrySpec::default() };
+    let definition = DefinitionSpec { retry, ..DefinitionSpec::new("d", "a") };
+    fleet.store.put_shared_definition(&definition).await.unwrap();
+    let worker = fleet.worker();
+    let id = fleet.submit("d", json!({})).await;
+    let was_asked = AtomicBool::new(false);
+    // Whoever comes is hung up on.
+    let hang_up = async {
+        loop {
+            drop(listener.accept().await.unwrap());
+            was_asked.store(true, Ordering::Relaxed);
+        }
+    };
+    let row = tokio::select! {
+        row = fleet.ended(id) => row,
+        () = hang_up => unreachable!(),
+    };
+    worker.drain().await;
+    (row, was_asked.into_inner())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenants_own_agent_reaches_no_private_network_by_address_or_by_name() {
+    let (row, asked) = reach("127.0.0.1", Some).await;
+    assert_eq!((&row["failure_code"], asked), (&json!("invalid_definition"), false), "{row}");
+    let summary = row["failure_summary"].as_str().unwrap();
+    assert!(summary.contains("`crm`") && summary.contains("tools.mcp.private_addresses"), "{summary}");
+
+    let (row, asked) = reach("localhost", Some).await;
+    assert_eq!((&row["failure_code"], asked), (&json!("tool_unreachable"), false), "{row}");
+    let summary = row["failure_summary"].as_str().unwrap();
+    assert!(summary.contains("`localhost` is not on the public internet"), "{summary}");
+
+    for host in ["127.0.0.1", "localhost"] {
+        let (row, asked) = reach(host, |_| None).await;
+        assert_eq!((&row["failure_code"], asked), (&json!("tool_unreachable"), true), "{row}");
     }
 }

@@ -106,7 +106,8 @@ fn say_endpoint(endpoint: &Value, say: &mut impl FnMut(&str, String)) {
         return;
     }
     let cause = endpoint["cause"].as_str().map_or_else(String::new, |cause| format!(" ({cause})"));
-    let of = format!("{} of {}, {}{cause}", text(endpoint, "model"), text(endpoint, "provider"), text(endpoint, "state"));
+    let of =
+        format!("{} of {}, {}{cause}", text(endpoint, "model"), text(endpoint, "provider"), text(endpoint, "state"));
     say("model", of);
     if let Some(until) = endpoint["until"].as_str() {
         let by = if endpoint["is_stated"] == true { ", as its provider says" } else { "" };

@@ -37,7 +37,7 @@ pub use self::{
     sandbox::{SandboxConfig, SandboxConfinement},
     secret::{host_name, inherited_environment, resolve_secret, reveal, split_at_reference},
     telemetry::{LogFormat, TelemetryConfig},
-    tools::{FetchUrlConfig, McpConfig, RefusedServer, StdioServers, ToolsConfig},
+    tools::{AllowedAgents, FetchUrlConfig, McpConfig, RefusedServer, ToolsConfig},
     worker::{QuarantineConfig, WorkerConfig},
 };
 use crate::queue::QueueOptions;

@@ -1,12 +1,13 @@
 //! `[tools]`: limits of the built-in tools, and who may start tool servers.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use longhaul_sdk::spec::McpServerSpec;
 use serde::{Deserialize, Serialize};
+use url::{Host, Url};
 
 use super::{Rules, secret::references, units};
-use crate::domain::TenantId;
+use crate::{addresses::is_public, domain::TenantId};
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ToolsConfig {
@@ -20,7 +21,9 @@ pub struct ToolsConfig {
 /// What agents may say of tool servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct McpConfig {
-    pub stdio: StdioServers,
+    pub stdio: AllowedAgents,
+    /// Whose servers may be in private networks.
+    pub private_addresses: AllowedAgents,
     /// The variables that a tenant's own agents may refer to.
     #[serde(deserialize_with = "units::list::deserialize")]
     pub secret_variables: Vec<String>,
@@ -41,6 +44,13 @@ pub enum RefusedServer<'a> {
         /// The variable.
         name: &'a str,
     },
+    /// It is in a private network.
+    Address {
+        /// The server.
+        server: &'a str,
+        /// Its address.
+        address: IpAddr,
+    },
 }
 
 impl McpConfig {
@@ -56,23 +66,42 @@ impl McpConfig {
             if !spec.command.is_empty() && !self.stdio.permits(owner) {
                 return Some(RefusedServer::Command { server });
             }
+            let address = spec.url.as_deref().and_then(literal_address);
+            if let Some(address) = address.filter(|address| !is_public(*address) && !self.may_reach_private(owner)) {
+                return Some(RefusedServer::Address { server, address });
+            }
             let values = spec.headers.values().chain(spec.env.values());
             let name = values.flat_map(|value| references(value)).find(|name| !self.may_refer_to(owner, name))?;
             Some(RefusedServer::Variable { server, name })
         })
     }
 
+    /// Whether the servers of an agent of this owner may be in private networks. Names are judged by what they resolve to, when they are.
+    #[must_use]
+    pub fn may_reach_private(&self, owner: Option<TenantId>) -> bool {
+        self.private_addresses.permits(owner) || self.stdio.permits(owner)
+    }
+
     fn may_refer_to(&self, owner: Option<TenantId>, name: &str) -> bool {
         owner.is_none()
-            || self.stdio == StdioServers::Any
+            || self.stdio == AllowedAgents::Any
             || self.secret_variables.iter().any(|allowed| allowed == name)
     }
 }
 
-/// Whose agents may name a command that starts a tool server. It runs on the worker's machine, as the worker.
+/// The address of a URL that has no name.
+fn literal_address(url: &str) -> Option<IpAddr> {
+    match Url::parse(url).ok()?.host()? {
+        Host::Ipv4(address) => Some(address.into()),
+        Host::Ipv6(address) => Some(address.into()),
+        Host::Domain(_) => None,
+    }
+}
+
+/// Whose agents may do what reaches into the worker's machine or its network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StdioServers {
+pub enum AllowedAgents {
     /// Everybody's, a tenant's own included.
     Any,
     /// Those that all tenants share, which operators apply.
@@ -82,7 +111,7 @@ pub enum StdioServers {
     Off,
 }
 
-impl StdioServers {
+impl AllowedAgents {
     /// Whether an agent of this owner may; nobody's own is shared by all tenants.
     #[must_use]
     pub fn permits(self, owner: Option<TenantId>) -> bool {

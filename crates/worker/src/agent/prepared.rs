@@ -26,7 +26,11 @@ use super::{
     policy::Policy,
     profile::Profile,
 };
-use crate::{contract, deps::Deps, tools::Toolbox};
+use crate::{
+    contract,
+    deps::Deps,
+    tools::{Reach, Toolbox},
+};
 
 /// Agents kept in memory.
 const MAX_AGENTS: usize = 1_000;
@@ -100,9 +104,12 @@ async fn make(
     recorded: Option<PinnedTools>,
     deps: &Deps,
 ) -> Result<Agent, Failure> {
+    let reach = Reach { may_be_private: deps.tool_servers.may_reach_private(pinned.agent_owner) };
     let (toolbox, shown) = match recorded {
-        Some(PinnedTools { tools, shown, model: _ }) => (Toolbox::pinned(&config, tools, &deps.tools)?, Some(shown)),
-        None => (Toolbox::open(&config, &deps.tools).await?, None),
+        Some(PinnedTools { tools, shown, model: _ }) => {
+            (Toolbox::pinned(&config, tools, &deps.tools, reach)?, Some(shown))
+        }
+        None => (Toolbox::open(&config, &deps.tools, reach).await?, None),
     };
     let output_schema = pinned.definition.output_schema.as_ref();
     let (submitted, native_output_schema) = match config.model.output {
@@ -139,6 +146,10 @@ fn refuse_servers(pinned: &PinnedVersions, rules: &McpConfig) -> Result<(), Fail
         Some(RefusedServer::Variable { server, name }) => format!(
             "the tool server `{server}` is to be sent the variable `{name}`, which this worker does not do for the agent `{agent}` \
              (setting tools.mcp.secret_variables)"
+        ),
+        Some(RefusedServer::Address { server, address }) => format!(
+            "the tool server `{server}` is at {address}, in a private network, which this worker does not reach for the agent `{agent}` \
+             (setting tools.mcp.private_addresses)"
         ),
     };
     Err(Failure::permanent(FailureCode::INVALID_DEFINITION, summary))

@@ -34,8 +34,9 @@ pub(crate) fn platform_client() -> Result<Client, String> {
 /// For tool servers. A stream may be silent for as long as a tool runs, so only connecting has a limit here; calls have
 /// their own. Connections are not reused: a pooled one whose last body was not read to its end stalls the next call. Nor are they
 /// shared, as over HTTP/2: calls above the server's limit of streams would wait unseen while their clocks run.
-pub(super) fn mcp_client() -> Result<Client, String> {
+pub(super) fn mcp_client(resolver: GuardedResolver) -> Result<Client, String> {
     builder()
+        .dns_resolver(Arc::new(resolver))
         .pool_max_idle_per_host(0)
         .http1_only()
         .build()

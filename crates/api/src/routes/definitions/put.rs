@@ -85,6 +85,9 @@ pub(crate) async fn agent(
         Some(RefusedServer::Variable { server, name }) => {
             return Err(ApiError::VariableNotAllowed { server: server.to_owned(), name: name.to_owned() });
         }
+        Some(RefusedServer::Address { server, address }) => {
+            return Err(ApiError::AddressNotAllowed { server: server.to_owned(), address });
+        }
     }
     let put = state.store.put_agent(owner, &spec).await?;
     state.catalog.forget();

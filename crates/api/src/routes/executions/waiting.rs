@@ -317,14 +317,7 @@ fn summary(found: &Waiting) -> String {
             Some(of) => format!("{} of {} is asked as much as it may be", of.model, of.provider),
             None => "a rate limit of its model provider is spent".into(),
         },
-        WaitReason::ProviderDown => match &found.endpoint {
-            Some(of) if of.state == "closed" => format!("{} of {} is well again", of.model, of.provider),
-            Some(of) if of.cause.as_deref() == Some("quota") => {
-                format!("the quota of {} of {} is spent", of.model, of.provider)
-            }
-            Some(of) => format!("{} of {} is known to be down", of.model, of.provider),
-            None => "its model provider is known to be down".into(),
-        },
+        WaitReason::ProviderDown => provider_summary(found.endpoint.as_ref()),
         WaitReason::Budget => "its budget does not allow the next model call".into(),
         WaitReason::QueuePaused => {
             let version = found.definition_version.map_or_else(String::new, |version| format!(" version {version}"));
@@ -340,6 +333,15 @@ fn summary(found: &Waiting) -> String {
             let version = found.definition_version.map_or_else(String::new, |version| format!(" version {version}"));
             format!("no live worker serves {}{version} in the queue {}", found.definition_key, found.queue)
         }
+    }
+}
+
+fn provider_summary(endpoint: Option<&EndpointStanding>) -> String {
+    let Some(of) = endpoint else { return "its model provider is known to be down".into() };
+    match (of.state.as_str(), of.cause.as_deref()) {
+        ("closed", _) => format!("{} of {} is well again", of.model, of.provider),
+        (_, Some("quota")) => format!("the quota of {} of {} is spent", of.model, of.provider),
+        _ => format!("{} of {} is known to be down", of.model, of.provider),
     }
 }
 

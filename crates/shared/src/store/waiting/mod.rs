@@ -8,4 +8,6 @@ mod line;
 mod standing;
 
 pub use line::COUNT_CAP;
-pub use standing::{EndpointStanding, Estimate, LastFailure, LimitStanding, LiveWorkers, OpenChild, OpenRequest, PlaceInLine, Waiting};
+pub use standing::{
+    EndpointStanding, Estimate, LastFailure, LimitStanding, LiveWorkers, OpenChild, OpenRequest, PlaceInLine, Waiting,
+};

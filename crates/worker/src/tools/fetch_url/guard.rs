@@ -1,58 +1,14 @@
-//! Which addresses `fetch_url` may connect to: those of the public internet, unless the agent or the worker allows more.
+//! Which addresses `fetch_url`, and the tool servers of tenants' own agents, may have: those of the public internet, unless the worker allows
+//! more.
 //!
 //! Names are judged by the addresses they resolve to, inside the resolver that the connection itself uses, so a name whose
 //! answer changes between a check and the connection gains nothing.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
+use longhaul_shared::addresses::is_public;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
-
-/// Whether the public internet routes the address: no loopback, private, link-local (where clouds serve credentials), shared
-/// or otherwise special network, in any form that carries an IPv4 address inside an IPv6 one.
-pub(super) fn is_public(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => is_public_v4(v4),
-        IpAddr::V6(v6) => embedded_v4(v6).map_or_else(|| is_public_v6(v6), is_public_v4),
-    }
-}
-
-fn is_public_v4(address: Ipv4Addr) -> bool {
-    let [a, b, c, _] = address.octets();
-    let special = matches!(
-        (a, b, c),
-        (0 | 10 | 127 | 224..=255, _, _) // this network, private, loopback, multicast and reserved
-            | (100, 64..=127, _)         // carrier-grade NAT
-            | (169, 254, _)              // link-local, cloud metadata
-            | (172, 16..=31, _)          // private
-            | (192, 0, 0 | 2)            // protocol assignments, documentation
-            | (192, 88, 99)              // 6to4 relays
-            | (192, 168, _)              // private
-            | (198, 18..=19, _)          // benchmarks
-            | (198, 51, 100)             // documentation
-            | (203, 0, 113) // documentation
-    );
-    // Azure's metadata and Oracle's and Alibaba's live inside otherwise public or shared ranges.
-    !special && address != Ipv4Addr::new(168, 63, 129, 16)
-}
-
-fn is_public_v6(address: Ipv6Addr) -> bool {
-    // Global unicast is 2000::/3; of it, documentation, benchmarking and Teredo are not public.
-    let [a, b, ..] = address.segments();
-    a & 0xe000 == 0x2000 && !matches!((a, b), (0x2001, 0..=0x1ff | 0xdb8) | (0x3fff, 0..=0xfff))
-}
-
-/// The IPv4 address that an IPv6 address stands for: mapped, compatible, NAT64 and 6to4.
-fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let v4 = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
-    match address.segments() {
-        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => Some(v4(high, low)),
-        // The well-known prefix, and the prefix for networks' own translators, of which the last 32 bits are the usual form.
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x64, 0xff9b, 1, _, _, _, high, low] => Some(v4(high, low)),
-        [0x2002, high, low, ..] => Some(v4(high, low)),
-        _ => None,
-    }
-}
 
 /// Checks everything about a URL that can be known without resolving its name.
 pub(super) fn check_url(url: &Url, allow_private: bool) -> Result<(), String> {
@@ -76,7 +32,7 @@ pub(super) fn check_url(url: &Url, allow_private: bool) -> Result<(), String> {
 }
 
 pub(super) fn refused(host: &str) -> String {
-    format!("`{host}` is not on the public internet, and this agent may not fetch private addresses")
+    format!("`{host}` is not on the public internet, and this agent may not reach private addresses")
 }
 
 /// Resolves names as the system does and keeps the addresses that are permitted.
@@ -104,6 +60,19 @@ impl Resolve for GuardedResolver {
     }
 }
 
+/// Whether any address of the host is permitted.
+///
+/// # Errors
+/// None is, or the name cannot be resolved; in words.
+pub(in crate::tools) async fn check_host(url: &str) -> Result<(), String> {
+    let url = Url::parse(url).map_err(|error| error.to_string())?;
+    check_url(&url, false)?;
+    let Some(Host::Domain(name)) = url.host() else { return Ok(()) };
+    let found =
+        tokio::net::lookup_host((name, 0)).await.map_err(|error| format!("`{name}` is not resolved: {error}"))?;
+    if permitted(found.collect(), false).is_empty() { Err(refused(name)) } else { Ok(()) }
+}
+
 fn permitted(found: Vec<SocketAddr>, allow_private: bool) -> Vec<SocketAddr> {
     found.into_iter().filter(|address| allow_private || is_public(address.ip())).collect()
 }
@@ -111,57 +80,6 @@ fn permitted(found: Vec<SocketAddr>, allow_private: bool) -> Vec<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn special_addresses_are_not_public() {
-        for address in [
-            "0.0.0.0",
-            "10.1.2.3",
-            "100.64.0.1",
-            "100.100.100.200",
-            "127.0.0.1",
-            "127.8.8.8",
-            "169.254.169.254",
-            "168.63.129.16",
-            "172.16.0.1",
-            "172.31.255.255",
-            "192.0.0.192",
-            "192.0.2.1",
-            "192.168.1.1",
-            "198.18.0.1",
-            "198.51.100.7",
-            "203.0.113.9",
-            "224.0.0.1",
-            "240.0.0.1",
-            "255.255.255.255",
-            "::",
-            "::1",
-            "::ffff:127.0.0.1",
-            "::ffff:10.0.0.1",
-            "::127.0.0.1",
-            "::ffff:0:10.0.0.1",
-            "64:ff9b::7f00:1",
-            "64:ff9b::a9fe:a9fe",
-            "64:ff9b:1::a00:1",
-            "2002:7f00:1::",
-            "fe80::1",
-            "fc00::1",
-            "fd00:ec2::254",
-            "ff02::1",
-            "fec0::1",
-            "2001:db8::1",
-            "2001::1",
-            "100::1",
-            "3fff::1",
-        ] {
-            assert!(!is_public(address.parse().unwrap()), "{address}");
-        }
-        for address in
-            ["1.1.1.1", "8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::808:808", "::ffff:8.8.8.8"]
-        {
-            assert!(is_public(address.parse().unwrap()), "{address}");
-        }
-    }
 
     #[test]
     fn odd_notations_of_an_address_are_seen_through() {

@@ -11,14 +11,15 @@ use std::error::Error as _;
 use bytes::BytesMut;
 use encoding_rs::{Encoding, UTF_8};
 use longhaul_sdk::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait};
+use longhaul_shared::addresses::is_public;
 use reqwest::{Client, Response, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
 
-pub(super) use guard::GuardedResolver;
-use guard::{AddressRefused, check_url, is_public, refused};
+use guard::{AddressRefused, check_url, refused};
+pub(super) use guard::{GuardedResolver, check_host};
 
 use super::outcome::cut;
 

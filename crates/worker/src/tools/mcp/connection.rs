@@ -21,8 +21,15 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{pool::McpPoolSettings, secret::Secrets};
-use crate::tools::outcome::cut;
+use super::{
+    pool::{McpPoolSettings, Reach},
+    secret::Secrets,
+};
+use crate::tools::{
+    fetch_url::{GuardedResolver, check_host},
+    http::mcp_client,
+    outcome::cut,
+};
 
 /// The variables of this process that a child gets; everything else comes from the agent.
 pub const INHERITED_ENV: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
@@ -45,11 +52,19 @@ impl Connection {
     ///
     /// # Errors
     /// One sentence without any secret.
-    pub(super) async fn open(name: &str, spec: &McpServerSpec, settings: &McpPoolSettings) -> Result<Self, String> {
+    pub(super) async fn open(
+        name: &str,
+        spec: &McpServerSpec,
+        reach: Reach,
+        settings: &McpPoolSettings,
+    ) -> Result<Self, String> {
         let mut secrets = Secrets::default();
         let (service, stderr) = if let Some(url) = &spec.url {
+            if !reach.may_be_private {
+                check_host(url).await?;
+            }
             let headers = secrets.resolve_all(&spec.headers, &settings.secrets)?;
-            let transport = http_transport(url, headers)?;
+            let transport = http_transport(url, headers, reach)?;
             (client().serve(transport).await, None)
         } else {
             let env = secrets.resolve_all(&spec.env, &settings.secrets)?;
@@ -88,6 +103,7 @@ fn handshake_error(secrets: &Secrets, error: &ClientInitializeError) -> String {
 fn http_transport(
     url: &str,
     headers: Vec<(String, SecretString)>,
+    reach: Reach,
 ) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
     let headers = headers
         .into_iter()
@@ -102,7 +118,9 @@ fn http_transport(
     let config = StreamableHttpClientTransportConfig::with_uri(url)
         .custom_headers(headers)
         .max_sse_event_size(MAX_MESSAGE_BYTES);
-    Ok(StreamableHttpClientTransport::with_client(crate::tools::http::mcp_client()?, config))
+    // The name may resolve to another address by now, or for the next call.
+    let resolver = GuardedResolver { allow_private: reach.may_be_private };
+    Ok(StreamableHttpClientTransport::with_client(mcp_client(resolver)?, config))
 }
 
 fn child(
@@ -149,7 +167,10 @@ mod tests {
 
     #[test]
     fn a_header_that_cannot_be_sent_is_named_without_its_value() {
-        let error = http_transport("http://h/", vec![("x-key".into(), SecretString::from("se\ncret"))]).err().unwrap();
+        let error =
+            http_transport("http://h/", vec![("x-key".into(), SecretString::from("se\ncret"))], Reach::default())
+                .err()
+                .unwrap();
         assert!(error.contains("x-key") && !error.contains("cret`"), "{error}");
     }
 }

@@ -12,7 +12,7 @@ mod server;
 
 pub use name::check_server;
 pub(super) use name::split_name;
-pub use pool::{McpPool, McpPoolSettings};
+pub use pool::{McpPool, McpPoolSettings, Reach};
 pub use secret::SecretResolver;
 pub(super) use server::McpServer;
 

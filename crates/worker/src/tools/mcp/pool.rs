@@ -56,12 +56,19 @@ struct Shared {
     sweep: Mutex<Option<DropGuard>>,
 }
 
-/// What makes two connections interchangeable: everything that reaches the server, references unresolved.
+/// Where an agent's servers may be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// In private networks too.
+    pub may_be_private: bool,
+}
+
+/// What makes two connections interchangeable: everything that reaches the server, references unresolved, and where it may be.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct SlotKey(String);
 
 impl SlotKey {
-    pub(super) fn of(spec: &McpServerSpec) -> Self {
+    pub(super) fn of(spec: &McpServerSpec, reach: Reach) -> Self {
         // Every field is named, so that one added later is a decision here.
         let McpServerSpec {
             command,
@@ -75,7 +82,7 @@ impl SlotKey {
             calls: _,
             idempotency_arguments: _,
         } = spec;
-        Self(format!("{:?}", (command, env, url, headers)))
+        Self(format!("{:?}", (command, env, url, headers, reach)))
     }
 }
 
@@ -117,10 +124,11 @@ impl McpPool {
         &self,
         name: &str,
         spec: &McpServerSpec,
+        reach: Reach,
         default_timeout: Duration,
     ) -> Result<McpServer, String> {
         check_server(name, spec)?;
-        Ok(McpServer::new(self.clone(), name, spec, default_timeout))
+        Ok(McpServer::new(self.clone(), name, spec, reach, default_timeout))
     }
 
     /// The number of connections that are open or being opened.
@@ -141,6 +149,7 @@ impl McpPool {
         key: &SlotKey,
         name: &str,
         spec: &McpServerSpec,
+        reach: Reach,
     ) -> Result<Arc<Connection>, String> {
         let asked = Instant::now();
         let slot = self.slot(key)?;
@@ -155,7 +164,8 @@ impl McpPool {
             return Err(error.clone());
         }
         let settings = &self.0.settings;
-        let opened = tokio::time::timeout(settings.connect_timeout, Connection::open(name, spec, settings)).await;
+        let opened =
+            tokio::time::timeout(settings.connect_timeout, Connection::open(name, spec, reach, settings)).await;
         let opened =
             opened.unwrap_or_else(|_| Err(format!("no handshake within {} s", settings.connect_timeout.as_secs_f32())));
         slot.touch();

@@ -20,7 +20,7 @@ use serde_json::Value;
 use super::{
     connection::Connection,
     name::full_name,
-    pool::{McpPool, SlotKey},
+    pool::{McpPool, Reach, SlotKey},
     result,
 };
 use crate::tools::{
@@ -49,13 +49,21 @@ struct Inner {
     key: SlotKey,
     name: String,
     spec: McpServerSpec,
+    reach: Reach,
     timeout: Duration,
 }
 
 impl McpServer {
-    pub(super) fn new(pool: McpPool, name: &str, spec: &McpServerSpec, default_timeout: Duration) -> Self {
+    pub(super) fn new(
+        pool: McpPool,
+        name: &str,
+        spec: &McpServerSpec,
+        reach: Reach,
+        default_timeout: Duration,
+    ) -> Self {
         let timeout = spec.timeout_seconds.map_or(default_timeout, |s| Duration::from_secs(u64::from(s.max(1))));
-        Self(Arc::new(Inner { pool, key: SlotKey::of(spec), name: name.into(), spec: spec.clone(), timeout }))
+        let key = SlotKey::of(spec, reach);
+        Self(Arc::new(Inner { pool, key, name: name.into(), spec: spec.clone(), reach, timeout }))
     }
 
     /// The server's tools, by name, as far as this agent may use them and a model can be shown them.
@@ -157,8 +165,8 @@ impl McpServer {
     }
 
     async fn connect(&self) -> Result<Arc<Connection>, Failure> {
-        let Inner { pool, key, name, spec, .. } = &*self.0;
-        pool.connect(key, name, spec).await.map_err(|reason| self.unreachable(&reason))
+        let Inner { pool, key, name, spec, reach, .. } = &*self.0;
+        pool.connect(key, name, spec, *reach).await.map_err(|reason| self.unreachable(&reason))
     }
 
     fn unreachable(&self, reason: &str) -> Failure {

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    mcp::{McpPool, McpServer, split_name},
+    mcp::{McpPool, McpServer, Reach, split_name},
     outcome::{CallError, CallErrorKind, CallOutcome, cut},
     registry::{AnyTool, ToolRegistry},
     schema::{self, SchemaCache},
@@ -89,7 +89,7 @@ impl Toolbox {
     /// # Errors
     /// `invalid_definition` for a tool or a setting the worker does not know, `tool_unreachable` for a server that does not
     /// answer.
-    pub async fn open(agent: &AgentConfig, sources: &ToolSources) -> Result<Self, Failure> {
+    pub async fn open(agent: &AgentConfig, sources: &ToolSources, reach: Reach) -> Result<Self, Failure> {
         let mut toolbox = Self::empty(agent);
         for reference in &agent.tools {
             let (spec, answerer) = native(reference, sources)?;
@@ -103,7 +103,7 @@ impl Toolbox {
                 sources,
             )?;
         }
-        let servers = servers(agent, sources)?;
+        let servers = servers(agent, sources, reach)?;
         for tools in try_join_all(servers.values().map(|server| server.tools(&sources.schemas))).await? {
             for tool in tools {
                 let (spec, timeout) = (tool.spec(), tool.timeout());
@@ -117,9 +117,14 @@ impl Toolbox {
     ///
     /// # Errors
     /// `invalid_definition` for a pinned tool that this worker does not have any more.
-    pub fn pinned(agent: &AgentConfig, specs: Vec<ToolSpec>, sources: &ToolSources) -> Result<Self, Failure> {
+    pub fn pinned(
+        agent: &AgentConfig,
+        specs: Vec<ToolSpec>,
+        sources: &ToolSources,
+        reach: Reach,
+    ) -> Result<Self, Failure> {
         let mut toolbox = Self::empty(agent);
-        let servers = servers(agent, sources)?;
+        let servers = servers(agent, sources, reach)?;
         for spec in specs {
             if let Some((server, tool)) = split_name(&spec.name) {
                 let Some(server) = servers.get(server) else { return Err(gone(&spec.name)) };
@@ -428,13 +433,14 @@ fn native_timeout(agent: &AgentConfig, reference: &ToolRef) -> Duration {
 fn servers<'a>(
     agent: &'a AgentConfig,
     sources: &ToolSources,
+    reach: Reach,
 ) -> Result<std::collections::BTreeMap<&'a str, McpServer>, Failure> {
     let default = seconds(agent.limits.tool_timeout_seconds);
     agent
         .mcp_servers
         .iter()
         .map(|(name, spec)| {
-            let server = sources.mcp.server(name, spec, default).map_err(invalid)?;
+            let server = sources.mcp.server(name, spec, reach, default).map_err(invalid)?;
             Ok((name.as_str(), server))
         })
         .collect()
