@@ -48,7 +48,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(ended?)
 }
 
-/// Takes the whole process down, unless its build is one in which that was mended.
+/// Takes the whole process down, or wedges it when it is told so, unless its build is one in which that was mended.
 struct Fragile {
     is_mended: bool,
 }
@@ -62,7 +62,7 @@ impl Tool for Fragile {
     }
 
     fn description(&self) -> &str {
-        "Kills the worker, or answers."
+        "Kills or wedges the worker, or answers."
     }
 
     fn effect(&self) -> ToolEffect {
@@ -70,6 +70,25 @@ impl Tool for Fragile {
     }
 
     async fn call(&self, args: tools::Said, _context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
-        if self.is_mended { Ok(args.text.into()) } else { std::process::abort() }
+        match args.text.as_str() {
+            _ if self.is_mended => Ok(args.text.into()),
+            "wedge" => wedge(),
+            _ => std::process::abort(),
+        }
+    }
+}
+
+/// Keeps every thread of the executor for ever, as a lock does that nobody opens.
+fn wedge() -> ! {
+    // More than it can have threads.
+    for _ in 0..1_000 {
+        tokio::spawn(async { park_for_ever() });
+    }
+    park_for_ever()
+}
+
+fn park_for_ever() -> ! {
+    loop {
+        std::thread::park();
     }
 }

@@ -114,7 +114,7 @@ fn files_named_in_the_architecture_exist() {
 }
 
 #[test]
-fn long_files_say_why() {
+fn no_file_is_longer_than_its_one_job() {
     for (path, text) in sources("crates") {
         let lines = text.lines().count();
         let is_test = path.contains("/tests");

@@ -31,7 +31,7 @@ pub(super) fn worker(fleet: &Fleet, stage: &Stage, probe: Probe) -> FleetWorker 
 }
 
 /// Holds an execution for ever at its `visit`th visit of a point, and says when it is there.
-fn held_at(point: Point, visit: usize) -> (Probe, Gate) {
+pub(super) fn held_at(point: Point, visit: usize) -> (Probe, Gate) {
     let (there, visits) = (Gate::new(), Arc::new(Mutex::new(0)));
     let reached = there.clone();
     let probe = Probe::armed(move |at, _| {
@@ -107,7 +107,7 @@ struct Ledgered {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Order {
+pub(super) struct Order {
     call: String,
 }
 

@@ -17,3 +17,4 @@ mod references;
 mod secrets;
 mod streaming;
 mod termination;
+mod twins;

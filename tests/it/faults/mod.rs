@@ -2,6 +2,7 @@
 
 mod claim_reply_lost;
 mod drain;
+mod executor_wedged;
 mod idle_and_load;
 mod poison_execution;
 mod postgres_restarted;

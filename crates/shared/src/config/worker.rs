@@ -25,6 +25,9 @@ pub struct WorkerConfig {
     pub reconcile: Duration,
     #[serde(rename = "drain_seconds", with = "units::seconds")]
     pub drain: Duration,
+    /// How long the executor may stand still before the process gives itself up.
+    #[serde(rename = "wedged_seconds", with = "units::seconds")]
+    pub wedged: Duration,
     /// 0 for three quarters of what the machine or container has.
     pub memory_limit_bytes: u64,
     pub journal_loads_max: usize,
@@ -68,6 +71,25 @@ impl WorkerConfig {
             }
         }
         rules.require((1..=1_000).contains(&self.claim_batch_max), "worker.claim_batch_max must be 1 to 1,000");
+        self.check_clocks(rules);
+        rules.require(
+            self.build.len() <= MAX_BUILD
+                && self.build.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')),
+            "worker.build must be at most 64 letters, digits, '.', '_' and '-'",
+        );
+        rules.positive("worker.quarantine.hold_window_seconds", self.quarantine.hold_window);
+        rules.require(
+            self.quarantine.hold_after > 0 && self.quarantine.release_per_minute > 0,
+            "worker.quarantine.hold_after and worker.quarantine.release_per_minute must be at least 1",
+        );
+        rules.require((1..=1_000).contains(&self.journal_loads_max), "worker.journal_loads_max must be 1 to 1,000");
+        rules.require(
+            (1..=1_000_000).contains(&self.parallel_calls_max),
+            "worker.parallel_calls_max must be 1 to 1,000,000 tool calls at a time",
+        );
+    }
+
+    fn check_clocks(&self, rules: &mut Rules) {
         for (key, duration) in [
             ("worker.lease_seconds", self.lease),
             ("worker.renew_seconds", self.renew),
@@ -96,23 +118,12 @@ impl WorkerConfig {
             "worker.reconcile_seconds must be under 15: within that time a claim nobody holds must be found",
         );
         rules.require(
+            self.wedged >= Duration::from_secs(3),
+            "worker.wedged_seconds must be at least 3: the executor says once a second that it moves",
+        );
+        rules.require(
             self.drain > self.renew,
             "worker.drain_seconds must be longer than worker.renew_seconds, since a drain renews the lease until it ends",
-        );
-        rules.require(
-            self.build.len() <= MAX_BUILD
-                && self.build.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')),
-            "worker.build must be at most 64 letters, digits, '.', '_' and '-'",
-        );
-        rules.positive("worker.quarantine.hold_window_seconds", self.quarantine.hold_window);
-        rules.require(
-            self.quarantine.hold_after > 0 && self.quarantine.release_per_minute > 0,
-            "worker.quarantine.hold_after and worker.quarantine.release_per_minute must be at least 1",
-        );
-        rules.require((1..=1_000).contains(&self.journal_loads_max), "worker.journal_loads_max must be 1 to 1,000");
-        rules.require(
-            (1..=1_000_000).contains(&self.parallel_calls_max),
-            "worker.parallel_calls_max must be 1 to 1,000,000 tool calls at a time",
         );
     }
 }

@@ -22,15 +22,14 @@ use super::{lease::WorkerLease, memory};
 
 /// The pause after a renewal that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
-/// How old the executor's tick may be before the process gives itself up.
-pub(crate) const WEDGED_AFTER: Duration = Duration::from_secs(300);
 
 /// How often and for how long.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeartbeatTimes {
     pub(crate) lease: Duration,
     pub(crate) renew: Duration,
-    pub(crate) wedged_after: Duration,
+    /// How old the executor's tick may be before the process gives itself up.
+    pub(crate) wedged: Duration,
 }
 
 /// The executor's sign of life.
@@ -117,8 +116,8 @@ async fn beat(
             () = tokio::time::sleep(pause) => {}
         }
         awake.look();
-        if tick.age() > times.wedged_after {
-            tracing::error!(worker.id = %id, "the executor has not moved for minutes; the process gives itself up");
+        if tick.age() > times.wedged {
+            tracing::error!(worker.id = %id, "the executor stands still; the process gives itself up");
             std::process::abort();
         }
         let memory = memory::resident().and_then(|bytes| i64::try_from(bytes).ok());

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     attempt::{self, Lease},
     build,
-    heartbeat::{self, ExecutorTick, HeartbeatTimes, WEDGED_AFTER},
+    heartbeat::{self, ExecutorTick, HeartbeatTimes},
     lease::{Held, WorkerLease},
     maintenance,
     memory::MemoryGate,
@@ -163,7 +163,7 @@ impl Process {
         // The heartbeat goes on until everything is handed back: a drain renews until it ends (core-rules 19).
         let heartbeat = CancellationToken::new();
         let _stop_heartbeat = heartbeat.clone().drop_guard();
-        let times = HeartbeatTimes { lease: self.config.lease, renew: self.config.renew, wedged_after: WEDGED_AFTER };
+        let times = HeartbeatTimes { lease: self.config.lease, renew: self.config.renew, wedged: self.config.wedged };
         let connection = HeartbeatConnection::new(self.deps.store.options().clone());
         heartbeat::start(id, connection, lease.clone(), times, tick.clone(), heartbeat)
             .map_err(WorkerError::Heartbeat)?;
@@ -278,7 +278,7 @@ impl Process {
     }
 }
 
-/// Ends when a drain took longer than it may and what was left has been aborted and handed back.
+/// Once a drain has taken longer than it may, aborts what still runs, so that it is handed back. Never ends by itself.
 async fn overlong_drain(shutdown: &CancellationToken, limit: Duration, held: &Held) {
     shutdown.cancelled().await;
     tokio::time::sleep(limit).await;

@@ -397,11 +397,12 @@ impl Journal {
         self.deps.call_permits.clone()
     }
 
-    /// The execution.
+    /// Whose the execution is.
     pub(crate) fn tenant(&self) -> TenantId {
         self.place.tenant
     }
 
+    /// The execution.
     pub(crate) fn execution(&self) -> ExecutionId {
         self.id
     }

@@ -1,0 +1,115 @@
+//! Two calls of one reply that nothing tells apart but their place in it (core-rules 8).
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
+
+use longhaul_sdk::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait, spec::ToolRef};
+use longhaul_worker::probe::{Point, Probe};
+use serde_json::json;
+
+use super::{
+    durability::{Order, held_at, quick_fleet},
+    kit::{Stage, any_answer, referring, results_in_order},
+};
+use crate::support::{
+    fleet::PATIENCE,
+    llm::{Gate, ev_call, reply_events, reply_text},
+};
+
+/// Pays once for each key, so that it may run beside its like and again. Of two that run at a time, the one that came first ends last.
+#[derive(Clone)]
+struct Pay {
+    came: Arc<Mutex<Vec<String>>>,
+    second_is_over: Gate,
+}
+
+#[async_trait]
+impl Tool for Pay {
+    type Args = Order;
+
+    fn name(&self) -> &str {
+        "pay"
+    }
+
+    fn description(&self) -> &str {
+        "Pays."
+    }
+
+    fn effect(&self) -> ToolEffect {
+        ToolEffect::Idempotent
+    }
+
+    async fn call(&self, _: Order, context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
+        let is_first = {
+            let mut came = self.came.lock().unwrap();
+            came.push(context.idempotency_key.clone());
+            came.len() == 1
+        };
+        if is_first {
+            self.second_is_over.pass().await;
+        } else {
+            self.second_is_over.open();
+        }
+        Ok(format!("paid under {}", context.idempotency_key).into())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_identical_calls_each_keeps_its_key_and_its_result_wherever_the_worker_dies() {
+    let boundaries = [Point::BeforeCall, Point::CallAnswered, Point::CallRecorded];
+    let deaths = boundaries.into_iter().flat_map(|point| [(point, 1), (point, 2)]);
+    for death in [None, Some((Point::TurnRecorded, 1))].into_iter().chain(deaths.map(Some)) {
+        let (fleet, stage) = (quick_fleet().await, Stage::default());
+        let pay = Pay { came: Arc::default(), second_is_over: Gate::new() };
+        let mut agent = referring();
+        agent.tools.push(ToolRef::Name("pay".into()));
+        fleet.apply(&agent, &any_answer()).await;
+        let twin = |id| ev_call(id, "pay", &json!({"call": "the same"}));
+        fleet.llm.push(reply_events([twin("left"), twin("right")]));
+        fleet.llm.push(reply_text("done"));
+        let start =
+            |probe: Probe| fleet.worker_with(|builder| stage.tools(builder).tool(pay.clone()).unwrap().probe(probe));
+        let id = fleet.submit("d", json!({})).await;
+        // What is on the record when the worker dies.
+        let mut recorded: Vec<String> = Vec::new();
+        if let Some((point, visit)) = death {
+            let (probe, there) = held_at(point, visit);
+            let dies = start(probe);
+            let reached = tokio::time::timeout(PATIENCE, there.reached()).await;
+            assert!(reached.is_ok(), "{death:?} is not reached");
+            dies.kill().await;
+            fleet.bury_workers().await;
+            pay.second_is_over.open();
+            recorded = sqlx::query_scalar(
+                "select preview from steps where execution_id = $1 and kind = 'call' and state = 'live' order by seq",
+            )
+            .bind(id.0)
+            .fetch_all(&fleet.db.pool)
+            .await
+            .unwrap();
+        }
+        let before = pay.came.lock().unwrap().len();
+        let last = start(Probe::default());
+        assert_eq!(fleet.ended(id).await["status"], "FINISHED", "{death:?}");
+        last.drain().await;
+
+        let came = pay.came.lock().unwrap().clone();
+        let keys: BTreeSet<&str> = came.iter().map(String::as_str).collect();
+        assert_eq!(keys.len(), 2, "{death:?}: {came:?}");
+        let told = results_in_order(&fleet.llm.requests()[1]);
+        assert_eq!(told.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["left", "right"], "{death:?}");
+        let paid: BTreeSet<&str> = told.iter().filter_map(|(_, text)| text.strip_prefix("paid under ")).collect();
+        assert_eq!(paid, keys, "{death:?}: each is told what came of its own key");
+        let again = &came[before..];
+        assert_eq!(again.len(), 2 - recorded.len(), "{death:?}: {recorded:?}, and then {again:?}");
+        for text in &recorded {
+            assert!(again.iter().all(|key| !text.ends_with(key)), "{death:?}: {text} was on the record and ran again");
+        }
+        assert!(
+            !matches!(death, Some((Point::CallRecorded, visit)) if recorded.len() < visit),
+            "{death:?}: {recorded:?}"
+        );
+    }
+}
