@@ -76,7 +76,7 @@ async fn a_collector_that_does_not_answer_costs_no_time() {
         }
     });
     let took = started.elapsed();
-    assert!(took < Duration::from_secs(2), "10,000 spans took {took:?}");
+    assert!(took < Duration::from_secs(10), "10,000 spans took {took:?}");
     tokio::task::spawn_blocking(move || drop(guard)).await.unwrap();
     assert!(started.elapsed() < Duration::from_secs(30), "shutdown took {:?}", started.elapsed());
 }

@@ -99,11 +99,14 @@ async fn side_effect_that_a_death_interrupts_is_outcome_unknown_c50() {
     second.drain().await;
 }
 
+/// The call, its key and its tenant, each time that the tool was asked.
+type Asked = Arc<Mutex<Vec<(String, String, Option<String>)>>>;
+
 /// A tool that knows by the key what it has done.
 struct Ledgered {
     says: Reconciled,
     stage: Stage,
-    asked: Arc<Mutex<Vec<String>>>,
+    asked: Asked,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -129,7 +132,7 @@ impl Tool for Ledgered {
     }
 
     async fn reconcile(&self, args: Order, context: ToolCallContext) -> Reconciled {
-        self.asked.lock().unwrap().push(format!("{} {}", args.call, context.idempotency_key));
+        self.asked.lock().unwrap().push((args.call, context.idempotency_key, context.tenant_id));
         self.says.clone()
     }
 }
@@ -148,7 +151,7 @@ async fn tool_that_can_read_back_settles_what_a_death_left_open() {
         fleet.llm.push(reply_events([call_of("order", "seven", json!({}))]));
         fleet.llm.push(reply_text("done"));
         let id = fleet.submit("d", json!({})).await;
-        let start = |asked: &Arc<Mutex<Vec<String>>>| {
+        let start = |asked: &Asked| {
             let tool = Ledgered { says: says.clone(), stage: stage.clone(), asked: asked.clone() };
             fleet.worker_with(|builder| stage.tools(builder).tool(tool).unwrap())
         };
@@ -159,9 +162,10 @@ async fn tool_that_can_read_back_settles_what_a_death_left_open() {
         let second = start(&asked);
         assert_eq!(fleet.ended(id).await["status"], "FINISHED", "{says:?}");
         assert_eq!((stage.runs("seven"), stage.keys("seven").len()), (runs, 1), "{says:?}");
-        // It was asked once, by the key that the call had.
+        // It was asked once, by the key that the call had and for its tenant.
         let key = stage.keys("seven").into_keys().next().unwrap();
-        assert_eq!(*asked.lock().unwrap(), [format!("seven {key}")], "{says:?}");
+        let once = [("seven".to_owned(), key, Some(fleet.tenant.to_string()))];
+        assert_eq!(*asked.lock().unwrap(), once, "{says:?}");
         let results = results_in_order(&fleet.llm.requests()[1]);
         assert!(results[0].1.contains(told), "{says:?}: {results:?}");
         second.drain().await;

@@ -34,7 +34,7 @@ async fn an_idle_worker_does_not_spin() {
     let used = process.cpu_ticks() - before;
     println!("an idle worker used {used} ticks of 10 ms in {} s", WATCHED.as_secs());
     // The promise is one percent, of a release build on a quiet machine; this one is neither, so only a spinning loop fails here.
-    assert!(used <= 30, "{used} ticks in {WATCHED:?}: an idle worker spins");
+    assert!(used <= 100, "{used} ticks in {WATCHED:?}: an idle worker spins");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

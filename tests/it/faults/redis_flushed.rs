@@ -113,15 +113,15 @@ async fn a_redis_that_hangs_delays_new_work_by_about_a_second_and_cancels_nothin
     }
 }
 
-/// A submit now and then, each with its wake-up doubled, for as long as the outage lasts: the duration is the fault, not a wait
-/// for something.
+/// A submit now and then, each with its wake-up doubled, for as long as the outage lasts (the duration is the fault, not a wait for
+/// something), and until there are enough to be [in order](starts_in_order).
 async fn submit_through_outage(fleet: &Fleet, outage: Duration) -> Vec<ExecutionId> {
     let queue = QueueName::new("default").unwrap();
     let mut submits = Vec::new();
     let mut pace = tokio::time::interval(SUBMIT_EVERY);
     pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let until = tokio::time::Instant::now() + outage;
-    while tokio::time::Instant::now() < until {
+    while tokio::time::Instant::now() < until || submits.len() <= 3 * LATER_SUBMITS {
         pace.tick().await;
         let id = fleet.submit("d", json!({"text": "while it is away"})).await;
         fleet.publisher.publish(&queue, id.0, 1);

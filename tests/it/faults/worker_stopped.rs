@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use futures::future::join_all;
+use futures::{StreamExt, stream};
 use longhaul_sdk::DefinitionSpec;
 use longhaul_shared::{
     domain::ExecutionId,
@@ -121,7 +121,7 @@ async fn stopped_at(at: Statement) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_stopped_at_any_statement_leaves_nothing_locked_and_its_work_is_finished_by_another() {
-    join_all(Statement::ALL.map(stopped_at)).await;
+    stream::iter(Statement::ALL).for_each_concurrent(2, stopped_at).await;
 }
 
 /// The one statement whose answer can be larger than the buffers between server and client: the server is still at it, in its

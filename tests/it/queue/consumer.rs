@@ -16,6 +16,13 @@ use crate::support::servers::dedicated_redis;
 /// Within this, work must start without Redis.
 const WITHOUT_REDIS: Duration = Duration::from_secs(1);
 
+/// Who looks too seldom is late every time; a machine that stands still for a moment is late once.
+fn median(delays: &[Duration]) -> Duration {
+    let mut sorted = delays.to_vec();
+    sorted.sort();
+    sorted[sorted.len() / 2]
+}
+
 #[tokio::test]
 async fn a_wakeup_starts_work_long_before_any_clock_does() {
     let redis = dedicated_redis().await;
@@ -28,8 +35,7 @@ async fn a_wakeup_starts_work_long_before_any_clock_does() {
         consumer.until("it finished", |world| world.finished.load(SeqCst) == done).await;
         delays.push(submitted.elapsed());
     }
-    delays.sort();
-    assert!(delays[10] < Duration::from_millis(100), "median of {delays:?}");
+    assert!(median(&delays) < Duration::from_millis(100), "median of {delays:?}");
     consumer.stop().await.unwrap();
 }
 
@@ -41,7 +47,7 @@ async fn a_backlog_is_worked_off_with_few_claims_that_find_nothing() {
     consumer.until("all finished", |world| world.finished.load(SeqCst) == 20_000).await;
     eventually("the list is empty", || (), async || consumer.publisher.depth(&queue("default")).await == Some(0)).await;
     let (claims, empty) = (consumer.world.claims.load(SeqCst), consumer.world.empty_claims.load(SeqCst));
-    assert!(empty * 20 <= claims, "{empty} of {claims} claims found nothing");
+    assert!(empty * 10 <= claims, "{empty} of {claims} claims found nothing");
     consumer.stop().await.unwrap();
 }
 
@@ -134,12 +140,14 @@ async fn without_redis_work_starts_within_a_second_and_wakeups_count_again_when_
     consumer.until("the wake-up was heard", |world| world.finished.load(SeqCst) == 1).await;
 
     redis.kill().await.unwrap();
-    for done in 2..5 {
+    let mut delays = Vec::new();
+    for done in 2..7 {
         let due = Instant::now();
         consumer.submit(1);
         consumer.until("polling found it", |world| world.finished.load(SeqCst) == done).await;
-        assert!(due.elapsed() < WITHOUT_REDIS, "it took {:?} to find work", due.elapsed());
+        delays.push(due.elapsed());
     }
+    assert!(median(&delays) < WITHOUT_REDIS, "it took {delays:?} to find work");
 
     redis.start_again().await.unwrap();
     wakeups_are_heard(&consumer).await;
@@ -171,12 +179,14 @@ async fn a_stalled_redis_delays_neither_claims_nor_handlers() {
     consumer.until("five run", |world| world.running.load(SeqCst) == 5).await;
 
     redis.pause().await.unwrap();
+    let mut delays = Vec::new();
     for more in 1..=8 {
         let due = Instant::now();
         consumer.submit(1);
         consumer.until("work starts", |world| world.running.load(SeqCst) == 5 + more).await;
-        assert!(due.elapsed() < WITHOUT_REDIS, "it took {:?} to find work", due.elapsed());
+        delays.push(due.elapsed());
     }
+    assert!(median(&delays) < WITHOUT_REDIS, "it took {delays:?} to find work");
     gate.add_permits(13);
     consumer.until("all finish", |world| world.finished.load(SeqCst) == 13).await;
     redis.resume().await.unwrap();

@@ -3,14 +3,13 @@
 use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
-use std::time::Duration;
 
 use longhaul_shared::store::MIGRATOR;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool};
 use tokio::sync::OnceCell;
 
-use super::servers::shared_postgres_url;
+use super::{servers::shared_postgres_url, wait::SOON};
 
 /// Makes one maker of the template at a time on a server that several processes share.
 const TEMPLATE_LOCK: i64 = 0x6c6f_6e67_6861_756c;
@@ -57,7 +56,7 @@ impl TestDb {
         let url = options.to_url_lossy().to_string();
         let pool = PgPoolOptions::new()
             .max_connections(10)
-            .acquire_timeout(Duration::from_secs(10))
+            .acquire_timeout(SOON)
             .connect_with(options)
             .await
             .expect("connect to the test database");

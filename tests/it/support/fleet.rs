@@ -19,7 +19,13 @@ use serde_json::{Value, json};
 use sqlx::Row;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{db::TestDb, leases::bury, llm::FakeLlm, redis::TestRedis, wait::eventually};
+use super::{
+    db::TestDb,
+    leases::bury,
+    llm::FakeLlm,
+    redis::TestRedis,
+    wait::{SOON, eventually},
+};
 
 /// How long a test waits for an execution to get somewhere.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
@@ -77,7 +83,7 @@ impl Fleet {
     /// On a database and a Redis of the test's own.
     pub(crate) async fn on(db: TestDb, redis: TestRedis) -> Self {
         let llm = FakeLlm::start().await;
-        let store = Store::open(StoreOptions::new(&db.url)).unwrap();
+        let store = Store::open(StoreOptions { acquire_timeout: SOON, ..StoreOptions::new(&db.url) }).unwrap();
         let queue = QueueOptions::new(SecretString::from(redis.url.clone()), &redis.prefix);
         let publisher = WakeupPublisher::start(&queue).unwrap();
         let tenant = store.ensure_tenant("test", None).await.unwrap().id;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// Enough for anything that should happen "soon" on a loaded two-core machine.
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+/// Enough for anything that should happen "soon", on a machine that has other work and may stand still for seconds.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Polls `condition` until it returns `Ok` and gives its value. A condition that is not met yet returns what it saw
 /// instead.

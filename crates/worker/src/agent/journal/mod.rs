@@ -453,7 +453,7 @@ fn corrupt(reason: &dyn std::fmt::Display) -> Failure {
     Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the journal cannot be written or read: {reason}"))
 }
 
-/// What a failed write means for the attempt.
+/// What a statement of an attempt that failed means for it.
 pub(crate) fn from_store(error: StoreError) -> StepError {
     match error {
         // Whatever became of Postgres, this attempt can prove nothing any more; the lease decides who goes on.
@@ -467,8 +467,9 @@ pub(crate) fn from_store(error: StoreError) -> StepError {
         | StoreError::Rejected(_)
         | StoreError::Corrupt(_)
         | StoreError::Unexpected(_) => {
-            tracing::error!(error = %error, "the store refused a write of an attempt");
-            Failure::permanent(FailureCode::INTERNAL_ERROR, "the result could not be stored").into()
+            tracing::error!(error = %error, "the store refused a statement of an attempt");
+            Failure::permanent(FailureCode::INTERNAL_ERROR, "the store could not read or write what the attempt needs")
+                .into()
         }
     }
 }

@@ -157,7 +157,8 @@ impl Tick<'_> {
             None => (taken.call.name.clone(), serde_json::from_str(&taken.call.arguments).unwrap_or(Value::Null)),
         };
         let idempotency_key = self.journal.call_idempotency_key(&taken.key);
-        let reconciled = self.agent.toolbox.reconcile(&tool, arguments.clone(), &idempotency_key).await;
+        let reconciled =
+            self.agent.toolbox.reconcile(&tool, arguments.clone(), (&idempotency_key, self.journal.tenant())).await;
         let (reply, resolution) = match reconciled {
             Reconciled::NotDone if taken.planned.is_some() => {
                 // Exactly what was begun, not what its references have come to since.

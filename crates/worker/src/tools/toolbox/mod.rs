@@ -239,13 +239,18 @@ impl Toolbox {
     }
 
     /// Asks the tool whether a call that was under way when a worker died has taken effect.
-    pub(crate) async fn reconcile(&self, name: &str, args: Value, idempotency_key: &str) -> Reconciled {
+    pub(crate) async fn reconcile(
+        &self,
+        name: &str,
+        args: Value,
+        (idempotency_key, tenant): (&str, TenantId),
+    ) -> Reconciled {
         let Ok(Callable { answerer: Answerer::Tool(tool), timeout, .. }) = self.callable(name) else {
             return Reconciled::Unknown;
         };
         let context = ToolCallContext {
             idempotency_key: idempotency_key.into(),
-            tenant_id: None,
+            tenant_id: Some(tenant.to_string()),
             scratchpad: Arc::default(),
             timeout: *timeout,
         };
