@@ -1,6 +1,7 @@
 //! Rules of the repository that no compiler checks.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -67,6 +68,24 @@ fn layers_hold() {
     named_only_in("stateright", &[]);
     named_only_in("landlock", &["crates/sandbox/src/fence"]);
     named_only_in("seccompiler", &["crates/sandbox/src/fence"]);
+}
+
+/// OpenAPI keeps one schema of a name: a second one is described as the first.
+#[test]
+fn no_two_schemas_have_one_name() {
+    let mut found = BTreeMap::new();
+    for (path, text) in sources("crates") {
+        let mut lines = text.lines();
+        while lines.any(|line| line.contains("derive(") && line.contains("ToSchema")) {
+            let (_, item) =
+                lines.find_map(|line| line.split_once("struct ").or_else(|| line.split_once("enum "))).unwrap();
+            let name = item.split(|c: char| !c.is_alphanumeric()).next().unwrap().to_owned();
+            if let Some(other) = found.insert(name.clone(), path.clone()) {
+                panic!("{name} is a schema of {other} and of {path}");
+            }
+        }
+    }
+    assert!(found.len() > 50, "{found:?}");
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! The smallest HTTP server that the models and tools of `verify` and `bench` need: whole requests in; answers, streams or a dropped connection out.
 
 use std::{
-    convert::Infallible,
     error::Error,
     future::Future,
     io,
@@ -12,7 +11,7 @@ use std::{
     },
 };
 
-use futures::{Stream, StreamExt};
+use futures::{Stream, TryStreamExt};
 use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
     Request, Response,
@@ -36,7 +35,7 @@ const MAX_REQUEST_BYTES: usize = 16 * 1024 * 1024;
 const MAX_STREAMS: u32 = 100;
 
 /// What a handler answers with.
-pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+pub type Answer = Response<UnsyncBoxBody<Bytes, HangUp>>;
 
 /// Drops the connection instead of answering.
 #[derive(Debug, thiserror::Error)]
@@ -193,20 +192,20 @@ where
 /// # Errors
 /// The status is none.
 pub fn whole(status: u16, content_type: &'static str, body: impl Into<Bytes>) -> Result<Answer, HangUp> {
-    build(status, content_type, Full::new(body.into()).boxed_unsync())
+    build(status, content_type, Full::new(body.into()).map_err(|never| match never {}).boxed_unsync())
 }
 
-/// An answer in pieces.
+/// An answer in pieces; the connection is dropped where there is an error instead of one.
 ///
 /// # Errors
 /// Never; the same type as for a whole one.
 pub fn stream(
     content_type: &'static str,
-    pieces: impl Stream<Item = Bytes> + Send + 'static,
+    pieces: impl Stream<Item = Result<Bytes, HangUp>> + Send + 'static,
 ) -> Result<Answer, HangUp> {
-    build(200, content_type, StreamBody::new(pieces.map(|piece| Ok(Frame::data(piece)))).boxed_unsync())
+    build(200, content_type, StreamBody::new(pieces.map_ok(Frame::data)).boxed_unsync())
 }
 
-fn build(status: u16, content_type: &'static str, body: UnsyncBoxBody<Bytes, Infallible>) -> Result<Answer, HangUp> {
+fn build(status: u16, content_type: &'static str, body: UnsyncBoxBody<Bytes, HangUp>) -> Result<Answer, HangUp> {
     Response::builder().status(status).header(CONTENT_TYPE, content_type).body(body).map_err(|_| HangUp)
 }

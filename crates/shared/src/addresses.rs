@@ -42,8 +42,8 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let v4 = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match address.segments() {
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => Some(v4(high, low)),
-        // The well-known prefix, and the prefix for networks' own translators, of which the last 32 bits are the usual form.
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x64, 0xff9b, 1, _, _, _, high, low] => Some(v4(high, low)),
+        // The well-known prefix. Of a network's own (64:ff9b:1::/48) nobody else knows where the address is: none is public.
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some(v4(high, low)),
         [0x2002, high, low, ..] => Some(v4(high, low)),
         _ => None,
     }
@@ -84,6 +84,7 @@ mod tests {
             "64:ff9b::7f00:1",
             "64:ff9b::a9fe:a9fe",
             "64:ff9b:1::a00:1",
+            "64:ff9b:1:a9fe:a9:fe00:808:808",
             "2002:7f00:1::",
             "fe80::1",
             "fc00::1",

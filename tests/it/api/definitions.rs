@@ -162,17 +162,26 @@ async fn a_variable_of_the_workers_is_for_agents_whose_owner_may_send_it() {
 #[tokio::test]
 async fn a_private_network_is_for_agents_whose_owner_may_reach_it() {
     let with = |url: &str| json!({"key": "me", "name": "Me", "prompts": {"conversation": ""}, "mcp_servers": {"crm": {"url": url}}});
-    for (private_addresses, tenants_own, shared) in
-        [(AllowedAgents::Any, 201, 201), (AllowedAgents::AppliedOnly, 403, 201), (AllowedAgents::Off, 403, 403)]
-    {
-        // A command reaches every network, so nobody may start one here.
-        let tool_servers = McpConfig { stdio: AllowedAgents::Off, private_addresses, ..McpConfig::default() };
+    use AllowedAgents::{Any, AppliedOnly, Off};
+    for (private_addresses, stdio, tenants_own, shared) in [
+        (Any, Off, 201, 201),
+        (AppliedOnly, Off, 403, 201),
+        (Off, Off, 403, 403),
+        // A command reaches every network.
+        (Off, AppliedOnly, 403, 201),
+        (Off, Any, 201, 201),
+    ] {
+        let tool_servers = McpConfig { stdio, private_addresses, ..McpConfig::default() };
         let api = TestApi::start_with(ApiOptions { tool_servers, ..ApiOptions::default() }).await;
         let operator = api.caller("operator", &[Scope::Admin, Scope::DefinitionsWrite]).await;
         for url in ["http://169.254.169.254/mcp", "http://[fd00::1]/mcp", "http://2130706433/mcp"] {
             let of_tenant = api.acme.put("/v1/agents/me", &with(url)).await;
             let of_all = operator.put("/v1/agents/me?shared=true", &with(url)).await;
-            assert_eq!((of_tenant.status, of_all.status), (tenants_own, shared), "{private_addresses:?} {url}");
+            assert_eq!(
+                (of_tenant.status, of_all.status),
+                (tenants_own, shared),
+                "{private_addresses:?} {stdio:?} {url}"
+            );
             for refused in [of_tenant, of_all].iter().filter(|answer| answer.status == 403) {
                 assert_eq!((refused.code(), refused.paths()), ("address_not_allowed", vec!["/mcp_servers/crm/url"]));
             }

@@ -160,7 +160,7 @@ async fn for_a_model_it_tells_which_what_is_wrong_with_it_and_the_place_in_its_l
         let park = Conclusion::Park { reason: WaitReason::ProviderDown, wait, wake_seq };
         worker.end(&claimed, park).await.unwrap();
     }
-    for (ahead, id) in ids.into_iter().enumerate() {
+    for (ahead, &id) in ids.iter().enumerate() {
         let mut waits = why(&api, id).await;
         let endpoint = waits["endpoint"].take();
         assert_eq!(
@@ -175,7 +175,14 @@ async fn for_a_model_it_tells_which_what_is_wrong_with_it_and_the_place_in_its_l
             "900 s after it joined, 300 s after the model is back: {endpoint}"
         );
         assert_eq!(waits["summary"], "the quota of m of p is spent");
+        assert_eq!(endpoint["is_at_least"], false);
     }
+    // An operator knows better: one is let go, and the other waits for no quota any more and until no time.
+    assert_eq!(api.store.reset_provider(&key).await.unwrap().len(), 1);
+    let waits = why(&api, ids[1]).await;
+    let endpoint = &waits["endpoint"];
+    assert_eq!((&endpoint["state"], &endpoint["until"]), (&json!("recovering"), &json!(null)), "{waits}");
+    assert_eq!(waits["summary"], "m of p is well again, and those that wait for it are let go in portions");
 }
 
 #[tokio::test]

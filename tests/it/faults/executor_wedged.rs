@@ -6,10 +6,10 @@ use longhaul_sdk::{DefinitionSpec, spec::ToolRef};
 use serde_json::json;
 
 use crate::support::{
-    fleet::{Fleet, agent},
+    fleet::{Fleet, PATIENCE, agent},
     llm::{Gate, ev_gate, ev_text, reply_calls, reply_events, reply_text},
     process::WorkerProcess,
-    wait::eventually,
+    wait::{eventually, within},
 };
 
 const SIGABRT: i32 = 6;
@@ -19,7 +19,7 @@ async fn a_process_that_stands_still_gives_itself_up_and_what_it_held_goes_on_el
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__WORKER__LEASE_SECONDS", "2");
     fleet.set("LONGHAUL__WORKER__RENEW_SECONDS", "0.6");
-    fleet.set("LONGHAUL__WORKER__WEDGED_SECONDS", "5");
+    fleet.set("LONGHAUL__WORKER__WEDGED_SECONDS", "8");
     let mut agent = agent("a");
     agent.tools = vec![ToolRef::Name("fragile".into())];
     fleet.apply(&agent, &DefinitionSpec::new("d", "a")).await;
@@ -35,7 +35,7 @@ async fn a_process_that_stands_still_gives_itself_up_and_what_it_held_goes_on_el
     });
     let mut process = WorkerProcess::start(&fleet).await;
     let held = fleet.submit("d", json!({"text": "beside it"})).await;
-    slow.reached().await;
+    within("the model is asked", PATIENCE, slow.reached()).await;
     let guilty = fleet.submit("d", json!({"text": "stand still"})).await;
 
     // Its leases are good all the time: nobody else would ever take over.

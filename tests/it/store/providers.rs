@@ -59,8 +59,11 @@ async fn back_off(worker: &TestWorker, claimed: &Claimed, seconds: u64) {
 }
 
 async fn park(worker: &TestWorker, claimed: &Claimed, wake_seq: i32) -> Option<WaitReason> {
-    let wait = Some(Duration::from_secs(10));
-    let park = Conclusion::Park { reason: WaitReason::ProviderDown, wait, wake_seq };
+    park_for(worker, claimed, WaitReason::ProviderDown, wake_seq).await
+}
+
+async fn park_for(worker: &TestWorker, claimed: &Claimed, reason: WaitReason, wake_seq: i32) -> Option<WaitReason> {
+    let park = Conclusion::Park { reason, wait: Some(Duration::from_secs(10)), wake_seq };
     worker.end(claimed, park).await.unwrap().wait_reason
 }
 
@@ -350,6 +353,39 @@ async fn who_stands_in_another_line_now_is_no_probe_and_no_part_of_a_portion() {
         move_away(one).await;
     }
     assert_eq!(tend(&world).await, ids[4..8], "the next one does not wait for them");
+}
+
+#[tokio::test]
+async fn a_portion_that_waits_for_its_rate_is_still_to_answer() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    open_for(&world, &worker, 60).await;
+    let ids = world.submit(9).await;
+    for one in worker.claim(9).await {
+        wait(&world, &worker, &one).await;
+    }
+    world.shift_clock(61.0).await;
+    assert_eq!(tend(&world).await, ids[..1]);
+    let probe = worker.claim_one().await;
+    assert_eq!(ask(&world, &worker, &probe).await, MayAsk::Tell);
+    world.store.provider_answered(asking(&worker, &probe), &key()).await.unwrap();
+    worker.finish(&probe).await.unwrap();
+    for one in worker.claim(50).await {
+        assert!(matches!(ask(&world, &worker, &one).await, MayAsk::Tell | MayAsk::Yes));
+        let wait = Some(Duration::from_secs(5));
+        let line = world.store.wait_for_rate(asking(&worker, &one), &key(), HOUR, wait).await.unwrap();
+        assert_eq!(park_for(&worker, &one, WaitReason::RateLimit, line.wake_seq).await, Some(WaitReason::RateLimit));
+    }
+    assert!(tend(&world).await.is_empty(), "nobody has answered");
+    assert_eq!(breaker(&world).await.state, "recovering");
+
+    world.shift_clock(11.0).await;
+    world.store.wake_due(50).await.unwrap();
+    let portion = worker.claim(50).await;
+    assert_eq!(portion.iter().map(|one| one.id).collect::<Vec<_>>(), ids[1..3]);
+    assert!(matches!(ask(&world, &worker, &portion[0]).await, MayAsk::Tell | MayAsk::Yes));
+    world.store.provider_answered(asking(&worker, &portion[0]), &key()).await.unwrap();
+    assert_eq!(worker.claim(50).await.iter().map(|one| one.id).collect::<Vec<_>>(), ids[3..7], "half of it answered");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::config::{Config, ProviderKind};
+use longhaul_shared::config::{AllowedAgents, Config, ProviderKind};
 use secrecy::ExposeSecret;
 use serde_json::json;
 
@@ -73,6 +73,10 @@ fn warnings(config: &Config) -> Vec<String> {
     warn(
         config.tools.fetch_url.allow_private_addresses,
         "tools.fetch_url.allow_private_addresses is on: executions can reach your internal network",
+    );
+    warn(
+        config.tools.mcp.private_addresses == AllowedAgents::Any,
+        "tools.mcp.private_addresses is `any`: the tool servers of tenants' own agents may be in your internal network",
     );
     warn(
         !config.api.listen.ip().is_loopback(),

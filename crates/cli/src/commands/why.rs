@@ -114,7 +114,8 @@ fn say_endpoint(endpoint: &Value, say: &mut impl FnMut(&str, String)) {
         say("", format!("asked again {until}{by}"));
     }
     if let Some(ahead) = endpoint["ahead"].as_i64() {
-        say("", format!("{ahead} before it"));
+        let more = if endpoint["is_at_least"] == true { "at least " } else { "" };
+        say("", format!("{more}{ahead} before it"));
     }
     say("", format!("gives up {}", text(endpoint, "give_up_at")));
 }

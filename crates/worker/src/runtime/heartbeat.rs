@@ -1,6 +1,6 @@
 //! Renews the worker's lease from a thread and a connection of its own, so that a busy executor cannot starve it.
 //!
-//! The same thread watches the executor: when its tick is minutes old the process is wedged but would stay "alive" for ever,
+//! The same thread watches the executor: when its tick is old (`worker.wedged_seconds`) the process is wedged but would stay "alive" for ever,
 //! so it aborts and lets others take over (core-rules 1).
 
 use std::{
@@ -116,7 +116,8 @@ async fn beat(
             () = tokio::time::sleep(pause) => {}
         }
         awake.look();
-        if tick.age() > times.wedged {
+        // One that was stopped itself finds the tick as old as it is.
+        if awake.is_so() && tick.age() > times.wedged {
             tracing::error!(worker.id = %id, "the executor stands still; the process gives itself up");
             std::process::abort();
         }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use reqwest::{Client, redirect::Policy};
 
-use super::fetch_url::GuardedResolver;
+use super::guard::GuardedResolver;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const USER_AGENT: &str = concat!("longhaul/", env!("CARGO_PKG_VERSION"));
@@ -41,4 +41,22 @@ pub(super) fn mcp_client(resolver: GuardedResolver) -> Result<Client, String> {
         .http1_only()
         .build()
         .map_err(|error| format!("the HTTP client could not be built: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_name_that_comes_to_mean_a_private_address_is_not_connected_to() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
+        for client in [guarded_client, mcp_client] {
+            let client = client(GuardedResolver { allow_private: false }).unwrap();
+            let refused = client.get(&url).send().await.unwrap_err();
+            assert!(refused.is_connect() && format!("{refused:?}").contains("AddressRefused"), "{refused:?}");
+        }
+    }
 }

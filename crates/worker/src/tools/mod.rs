@@ -4,6 +4,7 @@
 //! inside a tool becomes a text for the model, unless the tool says that the run ends.
 
 mod fetch_url;
+mod guard;
 mod http;
 mod mcp;
 mod outcome;

@@ -90,21 +90,23 @@ pub(crate) struct LastFailureView {
 
 /// The model it waits for.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct EndpointView {
+pub(crate) struct AwaitedEndpointView {
     provider: String,
     model: String,
     /// Of its breaker: `closed`, `open`, `half_open` (one execution tries it) or `recovering` (those that wait are let go in portions).
     state: String,
     /// Why it is not closed: `outage`, `quota` or `operator`.
     cause: Option<String>,
-    /// When it is asked again.
+    /// While it is open: when it is asked again.
     until: Option<DateTime<Utc>>,
     /// Whether the provider itself said so.
     is_stated: bool,
     /// When the execution asks another model, or fails.
     give_up_at: DateTime<Utc>,
-    /// Executions before it, of all tenants, up to 1000; null when it stands in no line.
+    /// Executions before it, of all tenants; counted up to 1000. Null when it stands in no line.
     ahead: Option<i64>,
+    /// Whether there may be more.
+    is_at_least: bool,
 }
 
 /// What is missing for it to run at all.
@@ -165,7 +167,7 @@ pub(crate) struct WaitingView {
     /// At most twenty of them.
     children: Vec<OpenChildView>,
     last_failure: Option<LastFailureView>,
-    endpoint: Option<EndpointView>,
+    endpoint: Option<AwaitedEndpointView>,
     budget: Option<BudgetView>,
     unserved: Option<UnservedView>,
     holding: Option<HoldingView>,
@@ -236,7 +238,7 @@ fn view(execution_id: String, found: Waiting, budget: Option<BudgetView>) -> Wai
             code: last.code,
             summary: last.summary,
         }),
-        endpoint: found.endpoint.map(EndpointView::from),
+        endpoint: found.endpoint.map(AwaitedEndpointView::from),
         budget,
         unserved,
         holding,
@@ -244,10 +246,11 @@ fn view(execution_id: String, found: Waiting, budget: Option<BudgetView>) -> Wai
     }
 }
 
-impl From<EndpointStanding> for EndpointView {
+impl From<EndpointStanding> for AwaitedEndpointView {
     fn from(of: EndpointStanding) -> Self {
         let EndpointStanding { provider, model, state, cause, until, is_stated, give_up_at, ahead } = of;
-        Self { provider, model, state, cause, until, is_stated, give_up_at, ahead }
+        let is_at_least = ahead.is_some_and(|ahead| ahead >= COUNT_CAP);
+        Self { provider, model, state, cause, until, is_stated, give_up_at, ahead, is_at_least }
     }
 }
 
@@ -340,6 +343,12 @@ fn provider_summary(endpoint: Option<&EndpointStanding>) -> String {
     let Some(of) = endpoint else { return "its model provider is known to be down".into() };
     match (of.state.as_str(), of.cause.as_deref()) {
         ("closed", _) => format!("{} of {} is well again", of.model, of.provider),
+        ("half_open", _) => {
+            format!("one execution tries {} of {}, and the others wait for what it is told", of.model, of.provider)
+        }
+        ("recovering", _) => {
+            format!("{} of {} is well again, and those that wait for it are let go in portions", of.model, of.provider)
+        }
         (_, Some("quota")) => format!("the quota of {} of {} is spent", of.model, of.provider),
         _ => format!("{} of {} is known to be down", of.model, of.provider),
     }

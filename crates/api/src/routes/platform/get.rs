@@ -29,7 +29,7 @@ struct ModelView {
 
 /// What a provider's `healthcheck_url` answered last.
 #[derive(Debug, Serialize, ToSchema)]
-struct HealthView {
+struct ProviderHealthView {
     /// `unknown`, `up` or `down`.
     #[schema(example = "up")]
     state: String,
@@ -51,7 +51,7 @@ struct ProviderView {
     enabled: bool,
     #[schema(value_type = Object)]
     config: Value,
-    health: HealthView,
+    health: ProviderHealthView,
 }
 
 /// A capability bound to a provider.
@@ -115,7 +115,7 @@ impl From<ProviderRow> for ProviderView {
             healthcheck_url: of.healthcheck_url,
             enabled: of.enabled,
             config,
-            health: HealthView { state: of.health, detail: of.health_detail, since: of.health_since },
+            health: ProviderHealthView { state: of.health, detail: of.health_detail, since: of.health_since },
         }
     }
 }

@@ -317,27 +317,24 @@ async fn drop_wakeups(fleet: &mut Fleet) {
 }
 
 async fn take_model_away(fleet: &mut Fleet) {
-    let before = fleet.model.refused();
     fleet.model.take_away();
     sleep(OUTAGE).await;
     let give_up = Instant::now() + SOMETHING_TO_LOSE;
-    while fleet.model.refused() == before && Instant::now() < give_up {
+    let mut is_noticed = are_breakers(fleet, |state| state != "closed").await;
+    while !is_noticed && Instant::now() < give_up {
         sleep(WAKEUPS_EVERY).await;
+        is_noticed = are_breakers(fleet, |state| state != "closed").await;
     }
     fleet.model.give_back();
-    if fleet.model.refused() == before {
-        fleet.complaints.push(format!("{} found nobody who asked", FaultKind::ModelOutage.name()));
+    if !is_noticed {
+        fleet.complaints.push(format!("{} opened no breaker", FaultKind::ModelOutage.name()));
     }
 }
 
 /// Waits until everybody may ask the model again, which nobody but the fleet itself sees to. Before that another fault would hit no work.
 async fn breakers_close(fleet: &mut Fleet) {
     let give_up = Instant::now() + BREAKER_CLOSES;
-    let is_closed = async |fleet: &Fleet| {
-        let breakers = fleet.store.list_breakers().await;
-        breakers.is_ok_and(|breakers| breakers.iter().all(|breaker| breaker.state == "closed"))
-    };
-    while !is_closed(fleet).await {
+    while !are_breakers(fleet, |state| state == "closed").await {
         if Instant::now() >= give_up {
             let seconds = BREAKER_CLOSES.as_secs();
             fleet.complaints.push(format!("the model was back, and its breaker not closed {seconds} s later"));
@@ -345,6 +342,12 @@ async fn breakers_close(fleet: &mut Fleet) {
         }
         sleep(WAKEUPS_EVERY).await;
     }
+}
+
+/// Whether there are breakers, and all of them are so.
+async fn are_breakers(fleet: &Fleet, so: impl Fn(&str) -> bool) -> bool {
+    let breakers = fleet.store.list_breakers().await.unwrap_or_default();
+    !breakers.is_empty() && breakers.iter().all(|breaker| so(&breaker.state))
 }
 
 /// A fault that did nothing proves nothing.

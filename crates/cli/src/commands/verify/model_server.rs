@@ -4,7 +4,7 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -39,33 +39,20 @@ pub(super) struct ModelServer {
 
 /// Takes the model away from everybody, and gives it back.
 #[derive(Clone, Default)]
-pub(super) struct Switch(Arc<Switched>);
-
-#[derive(Default)]
-struct Switched {
-    is_away: AtomicBool,
-    refused: AtomicUsize,
-}
+pub(super) struct Switch(Arc<AtomicBool>);
 
 impl Switch {
-    /// From now on, whoever asks is refused, and nothing that was asked before is answered.
+    /// From now on, whoever asks is refused, and nothing that was asked before is answered, or goes on being answered.
     pub(super) fn take_away(&self) {
-        self.0.is_away.store(true, Ordering::Relaxed);
+        self.0.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn give_back(&self) {
-        self.0.is_away.store(false, Ordering::Relaxed);
-    }
-
-    /// How many requests were not answered because of it.
-    pub(super) fn refused(&self) -> usize {
-        self.0.refused.load(Ordering::Relaxed)
+        self.0.store(false, Ordering::Relaxed);
     }
 
     fn refuses(&self) -> bool {
-        let is_away = self.0.is_away.load(Ordering::Relaxed);
-        self.0.refused.fetch_add(is_away.into(), Ordering::Relaxed);
-        is_away
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -186,13 +173,16 @@ async fn answer(log: Log, switch: Switch, request: Request<Bytes>) -> Result<Ans
     let pieces = pieces(&text, calls);
     http_server::stream(
         "text/event-stream",
-        stream::unfold((pieces.into_iter(), log), move |(mut pieces, log)| async move {
+        stream::unfold((pieces.into_iter(), log, switch), move |(mut pieces, log, switch)| async move {
             let piece = pieces.next()?;
             sleep(BETWEEN_PIECES).await;
+            if switch.refuses() {
+                return Some((Err(HangUp), (Vec::new().into_iter(), log, switch)));
+            }
             if pieces.len() == 0 {
                 log.answered(number);
             }
-            Some((piece, (pieces, log)))
+            Some((Ok(piece), (pieces, log, switch)))
         }),
     )
 }

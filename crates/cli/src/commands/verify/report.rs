@@ -252,7 +252,7 @@ fn time_bars(
             holds: unmeasured.is_empty() && slowest <= BAR,
             is_checked: !of_servers.is_empty(),
             findings: late
-                .chain(unmeasured.iter().map(|name| json!({ "what": format!("{name} was not measured") })))
+                .chain(unmeasured.iter().map(|name| json!({ "what": format!("{name} was not measured: no steady rate before it, or no time around it") })))
                 .collect(),
         },
     ]

@@ -141,8 +141,10 @@ impl Store {
         Ok(sqlx::query_as!(
             EndpointStanding,
             r#"
-            select w.provider, w.model, w.give_up_at, b.cause as "cause?", b.open_until as "until?",
-                coalesce(b.is_stated, false) as "is_stated!",
+            select w.provider, w.model, w.give_up_at,
+                case when b.state <> 'closed' then b.cause end as "cause?",
+                case when b.state = 'open' and b.open_until > longhaul_now() then b.open_until end as "until?",
+                coalesce(b.is_stated and b.state = 'open', false) as "is_stated!",
                 case when b.state = 'open' and b.open_until <= longhaul_now() then 'half_open' else coalesce(b.state, 'closed') end as "state!",
                 case when not w.is_released and w.pass_at is null then (
                     select count(*) from (

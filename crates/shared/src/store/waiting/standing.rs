@@ -144,7 +144,7 @@ pub struct EndpointStanding {
     pub state: String,
     /// Why it is not closed: `outage`, `quota` or `operator`.
     pub cause: Option<String>,
-    /// When it is asked again.
+    /// While it is open: when it is asked again.
     pub until: Option<DateTime<Utc>>,
     /// The provider itself said so.
     pub is_stated: bool,

@@ -3,7 +3,6 @@
 //! GET only, bounded in size, time and redirects. Every hop is checked before it is asked, and every name by what it resolves
 //! to, so that neither a redirect nor a DNS answer leads into a private network.
 
-mod guard;
 mod html;
 
 use std::error::Error as _;
@@ -18,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
 
-use guard::{AddressRefused, check_url, refused};
-pub(super) use guard::{GuardedResolver, check_host};
-
-use super::outcome::cut;
+use super::{
+    guard::{AddressRefused, GuardedResolver, check_address, refused},
+    outcome::cut,
+};
 
 /// The tool's name.
 pub const FETCH_URL: &str = "fetch_url";
@@ -90,7 +89,8 @@ impl FetchUrl {
     async fn get(&self, mut url: Url) -> Result<Response, String> {
         for _ in 0..=MAX_REDIRECTS {
             let allow_private = self.settings.allow_private_addresses;
-            check_url(&url, allow_private)?;
+            check_form(&url)?;
+            check_address(&url, allow_private)?;
             let response = self.client.get(url.clone()).send().await.map_err(|error| describe(&error))?;
             let peer = response.remote_addr().filter(|peer| !allow_private && !is_public(peer.ip()));
             if peer.is_some() {
@@ -209,6 +209,17 @@ fn describe(error: &reqwest::Error) -> String {
     innermost.map_or_else(|| kind.to_owned(), |cause| format!("{kind}: {}", cut(&cause, 300)))
 }
 
+/// Whether it is a URL of the web at all, without anybody's credentials.
+fn check_form(url: &Url) -> Result<(), String> {
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("only http and https URLs can be fetched, not `{}`", url.scheme()));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("a URL with a user name or password cannot be fetched".into());
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -231,6 +242,14 @@ mod tests {
                 .contains("unknown field")
         );
         assert!(settings_within(&worker, &json!([])).is_err());
+    }
+
+    #[test]
+    fn other_schemes_and_credentials_are_refused() {
+        for url in ["file:///etc/passwd", "ftp://h/", "data:text/plain,x", "http://u:p@h/", "http://u@h/"] {
+            assert!(check_form(&Url::parse(url).unwrap()).is_err(), "{url}");
+        }
+        assert_eq!(check_form(&Url::parse("https://example.org/a?b#c").unwrap()), Ok(()));
     }
 
     #[test]

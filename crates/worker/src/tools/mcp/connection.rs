@@ -26,7 +26,7 @@ use super::{
     secret::Secrets,
 };
 use crate::tools::{
-    fetch_url::{GuardedResolver, check_host},
+    guard::{GuardedResolver, check_host},
     http::mcp_client,
     outcome::cut,
 };

@@ -1,5 +1,5 @@
-//! Which addresses `fetch_url`, and the tool servers of tenants' own agents, may have: those of the public internet, unless the worker allows
-//! more.
+//! Which hosts `fetch_url`, and the tool servers of tenants' own agents, may reach: those of the public internet, unless the worker
+//! allows more.
 //!
 //! Names are judged by the addresses they resolve to, inside the resolver that the connection itself uses, so a name whose
 //! answer changes between a check and the connection gains nothing.
@@ -10,14 +10,11 @@ use longhaul_shared::addresses::is_public;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
-/// Checks everything about a URL that can be known without resolving its name.
-pub(super) fn check_url(url: &Url, allow_private: bool) -> Result<(), String> {
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(format!("only http and https URLs can be fetched, not `{}`", url.scheme()));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err("a URL with a user name or password cannot be fetched".into());
-    }
+/// Checks what can be known of a URL's host without resolving its name.
+///
+/// # Errors
+/// There is none, or it is an address that is not permitted; in words.
+pub(super) fn check_address(url: &Url, allow_private: bool) -> Result<(), String> {
     // The parser has turned every notation of an IPv4 address (decimal, octal, hexadecimal) into an address.
     let literal = match url.host() {
         Some(Host::Ipv4(v4)) => Some(IpAddr::V4(v4)),
@@ -37,8 +34,8 @@ pub(super) fn refused(host: &str) -> String {
 
 /// Resolves names as the system does and keeps the addresses that are permitted.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::tools) struct GuardedResolver {
-    pub(in crate::tools) allow_private: bool,
+pub(super) struct GuardedResolver {
+    pub(super) allow_private: bool,
 }
 
 /// A name of which no address is permitted.
@@ -60,13 +57,13 @@ impl Resolve for GuardedResolver {
     }
 }
 
-/// Whether any address of the host is permitted.
+/// Whether the URL's host has a public address.
 ///
 /// # Errors
-/// None is, or the name cannot be resolved; in words.
-pub(in crate::tools) async fn check_host(url: &str) -> Result<(), String> {
+/// It has none, or its name cannot be resolved; in words.
+pub(super) async fn check_host(url: &str) -> Result<(), String> {
     let url = Url::parse(url).map_err(|error| error.to_string())?;
-    check_url(&url, false)?;
+    check_address(&url, false)?;
     let Some(Host::Domain(name)) = url.host() else { return Ok(()) };
     let found =
         tokio::net::lookup_host((name, 0)).await.map_err(|error| format!("`{name}` is not resolved: {error}"))?;
@@ -95,17 +92,9 @@ mod tests {
             "http://①②⑦.0.0.1/",
         ] {
             let parsed = Url::parse(url).unwrap();
-            assert!(check_url(&parsed, false).is_err(), "{url}");
-            assert_eq!(check_url(&parsed, true), Ok(()), "{url}");
+            assert!(check_address(&parsed, false).is_err(), "{url}");
+            assert_eq!(check_address(&parsed, true), Ok(()), "{url}");
         }
-    }
-
-    #[test]
-    fn other_schemes_and_credentials_are_refused_even_where_private_addresses_are_allowed() {
-        for url in ["file:///etc/passwd", "ftp://h/", "data:text/plain,x", "http://u:p@h/", "http://u@h/"] {
-            assert!(check_url(&Url::parse(url).unwrap(), true).is_err(), "{url}");
-        }
-        assert_eq!(check_url(&Url::parse("https://example.org/a?b#c").unwrap(), false), Ok(()));
     }
 
     #[test]
