@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 
-use longhaul_shared::store::MIGRATOR;
+use longhaul_shared::store::schema;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool};
 use tokio::sync::OnceCell;
@@ -35,7 +35,9 @@ impl TestDb {
     /// A migrated database in a server of the test's own. Made without a template: such a server is used once.
     pub(crate) async fn create_on(server_url: &str) -> Self {
         let db = Self::create_in(server_url, None).await;
-        MIGRATOR.run(&db.pool).await.expect("migrate the test database");
+        let mut connection = db.pool.acquire().await.expect("connect to the test database");
+        schema::migrate(&mut connection).await.expect("migrate the test database");
+        drop(connection);
         db
     }
 
@@ -102,11 +104,7 @@ async fn template() -> String {
 }
 
 async fn make_template() -> String {
-    let mut hash = 0_u64;
-    for byte in MIGRATOR.iter().flat_map(|migration| migration.checksum.iter()) {
-        hash = hash.wrapping_mul(0x0100_0000_01b3) ^ u64::from(*byte);
-    }
-    let name = format!("longhaul_template_{hash:016x}");
+    let name = format!("longhaul_template_{}", &hex::encode(schema::fingerprint())[..16]);
     let mut admin = connect(admin_url().await).await;
     sqlx::query("select pg_advisory_lock($1)")
         .bind(TEMPLATE_LOCK)
@@ -124,7 +122,7 @@ async fn make_template() -> String {
         execute(&mut admin, format!("create database {partial}")).await;
         let options = PgConnectOptions::from_str(admin_url().await).expect("a database url").database(&partial);
         let mut connection = options.connect().await.expect("connect to the template");
-        MIGRATOR.run(&mut connection).await.expect("migrate the template");
+        schema::migrate(&mut connection).await.expect("migrate the template");
         connection.close().await.expect("close the template");
         execute(&mut admin, format!("alter database {partial} rename to {name}")).await;
     }

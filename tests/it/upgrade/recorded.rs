@@ -18,10 +18,10 @@ use longhaul_sdk::{
 use longhaul_shared::{
     domain::{ApiKeyId, ExecutionId, JOURNAL_FORMAT, RequestKind, TenantId},
     store::{
-        MIGRATOR,
         budgets::Caps,
         control::Fork,
         human_requests::{Decider, NewDecision, Verdict},
+        schema,
     },
 };
 use longhaul_worker::probe::{Point, Probe};
@@ -223,7 +223,9 @@ async fn restore(format: u8) -> Fleet {
     sqlx::raw_sql(AssertSqlSafe(dump)).execute(&mut connection).await.unwrap();
     // The dump empties the search path of its session.
     drop(connection);
-    MIGRATOR.run(&db.pool).await.unwrap();
+    let mut connection = db.pool.acquire().await.unwrap();
+    schema::migrate(&mut connection).await.unwrap();
+    drop(connection);
     sqlx::query("update clock set shift = (select max(at) from events) - clock_timestamp()")
         .execute(&db.pool)
         .await

@@ -46,6 +46,7 @@ pub mod provider_limits;
 pub mod providers;
 pub mod prune;
 pub mod quarantine;
+pub mod schema;
 pub mod shares;
 pub mod slots;
 pub mod submit;
@@ -55,6 +56,3 @@ pub mod workers;
 
 pub use error::StoreError;
 pub use pool::{Store, StoreOptions};
-
-/// The migrations, embedded.
-pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");

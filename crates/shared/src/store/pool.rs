@@ -128,19 +128,6 @@ impl Store {
         Ok(Self { pool, commits, claims, clock: Arc::new(DatabaseClock::default()), options: Arc::new(options) })
     }
 
-    /// Applies the migrations that are missing.
-    ///
-    /// # Errors
-    /// Postgres is unavailable, or a migration fails.
-    pub async fn migrate(&self) -> Result<(), StoreError> {
-        super::MIGRATOR
-            .run(&self.pool)
-            .await
-            .map_err(|error| StoreError::Conflict(format!("migration failed: {error}")))?;
-        // The server may have got its pgvector since.
-        self.enable_vectors().await.map(|_is_there| ())
-    }
-
     /// Whether Postgres answers, within `limit`.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 -- The next runnable executions in fair order, each with a fresh lease, and those that a concurrency limit held back
--- (`longhaul_claim`, migrations/20261122000080_claim_looks_again.sql). Nothing is joined here: this query does not see what the function
+-- (`longhaul_claim`, migrations/functions/longhaul_claim.sql). Nothing is joined here: this query does not see what the function
 -- found.
 select
     (c.execution).id as "id!", (c.execution).tenant_id as "tenant_id!",

@@ -24,10 +24,10 @@ held as materialized (
 ),
 asked as (
     insert into human_requests (
-        execution_id, tenant_id, agent_key, kind, call_key, tool, arguments, shown, hash, schema, policy, allow_self,
+        id, execution_id, tenant_id, agent_key, kind, call_key, tool, arguments, shown, hash, schema, policy, allow_self,
         requested_at, expires_at, round, redact
     )
-    select held.id, held.tenant_id, held.agent_key, item.kind, item.call_key, item.tool, item.arguments, item.shown, item.hash,
+    select longhaul_uuid(), held.id, held.tenant_id, held.agent_key, item.kind, item.call_key, item.tool, item.arguments, item.shown, item.hash,
         item.schema::json, item.policy, item.allow_self, now.now,
         least(now.now + item.expires_seconds * interval '1 second', held.deadline_at), item.round, item.redact
     from now, item join held on held.id = item.execution_id and held.lease_token = item.token

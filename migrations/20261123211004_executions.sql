@@ -1,0 +1,182 @@
+-- Executions. `executions` is narrow, hot and not partitioned; inputs, outputs and other bodies live beside it, and its history is
+-- partitioned (see docs/adr/0002-storage.md).
+
+create type execution_status as enum ('PENDING', 'IN_PROGRESS', 'FINISHED', 'FAILED');
+
+create table executions (
+    id uuid primary key,
+    -- No foreign key: it would lock the tenant's row in every submit. Tenants are never deleted.
+    tenant_id uuid not null,
+    -- Immutable: what was asked for.
+    definition_key text not null,
+    definition_version_id uuid not null,
+    agent_key text not null,
+    agent_version_id uuid not null,
+    queue text not null,
+    serve_key text not null,
+    priority smallint not null check (priority between 0 and 9),
+    metadata jsonb not null default '{}',
+    created_at timestamptz not null,
+    deadline_at timestamptz not null,
+    active_timeout interval not null,
+    retry_of uuid,
+    submitted_by uuid,
+    -- Place in a tree; null and 0 for an execution outside of trees. `root_id` is the topmost ancestor; `spawn_key` names the
+    -- call of the parent that this execution carries out, so that the same call gives the same child.
+    parent_id uuid,
+    root_id uuid,
+    depth smallint not null default 0,
+    spawn_key bytea,
+    -- The execution whose journal a fork continues, and the first step it does not share with it.
+    forked_from uuid,
+    forked_before int,
+    -- Whether the tree has a budget.
+    has_budget boolean not null default false,
+    -- Mutable: where it stands.
+    status execution_status not null default 'PENDING',
+    wait_reason text check (wait_reason in ('worker', 'scheduled', 'retry_backoff', 'approval', 'children', 'concurrency_limit',
+        'rate_limit', 'budget', 'provider_down', 'queue_paused', 'input', 'no_worker')),
+    wait_until timestamptz,
+    started_at timestamptz,
+    finished_at timestamptz,
+    cancel_requested_at timestamptz,
+    failure_class text check (failure_class in ('transient', 'tool_error', 'llm_error', 'context_limit', 'permanent', 'human_rejected')),
+    failure_code text,
+    -- The lease. `lease_write` numbers the writes made under one token, so that a repeated write is recognised.
+    worker_id uuid,
+    lease_token uuid,
+    lease_write int not null default 0,
+    claimed_at timestamptz,
+    active_until timestamptz,
+    -- Counters.
+    attempt int not null default 0,
+    lane smallint not null default 0,
+    crash_count smallint not null default 0,
+    transient_retries smallint not null default 0,
+    tool_error_retries smallint not null default 0,
+    llm_error_retries smallint not null default 0,
+    wake_seq int not null default 0,
+    event_seq int not null default 0,
+    turns int not null default 0,
+    calls int not null default 0,
+    input_tokens bigint not null default 0,
+    output_tokens bigint not null default 0,
+    active_time interval not null default '0',
+    -- Cost of the recorded model calls in billionths of a US dollar, as far as prices are known.
+    cost bigint not null default 0,
+    -- Model calls without a known cost: no price is configured, or the provider reported no usage.
+    uncosted_turns int not null default 0,
+    children int not null default 0,
+    open_children int not null default 0,
+    -- Keys of concurrency limits whose slots the execution holds, waits for or held last; null if it never met a limit. Changes
+    -- only where `wait_reason` does.
+    slot_keys text[],
+
+    constraint pending_waits check (status <> 'PENDING' or (wait_reason is not null and started_at is null)),
+    constraint running_is_held_or_waits check (status <> 'IN_PROGRESS' or (wait_reason is null) = (worker_id is not null)),
+    constraint only_running_is_held check (worker_id is null or (status = 'IN_PROGRESS' and lease_token is not null)),
+    constraint started_once check (status not in ('IN_PROGRESS', 'FINISHED') or started_at is not null),
+    constraint terminal_is_finished check ((status in ('FINISHED', 'FAILED')) = (finished_at is not null)),
+    constraint terminal_waits_for_nothing check (finished_at is null or (wait_reason is null and wait_until is null)),
+    constraint failed_has_a_cause check ((status = 'FAILED') = (failure_code is not null and failure_class is not null)),
+    constraint child_has_a_place check (
+        case when parent_id is null then root_id is null and depth = 0 and spawn_key is null
+        else root_id is not null and depth > 0 and spawn_key is not null end
+    ),
+    constraint fork_has_an_origin check ((forked_from is null) = (forked_before is null))
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1);
+
+-- Rank of an execution among its tenant's: the time of submit, minus five minutes per level of priority. An index is built on it, so
+-- it is part of the table and never changes.
+create function longhaul_claim_rank(created_at timestamptz, priority smallint) returns bigint
+    language sql immutable parallel safe
+    as $$
+        select (extract(epoch from created_at - timestamptz '2020-01-01 00:00:00+00') * 1000)::bigint - priority * 300000::bigint
+    $$;
+
+-- The partial indexes over columns that change (core-rules 16): claimable, held, and open executions.
+create index executions_turn on executions (
+    queue, serve_key, lane, tenant_id, (started_at is null), longhaul_claim_rank(created_at, priority), id
+) where wait_reason = 'worker';
+create index executions_held on executions (worker_id) where worker_id is not null;
+create index executions_open on executions (tenant_id, status, id) where finished_at is null;
+
+-- Entered once, at the end.
+create index executions_failed on executions (tenant_id, failure_code, id) where status = 'FAILED';
+-- Immutable.
+create index executions_tenant on executions (tenant_id, id);
+create index executions_definition on executions (tenant_id, definition_key, id);
+create index executions_agent on executions (tenant_id, agent_key, id);
+create index executions_metadata on executions using gin (metadata jsonb_path_ops) with (fastupdate = on) where metadata <> '{}';
+create unique index executions_children on executions (parent_id, spawn_key) where parent_id is not null;
+create index executions_tree on executions (root_id, id) where root_id is not null;
+
+-- What describes one execution at length. `json` keeps bytes as they were sent; what dashboards read is here.
+create table execution_payloads (
+    execution_id uuid primary key,
+    input json not null,
+    output json,
+    failure_summary text,
+    failure_detail json,
+    traceparent text,
+    -- System prompt and model of a fork, or the contract's run; null for everything else.
+    overrides json
+) with (fillfactor = 70);
+
+-- Parked executions by reason: the sweep's work list. A row lives exactly as long as the execution waits for something other
+-- than a worker.
+create table parked (
+    execution_id uuid primary key,
+    tenant_id uuid not null,
+    wait_reason text not null,
+    wait_until timestamptz not null
+);
+create index parked_due on parked (wait_until);
+create index parked_reason on parked (tenant_id, wait_reason, execution_id);
+-- Work list of the sweep for executions that quarantine holds back.
+create index parked_held on parked (execution_id) where wait_reason = 'queue_paused';
+
+-- Deadlines nearer than the default, so that the sweep can enforce them without scanning the backlog.
+create table deadlines (
+    execution_id uuid primary key,
+    deadline_at timestamptz not null
+);
+create index deadlines_due on deadlines (deadline_at);
+
+-- Executions that ended, or are to end, and may leave open children behind: the work list of whoever cancels those.
+create table ending_parents (
+    execution_id uuid primary key
+);
+
+create table idempotency_keys (
+    tenant_id uuid not null,
+    key text not null,
+    execution_id uuid not null,
+    request_hash bytea not null,
+    created_at timestamptz not null,
+    primary key (tenant_id, key)
+);
+create index idempotency_keys_age on idempotency_keys using brin (created_at);
+
+-- Counts by status, kept by the sweep: writers append differences, one row per group and batch; the sweep folds them.
+create table execution_counts (
+    tenant_id uuid not null,
+    definition_key text not null,
+    agent_key text not null,
+    day date not null,
+    status execution_status not null,
+    n bigint not null,
+    primary key (tenant_id, definition_key, agent_key, day, status)
+) with (fillfactor = 70);
+
+create table execution_count_changes (
+    tenant_id uuid not null,
+    definition_key text not null,
+    agent_key text not null,
+    day date not null,
+    status execution_status not null,
+    n bigint not null
+);
+
+-- Result of longhaul_admit for one execution.
+create type admission as (execution_id uuid, keys text[], is_admitted boolean);

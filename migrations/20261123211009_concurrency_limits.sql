@@ -1,0 +1,61 @@
+-- Concurrency limits as slot rows (core-rules 12), and the shares by which claims order tenants (core-rules 11). See
+-- docs/adr/0013-slots-and-fairness.md.
+
+create table limit_rules (
+    id uuid primary key default gen_random_uuid(),
+    -- By a definition or an agent, for its own executions; or by an operator.
+    source text not null check (source in ('definition', 'agent', 'operator')),
+    -- Whose definition or agent it is, null: shared; of an operator's: whose executions it is about, null: everybody's.
+    tenant_id uuid references tenants,
+    -- The key of the definition or agent; '' of an operator's.
+    subject text not null default '',
+    -- What executions are grouped by: tenant, definition, agent, or metadata.<path>.
+    expression text not null check (expression in ('tenant', 'definition', 'agent') or expression ~ '^metadata\..'),
+    -- Only this value; null: each value by itself.
+    value text,
+    max int not null check (max between 0 and 10000),
+    changed_at timestamptz not null,
+    constraint limit_rules_once unique nulls not distinct (source, subject, expression, tenant_id, value)
+);
+
+-- A key is a value of a rule that some execution had. `made` slots of it exist.
+create table slot_keys (
+    key text primary key,
+    rule_id uuid not null references limit_rules on delete cascade,
+    value text not null,
+    made int not null default 0,
+    used_at timestamptz not null
+) with (fillfactor = 70);
+create index slot_keys_rule on slot_keys (rule_id);
+
+create table slots (
+    key text not null references slot_keys on delete cascade,
+    number int not null,
+    execution_id uuid,
+    tenant_id uuid,
+    since timestamptz,
+    primary key (key, number)
+) with (fillfactor = 70);
+create index slots_free on slots (key, number) where execution_id is null;
+create index slots_held on slots (execution_id) where execution_id is not null;
+create index slots_shares on slots (key, tenant_id) where execution_id is not null;
+
+-- Who waits, each in the line of one key. A row lives as long as the execution waits with `concurrency_limit`.
+create table slot_waiters (
+    execution_id uuid primary key,
+    tenant_id uuid not null,
+    -- All it needs, in order; and the one that was full.
+    keys text[] not null,
+    key text not null,
+    is_new boolean not null,
+    rank bigint not null,
+    since timestamptz not null
+);
+create index slot_waiters_line on slot_waiters (key, tenant_id, is_new, rank, execution_id);
+
+-- What tenants used lately, in tokens, halved every five minutes. Workers add to it every few seconds.
+create table tenant_usage (
+    tenant_id uuid primary key,
+    tokens float8 not null,
+    at timestamptz not null
+) with (fillfactor = 50);

@@ -1,0 +1,64 @@
+-- Views for people and BI tools.
+
+create view execution_overview as
+select
+    e.id,
+    t.org_id,
+    nullif(t.group_id, '') as group_id,
+    e.definition_key,
+    d.version as definition_version,
+    e.agent_key,
+    a.version as agent_version,
+    e.queue,
+    e.priority,
+    e.status::text as status,
+    e.wait_reason,
+    e.wait_until,
+    e.failure_class,
+    e.failure_code,
+    p.failure_summary,
+    e.attempt as attempts,
+    e.transient_retries + e.tool_error_retries + e.llm_error_retries as retries,
+    e.turns,
+    e.calls,
+    e.input_tokens,
+    e.output_tokens,
+    e.created_at,
+    e.started_at,
+    e.finished_at,
+    extract(epoch from e.started_at - e.created_at)::float8 as wait_seconds,
+    extract(epoch from e.finished_at - e.created_at)::float8 as total_seconds,
+    extract(epoch from e.active_time)::float8 as active_seconds,
+    e.worker_id,
+    e.retry_of,
+    e.metadata,
+    p.input,
+    p.output,
+    e.parent_id,
+    coalesce(e.root_id, e.id) as root_id,
+    e.depth,
+    e.forked_from,
+    case when e.uncosted_turns = 0 then e.cost / 1000000000.0 end as cost_usd
+from executions e
+join tenants t on t.id = e.tenant_id
+join execution_payloads p on p.execution_id = e.id
+left join definition_versions d on d.id = e.definition_version_id
+left join agent_versions a on a.id = e.agent_version_id;
+
+create view execution_stats as
+select
+    t.org_id,
+    nullif(t.group_id, '') as group_id,
+    c.definition_key,
+    c.agent_key,
+    c.day,
+    c.status::text as status,
+    sum(c.n)::bigint as executions
+from (
+    select * from execution_counts
+    union all
+    select * from execution_count_changes
+) c
+join tenants t on t.id = c.tenant_id
+group by t.org_id, t.group_id, c.definition_key, c.agent_key, c.day, c.status
+having sum(c.n) <> 0;

@@ -1,0 +1,131 @@
+-- The next runnable executions: at most `room` leases of at most `candidates` executions looked at. When there are
+-- more than that, in fair order: one bounded index scan per tenant that has work; tenants by what they used lately,
+-- within a tenant started before new, then by rank. Lanes of suspects have a room of their own. What a concurrency
+-- limit holds back is parked and told with the keys it waits for.
+--
+-- known_*: tenants of which work was taken lately, and from where on they are looked at; gap_*: between which tenants
+-- others are looked for, `max_found` in all; suspect_*: lanes with their room; used_*: what tenants used lately,
+-- `usual` what one execution uses.
+--
+-- It brings what its caller needs of the payloads. A statement in here sees what was committed while the call was
+-- under way, the query around the call does not: one that joined the payloads itself lost what had been submitted in
+-- between, claimed and never told.
+create or replace function longhaul_claim(
+    worker uuid, room int, candidates int, per_tenant bigint,
+    known_queues text[], known_serves text[], known_tenants uuid[], known_ranks bigint[], known_ids uuid[],
+    gap_queues text[], gap_serves text[], gap_aboves uuid[], gap_belows uuid[], max_found bigint,
+    suspect_queues text[], suspect_serves text[], suspect_lanes smallint[], suspect_rooms int[],
+    used_tenants uuid[], used_tokens float8[], usual float8
+) returns table (
+    execution executions, is_new boolean, refused_keys text[], overrides json, input json, traceparent text
+)
+    language plpgsql volatile
+    as $$
+#variable_conflict use_variable
+declare
+    lease_start timestamptz := longhaul_now();
+    places tid[];
+    ids uuid[];
+    has_limits boolean;
+    is_choosy boolean;
+    limits admission[];
+    done int;
+begin
+    select exists (select from limit_rules) into has_limits
+    from workers w where w.id = worker and w.dead_at is null and w.expires_at > clock_timestamp() for key share;
+    if not found then
+        return;
+    end if;
+
+    for _look in 1..2 loop
+        -- All there is, as far as there is room for it and one more. Not where a full batch was taken lately, so that there is most likely more. Seen
+        -- without locks: what is not taken is in nobody's way.
+        is_choosy := has_limits or cardinality(known_tenants) > 0;
+        if not is_choosy then
+            select array_agg(x.place order by x.is_new, x.rank, x.id), count(*) > least(room, candidates) or bool_or(x.lane > 0)
+            into places, is_choosy
+            from unnest(gap_queues, gap_serves) as gap (queue, serve_key) cross join lateral (
+                select x.ctid as place, x.id, x.lane, x.started_at is null as is_new, longhaul_claim_rank(x.created_at, x.priority) as rank
+                from executions x
+                where x.wait_reason = 'worker' and x.queue = gap.queue and x.serve_key = gap.serve_key
+                limit least(room, candidates) + 1
+            ) x;
+            if places is null then
+                return;
+            end if;
+        end if;
+
+        if is_choosy then
+            select w.places, w.ids into places, ids
+            from longhaul_weigh(
+                candidates, per_tenant, known_queues, known_serves, known_tenants, known_ranks, known_ids,
+                gap_queues, gap_serves, gap_aboves, gap_belows, max_found,
+                suspect_queues, suspect_serves, suspect_lanes, suspect_rooms, used_tenants, used_tokens, usual
+            ) w;
+            if ids is null then
+                return;
+            end if;
+            if has_limits then
+                select array_agg(row(a.execution_id, a.keys, a.is_admitted)::admission) into limits from longhaul_admit(ids, room) a;
+                return query
+                select e, e.started_at is null, l.keys, null::json, null::json, null::text
+                from unnest(limits) l join executions e on e.id = l.execution_id
+                where not l.is_admitted;
+                select array_agg(t.place order by t.number) into places
+                from unnest(places, ids) with ordinality as t (place, id, number)
+                where not exists (select from unnest(limits) l where l.execution_id = t.id and not l.is_admitted);
+            end if;
+        end if;
+        places := places[:room];
+
+        return query
+        with taken as materialized (
+            -- Locked before, or not by anybody else. A place seen without locks cannot hold another row by now: the query around this
+            -- call still sees what it held. Asked so that no index answers: rows are looked for by their places alone, whatever the
+            -- planner believed when the table was empty.
+            select t.place, e.started_at is null as is_new, t.number
+            from unnest(places) with ordinality as t (place, number) join executions e on e.ctid = t.place
+            where e.wait_reason is not distinct from 'worker' and (is_choosy or e.lane = 0)
+            for update of e skip locked
+        ),
+        claimed as (
+            update executions e
+            set status = 'IN_PROGRESS', wait_reason = null, wait_until = null,
+                worker_id = worker, lease_token = gen_random_uuid(), lease_write = 0, claimed_at = lease_start,
+                started_at = coalesce(e.started_at, lease_start),
+                active_until = least(lease_start + (e.active_timeout - e.active_time), e.deadline_at),
+                attempt = e.attempt + 1, event_seq = e.event_seq + 1,
+                slot_keys = coalesce((select l.keys from unnest(limits) l where l.execution_id = e.id), e.slot_keys)
+            from taken t
+            where e.ctid = t.place
+            returning e as execution, t.is_new, t.number
+        ),
+        claim_events as (
+            insert into events (execution_id, seq, at, kind, data)
+            select (c.execution).id, (c.execution).event_seq, lease_start, 'claimed',
+                jsonb_build_object('attempt', (c.execution).attempt, 'worker_id', worker)
+            from claimed c
+        ),
+        counts as (
+            insert into execution_count_changes (tenant_id, definition_key, agent_key, day, status, n)
+            select (c.execution).tenant_id, (c.execution).definition_key, (c.execution).agent_key,
+                ((c.execution).created_at at time zone 'UTC')::date, s.status, sum(s.n)
+            from claimed c, (values ('PENDING'::execution_status, -1), ('IN_PROGRESS'::execution_status, 1)) as s (status, n)
+            where c.is_new
+            group by 1, 2, 3, 4, 5
+        )
+        select c.execution, c.is_new, null::text[], p.overrides, p.input, p.traceparent
+        -- By key, one after the other: what the planner believed of an empty table must not become a scan of a full one.
+        from claimed c cross join lateral (
+            select x.overrides, x.input, x.traceparent from execution_payloads x where x.execution_id = (c.execution).id limit 1
+        ) p
+        order by c.number;
+        get diagnostics done = row_count;
+        -- Nobody can have moved a row that was locked before. Were it otherwise, its slots would be taken for nothing.
+        if is_choosy and done <> coalesce(cardinality(places), 0) then
+            raise exception 'of % locked executions % were found', cardinality(places), done using errcode = 'serialization_failure';
+        end if;
+        exit when is_choosy or done > 0;
+    end loop;
+end
+$$;

@@ -1,0 +1,8 @@
+-- Closes what an execution that ends still waited for. Called with its row locked. Volatile, as `longhaul_unpark` is:
+-- the statement's own snapshot may be older than a request that it waited for.
+create or replace function longhaul_close_requests(execution uuid) returns void
+    language sql volatile
+    as $$
+        update human_requests set state = 'closed', decided_at = longhaul_now()
+        where execution_id = execution and state = 'waiting'
+    $$;

@@ -1,0 +1,25 @@
+-- Tells parents and descendants of an execution that it ended or is to be cancelled.
+create or replace function longhaul_execution_ends() returns trigger
+    language plpgsql
+    as $$
+begin
+    if new.children > 0 then
+        insert into ending_parents (execution_id) values (new.id) on conflict do nothing;
+    end if;
+    if new.finished_at is not null and new.parent_id is not null then
+        perform longhaul_child_ended(new);
+    end if;
+    return null;
+end
+$$;
+
+-- A trigger, because many statements end executions, and none of them may forget this. It runs when such a statement is done
+-- with its own rows, so a parent may be parked, recorded or ended by the very batch that ends its child. Executions outside of
+-- trees never call the function.
+create or replace trigger executions_end after update of finished_at, cancel_requested_at on executions
+    for each row
+    when (
+        (old.finished_at is null and new.finished_at is not null and (new.parent_id is not null or new.children > 0))
+        or (old.cancel_requested_at is null and new.cancel_requested_at is not null and new.children > 0)
+    )
+    execute function longhaul_execution_ends();

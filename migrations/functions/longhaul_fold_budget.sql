@@ -1,0 +1,57 @@
+-- Takes note of what was settled, and grants what is free to those that wait, in the order they asked, at most
+-- `portion` of them. Returns the executions it woke. The budget's row is locked by the caller, always before any
+-- execution's, and an execution's before its reservations: nobody waits the other way round. A function of single
+-- statements, because each must see what was committed before the lock was had, and the snapshot of one large
+-- statement is older (core-rules 12).
+create or replace function longhaul_fold_budget(root uuid, portion int) returns setof uuid
+    language plpgsql volatile
+    as $$
+declare
+    b budgets;
+    w reservations;
+    granted int := 0;
+begin
+    with gone as (
+        delete from reservations where root_id = root and state = 'settled' returning *
+    ),
+    total as (
+        select count(*) as n, coalesce(sum(cost), 0) as cost, coalesce(sum(tokens), 0) as tokens,
+            coalesce(sum(charged_cost), 0) as charged_cost, coalesce(sum(charged_tokens), 0) as charged_tokens,
+            coalesce(sum(charged_calls), 0) as charged_calls,
+            count(*) filter (where charged_calls > 0 and charged_cost is null) as uncosted,
+            count(*) filter (where is_estimate) as estimated
+        from gone
+    )
+    update budgets
+    set reserved_cost = reserved_cost - total.cost, reserved_tokens = reserved_tokens - total.tokens,
+        reserved_calls = reserved_calls - total.n, spent_cost = spent_cost + total.charged_cost,
+        spent_tokens = spent_tokens + total.charged_tokens, spent_calls = spent_calls + total.charged_calls,
+        uncosted_calls = uncosted_calls + total.uncosted, estimated_calls = estimated_calls + total.estimated
+    from total
+    where root_id = root and total.n > 0;
+
+    select * into b from budgets where root_id = root;
+    while granted < portion loop
+        exit when b.spent_calls + b.reserved_calls >= b.max_calls;
+        select * into w from reservations
+        where root_id = root and state = 'waiting'
+            and (b.max_cost is null or b.spent_cost + b.reserved_cost + coalesce(cost, 0) <= b.max_cost)
+            and (b.max_tokens is null or b.spent_tokens + b.reserved_tokens + tokens <= b.max_tokens)
+        order by asked_at, execution_id
+        limit 1;
+        exit when not found;
+        if longhaul_wake(w.execution_id, 'budget') then
+            update reservations set state = 'open' where execution_id = w.execution_id and step_key = w.step_key;
+            update budgets
+            set reserved_cost = reserved_cost + coalesce(w.cost, 0), reserved_tokens = reserved_tokens + w.tokens,
+                reserved_calls = reserved_calls + 1
+            where root_id = root
+            returning * into b;
+            granted := granted + 1;
+            return next w.execution_id;
+        else
+            delete from reservations where execution_id = w.execution_id and step_key = w.step_key;
+        end if;
+    end loop;
+end
+$$;

@@ -1,0 +1,93 @@
+-- Gives the free slots of these keys to those that wait for them and makes those runnable, at most `portion` in all.
+-- Returns them; and, without an execution, the keys to whose lines somebody moved because another key was full: the
+-- caller asks for those again.
+--
+-- The key's row is had first, and every statement in here sees what was committed before that: of a slot that is
+-- freed and an execution that is parked at the same time, whoever commits last is followed by a call of this that
+-- sees both.
+create or replace function longhaul_hand_over(names text[], portion int) returns table (id uuid, queue text, moved_to text)
+    language plpgsql volatile
+    as $$
+#variable_conflict use_column
+declare
+    name text;
+    w slot_waiters;
+    e executions;
+    missing text;
+    granted int := 0;
+    passed uuid[];
+begin
+    for name in select distinct n.key from unnest(names) as n (key) order by 1 loop
+        -- Whoever joins the line from now on looks after its own commit, and sees what was freed before this.
+        continue when not exists (select from slot_waiters x where x.key = name);
+        perform from slot_keys k where k.key = name for no key update;
+        continue when not found;
+        passed := '{}';
+        loop
+            exit when granted >= portion;
+            exit when not exists (
+                select from slots s join slot_keys k on k.key = s.key join limit_rules r on r.id = k.rule_id
+                where s.key = name and s.execution_id is null and s.number <= r.max
+            );
+            -- The tenant that holds the fewest of them, then the one that used least lately; of its own, started before new.
+            with recursive tenants (tenant_id) as (
+                (select x.tenant_id from slot_waiters x where x.key = name order by x.tenant_id limit 1)
+                union all
+                select (
+                    select x.tenant_id from slot_waiters x where x.key = name and x.tenant_id > t.tenant_id
+                    order by x.tenant_id limit 1
+                )
+                from tenants t where t.tenant_id is not null
+            ),
+            some_tenants as materialized (
+                select t.tenant_id from tenants t where t.tenant_id is not null limit 200
+            )
+            select head.* into w
+            from some_tenants t
+            cross join lateral (
+                select * from slot_waiters x
+                where x.key = name and x.tenant_id = t.tenant_id and x.execution_id <> all (passed)
+                order by x.is_new, x.rank, x.execution_id
+                limit 1
+            ) head
+            order by
+                case when (select count(*) from some_tenants) > 1 then
+                    (select count(*) from slots s where s.key = name and s.tenant_id = t.tenant_id and s.execution_id is not null)
+                end,
+                coalesce((
+                    select u.tokens * power(0.5, greatest(extract(epoch from longhaul_now() - u.at), 0) / 300)
+                    from tenant_usage u where u.tenant_id = t.tenant_id
+                ), 0),
+                head.is_new, head.rank, head.execution_id
+            limit 1;
+            exit when not found;
+            select * into e from executions x
+            where x.id = w.execution_id and x.wait_reason = 'concurrency_limit' and x.cancel_requested_at is null
+            for no key update skip locked;
+            if not found then
+                -- Somebody else is about to end it.
+                passed := passed || w.execution_id;
+                continue;
+            end if;
+            missing := longhaul_take_slots(e.id, e.tenant_id, w.keys);
+            if missing is null then
+                perform longhaul_unpark(e.id);
+                insert into events (execution_id, seq, at, kind, data)
+                values (e.id, e.event_seq + 1, longhaul_now(), 'woken', jsonb_build_object('waited_for', 'concurrency_limit'));
+                -- Takes it out of the line as well, by the trigger.
+                update executions
+                set wait_reason = 'worker', wait_until = null, wake_seq = e.wake_seq + 1, event_seq = e.event_seq + 1
+                where id = e.id;
+                granted := granted + 1;
+                return query select e.id, e.queue, null::text;
+            elsif missing = name then
+                -- What was free is being taken.
+                exit;
+            else
+                update slot_waiters set key = missing where execution_id = e.id;
+                return query select null::uuid, null::text, missing;
+            end if;
+        end loop;
+    end loop;
+end
+$$;

@@ -1,0 +1,53 @@
+-- Stores a document in the place of what it was before, whole. Says what came of it: stored, or why not (gone, model,
+-- dimension, full, no_vectors). Without `texts` the chunks are in another store; without `vectors` they are found by
+-- words alone.
+create or replace function longhaul_put_document(
+    of_index uuid, document text, hash bytea, size int, meta jsonb, pieces int, texts text[], vectors text[], width int,
+    of_model text, most int
+) returns text
+    language plpgsql volatile
+    as $$
+declare
+    i indexes;
+    before int;
+begin
+    -- One writer at a time for each index, so that its counts and its limit hold.
+    select * into i from indexes x where x.id = of_index for no key update;
+    if not found then
+        return 'gone';
+    end if;
+    if i.model <> of_model then
+        return 'model';
+    end if;
+    if i.dimension <> width then
+        return 'dimension';
+    end if;
+    select d.chunks into before from index_documents d where d.index_id = of_index and d.id = document;
+    if i.chunks - coalesce(before, 0) + pieces > most then
+        return 'full';
+    end if;
+    if vectors is not null and not longhaul_enable_vectors() then
+        return 'no_vectors';
+    end if;
+    delete from index_chunks c where c.index_id = of_index and c.document_id = document;
+    insert into index_documents (index_id, id, content_hash, bytes, chunks, metadata, created_at, updated_at)
+    values (of_index, document, hash, size, pieces, meta, longhaul_now(), longhaul_now())
+    on conflict (index_id, id) do update
+    set content_hash = excluded.content_hash, bytes = excluded.bytes, chunks = excluded.chunks, metadata = excluded.metadata,
+        updated_at = excluded.updated_at;
+    if vectors is not null then
+        insert into index_chunks (index_id, document_id, ordinal, text, embedding)
+        select of_index, document, p.ordinal, p.text, p.embedding::vector
+        from unnest(texts, vectors) with ordinality as p (text, embedding, ordinal);
+    elsif texts is not null then
+        insert into index_chunks (index_id, document_id, ordinal, text)
+        select of_index, document, p.ordinal, p.text
+        from unnest(texts) with ordinality as p (text, ordinal);
+    end if;
+    update indexes x
+    set model = coalesce(x.model, of_model), dimension = coalesce(x.dimension, width), updated_at = longhaul_now(),
+        chunks = x.chunks - coalesce(before, 0) + pieces, documents = x.documents + case when before is null then 1 else 0 end
+    where x.id = of_index;
+    return 'stored';
+end
+$$;

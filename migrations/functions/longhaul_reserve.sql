@@ -1,0 +1,94 @@
+-- Reserves for model calls of attempts that this worker holds. One row per item that it could look at: for a missing
+-- one another statement has the row locked, or the lease is lost. Items come in the order in which they are granted.
+-- Each is looked up once, not once per tree.
+create or replace function longhaul_reserve(
+    worker uuid, ids uuid[], tokens uuid[], step_keys bytea[], costs bigint[], amounts bigint[]
+) returns table (place int, verdict text, wake_seq int)
+    language plpgsql volatile
+    as $$
+#variable_conflict use_column
+declare
+    root uuid;
+    is_at_hand boolean;
+    b budgets;
+    item record;
+    e executions;
+    r reservations;
+begin
+    perform from workers where id = worker and dead_at is null and expires_at > clock_timestamp() for key share;
+    if not found then
+        return;
+    end if;
+    for item in
+        select asked.*, coalesce(x.root_id, x.id) as root
+        from unnest(ids, tokens, step_keys, costs, amounts) with ordinality as asked (id, token, step_key, cost, amount, place)
+        join executions x on x.id = asked.id
+        where x.has_budget
+        order by coalesce(x.root_id, x.id), asked.place
+    loop
+        if root is distinct from item.root then
+            root := item.root;
+            -- A tree whose budget somebody else has at hand goes into the next batch; the others do not wait for it.
+            perform from budgets where root_id = root for no key update skip locked;
+            is_at_hand := found;
+            if is_at_hand then
+                perform longhaul_fold_budget(root, 100);
+            end if;
+        end if;
+        continue when not is_at_hand;
+        select * into e from executions x
+        where x.id = item.id and coalesce(x.root_id, x.id) = root and x.worker_id is not distinct from worker
+            and x.lease_token = item.token
+        for no key update skip locked;
+        continue when not found;
+        if e.cancel_requested_at is not null then
+            return query select item.place::int, 'cancelled', e.wake_seq;
+            continue;
+        end if;
+        select * into r from reservations x where x.execution_id = item.id and x.step_key = item.step_key;
+        if found and r.state = 'open' then
+            if r.lease_token is null or r.lease_token = item.token then
+                -- Granted while it waited, or granted before to this very attempt.
+                update reservations x set lease_token = item.token
+                where x.execution_id = item.id and x.step_key = item.step_key;
+                return query select item.place::int, 'granted', e.wake_seq;
+                continue;
+            end if;
+            -- An earlier attempt died with it: its call may have been made and is charged at its estimate. The next one, under
+            -- the same key, reserves again.
+            update budgets x
+            set reserved_cost = x.reserved_cost - coalesce(r.cost, 0), reserved_tokens = x.reserved_tokens - r.tokens,
+                reserved_calls = x.reserved_calls - 1, spent_cost = x.spent_cost + coalesce(r.cost, 0),
+                spent_tokens = x.spent_tokens + r.tokens, spent_calls = x.spent_calls + 1,
+                uncosted_calls = x.uncosted_calls + (r.cost is null)::int, estimated_calls = x.estimated_calls + 1
+            where x.root_id = root;
+            delete from reservations x where x.execution_id = item.id and x.step_key = item.step_key;
+        end if;
+        select * into b from budgets x where x.root_id = root;
+        if b.max_cost is not null and item.cost is null then
+            return query select item.place::int, 'unpriced', e.wake_seq;
+        elsif (b.max_cost is null or b.spent_cost + b.reserved_cost + coalesce(item.cost, 0) <= b.max_cost)
+            and (b.max_tokens is null or b.spent_tokens + b.reserved_tokens + item.amount <= b.max_tokens)
+            and (b.max_calls is null or b.spent_calls + b.reserved_calls < b.max_calls)
+        then
+            update budgets x
+            set reserved_cost = x.reserved_cost + coalesce(item.cost, 0), reserved_tokens = x.reserved_tokens + item.amount,
+                reserved_calls = x.reserved_calls + 1
+            where x.root_id = root;
+            insert into reservations (execution_id, step_key, root_id, state, asked_at, lease_token, cost, tokens)
+            values (item.id, item.step_key, root, 'open', longhaul_now(), item.token, item.cost, item.amount)
+            on conflict (execution_id, step_key) do update
+            set state = 'open', lease_token = excluded.lease_token, cost = excluded.cost, tokens = excluded.tokens;
+            return query select item.place::int, 'granted', e.wake_seq;
+        elsif b.on_exhausted = 'fail' then
+            return query select item.place::int, 'exhausted', e.wake_seq;
+        else
+            -- Whoever frees something finds it, from now on, and raises the counter that this answer carries.
+            insert into reservations (execution_id, step_key, root_id, state, asked_at, cost, tokens)
+            values (item.id, item.step_key, root, 'waiting', longhaul_now(), item.cost, item.amount)
+            on conflict (execution_id, step_key) do update set cost = excluded.cost, tokens = excluded.tokens;
+            return query select item.place::int, 'waiting', e.wake_seq;
+        end if;
+    end loop;
+end
+$$;

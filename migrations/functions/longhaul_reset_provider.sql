@@ -1,0 +1,19 @@
+-- An operator says that the endpoint is well: one goes ahead, then two, four, … . What waits for a call to end goes
+-- too; rates go on, being what the operator configured.
+create or replace function longhaul_reset_provider(of_provider text, of_model text, of_key text) returns setof uuid
+    language plpgsql volatile
+    as $$
+begin
+    perform from provider_breakers
+    where provider = of_provider and model = of_model and key = of_key
+    for no key update;
+    update provider_breakers
+    set state = 'recovering', cause = 'operator', open_until = null, is_stated = false, failed_probes = 0, portion = 1, answered = 0,
+        portion_at = clock_timestamp(), probe_execution = null, probe_token = null, probe_until = null
+    where provider = of_provider and model = of_model and key = of_key and state <> 'closed';
+    update provider_breakers set concurrency = null, concurrency_at = null
+    where provider = of_provider and model = of_model and key = of_key;
+    return query select * from longhaul_release_waiters(of_provider, of_model, of_key, 1);
+    return query select * from longhaul_wake_for_slot(of_provider, of_model, of_key, 1000);
+end
+$$;

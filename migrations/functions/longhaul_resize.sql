@@ -1,0 +1,34 @@
+-- A smaller limit takes away what is free of it, and what is held stays held, in the lower slots as far as they are
+-- free. A larger one makes more.
+create or replace function longhaul_resize() returns trigger
+    language plpgsql
+    as $$
+declare
+    over slots;
+    place int;
+begin
+    for over in
+        select s.* from slots s join slot_keys k on k.key = s.key
+        where k.rule_id = new.id and s.number > new.max and s.execution_id is not null
+        order by s.key, s.number
+        for update of s skip locked
+    loop
+        select s.number into place from slots s
+        where s.key = over.key and s.execution_id is null and s.number <= new.max
+        order by s.number limit 1
+        for update skip locked;
+        continue when not found;
+        update slots s set execution_id = over.execution_id, tenant_id = over.tenant_id, since = over.since
+        where s.key = over.key and s.number = place;
+        delete from slots s where s.key = over.key and s.number = over.number;
+    end loop;
+    delete from slots s using slot_keys k
+    where k.rule_id = new.id and s.key = k.key and s.number > new.max and s.execution_id is null;
+    update slot_keys set made = least(made, new.max) where rule_id = new.id and made > new.max;
+    perform longhaul_make_slots('{}', (select array_agg(key) from slot_keys where rule_id = new.id), '{}');
+    return null;
+end
+$$;
+
+create or replace trigger limit_rules_resize after update of max on limit_rules
+    for each row when (old.max <> new.max) execute function longhaul_resize();
