@@ -25,8 +25,29 @@ pub struct AuditedExecution {
     pub failure_code: Option<String>,
     /// When it was stored.
     pub created_at: DateTime<Utc>,
+    /// Start of its first attempt.
+    pub started_at: Option<DateTime<Utc>>,
     /// When it ended.
     pub finished_at: Option<DateTime<Utc>>,
+}
+
+/// The budget of a tree when all is quiet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuditedBudget {
+    /// The topmost execution of the tree.
+    pub root: ExecutionId,
+    /// Cap on model calls.
+    pub max_calls: Option<i64>,
+    /// Model calls charged.
+    pub spent_calls: i64,
+    /// Cap on tokens.
+    pub max_tokens: Option<i64>,
+    /// Tokens charged.
+    pub spent_tokens: i64,
+    /// Model calls that still hold a reservation.
+    pub reserved_calls: i64,
+    /// Turns on record in the whole tree.
+    pub turns: i64,
 }
 
 /// One lease, from its claim to its end.
@@ -68,6 +89,8 @@ pub struct AuditedStep {
     pub attempt: i32,
     /// `turn` or `call`.
     pub kind: String,
+    /// Model of a turn, tool of a call.
+    pub name: Option<String>,
     /// `intent`, `live` or `spent`.
     pub state: String,
     /// The idempotency key under which the model was asked, or the tool called.
@@ -109,18 +132,21 @@ pub struct Leftovers {
 }
 
 impl Store {
-    /// Every execution whose metadata holds a number under `number_key`.
+    /// Every execution whose metadata holds a number under `number_key`, and every child whose input holds it after `mark`.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn audited_executions(&self, number_key: &str) -> Result<Vec<AuditedExecution>, StoreError> {
+    pub async fn audited_executions(&self, number_key: &str, mark: &str) -> Result<Vec<AuditedExecution>, StoreError> {
         let rows = sqlx::query!(
             r#"
-            select id, (metadata->>$1)::bigint as "number!", status::text as "status!", wait_reason, failure_code, created_at,
-                finished_at
-            from executions where metadata ? $1 order by id
+            select e.id, coalesce(e.metadata ->> $1, substring(p.input::text from $2 || '(\d+)'))::bigint as "number!",
+                e.status::text as "status!", e.wait_reason, e.failure_code, e.created_at, e.started_at, e.finished_at
+            from executions e join execution_payloads p on p.execution_id = e.id
+            where e.metadata ? $1 or e.parent_id is not null
+            order by e.id
             "#,
             number_key,
+            mark,
         )
         .fetch_all(&self.pool)
         .await?;
@@ -131,9 +157,39 @@ impl Store {
             wait_reason: row.wait_reason,
             failure_code: row.failure_code,
             created_at: row.created_at,
+            started_at: row.started_at,
             finished_at: row.finished_at,
         });
         Ok(executions.collect())
+    }
+
+    /// Every budget, with the turns that its tree has on record.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn audited_budgets(&self) -> Result<Vec<AuditedBudget>, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            select b.root_id, b.max_calls, b.spent_calls, b.max_tokens, b.spent_tokens, b.reserved_calls,
+                (
+                    select count(*) from steps s join executions e on e.id = s.execution_id
+                    where s.kind = 'turn' and coalesce(e.root_id, e.id) = b.root_id
+                ) as "turns!"
+            from budgets b order by b.root_id
+            "#
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let budgets = rows.into_iter().map(|row| AuditedBudget {
+            root: ExecutionId(row.root_id),
+            max_calls: row.max_calls,
+            spent_calls: row.spent_calls,
+            max_tokens: row.max_tokens,
+            spent_tokens: row.spent_tokens,
+            reserved_calls: row.reserved_calls,
+            turns: row.turns,
+        });
+        Ok(budgets.collect())
     }
 
     /// Every lease there was, and is.
@@ -198,7 +254,7 @@ impl Store {
     pub async fn audited_steps(&self) -> Result<Vec<AuditedStep>, StoreError> {
         let rows = sqlx::query!(
             r#"
-            select execution_id, seq, attempt, kind, state, preview, finished_at,
+            select execution_id, seq, attempt, kind, name, state, preview, finished_at,
                 encode(sha256(
                     int8send(16) || uuid_send(execution_id) || int8send(length(key)) || key || int8send(4) || int4send(occurrence)
                 ), 'hex') as "idempotency_key!"
@@ -212,6 +268,7 @@ impl Store {
             seq: row.seq,
             attempt: row.attempt,
             kind: row.kind,
+            name: row.name,
             state: row.state,
             idempotency_key: row.idempotency_key,
             preview: row.preview,

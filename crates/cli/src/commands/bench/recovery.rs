@@ -134,7 +134,7 @@ async fn kill_workers(args: &RecoveryArgs, stand: &mut Stand) -> anyhow::Result<
         faults,
         processes,
         workers: workers.into_iter().map(|one| (one.id, one)).collect::<HashMap<_, _>>(),
-        executions: stand.store.audited_executions(NUMBER).await?,
+        executions: stand.store.audited_executions(NUMBER, "").await?,
         attempts: stand.store.audited_attempts().await?,
         load: Some(period),
         ..Evidence::default()

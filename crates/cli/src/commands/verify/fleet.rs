@@ -35,6 +35,12 @@ use crate::servers::{
 
 /// What is run, and by which agent.
 pub(super) const DEFINITION: &str = "verify";
+/// The same, by an agent whose charges wait for an approval.
+pub(super) const APPROVALS: &str = "verify-approvals";
+/// An agent that hands its task to two sub-agents.
+pub(super) const TREE: &str = "verify-tree";
+/// The tool that starts sub-agents.
+pub(super) const SPAWN_SUB_AGENT: &str = "spawn_sub_agent";
 /// The header in which a worker tells the model and the tool server who it is. One word: no shell passes on a variable with a hyphen.
 pub(super) const PROCESS_HEADER: &str = "process";
 /// The variable that its value for the tool server is read from.
@@ -65,6 +71,8 @@ pub(super) struct Fleet {
     pub(super) model: Switch,
     pub(super) url: String,
     pub(super) key: String,
+    /// The key that decides approvals.
+    pub(super) approver_key: String,
     /// Every process there ever was.
     pub(super) processes: Vec<Process>,
     /// What no process may do, end by itself or not end when asked, and no fault: do nothing.
@@ -121,7 +129,7 @@ impl Fleet {
             ..StoreOptions::new(postgres.url())
         })?;
         let pepper = [(); 2].map(|()| uuid::Uuid::new_v4().simple().to_string()).concat();
-        let key = prepare(&store, &pepper, &counters.tools_url).await?;
+        let (key, approver_key) = prepare(&store, &pepper, &counters.tools_url).await?;
         let wakeups = Disturber::new(QueueOptions::new(SecretString::from(redis.url().to_owned()), PREFIX))?;
         let port = free_port()?;
         let common = Common {
@@ -149,6 +157,7 @@ impl Fleet {
             model: counters.model,
             url: format!("http://127.0.0.1:{port}"),
             key,
+            approver_key,
             processes: Vec::new(),
             complaints: Vec::new(),
             wakeups_lost: 0,
@@ -305,8 +314,8 @@ impl Member {
     }
 }
 
-/// Migrates, puts the agent and the definition, and issues a key.
-async fn prepare(store: &Store, pepper: &str, tools_url: &str) -> anyhow::Result<String> {
+/// Migrates, puts agents and definitions, and issues the keys of the submitter and of the approver.
+async fn prepare(store: &Store, pepper: &str, tools_url: &str) -> anyhow::Result<(String, String)> {
     store.migrate().await?;
     store.put_agent_definition().await?;
     let tools: McpServerSpec = serde_json::from_value(json!({
@@ -317,13 +326,31 @@ async fn prepare(store: &Store, pepper: &str, tools_url: &str) -> anyhow::Result
     let mut agent = AgentSpec::new(DEFINITION, "Do as you are told.");
     agent.mcp_servers.insert(model_server::TOOL_SERVER.into(), tools);
     store.put_shared_agent(&agent).await?;
+    let asking = AgentSpec {
+        key: APPROVALS.into(),
+        approvals: serde_json::from_value(json!({
+            "rules": [{ "tool": format!("mcp__{}__charge", model_server::TOOL_SERVER), "access": "ask" }],
+        }))?,
+        ..agent
+    };
+    store.put_shared_agent(&asking).await?;
+    let mut tree = AgentSpec::new(TREE, "Do as you are told.");
+    tree.tools = serde_json::from_value(json!([{ "name": SPAWN_SUB_AGENT, "settings": { "agents": [DEFINITION] } }]))?;
+    store.put_shared_agent(&tree).await?;
     let mut definition = DefinitionSpec::new(DEFINITION, DEFINITION);
     // More than ever run at once: every claim takes a slot and every end clears one, under every fault, and none waits for it.
     definition.concurrency = vec![ConcurrencySpec { key: "definition".into(), limit: SLOTS }];
     definition.prompt = Some(format!("{}{{{{ input.number }}}}", model_server::MARK));
     store.put_shared_definition(&definition).await?;
+    for other in [APPROVALS, TREE] {
+        let other = DefinitionSpec { key: other.into(), agent_key: other.into(), ..definition.clone() };
+        store.put_shared_definition(&other).await?;
+    }
     let tenant = store.ensure_tenant("verify", None).await?;
     let scopes = [Scope::ExecutionsRead, Scope::ExecutionsWrite];
     let pepper = Pepper::from(SecretString::from(pepper.to_owned()));
-    Ok(store.issue_api_key(tenant.id, "verify", &scopes, &pepper).await?.key.expose_secret().to_owned())
+    let submitter = store.issue_api_key(tenant.id, "verify", &scopes, &pepper).await?;
+    let scopes = [Scope::ExecutionsRead, Scope::ApprovalsDecide];
+    let approver = store.issue_api_key(tenant.id, "approver", &scopes, &pepper).await?;
+    Ok((submitter.key.expose_secret().to_owned(), approver.key.expose_secret().to_owned()))
 }

@@ -21,7 +21,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    fleet::{DEFINITION, Fleet},
+    fleet::{APPROVALS, DEFINITION, Fleet, TREE},
     seen::Submit,
 };
 
@@ -35,6 +35,32 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Every so many submits is sent again after its answer: it must come to the same execution.
 const SENT_AGAIN: i64 = 10;
+
+/// What an execution does, by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Turns and calls.
+    Plain,
+    /// The same, and each charge waits for an approval.
+    Approvals,
+    /// Two sub-agents, under one budget.
+    Tree,
+}
+
+/// One execution in ten is a tree, and one asks for approvals.
+pub(super) fn kind(number: i64) -> Kind {
+    match number % 10 {
+        _ if number >= CHILDREN_FROM => Kind::Plain,
+        3 => Kind::Tree,
+        7 => Kind::Approvals,
+        _ => Kind::Plain,
+    }
+}
+
+/// Children of execution `n` are numbered `n + CHILDREN_FROM` and `n + 2 * CHILDREN_FROM`.
+pub(super) const CHILDREN_FROM: i64 = 1_000_000_000;
+/// Caps of a tree: more than faults can make it spend, so that it never waits for a top-up.
+const TREE_BUDGET: (u32, u32) = (200, 20_000_000);
 
 /// What the load saw so far.
 #[derive(Clone, Default)]
@@ -133,7 +159,17 @@ impl Submitter {
     }
 
     async fn send(&self, number: i64) -> Sent {
-        let body = json!({ "definition": DEFINITION, "input": { "number": number }, "metadata": { NUMBER: number } });
+        let mut body = json!({ "input": { "number": number }, "metadata": { NUMBER: number } });
+        body["definition"] = match kind(number) {
+            Kind::Plain => DEFINITION,
+            Kind::Approvals => APPROVALS,
+            Kind::Tree => {
+                let (calls, tokens) = TREE_BUDGET;
+                body["budget"] = json!({ "max_model_calls": calls, "max_tokens": tokens });
+                TREE
+            }
+        }
+        .into();
         let request = self.client.post(&self.url).bearer_auth(&self.key).header("prefer", "return=minimal");
         let sent = request.header("idempotency-key", format!("verify-{number}")).json(&body);
         let answered = async {

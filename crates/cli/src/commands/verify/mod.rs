@@ -4,6 +4,7 @@
 //! and on the rows, never on what the fleet says of itself; everything that is started is stopped by its process id, also when this
 //! process is killed; what failed can be looked at afterwards.
 
+mod approver;
 pub mod audit;
 pub mod faults;
 mod fleet;
@@ -37,9 +38,10 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 pub use options::VerifyArgs;
 
 use self::{
+    approver::Approver,
     fleet::{Counters, Fleet},
     load::{NUMBER, Submits, Submitter},
-    model_server::ModelServer,
+    model_server::{MARK, ModelServer},
     report::Report,
     roll::Roll,
     schedule::{Pace, Random, Schedule},
@@ -130,6 +132,7 @@ async fn watch(args: &VerifyArgs, seed: u64, fleet: &mut Fleet) -> anyhow::Resul
     let submitter = Submitter::new(fleet)?;
     let (submits, end) = (submitter.submits(), CancellationToken::new());
     let load = AbortOnDropHandle::new(tokio::spawn(submitter.run(args.rate, end.clone())));
+    let _approver = AbortOnDropHandle::new(tokio::spawn(Approver::new(fleet)?.run()));
     let (shown, roll) = (Shown::start(args.duration, &fleet.store, &submits), Roll::start(&fleet.store));
     let faults = disturb(args, seed, fleet, &shown).await?;
     end.cancel();
@@ -185,9 +188,10 @@ async fn quiet(fleet: &mut Fleet, shown: &Shown) -> anyhow::Result<()> {
 async fn read(store: &Store, roll: &Roll) -> anyhow::Result<Evidence> {
     Ok(Evidence {
         workers: patiently(|| roll.all(store)).await?,
-        executions: patiently(|| store.audited_executions(NUMBER)).await?,
+        executions: patiently(|| store.audited_executions(NUMBER, MARK)).await?,
         attempts: patiently(|| store.audited_attempts()).await?,
         steps: patiently(|| store.audited_steps()).await?,
+        budgets: patiently(|| store.audited_budgets()).await?,
         histories: patiently(|| store.broken_histories()).await?,
         leftovers: patiently(|| store.leftovers()).await?,
         ..Evidence::default()

@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
-    fleet::PROCESS_HEADER,
+    fleet::{DEFINITION, PROCESS_HEADER, SPAWN_SUB_AGENT},
+    load::{CHILDREN_FROM, Kind, kind},
     seen::{Asked, CountedTool},
 };
 use crate::http_server::{self, Answer, HangUp, HttpServer, Protocol, StartError};
@@ -111,6 +112,21 @@ fn plan(execution: i64, turn: usize) -> Vec<(i64, CountedTool)> {
     }
 }
 
+/// The calls of a turn as the wire has them.
+fn wire_calls(execution: i64, turn: usize) -> Vec<Value> {
+    if kind(execution) == Kind::Tree {
+        return if turn == 0 { vec![spawn_call(execution)] } else { Vec::new() };
+    }
+    let calls = plan(execution, turn);
+    calls.iter().enumerate().map(|(index, call)| wire_call(execution, index, *call)).collect()
+}
+
+fn spawn_call(execution: i64) -> Value {
+    let task = |child: i64| json!({ "agent": DEFINITION, "prompt": format!("{MARK}{}", execution + child * CHILDREN_FROM) });
+    let arguments = json!({ "tasks": [task(1), task(2)] }).to_string();
+    json!({ "index": 0, "id": "call_0", "type": "function", "function": { "name": SPAWN_SUB_AGENT, "arguments": arguments } })
+}
+
 /// What is asked for, as far as the plan needs it.
 struct Question {
     process: String,
@@ -162,9 +178,8 @@ async fn answer(log: Log, switch: Switch, request: Request<Bytes>) -> Result<Ans
     if switch.refuses() {
         return Err(HangUp);
     }
-    let calls = plan(execution, turn);
+    let calls = wire_calls(execution, turn);
     let text = if calls.is_empty() { format!(r##"{{"done": "#{number}#"}}"##) } else { format!("answer #{number}#") };
-    let calls: Vec<Value> = calls.iter().enumerate().map(|(index, call)| wire_call(execution, index, *call)).collect();
     if execution % 2 == 0 {
         let body = whole(&text, &calls).to_string();
         log.answered(number);

@@ -23,6 +23,10 @@ const WRITTEN: usize = 1_000;
 /// From the last byte of an answer to the commit of its step, in seconds: some tens of milliseconds, and room for a loaded machine.
 const COMMITTED_WITHIN: f64 = 0.5;
 
+/// From submit to the first attempt at a steady light rate, in seconds: milliseconds, and room for a loaded machine. A wake-up that
+/// is lost and found by the sweep takes longer.
+const STARTED_WITHIN: f64 = 0.5;
+
 /// One condition.
 #[derive(Debug, Serialize)]
 struct Bar {
@@ -40,6 +44,7 @@ pub(super) struct Report {
     bars: Vec<Bar>,
     counts: Vec<(&'static str, usize)>,
     window: Window,
+    start_latency: Spread,
     recoveries: BTreeMap<&'static str, Spread>,
     rates: Vec<RateAfter>,
     conditions: Value,
@@ -62,6 +67,8 @@ impl Report {
         let rates = if args.timing { timing::rates(evidence, FaultKind::is_of_a_server) } else { Vec::new() };
         let mut bars = zero_bars(findings);
         let timed = if args.timing { args.kinds() } else { Vec::new() };
+        let start_latency = timing::start_latency(evidence);
+        bars.push(start_bar(start_latency, args.timing));
         bars.extend(time_bars(&recoveries, &rates, findings.window.longest_before_a_kill, timed));
         let mut performed: BTreeMap<_, _> = args.kinds().into_iter().map(|kind| (kind.name(), 0)).collect();
         for fault in &evidence.faults {
@@ -86,6 +93,7 @@ impl Report {
                 ("wake-ups thrown away", evidence.wakeups_lost),
             ],
             window: findings.window.clone(),
+            start_latency,
             recoveries,
             rates,
             conditions: json!({
@@ -121,6 +129,7 @@ impl Report {
                 "requests_sent_on_waking": self.window.sent_on_waking,
                 "repeatable_tool_calls_repeated": self.window.tool_calls,
             },
+            "start_latency_seconds": self.start_latency,
             "run_again_seconds": self.recoveries,
             "rates": self.rates,
             "faults_performed": self.performed,
@@ -157,6 +166,10 @@ impl Report {
              {longest_after:.3} s after,\nwith the lease that was lost), {sent_on_waking} requests sent by a process as it woke, {tool_calls} \
              calls of tools that may be repeated, under the same key"
         ));
+        let Spread { cases, p50, p99, max } = self.start_latency;
+        output::line(format!(
+            "submit to start, away from faults: p50 {p50:.3} s, p99 {p99:.3} s, max {max:.3} s, over {cases} executions"
+        ));
         for (kind, spread) in self.recoveries.iter().filter(|(_, spread)| spread.cases > 0) {
             let Spread { cases, p50, p99, max } = spread;
             output::line(format!(
@@ -182,7 +195,7 @@ impl Report {
 }
 
 fn zero_bars(findings: &Findings) -> Vec<Bar> {
-    let lists: [(&'static str, &[Finding]); 9] = [
+    let lists: [(&'static str, &[Finding]); 10] = [
         ("lost", &findings.lost),
         ("stuck", &findings.stuck),
         ("failed", &findings.failed),
@@ -190,6 +203,7 @@ fn zero_bars(findings: &Findings) -> Vec<Bar> {
         ("recorded model calls repeated", &findings.calls_repeated),
         ("side effects repeated", &findings.effects_repeated),
         ("stale writes accepted", &findings.stale_writes),
+        ("budgets overshot or undercharged", &findings.budgets),
         ("histories broken", &findings.histories),
         ("left over", &findings.leftovers),
     ];
@@ -206,6 +220,18 @@ fn zero_bars(findings: &Findings) -> Vec<Bar> {
             .collect(),
     });
     bars.collect()
+}
+
+/// The bar of the start latency at a steady rate, away from faults.
+fn start_bar(latency: Spread, is_checked: bool) -> Bar {
+    Bar {
+        name: "submit to start away from faults, p99",
+        found: if latency.cases == 0 { "not measured".into() } else { format!("{:.3} s", latency.p99) },
+        limit: "0.5 s",
+        holds: latency.cases > 0 && latency.p99 <= STARTED_WITHIN,
+        is_checked,
+        findings: Vec::new(),
+    }
 }
 
 /// `wanted` are the faults that recoveries from were to be measured: what was not measured does not hold.
@@ -271,6 +297,14 @@ mod tests {
         let recoveries = [(FaultKind::KillWorker.name(), killed)].into();
         let [again, _, back] = time_bars(&recoveries, rates, 0.0, wanted.to_vec());
         [again, back].map(|bar| (bar.is_checked, bar.holds))
+    }
+
+    #[test]
+    fn late_start_breaks_its_bar() {
+        let bar = |p99, cases| start_bar(Spread { cases, p50: 0.01, p99, max: p99 }, true).holds;
+        assert!(bar(0.1, 500));
+        assert!(!bar(5.0, 500), "started by the sweep");
+        assert!(!bar(0.0, 0), "not measured");
     }
 
     #[test]

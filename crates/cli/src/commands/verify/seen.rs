@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use chrono::{DateTime, TimeDelta, Utc};
 use longhaul_shared::{
     domain::{ExecutionId, WorkerId},
-    store::audit::{AuditedAttempt, AuditedExecution, AuditedStep, AuditedWorker, BrokenHistory, Leftovers},
+    store::audit::{AuditedAttempt, AuditedBudget, AuditedExecution, AuditedStep, AuditedWorker, BrokenHistory, Leftovers},
 };
 
 use super::faults::FaultKind;
@@ -39,6 +39,8 @@ pub struct Evidence {
     pub attempts: Vec<AuditedAttempt>,
     /// Their turns and calls.
     pub steps: Vec<AuditedStep>,
+    /// Budgets of trees.
+    pub budgets: Vec<AuditedBudget>,
     /// Those whose history contradicts itself.
     pub histories: Vec<BrokenHistory>,
     /// What was left of them.

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::{
     faults::FaultKind,
+    load::CHILDREN_FROM,
     seen::{Evidence, Fault, LEASE},
 };
 
@@ -47,6 +48,16 @@ impl Spread {
         };
         Self { cases: seconds.len(), p50: rank(0.5), p99: rank(0.99), max: rank(1.0) }
     }
+}
+
+/// From submit to the first attempt, of executions submitted when no fault was near.
+pub(in crate::commands) fn start_latency(evidence: &Evidence) -> Spread {
+    let settled = TimeDelta::seconds(BAR as i64);
+    let is_disturbed = |at: DateTime<Utc>| {
+        evidence.faults.iter().any(|fault| at > fault.from - TimeDelta::seconds(1) && at < fault.until + settled)
+    };
+    let submitted = evidence.executions.iter().filter(|one| one.number < CHILDREN_FROM && !is_disturbed(one.created_at));
+    Spread::of(submitted.filter_map(|one| Some((one.started_at? - one.created_at).as_seconds_f64())).collect())
 }
 
 /// What was held by the processes that a kind of fault took, and when it ran again, counted from the fault. Kills within a lease
@@ -167,6 +178,7 @@ mod tests {
             wait_reason: None,
             failure_code: None,
             created_at: at(number * 100),
+            started_at: Some(at(number * 100 + if number == 5 { 700 } else { 10 })),
             finished_at: Some(at(end)),
         };
         let mut executions: Vec<AuditedExecution> = (0..600).map(|number| execution(number, ended(number))).collect();
@@ -228,6 +240,14 @@ mod tests {
         let mut evidence = outage(20_000, 23_000, 23_000, 0);
         evidence.executions.retain(|one| !(at(10_000)..at(20_000)).contains(&one.created_at));
         assert_eq!(rates(&evidence, FaultKind::is_of_a_server), []);
+    }
+
+    #[test]
+    fn start_latency_leaves_out_disturbed_submits() {
+        let evidence = outage(20_000, 23_000, 23_000, 0);
+        let spread = start_latency(&evidence);
+        // A minute of ten a second, less those from one second before the fault to ten seconds after it.
+        assert_eq!((spread.cases, spread.p50, spread.max), (600 - 139, 0.01, 0.7));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use longhaul_shared::{
 
 use super::{
     faults::FaultKind,
+    fleet::SPAWN_SUB_AGENT,
     seen::{Asked, CountedTool, Evidence, Fault, LEASE, Reach},
 };
 
@@ -61,6 +62,8 @@ pub struct Findings {
     pub effects_repeated: Vec<Finding>,
     /// Writes of those who had no right to.
     pub stale_writes: Vec<Finding>,
+    /// Budgets that were overshot, or that do not know of a recorded model call.
+    pub budgets: Vec<Finding>,
     /// Histories that contradict themselves.
     pub histories: Vec<Finding>,
     /// Rows that should be gone, processes that ended by themselves, and faults that did nothing.
@@ -130,6 +133,7 @@ pub fn judge(evidence: &Evidence) -> Findings {
         let found = if history.is_stale_write { &mut findings.stale_writes } else { &mut findings.histories };
         found.push(Finding::of(history.execution, history.what.clone()));
     }
+    budgets(evidence, &mut findings);
     writers(evidence, &index, &mut findings);
     conclusions(evidence, &mut findings);
     leftovers(evidence, &mut findings);
@@ -348,9 +352,29 @@ fn effects(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
     }
 }
 
+/// No tree spent more than its caps, none keeps a reservation, and each recorded turn was charged.
+fn budgets(evidence: &Evidence, findings: &mut Findings) {
+    for budget in &evidence.budgets {
+        let mut found = |what: String| findings.budgets.push(Finding::of(budget.root, what));
+        let caps = [(budget.max_calls, budget.spent_calls, "calls"), (budget.max_tokens, budget.spent_tokens, "tokens")];
+        for (cap, spent, unit) in caps {
+            if let Some(cap) = cap.filter(|cap| spent > *cap) {
+                found(format!("spent {spent} of {cap} {unit}"));
+            }
+        }
+        if budget.spent_calls < budget.turns {
+            found(format!("{} model calls were charged, and {} turns are on record", budget.spent_calls, budget.turns));
+        }
+        if budget.reserved_calls > 0 {
+            found(format!("{} calls are still reserved", budget.reserved_calls));
+        }
+    }
+}
+
 /// Every answer on record was got by the worker that held the lease, while it held it. Whose number is not on record cannot be judged.
 fn writers(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
-    for step in &evidence.steps {
+    // Results of sub-agents are not counted by the tool server: their own steps are judged.
+    for step in evidence.steps.iter().filter(|step| step.name.as_deref() != Some(SPAWN_SUB_AGENT)) {
         let text = step.preview.as_deref().unwrap_or_default();
         let Some(number) = numbered(text) else {
             let is_unknown = step.kind == "call" && OUTCOME_UNKNOWN.iter().any(|unknown| text.contains(unknown));

@@ -2,7 +2,7 @@
 
 use longhaul_shared::{
     domain::WorkerId,
-    store::audit::{AuditedExecution, AuditedWorker, BrokenHistory, Leftovers},
+    store::audit::{AuditedBudget, AuditedExecution, AuditedWorker, BrokenHistory, Leftovers},
 };
 use uuid::Uuid;
 
@@ -33,6 +33,7 @@ fn effect(number: usize, tool: CountedTool, call: i64, key: &str, process: &str,
 
 fn step(seq: i32, attempt: i32, kind: &str, key: &str, preview: &str, when: i64) -> AuditedStep {
     AuditedStep {
+        name: None,
         execution: id(1),
         seq,
         attempt,
@@ -85,6 +86,7 @@ fn honest() -> Evidence {
             wait_reason: None,
             failure_code: None,
             created_at: at(0),
+            started_at: Some(at(50)),
             finished_at: Some(at(7_200)),
         }],
         attempts: vec![attempt(1, 11, 50, 6_500, "lost"), attempt(2, 22, 6_900, 7_200, "finished")],
@@ -110,6 +112,7 @@ fn found(doctor: impl FnOnce(&mut Evidence)) -> Vec<(&'static str, usize)> {
         ("calls", findings.calls_repeated.len()),
         ("effects", findings.effects_repeated.len()),
         ("stale", findings.stale_writes.len()),
+        ("budgets", findings.budgets.len()),
         ("histories", findings.histories.len()),
         ("leftovers", findings.leftovers.len()),
     ];
@@ -125,6 +128,34 @@ fn an_honest_record_has_no_findings_and_its_window_is_counted() {
     let mut evidence = honest();
     evidence.faults.push(fault(FaultKind::PostgresRestart, None, 410, 900));
     assert_eq!(judge(&evidence).window, Window { calls: 1, longest: 0.01, ..Window::default() });
+}
+
+#[test]
+fn overshot_and_undercharged_budgets_are_found() {
+    let budget = AuditedBudget {
+        root: id(1),
+        max_calls: Some(5),
+        spent_calls: 2,
+        max_tokens: Some(1_000),
+        spent_tokens: 400,
+        reserved_calls: 0,
+        turns: 2,
+    };
+    assert_eq!(found(|e| e.budgets.push(budget)), []);
+    for lie in [
+        AuditedBudget { spent_calls: 6, ..budget },
+        AuditedBudget { spent_tokens: 1_001, ..budget },
+        AuditedBudget { turns: 3, ..budget },
+        AuditedBudget { reserved_calls: 1, ..budget },
+    ] {
+        assert_eq!(found(|e| e.budgets.push(lie)), [("budgets", 1)], "{lie:?}");
+    }
+}
+
+#[test]
+fn call_of_spawn_sub_agent_needs_no_number() {
+    let spawned = AuditedStep { name: Some("spawn_sub_agent".into()), ..step(4, 2, "call", "c9", "two results", 7_150) };
+    assert_eq!(found(|e| e.steps.push(spawned)), []);
 }
 
 #[test]
