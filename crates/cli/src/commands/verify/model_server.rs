@@ -122,7 +122,8 @@ fn wire_calls(execution: i64, turn: usize) -> Vec<Value> {
 }
 
 fn spawn_call(execution: i64) -> Value {
-    let task = |child: i64| json!({ "agent": DEFINITION, "prompt": format!("{MARK}{}", execution + child * CHILDREN_FROM) });
+    let task =
+        |child: i64| json!({ "agent": DEFINITION, "prompt": format!("{MARK}{}", execution + child * CHILDREN_FROM) });
     let arguments = json!({ "tasks": [task(1), task(2)] }).to_string();
     json!({ "index": 0, "id": "call_0", "type": "function", "function": { "name": SPAWN_SUB_AGENT, "arguments": arguments } })
 }

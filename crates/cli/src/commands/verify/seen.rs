@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use chrono::{DateTime, TimeDelta, Utc};
 use longhaul_shared::{
     domain::{ExecutionId, WorkerId},
-    store::audit::{AuditedAttempt, AuditedBudget, AuditedExecution, AuditedStep, AuditedWorker, BrokenHistory, Leftovers},
+    store::audit::{
+        AuditedAttempt, AuditedBudget, AuditedExecution, AuditedStep, AuditedWorker, BrokenHistory, Leftovers,
+    },
 };
 
 use super::faults::FaultKind;

@@ -56,7 +56,8 @@ pub(in crate::commands) fn start_latency(evidence: &Evidence) -> Spread {
     let is_disturbed = |at: DateTime<Utc>| {
         evidence.faults.iter().any(|fault| at > fault.from - TimeDelta::seconds(1) && at < fault.until + settled)
     };
-    let submitted = evidence.executions.iter().filter(|one| one.number < CHILDREN_FROM && !is_disturbed(one.created_at));
+    let submitted =
+        evidence.executions.iter().filter(|one| one.number < CHILDREN_FROM && !is_disturbed(one.created_at));
     Spread::of(submitted.filter_map(|one| Some((one.started_at? - one.created_at).as_seconds_f64())).collect())
 }
 

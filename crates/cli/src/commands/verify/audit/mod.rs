@@ -356,7 +356,8 @@ fn effects(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
 fn budgets(evidence: &Evidence, findings: &mut Findings) {
     for budget in &evidence.budgets {
         let mut found = |what: String| findings.budgets.push(Finding::of(budget.root, what));
-        let caps = [(budget.max_calls, budget.spent_calls, "calls"), (budget.max_tokens, budget.spent_tokens, "tokens")];
+        let caps =
+            [(budget.max_calls, budget.spent_calls, "calls"), (budget.max_tokens, budget.spent_tokens, "tokens")];
         for (cap, spent, unit) in caps {
             if let Some(cap) = cap.filter(|cap| spent > *cap) {
                 found(format!("spent {spent} of {cap} {unit}"));

@@ -154,7 +154,8 @@ fn overshot_and_undercharged_budgets_are_found() {
 
 #[test]
 fn call_of_spawn_sub_agent_needs_no_number() {
-    let spawned = AuditedStep { name: Some("spawn_sub_agent".into()), ..step(4, 2, "call", "c9", "two results", 7_150) };
+    let spawned =
+        AuditedStep { name: Some("spawn_sub_agent".into()), ..step(4, 2, "call", "c9", "two results", 7_150) };
     assert_eq!(found(|e| e.steps.push(spawned)), []);
 }
 
