@@ -84,12 +84,12 @@ async fn a_tampered_history_is_found_and_an_honest_one_is_not() {
 #[tokio::test]
 async fn the_rows_of_a_finished_execution_are_read_as_they_are() {
     let (fleet, id) = finished().await;
-    let executions = fleet.store.audited_executions("verify").await.unwrap();
+    let executions = fleet.store.audited_executions("verify", "").await.unwrap();
     assert_eq!(
         executions.iter().map(|one| (one.id, one.number, one.status.as_str())).collect::<Vec<_>>(),
         [(id, 41, "FINISHED")]
     );
-    assert_eq!(fleet.store.audited_executions("other").await.unwrap(), []);
+    assert_eq!(fleet.store.audited_executions("other", "").await.unwrap(), []);
 
     let attempts = fleet.store.audited_attempts().await.unwrap();
     assert_eq!(attempts.len(), 1);
