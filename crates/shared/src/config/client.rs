@@ -7,6 +7,7 @@ use super::{Rules, units};
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ClientConfig {
+    #[serde(serialize_with = "units::url::serialize")]
     pub url: String,
     #[serde(with = "units::secret")]
     pub api_key: Option<SecretString>,

@@ -19,7 +19,7 @@ pub struct ContractConfig {
     #[serde(with = "units::secret")]
     pub service_tokens: Option<SecretString>,
     pub enabled: bool,
-    #[serde(with = "units::text")]
+    #[serde(with = "units::url_or_nothing")]
     pub engine_url: Option<String>,
     #[serde(rename = "engine_timeout_seconds", with = "units::seconds")]
     pub engine_timeout: Duration,

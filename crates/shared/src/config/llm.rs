@@ -66,7 +66,7 @@ pub enum ProviderKind {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ProviderConfig {
     pub kind: ProviderKind,
-    #[serde(default, with = "units::text")]
+    #[serde(default, with = "units::url_or_nothing")]
     pub base_url: Option<String>,
     /// The key itself or a reference; read it through [`reveal`](super::reveal).
     #[serde(default, with = "units::secret")]

@@ -17,7 +17,7 @@ const DEPLOYMENT: &str = "configuration";
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct RetrievalConfig {
     pub vector_store: VectorStoreKind,
-    #[serde(with = "units::text")]
+    #[serde(with = "units::url_or_nothing")]
     pub vector_store_url: Option<String>,
     #[serde(with = "units::secret")]
     pub vector_store_api_key: Option<SecretString>,
@@ -43,6 +43,7 @@ pub enum VectorStoreKind {
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct EmbeddingsConfig {
+    #[serde(serialize_with = "units::url::serialize")]
     pub url: String,
     pub path: String,
     #[serde(with = "units::text")]

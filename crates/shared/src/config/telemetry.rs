@@ -8,7 +8,7 @@ use super::{Rules, units};
 pub struct TelemetryConfig {
     pub log_format: LogFormat,
     pub log_filter: String,
-    #[serde(with = "units::text")]
+    #[serde(with = "units::url_or_nothing")]
     pub otlp_endpoint: Option<String>,
 }
 

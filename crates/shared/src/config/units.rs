@@ -38,6 +38,58 @@ pub(super) mod text {
     }
 }
 
+/// A URL, shown without what it may hold of secrets: user information and query.
+pub(super) mod url {
+    use super::*;
+
+    pub(in crate::config) fn serialize<S: Serializer>(url: &String, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&shown(url))
+    }
+
+    pub(super) fn shown(text: &str) -> String {
+        let parsed = ::url::Url::parse(text).ok().filter(|url| !url.cannot_be_a_base());
+        let Some(mut url) = parsed else {
+            // Nothing says which part of it is a secret.
+            return if text.contains(['@', '?']) { REDACTED.to_owned() } else { text.to_owned() };
+        };
+        let has_user = !url.username().is_empty() || url.password().is_some();
+        if !has_user && url.query().is_none() && url.fragment().is_none() {
+            return text.to_owned();
+        }
+        let has_query = url.query().is_some();
+        url.set_query(None);
+        url.set_fragment(None);
+        if url.set_username("").and_then(|()| url.set_password(None)).is_err() && has_user {
+            return REDACTED.to_owned();
+        }
+        let mut shown = url.to_string();
+        if has_user {
+            shown = shown.replacen("://", &format!("://{REDACTED}@"), 1);
+        }
+        if has_query {
+            shown.push('?');
+            shown.push_str(REDACTED);
+        }
+        shown
+    }
+}
+
+/// A URL that may be empty, which means "not set"; shown as [`url`] shows it.
+pub(super) mod url_or_nothing {
+    use super::*;
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+        text::deserialize(from)
+    }
+
+    pub(in crate::config) fn serialize<S: Serializer>(url: &Option<String>, to: S) -> Result<S::Ok, S::Error> {
+        match url {
+            Some(url) => super::url::serialize(url, to),
+            None => to.serialize_str(""),
+        }
+    }
+}
+
 /// Address and port to listen on; empty means "nowhere".
 pub(super) mod address {
     use std::net::SocketAddr;
@@ -101,5 +153,23 @@ pub(super) mod list {
                 text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn urls_are_shown_without_user_and_query() {
+        for (text, shown) in [
+            ("http://h:8080/v1", "http://h:8080/v1"),
+            ("https://user:hunter2@h/v1", "https://[redacted]@h/v1"),
+            ("https://hunter2@h/", "https://[redacted]@h/"),
+            ("https://h/v1?api_key=hunter2", "https://h/v1?[redacted]"),
+            ("https://h/v1#hunter2", "https://h/v1"),
+            ("h:pass@word", "[redacted]"),
+            ("not a url", "not a url"),
+        ] {
+            assert_eq!(super::url::shown(text), shown);
+        }
     }
 }
