@@ -6,13 +6,12 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
     time::Duration,
 };
 
 use futures::{StreamExt, stream::BoxStream};
 use longhaul_shared::{
-    domain::ExecutionId,
+    domain::{ExecutionId, TenantId},
     store::{
         Store,
         events::{Cursor, Event},
@@ -20,7 +19,7 @@ use longhaul_shared::{
     telemetry::metrics,
 };
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    sync::mpsc,
     time::{Instant, MissedTickBehavior, interval, sleep_until, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -28,6 +27,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use crate::{
     error::{ApiError, ApiResult},
     state::Look,
+    stream_places::{Place, StreamPlaces},
 };
 
 /// Without hints, news is at most this old.
@@ -59,13 +59,16 @@ pub(crate) enum Frame {
 #[derive(Debug)]
 pub(crate) struct Subscription {
     frames: mpsc::Receiver<Frame>,
-    _permit: OwnedSemaphorePermit,
+    place: Place,
 }
 
 impl Subscription {
-    /// The next frame; `None` when this reader was too slow, or the process shuts down.
+    /// The next frame; `None` when this reader was too slow, another tenant got its place, or the process shuts down.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
-        self.frames.recv().await
+        tokio::select! {
+            frame = self.frames.recv() => frame,
+            () = self.place.taken_away() => None,
+        }
     }
 }
 
@@ -73,7 +76,7 @@ impl Subscription {
 #[derive(Debug)]
 pub(crate) struct Hub {
     subscribes: mpsc::Sender<Stream>,
-    permits: Arc<Semaphore>,
+    places: StreamPlaces,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -94,29 +97,39 @@ impl Hub {
         let follower = Follower::new(store, inbox, looks, shutdown);
         Self {
             subscribes,
-            permits: Arc::new(Semaphore::new(max_streams)),
+            places: StreamPlaces::new(max_streams),
             _task: AbortOnDropHandle::new(tokio::spawn(follower.run())),
         }
     }
 
-    /// Follows an execution's events after `after`.
+    /// Follows an execution's events after `after`, for a caller of `tenant`.
     ///
     /// # Errors
     /// The process follows as many as it may, or shuts down.
-    pub(crate) async fn subscribe(&self, execution: ExecutionId, after: i32) -> ApiResult<Subscription> {
-        let permit = self.permits.clone().try_acquire_owned().map_err(|_| ApiError::TooManyStreams)?;
+    pub(crate) async fn subscribe(
+        &self,
+        tenant: TenantId,
+        execution: ExecutionId,
+        after: i32,
+    ) -> ApiResult<Subscription> {
+        let place = self.places.take(tenant).ok_or(ApiError::TooManyStreams)?;
         let (frames, receiver) = mpsc::channel(MAX_BEHIND);
         let stream = Stream { cursor: Cursor { execution, after }, frames };
         self.subscribes.send(stream).await.map_err(|_| ApiError::Unavailable)?;
-        Ok(Subscription { frames: receiver, _permit: permit })
+        Ok(Subscription { frames: receiver, place })
     }
 
     /// Waits until the execution is over, or `limit` has passed.
     ///
     /// # Errors
     /// The process follows as many as it may, or shuts down.
-    pub(crate) async fn wait_until_over(&self, execution: ExecutionId, limit: Duration) -> ApiResult<()> {
-        let mut subscription = self.subscribe(execution, 0).await?;
+    pub(crate) async fn wait_until_over(
+        &self,
+        tenant: TenantId,
+        execution: ExecutionId,
+        limit: Duration,
+    ) -> ApiResult<()> {
+        let mut subscription = self.subscribe(tenant, execution, 0).await?;
         let over = async { while !matches!(subscription.next().await, Some(Frame::Over) | None) {} };
         let _ = timeout(limit, over).await;
         Ok(())

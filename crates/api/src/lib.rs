@@ -17,12 +17,15 @@ mod platform_health;
 mod router;
 mod routes;
 mod schema;
+mod server;
 mod state;
-
-use std::{io, net::SocketAddr};
+mod stream_places;
+mod unread_body;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+use server::ConnectionLimits;
 
 pub use error::{Problem, Violation};
 pub use openapi::openapi;
@@ -32,13 +35,9 @@ pub use state::{
 };
 
 /// Serves until `shutdown`, then finishes what is under way: streams end, held submits answer with what there is.
-///
-/// # Errors
-/// The listener failed.
-pub async fn serve(deps: ApiDeps, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
-    let router = router::router(deps, shutdown.clone());
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, service).with_graceful_shutdown(shutdown.cancelled_owned()).await
+pub async fn serve(deps: ApiDeps, listener: TcpListener, shutdown: CancellationToken) {
+    let limits = ConnectionLimits::new(deps.options.max_connections);
+    server::serve(limits, router::router(deps, shutdown.clone()), listener, shutdown).await;
 }
 
 /// The router without a listener, for tests that call it in-process.

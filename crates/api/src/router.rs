@@ -1,6 +1,6 @@
 //! Every route of the product, one screen.
 
-use axum::{Router, middleware as axum_middleware, routing::get};
+use axum::{Router, extract::DefaultBodyLimit, middleware as axum_middleware, routing::get};
 use longhaul_shared::domain::ExecutionStatus;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -8,12 +8,14 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     error::ApiError,
+    extract::BODY_LIMIT,
     middleware, page,
     routes::{
         contract, definitions, docs, executions, health, human_requests, indexes, limits, platform, providers,
         quarantine,
     },
     state::{ApiDeps, ApiState},
+    unread_body,
 };
 
 /// What OpenAPI describes.
@@ -88,11 +90,13 @@ pub(crate) fn router(deps: ApiDeps, shutdown: CancellationToken) -> Router {
         .route("/executions/{id}", get(page::detail))
         .route("/login", get(page::session::form).post(page::session::login))
         .route("/logout", axum::routing::post(page::session::logout))
+        .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .fallback(async || ApiError::NoSuchRoute)
         .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
         .layer(CatchPanicLayer::custom(middleware::on_panic))
         .layer(axum_middleware::from_fn_with_state(state.clone(), contract::guard::around))
         .layer(axum_middleware::from_fn(middleware::around))
+        .layer(axum_middleware::from_fn(unread_body::drain))
         .with_state(state)
 }
 

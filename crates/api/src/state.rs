@@ -27,6 +27,8 @@ pub struct ApiOptions {
     pub open_status_page: bool,
     /// Event streams (and held submits) that one process follows; beyond it 503.
     pub max_streams: usize,
+    /// Connections that one process holds open; further ones wait to be accepted.
+    pub max_connections: usize,
     /// Cookies of the status page are sent over TLS alone.
     pub secure_cookies: bool,
     /// What agents may say of tool servers.
@@ -40,6 +42,7 @@ impl Default for ApiOptions {
         Self {
             open_status_page: false,
             max_streams: 4_096,
+            max_connections: 10_000,
             secure_cookies: false,
             tool_servers: McpConfig::default(),
             contract: ContractOptions::default(),

@@ -29,10 +29,15 @@ use secrecy::ExposeSecret;
 use tokio::{net::TcpListener, sync::broadcast, time::MissedTickBehavior};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
+use crate::open_files;
+
 /// How long a submit waits out an outage of Postgres before it is answered 503; callers rarely wait longer.
 const SUBMIT_PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is asked whether Redis answers; `/readyz` reports what was found last.
 const PROBE_EVERY: Duration = Duration::from_secs(2);
+
+/// Files that are not connections of callers: those to Postgres, Redis and the contract's engine among them.
+const NOT_CALLERS: usize = 128;
 
 /// Postgres as configured. Nothing is connected yet.
 ///
@@ -61,7 +66,7 @@ pub fn pepper(config: &Config) -> anyhow::Result<Pepper> {
 /// Serves the API on `listener` until `shutdown`.
 ///
 /// # Errors
-/// A setting is missing, the listener failed, or Postgres may lose what it acknowledges.
+/// A setting is missing, or Postgres may lose what it acknowledges.
 pub async fn serve_api(
     config: &Config,
     store: Store,
@@ -83,11 +88,16 @@ pub async fn serve_api(
         pepper: pepper(config)?,
         looks,
         hooks: hooks(&publisher, state),
-        options: ApiOptions { tool_servers: config.tools.mcp.clone(), contract: contract(config)?, ..options },
+        options: ApiOptions {
+            max_connections: config.api.connections_max.min(open_files::raise().saturating_sub(NOT_CALLERS).max(1)),
+            tool_servers: config.tools.mcp.clone(),
+            contract: contract(config)?,
+            ..options
+        },
     };
     let served = longhaul_api::serve(deps, listener, shutdown.clone());
     tokio::select! {
-        served = within_shutdown(served, shutdown, config.api.shutdown) => served?.context("the listener failed"),
+        served = within_shutdown(served, shutdown, config.api.shutdown) => served,
         // Beside the serving: a server that is away at the start is no reason not to say so.
         Err(error) = judged.refuse_unsafe_server() => Err(error.into()),
     }

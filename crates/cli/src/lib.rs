@@ -10,6 +10,7 @@ pub mod exit;
 pub mod http_server;
 mod json_input;
 mod mcp_server;
+mod open_files;
 pub mod output;
 pub mod progress;
 pub mod run;

@@ -158,3 +158,26 @@ async fn streams_are_bounded_and_a_closed_one_makes_room() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn full_streams_are_shared_between_tenants() {
+    let api = TestApi::start_with(ApiOptions { max_streams: 4, ..ApiOptions::default() }).await;
+    let id = api.submit().await;
+    let mut streams = Vec::new();
+    for _ in 0..4 {
+        let mut stream = Stream::open(&api, id, &[]).await;
+        stream.next().await.unwrap();
+        streams.push(stream);
+    }
+    let beta = api.caller("beta", crate::support::api::EVERYDAY).await;
+    let own = beta.post("/v1/executions", &json!({"definition": "invoice", "input": {"text": "x"}})).await;
+    let path = format!("/v1/executions/{}/events", own.body["id"].as_str().unwrap());
+    let follow = async || beta.request(Method::GET, &path).header("accept", "text/event-stream").send().await.unwrap();
+    let (first, second, third) = (follow().await, follow().await, follow().await);
+    assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
+    assert_eq!(Answer::read(third).await.error(), (503, "too_many_streams"));
+    // The two oldest of the other tenant ended, without its execution having ended.
+    for stream in &mut streams[..2] {
+        assert!(stream.next().await.is_none());
+    }
+}

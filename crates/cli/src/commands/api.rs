@@ -36,7 +36,7 @@ impl ApiArgs {
 /// Serves until a signal.
 ///
 /// # Errors
-/// A setting is missing, the address is taken, or the listener failed.
+/// A setting is missing, or the address is taken.
 pub async fn run(config: Config) -> anyhow::Result<Exit> {
     let shutdown = CancellationToken::new();
     let store = compose::store(&config, "longhaul-api")?;

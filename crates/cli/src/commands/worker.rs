@@ -1,10 +1,9 @@
 //! `longhaul worker`: the role that runs executions.
 
 use longhaul_shared::config::Config;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio_util::sync::CancellationToken;
 
-use crate::{compose, context::flag, exit::Exit, signals};
+use crate::{compose, context::flag, exit::Exit, open_files, signals};
 
 /// Run executions
 #[derive(Debug, clap::Args)]
@@ -40,7 +39,7 @@ impl WorkerArgs {
 /// # Errors
 /// A setting is missing, or the worker could not go on.
 pub async fn run(config: Config) -> anyhow::Result<Exit> {
-    allow_many_connections();
+    open_files::raise();
     let shutdown = CancellationToken::new();
     // A future as large as everything a worker holds.
     let work = Box::pin(compose::run_worker(config, shutdown.clone()));
@@ -49,12 +48,4 @@ pub async fn run(config: Config) -> anyhow::Result<Exit> {
         Ok(Exit::Done)
     })
     .await
-}
-
-/// An execution in flight holds a connection to its model; the default of 1,024 open files is too few for thousands of them.
-fn allow_many_connections() {
-    let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
-        tracing::warn!(%error, "the limit of open files could not be raised");
-    }
 }

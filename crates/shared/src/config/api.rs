@@ -17,6 +17,7 @@ pub struct ApiConfig {
     #[serde(with = "units::secret")]
     pub key_pepper: Option<SecretString>,
     pub streams_max: usize,
+    pub connections_max: usize,
     pub secure_cookies: bool,
     #[serde(rename = "shutdown_seconds", with = "units::seconds")]
     pub shutdown: Duration,
@@ -30,6 +31,7 @@ impl ApiConfig {
                 "api.key_pepper must have at least 32 characters",
             );
         }
+        rules.require(self.connections_max > 0, "api.connections_max must be at least 1");
         rules.positive("api.shutdown_seconds", self.shutdown);
     }
 }

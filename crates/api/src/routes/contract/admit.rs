@@ -257,9 +257,14 @@ pub(super) fn wait_of(headers: &HeaderMap) -> Duration {
 ///
 /// # Errors
 /// Postgres is unavailable.
-pub(super) async fn ending(state: &ApiState, id: ExecutionId, wait: Duration) -> Result<Ending, ContractError> {
+pub(super) async fn ending(
+    state: &ApiState,
+    tenant: TenantId,
+    id: ExecutionId,
+    wait: Duration,
+) -> Result<Ending, ContractError> {
     // It is stored: when it cannot be waited for, an error would make the caller send it again.
-    let _ = state.hub.wait_until_over(id, wait).await;
+    let _ = state.hub.wait_until_over(tenant, id, wait).await;
     recorded(state, &Reach::Everybody, id).await.map(Ending::of).map_err(|error| error.of(id))
 }
 

@@ -12,7 +12,7 @@ use axum::{
 use bytes::Bytes;
 use longhaul_shared::{
     domain::{
-        ExecutionId,
+        ExecutionId, TenantId,
         contract::{ContractRefusal, ExecRequest, ExecutionView},
     },
     store::tenants::Reach,
@@ -42,14 +42,14 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Resul
     }
 }
 
-/// Stores what a backend asks for.
+/// Stores what a backend asks for, and says for which tenant.
 pub(super) async fn submit(
     state: &ApiState,
     request: ExecRequest,
     request_id: &str,
     headers: &HeaderMap,
     streams: bool,
-) -> Result<ExecutionId, ContractError> {
+) -> Result<(TenantId, ExecutionId), ContractError> {
     let org_id = request.org_id.clone();
     let group_id = request.group_id.clone().filter(|_| org_id.is_some());
     let owner = org_id.as_deref().unwrap_or(&state.options.contract.org_id);
@@ -64,10 +64,11 @@ pub(super) async fn submit(
         headers,
         streams,
     };
-    match asked(state, &submitter, &request).await? {
-        Asked::Before(id) => Ok(id),
-        Asked::Now(idempotency) => admit(state, submitter, request, idempotency).await,
-    }
+    let id = match asked(state, &submitter, &request).await? {
+        Asked::Before(id) => id,
+        Asked::Now(idempotency) => admit(state, submitter, request, idempotency).await?,
+    };
+    Ok((tenant, id))
 }
 
 /// Runs an agent. The answer is held until the execution is over, or the wait is (`Prefer: wait=N`, 60 s when absent); then it is the
@@ -97,8 +98,8 @@ pub(crate) async fn create(
 ) -> Result<Response, ContractError> {
     let bytes = read(&headers, body, state.options.contract.body_max_bytes).await?;
     let request = ExecRequest::read(&bytes)?;
-    let id = submit(&state, request, &request_id, &headers, false).await?;
-    Ok(ending(&state, id, wait_of(&headers)).await?.into_response(&id.to_string()))
+    let (tenant, id) = submit(&state, request, &request_id, &headers, false).await?;
+    Ok(ending(&state, tenant, id, wait_of(&headers)).await?.into_response(&id.to_string()))
 }
 
 /// The records of one request.

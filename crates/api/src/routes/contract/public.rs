@@ -162,7 +162,7 @@ async fn here(
             admit(state, submitter, request, idempotency).await.map_err(nested)?
         }
     };
-    let ending = match ending(state, id, wait_of(headers)).await.map_err(nested)? {
+    let ending = match ending(state, principal.tenant(), id, wait_of(headers)).await.map_err(nested)? {
         Ending::Record(record) => Ending::Record(record),
         Ending::Failed(status, body) => Ending::Failed(status, wrapped(body)),
     };

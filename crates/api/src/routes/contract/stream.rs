@@ -91,8 +91,8 @@ async fn begin(
     request_id: &str,
     headers: &HeaderMap,
 ) -> Result<(Telling, ExecutionId), ContractError> {
-    let id = submit(state, request, request_id, headers, true).await?;
-    let subscription = match state.hub.subscribe(id, 0).await {
+    let (tenant, id) = submit(state, request, request_id, headers, true).await?;
+    let subscription = match state.hub.subscribe(tenant, id, 0).await {
         Ok(subscription) => subscription,
         // It is stored and runs: that nobody can follow it here is told with its id.
         Err(error) => return Ok((Telling::Last(error_frame(&ContractError::from(error).of(id))), id)),

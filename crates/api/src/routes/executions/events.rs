@@ -14,7 +14,7 @@ use axum::{
 use chrono::{DateTime, Utc};
 use futures::stream;
 use longhaul_shared::{
-    domain::ExecutionId,
+    domain::{ExecutionId, TenantId},
     store::{
         api_keys::Scope,
         events::{Cursor, Event},
@@ -93,7 +93,7 @@ pub(crate) async fn events(
     }
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if accept.contains("text/event-stream") {
-        follow(&state, id, after).await
+        follow(&state, principal.tenant(), id, after).await
     } else {
         page(&state, id, after, limit).await
     }
@@ -117,13 +117,13 @@ async fn page(state: &ApiState, execution: ExecutionId, after: i32, limit: i64) 
     .into_response())
 }
 
-async fn follow(state: &ApiState, execution: ExecutionId, after: i32) -> ApiResult<Response> {
+async fn follow(state: &ApiState, tenant: TenantId, execution: ExecutionId, after: i32) -> ApiResult<Response> {
     // A browser reconnects after every end of a stream; 204 tells it that there is nothing to come back for.
     let news = state.store.events_after(&[Cursor { execution, after }], 1).await?;
     if news.iter().flatten().any(|news| news.is_over && news.last == after) {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let subscription = state.hub.subscribe(execution, after).await?;
+    let subscription = state.hub.subscribe(tenant, execution, after).await?;
     let stream = Following { subscription, ready: Vec::new(), shutdown: state.shutdown.clone(), is_over: false };
     let events = stream::unfold(stream, |mut stream| async {
         stream.next().await.map(|event| (Ok::<_, Infallible>(event), stream))
