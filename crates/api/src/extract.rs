@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, fmt::Display, str::FromStr, time::Duration};
 
 use axum::{
     body::Body,
-    extract::{FromRequestParts, Path, Query},
+    extract::{FromRequestParts, Query},
     http::{HeaderMap, header, request::Parts},
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
+use chrono::{DateTime, Datelike, Utc};
 use longhaul_shared::store::api_keys::Scope;
 use longhaul_shared::{domain::ExecutionId, store::tenants::Reach};
 use serde::de::DeserializeOwned;
@@ -161,6 +162,16 @@ impl Params {
         text.parse().map_err(|error| self.violation(name, format!("`{text}`: {error}"))).ok()
     }
 
+    /// An instant of the years 0 to 9999, which both Postgres and ids can hold.
+    pub(crate) fn instant(&mut self, name: &str) -> Option<DateTime<Utc>> {
+        let instant: DateTime<Utc> = self.take(name)?;
+        if !(0..=9_999).contains(&instant.year()) {
+            self.violation(name, "must be in the years 0 to 9999");
+            return None;
+        }
+        Some(instant)
+    }
+
     /// A parameter out of a closed set.
     pub(crate) fn named<T>(&mut self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
         let text = self.text(name)?;
@@ -223,6 +234,19 @@ pub(crate) async fn take_reach(state: &ApiState, principal: &Principal, params: 
             Ok(Reach::Tenants(tenants.into_iter().map(|tenant| tenant.id).collect()))
         }
         None => Ok(Reach::Everybody),
+    }
+}
+
+/// What a path names, as `axum::extract::Path`: a text that is not UTF-8 names nothing.
+#[derive(Debug)]
+pub(crate) struct Path<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let read = axum::extract::Path::from_request_parts(parts, state).await;
+        read.map(|axum::extract::Path(named)| Self(named)).map_err(|_| ApiError::NoSuchRoute)
     }
 }
 

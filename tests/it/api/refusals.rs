@@ -136,3 +136,33 @@ async fn a_replayed_key_answers_even_when_its_definition_has_changed_since() {
     let again = api.acme.post_as(PATH, &body, &[("idempotency-key", "k")]).await;
     assert_eq!((again.status, &again.body["id"]), (200, &first.body["id"]));
 }
+
+#[tokio::test]
+async fn undecodable_paths_and_forms_are_problems() {
+    let api = TestApi::start().await;
+    for path in
+        ["agents/%ff", "definitions/%ff", "indexes/%ff", "approvals/%ff", "questions/%ff", "indexes/a/documents/%ff"]
+    {
+        let answer = api.acme.get(&format!("/v1/{path}")).await;
+        assert_eq!(answer.error(), (404, "no_such_route"), "{path}: {}", answer.text);
+        assert_eq!(answer.header("content-type"), "application/problem+json");
+    }
+    let login = async |body: String, content_type: &str| {
+        let request = api.nobody().request(Method::POST, "/login").header("content-type", content_type).body(body);
+        Answer::read(request.send().await.unwrap()).await
+    };
+    let form = "application/x-www-form-urlencoded";
+    assert_eq!(login("{}".into(), "application/json").await.error(), (422, "invalid_request"));
+    assert_eq!(login("kee=x".into(), form).await.error(), (422, "invalid_request"));
+    assert_eq!(login(format!("key={}", "x".repeat(300_000)), form).await.error(), (413, "payload_too_large"));
+}
+
+#[tokio::test]
+async fn dates_beyond_year_9999_are_refused() {
+    let api = TestApi::start().await;
+    for query in ["created_after=-262143-01-01T00:00:00Z", "created_before=%2B262142-12-31T23:59:59Z"] {
+        let answer = api.acme.get(&format!("{PATH}?{query}")).await;
+        assert_eq!(answer.error(), (422, "invalid_request"), "{query}: {}", answer.text);
+    }
+    assert_eq!(api.acme.get(&format!("{PATH}?created_before=9999-12-31T23:59:59Z")).await.status, 200);
+}

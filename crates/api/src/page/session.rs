@@ -5,8 +5,8 @@
 
 use axum::{
     Form,
-    extract::{ConnectInfo, FromRequestParts, State},
-    http::{HeaderMap, HeaderValue, header, request::Parts},
+    extract::{ConnectInfo, FromRequestParts, State, rejection::FormRejection},
+    http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{Html, IntoResponse, Redirect, Response},
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -18,6 +18,7 @@ use super::templates;
 use crate::{
     auth::{self, Principal},
     error::{ApiError, ApiResult},
+    extract::BODY_LIMIT,
     state::ApiState,
 };
 
@@ -95,7 +96,14 @@ pub(crate) struct Login {
     key: String,
 }
 
-pub(crate) async fn login(State(state): State<ApiState>, Form(login): Form<Login>) -> ApiResult<Response> {
+pub(crate) async fn login(
+    State(state): State<ApiState>,
+    form: Result<Form<Login>, FormRejection>,
+) -> ApiResult<Response> {
+    let Form(login) = form.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => ApiError::PayloadTooLarge { limit_bytes: BODY_LIMIT },
+        _ => ApiError::invalid("/key", "is required, in a form"),
+    })?;
     let key = login.key.trim();
     match auth::authenticate(&state, key).await {
         Ok(_) => {}

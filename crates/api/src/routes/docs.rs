@@ -2,13 +2,12 @@
 
 use axum::{
     Json,
-    extract::Path,
     http::header,
     response::{Html, IntoResponse, Response},
 };
 use rust_embed::RustEmbed;
 
-use crate::error::ApiError;
+use crate::{error::ApiError, extract::Path};
 
 #[derive(RustEmbed)]
 #[folder = "assets/"]

@@ -1,16 +1,13 @@
 //! `GET /v1/definitions/{key}` and `GET /v1/agents/{key}`.
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use longhaul_shared::store::api_keys::Scope;
 
 use super::view::VersionView;
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
-    extract::Params,
+    extract::{Params, Path},
     state::ApiState,
 };
 

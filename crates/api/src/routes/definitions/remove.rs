@@ -1,15 +1,12 @@
 //! `DELETE /v1/definitions/{key}/versions/{version}` and the same of agents: no new submits; what runs goes on.
 
-use axum::{
-    extract::{Path, State},
-    http::StatusCode,
-};
+use axum::{extract::State, http::StatusCode};
 
 use super::put::owner;
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
-    extract::Params,
+    extract::{Params, Path},
     state::ApiState,
 };
 

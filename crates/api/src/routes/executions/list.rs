@@ -72,8 +72,8 @@ pub(crate) async fn list(
         metadata: (!metadata.is_empty()).then_some(Value::Object(metadata)),
         parent: params.take("parent"),
         root: params.take("root"),
-        created_after: params.take("created_after"),
-        created_before: params.take("created_before"),
+        created_after: params.instant("created_after"),
+        created_before: params.instant("created_before"),
         before: params.named("cursor", read_cursor).map(ExecutionId),
         limit: length.rows(),
     };

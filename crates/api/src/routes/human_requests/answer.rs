@@ -1,11 +1,6 @@
 //! `POST /v1/questions/{id}/answer`.
 
-use axum::{
-    Json,
-    body::Body,
-    extract::{Path, State},
-    http::HeaderMap,
-};
+use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_shared::{
     domain::RequestKind,
     store::{
@@ -20,7 +15,7 @@ use super::{MAX_PERSON, decide, find, refuse_decided, take_json, take_text, view
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
-    extract::{Fields, Params, SUBMIT_LIMIT, read_body},
+    extract::{Fields, Params, Path, SUBMIT_LIMIT, read_body},
     state::ApiState,
 };
 

@@ -3,12 +3,7 @@
 //! Nobody decides on an execution submitted with the same key, unless the agent's policy allows it: an approval is a second
 //! pair of eyes.
 
-use axum::{
-    Json,
-    body::Body,
-    extract::{Path, State},
-    http::HeaderMap,
-};
+use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_shared::{
     domain::{RequestKind, redaction::Secrets},
     store::{
@@ -24,7 +19,7 @@ use super::{MAX_PERSON, MAX_REASON, decide, find, refuse_decided, take_json, tak
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
-    extract::{Fields, Params, SUBMIT_LIMIT, read_body},
+    extract::{Fields, Params, Path, SUBMIT_LIMIT, read_body},
     state::ApiState,
 };
 

@@ -1,9 +1,6 @@
 //! `GET /v1/approvals/{id}` and `GET /v1/questions/{id}`.
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use longhaul_shared::{domain::RequestKind, store::api_keys::Scope};
 
 use super::{
@@ -13,7 +10,7 @@ use super::{
 use crate::{
     auth::Principal,
     error::ApiResult,
-    extract::{Params, take_reach},
+    extract::{Params, Path, take_reach},
     state::ApiState,
 };
 

@@ -6,7 +6,6 @@ pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod view;
 
-use axum::extract::Path;
 use longhaul_shared::{
     domain::{HumanRequestId, RequestKind},
     store::{
@@ -19,7 +18,7 @@ use serde_json::{Value, value::RawValue};
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult, Violation},
-    extract::Fields,
+    extract::{Fields, Path},
     schema,
     state::ApiState,
 };

@@ -1,13 +1,10 @@
 //! `GET /v1/indexes/{name}`.
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use longhaul_shared::store::api_keys::Scope;
 
 use super::{find, view::IndexView};
-use crate::{auth::Principal, error::ApiResult, state::ApiState};
+use crate::{auth::Principal, error::ApiResult, extract::Path, state::ApiState};
 
 /// One of the caller's indexes.
 #[utoipa::path(get, path = "/v1/indexes/{name}", tag = "indexes",

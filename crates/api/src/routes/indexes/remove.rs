@@ -1,15 +1,13 @@
 //! `DELETE /v1/indexes/{name}`: with everything in it.
 
-use axum::{
-    extract::{Path, State},
-    http::StatusCode,
-};
+use axum::{extract::State, http::StatusCode};
 use longhaul_shared::store::api_keys::Scope;
 
 use super::find;
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
+    extract::Path,
     state::ApiState,
 };
 

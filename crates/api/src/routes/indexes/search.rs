@@ -1,11 +1,6 @@
 //! `POST /v1/indexes/{name}/search`: what an agent's `search_dataset` would find.
 
-use axum::{
-    Json,
-    body::Body,
-    extract::{Path, State},
-    http::HeaderMap,
-};
+use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_shared::{
     domain::retrieval::{InvalidRetrieval, RetrievalRequest},
     store::api_keys::Scope,
@@ -18,7 +13,7 @@ use super::find;
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
-    extract::{BODY_LIMIT, read_body},
+    extract::{BODY_LIMIT, Path, read_body},
     state::ApiState,
 };
 

@@ -1,15 +1,12 @@
 //! `DELETE /v1/limits/{key}`: who waits for it goes on.
 
-use axum::{
-    extract::{Path, State},
-    http::StatusCode,
-};
+use axum::{extract::State, http::StatusCode};
 
 use super::view::read_key;
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
-    extract::Params,
+    extract::{Params, Path},
     routes::definitions::put::owner,
     state::ApiState,
 };

@@ -1,14 +1,12 @@
 //! `DELETE /v1/platform/{kind}/{name}`.
 
-use axum::{
-    extract::{Path, State},
-    http::StatusCode,
-};
+use axum::{extract::State, http::StatusCode};
 use longhaul_shared::store::{StoreError, api_keys::Scope, platform::PlatformKind};
 
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
+    extract::Path,
     state::ApiState,
 };
 

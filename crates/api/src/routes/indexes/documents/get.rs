@@ -1,14 +1,12 @@
 //! `GET /v1/indexes/{name}/documents/{id}`.
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use longhaul_shared::store::api_keys::Scope;
 
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
+    extract::Path,
     routes::indexes::{find, view::DocumentView},
     state::ApiState,
 };

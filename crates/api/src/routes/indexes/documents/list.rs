@@ -1,15 +1,12 @@
 //! `GET /v1/indexes/{name}/documents`.
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use longhaul_shared::store::api_keys::Scope;
 
 use crate::{
     auth::Principal,
     error::ApiResult,
-    extract::Params,
+    extract::{Params, Path},
     routes::indexes::{
         find,
         view::{DocumentView, DocumentsPage},

@@ -2,12 +2,7 @@
 //!
 //! What must hold: the same request again changes nothing, so a caller that was not answered repeats it (docs/adr/0017-retrieval.md).
 
-use axum::{
-    Json,
-    body::Body,
-    extract::{Path, State},
-    http::HeaderMap,
-};
+use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_shared::{
     domain::retrieval::index::is_own_name,
     retrieval::{DocumentFormat, IncomingDocument, IngestedDocument},
@@ -20,7 +15,7 @@ use utoipa::ToSchema;
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
-    extract::{DOCUMENTS_LIMIT, Fields, find_nul, read_body},
+    extract::{DOCUMENTS_LIMIT, Fields, Path, find_nul, read_body},
     state::ApiState,
 };
 

@@ -1,14 +1,12 @@
 //! `DELETE /v1/indexes/{name}/documents/{id}`: with its chunks.
 
-use axum::{
-    extract::{Path, State},
-    http::StatusCode,
-};
+use axum::{extract::State, http::StatusCode};
 use longhaul_shared::store::api_keys::Scope;
 
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
+    extract::Path,
     routes::indexes::find,
     state::ApiState,
 };
