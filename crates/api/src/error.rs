@@ -65,6 +65,7 @@ pub(crate) enum ApiError {
     UnknownVersion { of: String, version: i32 },
     VersionRemoved { of: String, version: i32 },
     KeyReserved(String),
+    TooManyLimits { max: usize },
     PriceUnknown { model: String },
     NoBudget,
     CommandNotAllowed { server: String },
@@ -114,6 +115,7 @@ impl ApiError {
             | Self::StaleHash
             | Self::AlreadyDecided(_)
             | Self::IndexConflict(_)
+            | Self::TooManyLimits { .. }
             | Self::KeyReserved(_) => StatusCode::CONFLICT,
             Self::PayloadTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -157,6 +159,7 @@ impl ApiError {
             Self::UnknownVersion { .. } => "unknown_version",
             Self::VersionRemoved { .. } => "version_removed",
             Self::KeyReserved(_) => "key_reserved",
+            Self::TooManyLimits { .. } => "too_many_limits",
             Self::PriceUnknown { .. } => "price_unknown",
             Self::NoBudget => "no_budget",
             Self::CommandNotAllowed { .. } => "command_not_allowed",
@@ -201,6 +204,9 @@ impl ApiError {
             Self::UnknownVersion { of, version } => format!("`{of}` has no version {version}"),
             Self::VersionRemoved { of, version } => format!("version {version} of `{of}` was removed"),
             Self::KeyReserved(key) => format!("the key `{key}` is built in"),
+            Self::TooManyLimits { max } => {
+                format!("there are {max} limits, which is as many as there may be; remove one")
+            }
             Self::PriceUnknown { model } => {
                 format!("the budget is in money, and no price is configured for the model {model}")
             }
@@ -305,6 +311,7 @@ impl ApiError {
             | Self::PriceUnknown { .. }
             | Self::NoBudget
             | Self::KeyReserved(_)
+            | Self::TooManyLimits { .. }
             | Self::AgentNotAllowed(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)

@@ -23,7 +23,7 @@ pub trait ExecutionDefinition: Send + Sync + 'static {
     /// The input. Its JSON Schema validates submissions; put `#[serde(deny_unknown_fields)]` on it to refuse extra fields.
     type Input: DeserializeOwned + JsonSchema + Send + Sync;
 
-    /// Unique slug; `[a-z0-9._-]{1,128}`.
+    /// Unique slug; `[a-z0-9._-]{1,64}`.
     const KEY: &'static str;
     /// The agent that runs it. Several definitions may share one.
     const AGENT_KEY: &'static str;

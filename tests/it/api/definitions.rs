@@ -254,3 +254,34 @@ async fn a_removed_version_takes_no_new_submits() {
     assert_eq!(api.acme.delete("/v1/definitions/invoice/versions/1").await.error(), (404, "not_found"));
     assert_eq!(api.acme.delete("/v1/agents/clerk/versions/x").await.error(), (404, "not_found"));
 }
+
+#[tokio::test]
+async fn names_and_their_number_are_bounded() {
+    let api = TestApi::start().await;
+    let put = async |key: &str, more: Value| {
+        let mut spec = json!({"key": key, "name": "Me", "prompts": {"conversation": ""}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        api.acme.put(&format!("/v1/agents/{key}"), &spec).await
+    };
+    let long = "t".repeat(65);
+    for (more, path) in [
+        (json!({"tools": ["fine", long]}), "/tools/1"),
+        (json!({"tools": ["a+b"]}), "/tools/0"),
+        (json!({"tools": vec!["t"; 129]}), "/tools"),
+        (json!({"tool_refs": [long]}), "/tool_refs/0"),
+        (json!({"mcp_servers": {"a b": {"url": "http://x"}}}), "/mcp_servers/0"),
+        (json!({"concurrency": vec![json!({"key": "tenant", "limit": 1}); 17]}), "/concurrency"),
+    ] {
+        let answer = put("me", more.clone()).await;
+        assert_eq!((answer.error(), answer.paths()), ((422, "invalid_request"), vec![path]), "{more}");
+    }
+    assert_eq!(put(&"k".repeat(65), json!({})).await.paths(), ["/key"]);
+    let validators = definition(json!({"validators": vec!["is_valid_json"; 33]}));
+    assert_eq!(api.acme.put("/v1/definitions/invoice", &validators).await.paths(), ["/validators"]);
+
+    // The largest that is allowed runs: an index entry of Postgres holds what names it.
+    let tools: Vec<String> = (0..128).map(|n| format!("{n:064}")).collect();
+    assert_eq!(put("most", json!({ "tools": tools })).await.status, 201);
+    let answer = api.acme.post("/v1/executions", &json!({"agent": "most", "input": {"prompt": "x"}})).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+}

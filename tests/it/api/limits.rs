@@ -83,3 +83,18 @@ async fn what_is_no_limit_is_refused() {
     assert_eq!(put(json!([])).await.status, 201);
     assert_eq!(api.acme.get("/v1/limits").await.body["limits"], json!([]), "the newest version has none");
 }
+
+#[tokio::test]
+async fn limits_of_one_owner_are_capped() {
+    let api = TestApi::start().await;
+    let set = async |n: i32| api.acme.put(&format!("/v1/limits/metadata.q{n}"), &json!({"limit": 5})).await;
+    for n in 0..100 {
+        assert_eq!(set(n).await.status, 200);
+    }
+    assert_eq!(set(100).await.error(), (409, "too_many_limits"));
+    assert_eq!(set(7).await.status, 200, "one that there is can be changed");
+    let beta = api.caller("beta", EVERYDAY).await;
+    assert_eq!(beta.put("/v1/limits/metadata.q", &json!({"limit": 5})).await.status, 200);
+    assert_eq!(api.acme.delete("/v1/limits/metadata.q0").await.status, 204);
+    assert_eq!(set(100).await.status, 200);
+}

@@ -1,7 +1,9 @@
 //! Core-rules 2: nothing a worker writes after its lease is accepted, whichever of the two came first.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use longhaul_shared::domain::{ServeKey, formats::journal_requirement};
 use longhaul_shared::store::StoreError;
 use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::journal::StepKind::Turn;
@@ -284,4 +286,26 @@ async fn a_retired_worker_hands_back_by_being_reaped() {
     let release = worker.end(&claimed, Conclusion::Release { drained: true }).await;
     assert!(matches!(release, Err(StoreError::LeaseLost)), "{release:?}");
     assert_eq!(world.store.reap(10).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn long_serve_keys_are_the_same_in_sql() {
+    let world = World::create().await;
+    world.submit(1).await;
+    let worker = world.worker().await;
+    let claimed = worker.claim_one().await;
+    let mut needs: BTreeSet<String> = (0..40).map(|n| format!("tool:{n:060}")).collect();
+    let before = ServeKey::of(&needs);
+    world.store.put_serve_key(&before, &needs.iter().cloned().collect::<Vec<_>>()).await.unwrap();
+    let set = sqlx::query("update executions set serve_key = $2 where id = $1").bind(claimed.id.0).bind(&before.0);
+    set.execute(world.pool()).await.unwrap();
+    world.store.require_journal_format(worker.id, (claimed.id, claimed.token), 1).await.unwrap();
+    let key: String = sqlx::query_scalar("select serve_key from executions where id = $1")
+        .bind(claimed.id.0)
+        .fetch_one(world.pool())
+        .await
+        .unwrap();
+    needs.insert(journal_requirement(1));
+    assert_eq!(key, ServeKey::of(&needs).0);
+    assert_ne!(key, before.0);
 }

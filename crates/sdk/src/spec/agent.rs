@@ -14,7 +14,7 @@ use crate::{approvals::ApprovalsSpec, model::ModelSpec};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentSpec {
-    /// Unique slug; `[a-z0-9._-]{1,128}`.
+    /// Unique slug; `[a-z0-9._-]{1,64}`.
     pub key: String,
     /// Label for people.
     pub name: String,

@@ -18,7 +18,7 @@ pub const GENERIC_FEEDBACK: &str = "The previous response was invalid. Please tr
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DefinitionSpec {
-    /// Unique slug; `[a-z0-9._-]{1,128}`.
+    /// Unique slug; `[a-z0-9._-]{1,64}`.
     pub key: String,
     /// The agent that runs it.
     pub agent_key: String,

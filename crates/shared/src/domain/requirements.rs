@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use longhaul_sdk::spec::{AgentSpec, DefinitionSpec, Runner, RuntimeConstraints, RuntimePrompts};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 /// Tools that every worker has. Tools of MCP servers come with the agent and need no worker of their own.
 pub const BUILT_IN_TOOLS: [&str; 2] = ["fetch_url", "stop_execution"];
@@ -16,7 +17,11 @@ const OTHER_BUILD: &str = "other_build_than:";
 /// What a worker satisfies that can run executions of the agent-execution contract; workers of releases before it cannot.
 pub const CONTRACT_REQUIREMENT: &str = "contract:1";
 
-/// Names a set of requirements: empty for what every worker serves, else `kind:name` joined by `+`.
+/// The longest key that is written out. A btree entry of Postgres has 2,704 bytes, of which a key is one column.
+const LONGEST_WRITTEN: usize = 512;
+
+/// Names a set of requirements: empty for what every worker serves, else `kind:name` joined by `+`, or the hash of that when
+/// it is long.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ServeKey(pub String);
@@ -69,10 +74,15 @@ pub fn is_other_build(requirement: &str, build: &str) -> Option<bool> {
 }
 
 impl ServeKey {
-    /// The key of a set of requirements.
+    /// The key of a set of requirements; at most 512 bytes.
     #[must_use]
     pub fn of(requirements: &BTreeSet<String>) -> Self {
-        Self(requirements.iter().map(String::as_str).collect::<Vec<_>>().join("+"))
+        let written = requirements.iter().map(String::as_str).collect::<Vec<_>>().join("+");
+        if written.len() <= LONGEST_WRITTEN {
+            return Self(written);
+        }
+        // `store/formats.rs` makes the same key in SQL.
+        Self(format!("sha256:{}", hex::encode(Sha256::digest(written))))
     }
 }
 
@@ -92,6 +102,14 @@ mod tests {
         assert_eq!(is_other_build(&needs, "1.2.0-3f9c"), Some(false));
         assert_eq!(is_other_build(&needs, "1.2.0-77aa"), Some(true));
         assert_eq!(is_other_build("tool:crm", "1.2.0-3f9c"), None);
+    }
+
+    #[test]
+    fn long_keys_are_hashed_and_differ() {
+        let needs = |count: usize| (0..count).map(|n| format!("tool:{n:064}")).collect::<BTreeSet<_>>();
+        let keys: BTreeSet<String> = (1..=128).map(|count| ServeKey::of(&needs(count)).0).collect();
+        assert_eq!(keys.len(), 128);
+        assert!(keys.iter().all(|key| key.len() <= LONGEST_WRITTEN));
     }
 
     #[test]

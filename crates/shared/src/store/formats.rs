@@ -36,14 +36,20 @@ impl Store {
                 ) as requirements
                 from held
             ),
+            keyed as materialized (
+                -- As ServeKey::of.
+                select needs.id, needs.requirements,
+                    case when octet_length(written.key) <= 512 then written.key
+                        else 'sha256:' || encode(sha256(convert_to(written.key, 'UTF8')), 'hex')
+                    end as key
+                from needs cross join lateral (select array_to_string(needs.requirements, '+') as key) as written
+            ),
             known as (
-                insert into serve_keys (key, requirements)
-                select array_to_string(requirements, '+'), requirements from needs
-                on conflict (key) do nothing
+                insert into serve_keys (key, requirements) select key, requirements from keyed on conflict (key) do nothing
             )
-            update executions e set serve_key = array_to_string(needs.requirements, '+')
-            from needs
-            where e.id = needs.id
+            update executions e set serve_key = keyed.key
+            from keyed
+            where e.id = keyed.id
             returning e.id
             "#,
             worker.0,

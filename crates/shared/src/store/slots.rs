@@ -235,6 +235,20 @@ impl Store {
         self.hand_over(keys.into_iter().collect()).await
     }
 
+    /// The keys that operators limit: everybody's, or those of one tenant.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn operator_limits(&self, tenant: Option<TenantId>) -> Result<Vec<LimitKey>, StoreError> {
+        let rows = sqlx::query!(
+            "select expression, value from limit_rules where source = 'operator' and tenant_id is not distinct from $1",
+            tenant.map(|tenant| tenant.0),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().filter_map(|row| LimitKey::new(&row.expression, row.value)).collect())
+    }
+
     /// Removes an operator's limit. False when there is none. Who waits for it goes on with the next sweep.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ pub enum ValidatorRegistryError {
     #[error("validator `{0}` is registered twice")]
     Duplicate(String),
     /// The name could not be written in a definition.
-    #[error("validator name `{0}` must be 1 to 128 of `a-z A-Z 0-9 _ . -`")]
+    #[error("validator name `{0}` must be 1 to 64 of `a-z A-Z 0-9 _ . -`")]
     InvalidName(String),
     /// The worker has no such validator.
     #[error("validator `{name}` is not registered (registered: {known})")]
@@ -87,7 +87,7 @@ impl ValidatorRegistry {
     ) -> Result<(), ValidatorRegistryError> {
         let name = name.into();
         let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
-        if !(1..=128).contains(&name.len()) || !name.bytes().all(fits) {
+        if !(1..=64).contains(&name.len()) || !name.bytes().all(fits) {
             return Err(ValidatorRegistryError::InvalidName(name));
         }
         if self.factories.contains_key(&name) {

@@ -3,7 +3,7 @@
 use axum::{
     Json,
     body::Body,
-    extract::{Path, State},
+    extract::State,
     http::{HeaderMap, StatusCode},
 };
 use longhaul_sdk::{
@@ -22,12 +22,18 @@ use super::view::VersionView;
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult, Violation},
-    extract::{BODY_LIMIT, Params, find_nul, read_body},
+    extract::{BODY_LIMIT, Params, Path, find_nul, read_body},
     schema,
     state::ApiState,
 };
 
-const MAX_KEY_CHARS: usize = 128;
+/// Of keys of agents and definitions, names of tools and validators: they are joined into what Postgres keeps in indexes.
+const MAX_NAME_BYTES: usize = 64;
+/// A model API accepts no more.
+const MAX_TOOLS: usize = 128;
+const MAX_VALIDATORS: usize = 32;
+const MAX_SERVERS: usize = 32;
+const MAX_CONCURRENCY: usize = 16;
 /// A model chooses among them by name.
 const MAX_DATASETS: usize = 50;
 
@@ -122,14 +128,21 @@ fn key_violations(in_path: &str, in_body: &str) -> Vec<Violation> {
     if in_path != in_body {
         violations.push(Violation::new("/key", format!("differs from `{in_path}` in the path")));
     }
-    if in_body.is_empty() || in_body.len() > MAX_KEY_CHARS || !in_body.bytes().all(fits) {
-        violations.push(Violation::new("/key", "must be 1 to 128 characters of a-z, 0-9, '.', '_' and '-'"));
+    if in_body.is_empty() || in_body.len() > MAX_NAME_BYTES || !in_body.bytes().all(fits) {
+        violations.push(Violation::new("/key", "must be 1 to 64 characters of a-z, 0-9, '.', '_' and '-'"));
     }
     violations
 }
 
 fn agent_violations(spec: &AgentSpec) -> Vec<Violation> {
     let mut violations = limit_violations(&spec.concurrency);
+    violations.extend(name_violations("/tools", MAX_TOOLS, spec.tools.iter().map(|tool| tool.name())));
+    violations.extend(name_violations("/tool_refs", MAX_TOOLS, spec.tool_refs.iter().map(String::as_str)));
+    violations.extend(name_violations("/mcp_servers", MAX_SERVERS, spec.mcp_servers.keys().map(String::as_str)));
+    if !spec.latent_tools.is_empty() && spec.tools.len() + spec.latent_tools.len() > MAX_TOOLS {
+        violations
+            .push(Violation::new("/latent_tools", format!("there may be {MAX_TOOLS} tools, latent ones included")));
+    }
     for (name, server) in &spec.mcp_servers {
         if server.command.is_empty() == server.url.is_none() {
             let path = format!("/mcp_servers/{name}");
@@ -163,6 +176,8 @@ fn agent_violations(spec: &AgentSpec) -> Vec<Violation> {
 
 fn definition_violations(spec: &DefinitionSpec) -> Vec<Violation> {
     let mut violations = limit_violations(&spec.concurrency);
+    let validators = spec.validators.iter().map(|validator| validator.name());
+    violations.extend(name_violations("/validators", MAX_VALIDATORS, validators));
     for (path, schema) in [("/input_schema", Some(&spec.input_schema)), ("/output_schema", spec.output_schema.as_ref())]
     {
         if let Some(Err(error)) = schema.map(schema::compile) {
@@ -187,7 +202,22 @@ fn definition_violations(spec: &DefinitionSpec) -> Vec<Violation> {
     violations
 }
 
+/// Names that no tool, validator or server can have, and too many of them.
+fn name_violations<'a>(path: &str, max: usize, names: impl ExactSizeIterator<Item = &'a str>) -> Vec<Violation> {
+    if names.len() > max {
+        return vec![Violation::new(path, format!("has {} entries; at most {max} are allowed", names.len()))];
+    }
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    let is_name = |name: &str| (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(fits);
+    let unfit = names.enumerate().filter(|(_, name)| !is_name(name));
+    let message = "must be 1 to 64 characters of a-z, A-Z, 0-9, '.', '_' and '-'";
+    unfit.map(|(index, _)| Violation::new(format!("{path}/{index}"), message)).collect()
+}
+
 fn limit_violations(limits: &[ConcurrencySpec]) -> Vec<Violation> {
+    if limits.len() > MAX_CONCURRENCY {
+        return vec![Violation::new("/concurrency", format!("may have at most {MAX_CONCURRENCY} limits"))];
+    }
     ConcurrencySpec::problems(limits).into_iter().map(|(path, reason)| Violation::new(path, reason)).collect()
 }
 

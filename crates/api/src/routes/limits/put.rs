@@ -1,12 +1,8 @@
 //! `PUT /v1/limits/{key}`: a limit of an operator.
 
-use axum::{
-    Json,
-    body::Body,
-    extract::{Path, State},
-    http::HeaderMap,
-};
+use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_sdk::spec::ConcurrencySpec;
+use longhaul_shared::domain::{LimitKey, TenantId};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -14,10 +10,13 @@ use super::view::read_key;
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
-    extract::{BODY_LIMIT, Fields, Params, read_body},
+    extract::{BODY_LIMIT, Fields, Params, Path, read_body},
     routes::definitions::put::owner,
     state::ApiState,
 };
+
+/// Limits of one owner: each claim asks them of each execution.
+const MAX_LIMITS: usize = 100;
 
 /// How many.
 #[derive(Debug, ToSchema)]
@@ -66,10 +65,20 @@ pub(crate) async fn put(
     fields.finish()?;
     let limit = limit.and_then(|limit| i32::try_from(limit).ok()).ok_or(ApiError::invalid("/limit", "is required"))?;
     let stored = read_key(&state, &key).await?;
+    refuse_beyond_cap(&state, owner, &stored).await?;
     let woken = state.store.put_limit(owner, &stored, limit).await?;
     for one in &woken {
         (state.hooks.announce)(one.id);
         (state.hooks.wake)(&one.queue, one.id);
     }
     Ok(Json(LimitSet { key, limit, shared: owner.is_none(), woken: woken.len() }))
+}
+
+/// Two puts at a time may each be the last one that is allowed: what the cap bounds may be over it by a few.
+async fn refuse_beyond_cap(state: &ApiState, owner: Option<TenantId>, key: &LimitKey) -> ApiResult<()> {
+    let own = state.store.operator_limits(owner).await?;
+    if own.len() >= MAX_LIMITS && !own.contains(key) {
+        return Err(ApiError::TooManyLimits { max: MAX_LIMITS });
+    }
+    Ok(())
 }
