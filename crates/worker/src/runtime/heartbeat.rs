@@ -18,7 +18,7 @@ use longhaul_shared::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{lease::WorkerLease, memory};
+use super::{lease::WorkerLease, memory, moment::Moment};
 
 /// The pause after a renewal that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
@@ -61,7 +61,7 @@ impl ExecutorTick {
 /// Whether this process has run since its last renewal, or was stopped for a while: then it cannot tell whose fault it is that its lease ran out.
 #[derive(Debug)]
 struct Awake {
-    last_look: Instant,
+    last_look: Moment,
     /// The longest time between two looks in which nobody slept.
     gap: Duration,
     has_slept: bool,
@@ -69,12 +69,12 @@ struct Awake {
 
 impl Awake {
     fn since_now(gap: Duration) -> Self {
-        Self { last_look: Instant::now(), gap, has_slept: false }
+        Self { last_look: Moment::now(), gap, has_slept: false }
     }
 
     fn look(&mut self) {
         self.has_slept |= self.last_look.elapsed() > self.gap;
-        self.last_look = Instant::now();
+        self.last_look = Moment::now();
     }
 
     fn is_so(&self) -> bool {
@@ -122,7 +122,7 @@ async fn beat(
             std::process::abort();
         }
         let memory = memory::resident().and_then(|bytes| i64::try_from(bytes).ok());
-        let asked_at = Instant::now();
+        let asked_at = Moment::now();
         let renewed = tokio::time::timeout(times.renew, connection.renew(id, times.lease, memory, awake.is_so())).await;
         awake.look();
         pause = match renewed {
@@ -159,7 +159,7 @@ mod tests {
         awake.look();
         assert!(awake.is_so());
         let mut slept =
-            Awake { last_look: Instant::now() - Duration::from_secs(4), ..Awake::since_now(Duration::from_secs(3)) };
+            Awake { last_look: Moment::ago(Duration::from_secs(4)), ..Awake::since_now(Duration::from_secs(3)) };
         slept.look();
         assert!(!slept.is_so());
         slept.look();

@@ -10,7 +10,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI16, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use longhaul_sdk::{Interrupt, Step};
@@ -18,17 +18,19 @@ use longhaul_shared::domain::{ExecutionId, LeaseToken};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::moment::Moment;
+
 /// The lease of one worker identity, as this process sees it.
 #[derive(Debug)]
 pub(crate) struct WorkerLease {
-    valid_until: watch::Sender<Instant>,
-    steady_since: Mutex<Option<Instant>>,
+    valid_until: watch::Sender<Moment>,
+    steady_since: Mutex<Option<Moment>>,
     lost: CancellationToken,
 }
 
 impl WorkerLease {
     /// A lease of `lease`, counted from when it was asked for.
-    pub(crate) fn new(asked_at: Instant, lease: Duration) -> Self {
+    pub(crate) fn new(asked_at: Moment, lease: Duration) -> Self {
         Self {
             valid_until: watch::Sender::new(asked_at + lease),
             steady_since: Mutex::new(Some(asked_at)),
@@ -37,7 +39,7 @@ impl WorkerLease {
     }
 
     /// A renewal that was sent at `asked_at` succeeded.
-    pub(crate) fn renewed(&self, asked_at: Instant, lease: Duration) {
+    pub(crate) fn renewed(&self, asked_at: Moment, lease: Duration) {
         self.valid_until.send_replace(asked_at + lease);
         self.steady_since.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(asked_at);
     }
@@ -54,7 +56,7 @@ impl WorkerLease {
     }
 
     pub(crate) fn is_stale(&self) -> bool {
-        *self.valid_until.borrow() <= Instant::now()
+        *self.valid_until.borrow() <= Moment::now()
     }
 
     /// The identity is dead.
@@ -73,7 +75,7 @@ impl WorkerLease {
             if self.lost.is_cancelled() {
                 return Err(Interrupt::LeaseLost.into());
             }
-            if *valid_until.borrow_and_update() > Instant::now() {
+            if *valid_until.borrow_and_update() > Moment::now() {
                 return Ok(());
             }
             tokio::select! {
@@ -250,7 +252,7 @@ mod tests {
     /// A drain must not wait for a renewal that may never come.
     #[tokio::test]
     async fn a_drain_ends_the_wait_for_a_stale_lease() {
-        let lease = Arc::new(WorkerLease::new(Instant::now(), Duration::ZERO));
+        let lease = Arc::new(WorkerLease::new(Moment::now(), Duration::ZERO));
         let draining = CancellationToken::new();
         let held = Held::new(lease, draining.clone());
         let control = held.enter(ExecutionId(Uuid::nil()), LeaseToken(Uuid::nil()), 0).unwrap();
@@ -263,7 +265,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_lease_is_either_started_or_handed_back_whichever_comes_first() {
-        let lease = Arc::new(WorkerLease::new(Instant::now(), Duration::from_secs(60)));
+        let lease = Arc::new(WorkerLease::new(Moment::now(), Duration::from_secs(60)));
         let held = Held::new(lease, CancellationToken::new());
         let (id, late, early) = (ExecutionId(Uuid::nil()), LeaseToken(Uuid::new_v4()), LeaseToken(Uuid::new_v4()));
 

@@ -8,5 +8,6 @@ pub(crate) mod lease;
 pub(crate) mod maintenance;
 pub(crate) mod memory;
 pub(crate) mod metrics_server;
+mod moment;
 pub(crate) mod pool;
 pub(crate) mod suspects;

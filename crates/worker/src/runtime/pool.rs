@@ -34,6 +34,7 @@ use super::{
     lease::{Held, WorkerLease},
     maintenance,
     memory::MemoryGate,
+    moment::Moment,
 };
 use crate::{
     WorkerError,
@@ -191,9 +192,9 @@ impl Process {
     }
 
     /// Registers, however long Postgres is away. `None` when shut down meanwhile.
-    async fn register(&self, id: WorkerId, shutdown: &CancellationToken) -> Option<Instant> {
+    async fn register(&self, id: WorkerId, shutdown: &CancellationToken) -> Option<Moment> {
         loop {
-            let asked_at = Instant::now();
+            let asked_at = Moment::now();
             let registered = async {
                 self.serves.refresh(&self.deps.store).await?;
                 let record = WorkerRecord {

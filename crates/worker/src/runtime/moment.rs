@@ -1,0 +1,63 @@
+//! The clock of leases: it counts while the machine is suspended, as the server's does (`CLOCK_BOOTTIME`, on Linux). With a clock that
+//! stands still meanwhile, a machine that wakes up would take an old lease for a fresh one and launch what others launch too.
+
+use std::{ops::Add, time::Duration};
+
+/// A moment of this machine's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(Duration);
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        Self(since_boot())
+    }
+
+    pub(crate) fn elapsed(self) -> Duration {
+        since_boot().saturating_sub(self.0)
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, later: Duration) -> Self {
+        Self(self.0.saturating_add(later))
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn since_boot() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(u64::try_from(now.tv_sec).unwrap_or_default(), u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn since_boot() -> Duration {
+    static STARTED: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
+    STARTED.elapsed()
+}
+
+#[cfg(test)]
+impl Moment {
+    /// A moment that long ago.
+    pub(crate) fn ago(past: Duration) -> Self {
+        Self(since_boot().saturating_sub(past))
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// The kernel's uptime counts the time that the machine was suspended.
+    #[test]
+    fn moments_count_from_boot_with_suspends() {
+        let uptime = || {
+            let text = std::fs::read_to_string("/proc/uptime").unwrap();
+            Duration::from_secs_f64(text.split(' ').next().unwrap().parse().unwrap())
+        };
+        let (before, now, after) = (uptime(), Moment::now().0, uptime());
+        let hundredth = Duration::from_millis(10);
+        assert!(before <= now + hundredth && now <= after + hundredth, "{before:?} {now:?} {after:?}");
+    }
+}
