@@ -376,7 +376,11 @@ impl IntoResponse for ApiError {
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match &error {
-            StoreError::Unavailable(_) | StoreError::TimedOut(_) | StoreError::Closed => {
+            StoreError::TooMuch(_)
+            | StoreError::Unavailable(_)
+            | StoreError::Unreachable(_)
+            | StoreError::TimedOut(_)
+            | StoreError::Closed => {
                 tracing::warn!(error = %error, "request failed: the database is unavailable");
                 Self::Unavailable
             }
@@ -389,7 +393,7 @@ impl From<StoreError> for ApiError {
             | StoreError::LeaseLost
             | StoreError::LeaseStale
             | StoreError::Corrupt(_)
-            | StoreError::Unexpected(_) => {
+            | StoreError::Misconfigured(_) => {
                 tracing::error!(error = %error, "request failed");
                 Self::Internal
             }

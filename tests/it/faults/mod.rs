@@ -10,6 +10,7 @@ mod quarantine;
 mod queue_backlog;
 mod read_only_server;
 mod redis_flushed;
+mod server_refuses;
 mod worker_killed;
 mod worker_paused;
 mod worker_stopped;
@@ -34,7 +35,7 @@ const LOAD_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Puts the definition `d`, whose model calls `echo` in all turns but the last; each turn takes the model
 /// `pause`.
-async fn several_turns(fleet: &Fleet, turns: usize, pause: Duration) {
+pub(crate) async fn several_turns(fleet: &Fleet, turns: usize, pause: Duration) {
     let mut agent = agent("a");
     agent.tools = vec![ToolRef::Name("echo".into()), ToolRef::Name("die".into())];
     fleet.apply(&agent, &DefinitionSpec::new("d", "a")).await;
@@ -51,12 +52,12 @@ async fn several_turns(fleet: &Fleet, turns: usize, pause: Duration) {
 }
 
 /// A worker of this process that serves `d`.
-fn worker(fleet: &Fleet) -> FleetWorker {
+pub(crate) fn worker(fleet: &Fleet) -> FleetWorker {
     fleet.worker_with(|builder| builder.tool(Echo).unwrap().tool(Die).unwrap())
 }
 
 /// Submits `count` executions of `definition` at once.
-async fn submit_many(fleet: &Fleet, definition: &str, count: usize) -> Vec<ExecutionId> {
+pub(crate) async fn submit_many(fleet: &Fleet, definition: &str, count: usize) -> Vec<ExecutionId> {
     let template = fleet.new_execution(definition, json!({"text": "x"})).await;
     let submits = (0..count).map(|_| {
         let mut new = template.clone();
@@ -69,7 +70,7 @@ async fn submit_many(fleet: &Fleet, definition: &str, count: usize) -> Vec<Execu
 }
 
 /// Waits until `count` executions are FINISHED; none may fail.
-async fn all_finish(fleet: &Fleet, count: usize) {
+pub(crate) async fn all_finish(fleet: &Fleet, count: usize) {
     let count = i64::try_from(count).unwrap();
     eventually("all executions finish", LOAD_PATIENCE, || async {
         let row = sqlx::query(

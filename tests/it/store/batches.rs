@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use longhaul_shared::domain::{ExecutionId, LimitKey};
+use longhaul_shared::domain::{ExecutionId, LimitKey, ServeKey};
 use longhaul_shared::store::StoreError;
 use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::journal::StepKind::{Prompt, Turn};
@@ -58,6 +58,22 @@ async fn of_500_submits_the_one_that_no_jsonb_can_hold_fails_alone() {
         .zip(ids)
         .filter(|(verdict, id)| matches!(verdict, Ok(Submitted::Created(created)) if created == id));
     assert_eq!(created.count(), BATCH - 1);
+    assert_eq!(count(&world, "select count(*) from executions").await, BATCH - 1);
+    world.check().await;
+}
+
+/// Raised by an index that cannot hold the row: neither 22 nor 23, and all the same about the values.
+#[tokio::test]
+async fn of_500_submits_the_one_that_no_index_can_hold_fails_alone() {
+    let world = World::create().await;
+    let submitter = Submitter::spawn(world.store.clone(), SOON);
+    let mut new = Vec::with_capacity(BATCH);
+    for _ in 0..BATCH {
+        new.push(world.new_execution().await);
+    }
+    new[POISONED].serve_key = ServeKey((0..120).map(|_| uuid::Uuid::new_v4().to_string()).collect());
+    let verdicts = at_once(new.into_iter().map(|new| submitter.submit(new))).await;
+    only_the_poison_failed(&verdicts);
     assert_eq!(count(&world, "select count(*) from executions").await, BATCH - 1);
     world.check().await;
 }

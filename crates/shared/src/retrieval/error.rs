@@ -136,7 +136,7 @@ impl RetrievalError {
         match &self.kind {
             FailureKind::Unreachable(_) | FailureKind::Timeout | FailureKind::Busy | FailureKind::Overtaken => true,
             FailureKind::Status(status) => matches!(status, 408 | 429 | 500..),
-            FailureKind::Store(error) => matches!(error, StoreError::Unavailable(_)),
+            FailureKind::Store(error) => error.is_retryable(),
             FailureKind::QueryEmpty
             | FailureKind::Name(_)
             | FailureKind::NotBound(_)
@@ -156,7 +156,7 @@ impl RetrievalError {
             (FailureKind::Unreachable(_) | FailureKind::Status(502..), _) => {
                 ("EXEC_UPSTREAM_UNAVAILABLE", 503, UNAVAILABLE)
             }
-            (FailureKind::Store(StoreError::Unavailable(_)), _) => ("EXEC_UPSTREAM_UNAVAILABLE", 503, UNAVAILABLE),
+            (FailureKind::Store(error), _) if error.is_retryable() => ("EXEC_UPSTREAM_UNAVAILABLE", 503, UNAVAILABLE),
             (FailureKind::Status(_) | FailureKind::Unusable(_), Stage::Embeddings) => {
                 let said = self.upstream.as_deref().unwrap_or_default().to_ascii_lowercase();
                 let message = if said.contains("does not support embeddings") { NO_EMBEDDINGS } else { NO_KNOWLEDGE };

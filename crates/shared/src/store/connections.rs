@@ -20,7 +20,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::pool::{is_usable, refuse_read_only};
+use super::{
+    StoreError,
+    pool::{is_usable, refuse_read_only},
+};
 
 /// Before another try to open one.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -59,8 +62,9 @@ impl Connections {
     ///
     /// # Errors
     /// None is free for so long, none can be opened, or these are closed.
-    pub(super) async fn lend(&self) -> sqlx::Result<Lent> {
-        timeout(self.shared.patience, self.obtain()).await.map_err(|_| sqlx::Error::PoolTimedOut)?
+    pub(super) async fn lend(&self) -> Result<Lent, StoreError> {
+        let obtained = timeout(self.shared.patience, self.obtain()).await;
+        obtained.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(StoreError::connecting)
     }
 
     async fn obtain(&self) -> sqlx::Result<Lent> {

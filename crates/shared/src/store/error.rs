@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use longhaul_sdk::failure::FailureClass;
 
+use crate::telemetry::metrics::{self, RefusalSubject};
+
 /// A store operation that did not happen, or whose happening is unknown.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
@@ -19,12 +21,18 @@ pub enum StoreError {
     /// The worker's lease ran out, nobody declared it dead, and its renewal is still to come: whether the lease is lost is not known.
     #[error("the lease waits for its renewal")]
     LeaseStale,
-    /// Postgres refused the values (SQLSTATE 22 or 23): repeating cannot help.
+    /// Postgres refused the values (SQLSTATE 21, 22, 23 or 54): repeating cannot help.
     #[error("the database refused the values: {0}")]
     Rejected(#[source] Arc<sqlx::Error>),
-    /// Postgres is away, restarting, read-only or overloaded: repeating may help.
+    /// The statement took too long (57014), too much memory (53200), or was too large to send (08P01): a smaller one may pass.
+    #[error("the statement was too much for the database: {0}")]
+    TooMuch(#[source] Arc<sqlx::Error>),
+    /// The server or its schema cannot carry the statement out now: repeating may help.
     #[error("the database is unavailable: {0}")]
     Unavailable(#[source] Arc<sqlx::Error>),
+    /// No connection could be had or kept: repeating may help.
+    #[error("the database cannot be reached: {0}")]
+    Unreachable(#[source] Arc<sqlx::Error>),
     /// The operation was not carried out in the time it had.
     #[error("the database did not answer within {0:?}")]
     TimedOut(std::time::Duration),
@@ -34,9 +42,9 @@ pub enum StoreError {
     /// The store is shutting down.
     #[error("the store is closed")]
     Closed,
-    /// Anything else: a bug.
-    #[error("database error: {0}")]
-    Unexpected(#[source] Arc<sqlx::Error>),
+    /// The connection settings cannot be read.
+    #[error("the database settings are unusable: {0}")]
+    Misconfigured(#[source] Arc<sqlx::Error>),
 }
 
 impl StoreError {
@@ -44,10 +52,14 @@ impl StoreError {
     #[must_use]
     pub fn class(&self) -> FailureClass {
         match self {
-            Self::Unavailable(_) | Self::TimedOut(_) | Self::LeaseLost | Self::LeaseStale | Self::Closed => {
-                FailureClass::Transient
-            }
-            Self::NotFound(_) | Self::Conflict(_) | Self::Rejected(_) | Self::Corrupt(_) | Self::Unexpected(_) => {
+            Self::TooMuch(_)
+            | Self::Unavailable(_)
+            | Self::Unreachable(_)
+            | Self::TimedOut(_)
+            | Self::LeaseLost
+            | Self::LeaseStale
+            | Self::Closed => FailureClass::Transient,
+            Self::NotFound(_) | Self::Conflict(_) | Self::Rejected(_) | Self::Corrupt(_) | Self::Misconfigured(_) => {
                 FailureClass::Permanent
             }
         }
@@ -56,38 +68,62 @@ impl StoreError {
     /// Whether the same operation may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::LeaseStale)
+        matches!(self, Self::TooMuch(_) | Self::Unavailable(_) | Self::Unreachable(_) | Self::LeaseStale)
+    }
+
+    /// An error of opening a connection. It is about the server whatever its code says (core-rules 21).
+    pub(super) fn connecting(error: sqlx::Error) -> Self {
+        if matches!(error, sqlx::Error::Configuration(_)) { error.into() } else { Self::unreachable(error) }
+    }
+
+    fn rejected(error: sqlx::Error) -> Self {
+        metrics::store_refused(RefusalSubject::Values);
+        Self::Rejected(Arc::new(error))
+    }
+
+    fn too_much(error: sqlx::Error) -> Self {
+        metrics::store_refused(RefusalSubject::Amount);
+        Self::TooMuch(Arc::new(error))
+    }
+
+    fn unavailable(error: sqlx::Error) -> Self {
+        metrics::store_refused(RefusalSubject::Server);
+        Self::Unavailable(Arc::new(error))
+    }
+
+    fn unreachable(error: sqlx::Error) -> Self {
+        metrics::store_refused(RefusalSubject::Connection);
+        Self::Unreachable(Arc::new(error))
     }
 }
 
+/// Classifies by what the error is about (core-rules 21): the values of a statement, its amount, or else the server.
 impl From<sqlx::Error> for StoreError {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "sqlx's errors are open-ended; what is not known is unexpected")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "an error that is not known is about the server")]
     fn from(error: sqlx::Error) -> Self {
         if let sqlx::Error::Database(database) = &error {
-            let code = database.code().unwrap_or_default();
-            if code == "25006" {
-                super::pool::refused_read_only();
-            }
-            return match (code.get(..2).unwrap_or_default(), &*code) {
-                // 25006: a demoted primary; 40: deadlock or serialization; 53: resources; 55P03: lock timeout;
-                // 57: cancelled, shutting down, starting up; 08: connection.
-                ("08" | "40" | "53" | "57", _) | (_, "25006" | "55P03") => Self::Unavailable(Arc::new(error)),
-                ("22" | "23", _) => Self::Rejected(Arc::new(error)),
-                _ => Self::Unexpected(Arc::new(error)),
+            let code = database.code().unwrap_or_default().into_owned();
+            return match (code.get(..2).unwrap_or_default(), code.as_str()) {
+                ("21" | "22" | "23" | "54", _) => Self::rejected(error),
+                (_, "57014" | "53200" | "08P01") => Self::too_much(error),
+                // Refused at the door: role, password, database, or no place left (53300), not yet or no longer open (57P).
+                ("28" | "3D", _) | (_, "53300" | "57P01" | "57P02" | "57P03") => Self::unreachable(error),
+                (_, code) => {
+                    // A demoted primary, a cached plan of another schema, a prepared statement that is gone: each would
+                    // answer the same for as long as the connection is kept.
+                    if matches!(code, "25006" | "0A000" | "26000") {
+                        super::pool::distrust_connections();
+                    }
+                    Self::unavailable(error)
+                }
             };
         }
         match error {
             sqlx::Error::RowNotFound => Self::NotFound("row"),
-            sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnNotFound(_) => {
-                Self::Corrupt(error.to_string())
-            }
-            sqlx::Error::Io(_)
-            | sqlx::Error::Tls(_)
-            | sqlx::Error::Protocol(_)
-            | sqlx::Error::PoolTimedOut
-            | sqlx::Error::PoolClosed
-            | sqlx::Error::WorkerCrashed => Self::Unavailable(Arc::new(error)),
-            other => Self::Unexpected(Arc::new(other)),
+            sqlx::Error::Encode(_) => Self::rejected(error),
+            sqlx::Error::Configuration(_) => Self::Misconfigured(Arc::new(error)),
+            sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => Self::unreachable(error),
+            other => Self::unavailable(other),
         }
     }
 }

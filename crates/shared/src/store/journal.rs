@@ -163,6 +163,12 @@ impl JournalWrite {
         self.steps.iter().any(|step| step.state != StepState::Intent)
     }
 
+    /// About its size in a statement.
+    pub(super) fn bytes(&self) -> usize {
+        let steps = self.steps.iter().map(|step| step.body.len());
+        steps.chain(self.messages.iter().map(|(_, bytes)| bytes.len())).sum()
+    }
+
     fn tokens(&self, of: fn(&StepUsage) -> Option<i32>) -> i64 {
         self.steps.iter().filter_map(|step| of(&step.usage)).map(i64::from).sum()
     }

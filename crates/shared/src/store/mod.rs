@@ -51,6 +51,7 @@ pub mod shares;
 pub mod slots;
 pub mod submit;
 pub mod tenants;
+pub mod trouble;
 pub mod waiting;
 pub mod workers;
 

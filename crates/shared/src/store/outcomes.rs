@@ -74,6 +74,9 @@ pub enum Conclusion {
     },
 }
 
+/// The most bytes of an output: what one statement holds beside others.
+pub const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
+
 /// A conclusion with its lease.
 #[derive(Debug, Clone)]
 pub struct LeaseEnd {
@@ -85,6 +88,21 @@ pub struct LeaseEnd {
     pub attempt: i32,
     /// How it ends.
     pub conclusion: Conclusion,
+}
+
+impl LeaseEnd {
+    /// About its size in a statement.
+    fn bytes(&self) -> usize {
+        match &self.conclusion {
+            Conclusion::Finish { output } => output.len(),
+            Conclusion::Fail { .. }
+            | Conclusion::Refuse { .. }
+            | Conclusion::Retry { .. }
+            | Conclusion::Park { .. }
+            | Conclusion::Cancel
+            | Conclusion::Release { .. } => 0,
+        }
+    }
 }
 
 /// Where the execution stands after its lease ended.
@@ -127,28 +145,54 @@ impl LeaseWriter {
         let limits = |what| BatchLimits { what, max_items: MAX_BATCH, lanes: 2, max_waiting: 20_000, patience };
         let (for_records, for_ends, for_requests) = (store.clone(), store.clone(), store.clone());
         let (for_freed, for_budgets) = (store.clone(), store.clone());
+        let trouble = || store.trouble.clone();
         Self {
             worker,
-            records: Arc::new(Batcher::spawn(limits(StoreBatch::Record), move |items: Vec<Arc<JournalWrite>>| {
-                let store = for_records.clone();
-                async move { store.record(worker, &items).await }
-            })),
-            ends: Arc::new(Batcher::spawn(limits(StoreBatch::Conclude), move |items: Vec<Arc<LeaseEnd>>| {
-                let store = for_ends.clone();
-                async move { store.conclude(worker, &items).await }
-            })),
-            freed: Arc::new(Batcher::spawn(limits(StoreBatch::HandOver), move |items: Vec<Arc<BTreeSet<String>>>| {
-                let store = for_freed.clone();
-                async move { Ok(store.hand_over_of(&items).await) }
-            })),
-            requests: Arc::new(Batcher::spawn(limits(StoreBatch::Request), move |items: Vec<Arc<NewHumanRequest>>| {
-                let store = for_requests.clone();
-                async move { store.request(worker, &items).await }
-            })),
-            budgets: Arc::new(Batcher::spawn(limits(StoreBatch::Budget), move |items: Vec<Arc<BudgetOp>>| {
-                let store = for_budgets.clone();
-                async move { store.budget_batch(worker, &items).await }
-            })),
+            records: Arc::new(Batcher::spawn(
+                limits(StoreBatch::Record),
+                trouble(),
+                JournalWrite::bytes,
+                move |items: Vec<Arc<JournalWrite>>| {
+                    let store = for_records.clone();
+                    async move { store.record(worker, &items).await }
+                },
+            )),
+            ends: Arc::new(Batcher::spawn(
+                limits(StoreBatch::Conclude),
+                trouble(),
+                LeaseEnd::bytes,
+                move |items: Vec<Arc<LeaseEnd>>| {
+                    let store = for_ends.clone();
+                    async move { store.conclude(worker, &items).await }
+                },
+            )),
+            freed: Arc::new(Batcher::spawn(
+                limits(StoreBatch::HandOver),
+                trouble(),
+                |_| 0,
+                move |items: Vec<Arc<BTreeSet<String>>>| {
+                    let store = for_freed.clone();
+                    async move { Ok(store.hand_over_of(&items).await) }
+                },
+            )),
+            requests: Arc::new(Batcher::spawn(
+                limits(StoreBatch::Request),
+                trouble(),
+                NewHumanRequest::bytes,
+                move |items: Vec<Arc<NewHumanRequest>>| {
+                    let store = for_requests.clone();
+                    async move { store.request(worker, &items).await }
+                },
+            )),
+            budgets: Arc::new(Batcher::spawn(
+                limits(StoreBatch::Budget),
+                trouble(),
+                |_| 0,
+                move |items: Vec<Arc<BudgetOp>>| {
+                    let store = for_budgets.clone();
+                    async move { store.budget_batch(worker, &items).await }
+                },
+            )),
         }
     }
 

@@ -11,7 +11,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use super::{StoreError, connections::Connections, ids::DatabaseClock};
+use super::{StoreError, connections::Connections, ids::DatabaseClock, trouble::Trouble};
 
 /// Connections for claims and for the comparison of what a worker holds alone, one each. Whatever waits for others
 /// (journals, group commits, the sweep), neither waits with it: an answer that is late in this process would be taken for a
@@ -30,18 +30,18 @@ const ASK_AFTER_IDLE: Duration = Duration::from_millis(100);
 /// An older connection is closed instead of used: what the server keeps for one grows.
 const MAX_LIFETIME: Duration = Duration::from_secs(30 * 60);
 
-/// When a statement of this process was last refused because its server is read-only. Of the whole process, because the error is
+/// When a statement of this process was last refused for what its connection is. Of the whole process, because the error is
 /// recognised where nobody knows the pool; for a second pool it costs a reconnect.
-static REFUSED_READ_ONLY: Mutex<Option<Instant>> = Mutex::new(None);
+static DISTRUSTED: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// Takes note of SQLSTATE 25006: every connection that is open now may lead to a demoted primary and is given up (core-rules 20).
-pub(super) fn refused_read_only() {
-    *REFUSED_READ_ONLY.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+/// Gives up every connection that is open now, such as those to a demoted primary (core-rules 20).
+pub(super) fn distrust_connections() {
+    *DISTRUSTED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
 }
 
 /// Whether a connection of this age was open when a statement was refused.
 fn is_distrusted(age: Duration) -> bool {
-    let refused_at = *REFUSED_READ_ONLY.lock().unwrap_or_else(PoisonError::into_inner);
+    let refused_at = *DISTRUSTED.lock().unwrap_or_else(PoisonError::into_inner);
     refused_at.is_some_and(|at| at.elapsed() <= age)
 }
 
@@ -109,6 +109,7 @@ pub struct Store {
     /// For claims alone. Opened by the first one, so a process that claims nothing has none.
     pub(crate) claims: Connections,
     pub(crate) clock: Arc<DatabaseClock>,
+    pub(crate) trouble: Trouble,
     pub(crate) options: Arc<StoreOptions>,
 }
 
@@ -125,7 +126,8 @@ impl Store {
         let lock_timeout = options.lock_timeout.min(CLAIM_STATEMENT_LIMIT);
         let limited = StoreOptions { statement_timeout, lock_timeout, ..options.clone() };
         let claims = Connections::new(kept_plans(&limited)?, CLAIM_CONNECTIONS, patience);
-        Ok(Self { pool, commits, claims, clock: Arc::new(DatabaseClock::default()), options: Arc::new(options) })
+        let (clock, trouble) = (Arc::new(DatabaseClock::default()), Trouble::default());
+        Ok(Self { pool, commits, claims, clock, trouble, options: Arc::new(options) })
     }
 
     /// Whether Postgres answers, within `limit`.
@@ -142,6 +144,12 @@ impl Store {
     #[must_use]
     pub fn pool(&self) -> &PgPool {
         &self.pool
+    }
+
+    /// The trouble of this process with Postgres.
+    #[must_use]
+    pub fn trouble(&self) -> &Trouble {
+        &self.trouble
     }
 
     /// How this process reaches Postgres, for connections of their own.

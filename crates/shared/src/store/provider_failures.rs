@@ -98,13 +98,18 @@ impl FailureCounter {
             // A breaker that somebody holds must not keep those of other endpoints waiting.
             lanes: 2,
             max_waiting: 20_000,
-            // Whoever waits for the count repeats it, for as long as its lease is worth it.
-            patience: Duration::ZERO,
+            // A count that is given up is repeated by its caller, for as long as its lease is worth it.
+            patience: Duration::from_secs(60),
         };
-        Self(Batcher::spawn(limits, move |items: Vec<Arc<CallFailure>>| {
-            let store = store.clone();
-            async move { store.count_failures(&items, pauses).await }
-        }))
+        Self(Batcher::spawn(
+            limits,
+            store.trouble.clone(),
+            |_| 0,
+            move |items: Vec<Arc<CallFailure>>| {
+                let store = store.clone();
+                async move { store.count_failures(&items, pauses).await }
+            },
+        ))
     }
 
     /// Takes note of a failed call, and opens the breaker when it is time; when this returns, it is committed.

@@ -76,6 +76,13 @@ pub struct Idempotency {
     pub request_hash: Vec<u8>,
 }
 
+impl NewExecution {
+    /// About its size in a statement.
+    fn bytes(&self) -> usize {
+        self.input.len() + self.overrides.as_ref().map_or(0, String::len)
+    }
+}
+
 /// What became of one submit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Submitted {
@@ -100,7 +107,7 @@ impl Submitter {
     pub fn spawn(store: Store, patience: Duration) -> Self {
         let limits =
             BatchLimits { what: StoreBatch::Submit, max_items: MAX_BATCH, lanes: 2, max_waiting: 10_000, patience };
-        Self(Arc::new(Batcher::spawn(limits, move |items| {
+        Self(Arc::new(Batcher::spawn(limits, store.trouble.clone(), NewExecution::bytes, move |items| {
             let store = store.clone();
             async move {
                 let verdicts = store.submit_and_tell(&items).await?;

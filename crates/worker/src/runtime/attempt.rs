@@ -130,10 +130,15 @@ async fn restore(
 ) -> Step<(Arc<PinnedVersions>, Box<Journal>)> {
     let shared = &deps.shared;
     let (definition, agent) = (claimed.definition_version_id, claimed.agent_version_id);
-    let pinned = patiently(|| shared.versions.get(&shared.store, definition, agent)).await.map_err(from_store)?;
+    let pinned = patiently(shared.store.trouble(), || shared.versions.get(&shared.store, definition, agent))
+        .await
+        .map_err(from_store)?;
     let stored = if claimed.has_history {
         let _loading = shared.loading.acquire().await;
-        match patiently(|| shared.store.load_journal(claimed.id, shared.journal_format)).await.map_err(from_store)? {
+        match patiently(shared.store.trouble(), || shared.store.load_journal(claimed.id, shared.journal_format))
+            .await
+            .map_err(from_store)?
+        {
             Loaded::Journal(stored) => stored,
             Loaded::Newer(format) => return Err(hand_on(claimed, format, deps).await),
         }
@@ -161,7 +166,9 @@ async fn restore(
 /// Nothing of a journal that cannot be read as it was meant is acted on: the execution waits for a worker that can.
 async fn hand_on(claimed: &Claimed, format: u8, deps: &AttemptDeps) -> StepError {
     let (worker, lease) = (deps.writer.worker(), (claimed.id, claimed.token));
-    match patiently(|| deps.shared.store.require_journal_format(worker, lease, format)).await {
+    match patiently(deps.shared.store.trouble(), || deps.shared.store.require_journal_format(worker, lease, format))
+        .await
+    {
         Ok(()) => {
             metrics::journals_handed_on();
             tracing::warn!(journal.format = format, "the journal is of a newer release; handed on to a worker of it");

@@ -8,7 +8,7 @@ use longhaul_shared::{
     store::{
         StoreError,
         claims::Claimed,
-        outcomes::{Concluded, Conclusion, LeaseEnd},
+        outcomes::{Concluded, Conclusion, LeaseEnd, MAX_OUTPUT_BYTES},
     },
     telemetry::metrics,
 };
@@ -44,7 +44,7 @@ pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, 
     deps.shared.probe.at(Point::BeforeConclusion, claimed.id).await;
     let decision = decide(outcome, &policy, claimed.retries, chance(claimed));
     let conclusion = match decision {
-        Decision::Finish(output) => Conclusion::Finish { output: output.to_string() },
+        Decision::Finish(output) => finish(output.to_string()),
         Decision::Fail(failure) => Conclusion::Fail { failure, spent },
         Decision::Refuse { code, summary } => Conclusion::Refuse { code, summary },
         Decision::Retry { failure, delay } => Conclusion::Retry { failure, spent, delay, wake_seq },
@@ -81,6 +81,15 @@ pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, 
             0
         }
     }
+}
+
+/// An output that is too large to be stored ends as one that the store refused.
+fn finish(output: String) -> Conclusion {
+    if output.len() <= MAX_OUTPUT_BYTES {
+        return Conclusion::Finish { output };
+    }
+    let summary = format!("the output is {} bytes long; at most {MAX_OUTPUT_BYTES} are stored", output.len());
+    Conclusion::Fail { failure: Failure::permanent(FailureCode::INTERNAL_ERROR, summary), spent: None }
 }
 
 /// Why calls that were under way have no result, where the execution ends with them.
@@ -179,4 +188,17 @@ fn note_end(conclusion: &Conclusion, status: ExecutionStatus) {
 /// Spreads retries when a policy has jitter: as good as random across executions, the same for one lease.
 fn chance(claimed: &Claimed) -> f64 {
     f64::from(claimed.token.0.as_u128() as u32) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_above_the_limit_fails_with_its_size() {
+        assert!(matches!(finish("x".repeat(MAX_OUTPUT_BYTES)), Conclusion::Finish { .. }));
+        let Conclusion::Fail { failure, .. } = finish("x".repeat(MAX_OUTPUT_BYTES + 1)) else { panic!("not failed") };
+        assert_eq!(failure.code, FailureCode::INTERNAL_ERROR);
+        assert!(failure.summary.starts_with("the output is 16777217 bytes long"), "{}", failure.summary);
+    }
 }

@@ -21,6 +21,7 @@ use longhaul_shared::{
         Store, StoreError,
         claims::{ClaimBounds, ClaimRequest, Claimed, Claims},
         outcomes::{Conclusion, LeaseEnd, LeaseWriter},
+        trouble::ClaimGate,
         workers::{HeartbeatConnection, WorkerRecord},
     },
 };
@@ -54,6 +55,9 @@ const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 
 /// How old the serve keys may be when a claim finds nothing: a submit may just have made one, and its wake-up is why somebody looked.
 const SERVES_FRESH: Duration = Duration::from_millis(50);
+
+/// The pause between claims of one execution while the database refuses statements that are not to blame.
+const PROBE_PAUSE: Duration = Duration::from_secs(5);
 
 /// The serve keys this worker satisfies.
 #[derive(Debug)]
@@ -255,6 +259,7 @@ impl Process {
             bounds: ClaimBounds::new(self.deps.shares.clone()),
             memory: MemoryGate::new(self.config.memory_limit_bytes),
             prefers_alone: AtomicBool::new(false),
+            probed_at: Mutex::default(),
         });
         let (releaser, releasing) = (Arc::new((self.deps.clone(), writer.clone())), held.clone());
         let attempt_deps = AttemptDeps {
@@ -299,15 +304,33 @@ struct Claimer {
     bounds: ClaimBounds,
     memory: MemoryGate,
     prefers_alone: AtomicBool,
+    probed_at: Mutex<Option<Instant>>,
 }
 
 impl Claimer {
     async fn claim(&self, max: usize) -> Vec<Lease> {
-        if !self.memory.is_open() {
+        let max = self.sensible(max);
+        if max == 0 || !self.memory.is_open() {
             return Vec::new();
         }
         let leases = self.claim_once(max).await;
         if leases.is_empty() && self.there_is_more_to_serve().await { self.claim_once(max).await } else { leases }
+    }
+
+    /// The executions that may be taken while writes of this process are in trouble: what is claimed now could not go on.
+    fn sensible(&self, max: usize) -> usize {
+        match self.deps.store.trouble().gate() {
+            ClaimGate::Open => max,
+            ClaimGate::Closed => 0,
+            ClaimGate::HalfOpen => {
+                let mut probed_at = self.probed_at.lock().unwrap_or_else(PoisonError::into_inner);
+                if probed_at.is_some_and(|at| at.elapsed() < PROBE_PAUSE) {
+                    return 0;
+                }
+                *probed_at = Some(Instant::now());
+                max.min(1)
+            }
+        }
     }
 
     /// Whether a serve key has come up that this worker satisfies and did not know.

@@ -27,7 +27,8 @@ pub(crate) async fn note(
     }
     let phase = phase();
     let memory = memory::resident().and_then(|bytes| i64::try_from(bytes).ok());
-    let noted = Box::pin(patiently(|| store.note_suspect(worker, (execution, control.token), &phase, memory)));
+    let noted =
+        Box::pin(patiently(store.trouble(), || store.note_suspect(worker, (execution, control.token), &phase, memory)));
     match tokio::time::timeout(NOTE_LIMIT, noted).await {
         Ok(Ok(())) => tracing::info!(phase, "a suspect goes on"),
         Ok(Err(error)) => tracing::warn!(phase, error = %error, "a suspect goes on, and it could not be noted"),

@@ -1,32 +1,42 @@
 //! Group commit: items of many executions share a round trip, while each waits for its own commit.
 //!
-//! What must hold (core-rules 9): one bad item fails alone, one locked row delays only itself, a cut connection repeats the
-//! whole batch, and repeating is harmless because every item is idempotent. A lone item is never delayed: a batch is what
-//! arrived while the one before was under way. Two batches at a time would be two small ones, at nearly twice the price; the second
+//! What must hold (core-rules 9, 21): one bad item fails alone, one locked row delays only itself, a server in trouble fails
+//! nobody, and repeating is harmless because every item is idempotent. A lone item is never delayed: a batch is what arrived
+//! while the one before was under way. Two batches at a time would be two small ones, at nearly twice the price; the second
 //! one is for when the first takes unusually long.
 
 use std::{
     future::Future,
-    sync::{Arc, Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use tokio::{
     sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::StoreError;
+use super::{
+    StoreError,
+    trouble::{InTrouble, Trouble},
+};
 use crate::telemetry::metrics::{self, StoreBatch};
 
-/// The first wait after Postgres was away, doubled up to [`MAX_BACKOFF`].
+/// The first wait after a round in which nothing passed, doubled up to [`MAX_BACKOFF`].
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_BACKOFF: Duration = Duration::from_millis(500);
 /// The wait before a locked row is tried again.
 const LOCKED_BACKOFF: Duration = Duration::from_millis(5);
 /// A flush that has taken longer has nobody wait for it any more: several times what a statement of hundreds of items takes.
 const UNUSUAL: Duration = Duration::from_millis(50);
+/// The most bytes of one statement that has more than one item: the server holds each value several times.
+const MAX_BYTES: usize = 16 * 1024 * 1024;
+/// An item that fails alone so often, while others pass each time between, is refused.
+const MAX_LONE_FAILURES: u32 = 10;
 
 /// What one flush came to for one item.
 pub(super) enum Flushed<R> {
@@ -36,12 +46,55 @@ pub(super) enum Flushed<R> {
     Locked,
 }
 
-type Waiting<I, R> = (Arc<I>, oneshot::Sender<Result<R, StoreError>>);
+type Reply<R> = oneshot::Sender<Result<R, StoreError>>;
+type Inbox<I, R> = mpsc::Receiver<(Arc<I>, Reply<R>)>;
+
+/// An item on its way to its commit.
+#[derive(Debug)]
+struct Waiting<I, R> {
+    item: Arc<I>,
+    reply: Reply<R>,
+    failing: Option<Failing>,
+}
+
+/// The trouble that an item shared in so far.
+#[derive(Debug, Clone, Copy)]
+struct Failing {
+    /// Of its first failure: from then on patience is counted.
+    since: Instant,
+    lone: Option<Lone>,
+}
+
+/// Failures of an item that was flushed alone.
+#[derive(Debug, Clone, Copy)]
+struct Lone {
+    /// Those after which others passed.
+    counted: u32,
+    /// The flushes that had passed at the last one.
+    passed: u64,
+    /// Not sooner than this it is flushed again.
+    retry_at: Instant,
+}
+
+impl<I, R> Waiting<I, R> {
+    fn lone(&self) -> Option<Lone> {
+        self.failing.and_then(|failing| failing.lone)
+    }
+
+    /// The wait before its next flush.
+    fn pause(&self) -> Duration {
+        self.lone().map_or(LOCKED_BACKOFF, |lone| lone.retry_at.saturating_duration_since(Instant::now()))
+    }
+
+    fn is_due(&self) -> bool {
+        self.lone().is_none_or(|lone| lone.retry_at <= Instant::now())
+    }
+}
 
 /// Collects items and flushes them together. Dropping it stops its tasks.
 #[derive(Debug)]
 pub(super) struct Batcher<I, R> {
-    items: mpsc::Sender<Waiting<I, R>>,
+    items: mpsc::Sender<(Arc<I>, Reply<R>)>,
     _lanes: Vec<AbortOnDropHandle<()>>,
 }
 
@@ -61,22 +114,28 @@ pub(super) struct BatchLimits {
 }
 
 impl<I: Send + Sync + 'static, R: Send + 'static> Batcher<I, R> {
-    /// `flush` answers one [`Flushed`] per item, in order.
-    pub(super) fn spawn<F, Fut>(limits: BatchLimits, flush: F) -> Self
+    /// `flush` answers one [`Flushed`] per item, in order; `bytes` says about how large an item is in its statement.
+    pub(super) fn spawn<F, Fut>(limits: BatchLimits, trouble: Trouble, bytes: fn(&I) -> usize, flush: F) -> Self
     where
         F: Fn(Vec<Arc<I>>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Vec<Flushed<R>>, StoreError>> + Send + 'static,
     {
         let (items, receiver) = mpsc::channel(limits.max_waiting);
-        let (receiver, flush) = (Arc::new(Mutex::new(receiver)), Arc::new(flush));
+        let (receiver, flush, passed) = (Arc::new(Mutex::new(receiver)), Arc::new(flush), Arc::default());
         let turns = Arc::new(Turns { free: Arc::new(Semaphore::new(1)), taken_at: StdMutex::new(Instant::now()) });
-        let lanes = (0..limits.lanes)
-            .map(|_| {
-                let lane = Lane { receiver: receiver.clone(), turns: turns.clone(), flush: flush.clone(), limits };
-                AbortOnDropHandle::new(tokio::spawn(lane.run()))
-            })
-            .collect();
-        Self { items, _lanes: lanes }
+        let lanes = (0..limits.lanes).map(|_| {
+            let lane = Lane {
+                receiver: Arc::clone(&receiver),
+                turns: turns.clone(),
+                flush: Arc::clone(&flush),
+                passed: Arc::clone(&passed),
+                trouble: trouble.clone(),
+                bytes,
+                limits,
+            };
+            AbortOnDropHandle::new(tokio::spawn(lane.run()))
+        });
+        Self { items, _lanes: lanes.collect() }
     }
 
     /// Waits until `item` is committed or refused.
@@ -119,10 +178,31 @@ impl Turns {
 }
 
 struct Lane<I, R, F> {
-    receiver: Arc<Mutex<mpsc::Receiver<Waiting<I, R>>>>,
+    receiver: Arc<Mutex<Inbox<I, R>>>,
     turns: Arc<Turns>,
     flush: Arc<F>,
+    /// Flushes of all lanes that committed something.
+    passed: Arc<AtomicU64>,
+    trouble: Trouble,
+    bytes: fn(&I) -> usize,
     limits: BatchLimits,
+}
+
+/// What a lane holds between its rounds.
+struct Kept<I, R> {
+    items: Vec<Waiting<I, R>>,
+    /// The wait before the next round, which new items do not shorten. None while something passes.
+    backoff: Option<Duration>,
+    /// Held from a round in which the server let nothing pass to one in which it did.
+    trouble: Option<InTrouble>,
+}
+
+/// The outcome of one round.
+#[derive(Default)]
+struct Round {
+    has_passed: bool,
+    /// The server's trouble, when it was met.
+    refused: Option<StoreError>,
 }
 
 impl<I: Send + Sync + 'static, R: Send + 'static, F, Fut> Lane<I, R, F>
@@ -131,196 +211,172 @@ where
     Fut: Future<Output = Result<Vec<Flushed<R>>, StoreError>> + Send + 'static,
 {
     async fn run(self) {
-        let mut locked: Vec<Waiting<I, R>> = Vec::new();
-        while let Some((batch, _turn)) = self.next_batch(&mut locked).await {
-            let (items, replies): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-            for ((item, reply), flushed) in items.iter().zip(replies).zip(self.flush_all(&items).await) {
-                match flushed {
-                    // Nobody may be waiting any more; the write stands all the same.
-                    Flushed::Done(result) => drop(reply.send(result)),
-                    Flushed::Locked => locked.push((item.clone(), reply)),
-                }
-            }
+        let mut kept = Kept { items: Vec::new(), backoff: None, trouble: None };
+        while let Some((batch, _turn)) = self.next_batch(&mut kept).await {
+            let round = self.flush_round(batch, &mut kept.items).await;
+            let Some(error) = round.refused.filter(|_| !round.has_passed) else {
+                (kept.backoff, kept.trouble) = (None, None);
+                continue;
+            };
+            kept.backoff = Some(kept.backoff.map_or(MIN_BACKOFF, |before| (before * 2).min(MAX_BACKOFF)));
+            let is_trouble = !matches!(error, StoreError::LeaseStale);
+            kept.trouble = is_trouble.then(|| self.trouble.enter(kept.trouble.take(), self.limits.what, &error));
         }
     }
 
-    /// What is waiting when it is this lane's turn, with what was locked before. Items nobody waits for any more are left out.
-    async fn next_batch(&self, locked: &mut Vec<Waiting<I, R>>) -> Option<(Vec<Waiting<I, R>>, Turn)> {
+    /// What is waiting when it is this lane's turn, with what was kept. Items nobody waits for any more are left out.
+    async fn next_batch(&self, kept: &mut Kept<I, R>) -> Option<(Vec<Waiting<I, R>>, Turn)> {
+        let waiting = |(item, reply)| Waiting { item, reply, failing: None };
         loop {
-            let mut batch = std::mem::take(locked);
-            let turn = if batch.is_empty() {
+            kept.items.retain(|one| !one.reply.is_closed());
+            let mut new = Vec::new();
+            let turn = if kept.items.is_empty() {
+                // Nothing would say that the trouble of what is gone is over.
+                (kept.backoff, kept.trouble) = (None, None);
                 let mut receiver = self.receiver.lock().await;
-                batch.push(receiver.recv().await?);
+                new.push(receiver.recv().await?);
                 let turn = self.turns.next().await;
-                while batch.len() < self.limits.max_items
+                while new.len() < self.limits.max_items
                     && let Ok(one) = receiver.try_recv()
                 {
-                    batch.push(one);
+                    new.push(one);
                 }
                 turn
             } else {
-                // Something is locked: take what comes meanwhile, but do not wait for it. The limit holds for the receiver
-                // too: an idle lane keeps it for as long as nothing comes.
-                let room = self.limits.max_items.saturating_sub(batch.len()).max(1);
-                let more = async { self.receiver.lock().await.recv_many(&mut batch, room).await };
-                let _ = timeout(LOCKED_BACKOFF, more).await;
+                // Take what comes meanwhile, but do not wait for it. The limit holds for the receiver too: an idle lane keeps
+                // it for as long as nothing comes.
+                sleep(kept.backoff.unwrap_or_default()).await;
+                let pause = kept.items.iter().map(Waiting::pause).min().unwrap_or_default();
+                let room = self.limits.max_items.saturating_sub(kept.items.len());
+                if room > 0 {
+                    let more = async { self.receiver.lock().await.recv_many(&mut new, room).await };
+                    let _ = timeout(pause, more).await;
+                } else {
+                    sleep(pause).await;
+                }
                 self.turns.next().await
             };
-            batch.retain(|(_, reply)| !reply.is_closed());
+            let (mut batch, later) = std::mem::take(&mut kept.items).into_iter().partition(Waiting::is_due);
+            kept.items = later;
+            Vec::extend(&mut batch, new.into_iter().map(waiting));
+            batch.retain(|one| !one.reply.is_closed());
             if !batch.is_empty() {
                 return Some((batch, turn));
             }
         }
     }
 
-    /// Flushes a batch, halving it while Postgres refuses its values, until the bad items stand alone.
-    async fn flush_all(&self, items: &[Arc<I>]) -> Vec<Flushed<R>> {
-        let mut results = Vec::with_capacity(items.len());
-        let mut halves = vec![items];
-        while let Some(part) = halves.pop() {
-            match self.flush_patiently(part).await {
-                Ok(flushed) => results.extend(flushed),
-                Err(StoreError::Rejected(_)) if part.len() > 1 => {
-                    let (first, second) = part.split_at(part.len() / 2);
-                    // The first half next: results stay in the order of the items.
-                    halves.extend([second, first]);
+    /// Flushes a batch in parts: by size; in halves while Postgres refuses the values or the amount, or has refused the items
+    /// before; each item that failed alone by itself, after the others. What is to be repeated goes to `kept`.
+    async fn flush_round(&self, batch: Vec<Waiting<I, R>>, kept: &mut Vec<Waiting<I, R>>) -> Round {
+        let mut round = Round::default();
+        let (lone, others): (Vec<_>, Vec<_>) = batch.into_iter().partition(|one| one.lone().is_some());
+        let mut parts: Vec<Vec<_>> = lone.into_iter().map(|one| vec![one]).collect();
+        parts.extend(self.cut(others).into_iter().rev());
+        while let Some(mut part) = parts.pop() {
+            let error = match self.flush_part(&part).await {
+                Ok(flushed) => {
+                    round.has_passed |= self.answer(part, flushed, kept);
+                    continue;
                 }
-                Err(error) => results.extend(part.iter().map(|_| Flushed::Done(Err(error.clone())))),
+                Err(error) => error,
+            };
+            let is_known = part.iter().all(|one| one.failing.is_some());
+            // A statement that breaks its connection is told from a server that is away by the second time.
+            let may_be_too_much = matches!(error, StoreError::Unavailable(_)) && is_known;
+            let is_of_items = matches!(error, StoreError::Rejected(_) | StoreError::TooMuch(_)) || may_be_too_much;
+            if is_of_items && part.len() > 1 {
+                let second = part.split_off(part.len() / 2);
+                parts.extend([second, part]);
+                continue;
+            }
+            if !error.is_retryable() {
+                part.into_iter().for_each(|one| drop(one.reply.send(Err(error.clone()))));
+                continue;
+            }
+            let is_lone = part.len() == 1 && matches!(error, StoreError::TooMuch(_) | StoreError::Unavailable(_));
+            kept.extend(part.into_iter().filter_map(|one| self.keep(one, &error, is_lone)));
+            let is_outage = !round.has_passed;
+            round.refused = Some(error);
+            if is_outage {
+                // The rest would meet the same, and must not be taken for what is to blame.
+                kept.extend(parts.into_iter().flatten());
+                break;
             }
         }
-        results
+        round
     }
 
-    /// Repeats a flush while Postgres is away, as long as there is patience.
-    async fn flush_patiently(&self, items: &[Arc<I>]) -> Result<Vec<Flushed<R>>, StoreError> {
-        let give_up = Instant::now() + self.limits.patience;
-        let mut backoff = MIN_BACKOFF;
-        loop {
-            let started = Instant::now();
-            let flushed = (self.flush)(items.to_vec()).await;
-            metrics::store_batch(self.limits.what, items.len(), started.elapsed());
-            match flushed {
-                Err(error) if error.is_retryable() && Instant::now() + backoff < give_up => {
-                    tracing::debug!(error = %error, items = items.len(), "batch is repeated: the database is unavailable");
-                    tokio::time::sleep(backoff).await;
-                    backoff = (backoff * 2).min(MAX_BACKOFF);
+    /// Parts of at most [`MAX_BYTES`], or of one item.
+    fn cut(&self, items: Vec<Waiting<I, R>>) -> Vec<Vec<Waiting<I, R>>> {
+        let (mut parts, mut bytes) = (Vec::<Vec<_>>::new(), usize::MAX);
+        for one in items {
+            let size = (self.bytes)(&one.item);
+            bytes = bytes.saturating_add(size);
+            match parts.last_mut() {
+                Some(part) if bytes <= MAX_BYTES => part.push(one),
+                Some(_) | None => {
+                    bytes = size;
+                    parts.push(vec![one]);
                 }
-                result => return result,
             }
         }
+        parts
+    }
+
+    async fn flush_part(&self, part: &[Waiting<I, R>]) -> Result<Vec<Flushed<R>>, StoreError> {
+        let started = Instant::now();
+        let flushed = (self.flush)(part.iter().map(|one| one.item.clone()).collect()).await;
+        metrics::store_batch(self.limits.what, part.len(), started.elapsed());
+        flushed
+    }
+
+    /// Answers each item; returns whether any was committed.
+    fn answer(&self, part: Vec<Waiting<I, R>>, flushed: Vec<Flushed<R>>, kept: &mut Vec<Waiting<I, R>>) -> bool {
+        let mut has_passed = false;
+        for (one, flushed) in part.into_iter().zip(flushed) {
+            match flushed {
+                Flushed::Done(result) => {
+                    has_passed |= result.is_ok();
+                    // Nobody may be waiting any more; the write stands all the same.
+                    drop(one.reply.send(result));
+                }
+                Flushed::Locked => kept.push(Waiting { failing: None, ..one }),
+            }
+        }
+        self.passed.fetch_add(u64::from(has_passed), Ordering::Relaxed);
+        has_passed
+    }
+
+    /// Takes note of a failure that may pass. None when the item is given up: patience is over, or it alone fails.
+    fn keep(&self, one: Waiting<I, R>, error: &StoreError, is_lone: bool) -> Option<Waiting<I, R>> {
+        let mut failing = one.failing.unwrap_or(Failing { since: Instant::now(), lone: None });
+        if is_lone {
+            let passed = self.passed.load(Ordering::Relaxed);
+            let counted = failing.lone.map_or(0, |before| before.counted + u32::from(passed > before.passed));
+            failing.lone = Some(Lone { counted, passed, retry_at: Instant::now() + MAX_BACKOFF });
+            if counted >= MAX_LONE_FAILURES {
+                tracing::error!(batch = self.limits.what.as_str(), error = %error, "an item is refused: it alone fails");
+                drop(one.reply.send(Err(refusal(error))));
+                return None;
+            }
+        }
+        if failing.since.elapsed() >= self.limits.patience {
+            drop(one.reply.send(Err(error.clone())));
+            return None;
+        }
+        Some(Waiting { failing: Some(failing), ..one })
+    }
+}
+
+/// An error that turned out to be about the item.
+#[expect(clippy::wildcard_enum_match_arm, reason = "no other error is counted")]
+fn refusal(error: &StoreError) -> StoreError {
+    match error {
+        StoreError::TooMuch(cause) | StoreError::Unavailable(cause) => StoreError::Rejected(cause.clone()),
+        other => other.clone(),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use super::*;
-
-    const LIMITS: BatchLimits = BatchLimits {
-        what: StoreBatch::Record,
-        max_items: 500,
-        lanes: 1,
-        max_waiting: 1_000,
-        patience: Duration::from_secs(5),
-    };
-
-    fn rejected() -> StoreError {
-        StoreError::Rejected(Arc::new(sqlx::Error::Protocol("poison".into())))
-    }
-
-    #[tokio::test]
-    async fn one_poison_item_fails_alone() {
-        let batcher = Arc::new(Batcher::spawn(LIMITS, |items: Vec<Arc<usize>>| async move {
-            if items.iter().any(|item| **item == 250) {
-                return Err(rejected());
-            }
-            Ok(items.iter().map(|item| Flushed::Done(Ok(**item))).collect())
-        }));
-        let all = (0..500).map(|item| {
-            let batcher = batcher.clone();
-            async move { (item, batcher.submit(item).await) }
-        });
-        for (item, result) in futures::future::join_all(all).await {
-            match result {
-                Ok(same) => assert_eq!(same, item),
-                Err(error) => assert!(item == 250 && matches!(error, StoreError::Rejected(_)), "{item} {error}"),
-            }
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_outage_is_waited_out_and_the_whole_batch_repeated() {
-        let tries = Arc::new(AtomicUsize::new(0));
-        let counted = tries.clone();
-        let batcher = Batcher::spawn(LIMITS, move |items: Vec<Arc<u8>>| {
-            let attempt = counted.fetch_add(1, Ordering::SeqCst);
-            async move {
-                if attempt < 3 {
-                    return Err(StoreError::Unavailable(Arc::new(sqlx::Error::PoolTimedOut)));
-                }
-                Ok(items.iter().map(|item| Flushed::Done(Ok(**item))).collect())
-            }
-        });
-        assert_eq!(batcher.submit(7).await.unwrap(), 7);
-        assert_eq!(tries.load(Ordering::SeqCst), 4);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_comes_during_a_flush_is_one_batch_and_does_not_wait_for_one_that_takes_unusually_long() {
-        let batches = Arc::new(std::sync::Mutex::new(Vec::new()));
-        let flushed = batches.clone();
-        let limits = BatchLimits { lanes: 2, ..LIMITS };
-        let batcher = Arc::new(Batcher::spawn(limits, move |items: Vec<Arc<u64>>| {
-            flushed.lock().unwrap().push(items.len());
-            async move {
-                // Each item says how long its flush takes.
-                let longest = items.iter().map(|item| **item).max().unwrap();
-                tokio::time::sleep(Duration::from_millis(longest)).await;
-                Ok(items.iter().map(|item| Flushed::Done(Ok(**item))).collect())
-            }
-        }));
-        let submit = |millis: u64| {
-            let batcher = batcher.clone();
-            tokio::spawn(async move { batcher.submit(millis).await })
-        };
-        let started = Instant::now();
-        let first = submit(20);
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        let others: Vec<_> = (0..10).map(|_| submit(1)).collect();
-        first.await.unwrap().unwrap();
-        futures::future::join_all(others).await;
-        assert_eq!(*batches.lock().unwrap(), [1, 10]);
-        assert_eq!(started.elapsed(), Duration::from_millis(21));
-
-        let slow = submit(10_000);
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        let started = Instant::now();
-        for _ in 0..10 {
-            submit(1).await.unwrap().unwrap();
-        }
-        // The first waits until the slow one has taken unusually long, those after it do not.
-        assert!(started.elapsed() < 2 * UNUSUAL && !slow.is_finished(), "{:?}", started.elapsed());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_locked_item_does_not_delay_the_others() {
-        let unlocked = Arc::new(AtomicUsize::new(0));
-        let open = unlocked.clone();
-        let batcher = Arc::new(Batcher::spawn(LIMITS, move |items: Vec<Arc<u8>>| {
-            let open = open.load(Ordering::SeqCst) == 1;
-            let one =
-                move |item: &Arc<u8>| if **item == 0 && !open { Flushed::Locked } else { Flushed::Done(Ok(**item)) };
-            async move { Ok(items.iter().map(one).collect()) }
-        }));
-        let slow = tokio::spawn({
-            let batcher = batcher.clone();
-            async move { batcher.submit(0).await }
-        });
-        tokio::task::yield_now().await;
-        assert_eq!(batcher.submit(1).await.unwrap(), 1);
-        assert!(!slow.is_finished());
-        unlocked.store(1, Ordering::SeqCst);
-        assert_eq!(slow.await.unwrap().unwrap(), 0);
-    }
-}
+mod tests;

@@ -47,6 +47,13 @@ pub struct NewHumanRequest {
     pub expires_in: Duration,
 }
 
+impl NewHumanRequest {
+    /// About its size in a statement.
+    pub(in crate::store) fn bytes(&self) -> usize {
+        self.arguments.len() + self.shown.len()
+    }
+}
+
 /// Something an execution wants, or wanted, of people.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HumanRequest {

@@ -99,6 +99,20 @@ label! {
     }
 }
 
+label! {
+    /// The subject of an error of the database.
+    RefusalSubject {
+        /// The statement's values.
+        Values = "values",
+        /// Its time, its memory or its size.
+        Amount = "amount",
+        /// The server or its schema.
+        Server = "server",
+        /// The connection.
+        Connection = "connection",
+    }
+}
+
 /// Queue names are the user's; beyond this many they share one label.
 const QUEUES_MAX: usize = 100;
 

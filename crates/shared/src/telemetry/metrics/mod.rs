@@ -19,7 +19,7 @@ use metrics::{counter, gauge, histogram};
 use self::labels::QueueLabels;
 pub(super) use self::recorder::{install, upkeep};
 pub use self::{
-    labels::{CallOutcome, ClaimReason, ModelOutcome, StoreBatch, TokenKind, WakeupDrop},
+    labels::{CallOutcome, ClaimReason, ModelOutcome, RefusalSubject, StoreBatch, TokenKind, WakeupDrop},
     recorder::render,
     table::{Kind, METRICS, Metric},
 };
@@ -206,6 +206,16 @@ pub fn platform_providers([up, down, unknown]: [i64; 3]) {
 pub fn store_batch(batch: StoreBatch, writes: usize, took: Duration) {
     histogram!("longhaul_store_batch_writes", "batch" => batch.as_str()).record(writes as f64);
     histogram!("longhaul_store_batch_duration_seconds", "batch" => batch.as_str()).record(took.as_secs_f64());
+}
+
+/// A statement that the database refused, or did not get.
+pub fn store_refused(subject: RefusalSubject) {
+    counter!("longhaul_store_refusals_total", "subject" => subject.as_str()).increment(1);
+}
+
+/// Writers of this process that repeat statements until the database takes them.
+pub fn store_in_trouble(writers: usize) {
+    gauge!("longhaul_store_writers_in_trouble").set(writers as f64);
 }
 
 /// The age of the oldest snapshot that a session of the server holds.

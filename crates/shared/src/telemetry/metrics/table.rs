@@ -171,6 +171,18 @@ pub const METRICS: &[Metric] = &[
     metric("longhaul_store_batch_writes", WRITES, &["batch"], "writes that shared one commit, by batch"),
     metric("longhaul_store_batch_duration_seconds", COMMIT, &["batch"], "duration of one group commit, by batch"),
     metric(
+        "longhaul_store_refusals_total",
+        Kind::Counter,
+        &["subject"],
+        "statements that the database refused or did not get, by what that was about",
+    ),
+    metric(
+        "longhaul_store_writers_in_trouble",
+        Kind::Gauge,
+        &[],
+        "writers that repeat statements until the database takes them; above zero the process claims little or nothing",
+    ),
+    metric(
         "longhaul_store_oldest_snapshot_seconds",
         Kind::Gauge,
         &[],

@@ -38,6 +38,8 @@ fn everything_happens() {
     CallOutcome::ALL.iter().for_each(|outcome| tool_call(*outcome, MOMENT));
     platform_providers([1, 1, 1]);
     StoreBatch::ALL.iter().for_each(|batch| store_batch(*batch, 3, MOMENT));
+    RefusalSubject::ALL.iter().for_each(|subject| store_refused(*subject));
+    store_in_trouble(1);
     oldest_snapshot(MOMENT);
     api_request("/v1/executions", "POST", 201, Duration::from_millis(3));
     streams_open(1);

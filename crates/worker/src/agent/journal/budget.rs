@@ -77,7 +77,9 @@ impl Journal {
             Reserved::Exhausted => {
                 let summary = "the budget has no room for another model call";
                 let ledger =
-                    patiently(|| self.deps.store.read_budget(&Reach::Everybody, self.id)).await.map_err(from_store)?;
+                    patiently(self.deps.store.trouble(), || self.deps.store.read_budget(&Reach::Everybody, self.id))
+                        .await
+                        .map_err(from_store)?;
                 let failure = Failure::permanent(FailureCode::BUDGET_EXHAUSTED, summary);
                 Err(failure.with_detail(ledger.map_or(Value::Null, |ledger| written(&ledger))).into())
             }

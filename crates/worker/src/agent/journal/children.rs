@@ -67,8 +67,9 @@ impl Journal {
             }
         }
         let lease = SpawnLease { worker: self.writer.worker(), parent: self.id, token: self.control.token };
-        let spawned =
-            patiently(|| self.deps.store.spawn_children(lease, &children, limits)).await.map_err(from_store)?;
+        let spawned = patiently(self.deps.store.trouble(), || self.deps.store.spawn_children(lease, &children, limits))
+            .await
+            .map_err(from_store)?;
         let ids = match spawned {
             Ok(ids) => ids,
             Err(refused) => return Ok(Err(refused.into())),
@@ -81,7 +82,8 @@ impl Journal {
     }
 
     async fn children_by_key(&self, keys: &[Hash]) -> Step<Vec<Child>> {
-        let children = patiently(|| self.deps.store.children_of(self.id)).await.map_err(from_store)?;
+        let children =
+            patiently(self.deps.store.trouble(), || self.deps.store.children_of(self.id)).await.map_err(from_store)?;
         let with_key = |key: &Hash| children.iter().find(|child| child.key == *key).cloned();
         Ok(keys.iter().filter_map(with_key).collect())
     }
@@ -89,16 +91,17 @@ impl Journal {
     async fn new_child(&self, task: &Task) -> Step<Option<NewExecution>> {
         let store = &self.deps.store;
         let tenant = Some(self.place.tenant);
-        let agent = patiently(|| store.resolve_agent(tenant, &task.agent, None)).await.map_err(from_store)?;
+        let agent =
+            patiently(store.trouble(), || store.resolve_agent(tenant, &task.agent, None)).await.map_err(from_store)?;
         let Some(agent) = agent.filter(|agent| agent.removed_at.is_none()) else { return Ok(None) };
         let definition = agent_definition();
-        let put = patiently(|| store.put_agent_definition()).await.map_err(from_store)?;
+        let put = patiently(store.trouble(), || store.put_agent_definition()).await.map_err(from_store)?;
         let needs = requirements(&definition, put.version, &agent.spec);
         let serve_key = ServeKey::of(&needs);
         let needs: Vec<String> = needs.into_iter().collect();
-        patiently(|| store.put_serve_key(&serve_key, &needs)).await.map_err(from_store)?;
+        patiently(store.trouble(), || store.put_serve_key(&serve_key, &needs)).await.map_err(from_store)?;
         Ok(Some(NewExecution {
-            id: patiently(|| store.new_execution_id()).await.map_err(from_store)?,
+            id: patiently(store.trouble(), || store.new_execution_id()).await.map_err(from_store)?,
             tenant_id: self.place.tenant,
             definition_key: definition.key,
             definition_version_id: put.id.into(),

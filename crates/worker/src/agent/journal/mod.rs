@@ -460,13 +460,12 @@ pub(crate) fn from_store(error: StoreError) -> StepError {
         StoreError::LeaseLost
         | StoreError::LeaseStale
         | StoreError::Closed
+        | StoreError::TooMuch(_)
         | StoreError::Unavailable(_)
+        | StoreError::Unreachable(_)
+        | StoreError::Misconfigured(_)
         | StoreError::TimedOut(_) => Interrupt::LeaseLost.into(),
-        StoreError::NotFound(_)
-        | StoreError::Conflict(_)
-        | StoreError::Rejected(_)
-        | StoreError::Corrupt(_)
-        | StoreError::Unexpected(_) => {
+        StoreError::NotFound(_) | StoreError::Conflict(_) | StoreError::Rejected(_) | StoreError::Corrupt(_) => {
             tracing::error!(error = %error, "the store refused a statement of an attempt");
             Failure::permanent(FailureCode::INTERNAL_ERROR, "the store could not read or write what the attempt needs")
                 .into()

@@ -46,7 +46,8 @@ impl Journal {
     pub(crate) async fn requests_of_call(&self, kind: RequestKind, key: &Hash) -> Step<Vec<HumanRequest>> {
         let store = &self.deps.store;
         let read = async || {
-            let mut found = patiently(|| store.requests_of_call(self.id, key)).await.map_err(from_store)?;
+            let mut found =
+                patiently(store.trouble(), || store.requests_of_call(self.id, key)).await.map_err(from_store)?;
             found.retain(|request| request.kind == kind);
             Step::Ok(found)
         };
@@ -55,7 +56,9 @@ impl Journal {
             return Ok(found);
         }
         // The sweep was not there yet; a decision that is just being written counts all the same.
-        patiently(|| store.expire_requests(i64::from(u16::MAX), Some(self.id))).await.map_err(from_store)?;
+        patiently(store.trouble(), || store.expire_requests(i64::from(u16::MAX), Some(self.id)))
+            .await
+            .map_err(from_store)?;
         read().await
     }
 

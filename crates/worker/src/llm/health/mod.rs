@@ -179,7 +179,9 @@ impl Health {
             let patience = self.patience(is_last);
             let endpoint = &route.endpoint;
             if endpoint.may_be_down() {
-                let asked = patiently(|| self.store.ask_provider(asking, &endpoint.key, patience, is_last));
+                let asked = patiently(self.store.trouble(), || {
+                    self.store.ask_provider(asking, &endpoint.key, patience, is_last)
+                });
                 match asked.await? {
                     MayAsk::Yes => {}
                     MayAsk::Tell => has_waited = true,
@@ -233,7 +235,7 @@ impl Health {
             },
             patience: self.patience(call.route + 1 == routes),
         };
-        match patiently(|| self.failures.count(failure.clone())).await {
+        match patiently(self.store.trouble(), || self.failures.count(failure.clone())).await {
             Ok(FailedCall::Wait { until, wake_seq, opened, was_probe }) => {
                 endpoint.believe_down();
                 if opened && !was_probe {
@@ -384,7 +386,7 @@ impl Health {
                 return Ok((now + at.elapsed()).timestamp_micros() as f64 / 1e6);
             }
             // Asked before the first refresh.
-            let known = patiently(|| self.store.known_providers()).await?;
+            let known = patiently(self.store.trouble(), || self.store.known_providers()).await?;
             self.learn_now(known.now);
         }
     }

@@ -105,7 +105,8 @@ impl Health {
         patience: Duration,
         wait: Option<Duration>,
     ) -> Result<Place, StoreError> {
-        let line = patiently(|| self.store.wait_for_rate(asking, &endpoint.key, patience, wait)).await?;
+        let line =
+            patiently(self.store.trouble(), || self.store.wait_for_rate(asking, &endpoint.key, patience, wait)).await?;
         self.learn_now(line.now);
         if line.is_over {
             return Ok(Place::None);
@@ -162,7 +163,9 @@ impl Health {
             return Ok(without(CallPlace::Now { was_reserved: false }, under_way));
         }
         let rates = (limits.requests, limits.tokens);
-        let wait = patiently(|| self.store.take_rate(asking.id, &endpoint.key, rates, tokens, patience)).await?;
+        let wait =
+            patiently(self.store.trouble(), || self.store.take_rate(asking.id, &endpoint.key, rates, tokens, patience))
+                .await?;
         let place = match wait {
             Duration::ZERO => CallPlace::Now { was_reserved: false },
             wait if wait > patience => CallPlace::TooLate,
