@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes sure that this machine has what `make demo` and `make test` need: cargo, a C compiler, the binaries of
-# PostgreSQL 15 or newer, redis-server, and on Linux python3 and bubblewrap for the sandbox. Silent and quick when it has.
+# PostgreSQL 15 or newer, redis-server, and on Linux python3 and bubblewrap for the sandbox, and pgbouncer for the tests. Silent and
+# quick when it has.
 #
 # As root, or with sudo that asks for no password, on Debian or Ubuntu, what is missing is announced and installed by
 # apt-get. No system service is started, no database cluster is made, and no service is left enabled: Longhaul starts
@@ -38,6 +39,9 @@ have_python() { [ -x /usr/bin/python3 ]; }
 
 have_bubblewrap() { command -v bwrap >/dev/null; }
 
+# What a pooler does to Longhaul is tested with this one; Linux only.
+have_pgbouncer() { command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ]; }
+
 have_compiler() { command -v cc >/dev/null; }
 
 is_debian() { [ -e /etc/debian_version ] && command -v apt-get >/dev/null; }
@@ -69,7 +73,7 @@ install_packages() {
 
     # Only services that were not here before are ours to keep from starting at boot.
     fresh=
-    for service in redis-server postgresql; do
+    for service in redis-server postgresql pgbouncer; do
         [ -e "/etc/init.d/$service" ] || fresh="$fresh $service"
     done
     export DEBIAN_FRONTEND=noninteractive
@@ -88,6 +92,7 @@ list_missing() {
     have_redis || missing="$missing $3"
     [ -z "${4:-}" ] || have_python || missing="$missing $4"
     [ -z "${5:-}" ] || have_bubblewrap || missing="$missing $5"
+    [ -z "${6:-}" ] || have_pgbouncer || missing="$missing $6"
     missing=${missing# }
 }
 
@@ -108,7 +113,7 @@ main() {
         exit 3
     fi
 
-    list_missing 'gcc libc6-dev' postgresql redis-server python3 bubblewrap
+    list_missing 'gcc libc6-dev' postgresql redis-server python3 bubblewrap pgbouncer
     [ -n "$missing" ] || exit 0
     if ! is_debian; then
         say "missing, by the names of Debian's packages: $missing"
@@ -131,7 +136,7 @@ main() {
     say '    (no system service is started or enabled; Longhaul runs private servers from these binaries)'
     # shellcheck disable=SC2086 # a list of words, both
     $become sh "$0" --install $missing >&2
-    list_missing 'gcc libc6-dev' postgresql redis-server python3 bubblewrap
+    list_missing 'gcc libc6-dev' postgresql redis-server python3 bubblewrap pgbouncer
     if [ -n "$missing" ]; then
         say "apt-get succeeded, but this is still missing: $missing"
         exit 1

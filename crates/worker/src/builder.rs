@@ -221,7 +221,8 @@ impl WorkerBuilder {
         let config = self.config;
         let redis = config.queue_options()?;
         let store = Store::open(StoreOptions {
-            max_connections: config.database.max_connections,
+            // The heartbeat's connection is one of them.
+            max_connections: config.database.max_connections.saturating_sub(1).max(1),
             statement_timeout: config.database.statement_timeout,
             lock_timeout: config.database.lock_timeout,
             acquire_timeout: config.database.acquire_timeout,

@@ -6,18 +6,17 @@ use longhaul_shared::store::submit::{NewExecution, Submitter};
 use longhaul_shared::store::{Store, StoreError, StoreOptions};
 use serde_json::json;
 
+use crate::faults::{all_finish, several_turns, submit_many};
 use crate::support::chaos::ChaosProxy;
+use crate::support::fleet::Fleet;
 use crate::support::leases::World;
 use crate::support::wait::SOON;
 
 /// A store through a proxy whose sessions can be told from others.
 async fn through_proxy(world: &World) -> (ChaosProxy, Store) {
     let proxy = ChaosProxy::before(&world.db.url).await;
-    let options = StoreOptions {
-        max_connections: 8,
-        application_name: "lent".into(),
-        ..StoreOptions::new(proxy.url_through(&world.db.url))
-    };
+    let options =
+        StoreOptions { application_name: "lent".into(), ..StoreOptions::new(proxy.url_through(&world.db.url)) };
     (proxy, Store::open(options).unwrap())
 }
 
@@ -70,4 +69,55 @@ async fn a_refusal_leaves_the_connection_as_it_was_and_a_broken_one_is_not_lent_
     proxy.drop_connections().await;
     submitter.submit(world.new_execution().await).await.unwrap();
     assert!(sessions(&world).await.iter().all(|session| !first.contains(session)));
+}
+
+/// The most sessions of an application at a time, looked at until `work` ends.
+async fn most_sessions(pool: &sqlx::PgPool, application: &str, work: impl Future<Output = ()>) -> i64 {
+    let mut most = 0;
+    let mut work = std::pin::pin!(work);
+    loop {
+        let open: i64 = sqlx::query_scalar(
+            "select count(*) from pg_stat_activity where application_name = $1 and datname = current_database()",
+        )
+        .bind(application)
+        .fetch_one(pool)
+        .await
+        .unwrap();
+        most = most.max(open);
+        tokio::select! {
+            () = &mut work => return most,
+            () = tokio::time::sleep(Duration::from_millis(20)) => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn worker_under_load_has_at_most_eight_connections() {
+    const EXECUTIONS: usize = 300;
+    let fleet = Fleet::start().await;
+    several_turns(&fleet, 3, Duration::from_millis(20)).await;
+    let worker = crate::faults::worker(&fleet);
+    submit_many(&fleet, "d", EXECUTIONS).await;
+    let most = most_sessions(&fleet.db.pool, "longhaul-worker", all_finish(&fleet, EXECUTIONS)).await;
+    assert!((4..=8).contains(&most), "{most} connections");
+    worker.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn api_process_under_load_has_at_most_six_connections() {
+    let world = World::create().await;
+    let options = StoreOptions { application_name: "lent".into(), ..StoreOptions::new(&world.db.url) };
+    let store = Store::open(options).unwrap();
+    let submitter = Submitter::spawn(store.clone(), SOON);
+    let mut new = Vec::new();
+    for _ in 0..500 {
+        new.push(world.new_execution().await);
+    }
+    let load = async {
+        let submits = new.into_iter().map(async |one| drop(submitter.submit(one).await.unwrap()));
+        let reads = (0..500).map(|_| async { store.ping(SOON).await.unwrap() });
+        tokio::join!(futures::future::join_all(submits), futures::future::join_all(reads));
+    };
+    let most = most_sessions(world.pool(), "lent", load).await;
+    assert!((2..=6).contains(&most), "{most} connections");
 }

@@ -15,6 +15,7 @@ mod model;
 mod parking;
 mod people;
 mod plans;
+mod pooler;
 mod provider_limits;
 mod providers;
 mod prune;

@@ -83,6 +83,7 @@ fn scope(name: &str) -> Result<Scope, String> {
 /// A setting is missing, Postgres is away, or there is no such tenant.
 pub async fn run(config: Config, args: KeysArgs, context: &Context) -> anyhow::Result<Exit> {
     let store = compose::store(&config, "longhaul-keys")?;
+    store.check_server().await?;
     match args.command {
         KeysCommand::Create(create) => make(&config, &store, &create, context).await,
         KeysCommand::List(tenant) => {

@@ -19,6 +19,7 @@ pub struct MigrateArgs {}
 /// Postgres is away, or a migration fails.
 pub async fn run(config: Config, context: &Context) -> anyhow::Result<Exit> {
     let store = compose::store(&config, "longhaul-migrate")?;
+    store.check_server().await?;
     store.migrate().await?;
     store.put_agent_definition().await?;
     if context.json {

@@ -42,6 +42,7 @@ pub async fn run(config: Config, args: PruneArgs, context: &Context) -> anyhow::
     let retention =
         Retention::new(args.older_than).map_err(|error| UsageError(format!("--older-than is too short: {error}")))?;
     let store = compose::store(&config, "longhaul-prune")?;
+    store.check_server().await?;
     let pruned = if args.dry_run { store.prunable(retention).await? } else { store.prune(retention).await? };
     let Pruned { before, weeks, executions } = pruned;
     if context.json {

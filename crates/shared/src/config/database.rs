@@ -25,7 +25,7 @@ impl DatabaseConfig {
     pub(super) fn check(&self, rules: &mut Rules) {
         rules.require(
             self.max_connections >= 2,
-            "database.max_connections must be at least 2: one process claims and records at the same time",
+            "database.max_connections must be at least 2: a worker has one of them for its heartbeat",
         );
         rules.positive("database.acquire_timeout_seconds", self.acquire_timeout);
         rules.positive("database.statement_timeout_seconds", self.statement_timeout);

@@ -13,17 +13,14 @@ use std::{
 
 use sqlx::{
     Connection, PgConnection,
-    postgres::{PgConnectOptions, PgDatabaseError, PgSeverity},
+    postgres::{PgDatabaseError, PgSeverity},
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 
-use super::{
-    StoreError,
-    pool::{is_usable, refuse_read_only},
-};
+use super::{StoreError, pool::is_usable, session::Session};
 
 /// Before another try to open one.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -38,7 +35,7 @@ pub(crate) struct Connections {
 
 #[derive(Debug)]
 struct Shared {
-    options: PgConnectOptions,
+    session: Session,
     patience: Duration,
     places: Arc<Semaphore>,
     idle: Mutex<Vec<Idle>>,
@@ -53,9 +50,9 @@ struct Idle {
 
 impl Connections {
     /// Opens nothing yet. `patience` is the longest that one is waited for.
-    pub(super) fn new(options: PgConnectOptions, most: u32, patience: Duration) -> Self {
+    pub(super) fn new(session: Session, most: u32, patience: Duration) -> Self {
         let places = Arc::new(Semaphore::new(most.try_into().unwrap_or(Semaphore::MAX_PERMITS)));
-        Self { shared: Arc::new(Shared { options, patience, places, idle: Mutex::default() }) }
+        Self { shared: Arc::new(Shared { session, patience, places, idle: Mutex::default() }) }
     }
 
     /// A connection for one statement, given back with what came of it ([`Lent::back`]).
@@ -84,13 +81,9 @@ impl Connections {
     /// Tries again while the server is starting, as the pool does: a claim that failed at once would have used up its wake-up.
     async fn connect(&self) -> sqlx::Result<PgConnection> {
         loop {
-            match PgConnection::connect_with(&self.shared.options).await {
+            match self.shared.session.open().await {
                 Err(error) if is_starting(&error) => sleep(PAUSE).await,
-                opened => {
-                    let mut connection = opened?;
-                    refuse_read_only(&mut connection).await?;
-                    return Ok(connection);
-                }
+                opened => return opened,
             }
         }
     }

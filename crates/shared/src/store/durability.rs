@@ -1,11 +1,13 @@
 //! How safe the server keeps what it acknowledged.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Store, StoreError};
 
 /// The pause before a server that is away is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// The pause before it is said again that it is away.
+const SAY_AGAIN: Duration = Duration::from_secs(30);
 
 /// The server's settings on which "committed" depends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,19 +58,33 @@ impl Store {
         })
     }
 
-    /// Refuses a server that may lose what it acknowledged (core-rules 10). One that is away is waited for.
+    /// Refuses a server on which the product cannot keep its promises; one that is away is waited for.
     ///
     /// # Errors
-    /// A setting of [`Durability::unsafe_settings`] is off.
+    /// As [`Self::check_server`], but for a server that is away.
     pub async fn refuse_unsafe_server(&self) -> Result<(), StoreError> {
-        let durability = loop {
-            match self.durability().await {
-                Ok(durability) => break durability,
-                Err(error) if error.is_retryable() => tokio::time::sleep(ASK_AGAIN).await,
-                Err(error) => return Err(error),
+        let mut said_at: Option<Instant> = None;
+        loop {
+            match self.check_server().await {
+                Err(error) if error.is_retryable() => {
+                    if said_at.is_none_or(|at| at.elapsed() > SAY_AGAIN) {
+                        said_at = Some(Instant::now());
+                        tracing::warn!(error = %error, "waiting for the database");
+                    }
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+                checked => return checked,
             }
-        };
-        match durability.unsafe_settings().as_slice() {
+        }
+    }
+
+    /// Refuses a server that may lose what it acknowledged (core-rules 10), and a pooler that gives no sessions.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] says what is wrong; else Postgres is unavailable.
+    pub async fn check_server(&self) -> Result<(), StoreError> {
+        self.options.session([])?.refuse_pooler().await?;
+        match self.durability().await?.unsafe_settings().as_slice() {
             [] => Ok(()),
             off => Err(StoreError::Conflict(format!(
                 "the Postgres server runs with {} off: a crash would lose acknowledged executions",

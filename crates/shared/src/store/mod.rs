@@ -47,6 +47,7 @@ pub mod providers;
 pub mod prune;
 pub mod quarantine;
 pub mod schema;
+mod session;
 pub mod shares;
 pub mod slots;
 pub mod submit;

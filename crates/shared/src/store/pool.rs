@@ -11,15 +11,15 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use super::{StoreError, connections::Connections, ids::DatabaseClock, trouble::Trouble};
+use super::{StoreError, connections::Connections, ids::DatabaseClock, session::Session, trouble::Trouble};
 
-/// Connections for claims and for the comparison of what a worker holds alone, one each. Whatever waits for others
-/// (journals, group commits, the sweep), neither waits with it: an answer that is late in this process would be taken for a
-/// lost one, and what it claimed handed back unstarted (core-rules 1).
-const CLAIM_CONNECTIONS: u32 = 2;
-/// Connections beside the pool for the statements that every execution costs: submits, records, ends and reservations are a batch at a
-/// time each, and another for a batch that takes unusually long.
-const COMMIT_CONNECTIONS: u32 = 4;
+/// The connection for claims alone, one at a time. Whatever waits for others (journals, group commits, the sweep), a claim does
+/// not wait with it: an answer that is late in this process would be taken for a lost one, and what it claimed handed back
+/// unstarted (core-rules 1).
+const CLAIM_CONNECTIONS: u32 = 1;
+/// Connections beside the pool for the statements that every execution costs: submits, records, ends and reservations are a batch
+/// at a time each, and another for a batch that takes unusually long. An API process has submits alone, and so two of these.
+const COMMIT_CONNECTIONS: u32 = 3;
 /// A claim that takes longer is ended by the server, and then has taken nothing. Shorter than what its caller waits
 /// ([`super::claims`]), so that only a lost answer leaves a claim that nobody knows of.
 const CLAIM_STATEMENT_LIMIT: Duration = Duration::from_secs(4);
@@ -50,8 +50,7 @@ fn is_distrusted(age: Duration) -> bool {
 pub struct StoreOptions {
     /// `postgres://…`.
     pub url: String,
-    /// The most connections of the pool. Group commits have up to four more; claims, their comparison and the heartbeat of a worker one
-    /// each.
+    /// The most connections of the pool. Group commits have up to three more, claims one.
     pub max_connections: u32,
     /// The longest one statement may run.
     pub statement_timeout: Duration,
@@ -69,7 +68,7 @@ impl StoreOptions {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
-            max_connections: 8,
+            max_connections: 4,
             statement_timeout: Duration::from_secs(30),
             lock_timeout: Duration::from_secs(5),
             acquire_timeout: Duration::from_secs(5),
@@ -82,12 +81,13 @@ impl StoreOptions {
     /// # Errors
     /// The URL cannot be read.
     pub fn connect_options(&self) -> Result<PgConnectOptions, StoreError> {
+        Ok(self.session([])?.connect_options().clone())
+    }
+
+    /// The same, with the settings that correctness depends on, and `more`.
+    pub(super) fn session<const N: usize>(&self, more: [(&'static str, &str); N]) -> Result<Session, StoreError> {
         let millis = |d: Duration| d.as_millis().to_string();
-        Ok(PgConnectOptions::from_str(&self.url)?.application_name(&self.application_name).options([
-            ("statement_timeout", millis(self.statement_timeout)),
-            ("lock_timeout", millis(self.lock_timeout)),
-            // Every hot write is one statement; an open, idle transaction is a paused client holding locks.
-            ("idle_in_transaction_session_timeout", "5000".to_owned()),
+        let connect = PgConnectOptions::from_str(&self.url)?.application_name(&self.application_name).options([
             ("tcp_keepalives_idle", "10".to_owned()),
             ("tcp_keepalives_interval", "5".to_owned()),
             ("tcp_keepalives_count", "3".to_owned()),
@@ -95,8 +95,16 @@ impl StoreOptions {
             // of the server counts while it waits for room in the socket, but this one.
             ("tcp_user_timeout", "5000".to_owned()),
             ("timezone", "UTC".to_owned()),
+        ]);
+        let mut demanded = vec![
+            ("statement_timeout", millis(self.statement_timeout)),
+            ("lock_timeout", millis(self.lock_timeout)),
+            // Every hot write is one statement; an open, idle transaction is a paused client holding locks.
+            ("idle_in_transaction_session_timeout", "5000".to_owned()),
             ("jit", "off".to_owned()),
-        ]))
+        ];
+        demanded.extend(more.map(|(name, value)| (name, value.to_owned())));
+        Ok(Session::new(connect, demanded))
     }
 }
 
@@ -120,7 +128,7 @@ impl Store {
     /// The URL cannot be read.
     pub fn open(options: StoreOptions) -> Result<Self, StoreError> {
         let patience = options.acquire_timeout;
-        let pool = open_pool(options.connect_options()?, options.max_connections, patience);
+        let pool = open_pool(options.session([])?, options.max_connections, patience);
         let commits = Connections::new(kept_plans(&options)?, COMMIT_CONNECTIONS, patience);
         let statement_timeout = options.statement_timeout.min(CLAIM_STATEMENT_LIMIT);
         let lock_timeout = options.lock_timeout.min(CLAIM_STATEMENT_LIMIT);
@@ -167,15 +175,16 @@ impl Store {
 }
 
 /// For connections of which each statement is planned once, perhaps while tables are empty: its plan must not scan tables that are full later.
-fn kept_plans(options: &StoreOptions) -> Result<PgConnectOptions, StoreError> {
-    Ok(options.connect_options()?.options([
+fn kept_plans(options: &StoreOptions) -> Result<Session, StoreError> {
+    options.session([
         ("plan_cache_mode", "force_generic_plan"),
         ("enable_seqscan", "off"),
         ("enable_bitmapscan", "off"),
-    ]))
+    ])
 }
 
-fn open_pool(connect: PgConnectOptions, most: u32, patience: Duration) -> PgPool {
+fn open_pool(session: Session, most: u32, patience: Duration) -> PgPool {
+    let (connect, verified) = (session.connect_options().clone(), Arc::new(session));
     PgPoolOptions::new()
         .max_connections(most)
         .acquire_timeout(patience)
@@ -184,21 +193,14 @@ fn open_pool(connect: PgConnectOptions, most: u32, patience: Duration) -> PgPool
         .before_acquire(|connection, since| {
             Box::pin(async move { Ok(is_usable(connection, since.age, since.idle_for).await) })
         })
-        .after_connect(|connection, _| Box::pin(refuse_read_only(connection)))
+        .after_connect(move |connection, _| {
+            let session = verified.clone();
+            Box::pin(async move { session.verify(connection).await })
+        })
         .connect_lazy_with(connect)
 }
 
 /// Whether a connection that was opened `age` ago, and used last `idle_for` ago, may be used once more.
 pub(super) async fn is_usable(connection: &mut PgConnection, age: Duration, idle_for: Duration) -> bool {
     age < MAX_LIFETIME && !is_distrusted(age) && (idle_for <= ASK_AFTER_IDLE || connection.ping().await.is_ok())
-}
-
-/// A connection to a demoted primary would answer read-only errors for as long as it is kept (core-rules 20).
-pub(super) async fn refuse_read_only(connection: &mut PgConnection) -> sqlx::Result<()> {
-    let read_only: bool =
-        sqlx::query_scalar("select current_setting('transaction_read_only')::bool").fetch_one(connection).await?;
-    if read_only {
-        return Err(sqlx::Error::Protocol("the server is read-only".into()));
-    }
-    Ok(())
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use sqlx::{Connection, PgConnection, PgExecutor};
+use sqlx::{PgConnection, PgExecutor};
 
 use super::{Store, StoreError, StoreOptions};
 use crate::domain::{ExecutionId, LeaseToken, WorkerId};
@@ -95,7 +95,7 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn leases_of(&self, id: WorkerId, grace: Duration) -> Result<Vec<HeldLease>, StoreError> {
-        let mut connection = self.claims.lend().await?;
+        let mut connection = self.commits.lend().await?;
         let rows = sqlx::query!(
             r#"
             select id, lease_token as "token!", attempt, cancel_requested_at is not null as "cancel_requested!",
@@ -213,8 +213,8 @@ impl HeartbeatConnection {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => {
-                let options = self.options.connect_options()?.options([("synchronous_commit", "off")]);
-                PgConnection::connect_with(&options).await?
+                let session = self.options.session([("synchronous_commit", "off")])?;
+                session.open().await.map_err(StoreError::connecting)?
             }
         };
         let renewed = sqlx::query!(
