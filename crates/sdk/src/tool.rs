@@ -94,6 +94,8 @@ impl<T: Into<String>> From<T> for ToolOutput {
 pub enum ToolFailure {
     /// The model is told, and decides what to do: the ordinary case.
     Reported(String),
+    /// It may have taken effect, and nobody can say: the model is told `outcome_unknown`, the ledger says `unknown`.
+    OutcomeUnknown(String),
     /// The run cannot go on; the failure's class decides the retry (`tool_error`: two).
     EndsRun(Failure),
 }

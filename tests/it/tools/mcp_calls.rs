@@ -100,6 +100,7 @@ async fn a_call_beyond_its_time_is_given_up_and_cancelled_at_the_server() {
     assert!(message(&outcome).contains("within 1 s"), "{}", outcome.text);
     cancelled(&server, 1).await;
     assert_eq!(call(&toolbox, "echo", json!({"text": "still here"})).await.text, "still here");
+    assert_eq!(server.sessions.load(Ordering::SeqCst), 2, "it is asked over a new connection");
 }
 
 #[tokio::test]
@@ -167,7 +168,7 @@ async fn a_server_that_dies_during_an_idempotent_call_and_is_gone_does_not_end_t
     let agent = stdio(json!({"effects": {"crash_once": "idempotent"}, "command": ["/bin/sh", "-c", once]}));
     let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
     let outcome = call(&toolbox, "crash_once", json!({ "marker": marker })).await;
-    assert_eq!((outcome.error, outcome.ends_run.as_ref()), (Some(CallErrorKind::Runtime), None));
+    assert_eq!((outcome.error, outcome.ends_run.as_ref()), (Some(CallErrorKind::OutcomeUnknown), None));
     assert!(message(&outcome).contains("it may have taken effect"), "{}", outcome.text);
     assert_eq!(std::fs::read_to_string(marker).unwrap(), "key-1");
 }
@@ -178,7 +179,7 @@ async fn a_server_that_dies_during_a_side_effect_is_not_asked_again() {
     let marker = dir.path().join("marker");
     let toolbox = Toolbox::open(&stdio(json!({})), &sources, EVERYWHERE).await.unwrap();
     let outcome = call(&toolbox, "crash_once", json!({ "marker": marker })).await;
-    assert_eq!((outcome.error, outcome.ends_run.as_ref()), (Some(CallErrorKind::Runtime), None));
+    assert_eq!((outcome.error, outcome.ends_run.as_ref()), (Some(CallErrorKind::OutcomeUnknown), None));
     assert!(message(&outcome).contains("it may have taken effect"), "{}", outcome.text);
     let next = call(&toolbox, "echo", json!({"text": "a new process"})).await;
     assert_eq!(next.text, "a new process");
@@ -201,12 +202,77 @@ async fn a_server_that_restarted_is_found_again() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let agent = http(&server.url(), json!({"effects": {"echo": "read_only"}}));
     let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
+    let _server = restarted(server, None).await;
+    assert_eq!(call(&toolbox, "echo", json!({"text": "back"})).await.text, "back");
+}
+
+/// As the reference server, the examples of its SDK and a proxy in front of either answer.
+#[tokio::test]
+async fn a_server_that_answers_400_for_a_lost_session_is_initialised_again() {
+    for unknown in [
+        ("application/json", r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"No valid session ID provided"},"id":null}"#),
+        ("application/json", r#"{"error":{"code":-32000,"message":"Bad Request: No valid session ID provided"}}"#),
+        ("text/plain", "no such session"),
+    ] {
+        let (server, sources) = (HttpMcp::start().await, sources());
+        let agent = http(&server.url(), json!({}));
+        let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
+        let server = restarted(server, Some(unknown)).await;
+        let again = within("the tools are listed", SOON, Toolbox::open(&agent, &sources, EVERYWHERE)).await;
+        assert_eq!(again.unwrap().specs(), toolbox.specs(), "{unknown:?}");
+
+        let server = restarted(server, Some(unknown)).await;
+        let outcome = within("the call", SOON, call(&toolbox, "echo", json!({"text": "back"}))).await;
+        assert_eq!((outcome.text.as_str(), outcome.error), ("back", None), "{unknown:?}");
+        assert_eq!(server.observed.calls.lock().unwrap()["key-1"], 1);
+    }
+}
+
+#[tokio::test]
+async fn a_list_beyond_its_time_is_asked_for_over_a_new_connection() {
+    let (server, sources) = (HttpMcp::start().await, sources());
+    let agent = http(&server.url(), json!({"timeout_seconds": 1}));
+    server.observed.silent.store(true, Ordering::SeqCst);
+    let failure = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap_err();
+    assert!(failure.summary.ends_with("it did not list its tools in time"), "{}", failure.summary);
+    server.observed.silent.store(false, Ordering::SeqCst);
+    Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
+    assert_eq!(server.sessions.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_connections_is_told_without_names_of_types() {
+    let (server, sources) = (HttpMcp::start().await, sources());
+    let agent = http(&server.url(), json!({}));
+    let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
+    let url = server.url();
+    drop(server);
+    gone(&url).await;
+    // Nothing was sent, so nothing can have taken effect.
+    let failure = call(&toolbox, "echo", json!({"text": "x"})).await.ends_run.unwrap();
+    assert_eq!(failure.code, FailureCode::TOOL_UNREACHABLE);
+    let opened = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap_err();
+    for summary in [failure.summary, opened.summary] {
+        assert!(summary.contains("cannot connect: "), "{summary}");
+        assert!(!summary.contains("::") && !summary.contains("Transport"), "{summary}");
+    }
+}
+
+async fn gone(url: &str) {
+    let address = url.trim_start_matches("http://").trim_end_matches("/mcp");
+    let refused = async || match tokio::net::TcpStream::connect(address).await {
+        Err(_) => Ok(()),
+        Ok(_) => Err("it accepts connections"),
+    };
+    eventually("the server is gone", SOON, refused).await;
+}
+
+async fn restarted(server: HttpMcp, unknown_session: Option<(&'static str, &'static str)>) -> HttpMcp {
     let address = server.address;
     drop(server);
     let listener =
         eventually("the port is free again", SOON, async || tokio::net::TcpListener::bind(address).await).await;
-    let _server = HttpMcp::start_on(listener).await;
-    assert_eq!(call(&toolbox, "echo", json!({"text": "back"})).await.text, "back");
+    HttpMcp::start_forgetful(listener, unknown_session).await
 }
 
 async fn waiting(server: &HttpMcp, calls: usize) {

@@ -20,7 +20,7 @@ pub enum EffectState {
     Failed,
     /// A worker died while it ran, and its tool could say that it had taken effect.
     Reconciled,
-    /// A worker died while it ran, and nobody can say.
+    /// It may have taken effect, and nobody can say: a worker died while it ran, its tool server did, or it took longer than it may.
     Unknown,
 }
 

@@ -36,6 +36,9 @@ pub trait AnyTool: Send + Sync {
     async fn reconcile(&self, _args: Value, _context: ToolCallContext) -> Reconciled {
         Reconciled::Unknown
     }
+
+    /// A call took longer than it may and was given up.
+    fn timed_out(&self) {}
 }
 
 struct Typed<T> {

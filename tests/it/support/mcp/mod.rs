@@ -4,10 +4,19 @@ pub(crate) mod server;
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
-use axum::{Router, extract::Request, middleware};
+use axum::{
+    Router,
+    extract::Request,
+    http::{StatusCode, header::CONTENT_TYPE},
+    middleware,
+    response::IntoResponse,
+};
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
@@ -24,6 +33,8 @@ pub(crate) struct HttpMcp {
     pub(crate) observed: Arc<Observed>,
     /// The `x-secret` header of every request.
     pub(crate) secrets: Arc<Mutex<Vec<String>>>,
+    /// Sessions begun.
+    pub(crate) sessions: Arc<AtomicUsize>,
     stop: CancellationToken,
     _serving: AbortOnDropHandle<()>,
 }
@@ -34,11 +45,24 @@ impl HttpMcp {
     }
 
     pub(crate) async fn start_on(listener: TcpListener) -> Self {
+        Self::start_forgetful(listener, None).await
+    }
+
+    /// One that answers 400 with a body of this type where the session is not known, as many do.
+    pub(crate) async fn start_forgetful(
+        listener: TcpListener,
+        unknown_session: Option<(&'static str, &'static str)>,
+    ) -> Self {
         let address = listener.local_addr().unwrap();
         let (handler, stop) = (TestMcp::default(), CancellationToken::new());
         let observed = Arc::clone(&handler.0);
+        let sessions = Arc::new(AtomicUsize::new(0));
+        let begun = Arc::clone(&sessions);
         let service: StreamableHttpService<TestMcp, LocalSessionManager> = StreamableHttpService::new(
-            move || Ok(handler.clone()),
+            move || {
+                begun.fetch_add(1, Ordering::SeqCst);
+                Ok(handler.clone())
+            },
             Arc::default(),
             StreamableHttpServerConfig::default().with_cancellation_token(stop.child_token()),
         );
@@ -47,11 +71,17 @@ impl HttpMcp {
         let record = middleware::from_fn(move |request: Request, next: middleware::Next| {
             let header = request.headers().get("x-secret").map(|value| value.to_str().unwrap().to_owned());
             seen.lock().unwrap().extend(header);
-            next.run(request)
+            async move {
+                let answer = next.run(request).await;
+                match unknown_session.filter(|_| answer.status() == StatusCode::NOT_FOUND) {
+                    Some((kind, body)) => (StatusCode::BAD_REQUEST, [(CONTENT_TYPE, kind)], body).into_response(),
+                    None => answer,
+                }
+            }
         });
         let router = Router::new().nest_service("/mcp", service).layer(record);
         let serving = AbortOnDropHandle::new(tokio::spawn(async move { axum::serve(listener, router).await.unwrap() }));
-        Self { address, observed, secrets, stop, _serving: serving }
+        Self { address, observed, secrets, sessions, stop, _serving: serving }
     }
 
     pub(crate) fn url(&self) -> String {

@@ -34,6 +34,8 @@ pub struct Observed {
     pub waiting: AtomicUsize,
     /// Calls of `gated` that the client cancelled.
     pub cancelled: AtomicUsize,
+    /// Never answers a question for its tools.
+    pub silent: AtomicBool,
     /// Lists the tools in another order and with other descriptions.
     pub reworded: AtomicBool,
     /// One permit lets one call of `gated` through.
@@ -47,6 +49,7 @@ impl Default for Observed {
             pages: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             cancelled: AtomicUsize::new(0),
+            silent: AtomicBool::new(false),
             reworded: AtomicBool::new(false),
             gate: Semaphore::new(0),
         }
@@ -68,6 +71,9 @@ impl ServerHandler for TestMcp {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         self.0.pages.fetch_add(1, Ordering::SeqCst);
+        if self.0.silent.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
         let from: usize = request.and_then(|page| page.cursor).map_or(0, |cursor| cursor.parse().unwrap());
         let mut all = tools();
         if self.0.reworded.load(Ordering::SeqCst) {

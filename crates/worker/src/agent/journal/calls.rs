@@ -56,7 +56,8 @@ pub(super) struct CallBody {
     /// What ran, where it is not what the model wrote: values for references, or what a person made of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ran: Option<RanAs>,
-    /// How a call with an intent came to its result without running again.
+    /// How a call with an intent came to its result without running again; `outcome_unknown` also of one that ran and may have
+    /// taken effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     resolution: Option<String>,
     /// What the record of a contract execution lists of it.
@@ -306,6 +307,9 @@ impl Journal {
             }
         }
         body.is_error = error.is_some();
+        if matches!(error, Some(CallErrorKind::OutcomeUnknown | CallErrorKind::Timeout)) {
+            body.resolution = Some("outcome_unknown".into());
+        }
         if let Some(note) = &ready.note {
             text = format!("{note}\n{text}");
         }

@@ -24,6 +24,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{
     pool::{McpPoolSettings, Reach},
     secret::Secrets,
+    session::{SessionClient, said},
 };
 use crate::tools::{
     guard::{GuardedResolver, check_host},
@@ -96,15 +97,23 @@ fn client() -> ClientConfig {
     ClientConfig::new(ClientCapabilities::default(), Implementation::new("longhaul", env!("CARGO_PKG_VERSION")))
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "not exhaustive outside rmcp; the rest says itself what it is")]
 fn handshake_error(secrets: &Secrets, error: &ClientInitializeError) -> String {
-    cut(&secrets.scrub(format!("the handshake failed: {error}")), 500).into_owned()
+    let reason = match error {
+        ClientInitializeError::TransportError { error, .. } => said(error),
+        ClientInitializeError::ExpectedInitResponse(_) | ClientInitializeError::ExpectedInitResult(_) => {
+            "the server answered something else than an initialisation".into()
+        }
+        other => other.to_string(),
+    };
+    cut(&secrets.scrub(format!("the handshake failed: {reason}")), 500).into_owned()
 }
 
 fn http_transport(
     url: &str,
     headers: Vec<(String, SecretString)>,
     reach: Reach,
-) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
+) -> Result<StreamableHttpClientTransport<SessionClient>, String> {
     let headers = headers
         .into_iter()
         .map(|(key, value)| {
@@ -120,7 +129,7 @@ fn http_transport(
         .max_sse_event_size(MAX_MESSAGE_BYTES);
     // The name may resolve to another address by now, or for the next call.
     let resolver = GuardedResolver { allow_private: reach.may_be_private };
-    Ok(StreamableHttpClientTransport::with_client(mcp_client(resolver)?, config))
+    Ok(StreamableHttpClientTransport::with_client(SessionClient(mcp_client(resolver)?), config))
 }
 
 fn child(

@@ -9,6 +9,7 @@ mod pool;
 mod result;
 mod secret;
 mod server;
+mod session;
 
 pub use name::check_server;
 pub(super) use name::split_name;

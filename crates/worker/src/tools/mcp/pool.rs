@@ -6,7 +6,10 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -91,6 +94,8 @@ struct Slot {
     /// Held while connecting, so that one caller connects and the others get what it got.
     state: tokio::sync::Mutex<SlotState>,
     last_used: Mutex<Option<Instant>>,
+    /// Something was not answered in time: the connection ends with who uses it now.
+    is_suspect: AtomicBool,
 }
 
 #[derive(Default)]
@@ -154,7 +159,9 @@ impl McpPool {
         let asked = Instant::now();
         let slot = self.slot(key)?;
         let mut state = slot.state.lock().await;
-        if let Some(connection) = state.connection.as_ref().filter(|connection| !connection.is_closed()) {
+        let is_suspect = slot.is_suspect.swap(false, Ordering::Relaxed);
+        let live = state.connection.as_ref().filter(|connection| !is_suspect && !connection.is_closed());
+        if let Some(connection) = live {
             slot.touch();
             return Ok(Arc::clone(connection));
         }
@@ -180,6 +187,13 @@ impl McpPool {
                 state.last_failure = Some((Instant::now(), error.clone()));
                 Err(error)
             }
+        }
+    }
+
+    /// Has the next caller connect anew: something was not answered in time, and nobody knows whether anything would be.
+    pub(super) fn suspect(&self, key: &SlotKey) {
+        if let Some(slot) = self.0.slots().get(key) {
+            slot.is_suspect.store(true, Ordering::Relaxed);
         }
     }
 

@@ -1,15 +1,51 @@
 //! What a server answered, as text for a model.
 
-use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use std::collections::HashMap;
 
-/// The text of a result: its text parts, descriptions of what is no text, or its structured content when it has neither.
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use serde_json::Value;
+
+/// The text of a result: its text parts, descriptions of what is no text, and its structured content when it has no text.
 pub(super) fn to_text(result: CallToolResult) -> String {
     let has_text = result.content.iter().any(|block| matches!(block, ContentBlock::Text(_)));
-    let mut parts: Vec<String> = result.content.into_iter().map(part).collect();
-    if !has_text && let Some(structured) = result.structured_content {
-        parts.push(structured.to_string());
+    let structured = result.structured_content.filter(|_| !has_text).map(|mut structured| {
+        describe(&mut structured, &result.content.iter().filter_map(described).collect());
+        structured.to_string()
+    });
+    result.content.into_iter().map(part).chain(structured).collect::<Vec<_>>().join("\n")
+}
+
+/// The data of a part that is no text, and the words for it.
+fn described(block: &ContentBlock) -> Option<(&str, String)> {
+    let (kind, data) = match block {
+        ContentBlock::Image(image) => (image.mime_type.as_str(), &image.data),
+        ContentBlock::Audio(audio) => (audio.mime_type.as_str(), &audio.data),
+        ContentBlock::Resource(embedded) => match &embedded.resource {
+            ResourceContents::BlobResourceContents { mime_type, blob, .. } => (kind(mime_type.as_deref()), blob),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some((data, binary(kind, data)))
+}
+
+/// Puts the words for data in its place, also in a `data:` URL: a model can do nothing with the data.
+fn describe(structured: &mut Value, described: &HashMap<&str, String>) {
+    match structured {
+        Value::String(text) => {
+            let data = text.rsplit_once(";base64,").map_or(text.as_str(), |(_, data)| data);
+            if let Some(words) = described.get(data) {
+                *text = words.clone();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| describe(item, described)),
+        Value::Object(members) => members.values_mut().for_each(|member| describe(member, described)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
-    parts.join("\n")
+}
+
+fn kind(mime_type: Option<&str>) -> &str {
+    mime_type.unwrap_or("application/octet-stream")
 }
 
 fn part(block: ContentBlock) -> String {
@@ -20,8 +56,7 @@ fn part(block: ContentBlock) -> String {
         ContentBlock::Resource(embedded) => match embedded.resource {
             ResourceContents::TextResourceContents { text, .. } => text,
             ResourceContents::BlobResourceContents { mime_type, blob, uri, .. } => {
-                let kind = mime_type.unwrap_or_else(|| "application/octet-stream".into());
-                format!("{} {uri}", binary(&kind, &blob))
+                format!("{} {uri}", binary(kind(mime_type.as_deref()), &blob))
             }
             _ => "[resource of an unknown kind]".into(),
         },
@@ -57,6 +92,23 @@ mod tests {
     fn structured_content_stands_in_for_missing_text() {
         assert_eq!(text(json!({"content": [], "structuredContent": {"x": [1, null]}})), "{\"x\":[1,null]}");
         assert_eq!(text(json!({"content": []})), "");
+    }
+
+    #[test]
+    fn data_that_structured_content_repeats_is_described_there_too() {
+        let content = json!([
+            {"type": "image", "mimeType": "image/png", "data": "aGVsbG8="},
+            {"type": "resource", "resource": {"uri": "file:///b", "blob": "aGk="}},
+        ]);
+        let structured = json!({"content": [{"data": "aGVsbG8="}, {"blob": "aGk="}], "url": "data:image/png;base64,aGVsbG8=", "width": 7});
+        let shown = text(json!({"content": content, "structuredContent": structured}));
+        let (described, structured) = shown.rsplit_once('\n').unwrap();
+        assert_eq!(described, "[image/png, 5 bytes]\n[application/octet-stream, 2 bytes] file:///b");
+        let expected = json!({
+            "content": [{"data": "[image/png, 5 bytes]"}, {"blob": "[application/octet-stream, 2 bytes]"}],
+            "url": "[image/png, 5 bytes]", "width": 7,
+        });
+        assert_eq!(serde_json::from_str::<Value>(structured).unwrap(), expected);
     }
 
     #[test]

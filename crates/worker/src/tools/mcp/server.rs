@@ -13,7 +13,6 @@ use rmcp::{
         RequestMetaObject, Tool as ListedTool,
     },
     service::ServiceError,
-    transport::streamable_http_client::HttpStatusError,
 };
 use serde_json::Value;
 
@@ -22,6 +21,7 @@ use super::{
     name::full_name,
     pool::{McpPool, Reach, SlotKey},
     result,
+    session::{Ended, ended, said},
 };
 use crate::tools::{
     outcome::cut,
@@ -73,7 +73,10 @@ impl McpServer {
     pub(in crate::tools) async fn tools(&self, schemas: &SchemaCache) -> Result<Vec<McpTool>, Failure> {
         let listed = match tokio::time::timeout(self.0.timeout, self.list()).await {
             Ok(listed) => listed?,
-            Err(_) => return Err(self.unreachable("it did not list its tools in time")),
+            Err(_) => {
+                self.0.pool.suspect(&self.0.key);
+                return Err(self.unreachable("it did not list its tools in time"));
+            }
         };
         let mut tools: Vec<_> = listed.into_iter().filter_map(|tool| self.accept(tool, schemas)).collect();
         tools.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
@@ -96,7 +99,12 @@ impl McpServer {
                 Ok(page) => page,
                 Err(error) => {
                     self.0.pool.discard(&self.0.key, &connection).await;
-                    let reason = connection.secrets.scrub(error.to_string());
+                    let reason = if let ServiceError::TransportSend(transport) = &error {
+                        said(transport)
+                    } else {
+                        error.to_string()
+                    };
+                    let reason = connection.secrets.scrub(reason);
                     return Err(self.unreachable(&cut(&reason, MAX_ERROR_BYTES)));
                 }
             };
@@ -188,6 +196,8 @@ pub(in crate::tools) struct McpTool {
 enum RequestError {
     /// The server answered, with an error. The connection is good.
     Refused(String),
+    /// Nothing was sent.
+    Unsent(String),
     /// The connection broke while the call ran.
     Lost(String),
 }
@@ -195,6 +205,16 @@ enum RequestError {
 impl McpTool {
     pub(in crate::tools) fn timeout(&self) -> Duration {
         self.server.0.timeout
+    }
+
+    fn may_have_run(&self, reason: &str) -> ToolFailure {
+        let lost = format!("the connection to the tool server was lost while the call ran ({reason})");
+        match self.spec.effect {
+            ToolEffect::ReadOnly => ToolFailure::Reported(lost),
+            ToolEffect::Idempotent | ToolEffect::SideEffect => {
+                ToolFailure::OutcomeUnknown(format!("{lost}; it may have taken effect"))
+            }
+        }
     }
 
     async fn request(
@@ -233,28 +253,17 @@ fn classify(error: &ServiceError) -> RequestError {
         ServiceError::McpError(error) => {
             RequestError::Refused(format!("the server answered error {}: {}", error.code.0, error.message))
         }
-        ServiceError::TransportSend(transport) => {
-            let mut source: Option<&(dyn std::error::Error + 'static)> = Some(transport.error.as_ref());
-            while let Some(current) = source {
-                if let Some(status) = current.downcast_ref::<HttpStatusError>() {
-                    return RequestError::Refused(format!("the server answered HTTP {}", status.status));
-                }
-                source = current.source();
-            }
-            RequestError::Lost(transport.error.to_string())
-        }
+        ServiceError::TransportSend(transport) => match ended(transport) {
+            Ended::Unsent => RequestError::Unsent(said(transport)),
+            Ended::Refused(reason) => RequestError::Refused(reason),
+            Ended::Lost => RequestError::Lost(said(transport)),
+        },
         ServiceError::TransportClosed => RequestError::Lost("the connection closed".into()),
         ServiceError::UnexpectedResponse => {
             RequestError::Refused("the server answered something else than a result".into())
         }
         _ => RequestError::Refused(error.to_string()),
     }
-}
-
-fn may_have_run(reason: &str) -> ToolFailure {
-    ToolFailure::Reported(format!(
-        "the connection to the tool server was lost while the call ran ({reason}); it may have taken effect"
-    ))
 }
 
 #[async_trait]
@@ -279,7 +288,7 @@ impl AnyTool for McpTool {
                 // Nothing was sent yet, so the run may simply be tried again later.
                 (Err(failure), None) => return Err(ToolFailure::EndsRun(failure)),
                 // A run that is tried again would call under another key.
-                (Err(_), Some(reason)) => return Err(may_have_run(reason)),
+                (Err(_), Some(reason)) => return Err(self.may_have_run(reason)),
             };
             let scrub = |text: String| cut(&connection.secrets.scrub(text), MAX_ERROR_BYTES).into_owned();
             match self.request(&connection, params.clone()).await {
@@ -293,16 +302,27 @@ impl AnyTool for McpTool {
                     };
                 }
                 Err(RequestError::Refused(reason)) => return Err(ToolFailure::Reported(scrub(reason))),
+                Err(RequestError::Unsent(reason)) => {
+                    self.server.0.pool.discard(&self.server.0.key, &connection).await;
+                    return Err(match lost {
+                        None => ToolFailure::EndsRun(self.server.unreachable(&scrub(reason))),
+                        Some(lost) => self.may_have_run(&lost),
+                    });
+                }
                 Err(RequestError::Lost(reason)) => {
                     self.server.0.pool.discard(&self.server.0.key, &connection).await;
                     let reason = scrub(reason);
                     // The same key changes things once, so a call whose answer got lost is sent once more.
                     if self.spec.effect == ToolEffect::SideEffect || lost.is_some() {
-                        return Err(may_have_run(&reason));
+                        return Err(self.may_have_run(&reason));
                     }
                     lost = Some(reason);
                 }
             }
         }
+    }
+
+    fn timed_out(&self) {
+        self.server.0.pool.suspect(&self.server.0.key);
     }
 }

@@ -390,6 +390,9 @@ async fn run(
     match tokio::time::timeout(callable.timeout, call).await {
         Ok(Ok(Ok(output))) => Ok(output),
         Ok(Ok(Err(ToolFailure::Reported(message)))) => Err((runtime(message), None)),
+        Ok(Ok(Err(ToolFailure::OutcomeUnknown(message)))) => {
+            Err((CallError::new(CallErrorKind::OutcomeUnknown, message), None))
+        }
         Ok(Ok(Err(ToolFailure::EndsRun(failure)))) => Err((runtime(failure.summary.clone()), Some(failure))),
         Ok(Err(_panic)) => {
             // The message of a panic may hold arguments, so it goes to the panic hook alone.
@@ -397,6 +400,7 @@ async fn run(
             Err((runtime("the tool failed unexpectedly".into()), None))
         }
         Err(_elapsed) => {
+            tool.timed_out();
             let seconds = callable.timeout.as_secs();
             let message = format!("the tool did not answer within {seconds} s; it may still have taken effect");
             Err((CallError::new(CallErrorKind::Timeout, message), None))
