@@ -210,7 +210,10 @@ async fn a_server_that_restarted_is_found_again() {
 #[tokio::test]
 async fn a_server_that_answers_400_for_a_lost_session_is_initialised_again() {
     for unknown in [
-        ("application/json", r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"No valid session ID provided"},"id":null}"#),
+        (
+            "application/json",
+            r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"No valid session ID provided"},"id":null}"#,
+        ),
         ("application/json", r#"{"error":{"code":-32000,"message":"Bad Request: No valid session ID provided"}}"#),
         ("text/plain", "no such session"),
     ] {
