@@ -10,23 +10,79 @@ use longhaul_sdk::{
     AgentSpec,
     failure::{FailureClass, FailureCode},
 };
-use longhaul_shared::domain::ExecutionStatus;
 use longhaul_shared::domain::contract::ExecCode;
 use longhaul_shared::domain::status::Transition;
+use longhaul_shared::domain::{ExecutionStatus, RetryCounters, RetryPolicy};
 use longhaul_shared::telemetry::metrics::METRICS;
 
+/// The delays of a class as the policy has them.
+fn delays(class: FailureClass) -> Vec<String> {
+    let policy = RetryPolicy::default();
+    let had = |n| match class {
+        FailureClass::Transient => RetryCounters { transient: n, ..RetryCounters::default() },
+        FailureClass::ToolError => RetryCounters { tool_error: n, ..RetryCounters::default() },
+        FailureClass::LlmError => RetryCounters { llm_error: n, ..RetryCounters::default() },
+        FailureClass::ContextLimit | FailureClass::Permanent | FailureClass::HumanRejected => RetryCounters::default(),
+    };
+    (0..10).map_while(|n| policy.delay(class, had(n), None, 0.0)).map(|delay| delay.as_secs().to_string()).collect()
+}
+
 #[test]
-fn every_built_in_failure_code_is_a_row_and_every_row_a_code() {
+fn every_built_in_failure_code_is_a_row_with_its_class_and_retries() {
     let guide = include_str!("../../docs/failures.md");
     let table = guide.split("| code |").nth(1).unwrap();
-    let mut rows = Vec::new();
-    for line in table.lines().filter(|line| line.starts_with("| `")) {
+    let rows = table.lines().filter(|line| line.starts_with("| `")).map(|line| {
         let cells: Vec<&str> = line.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
         assert_eq!(cells.len(), 7, "{line}");
-        assert!(FailureClass::parse(cells[2]).is_some(), "{line}");
-        rows.push(cells[1]);
+        [cells[1], cells[2], cells[4]].map(str::to_owned)
+    });
+    let expected = FailureCode::BUILT_IN.iter().map(|code| {
+        let delays = delays(code.class());
+        let retry =
+            if delays.is_empty() { "none".into() } else { format!("{}: after {} s", delays.len(), delays.join(", ")) };
+        [code.to_string(), code.class().to_string(), retry]
+    });
+    assert_eq!(rows.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn every_class_is_a_row_with_the_delays_of_its_retries() {
+    let guide = include_str!("../../docs/failures.md");
+    let table = guide.split("| code |").next().unwrap();
+    let rows: Vec<String> = table.lines().filter(|line| line.starts_with("| `")).map(str::to_owned).collect();
+    let expected = FailureClass::ALL.map(|class| {
+        let delays = delays(class);
+        match class {
+            FailureClass::ContextLimit => {
+                format!("| `{class}` | {} compressions | none |", RetryPolicy::default().max_compressions)
+            }
+            _ if delays.is_empty() => format!("| `{class}` | 0 | – |"),
+            _ => format!("| `{class}` | {} | {} s |", delays.len(), delays.join(", ")),
+        }
+    });
+    assert_eq!(rows, expected);
+}
+
+/// Wherever the product makes a failure and names class and code side by side, or says that no retry helps.
+#[test]
+fn every_failure_is_made_in_the_class_of_its_code() {
+    let made = regex::Regex::new(
+        r"Failure::new\(\s*FailureClass::(\w+),\s*FailureCode::([A-Z_]+)|Failure::permanent\(\s*FailureCode::([A-Z_]+)",
+    )
+    .unwrap();
+    let mut seen = 0;
+    for text in sources(&["crates"]) {
+        // What a test makes up needs no truth.
+        let text = text.split("#[cfg(test)]").next().unwrap();
+        for found in made.captures_iter(text) {
+            let class = found.get(1).map_or("Permanent", |class| class.as_str());
+            let name = found.get(2).or(found.get(3)).unwrap().as_str();
+            let code = FailureCode::BUILT_IN.iter().find(|code| code.as_str().to_uppercase() == name).unwrap();
+            assert_eq!(class, format!("{:?}", code.class()), "{code}");
+            seen += 1;
+        }
     }
-    assert_eq!(rows, FailureCode::BUILT_IN.iter().map(FailureCode::as_str).collect::<Vec<_>>());
+    assert!(seen > 20, "{seen} found");
 }
 
 #[test]

@@ -57,78 +57,87 @@ impl fmt::Display for FailureClass {
     }
 }
 
-/// A stable, low-cardinality name of a cause. The built-in ones are constants here and rows of docs/failures.md; a
+/// A stable, low-cardinality name of a cause. The built-in ones are constants here, with their classes, and rows of docs/failures.md; a
 /// definition may add its own by listing them in its `failure_codes`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FailureCode(Cow<'static, str>);
 
 macro_rules! codes {
-    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $class:ident;)*) => {
         impl FailureCode {
             $($(#[$doc])* pub const $name: Self = Self(Cow::Borrowed($text));)*
 
             /// Every built-in code, in the order of docs/failures.md.
             pub const BUILT_IN: &'static [Self] = &[$(Self::$name),*];
+
+            /// The class in which a built-in code ends a run: `permanent` for those of definitions.
+            #[must_use]
+            pub fn class(&self) -> FailureClass {
+                match self.as_str() {
+                    $($text => FailureClass::$class,)*
+                    _ => FailureClass::Permanent,
+                }
+            }
         }
     };
 }
 
 codes! {
     /// A validator refused the answer and asked for no retry.
-    VALIDATION_FAILED = "validation_failed";
+    VALIDATION_FAILED = "validation_failed", Permanent;
     /// The corrections allowed by the definition were used up.
-    MAX_RETRIES_EXCEEDED = "max_retries_exceeded";
+    MAX_RETRIES_EXCEEDED = "max_retries_exceeded", Permanent;
     /// The caller or an operator cancelled the execution.
-    CANCELLED = "cancelled";
+    CANCELLED = "cancelled", Permanent;
     /// The execution killed three workers.
-    CRASH_LOOP = "crash_loop";
+    CRASH_LOOP = "crash_loop", Permanent;
     /// The execution's deadline or active timeout passed.
-    DEADLINE_EXCEEDED = "deadline_exceeded";
+    DEADLINE_EXCEEDED = "deadline_exceeded", Permanent;
     /// A budget was exhausted and the definition says to fail.
-    BUDGET_EXHAUSTED = "budget_exhausted";
+    BUDGET_EXHAUSTED = "budget_exhausted", Permanent;
     /// The budget is in money, and the model has no price in the configuration.
-    PRICE_UNKNOWN = "price_unknown";
+    PRICE_UNKNOWN = "price_unknown", Permanent;
     /// The agent used all its turns without an answer.
-    MAX_TURNS_EXCEEDED = "max_turns_exceeded";
+    MAX_TURNS_EXCEEDED = "max_turns_exceeded", Permanent;
     /// The agent made the same failing call again and again.
-    REPEATED_CALL = "repeated_call";
+    REPEATED_CALL = "repeated_call", Permanent;
     /// Code inside the attempt panicked.
-    PANIC = "panic";
+    PANIC = "panic", Permanent;
     /// Something Longhaul did not foresee.
-    INTERNAL_ERROR = "internal_error";
+    INTERNAL_ERROR = "internal_error", Permanent;
     /// The pinned definition or agent version can no longer run (removed tools, invalid prompt template, …).
-    INVALID_DEFINITION = "invalid_definition";
+    INVALID_DEFINITION = "invalid_definition", Permanent;
     /// The conversation did not fit the model's window even after two compressions.
-    CONTEXT_LIMIT_EXCEEDED = "context_limit_exceeded";
+    CONTEXT_LIMIT_EXCEEDED = "context_limit_exceeded", Permanent;
     /// The model endpoint could not be reached.
-    MODEL_UNREACHABLE = "model_unreachable";
+    MODEL_UNREACHABLE = "model_unreachable", Transient;
     /// One of the four clocks of a model call ran out.
-    MODEL_TIMEOUT = "model_timeout";
+    MODEL_TIMEOUT = "model_timeout", Transient;
     /// The model endpoint answered 429 or 408.
-    MODEL_RATE_LIMITED = "model_rate_limited";
+    MODEL_RATE_LIMITED = "model_rate_limited", Transient;
     /// The model's stream was cut before it ended.
-    MODEL_STREAM_CUT = "model_stream_cut";
+    MODEL_STREAM_CUT = "model_stream_cut", Transient;
     /// The model endpoint answered 5xx or reported an error inside its stream.
-    MODEL_API_ERROR = "model_api_error";
+    MODEL_API_ERROR = "model_api_error", LlmError;
     /// The model's reply was malformed, or empty twice in a row.
-    MODEL_MALFORMED_REPLY = "model_malformed_reply";
+    MODEL_MALFORMED_REPLY = "model_malformed_reply", LlmError;
     /// The model endpoint refused the request (4xx).
-    MODEL_REQUEST_REFUSED = "model_request_refused";
+    MODEL_REQUEST_REFUSED = "model_request_refused", Permanent;
     /// The model refused to answer.
-    MODEL_REFUSAL = "model_refusal";
+    MODEL_REFUSAL = "model_refusal", Permanent;
     /// The provider's quota is exhausted.
-    MODEL_QUOTA_EXHAUSTED = "model_quota_exhausted";
+    MODEL_QUOTA_EXHAUSTED = "model_quota_exhausted", Permanent;
     /// The model's provider was down, or at its limits, for longer than an execution may wait.
-    PROVIDER_DOWN = "provider_down";
+    PROVIDER_DOWN = "provider_down", Permanent;
     /// A reply was cut at the model's output limit and cannot be continued.
-    MODEL_OUTPUT_TRUNCATED = "model_output_truncated";
+    MODEL_OUTPUT_TRUNCATED = "model_output_truncated", LlmError;
     /// A tool ended the run.
-    TOOL_FAILED = "tool_failed";
+    TOOL_FAILED = "tool_failed", ToolError;
     /// A tool server could not be reached.
-    TOOL_UNREACHABLE = "tool_unreachable";
+    TOOL_UNREACHABLE = "tool_unreachable", Transient;
     /// A person rejected an action and the run ended because of it.
-    HUMAN_REJECTED = "human_rejected";
+    HUMAN_REJECTED = "human_rejected", HumanRejected;
 }
 
 impl FailureCode {
@@ -183,6 +192,12 @@ impl Failure {
     #[must_use]
     pub fn new(class: FailureClass, code: FailureCode, summary: impl Into<String>) -> Self {
         Self { class, code, summary: summary.into(), detail: None, retry_after: None }
+    }
+
+    /// A failure in the class of its code.
+    #[must_use]
+    pub fn of(code: FailureCode, summary: impl Into<String>) -> Self {
+        Self::new(code.class(), code, summary)
     }
 
     /// A failure no retry can help.

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use longhaul_sdk::{
-    Failure, FailureClass, FailureCode, Step,
+    Failure, FailureCode, Step,
     approvals::{Access, OnReject},
 };
 use longhaul_shared::{
@@ -138,7 +138,7 @@ fn rejected(agent: &Agent, tool: &str, message: String) -> Admission {
         OnReject::Continue => Admission::Refuse(error),
         OnReject::End => {
             let summary = format!("the call of `{}` was rejected: {}", cut(tool, 128), error.message);
-            Admission::End(error, Failure::new(FailureClass::HumanRejected, FailureCode::HUMAN_REJECTED, summary))
+            Admission::End(error, Failure::of(FailureCode::HUMAN_REJECTED, summary))
         }
     }
 }

@@ -103,7 +103,7 @@ impl Answer {
             "request_too_large",
             "model_context_window_exceeded",
         ];
-        const SENTENCES: [&str; 7] = [
+        const SENTENCES: [&str; 8] = [
             "prompt is too long",
             "maximum context length",
             "exceed context limit",
@@ -111,6 +111,8 @@ impl Answer {
             "exceeds the context window",
             "context length exceeded",
             "input is too long for requested model",
+            // LiteLLM's exception, in front of whatever its provider said.
+            "contextwindowexceedederror",
         ];
         // A body too large for the endpoint is cured by the same compression.
         self.status == Some(413)
@@ -222,6 +224,14 @@ mod tests {
                 r#"{"object":"error","message":"This model's maximum context length is 4096 tokens.","type":"BadRequestError","code":400}"#,
             ),
             (400, r#"{"error":{"code":400,"message":"x","type":"exceed_context_size_error"}}"#),
+            (
+                400,
+                r#"{"error":{"message":"litellm.ContextWindowExceededError: 5000 input tokens","type":"invalid_request_error","param":null,"code":"400"}}"#,
+            ),
+            (
+                400,
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"litellm.ContextWindowExceededError: x"}}"#,
+            ),
             (413, "<html>too large</html>"),
         ];
         for (status, body) in context {

@@ -154,27 +154,12 @@ impl ModelError {
     /// The class, which decides the retry.
     #[must_use]
     pub fn class(&self) -> FailureClass {
-        match self {
-            Self::Unreachable { .. }
-            | Self::ConnectTimeout { .. }
-            | Self::FirstTokenTimeout { .. }
-            | Self::GapTimeout { .. }
-            | Self::TotalTimeout { .. }
-            | Self::StreamCut { .. }
-            | Self::RateLimited { .. }
-            | Self::QuotaExhausted { .. } => FailureClass::Transient,
-            Self::Server { .. }
-            | Self::InReply { .. }
-            | Self::Malformed { .. }
-            | Self::Empty
-            | Self::TooLarge { .. } => FailureClass::LlmError,
+        match self.root() {
+            // The breaker's. It ends a run only when that was too long.
+            Self::QuotaExhausted { .. } => FailureClass::Transient,
+            // The loop compresses, and ends the run when that was not enough.
             Self::ContextTooLong { .. } => FailureClass::ContextLimit,
-            Self::RequestRefused { .. }
-            | Self::Refused { .. }
-            | Self::InvalidSettings { .. }
-            | Self::Script { .. }
-            | Self::UnknownProvider { .. } => FailureClass::Permanent,
-            Self::Interrupted { source, .. } => source.class(),
+            other => other.code().class(),
         }
     }
 

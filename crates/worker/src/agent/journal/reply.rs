@@ -118,7 +118,7 @@ impl Journal {
             self.flush().await?;
             self.at(Point::TurnRecorded).await;
             let summary = "the model's reply was cut at its output limit";
-            return Err(Failure::new(FailureClass::LlmError, FailureCode::MODEL_OUTPUT_TRUNCATED, summary).into());
+            return Err(Failure::of(FailureCode::MODEL_OUTPUT_TRUNCATED, summary).into());
         }
         Ok(turn)
     }
