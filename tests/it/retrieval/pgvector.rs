@@ -220,7 +220,9 @@ async fn without_embeddings_or_pgvector_words_are_searched_and_the_rest_says_why
     assert_eq!(plain.acme.post("/v1/indexes/kb/documents", &handbook()).await.status, 200);
     let keyword = json!({"query": "quarter", "search_method": "keyword"});
     assert_eq!(ids(&plain.acme, "kb", keyword.clone()).await, ["notice#1"]);
-    let refused = plain.acme.post("/v1/indexes/kb/search", &json!({"query": "quarter"})).await;
+    assert_eq!(ids(&plain.acme, "kb", json!({"query": "quarter"})).await, ["notice#1"], "it holds no embeddings");
+    let by_meaning = json!({"query": "quarter", "search_method": "semantic"});
+    let refused = plain.acme.post("/v1/indexes/kb/search", &by_meaning).await;
     assert_eq!(refused.error(), (503, "retrieval_not_configured"));
     let embedder = Stub::embedder().await;
     let bare = api(Some(&embedder), &[]).await;

@@ -37,7 +37,7 @@ async fn an_agent_searches_its_datasets_as_the_tenant_it_runs_for() {
     put(&indexes, fleet.tenant, "secret", "A notice that is not for this agent.").await;
     let agent = AgentSpec { datasets: vec!["handbook".into(), "empty".into()], ..agent("a") };
     fleet.apply(&agent, &DefinitionSpec::new("d", "a")).await;
-    let call = |index: &str| ("search_dataset", json!({"query": "notice", "index": index, "search_method": "keyword"}));
+    let call = |index: &str| ("search_dataset", json!({"query": "notice", "index": index}));
     fleet.llm.push(reply_calls([call("handbook"), call("secret"), call("empty")]));
     fleet.llm.push(reply_text("{}"));
     let id = fleet.submit("d", json!({})).await;

@@ -41,7 +41,7 @@ pub(super) async fn world(embeddings: &Stub, store: VectorStore) -> World {
         timeout: Duration::from_secs(30),
     };
     let timeout = Duration::from_secs(30);
-    let vector_store = VectorBinding { provider: provider("store"), store, timeout, namespace: None, only_own: false };
+    let vector_store = VectorBinding { provider: provider("store"), store, timeout, only_own: false };
     let bindings = Bindings {
         tenant,
         deployment_profile_slug: "local-default".into(),

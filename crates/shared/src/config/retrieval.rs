@@ -93,13 +93,8 @@ impl RetrievalConfig {
             }),
         };
         let name = store.adapter_kind();
-        let vector_store = VectorBinding {
-            provider: provider(name),
-            store,
-            timeout: self.vector_store_timeout,
-            namespace: None,
-            only_own: true,
-        };
+        let vector_store =
+            VectorBinding { provider: provider(name), store, timeout: self.vector_store_timeout, only_own: true };
         Ok(Bindings {
             tenant,
             deployment_profile_slug: DEPLOYMENT.into(),

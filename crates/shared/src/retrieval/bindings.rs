@@ -52,8 +52,6 @@ pub struct VectorBinding {
     pub store: VectorStore,
     /// Of one request.
     pub timeout: Duration,
-    /// Prepended to every index name, for stores that several deployments share.
-    pub namespace: Option<String>,
     /// Indexes that Longhaul filled are the only ones. Otherwise a name that is none of the tenant's own is the store's.
     pub only_own: bool,
 }

@@ -8,7 +8,10 @@ use super::{
 };
 use crate::{
     config::RetrievalConfig,
-    domain::{TenantId, retrieval::RetrievalRequest},
+    domain::{
+        TenantId,
+        retrieval::{RetrievalRequest, SearchMethod},
+    },
     store::Store,
 };
 
@@ -40,6 +43,16 @@ impl OwnIndexes {
     /// See [`RetrievalError`].
     pub async fn search(&self, tenant: TenantId, request: &RetrievalRequest) -> Result<Retrieved, RetrievalError> {
         self.retriever.retrieve(&self.bindings(tenant)?, request).await
+    }
+
+    /// How an index is searched where the request does not say: by words if it holds no embeddings.
+    ///
+    /// # Errors
+    /// See [`RetrievalError`].
+    pub async fn usual_method(&self, tenant: TenantId, index: &str) -> Result<SearchMethod, RetrievalError> {
+        let found = self.retriever.find(tenant, index).await?;
+        let holds_words_only = found.is_some_and(|index| index.model.is_none());
+        Ok(if holds_words_only { SearchMethod::Keyword } else { SearchMethod::Semantic })
     }
 
     /// Puts documents into an index of the tenant, which is made when it is new.

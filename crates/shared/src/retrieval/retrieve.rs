@@ -17,6 +17,7 @@ use super::{
     weaviate,
 };
 use crate::{
+    domain::TenantId,
     domain::retrieval::{
         EmbeddingCall, Filters, Hit, RelevanceKind, RetrievalCall, RetrievalRequest, RetrievedItem, ScoreKind,
         SearchMethod, branch_top_k, fuse,
@@ -83,6 +84,11 @@ impl Retriever {
         Ok(Self { client: http::client(&HttpOptions::default())?, store, ingesting })
     }
 
+    /// An index of the tenant's own.
+    pub(super) async fn find(&self, tenant: TenantId, name: &str) -> Result<Option<Index>, RetrievalError> {
+        self.store.find_index(tenant, name).await.map_err(RetrievalError::request)
+    }
+
     /// Where an index is: one of the tenant's own, or else what the vector store has under that name.
     async fn place(
         &self,
@@ -90,22 +96,21 @@ impl Retriever {
         vector_store: &VectorBinding,
         name: &str,
     ) -> Result<Place, RetrievalError> {
-        let given = format!("{}{name}", vector_store.namespace.as_deref().unwrap_or_default());
         let not_found = || FailureKind::from(IndexError::NotFound(name.to_owned()));
         if matches!(vector_store.store, VectorStore::Pgvector) {
             let target = vector_store.target(&self.client);
-            let found = tokio::time::timeout(target.timeout, self.store.find_index(bindings.tenant, &given)).await;
+            let found = tokio::time::timeout(target.timeout, self.store.find_index(bindings.tenant, name)).await;
             let found = found.map_err(|_elapsed| target.error(FailureKind::Timeout))?;
             let own = found.map_err(|error| target.error(error))?;
             return own.map(Place::Own).ok_or_else(|| target.error(not_found()));
         }
-        let own = self.store.find_index(bindings.tenant, name).await.map_err(RetrievalError::request)?;
+        let own = self.find(bindings.tenant, name).await?;
         match own.filter(|index| index.store == vector_store.store.adapter_kind()) {
             Some(index) => Ok(Place::Own(index)),
-            None if vector_store.only_own || reads_as_own(&vector_store.store, &given) => {
+            None if vector_store.only_own || reads_as_own(&vector_store.store, name) => {
                 Err(RetrievalError::request(not_found()))
             }
-            None => Ok(Place::Others(given)),
+            None => Ok(Place::Others(name.to_owned())),
         }
     }
 

@@ -91,12 +91,12 @@ impl Retrieval {
             }
         };
         let vectors = of(Capability::VectorStore)?;
-        let (index, namespace) = resolve_index(&vectors, &self.request.index)?;
+        let index = resolve_index(&vectors, &self.request.index)?;
         let bindings = Bindings {
             tenant,
             deployment_profile_slug: self.runtime.deployment_slug().unwrap_or_default().to_owned(),
             embeddings,
-            vector_store: Some(vector_store(&vectors, namespace, platform)?),
+            vector_store: Some(vector_store(&vectors, platform)?),
         };
         Ok((bindings, RetrievalRequest { index, ..self.request.clone() }))
     }
@@ -122,7 +122,7 @@ async fn embeddings(binding: &Binding, platform: &Platform) -> Result<Embeddings
     })
 }
 
-fn vector_store(binding: &Binding, namespace: Option<String>, platform: &Platform) -> Result<VectorBinding, Failure> {
+fn vector_store(binding: &Binding, platform: &Platform) -> Result<VectorBinding, Failure> {
     let kind = binding.adapter_kind.as_deref().unwrap_or_default().trim();
     let store = match kind {
         "weaviate_http" => {
@@ -133,7 +133,7 @@ fn vector_store(binding: &Binding, namespace: Option<String>, platform: &Platfor
         other => return Err(model::unusable(binding, &format!("adapter_kind `{other}` is not supported"))),
     };
     let (provider, timeout) = (provider(binding), binding.request_timeout());
-    Ok(VectorBinding { provider, store, timeout, namespace, only_own: false })
+    Ok(VectorBinding { provider, store, timeout, only_own: false })
 }
 
 fn endpoint(binding: &Binding) -> Result<String, Failure> {
@@ -141,28 +141,27 @@ fn endpoint(binding: &Binding) -> Result<String, Failure> {
     url.ok_or_else(|| model::unusable(binding, "the binding has no endpoint_url"))
 }
 
-/// The index as the store knows it, and what stands before its name. `resource_policy.selection_mode` is `explicit`: the index must
-/// be among the binding's resources; or `dynamic_namespace`: it is any index under `namespace_prefix`. Without one, any index.
-fn resolve_index(binding: &Binding, index: &str) -> Result<(String, Option<String>), Failure> {
-    let text = |name: &str| binding.resource_policy.get(name).and_then(Value::as_str).map(str::trim);
-    let prefix = text("namespace_prefix").filter(|prefix| !prefix.is_empty()).map(str::to_owned);
+/// The index as the store knows it. `resource_policy.selection_mode` is `explicit`: the index must be among the binding's resources; or
+/// `dynamic_namespace`: it is any index whose name begins with `namespace_prefix`. Without a prefix, any index.
+fn resolve_index(binding: &Binding, index: &str) -> Result<String, Failure> {
+    let text =
+        |name: &str| binding.resource_policy.get(name).and_then(Value::as_str).map(str::trim).unwrap_or_default();
     let listed = binding
         .resources
         .iter()
         .find(|resource| [resource.id.as_deref(), resource.provider_resource_id.as_deref()].contains(&Some(index)));
     if let Some(resource) = listed {
-        return Ok((resource.provider_id().unwrap_or(index).to_owned(), None));
+        return Ok(resource.provider_id().unwrap_or(index).to_owned());
     }
-    match text("selection_mode").unwrap_or_default() {
-        "explicit" => {
-            let message = format!("Index '{index}' is not bound to the active vector store");
-            let failure = ExecFailure::with_message(ExecCode::PolicyDenied, message)
-                .detail("provider_slug", binding.slug.clone().unwrap_or_default())
-                .detail("index", index);
-            Err(failure.into())
-        }
-        _ => Ok((index.to_owned(), prefix)),
-    }
+    let refused = match (text("selection_mode"), text("namespace_prefix")) {
+        ("explicit", _) => "is not bound to the active vector store",
+        (_, prefix) if index.starts_with(prefix) => return Ok(index.to_owned()),
+        _ => "is outside the namespace of the active vector store",
+    };
+    let failure = ExecFailure::with_message(ExecCode::PolicyDenied, format!("Index '{index}' {refused}"))
+        .detail("provider_slug", binding.slug.clone().unwrap_or_default())
+        .detail("index", index);
+    Err(failure.into())
 }
 
 fn told(error: &RetrievalError) -> Failure {
@@ -192,10 +191,12 @@ mod tests {
         };
         let resolve = |policy: Value, index: &str| resolve_index(&binding(policy), index).map_err(|error| error.code);
         let explicit = json!({"selection_mode": "explicit"});
-        assert_eq!(resolve(explicit.clone(), "kb").unwrap(), ("kb_v2".to_owned(), None));
+        assert_eq!(resolve(explicit.clone(), "kb").unwrap(), "kb_v2");
         assert_eq!(resolve(explicit, "other").unwrap_err().as_str(), "EXEC_POLICY_DENIED");
         let named = json!({"selection_mode": "dynamic_namespace", "namespace_prefix": "prod_"});
-        assert_eq!(resolve(named, "other").unwrap(), ("other".to_owned(), Some("prod_".to_owned())));
-        assert_eq!(resolve(json!({}), "other").unwrap(), ("other".to_owned(), None));
+        assert_eq!(resolve(named.clone(), "prod_other").unwrap(), "prod_other");
+        assert_eq!(resolve(named.clone(), "kb").unwrap(), "kb_v2");
+        assert_eq!(resolve(named, "other").unwrap_err().as_str(), "EXEC_POLICY_DENIED");
+        assert_eq!(resolve(json!({}), "other").unwrap(), "other");
     }
 }

@@ -6,7 +6,11 @@
 use async_trait::async_trait;
 use longhaul_sdk::{ToolCallContext, ToolEffect, ToolFailure, ToolOutput, ToolSpec};
 use longhaul_shared::{
-    domain::{TenantId, requirements::SEARCH_DATASET, retrieval::RetrievalRequest},
+    domain::{
+        TenantId,
+        requirements::SEARCH_DATASET,
+        retrieval::{RetrievalRequest, leaves_method_open},
+    },
     retrieval::{OwnIndexes, RetrievalError},
 };
 use serde_json::{Value, json};
@@ -48,6 +52,10 @@ impl AnyTool for SearchDataset {
         let request = RetrievalRequest::read(Some(&args), || None).map_err(ToolFailure::from)?;
         let mut request = request.ok_or_else(|| ToolFailure::Reported("`query` is required".into()))?;
         request.top_k = request.top_k.min(MAX_RESULTS);
+        if leaves_method_open(args.get("search_method")) {
+            let usual = self.indexes.usual_method(tenant, &request.index).await;
+            request.search_method = usual.map_err(|error| report(&error))?;
+        }
         let found = self.indexes.search(tenant, &request).await.map_err(|error| report(&error))?;
         let results: Vec<Value> = found
             .results()
@@ -81,7 +89,7 @@ fn spec(datasets: &[String]) -> ToolSpec {
                 "search_method": {
                     "type": "string",
                     "enum": ["semantic", "keyword", "hybrid"],
-                    "description": "By meaning (when absent), by words, or both.",
+                    "description": "By meaning, by words, or both. When absent the best that the documents allow.",
                 },
                 "filters": {
                     "type": "object",

@@ -2,7 +2,7 @@
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_shared::{
-    domain::retrieval::{InvalidRetrieval, RetrievalRequest},
+    domain::retrieval::{InvalidRetrieval, RetrievalRequest, leaves_method_open},
     store::api_keys::Scope,
 };
 use serde::Serialize;
@@ -26,7 +26,7 @@ pub(crate) struct SearchBody {
     query: String,
     /// Results, up to 100; 5 when absent.
     top_k: Option<u32>,
-    /// `semantic` (when absent), `keyword` or `hybrid`.
+    /// `semantic`, `keyword` or `hybrid`. When absent `semantic`, or `keyword` where the index holds no embeddings.
     search_method: Option<String>,
     /// `none` (when absent) or `normalize`.
     query_preprocessing: Option<String>,
@@ -63,10 +63,14 @@ pub(crate) async fn search(
     let mut fields: Map<String, Value> =
         serde_json::from_slice(&bytes).map_err(|error| ApiError::MalformedJson(error.to_string()))?;
     find(&state, principal.tenant(), &name).await?;
+    let is_open = leaves_method_open(fields.get("search_method"));
     fields.insert("index".into(), name.into());
     let refused = |error: InvalidRetrieval| ApiError::InvalidRetrieval(error.to_string());
     let request = RetrievalRequest::read(Some(&Value::Object(fields)), || None).map_err(refused)?;
-    let request = request.ok_or(ApiError::Internal)?;
+    let mut request = request.ok_or(ApiError::Internal)?;
+    if is_open {
+        request.search_method = state.indexes.usual_method(principal.tenant(), &request.index).await?;
+    }
     let found = state.indexes.search(principal.tenant(), &request).await?;
     let call = found.retrieval_calls.into_iter().next().ok_or(ApiError::Internal)?;
     Ok(Json(SearchResults { query: call.query, results: call.results }))

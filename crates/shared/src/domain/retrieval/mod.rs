@@ -16,7 +16,7 @@ pub use prompt::{MAX_REFERENCES_BYTES, reference_message};
 pub use request::{
     FilterValue, Filters, INVALID_RETRIEVAL_INPUT, INVALID_RETRIEVAL_MESSAGE, InvalidRetrieval, MAX_FILTER_KEY_CHARS,
     MAX_FILTER_TEXT_CHARS, MAX_FILTERS, MAX_INDEX_CHARS, MAX_QUERY_BYTES, MAX_TOP_K, Preprocessing, RetrievalRequest,
-    SearchMethod, derived_query,
+    SearchMethod, derived_query, leaves_method_open,
 };
 pub use result::{EmbeddingCall, RelevanceComponents, RelevanceKind, RetrievalCall, RetrievedItem, ScoreKind};
 pub use score::{Hit, branch_top_k, fuse, rank};

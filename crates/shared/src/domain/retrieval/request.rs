@@ -241,6 +241,12 @@ fn trimmed_text(value: Option<&Value>) -> Option<String> {
 }
 
 /// A word, trimmed and in small letters; empty when it is absent or as good as that (`null`, `false`, `0`, `""`, `[]`, `{}`).
+/// Whether the fields of a request leave the method of search to others.
+#[must_use]
+pub fn leaves_method_open(search_method: Option<&Value>) -> bool {
+    word(search_method).is_some_and(|word| word.is_empty())
+}
+
 fn word(value: Option<&Value>) -> Option<String> {
     match value {
         None | Some(Value::Null | Value::Bool(false)) => Some(String::new()),
