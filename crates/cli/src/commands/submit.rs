@@ -63,7 +63,7 @@ pub(super) struct Caps {
     #[arg(long, value_name = "N")]
     max_tokens: Option<u32>,
     /// The most model calls
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_model_calls: Option<u32>,
 }
 
