@@ -44,6 +44,16 @@ async fn for_a_worker_it_tells_the_place_the_fleet_and_an_estimate_from_recent_s
     let runs = why(&api, early[0]).await;
     assert_eq!((&runs["wait_reason"], &runs["worker_id"]), (&json!(null), &json!(worker.id.to_string())));
     assert_eq!((&runs["ends_when"], &runs["status"]), (&json!(null), &json!("IN_PROGRESS")));
+    sqlx::query(
+        "insert into events (execution_id, seq, at, kind, data)
+         values ($1, 100, longhaul_now(), 'tool_servers_starting', '{\"servers\": [\"shelf\", \"crm\"]}')",
+    )
+    .bind(early[1].0)
+    .execute(&api.db.pool)
+    .await
+    .unwrap();
+    let starts = format!("worker {} starts its tool servers: shelf, crm", worker.id);
+    assert_eq!(why(&api, early[1]).await["summary"], starts);
 
     let (first, second) = (api.submit().await, api.submit().await);
     let urgent = api.submit_with(json!({"priority": 9})).await;

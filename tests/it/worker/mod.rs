@@ -18,6 +18,7 @@ mod provider_health;
 mod retries;
 mod run;
 mod sweep;
+mod tool_servers;
 mod trace;
 pub(crate) mod typed;
 mod validator_loop;

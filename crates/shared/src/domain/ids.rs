@@ -60,3 +60,10 @@ impl WorkerId {
         Self(Uuid::new_v4())
     }
 }
+impl LeaseToken {
+    /// In `0..1`: as good as random across executions, the same for one lease.
+    #[must_use]
+    pub fn chance(self) -> f64 {
+        f64::from(self.0.as_u128() as u32) / f64::from(u32::MAX)
+    }
+}

@@ -56,6 +56,15 @@ pub enum Conclusion {
         /// The wake counter read before the decision.
         wake_seq: i32,
     },
+    /// Parked until a tool server may be asked again; no retry spent.
+    Reconnect {
+        /// The cause of this attempt's end.
+        failure: Failure,
+        /// How long to wait.
+        delay: Duration,
+        /// The wake counter read before the decision.
+        wake_seq: i32,
+    },
     /// Parked for another reason.
     Park {
         /// What it waits for.
@@ -350,6 +359,10 @@ impl From<&Conclusion> for EndColumns {
                     failure,
                     Self { spent, wait_reason, wait: Some(delay), wake_seq, ..columns("park", "retrying") },
                 )
+            }
+            Conclusion::Reconnect { failure, delay, wake_seq } => {
+                let wait_reason = Some(WaitReason::RetryBackoff);
+                because(failure, Self { wait_reason, wait: Some(delay), wake_seq, ..columns("park", "parked") })
             }
             Conclusion::Park { reason, wait, wake_seq } => {
                 Self { wait_reason: Some(reason), wait, wake_seq, ..columns("park", "parked") }

@@ -21,7 +21,7 @@ mod spawn_sub_agent;
 pub(crate) mod transcript;
 
 use longhaul_sdk::AgentConfig;
-use longhaul_shared::domain::redaction::Secrets;
+use longhaul_shared::domain::{RetryPolicy, redaction::Secrets};
 use menu::Menu;
 use policy::Policy;
 use profile::Profile;
@@ -44,7 +44,7 @@ pub(crate) struct Agent {
     pub(crate) policy: Policy,
     /// The schema that the provider itself is to hold the answer to.
     pub(crate) native_output_schema: Option<Value>,
-    pub(crate) max_compressions: u32,
+    pub(crate) retry: RetryPolicy,
 }
 
 impl Agent {

@@ -121,9 +121,9 @@ async fn make(
     let menu = Menu::new(&config, toolbox.specs(), task, shown, &deps.tools.schemas)?;
     let routes = deps.health.routes(&deps.models, &config.model).map_err(|error| error.to_failure())?;
     let policy = Policy::new(&config.approvals)?;
-    let max_compressions = RetryPolicy::from(&pinned.definition.retry).max_compressions;
+    let retry = RetryPolicy::from(&pinned.definition.retry);
     let profile = Profile::Own;
-    Ok(Agent { config, profile, routes, toolbox, menu, policy, native_output_schema, max_compressions })
+    Ok(Agent { config, profile, routes, toolbox, menu, policy, native_output_schema, retry })
 }
 
 /// What the execution does differently from its agent.

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use longhaul_sdk::{AgentConfig, Failure, ToolSpec};
 use longhaul_shared::domain::{
+    RetryPolicy,
     ascii_json::sorted_ascii,
     contract::{self, CallList, ContractRun, ExecCode, ExecFailure, ModelCall, ToolFault, Transport},
     contract_steps::{NotedCall, NotedModel},
@@ -80,7 +81,7 @@ pub(crate) async fn prepare(
     let tools = tools.into_iter().map(|tool| (tool.of().tool_name.clone(), tool)).collect();
     let retrieval = Retrieval::of(&run)?;
     let profile = Profile::Contract(Box::new(Contract { run, messages, model, tools, retrieval }));
-    Ok(Agent { config, profile, routes, toolbox, menu, policy, native_output_schema: None, max_compressions: 0 })
+    Ok(Agent { config, profile, routes, toolbox, menu, policy, native_output_schema: None, retry: RetryPolicy::none() })
 }
 
 /// The contract knows the tools of its catalogue and no others, one call at a time, and a conversation as long as it is.

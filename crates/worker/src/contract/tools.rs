@@ -111,6 +111,7 @@ impl ContractTool {
             whole: None,
             destination: None,
             error: came_to.err().map(|_| CallErrorKind::Runtime),
+            is_unsent: false,
             ends_run,
             duration: started.elapsed(),
             effect: self.effect(),
@@ -182,10 +183,10 @@ impl ContractTool {
         let policy = &self.of.safety_policy;
         let allowed = json!(JOB_SECONDS as u32);
         let timeout_seconds = argument("timeout_seconds").or_else(|| policy.get("timeout_seconds")).unwrap_or(&allowed);
-        let null = Value::Null;
+        let (null, none) = (Value::Null, Value::from(""));
         let body = Job {
             language: "python",
-            code: argument("code").unwrap_or(&null),
+            code: argument("code").unwrap_or(&none),
             input: argument("input").unwrap_or(&null),
             timeout_seconds,
             policy,

@@ -36,6 +36,7 @@ use super::{
 };
 use crate::{
     agent::{
+        Agent,
         conversation::JournaledConversation,
         journal::{Journal, Place, from_store},
         prepared::prepare,
@@ -43,12 +44,15 @@ use crate::{
         references::instructions,
     },
     contract,
-    deps::AttemptDeps,
+    deps::{AttemptDeps, Deps},
     direct::AgentDirectly,
     patience::patiently,
     probe::Point,
     validators::{effective_validators, with_output_schema},
 };
+
+/// Tool servers that take longer than this to say what they offer are spoken of.
+const SLOW_START: Duration = Duration::from_secs(1);
 
 /// A claimed execution on its way to its handler.
 pub(crate) struct Lease {
@@ -159,7 +163,7 @@ async fn restore(
         shared.clone(),
         deps.writer.clone(),
         control.clone(),
-    );
+    )?;
     Ok((pinned, Box::new(journal)))
 }
 
@@ -189,7 +193,7 @@ async fn execute(
     let input: Arc<Value> = serde_json::from_str(&claimed.input).map(Arc::new).map_err(|error| {
         Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the stored input is not JSON: {error}"))
     })?;
-    let agent = Box::pin(prepare(claimed, pinned, &input, journal.pinned_tools()?, shared)).await?;
+    let agent = started(claimed, pinned, &input, journal, shared).await?;
     if let Some(output) = agent.profile.output_at_once() {
         return Ok(ExecutionResult::Success { output });
     }
@@ -219,6 +223,33 @@ async fn execute(
     // Whatever it came to: what was accepted ends before the lease does.
     Box::pin(journal.join_detached(&agent)).await?;
     result
+}
+
+/// The agent, made ready. Observers are told when its tool servers take their time.
+async fn started(
+    claimed: &Claimed,
+    pinned: &PinnedVersions,
+    input: &Value,
+    journal: &mut Journal,
+    shared: &Deps,
+) -> Step<Arc<Agent>> {
+    let recorded = journal.pinned_tools()?;
+    let (is_first, began) = (recorded.is_none(), Instant::now());
+    let mut prepared = Box::pin(prepare(claimed, pinned, input, recorded, shared));
+    if pinned.agent.mcp_servers.is_empty() || !is_first {
+        return Ok(prepared.await?);
+    }
+    let agent = match tokio::time::timeout(SLOW_START, &mut prepared).await {
+        Ok(agent) => agent?,
+        Err(_slow) => {
+            journal.note_starting(pinned.agent.mcp_servers.keys().map(String::as_str).collect()).await?;
+            let agent = prepared.await?;
+            journal.note_started(began.elapsed()).await?;
+            agent
+        }
+    };
+    journal.note_missing_tools(agent.toolbox.missing());
+    Ok(agent)
 }
 
 type Running = (Arc<dyn AnyDefinition>, Vec<Arc<dyn Validator>>);

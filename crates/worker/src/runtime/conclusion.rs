@@ -26,7 +26,7 @@ pub(super) type Ended = (Step<ExecutionResult>, Option<Box<Journal>>, RetryPolic
 /// Decides what becomes of the execution, and writes it down. Returns the tokens that this attempt took, as far as they are known.
 pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &AttemptDeps) -> i64 {
     let (mut outcome, journal, policy) = ended;
-    let (mut spent, mut wake_seq, mut parked) = (None, claimed.wake_seq, None);
+    let (mut spent, mut wake_seq, mut parked, mut server) = (None, claimed.wake_seq, None, None);
     if let Some(mut journal) = journal {
         if let Some(reason) = aborted(&outcome)
             && let Err(error) = journal.answer_open_calls(reason)
@@ -40,15 +40,22 @@ pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, 
             outcome = merge(outcome, error);
         }
         (spent, wake_seq, parked) = (journal.blamed(), journal.wake_seq(), journal.parked());
+        server = journal.server_wait();
     }
     deps.shared.probe.at(Point::BeforeConclusion, claimed.id).await;
-    let decision = decide(outcome, &policy, claimed.retries, chance(claimed));
+    let decision = decide(outcome, &policy, claimed.retries, claimed.token.chance());
     let conclusion = match decision {
         Decision::Finish(output) => finish(output.to_string()),
         Decision::Fail(failure) => Conclusion::Fail { failure, spent },
         Decision::Refuse { code, summary } => Conclusion::Refuse { code, summary },
         Decision::Retry { failure, delay } => Conclusion::Retry { failure, spent, delay, wake_seq },
-        Decision::Park => park(claimed, started.elapsed(), parked),
+        Decision::Park => match server {
+            // What else it waits for wakes it all the same.
+            Some((failure, delay)) => {
+                Conclusion::Reconnect { failure, delay, wake_seq: parked.map_or(wake_seq, |parked| parked.wake_seq) }
+            }
+            None => park(claimed, started.elapsed(), parked),
+        },
         Decision::Cancel => Conclusion::Cancel,
         Decision::Release => Conclusion::Release { drained: true },
         Decision::Abandon => {
@@ -161,6 +168,7 @@ fn note_end(conclusion: &Conclusion, status: ExecutionStatus) {
             Conclusion::Cancel
             | Conclusion::Finish { .. }
             | Conclusion::Retry { .. }
+            | Conclusion::Reconnect { .. }
             | Conclusion::Park { .. }
             | Conclusion::Release { .. },
         ) => {
@@ -170,6 +178,9 @@ fn note_end(conclusion: &Conclusion, status: ExecutionStatus) {
         (ExecutionStatus::Pending | ExecutionStatus::InProgress, Conclusion::Retry { failure, delay, .. }) => {
             metrics::retry_scheduled(failure.class);
             tracing::info!(failure.class = %failure.class, failure.code = %failure.code, delay = ?delay, "attempt will be retried");
+        }
+        (ExecutionStatus::Pending | ExecutionStatus::InProgress, Conclusion::Reconnect { failure, delay, .. }) => {
+            tracing::info!(failure.code = %failure.code, delay = ?delay, "the execution waits for a tool server");
         }
         (ExecutionStatus::Pending | ExecutionStatus::InProgress, Conclusion::Park { reason, .. }) => {
             tracing::info!(wait.reason = %reason, "execution parked");
@@ -184,12 +195,6 @@ fn note_end(conclusion: &Conclusion, status: ExecutionStatus) {
         ) => tracing::info!("execution handed back"),
     }
 }
-
-/// Spreads retries when a policy has jitter: as good as random across executions, the same for one lease.
-fn chance(claimed: &Claimed) -> f64 {
-    f64::from(claimed.token.0.as_u128() as u32) / f64::from(u32::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

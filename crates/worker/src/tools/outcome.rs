@@ -64,6 +64,8 @@ pub struct CallOutcome {
     pub destination: Option<String>,
     /// Set when `text` is an error.
     pub error: Option<CallErrorKind>,
+    /// Its tool was not asked: the call certainly had no effect.
+    pub(crate) is_unsent: bool,
     /// Set when the run cannot go on.
     pub ends_run: Option<Failure>,
     /// How long the tool ran.

@@ -289,8 +289,11 @@ fn summary(found: &Waiting) -> String {
             (ExecutionStatus::Failed, _) => {
                 format!("it failed: {}", found.failure_code.as_deref().unwrap_or("unknown"))
             }
-            (ExecutionStatus::Pending | ExecutionStatus::InProgress, Some(worker)) => {
+            (ExecutionStatus::Pending | ExecutionStatus::InProgress, Some(worker)) if found.starting.is_empty() => {
                 format!("worker {worker} runs it")
+            }
+            (ExecutionStatus::Pending | ExecutionStatus::InProgress, Some(worker)) => {
+                format!("worker {worker} starts its tool servers: {}", found.starting.join(", "))
             }
             (ExecutionStatus::Pending | ExecutionStatus::InProgress, None) => "it is between two states".into(),
         };

@@ -61,6 +61,7 @@ impl Waiting {
             deadline_at: row.deadline_at,
             failure_code: row.failure_code.clone(),
             worker: row.worker_id.map(WorkerId),
+            starting: Vec::new(),
             queue: row.queue.clone(),
             definition_key: row.definition_key.clone(),
             definition_version: row.version,
@@ -88,7 +89,7 @@ impl Store {
         let Some(row) = self.waiting_row(reach, id).await? else { return Ok(None) };
         let mut waiting = Waiting::of(&row)?;
         match waiting.reason {
-            None => {}
+            None => waiting.starting = self.starting_servers(id).await?,
             Some(WaitReason::Worker) => {
                 waiting.workers = Some(self.workers_that_serve(&row).await?);
                 let place = self.place_for_worker(id, &row).await?;
@@ -262,6 +263,19 @@ impl Store {
         )
         .fetch_optional(&self.pool)
         .await?)
+    }
+
+    /// Its last word, if that is about tool servers.
+    async fn starting_servers(&self, id: ExecutionId) -> Result<Vec<String>, StoreError> {
+        let found = sqlx::query_scalar!(
+            r#"
+            select array(select jsonb_array_elements_text(last.data->'servers')) as "servers!"
+            from (select kind, data from events where execution_id = $1 order by seq desc limit 1) as last
+            where last.kind = 'tool_servers_starting'
+            "#,
+            id.0,
+        );
+        Ok(found.fetch_optional(&self.pool).await?.unwrap_or_default())
     }
 
     async fn requirements(&self, serve_key: &str) -> Result<Vec<String>, StoreError> {

@@ -25,6 +25,8 @@ pub struct Waiting {
     pub failure_code: Option<String>,
     /// Who holds it.
     pub worker: Option<WorkerId>,
+    /// The tool servers that its worker starts for it, where they take their time.
+    pub starting: Vec<String>,
     /// Its queue.
     pub queue: String,
     /// Its definition.

@@ -65,6 +65,16 @@ pub(super) struct CallBody {
     contract_calls: Vec<NotedCall>,
 }
 
+/// The resolution of a call that may have taken effect.
+const UNKNOWN: &str = "outcome_unknown";
+
+impl CallBody {
+    /// Whether its tool was asked.
+    pub(super) fn has_run(&self) -> bool {
+        self.effect.is_some()
+    }
+}
+
 /// A tool with whole arguments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RanAs {
@@ -150,7 +160,7 @@ impl Journal {
         let Some(step) = self.recorded_calls.remove(key) else { return Ok(Recalled::New) };
         let body: CallBody = read_body(&step)?;
         if step.state != StepState::Live {
-            self.intents.insert(*key, step.seq);
+            self.intents.insert(*key, (step.seq, body.effect));
             self.begun.insert(*key, body.begun);
             return Ok(Recalled::Begun(body.ran));
         }
@@ -191,7 +201,7 @@ impl Journal {
         let body = CallBody { begun: begun.clone(), ..self.body_of(agent, ready) };
         let step = self.step(StepKind::Call, ready.key, &body)?;
         let step = JournalStep { state: StepState::Intent, name: Some(ready.tool.clone()), ..step };
-        self.intents.insert(ready.key, step.seq);
+        self.intents.insert(ready.key, (step.seq, body.effect));
         self.begun.insert(ready.key, begun);
         self.pending.steps.push(step);
         Ok(())
@@ -200,7 +210,7 @@ impl Journal {
     /// Takes back the intent of a call that certainly did not run. Left as it is, the next worker would have to call its outcome
     /// unknown.
     pub(crate) fn withdraw(&mut self, agent: &Agent, ready: &ReadyCall) -> Step<()> {
-        let Some(seq) = self.intents.remove(&ready.key) else { return Ok(()) };
+        let Some((seq, _)) = self.intents.remove(&ready.key) else { return Ok(()) };
         let begun = self.begun.remove(&ready.key).unwrap_or_default();
         let body = CallBody { begun, ..self.body_of(agent, ready) };
         let step = self.step(StepKind::Call, ready.key, &body)?;
@@ -288,6 +298,9 @@ impl Journal {
         mut body: CallBody,
     ) -> Step<Answered> {
         let (mut text, mut error) = (outcome.text.clone(), outcome.error);
+        if outcome.is_unsent {
+            (body.effect, body.idempotency_key) = (None, None);
+        }
         if error.is_none() {
             match planned.map_or(Ok(Vec::new()), |planned| {
                 self.write(&ready.written, planned, outcome.destination.as_deref(), value_of(outcome.whole()))
@@ -308,7 +321,7 @@ impl Journal {
         }
         body.is_error = error.is_some();
         if matches!(error, Some(CallErrorKind::OutcomeUnknown | CallErrorKind::Timeout)) {
-            body.resolution = Some("outcome_unknown".into());
+            body.resolution = Some(UNKNOWN.into());
         }
         if let Some(note) = &ready.note {
             text = format!("{note}\n{text}");
@@ -390,7 +403,7 @@ impl Journal {
         // Whoever finds the turn recorded in part finds its calls in the results as well.
         body.begun = self.begun.remove(&key).unwrap_or_default();
         let mut step = self.step(StepKind::Call, key, &body)?;
-        if let Some(intent) = self.intents.remove(&key) {
+        if let Some((intent, _)) = self.intents.remove(&key) {
             step.seq = intent;
         }
         let step = JournalStep {
@@ -444,7 +457,12 @@ impl Journal {
         for (key, call) in std::mem::take(&mut self.open_calls) {
             let text = CallError::new(CallErrorKind::Cancelled, reason).to_text(&call.name, &call.arguments);
             self.event("call", json!({ "tool": call.name, "outcome": CallErrorKind::Cancelled.as_str() }));
-            self.push_result(key, &call, text, CallBody { is_error: true, ..CallBody::default() }, |step| step)?;
+            // It may have run.
+            let effect = self.intents.get(&key).and_then(|(_, effect)| *effect);
+            let resolution = effect.map(|_| UNKNOWN.to_owned());
+            let idempotency_key = effect.map(|_| self.idempotency_key(&key));
+            let body = CallBody { is_error: true, effect, resolution, idempotency_key, ..CallBody::default() };
+            self.push_result(key, &call, text, body, |step| step)?;
         }
         Ok(())
     }

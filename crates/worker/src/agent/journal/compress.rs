@@ -53,7 +53,7 @@ impl Journal {
     pub(super) async fn compress(&mut self, agent: &Agent, said: usize, cause: Option<Failure>) -> Step<()> {
         let window = u64::from(agent.config.limits.context_tokens);
         let range = self.transcript.compressible(window, said);
-        let Some(range) = range.filter(|_| self.compressions < agent.max_compressions) else {
+        let Some(range) = range.filter(|_| self.compressions < agent.retry.max_compressions) else {
             // Our estimate alone ends nothing; the model decides whether the conversation is too long.
             let Some(cause) = cause else { return Ok(()) };
             return Err(

@@ -4,7 +4,7 @@
 //! their intents, which the next one takes up like those of any other call. Such a call has two steps: its own, with the result
 //! `accepted`, and a second one under [`detached_key`] for what became of it.
 
-use longhaul_sdk::Step;
+use longhaul_sdk::{FailureCode, Step};
 use longhaul_shared::store::journal::Hash;
 use tokio::task::JoinSet;
 
@@ -79,6 +79,8 @@ impl Journal {
     fn record_detached(&mut self, agent: &Agent, ended: Result<Ran, tokio::task::JoinError>) -> Step<()> {
         let Ok(mut ran) = ended else { return Ok(()) };
         // Nobody waits for it, so it cannot end the run either.
+        let unsent = ran.outcome.ends_run.take_if(|failure| failure.code == FailureCode::TOOL_UNREACHABLE);
+        ran.outcome.is_unsent = unsent.is_some();
         ran.outcome.ends_run = None;
         let answered = self.record_call(agent, &ran, None)?;
         self.note_detached(&answered);

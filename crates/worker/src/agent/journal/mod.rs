@@ -22,6 +22,7 @@ mod reply;
 mod retrieval;
 mod said;
 mod secrets;
+mod servers;
 mod turn;
 mod verdict;
 
@@ -30,7 +31,7 @@ use std::{
     sync::Arc,
 };
 
-use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError, ToolScratchpad};
+use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError, ToolEffect, ToolScratchpad};
 use longhaul_shared::{
     domain::{ExecutionId, TenantId},
     store::{
@@ -54,6 +55,7 @@ pub(crate) use progress::{Stage, State};
 pub(crate) use prompt::PinnedTools;
 use said::Said;
 use secrets::ToolSecrets;
+use servers::Servers;
 pub(crate) use turn::{Asked, NextTurn, Turn};
 
 use super::{
@@ -103,8 +105,8 @@ pub(crate) struct Journal {
     recorded_calls: HashMap<Hash, JournalStep>,
     /// The calls after a turn that is recorded in part.
     begun_steps: Vec<JournalStep>,
-    /// Numbers of intents that this attempt may turn into results.
-    intents: HashMap<Hash, i32>,
+    /// Numbers of intents that this attempt may turn into results, and what running those calls twice would do.
+    intents: HashMap<Hash, (i32, Option<ToolEffect>)>,
     /// What those intents hold of a turn that is recorded in part.
     begun: HashMap<Hash, Vec<ToolCall>>,
     /// Calls of the current tick that have no result.
@@ -137,6 +139,7 @@ pub(crate) struct Journal {
     blamed: Option<i32>,
     /// What the attempt is about to wait for.
     parked: Option<Parked>,
+    servers: Servers,
 }
 
 /// An execution's place among others.
@@ -167,7 +170,7 @@ impl Journal {
         deps: Arc<Deps>,
         writer: LeaseWriter,
         control: Arc<AttemptControl>,
-    ) -> Self {
+    ) -> Step<Self> {
         let mut journal = Self {
             id,
             place,
@@ -202,10 +205,12 @@ impl Journal {
             secrets: ToolSecrets::default(),
             blamed: None,
             parked: None,
+            servers: Servers::default(),
         };
         let begun_turn = |step: &JournalStep| step.kind == StepKind::Turn && step.state == StepState::Intent;
         let begun_at = stored.steps.iter().rfind(|step| begun_turn(step)).map(|step| step.seq);
         for step in stored.steps {
+            journal.servers.note(&step)?;
             journal.retrievals += i32::from(step.kind == StepKind::Retrieval);
             if step.kind == StepKind::Call && begun_at.is_some_and(|at| step.seq > at) {
                 journal.begun_steps.push(step.clone());
@@ -218,7 +223,7 @@ impl Journal {
                 (StepState::Live | StepState::Intent, _) => journal.recorded.push_back(step),
             }
         }
-        journal
+        Ok(journal)
     }
 
     pub(crate) fn scratchpad(&self) -> &Arc<ToolScratchpad> {

@@ -264,6 +264,9 @@ impl<'a> Tick<'a> {
             return self.answer_latent(index, resolved).map(Some);
         }
         let call = taken.ready(resolved);
+        if let Some(error) = self.journal.gone_server(&call.tool) {
+            return self.refuse(index, &error).map(Some);
+        }
         // Whatever wakes the execution from here on is newer than this.
         let wake_seq = self.journal.wake_seq();
         let waiting = match admit(self.agent, self.journal, call).await? {
@@ -367,13 +370,15 @@ impl<'a> Tick<'a> {
         Ok(())
     }
 
-    async fn ended(&mut self, ran: Ran) -> Step<()> {
+    async fn ended(&mut self, mut ran: Ran) -> Step<()> {
         self.journal.at(Point::CallAnswered).await;
+        let waits = self.journal.waits_for_server(self.agent, &mut ran);
         let (index, failure) = (ran.index, ran.outcome.ends_run.clone());
         let fate = self.record_ran(ran)?;
         self.journal.flush().await?;
         self.journal.at(Point::CallRecorded).await;
         match failure {
+            Some(_) if waits => self.end(Interrupt::Waiting.into()).await,
             Some(failure) => self.end(failure.into()).await,
             None => self.on(VecDeque::from([Event::CallFinished { index, fate }])).await,
         }

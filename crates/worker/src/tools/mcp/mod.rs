@@ -12,6 +12,7 @@ mod server;
 mod session;
 
 pub use name::check_server;
+pub(crate) use name::server_of;
 pub(super) use name::split_name;
 pub use pool::{McpPool, McpPoolSettings, Reach};
 pub use secret::SecretResolver;

@@ -17,6 +17,11 @@ pub(in crate::tools) fn split_name(name: &str) -> Option<(&str, &str)> {
     name.strip_prefix(PREFIX)?.split_once("__")
 }
 
+/// The server that answers calls of `tool`, if one does.
+pub(crate) fn server_of(tool: &str) -> Option<&str> {
+    split_name(tool).map(|(server, _)| server)
+}
+
 /// Checks what an agent says about a server. The error says what is wrong.
 ///
 /// # Errors

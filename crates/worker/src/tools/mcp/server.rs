@@ -4,8 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use longhaul_sdk::{
-    Failure, FailureClass, FailureCode, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, ToolSpec,
-    spec::McpServerSpec,
+    Failure, FailureCode, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, ToolSpec, spec::McpServerSpec,
 };
 use rmcp::{
     model::{
@@ -66,11 +65,12 @@ impl McpServer {
         Self(Arc::new(Inner { pool, key, name: name.into(), spec: spec.clone(), reach, timeout }))
     }
 
-    /// The server's tools, by name, as far as this agent may use them and a model can be shown them.
+    /// The server's tools, by name, as far as this agent may use them and a model can be shown them; and the full names of those
+    /// that the agent allows and that are not among them.
     ///
     /// # Errors
     /// `tool_unreachable` when the server does not answer.
-    pub(in crate::tools) async fn tools(&self, schemas: &SchemaCache) -> Result<Vec<McpTool>, Failure> {
+    pub(in crate::tools) async fn tools(&self, schemas: &SchemaCache) -> Result<(Vec<McpTool>, Vec<String>), Failure> {
         let listed = match tokio::time::timeout(self.0.timeout, self.list()).await {
             Ok(listed) => listed?,
             Err(_) => {
@@ -80,7 +80,12 @@ impl McpServer {
         };
         let mut tools: Vec<_> = listed.into_iter().filter_map(|tool| self.accept(tool, schemas)).collect();
         tools.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
-        Ok(tools)
+        let is_missing = |allowed: &&String| !tools.iter().any(|tool| tool.name == **allowed);
+        let missing: Vec<String> = self.0.spec.allow.iter().filter(is_missing).map(|tool| self.told(tool)).collect();
+        if !missing.is_empty() {
+            tracing::warn!(tool.server = self.0.name, "tools are allowed that the server does not offer: {missing:?}");
+        }
+        Ok((tools, missing))
     }
 
     /// The tool `name` as it was pinned; the server is not asked.
@@ -172,6 +177,11 @@ impl McpServer {
         }
     }
 
+    /// A tool's name for people, who wrote it themselves.
+    fn told(&self, tool: &str) -> String {
+        format!("mcp__{}__{}", self.0.name, cut(tool, 128))
+    }
+
     async fn connect(&self) -> Result<Arc<Connection>, Failure> {
         let Inner { pool, key, name, spec, reach, .. } = &*self.0;
         pool.connect(key, name, spec, *reach).await.map_err(|reason| self.unreachable(&reason))
@@ -179,7 +189,7 @@ impl McpServer {
 
     fn unreachable(&self, reason: &str) -> Failure {
         let summary = format!("tool server `{}` could not be reached: {reason}", self.0.name);
-        Failure::new(FailureClass::Transient, FailureCode::TOOL_UNREACHABLE, summary)
+        Failure::of(FailureCode::TOOL_UNREACHABLE, summary)
     }
 }
 

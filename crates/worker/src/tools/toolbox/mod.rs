@@ -56,6 +56,7 @@ pub struct Toolbox {
     index: HashMap<String, usize>,
     max_result_bytes: usize,
     dynamic: bool,
+    missing: Vec<String>,
 }
 
 /// Who answers a call.
@@ -104,7 +105,8 @@ impl Toolbox {
             )?;
         }
         let servers = servers(agent, sources, reach)?;
-        for tools in try_join_all(servers.values().map(|server| server.tools(&sources.schemas))).await? {
+        for (tools, missing) in try_join_all(servers.values().map(|server| server.tools(&sources.schemas))).await? {
+            toolbox.missing.extend(missing);
             for tool in tools {
                 let (spec, timeout) = (tool.spec(), tool.timeout());
                 toolbox.add(spec, Answerer::Tool(Arc::new(tool)), timeout, sources)?;
@@ -154,7 +156,7 @@ impl Toolbox {
     ) -> Result<Self, Failure> {
         let max_result_bytes = max_result_bytes.max(MIN_RESULT_BYTES);
         let (specs, tools_of, index) = (Vec::new(), Vec::new(), HashMap::new());
-        let mut toolbox = Self { specs, tools: tools_of, index, max_result_bytes, dynamic: false };
+        let mut toolbox = Self { specs, tools: tools_of, index, max_result_bytes, dynamic: false, missing: Vec::new() };
         for tool in tools {
             let lenient = ToolSpec { parameters: json!({ "type": "object" }), ..tool.spec() };
             toolbox.add(lenient, Answerer::Contract(tool.clone()), tool.timeout(), sources)?;
@@ -181,6 +183,11 @@ impl Toolbox {
     #[must_use]
     pub fn is_dynamic(&self) -> bool {
         self.dynamic
+    }
+
+    /// The tools that the agent allows and that its servers do not offer.
+    pub(crate) fn missing(&self) -> &[String] {
+        &self.missing
     }
 
     /// The tool of Longhaul's own that answers `name`, if one does.
@@ -279,6 +286,7 @@ impl Toolbox {
             whole,
             destination: None,
             error: None,
+            is_unsent: false,
             ends_run: None,
             duration: Duration::ZERO,
             effect: self.effect(name),
@@ -299,6 +307,7 @@ impl Toolbox {
             index: HashMap::new(),
             max_result_bytes: (agent.limits.max_tool_result_bytes as usize).max(MIN_RESULT_BYTES),
             dynamic: !agent.mcp_servers.is_empty(),
+            missing: Vec::new(),
         }
     }
 

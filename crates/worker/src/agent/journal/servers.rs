@@ -1,0 +1,116 @@
+//! Tool servers that cannot be reached while a run is under way.
+//!
+//! The execution waits for a server as after a failure of class `transient`, counted by server, and spends no retry of its own. When
+//! those waits are used up the model is told, and calls to the server fail at once for the rest of the attempt. What a server
+//! answers ends its count.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use longhaul_sdk::{Failure, FailureClass, FailureCode, Step};
+use longhaul_shared::{
+    domain::RetryCounters,
+    store::journal::{Hash, JournalStep, StepState},
+};
+use serde_json::json;
+
+use super::{Agent, Journal, Ran, calls::CallBody, read_body};
+use crate::tools::{CallError, CallErrorKind, server_of};
+
+/// What a run knows of its tool servers.
+#[derive(Debug, Default)]
+pub(super) struct Servers {
+    /// How often each call waited for its server since that last answered. Calls of one reply wait together.
+    waits: HashMap<String, BTreeMap<Hash, u32>>,
+    /// Those that are not asked again in this attempt, and why.
+    gone: HashMap<String, String>,
+    /// What the attempt waits for, and how long.
+    waiting: Option<(Failure, Duration)>,
+}
+
+impl Servers {
+    /// Counts what the record says, step by step.
+    ///
+    /// # Errors
+    /// A record that cannot be read.
+    pub(super) fn note(&mut self, step: &JournalStep) -> Step<()> {
+        let Some(server) = step.name.as_deref().and_then(server_of) else { return Ok(()) };
+        let is_unreachable = step.failure_code.as_deref() == Some(FailureCode::TOOL_UNREACHABLE.as_str());
+        if is_unreachable && step.state == StepState::Spent {
+            *self.waits.entry(server.to_owned()).or_default().entry(step.key).or_default() += 1;
+        } else if step.state == StepState::Live
+            && self.waits.contains_key(server)
+            && read_body::<CallBody>(step)?.has_run()
+        {
+            self.waits.remove(server);
+        }
+        Ok(())
+    }
+
+    fn waits(&self, server: &str) -> u32 {
+        self.waits.get(server).and_then(|calls| calls.values().max()).copied().unwrap_or_default()
+    }
+}
+
+impl Journal {
+    /// Why a call of `tool` fails without its server being asked.
+    pub(crate) fn gone_server(&self, tool: &str) -> Option<CallError> {
+        let reason = self.servers.gone.get(server_of(tool)?)?;
+        Some(CallError::new(CallErrorKind::Runtime, reason.clone()))
+    }
+
+    /// Whether the attempt ends to wait for the server of a call that could not be sent. Otherwise such a call no longer ends the
+    /// run: the model is told.
+    pub(crate) fn waits_for_server(&mut self, agent: &Agent, ran: &mut Ran) -> bool {
+        let is_unreachable = |failure: &Failure| failure.code == FailureCode::TOOL_UNREACHABLE;
+        let Some(server) = server_of(&ran.ready.tool) else { return false };
+        let Some(failure) = ran.outcome.ends_run.take_if(|failure| is_unreachable(failure)) else { return false };
+        let had = RetryCounters { transient: self.servers.waits(server), ..RetryCounters::default() };
+        let delay = agent.retry.delay(FailureClass::Transient, had, None, self.control.token.chance());
+        ran.outcome.is_unsent = true;
+        match delay.filter(|_| !self.servers.gone.contains_key(server)) {
+            Some(delay) => {
+                ran.outcome.ends_run = Some(failure.clone());
+                let waiting = self.servers.waiting.get_or_insert((failure, delay));
+                waiting.1 = waiting.1.min(delay);
+                true
+            }
+            None => {
+                self.servers.gone.insert(server.to_owned(), failure.summary);
+                false
+            }
+        }
+    }
+
+    /// The failure because of which the attempt waits for a server, and how long it waits.
+    pub(crate) fn server_wait(&self) -> Option<(Failure, Duration)> {
+        self.servers.waiting.clone()
+    }
+
+    /// Tells observers that tool servers are being started, and may take their time.
+    ///
+    /// # Errors
+    /// An interrupt, or a failure of the store.
+    pub(crate) async fn note_starting(&mut self, servers: Vec<&str>) -> Step<()> {
+        self.event("tool_servers_starting", json!({ "servers": servers }));
+        self.flush().await
+    }
+
+    /// Tells observers that tool servers which took their time have answered.
+    ///
+    /// # Errors
+    /// An interrupt, or a failure of the store.
+    pub(crate) async fn note_started(&mut self, took: Duration) -> Step<()> {
+        self.event("tool_servers_started", json!({ "took_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX) }));
+        self.flush().await
+    }
+
+    /// Tells observers of tools that the agent allows and that its servers do not offer.
+    pub(crate) fn note_missing_tools(&mut self, missing: &[String]) {
+        if !missing.is_empty() {
+            self.event("tools_missing", json!({ "tools": missing }));
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Tool servers that take their time, go away while a run is under way, or lack what an agent allows.
+
+use std::{path::Path, time::Duration};
+
+use longhaul_sdk::AgentSpec;
+use longhaul_shared::{
+    domain::ExecutionId,
+    store::{
+        history::Bodies,
+        ledger::{EffectState, LedgerEntry},
+        tenants::Reach,
+    },
+};
+use serde_json::{Value, json};
+
+use super::kit::definition;
+use crate::support::{
+    fleet::{Fleet, agent},
+    llm::{Captured, reply_calls, reply_text},
+    mcp::STDIO_SERVER,
+};
+
+/// An agent whose server `shelf` is started by this script, with more fields of its specification.
+fn agent_of(script: &str, more: Value) -> AgentSpec {
+    let mut server = json!({ "command": ["/bin/sh", "-c", script] });
+    server.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    AgentSpec { mcp_servers: [("shelf".to_owned(), serde_json::from_value(server).unwrap())].into(), ..agent("a") }
+}
+
+/// Starts once: who has died, and left `gone` behind, does not come back.
+fn mortal(gone: &Path) -> AgentSpec {
+    agent_of(&format!("test ! -e {} && exec {STDIO_SERVER}", gone.display()), json!({}))
+}
+
+fn echo(text: &str) -> (&'static str, Value) {
+    ("mcp__shelf__echo", json!({ "text": text }))
+}
+
+async fn waits(fleet: &Fleet, id: ExecutionId, attempt: u64) {
+    fleet
+        .until(id, "it waits for its server", |row| {
+            row["attempts"] == attempt && row["wait_reason"] == "retry_backoff" || !row["finished_at"].is_null()
+        })
+        .await;
+}
+
+/// How its attempts ended, and the retries that it spent.
+async fn attempts(fleet: &Fleet) -> Value {
+    fleet
+        .json(
+            "select jsonb_build_array(
+                (select jsonb_agg(jsonb_build_array(outcome, failure_code) order by number) from attempts),
+                (select transient_retries + tool_error_retries from executions))",
+        )
+        .await
+}
+
+/// What the model was told of its calls with the last request, in order.
+fn told(request: &Captured) -> Vec<String> {
+    let results = request.messages().iter().filter(|message| message["role"] == "tool");
+    results.map(|message| message["content"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_that_stays_away_in_mid_run_is_waited_for_and_then_told() {
+    let (fleet, dir) = (Fleet::start().await, tempfile::tempdir().unwrap());
+    let gone = dir.path().join("gone");
+    fleet.apply(&mortal(&gone), &definition("d", &["is_valid_json"])).await;
+    fleet.llm.push(reply_calls([("mcp__shelf__crash_once", json!({ "marker": gone }))]));
+    fleet.llm.push(reply_calls([echo("first"), echo("second")]));
+    fleet.llm.push(reply_calls([echo("third")]));
+    fleet.llm.push(reply_text("{}"));
+    let worker = fleet.worker();
+    let id = fleet.submit("d", json!({})).await;
+    for (attempt, seconds) in [(1, 11), (2, 31), (3, 91)] {
+        waits(&fleet, id, attempt).await;
+        fleet.advance(Duration::from_secs(seconds)).await;
+    }
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    let parked = json!(["parked", "tool_unreachable"]);
+    assert_eq!(attempts(&fleet).await, json!([[parked, parked, parked, ["finished", null]], 0]));
+
+    let requests = fleet.llm.requests();
+    assert_eq!(requests.len(), 4, "no turn was asked again");
+    let told = told(&requests[3]);
+    assert!(told[0].contains("outcome_unknown"), "{}", told[0]);
+    for (told, text) in told[1..].iter().zip(["first", "second", "third"]) {
+        let told: Value = serde_json::from_str(told).unwrap();
+        assert_eq!(told["call"], json!({"_tool": "mcp__shelf__echo", "arguments": {"text": text}}));
+        let message = told["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with("tool server `shelf` could not be reached: "), "{message}");
+    }
+
+    // Who died may have done it; nobody was asked for the others.
+    let steps = fleet.store.list_steps(id, -1, 100, Bodies::Read).await.unwrap();
+    let ledger: Vec<_> = steps.into_iter().filter_map(|step| LedgerEntry::of(step).unwrap()).collect();
+    let states: Vec<_> = ledger.iter().map(|entry| (entry.tool.as_str(), entry.state)).collect();
+    assert_eq!(states, [("mcp__shelf__crash_once", EffectState::Unknown)]);
+    worker.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_that_comes_back_in_mid_run_costs_no_retry() {
+    let (fleet, dir) = (Fleet::start().await, tempfile::tempdir().unwrap());
+    let gone = dir.path().join("gone");
+    fleet.apply(&mortal(&gone), &definition("d", &["is_valid_json"])).await;
+    fleet.llm.push(reply_calls([("mcp__shelf__crash_once", json!({ "marker": gone }))]));
+    fleet.llm.push(reply_calls([echo("back")]));
+    fleet.llm.push(reply_text("{}"));
+    let worker = fleet.worker();
+    let id = fleet.submit("d", json!({})).await;
+    waits(&fleet, id, 1).await;
+    std::fs::remove_file(&gone).unwrap();
+    fleet.advance(Duration::from_secs(11)).await;
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    assert_eq!(attempts(&fleet).await, json!([[["parked", "tool_unreachable"], ["finished", null]], 0]));
+    assert_eq!(told(&fleet.llm.requests()[2])[1], "back");
+    worker.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_take_their_time_are_an_event_and_the_reason_shown() {
+    let (fleet, dir) = (Fleet::start().await, tempfile::tempdir().unwrap());
+    let go = dir.path().join("go");
+    let script = format!("while ! test -e {}; do sleep 0.05; done; exec {STDIO_SERVER}", go.display());
+    fleet.apply(&agent_of(&script, json!({})), &definition("d", &["is_valid_json"])).await;
+    fleet.llm.push(reply_text("{}"));
+    let worker = fleet.worker();
+    let id = fleet.submit("d", json!({})).await;
+    let reach = Reach::from(fleet.tenant);
+    crate::support::wait::eventually("the servers are spoken of", crate::support::wait::SOON, || async {
+        let found = fleet.store.explain_waiting(&reach, id).await.unwrap().unwrap();
+        if found.starting == ["shelf"] { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+    std::fs::write(&go, "").unwrap();
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    let kinds = fleet.event_kinds(id).await;
+    assert_eq!(kinds[..4], ["submitted", "claimed", "tool_servers_starting", "tool_servers_started"], "{kinds:?}");
+    worker.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_that_is_allowed_and_not_offered_is_an_event_of_the_run() {
+    let fleet = Fleet::start().await;
+    let agent = agent_of(&format!("exec {STDIO_SERVER}"), json!({"allow": ["echo", "ech0"]}));
+    fleet.apply(&agent, &definition("d", &["is_valid_json"])).await;
+    fleet.llm.push(reply_text("{}"));
+    let worker = fleet.worker();
+    let id = fleet.submit("d", json!({})).await;
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    let missing = fleet.json("select jsonb_agg(data) from events where kind = 'tools_missing'").await;
+    assert_eq!(missing, json!([{"tools": ["mcp__shelf__ech0"]}]));
+    worker.drain().await;
+}
