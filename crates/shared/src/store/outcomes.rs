@@ -107,6 +107,7 @@ impl LeaseEnd {
             Conclusion::Fail { .. }
             | Conclusion::Refuse { .. }
             | Conclusion::Retry { .. }
+            | Conclusion::Reconnect { .. }
             | Conclusion::Park { .. }
             | Conclusion::Cancel
             | Conclusion::Release { .. } => 0,
