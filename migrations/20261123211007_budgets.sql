@@ -20,6 +20,10 @@ create table budgets (
     -- of them.
     uncosted_calls bigint not null default 0,
     estimated_calls bigint not null default 0,
+    -- Charges above the reservation, which a provider that keeps to the limits it was sent never makes: their excess, and their number.
+    over_limit_cost bigint not null default 0,
+    over_limit_tokens bigint not null default 0,
+    over_limit_calls bigint not null default 0,
     constraint nothing_is_reserved_below_zero check (reserved_cost >= 0 and reserved_tokens >= 0 and reserved_calls >= 0)
 ) with (fillfactor = 50);
 
@@ -33,9 +37,16 @@ create table reservations (
     asked_at timestamptz not null,
     -- The lease that may have made the call; null while nobody has taken what was granted.
     lease_token uuid,
-    -- The most the call is believed to take; cost null where the price is not known.
+    -- The most that the call can take; of a waiting one, the least that it needs. Cost is null where the price is not known.
     cost bigint,
     tokens bigint not null,
+    -- The parts of it: the prompt, and a reply of up to reply_tokens at reply_price for a million. Of an open row reply_tokens is the
+    -- limit that the call is sent with; of a waiting one, the most that it asks for. A limit below least_reply_tokens is no use.
+    prompt_cost bigint,
+    prompt_tokens bigint not null default 0,
+    reply_price bigint,
+    reply_tokens bigint not null default 0,
+    least_reply_tokens bigint not null default 0,
     -- What it took.
     charged_cost bigint,
     charged_tokens bigint not null default 0,

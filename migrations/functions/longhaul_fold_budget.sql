@@ -10,6 +10,7 @@ declare
     b budgets;
     w reservations;
     granted int := 0;
+    reply bigint;
 begin
     with gone as (
         delete from reservations where root_id = root and state = 'settled' returning *
@@ -19,14 +20,19 @@ begin
             coalesce(sum(charged_cost), 0) as charged_cost, coalesce(sum(charged_tokens), 0) as charged_tokens,
             coalesce(sum(charged_calls), 0) as charged_calls,
             count(*) filter (where charged_calls > 0 and charged_cost is null) as uncosted,
-            count(*) filter (where is_estimate) as estimated
+            count(*) filter (where is_estimate) as estimated,
+            coalesce(sum(greatest(charged_cost - cost, 0)), 0) as over_cost,
+            coalesce(sum(greatest(charged_tokens - tokens, 0)), 0) as over_tokens,
+            count(*) filter (where charged_cost > cost or charged_tokens > tokens) as over_calls
         from gone
     )
     update budgets
     set reserved_cost = reserved_cost - total.cost, reserved_tokens = reserved_tokens - total.tokens,
         reserved_calls = reserved_calls - total.n, spent_cost = spent_cost + total.charged_cost,
         spent_tokens = spent_tokens + total.charged_tokens, spent_calls = spent_calls + total.charged_calls,
-        uncosted_calls = uncosted_calls + total.uncosted, estimated_calls = estimated_calls + total.estimated
+        uncosted_calls = uncosted_calls + total.uncosted, estimated_calls = estimated_calls + total.estimated,
+        over_limit_cost = over_limit_cost + total.over_cost, over_limit_tokens = over_limit_tokens + total.over_tokens,
+        over_limit_calls = over_limit_calls + total.over_calls
     from total
     where root_id = root and total.n > 0;
 
@@ -41,7 +47,14 @@ begin
         limit 1;
         exit when not found;
         if longhaul_wake(w.execution_id, 'budget') then
-            update reservations set state = 'open' where execution_id = w.execution_id and step_key = w.step_key;
+            reply := longhaul_reply_limit(
+                b, w.prompt_cost, w.prompt_tokens, w.reply_price, w.reply_tokens, w.least_reply_tokens
+            );
+            update reservations
+            set state = 'open', reply_tokens = reply, cost = longhaul_call_cost(prompt_cost, reply, reply_price),
+                tokens = prompt_tokens + reply
+            where execution_id = w.execution_id and step_key = w.step_key
+            returning * into w;
             update budgets
             set reserved_cost = reserved_cost + coalesce(w.cost, 0), reserved_tokens = reserved_tokens + w.tokens,
                 reserved_calls = reserved_calls + 1

@@ -1,9 +1,12 @@
 -- Reserves for model calls of attempts that this worker holds. One row per item that it could look at: for a missing
 -- one another statement has the row locked, or the lease is lost. Items come in the order in which they are granted.
--- Each is looked up once, not once per tree.
+-- Each is looked up once, not once per tree. A call whose prompt and longest reply do not fit is granted a shorter
+-- reply, of at least `least_replies`; `reply_limit` is what was granted. Where the caller can count the prompt more
+-- closely first, `may_wait` is false: the answer is `short`, and nothing is kept.
 create or replace function longhaul_reserve(
-    worker uuid, ids uuid[], tokens uuid[], step_keys bytea[], costs bigint[], amounts bigint[]
-) returns table (place int, verdict text, wake_seq int)
+    worker uuid, ids uuid[], tokens uuid[], step_keys bytea[], prompt_costs bigint[], prompts bigint[], reply_prices bigint[],
+    replies bigint[], least_replies bigint[], may_wait boolean[]
+) returns table (place int, verdict text, wake_seq int, reply_limit bigint)
     language plpgsql volatile
     as $$
 #variable_conflict use_column
@@ -14,6 +17,7 @@ declare
     item record;
     e executions;
     r reservations;
+    reply bigint;
 begin
     perform from workers where id = worker and dead_at is null and expires_at > clock_timestamp() for key share;
     if not found then
@@ -21,7 +25,8 @@ begin
     end if;
     for item in
         select asked.*, coalesce(x.root_id, x.id) as root
-        from unnest(ids, tokens, step_keys, costs, amounts) with ordinality as asked (id, token, step_key, cost, amount, place)
+        from unnest(ids, tokens, step_keys, prompt_costs, prompts, reply_prices, replies, least_replies, may_wait) with ordinality
+            as asked (id, token, step_key, prompt_cost, prompt, reply_price, reply, least_reply, may_wait, place)
         join executions x on x.id = asked.id
         where x.has_budget
         order by coalesce(x.root_id, x.id), asked.place
@@ -42,7 +47,7 @@ begin
         for no key update skip locked;
         continue when not found;
         if e.cancel_requested_at is not null then
-            return query select item.place::int, 'cancelled', e.wake_seq;
+            return query select item.place::int, 'cancelled', e.wake_seq, null::bigint;
             continue;
         end if;
         select * into r from reservations x where x.execution_id = item.id and x.step_key = item.step_key;
@@ -51,11 +56,17 @@ begin
                 -- Granted while it waited, or granted before to this very attempt.
                 update reservations x set lease_token = item.token
                 where x.execution_id = item.id and x.step_key = item.step_key;
-                return query select item.place::int, 'granted', e.wake_seq;
+                return query select item.place::int, 'granted', e.wake_seq, r.reply_tokens;
                 continue;
             end if;
-            -- An earlier attempt died with it: its call may have been made and is charged at its estimate. The next one, under
-            -- the same key, reserves again.
+            -- An earlier attempt died with it: its call may have been made and is charged at its estimate. The next one
+            -- reserves again, with the same limit: a request that is repeated under its idempotency key is the same
+            -- request.
+            item.prompt_cost := r.prompt_cost;
+            item.prompt := r.prompt_tokens;
+            item.reply := r.reply_tokens;
+            item.least_reply := r.reply_tokens;
+            item.may_wait := true;
             update budgets x
             set reserved_cost = x.reserved_cost - coalesce(r.cost, 0), reserved_tokens = x.reserved_tokens - r.tokens,
                 reserved_calls = x.reserved_calls - 1, spent_cost = x.spent_cost + coalesce(r.cost, 0),
@@ -64,30 +75,55 @@ begin
             where x.root_id = root;
             delete from reservations x where x.execution_id = item.id and x.step_key = item.step_key;
         end if;
+        if r.state = 'waiting' and r.least_reply_tokens = r.reply_tokens then
+            -- It waits for exactly this limit, that of a call which may have been made.
+            item.reply := r.reply_tokens;
+            item.least_reply := r.reply_tokens;
+        end if;
         select * into b from budgets x where x.root_id = root;
-        if b.max_cost is not null and item.cost is null then
-            return query select item.place::int, 'unpriced', e.wake_seq;
-        elsif (b.max_cost is null or b.spent_cost + b.reserved_cost + coalesce(item.cost, 0) <= b.max_cost)
-            and (b.max_tokens is null or b.spent_tokens + b.reserved_tokens + item.amount <= b.max_tokens)
-            and (b.max_calls is null or b.spent_calls + b.reserved_calls < b.max_calls)
-        then
+        reply := longhaul_reply_limit(b, item.prompt_cost, item.prompt, item.reply_price, item.reply, item.least_reply);
+        if b.max_cost is not null and item.prompt_cost is null then
+            return query select item.place::int, 'unpriced', e.wake_seq, null::bigint;
+        elsif reply is not null then
+            insert into reservations (
+                execution_id, step_key, root_id, state, asked_at, lease_token, cost, tokens, prompt_cost, prompt_tokens, reply_price,
+                reply_tokens, least_reply_tokens
+            )
+            values (
+                item.id, item.step_key, root, 'open', longhaul_now(), item.token,
+                longhaul_call_cost(item.prompt_cost, reply, item.reply_price), item.prompt + reply, item.prompt_cost, item.prompt,
+                item.reply_price, reply, item.least_reply
+            )
+            on conflict (execution_id, step_key) do update
+            set state = 'open', lease_token = excluded.lease_token, cost = excluded.cost, tokens = excluded.tokens,
+                prompt_cost = excluded.prompt_cost, prompt_tokens = excluded.prompt_tokens, reply_price = excluded.reply_price,
+                reply_tokens = excluded.reply_tokens, least_reply_tokens = excluded.least_reply_tokens
+            returning * into r;
             update budgets x
-            set reserved_cost = x.reserved_cost + coalesce(item.cost, 0), reserved_tokens = x.reserved_tokens + item.amount,
+            set reserved_cost = x.reserved_cost + coalesce(r.cost, 0), reserved_tokens = x.reserved_tokens + r.tokens,
                 reserved_calls = x.reserved_calls + 1
             where x.root_id = root;
-            insert into reservations (execution_id, step_key, root_id, state, asked_at, lease_token, cost, tokens)
-            values (item.id, item.step_key, root, 'open', longhaul_now(), item.token, item.cost, item.amount)
-            on conflict (execution_id, step_key) do update
-            set state = 'open', lease_token = excluded.lease_token, cost = excluded.cost, tokens = excluded.tokens;
-            return query select item.place::int, 'granted', e.wake_seq;
+            return query select item.place::int, 'granted', e.wake_seq, reply;
+        elsif not item.may_wait and (b.max_calls is null or b.spent_calls + b.reserved_calls < b.max_calls) then
+            return query select item.place::int, 'short', e.wake_seq, null::bigint;
         elsif b.on_exhausted = 'fail' then
-            return query select item.place::int, 'exhausted', e.wake_seq;
+            return query select item.place::int, 'exhausted', e.wake_seq, null::bigint;
         else
             -- Whoever frees something finds it, from now on, and raises the counter that this answer carries.
-            insert into reservations (execution_id, step_key, root_id, state, asked_at, cost, tokens)
-            values (item.id, item.step_key, root, 'waiting', longhaul_now(), item.cost, item.amount)
-            on conflict (execution_id, step_key) do update set cost = excluded.cost, tokens = excluded.tokens;
-            return query select item.place::int, 'waiting', e.wake_seq;
+            insert into reservations (
+                execution_id, step_key, root_id, state, asked_at, cost, tokens, prompt_cost, prompt_tokens, reply_price, reply_tokens,
+                least_reply_tokens
+            )
+            values (
+                item.id, item.step_key, root, 'waiting', longhaul_now(),
+                longhaul_call_cost(item.prompt_cost, item.least_reply, item.reply_price), item.prompt + item.least_reply,
+                item.prompt_cost, item.prompt, item.reply_price, item.reply, item.least_reply
+            )
+            on conflict (execution_id, step_key) do update
+            set cost = excluded.cost, tokens = excluded.tokens, prompt_cost = excluded.prompt_cost,
+                prompt_tokens = excluded.prompt_tokens, reply_price = excluded.reply_price, reply_tokens = excluded.reply_tokens,
+                least_reply_tokens = excluded.least_reply_tokens;
+            return query select item.place::int, 'waiting', e.wake_seq, null::bigint;
         end if;
     end loop;
 end

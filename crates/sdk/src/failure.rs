@@ -98,6 +98,8 @@ codes! {
     BUDGET_EXHAUSTED = "budget_exhausted", Permanent;
     /// The budget is in money, and the model has no price in the configuration.
     PRICE_UNKNOWN = "price_unknown", Permanent;
+    /// There is a budget, and a model setting of the agent lets a call cost more than any limit that could be sent with it.
+    COST_UNBOUNDED = "cost_unbounded", Permanent;
     /// The agent used all its turns without an answer.
     MAX_TURNS_EXCEEDED = "max_turns_exceeded", Permanent;
     /// The agent made the same failing call again and again.

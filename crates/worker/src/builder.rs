@@ -256,6 +256,7 @@ impl WorkerBuilder {
             models: models(&config)?,
             health: Arc::new(health),
             prices: config.llm.prices(),
+            budget: config.llm.budget,
             platform,
             tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas, indexes: Some(indexes) },
             validators: self.validators,

@@ -7,7 +7,7 @@ use std::{
 
 use longhaul_sdk::RegisteredDefinition;
 use longhaul_shared::{
-    config::McpConfig,
+    config::{BudgetConfig, McpConfig},
     domain::{AgentVersionId, DefinitionVersionId, Prices},
     queue::producer::WakeupPublisher,
     store::{Store, StoreError, definitions::PinnedVersions, outcomes::LeaseWriter, shares::TenantShares},
@@ -34,6 +34,8 @@ pub(crate) struct Deps {
     pub(crate) models: Models,
     pub(crate) health: Arc<Health>,
     pub(crate) prices: Prices,
+    /// Reply limits of calls under a budget.
+    pub(crate) budget: BudgetConfig,
     pub(crate) tools: ToolSources,
     /// What contract runs share.
     pub(crate) platform: Platform,

@@ -1,7 +1,8 @@
 //! Budgets over HTTP: given at submit or by default, shown, raised, and refused where nobody could keep them.
 
+use longhaul_sdk::Usd;
 use longhaul_sdk::spec::{AgentLimits, AgentSpec, BudgetSpec, DefinitionSpec, ModelSpec, OnExhausted};
-use longhaul_shared::store::budgets::{Reservation, Reserved};
+use longhaul_shared::store::budgets::{CallPrice, Reservation, Reserved};
 use longhaul_shared::store::outcomes::Conclusion;
 use serde_json::{Value, json};
 
@@ -32,8 +33,8 @@ async fn a_budget_is_the_submits_or_the_definitions_or_the_agents() {
         shown,
         json!({
             "root_id": submitted.to_string(), "max": {"cost_usd": 0.1, "tokens": null, "model_calls": null},
-            "spent": nothing, "reserved": nothing, "uncosted_calls": 0, "estimated_calls": 0, "waiting": 0,
-            "on_exhausted": "park",
+            "spent": nothing, "reserved": nothing, "uncosted_calls": 0, "estimated_calls": 0, "over_limit": nothing,
+            "waiting": 0, "on_exhausted": "park",
         })
     );
     let shown = budget_of(&api, api.submit_with(json!({"definition": "with"})).await).await;
@@ -76,7 +77,16 @@ async fn a_raise_wakes_what_waits_and_says_how_the_budget_stands() {
     let parent = worker.claim_one().await;
     worker.spawn(&parent, 0..1).await;
     let child = worker.claim_one().await;
-    let ask = Reservation { id: child.id, token: child.token, step_key: [1; 32], cost: "0.5".parse().ok(), tokens: 10 };
+    let ask = Reservation {
+        id: child.id,
+        token: child.token,
+        step_key: [1; 32],
+        price: Some(CallPrice { prompt: "0.5".parse().unwrap(), reply: Usd::ZERO }),
+        prompt_tokens: 9,
+        reply_tokens: 1,
+        least_reply_tokens: 1,
+        may_wait: true,
+    };
     let Reserved::Waiting { wake_seq } = worker.writer.reserve(ask).await.unwrap() else { panic!() };
     let reason = longhaul_shared::domain::WaitReason::Budget;
     worker.end(&child, Conclusion::Park { reason, wait: None, wake_seq }).await.unwrap();
@@ -93,6 +103,7 @@ async fn a_raise_wakes_what_waits_and_says_how_the_budget_stands() {
     assert_eq!(raised.status, 200, "{}", raised.text);
     assert_eq!(raised.body["root_id"], root.to_string());
     assert_eq!((&raised.body["reserved"]["cost_usd"], &raised.body["waiting"]), (&json!(0.5), &json!(0)));
+    assert_eq!(raised.body["over_limit"], json!({"cost_usd": 0.0, "tokens": 0, "model_calls": 0}));
     assert_eq!(*api.told.woken.lock().unwrap().last().unwrap(), ("default".to_owned(), child.id));
     let again = api.acme.post(&path, &json!({"max_model_calls": 1})).await;
     assert_eq!(again.body, raised.body, "the same again changes nothing");

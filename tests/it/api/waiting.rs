@@ -285,7 +285,16 @@ async fn for_money_it_tells_the_budget_and_for_a_worker_that_is_not_there_what_i
     let worker = TestWorker::start(&api.store).await;
     let id = api.submit_with(json!({"budget": {"max_model_calls": 0}})).await;
     let claimed = worker.claim_one().await;
-    let ask = Reservation { id, token: claimed.token, step_key: [1; 32], cost: None, tokens: 10 };
+    let ask = Reservation {
+        id,
+        token: claimed.token,
+        step_key: [1; 32],
+        price: None,
+        prompt_tokens: 9,
+        reply_tokens: 1,
+        least_reply_tokens: 1,
+        may_wait: true,
+    };
     let Reserved::Waiting { wake_seq } = worker.writer.reserve(ask).await.unwrap() else { panic!() };
     let park = Conclusion::Park { reason: WaitReason::Budget, wait: None, wake_seq };
     worker.end(&claimed, park).await.unwrap();

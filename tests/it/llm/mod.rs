@@ -96,6 +96,7 @@ async fn ask(
         tool_choice: ToolChoice::Auto,
         idempotency_key: "execution-1/turn-1",
         traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+        max_output_tokens: None,
         context_tokens: None,
         output_schema: None,
     };

@@ -47,7 +47,7 @@ async fn a_conversation_with_calls_goes_round() {
         let (reply, events) = ask(&client, &spec(stream), &transcript).await;
         let reply = reply.unwrap();
         assert_eq!((reply.finish, reply.message.calls().len()), (FinishReason::ToolCalls, 2));
-        assert_eq!(reply.usage, Usage { input_tokens: Some(100), output_tokens: Some(20), cached_tokens: None });
+        assert_eq!(reply.usage, Usage { input_tokens: Some(100), output_tokens: Some(20), ..Usage::default() });
         assert_eq!(reply.model.as_deref(), Some("fake"));
         let told = events.iter().filter(|event| matches!(event, ReplyEvent::CallCompleted { .. })).count();
         assert_eq!(told, 2);
@@ -130,6 +130,7 @@ async fn a_call_is_told_while_the_reply_still_streams() {
                 tool_choice: ToolChoice::Auto,
                 idempotency_key: "k",
                 traceparent: None,
+                max_output_tokens: None,
                 context_tokens: None,
                 output_schema: None,
             };

@@ -5,7 +5,7 @@ use futures::future::join_all;
 use longhaul_sdk::Usd;
 use longhaul_sdk::spec::{BudgetSpec, OnExhausted};
 use longhaul_shared::domain::{ExecutionId, WaitReason};
-use longhaul_shared::store::budgets::{Amounts, Caps, Ledger, Reservation, Reserved, Settlement};
+use longhaul_shared::store::budgets::{Amounts, CallPrice, Caps, Ledger, Reservation, Reserved, Settlement};
 use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::journal::{Hash, StepKind::Turn};
 use longhaul_shared::store::outcomes::Conclusion;
@@ -43,10 +43,15 @@ fn reservation(claimed: &Claimed, step: &str, dollars: i64) -> Reservation {
         id: claimed.id,
         token: claimed.token,
         step_key: key(step),
-        cost: Some(Usd::from_nanos(dollars * DOLLAR)),
-        tokens: 100,
+        price: Some(CallPrice { prompt: Usd::from_nanos(dollars * DOLLAR), reply: Usd::ZERO }),
+        prompt_tokens: 90,
+        reply_tokens: 10,
+        least_reply_tokens: 10,
+        may_wait: true,
     }
 }
+
+const GRANTED: Reserved = Reserved::Granted { reply_tokens: 10 };
 
 async fn reserve(worker: &TestWorker, claimed: &Claimed, step: &str, dollars: i64) -> Reserved {
     worker.writer.reserve(reservation(claimed, step, dollars)).await.unwrap()
@@ -101,7 +106,7 @@ async fn fifty_children_under_a_budget_for_ten_calls_make_ten_and_a_raise_lets_t
     worker.spawn(&parent, 0..50).await;
     let children = worker.claim(50).await;
     let asked = join_all(children.iter().map(|child| reserve(&worker, child, "turn", 1))).await;
-    let granted: Vec<_> = children.iter().zip(&asked).filter(|(_, reserved)| **reserved == Reserved::Granted).collect();
+    let granted: Vec<_> = children.iter().zip(&asked).filter(|(_, reserved)| **reserved == GRANTED).collect();
     assert_eq!(granted.len(), 10);
     for (child, reserved) in children.iter().zip(&asked) {
         if let Reserved::Waiting { wake_seq } = reserved {
@@ -121,7 +126,7 @@ async fn fifty_children_under_a_budget_for_ten_calls_make_ten_and_a_raise_lets_t
     let rest = worker.claim(50).await;
     assert_eq!(rest.len(), 40);
     for child in &rest {
-        assert_eq!(reserve(&worker, child, "turn", 1).await, Reserved::Granted);
+        assert_eq!(reserve(&worker, child, "turn", 1).await, GRANTED);
         settle(&worker, child, 1, "turn", 1).await;
         worker.finish(child).await.unwrap();
     }
@@ -159,7 +164,7 @@ async fn a_raise_before_within_or_after_the_park_is_not_slept_through() {
         }
         assert_eq!(world.standing(root).await.1.as_deref(), Some("worker"), "{when}");
         let again = worker.claim_one().await;
-        assert_eq!(reserve(&worker, &again, "turn", 1).await, Reserved::Granted, "{when}");
+        assert_eq!(reserve(&worker, &again, "turn", 1).await, GRANTED, "{when}");
         assert!(world.events(root).await.contains(&"budget_raised".to_owned()));
         settle(&worker, &again, 1, "turn", 1).await;
         worker.finish(&again).await.unwrap();
@@ -210,7 +215,7 @@ async fn what_comes_back_goes_to_those_who_wait_in_the_order_they_asked_and_as_f
     let parent = worker.claim_one().await;
     worker.spawn(&parent, 0..4).await;
     let children = worker.claim(4).await;
-    assert_eq!(reserve(&worker, &children[0], "turn", 9).await, Reserved::Granted);
+    assert_eq!(reserve(&worker, &children[0], "turn", 9).await, GRANTED);
     for child in &children[1..] {
         let wake_seq = waiting(reserve(&worker, child, "turn", 3).await);
         worker.end(child, park(wake_seq)).await.unwrap();
@@ -240,7 +245,7 @@ async fn an_end_frees_what_was_not_used_and_charges_what_may_have_been() {
         worker.spawn(&parent, 0..3).await;
         let mut children = worker.claim(3).await;
         let (taken, granted, waits) = (children.remove(0), children.remove(0), children.remove(0));
-        assert_eq!(reserve(&worker, &taken, "turn", 2).await, Reserved::Granted);
+        assert_eq!(reserve(&worker, &taken, "turn", 2).await, GRANTED);
         let wake_seq = waiting(reserve(&worker, &granted, "turn", 2).await);
         worker.end(&granted, park(wake_seq)).await.unwrap();
         let wake_seq = waiting(reserve(&worker, &waits, "turn", 2).await);
@@ -305,7 +310,7 @@ async fn killed_a_thousand_times_around_calls_nothing_stays_reserved_and_no_call
             claims.sort_by_key(|claimed| roots.iter().position(|root| *root == claimed.id));
             let point = |at: usize| POINTS[at / 3_usize.pow(life) % 3];
             let reserved = each(&claims, |at| reserve(&worker, &claims[at], "turn", 1)).await;
-            assert!(reserved.iter().all(|reserved| *reserved == Reserved::Granted), "{reserved:?}");
+            assert!(reserved.iter().all(|reserved| *reserved == GRANTED), "{reserved:?}");
             made += (0..AT_ONCE).filter(|at| point(*at) != "reserve").count() as i64;
             // Their writes are cut off by the worker's death, which others declare meanwhile.
             worker.expire().await;
@@ -327,8 +332,8 @@ async fn killed_a_thousand_times_around_calls_nothing_stays_reserved_and_no_call
         assert_eq!(claims.len(), AT_ONCE);
         each(&claims, async |at| {
             let claimed = &claims[at];
-            assert_eq!(reserve(&worker, claimed, "turn", 1).await, Reserved::Granted);
-            assert_eq!(reserve(&worker, claimed, "turn", 1).await, Reserved::Granted, "asked again, reserved once");
+            assert_eq!(reserve(&worker, claimed, "turn", 1).await, GRANTED);
+            assert_eq!(reserve(&worker, claimed, "turn", 1).await, GRANTED, "asked again, reserved once");
             settle(&worker, claimed, 1, "turn", 1).await;
             worker.finish(claimed).await.unwrap();
         })
@@ -355,7 +360,7 @@ async fn steps_without_a_lock_wait(
     for number in numbers {
         let name = format!("turn {number}");
         let steps = async {
-            assert_eq!(reserve(worker, claimed, &name, 1).await, Reserved::Granted);
+            assert_eq!(reserve(worker, claimed, &name, 1).await, GRANTED);
             settle(worker, claimed, number, &name, 1).await;
         };
         let watch = async {
@@ -411,7 +416,7 @@ async fn a_thousand_children_of_one_root_do_not_hold_up_another_tree() {
     assert!(!crowd.is_finished());
     lock.rollback().await.unwrap();
     let granted = crowd.await.unwrap();
-    assert!(granted.into_iter().all(|reserved| reserved.unwrap() == Reserved::Granted));
+    assert!(granted.into_iter().all(|reserved| reserved.unwrap() == GRANTED));
     assert_eq!(ledger(&world, crowded).await.reserved.calls, i64::from(CHILDREN));
     // All of them settle at once while the other tree goes on, on the same process's lanes and on its own.
     let settling = join_all(children[1..].iter().map(|child| settle(&worker, child, 1, "turn", 1)));
@@ -427,7 +432,7 @@ async fn a_budget_that_fails_executions_puts_nobody_in_line() {
     let worker = world.worker().await;
     let root = submit(&world, BudgetSpec { on_exhausted: OnExhausted::Fail, ..calls(1) }).await;
     let claimed = worker.claim_one().await;
-    assert_eq!(reserve(&worker, &claimed, "first", 1).await, Reserved::Granted);
+    assert_eq!(reserve(&worker, &claimed, "first", 1).await, GRANTED);
     assert_eq!(reserve(&worker, &claimed, "second", 1).await, Reserved::Exhausted);
     assert_eq!(ledger(&world, root).await.waiting, 0);
     world.store.cancel_execution(world.tenant, root).await.unwrap();
@@ -442,8 +447,8 @@ async fn a_call_without_a_price_counts_as_uncosted_and_never_as_free() {
     let worker = world.worker().await;
     let root = submit(&world, calls(5)).await;
     let claimed = worker.claim_one().await;
-    let unpriced = Reservation { cost: None, ..reservation(&claimed, "turn", 0) };
-    assert_eq!(worker.writer.reserve(unpriced).await.unwrap(), Reserved::Granted);
+    let unpriced = Reservation { price: None, ..reservation(&claimed, "turn", 0) };
+    assert_eq!(worker.writer.reserve(unpriced).await.unwrap(), GRANTED);
     let mut step = write(&claimed, 1, vec![step(1, Turn, "turn")]);
     step.settlements = vec![Settlement { step_key: key("turn"), cost: None, tokens: 7, calls: 1, is_estimate: false }];
     worker.record(step).await.unwrap();
@@ -451,4 +456,87 @@ async fn a_call_without_a_price_counts_as_uncosted_and_never_as_free() {
     assert_eq!((ledger.uncosted_calls, ledger.spent.tokens, ledger.spent.cost), (1, 7, Usd::ZERO));
     let shown = world.store.get_execution(&Reach::from(world.tenant), root).await.unwrap().unwrap().summary;
     assert_eq!((shown.uncosted_turns, shown.cost), (1, Usd::ZERO));
+}
+
+#[tokio::test]
+async fn reply_limit_is_lowered_to_what_is_left() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    let root = submit(&world, money("10")).await;
+    let parent = worker.claim_one().await;
+    worker.spawn(&parent, 0..2).await;
+    let children = worker.claim(2).await;
+    // A dollar for the prompt, and one for each token of the reply.
+    let price = Some(CallPrice { prompt: Usd::from_nanos(DOLLAR), reply: Usd::from_nanos(1_000_000 * DOLLAR) });
+    let ask = |at: usize, may_wait| Reservation {
+        price,
+        reply_tokens: 100,
+        least_reply_tokens: 5,
+        may_wait,
+        ..reservation(&children[at], "turn", 1)
+    };
+    let granted = worker.writer.reserve(ask(0, true)).await.unwrap();
+    assert_eq!(granted, Reserved::Granted { reply_tokens: 9 });
+    assert_eq!(worker.writer.reserve(ask(0, true)).await.unwrap(), granted, "asked again, the same limit");
+    assert_eq!(worker.writer.reserve(ask(1, false)).await.unwrap(), Reserved::Short);
+    assert_eq!(ledger(&world, root).await.waiting, 0, "what may not wait leaves nothing");
+    let wake_seq = waiting(worker.writer.reserve(ask(1, true)).await.unwrap());
+    worker.end(&children[1], park(wake_seq)).await.unwrap();
+    let raise = |dollars| Caps { max_cost: Some(Usd::from_nanos(dollars * DOLLAR)), ..Caps::default() };
+    assert!(world.store.raise_budget(root, raise(15)).await.unwrap().is_empty(), "a limit of four is of no use");
+    assert_eq!(world.store.raise_budget(root, raise(16)).await.unwrap().len(), 1);
+    let again = worker.claim_one().await;
+    let granted = Reservation { token: again.token, ..ask(1, true) };
+    assert_eq!(worker.writer.reserve(granted).await.unwrap(), Reserved::Granted { reply_tokens: 5 });
+    let ledger = ledger(&world, root).await;
+    assert_eq!((ledger.reserved.cost, ledger.reserved.tokens), (Usd::from_nanos(16 * DOLLAR), 2 * 90 + 9 + 5));
+}
+
+#[tokio::test]
+async fn retaken_call_keeps_its_reply_limit() {
+    let world = World::create().await;
+    let first = world.worker().await;
+    let root = submit(&world, BudgetSpec { max_tokens: Some(150), ..BudgetSpec::default() }).await;
+    let ask = |claimed: &Claimed| Reservation {
+        reply_tokens: 100,
+        least_reply_tokens: 20,
+        ..reservation(claimed, "turn", 0)
+    };
+    let claimed = first.claim_one().await;
+    assert_eq!(first.writer.reserve(ask(&claimed)).await.unwrap(), Reserved::Granted { reply_tokens: 60 });
+    first.expire().await;
+    first.die().await;
+    while !world.store.reap(10).await.unwrap().is_empty() {}
+    let second = world.worker().await;
+    let claimed = second.claim_one().await;
+    let tokens = |tokens| Caps { max_tokens: Some(tokens), ..Caps::default() };
+    waiting(second.writer.reserve(ask(&claimed)).await.unwrap());
+    world.store.raise_budget(root, tokens(299)).await.unwrap();
+    waiting(second.writer.reserve(ask(&claimed)).await.unwrap());
+    world.store.raise_budget(root, tokens(300)).await.unwrap();
+    assert_eq!(second.writer.reserve(ask(&claimed)).await.unwrap(), Reserved::Granted { reply_tokens: 60 });
+}
+
+#[tokio::test]
+async fn charge_above_its_reservation_is_over_limit() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    let root = submit(&world, money("10")).await;
+    let claimed = worker.claim_one().await;
+    assert_eq!(reserve(&worker, &claimed, "first", 2).await, GRANTED);
+    assert_eq!(reserve(&worker, &claimed, "second", 2).await, GRANTED);
+    let settlement = |name, dollars, tokens| Settlement {
+        step_key: key(name),
+        cost: Some(Usd::from_nanos(dollars * DOLLAR)),
+        tokens,
+        calls: 1,
+        is_estimate: false,
+    };
+    let mut write = write(&claimed, 1, vec![step(1, Turn, "first")]);
+    write.settlements = vec![settlement("first", 5, 100), settlement("second", 1, 130)];
+    worker.record(write).await.unwrap();
+    let expected = Amounts { cost: Usd::from_nanos(3 * DOLLAR), tokens: 30, calls: 2 };
+    assert_eq!(ledger(&world, root).await.over_limit, expected, "before it is folded");
+    worker.writer.fold_budget(claimed.root).await.unwrap();
+    assert_eq!(ledger(&world, root).await.over_limit, expected);
 }

@@ -46,7 +46,7 @@ pub(crate) struct TestApi {
 /// The default model of the default provider has a price; no other model has.
 fn prices() -> Prices {
     let usd = |text: &str| text.parse().unwrap();
-    let price = Price { input: usd("1"), cached_input: usd("0.10"), output: usd("4") };
+    let price = Price { input: usd("1"), cached_input: usd("0.10"), cache_write_input: usd("1"), output: usd("4") };
     let scripted =
         ProviderPrices { default_model: Some("scripted".into()), models: [("scripted".into(), price)].into() };
     Prices { default_provider: "scripted".into(), providers: [("scripted".into(), scripted)].into() }

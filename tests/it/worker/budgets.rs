@@ -36,7 +36,13 @@ async fn ledger(fleet: &Fleet, id: ExecutionId) -> Ledger {
 fn priced(fleet: &Fleet) -> WorkerBuilder {
     let mut config = fleet.config();
     let usd = |text: &str| text.parse().unwrap();
-    let price = PriceConfig { model: "*".into(), input: usd("1"), output: usd("4"), cached_input: None };
+    let price = PriceConfig {
+        model: "*".into(),
+        input: usd("1"),
+        output: usd("4"),
+        cached_input: None,
+        cache_write_input: None,
+    };
     config.llm.providers.get_mut("custom").unwrap().prices = vec![price];
     WorkerBuilder::new(config)
 }

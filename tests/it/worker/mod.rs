@@ -1,5 +1,6 @@
 //! Whole executions through a real worker.
 
+mod budget_bounds;
 mod budgets;
 mod children;
 mod commands;

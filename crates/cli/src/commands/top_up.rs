@@ -48,6 +48,10 @@ pub async fn run(args: TopUpArgs, context: &Context) -> anyhow::Result<Exit> {
         let max = if max.is_null() { "not limited".to_owned() } else { format!("at most {max}") };
         output::line(format!("{label}: spent {spent}, reserved {reserved}, {max}"));
     }
+    let over = &budget["over_limit"];
+    if over["model_calls"].as_u64().is_some_and(|calls| calls > 0) {
+        output::line(format!("charged above the limits that were sent, in {} calls: {}", over["model_calls"], over));
+    }
     output::line(format!("waiting: {}", budget["waiting"]));
     Ok(Exit::Done)
 }

@@ -89,6 +89,9 @@ fn lines(waiting: &Value) -> Vec<String> {
     let budget = &waiting["budget"];
     if budget.is_object() {
         say("budget", format!("spent {}, reserved {}, at most {}", budget["spent"], budget["reserved"], budget["max"]));
+        if budget["over_limit"]["model_calls"].as_u64().is_some_and(|calls| calls > 0) {
+            say("over limit", format!("the provider charged more than its limits allow: {}", budget["over_limit"]));
+        }
     }
     for requirement in each(&waiting["unserved"], "requirements") {
         say("needs", requirement.as_str().unwrap_or("-").into());

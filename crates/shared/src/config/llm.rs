@@ -18,6 +18,8 @@ pub struct LlmConfig {
     pub default_provider: String,
     /// What happens when a provider is down.
     pub health: HealthConfig,
+    /// Replies to calls under a budget.
+    pub budget: BudgetConfig,
     pub providers: BTreeMap<String, ProviderConfig>,
 }
 
@@ -37,6 +39,16 @@ pub struct HealthConfig {
     /// The longest between two probes.
     #[serde(rename = "probe_max_seconds", with = "units::seconds")]
     pub probe_max: Duration,
+}
+
+/// Reply limits of calls under a budget. Each such call is sent with one.
+#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetConfig {
+    /// Tokens of a reply where the agent sets no limit.
+    pub reply_tokens: u32,
+    /// The shortest reply, in tokens, that is asked for when the rest of a budget does not allow more.
+    pub least_reply_tokens: u32,
 }
 
 /// What a model may be asked, over all workers that use the same key.
@@ -105,6 +117,8 @@ pub struct PriceConfig {
     pub output: Usd,
     /// Input that the provider had cached; as other input when absent.
     pub cached_input: Option<Usd>,
+    /// Input that the provider wrote to its cache; as other input when absent.
+    pub cache_write_input: Option<Usd>,
 }
 
 // The clocks of a provider whose section does not set them; a test holds them equal to those of the default file.
@@ -130,6 +144,7 @@ impl LlmConfig {
         let price = |of: &PriceConfig| Price {
             input: of.input,
             cached_input: of.cached_input.unwrap_or(of.input),
+            cache_write_input: of.cache_write_input.unwrap_or(of.input),
             output: of.output,
         };
         let prices = |provider: &ProviderConfig| ProviderPrices {
@@ -154,6 +169,11 @@ impl LlmConfig {
         for (name, provider) in &self.providers {
             provider.check(name, rules);
         }
+        rules.require(self.budget.reply_tokens > 0, "llm.budget.reply_tokens must be more than 0");
+        rules.require(
+            (1..=self.budget.reply_tokens).contains(&self.budget.least_reply_tokens),
+            "llm.budget.least_reply_tokens must be between 1 and llm.budget.reply_tokens",
+        );
         rules.positive("llm.health.probe_seconds", self.health.probe);
         rules.require(
             self.health.probe <= self.health.probe_max,

@@ -31,7 +31,7 @@ pub use self::{
     client::ClientConfig,
     contract::ContractConfig,
     database::DatabaseConfig,
-    llm::{HealthConfig, LimitConfig, LlmConfig, PriceConfig, ProviderConfig, ProviderKind},
+    llm::{BudgetConfig, HealthConfig, LimitConfig, LlmConfig, PriceConfig, ProviderConfig, ProviderKind},
     redis::RedisConfig,
     retrieval::{EmbeddingsConfig, RetrievalConfig, VectorStoreKind},
     sandbox::{SandboxConfig, SandboxConfinement},

@@ -26,7 +26,7 @@ pub use ids::{
     AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, HumanRequestId, LeaseToken, TenantId, WorkerId,
 };
 pub use limits::LimitKey;
-pub use price::{Price, Prices, ProviderPrices};
+pub use price::{CallTokens, Price, Prices, ProviderPrices};
 pub use requirements::ServeKey;
 pub use retry::{RetryCounters, RetryPolicy};
 pub use status::{ExecutionStatus, WaitReason};

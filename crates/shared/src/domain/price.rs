@@ -16,25 +16,44 @@ pub struct Price {
     pub input: Usd,
     /// Of the tokens sent, those the provider had cached.
     pub cached_input: Usd,
-    /// Tokens received.
+    /// Of the tokens sent, those that the provider wrote to its cache.
+    pub cache_write_input: Usd,
+    /// Tokens received, reasoning included.
     pub output: Usd,
 }
 
+/// Tokens of one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CallTokens {
+    /// Sent.
+    pub input: u64,
+    /// Of those sent, read from the provider's cache.
+    pub cached: u64,
+    /// Of those sent, written to the provider's cache.
+    pub cache_written: u64,
+    /// Received.
+    pub output: u64,
+}
+
 impl Price {
-    /// What a call took; `cached` is a part of `input`. Rounded up to a billionth.
+    /// The cost of a call, rounded up to a billionth.
     #[must_use]
-    pub fn cost(&self, input: u64, cached: u64, output: u64) -> Usd {
-        let cached = cached.min(input);
+    pub fn cost(&self, tokens: CallTokens) -> Usd {
+        let cached = tokens.cached.min(tokens.input);
+        let written = tokens.cache_written.min(tokens.input - cached);
         let part = |tokens: u64, price: Usd| i128::from(tokens) * i128::from(price.nanos());
-        let total = part(input - cached, self.input) + part(cached, self.cached_input) + part(output, self.output);
+        let total = part(tokens.input - cached - written, self.input)
+            + part(cached, self.cached_input)
+            + part(written, self.cache_write_input)
+            + part(tokens.output, self.output);
         Usd::from_nanos(i64::try_from((total + PER - 1) / PER).unwrap_or(i64::MAX))
     }
 
-    /// The most that so many tokens can cost: nothing of the input is believed to be cached.
+    /// The most that a prompt of so many tokens can cost, however much of it the provider caches.
     #[must_use]
-    pub fn most(&self, input: u64, output: u64) -> Usd {
-        let input_price = self.input.max(self.cached_input);
-        Self { input: input_price, ..*self }.cost(input, 0, output)
+    pub fn most_for_prompt(&self, input: u64) -> Usd {
+        let input_price = self.input.max(self.cached_input).max(self.cache_write_input);
+        Self { input: input_price, ..*self }.cost(CallTokens { input, ..CallTokens::default() })
     }
 }
 
@@ -72,18 +91,31 @@ mod tests {
 
     fn price(input: &str, cached: &str, output: &str) -> Price {
         let usd = |text: &str| text.parse().unwrap();
-        Price { input: usd(input), cached_input: usd(cached), output: usd(output) }
+        Price { input: usd(input), cached_input: usd(cached), cache_write_input: usd(input), output: usd(output) }
+    }
+
+    fn tokens(input: u64, cached: u64, output: u64) -> CallTokens {
+        CallTokens { input, cached, cache_written: 0, output }
     }
 
     #[test]
     fn costs_are_exact_and_rounded_up() {
         let price = price("2.50", "1.25", "10");
-        assert_eq!(price.cost(1_000_000, 0, 0).to_string(), "2.50");
-        assert_eq!(price.cost(1_000_000, 400_000, 100_000).to_string(), "3.00");
-        assert_eq!(price.cost(1, 5, 0), Usd::from_nanos(1_250), "more cached than sent is all of it");
-        assert_eq!(self::price("0.01875", "0", "0").cost(1, 0, 0), Usd::from_nanos(19));
-        assert_eq!(price.cost(u64::MAX, 0, u64::MAX), Usd::from_nanos(i64::MAX));
-        assert_eq!(self::price("1", "3", "0").most(1_000_000, 0).to_string(), "3.00");
+        assert_eq!(price.cost(tokens(1_000_000, 0, 0)).to_string(), "2.50");
+        assert_eq!(price.cost(tokens(1_000_000, 400_000, 100_000)).to_string(), "3.00");
+        assert_eq!(price.cost(tokens(1, 5, 0)), Usd::from_nanos(1_250), "more cached than sent is all of it");
+        assert_eq!(self::price("0.01875", "0", "0").cost(tokens(1, 0, 0)), Usd::from_nanos(19));
+        assert_eq!(price.cost(tokens(u64::MAX, 0, u64::MAX)), Usd::from_nanos(i64::MAX));
+        assert_eq!(self::price("1", "3", "0").most_for_prompt(1_000_000).to_string(), "3.00");
+    }
+
+    #[test]
+    fn cache_writes_have_their_own_price() {
+        let price = Price { cache_write_input: "1.25".parse().unwrap(), ..price("1", "0.10", "5") };
+        let call = CallTokens { input: 1_000_000, cached: 200_000, cache_written: 400_000, output: 0 };
+        assert_eq!(price.cost(call).to_string(), "0.92");
+        assert_eq!(price.cost(CallTokens { cache_written: 5_000_000, ..call }).to_string(), "1.02");
+        assert_eq!(price.most_for_prompt(1_000_000).to_string(), "1.25");
     }
 
     #[test]

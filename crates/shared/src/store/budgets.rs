@@ -1,8 +1,9 @@
 //! Budgets: what a tree of executions may spend, reserved before each model call and settled with its step (core-rules 13).
 //!
 //! What must hold:
-//! - A call is reserved, at the most it can take, before it is made. The reservation is a row keyed by the step: a resumed attempt
-//!   finds it, and charges it at its estimate when another attempt may have made the call.
+//! - A call is reserved, at the most it can take, before it is made, and sent with the reply limit that was reserved.
+//! - The reservation is a row keyed by the step: a resumed attempt finds it, and charges it at its estimate when another attempt may
+//!   have made the call.
 //! - Settling touches the reservation alone, in the statement that records the step ([`JournalWrite`]); the budget's own row takes
 //!   note when it is next at hand. So a thousand children of one root never wait for each other's row where they record.
 //! - Everything that locks a budget goes through a batch lane of its own, ordered by root, which leaves out a budget that is locked.
@@ -43,17 +44,37 @@ pub struct Reservation {
     pub token: LeaseToken,
     /// The step the call is for; another once an answer to it was spent.
     pub step_key: Hash,
-    /// The most it can cost; `None` when its model has no price.
-    pub cost: Option<Usd>,
-    /// The most tokens it can take.
-    pub tokens: u64,
+    /// The most that its model charges; `None` when the model has no price.
+    pub price: Option<CallPrice>,
+    /// The most tokens that its prompt can take.
+    pub prompt_tokens: u64,
+    /// The longest reply that is asked for, in tokens.
+    pub reply_tokens: u32,
+    /// The shortest limit that is of use, when the budget does not allow `reply_tokens`.
+    pub least_reply_tokens: u32,
+    /// Whether it joins the line when it does not fit; otherwise the answer is [`Reserved::Short`].
+    pub may_wait: bool,
+}
+
+/// The most that a call is charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallPrice {
+    /// For the prompt.
+    pub prompt: Usd,
+    /// For a million tokens of the reply.
+    pub reply: Usd,
 }
 
 /// Whether the call may be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserved {
     /// Yes.
-    Granted,
+    Granted {
+        /// The reply limit that it must be sent with, in tokens.
+        reply_tokens: u32,
+    },
+    /// It does not fit as it was counted, and nothing is kept of it.
+    Short,
     /// Not now: it stands in line. A park carries this counter, which whatever frees something raises.
     Waiting {
         /// The wake counter, as of when it did not fit.
@@ -129,6 +150,9 @@ pub struct Ledger {
     pub uncosted_calls: i64,
     /// Calls among the spent ones that were charged at their estimate.
     pub estimated_calls: i64,
+    /// Charges above what the calls had reserved: their sum and their number. A provider that keeps to the limits it is sent makes
+    /// none.
+    pub over_limit: Amounts,
     /// Executions that wait for it.
     pub waiting: i64,
 }
@@ -154,9 +178,12 @@ impl From<&BudgetSpec> for Caps {
     }
 }
 
+/// More than any budget holds: amounts above it are stored as it, so that sums stay within a bigint.
+const MOST: i64 = 1_000_000_000_000_000_000;
+
 /// Tokens as stored.
 fn stored(tokens: u64) -> i64 {
-    i64::try_from(tokens).unwrap_or(i64::MAX)
+    i64::try_from(tokens).unwrap_or(MOST).min(MOST)
 }
 
 /// Settlements of a batch of writes, column by column.
@@ -226,15 +253,19 @@ impl Store {
         let mut connection = self.commits.lend().await?;
         let rows = sqlx::query!(
             r#"
-            select place as "place!", verdict as "verdict!", wake_seq as "wake_seq!"
-            from longhaul_reserve($1, $2, $3, $4, $5, $6)
+            select place as "place!", verdict as "verdict!", wake_seq as "wake_seq!", reply_limit
+            from longhaul_reserve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
             "#,
             worker.0,
             column!(item => item.id.0),
             column!(item => item.token.0),
             column!(item => item.step_key.to_vec()),
-            column!(item => item.cost.map(Usd::nanos)) as _,
-            column!(item => stored(item.tokens)),
+            column!(item => item.price.map(|price| price.prompt.nanos())) as _,
+            column!(item => stored(item.prompt_tokens)),
+            column!(item => item.price.map(|price| price.reply.nanos())) as _,
+            column!(item => i64::from(item.reply_tokens)),
+            column!(item => i64::from(item.least_reply_tokens.min(item.reply_tokens))),
+            column!(item => item.may_wait),
         )
         .fetch_all(&mut *connection)
         .await;
@@ -242,7 +273,12 @@ impl Store {
         let mut answers = HashMap::new();
         for row in rows {
             let reserved = match row.verdict.as_str() {
-                "granted" => Reserved::Granted,
+                "granted" => {
+                    let limit = row.reply_limit.and_then(|limit| u32::try_from(limit).ok());
+                    let reply_tokens = limit.ok_or_else(|| StoreError::Corrupt("a grant without a limit".into()))?;
+                    Reserved::Granted { reply_tokens }
+                }
+                "short" => Reserved::Short,
                 "waiting" => Reserved::Waiting { wake_seq: row.wake_seq },
                 "exhausted" => Reserved::Exhausted,
                 "cancelled" => Reserved::Cancelled,
@@ -339,6 +375,9 @@ impl Store {
                 b.spent_calls + noted.charged_calls as "spent_calls!", b.reserved_cost - noted.cost as "reserved_cost!",
                 b.reserved_tokens - noted.tokens as "reserved_tokens!", b.reserved_calls - noted.n as "reserved_calls!",
                 b.uncosted_calls + noted.uncosted as "uncosted_calls!", b.estimated_calls + noted.estimated as "estimated_calls!",
+                b.over_limit_cost + noted.over_cost as "over_limit_cost!",
+                b.over_limit_tokens + noted.over_tokens as "over_limit_tokens!",
+                b.over_limit_calls + noted.over_calls as "over_limit_calls!",
                 (select count(*) from reservations w where w.root_id = b.root_id and w.state = 'waiting') as "waiting!"
             from executions e
             join budgets b on b.root_id = coalesce(e.root_id, e.id)
@@ -348,7 +387,10 @@ impl Store {
                     coalesce(sum(s.charged_tokens), 0)::bigint as charged_tokens,
                     coalesce(sum(s.charged_calls), 0)::bigint as charged_calls,
                     count(*) filter (where s.charged_calls > 0 and s.charged_cost is null) as uncosted,
-                    count(*) filter (where s.is_estimate) as estimated
+                    count(*) filter (where s.is_estimate) as estimated,
+                    coalesce(sum(greatest(s.charged_cost - s.cost, 0)), 0)::bigint as over_cost,
+                    coalesce(sum(greatest(s.charged_tokens - s.tokens, 0)), 0)::bigint as over_tokens,
+                    count(*) filter (where s.charged_cost > s.cost or s.charged_tokens > s.tokens) as over_calls
                 from reservations s where s.root_id = b.root_id and s.state = 'settled'
             ) as noted
             where e.id = $1 and ($2::uuid[] is null or e.tenant_id = any($2))
@@ -377,6 +419,11 @@ impl Store {
             },
             uncosted_calls: row.uncosted_calls,
             estimated_calls: row.estimated_calls,
+            over_limit: Amounts {
+                cost: Usd::from_nanos(row.over_limit_cost),
+                tokens: row.over_limit_tokens,
+                calls: row.over_limit_calls,
+            },
             waiting: row.waiting,
         }))
     }

@@ -5,6 +5,7 @@ use std::{ops::Range, sync::Arc};
 use longhaul_shared::store::journal::Hash;
 use sha2::{Digest, Sha256};
 
+use super::menu::Offer;
 use crate::llm::Message;
 
 /// The share of the window that the kept tail may fill after a compression: the rest is room to go on.
@@ -29,6 +30,16 @@ pub(crate) struct Transcript {
     hashes: Vec<Hash>,
     chain: Hash,
     tokens: u64,
+    counted: Option<Counted>,
+}
+
+/// The tokens that a provider reported for a prompt: the first `messages`, and the tools of `offer`.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    route: usize,
+    offer: Offer,
+    messages: usize,
+    tokens: u64,
 }
 
 impl Transcript {
@@ -51,6 +62,20 @@ impl Transcript {
     /// An estimate at four bytes a token.
     pub(crate) fn tokens(&self) -> u64 {
         self.tokens
+    }
+
+    /// Notes the tokens that the provider of a route reported for all messages so far.
+    pub(crate) fn note_count(&mut self, route: usize, offer: Offer, tokens: u64) {
+        self.counted = Some(Counted { route, offer, messages: self.messages.len(), tokens });
+    }
+
+    /// The tokens that the same provider reported last, and the messages since then. `None` where it reported none, or was shown
+    /// fewer tools.
+    pub(crate) fn counted(&self, route: usize, offer: Offer) -> Option<(u64, &[Arc<Message>])> {
+        let is_same =
+            |counted: &Counted| counted.route == route && (counted.offer == offer || counted.offer == Offer::All);
+        let counted = self.counted.filter(is_same)?;
+        Some((counted.tokens, self.messages.get(counted.messages..)?))
     }
 
     /// What a compression may replace: everything between the task and a tail that fits a share of the window. The tail never
@@ -77,7 +102,7 @@ impl Transcript {
     pub(crate) fn replace(&mut self, range: Range<usize>, summary: &Message, hash: Hash) {
         let range = range.start.min(self.messages.len())..range.end.min(self.messages.len());
         let kept: Vec<(Arc<Message>, Hash)> = self.messages.drain(..).zip(self.hashes.drain(..)).collect();
-        (self.chain, self.tokens) = (Hash::default(), 0);
+        (self.chain, self.tokens, self.counted) = (Hash::default(), 0, None);
         for (at, (message, own)) in kept.into_iter().enumerate() {
             if at == range.start {
                 self.push(summary.clone(), hash);
@@ -123,6 +148,23 @@ mod tests {
     #[test]
     fn nothing_to_gain_is_said() {
         assert_eq!(transcript(vec![Message::system("s"), Message::user("t")]).compressible(10, 0), None);
+    }
+
+    #[test]
+    fn a_count_holds_for_its_own_prompt() {
+        let mut transcript = transcript(vec![Message::system("s"), Message::user("t")]);
+        transcript.note_count(0, Offer::All, 7);
+        transcript.push(Message::user("more"), Hash::default());
+        let counted =
+            |transcript: &Transcript, route, offer| transcript.counted(route, offer).map(|(n, m)| (n, m.len()));
+        assert_eq!(counted(&transcript, 0, Offer::All), Some((7, 1)));
+        assert_eq!(counted(&transcript, 0, Offer::OutputOnly), Some((7, 1)), "fewer tools take fewer tokens");
+        assert_eq!(counted(&transcript, 1, Offer::All), None, "another model");
+        transcript.note_count(0, Offer::OutputOnly, 9);
+        assert_eq!(counted(&transcript, 0, Offer::All), None, "more tools");
+        transcript.note_count(0, Offer::All, 9);
+        transcript.replace(1..3, &Message::user("summary"), Hash::default());
+        assert_eq!(counted(&transcript, 0, Offer::All), None, "another conversation");
     }
 
     #[test]

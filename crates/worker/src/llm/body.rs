@@ -48,6 +48,11 @@ impl Body {
         Ok(())
     }
 
+    /// Leaves out every field but `names`.
+    pub(super) fn keep(&mut self, names: &[&str]) {
+        self.fields.retain(|(name, _)| names.contains(&name.as_str()));
+    }
+
     /// Without room to spare, which would be as much again as a conversation.
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, ModelError> {
         let lengths = self.fields.iter().map(|(name, value)| name.len() + value.get().len() + PUNCTUATION);

@@ -14,13 +14,16 @@ pub mod error;
 pub(crate) mod health;
 mod openai;
 pub(crate) mod platform;
+pub(crate) mod prompt_bound;
 pub mod registry;
 mod reply;
+pub(crate) mod reply_limit;
 mod retry_after;
 pub mod scripted;
 mod sse;
 #[cfg(test)]
 mod testing;
+mod tokenizer;
 mod transport;
 pub mod types;
 mod wire_text;
@@ -48,6 +51,16 @@ pub trait ChatModel: Send + Sync {
 
     /// The model that a request is for: the spec's, or the provider's default.
     fn model_name<'a>(&'a self, spec: &'a longhaul_sdk::spec::ModelSpec) -> &'a str;
+
+    /// Whether [`count_prompt`](Self::count_prompt) can count prompts of the model that `spec` asks for.
+    fn counts_prompts(&self, _spec: &longhaul_sdk::spec::ModelSpec) -> bool {
+        false
+    }
+
+    /// The tokens of the request's prompt, at most, counted more closely than by its length; `None` when that is not possible now.
+    async fn count_prompt(&self, _request: ModelRequest<'_>) -> Option<u64> {
+        None
+    }
 
     /// Asks the model once. `events` hears of text and calls as they arrive while streaming, all at once otherwise.
     ///

@@ -48,6 +48,7 @@ pub(super) fn request<'a>(
         tool_choice: ToolChoice::Auto,
         idempotency_key: "key",
         traceparent: None,
+        max_output_tokens: None,
         context_tokens: None,
         output_schema: None,
     }

@@ -180,6 +180,9 @@ pub struct Usage {
     /// The part of the input that the provider had cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_tokens: Option<u64>,
+    /// The part of the input that the provider wrote to its cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write_tokens: Option<u64>,
 }
 
 /// Why the model stopped writing.
@@ -229,6 +232,8 @@ pub struct ModelRequest<'a> {
     pub idempotency_key: &'a str,
     /// The W3C trace context to continue.
     pub traceparent: Option<&'a str>,
+    /// The reply limit that a budget granted, in tokens: sent instead of whatever the agent's settings say, `extra` included.
+    pub max_output_tokens: Option<u32>,
     /// The model's window in tokens, where it is known. Only the scripted model enforces it; real ones know their own.
     pub context_tokens: Option<u32>,
     /// The schema that the provider is to hold the text of the answer to, where it can.

@@ -11,7 +11,7 @@ use longhaul_sdk::Usd;
 use longhaul_sdk::spec::{BudgetSpec, OnExhausted};
 use longhaul_shared::domain::{ApiKeyId, ExecutionId, HumanRequestId, LimitKey, RequestKind, RequestState, WaitReason};
 use longhaul_shared::store::StoreError;
-use longhaul_shared::store::budgets::{Caps, Reservation, Reserved, Settlement};
+use longhaul_shared::store::budgets::{CallPrice, Caps, Reservation, Reserved, Settlement};
 use longhaul_shared::store::children::SpawnRefused;
 use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::control::Cancelled;
@@ -506,11 +506,14 @@ impl Walk {
             id: claimed.id,
             token: claimed.token,
             step_key: Self::key("turn"),
-            cost: Some(Usd::from_nanos(i64::from(ESTIMATE) * UNIT)),
-            tokens: 1,
+            price: Some(CallPrice { prompt: Usd::from_nanos(i64::from(ESTIMATE) * UNIT), reply: Usd::ZERO }),
+            prompt_tokens: 0,
+            reply_tokens: 1,
+            least_reply_tokens: 1,
+            may_wait: true,
         };
         match worker.writer.reserve(reservation).await {
-            Ok(Reserved::Granted) => Reply::Granted,
+            Ok(Reserved::Granted { .. }) => Reply::Granted,
             Ok(Reserved::Waiting { wake_seq }) => Reply::NoBudget { wake_seq: u8::try_from(wake_seq).unwrap() },
             Ok(Reserved::Cancelled) => Reply::Cancelled,
             Err(StoreError::LeaseLost | StoreError::LeaseStale) => Reply::Lost,

@@ -16,13 +16,14 @@ use std::{
 };
 
 use axum::{
-    Router,
+    Json, Router,
     body::Bytes,
     extract::{DefaultBodyLimit, State},
-    http::{HeaderMap, Uri},
-    response::Response,
+    http::{HeaderMap, StatusCode, Uri},
+    response::{IntoResponse, Response},
     routing::post,
 };
+use serde_json::json;
 use tokio::{net::TcpListener, task::JoinHandle};
 
 pub(crate) use self::{
@@ -34,12 +35,14 @@ pub(crate) use self::{
     validate::Caps,
 };
 
+type Counter = Box<dyn Fn(&Captured) -> u64 + Send + Sync>;
 type Answerer = Box<dyn Fn(&Captured) -> Reply + Send + Sync>;
 
 #[derive(Default)]
 struct Inner {
     queue: VecDeque<Reply>,
     answerer: Option<Answerer>,
+    counter: Option<Counter>,
     requests: Vec<Captured>,
     calls: BTreeMap<String, usize>,
     answered: BTreeMap<String, usize>,
@@ -74,6 +77,7 @@ impl FakeLlm {
         let router = Router::new()
             .route("/v1/chat/completions", post(handle))
             .route("/v1/messages", post(handle))
+            .route("/v1/messages/count_tokens", post(count))
             .layer(DefaultBodyLimit::disable())
             .with_state(shared.clone());
         let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
@@ -93,6 +97,11 @@ impl FakeLlm {
     /// Answers whatever the queue does not.
     pub(crate) fn answer_with(&self, answerer: impl Fn(&Captured) -> Reply + Send + Sync + 'static) {
         self.shared.lock().answerer = Some(Box::new(answerer));
+    }
+
+    /// Serves the endpoint that counts the tokens of a prompt.
+    pub(crate) fn count_with(&self, counter: impl Fn(&Captured) -> u64 + Send + Sync + 'static) {
+        self.shared.lock().counter = Some(Box::new(counter));
     }
 
     /// Replaces the size caps that requests are held to.
@@ -159,6 +168,15 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.shared.lock().in_flight -= 1;
+    }
+}
+
+async fn count(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -> Response {
+    let captured = Captured::new("/v1/messages", headers, body);
+    let counted = shared.lock().counter.as_ref().map(|counter| counter(&captured));
+    match counted {
+        Some(tokens) => Json(json!({ "input_tokens": tokens })).into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
     }
 }
 

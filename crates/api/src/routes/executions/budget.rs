@@ -53,6 +53,9 @@ pub(crate) struct BudgetView {
     uncosted_calls: i64,
     /// Calls among the spent ones that were charged at their estimate, because nobody can say what became of them.
     estimated_calls: i64,
+    /// Charges above what calls had reserved, their sum and their number: a provider wrote more than the limit that it was sent, or
+    /// counted more for a prompt than its bytes allow.
+    over_limit: AmountsView,
     /// Executions that wait for it.
     waiting: i64,
     /// `park` or `fail`.
@@ -68,6 +71,7 @@ impl From<Ledger> for BudgetView {
             reserved: of.reserved.into(),
             uncosted_calls: of.uncosted_calls,
             estimated_calls: of.estimated_calls,
+            over_limit: of.over_limit.into(),
             waiting: of.waiting,
             on_exhausted: of.on_exhausted.as_str(),
         }

@@ -3,23 +3,29 @@
 
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Interrupt, Step, Usd};
 use longhaul_shared::{
-    domain::{ExecutionId, Price, WaitReason},
+    domain::{CallTokens, ExecutionId, Price, WaitReason},
     store::{
-        budgets::{Ledger, Reservation, Reserved, Settlement},
+        budgets::{CallPrice, Ledger, Reservation, Reserved, Settlement},
         journal::{Hash, StepUsage},
         tenants::Reach,
     },
 };
 use serde_json::{Value, json};
 
-use super::{Journal, from_store};
+use super::{Agent, Journal, from_store};
 use crate::{
-    agent::admission::Waiting,
-    llm::{ModelError, Usage, health::Route, platform::PLATFORM},
+    agent::{admission::Waiting, menu::Offer},
+    llm::{
+        ModelError, ModelRequest, ToolChoice, Usage,
+        health::Route,
+        platform::PLATFORM,
+        prompt_bound,
+        reply_limit::{reply_limit, unbounded_field},
+    },
     patience::patiently,
 };
 
-/// The longest reply that is reserved for where an agent sets no `max_output_tokens`.
+/// Tokens of a reply, for rate limits, where an agent sets no `max_output_tokens`.
 pub(super) const REPLY_TOKENS: u64 = 4_096;
 /// Failures that providers do not charge for: the model was not asked, or had no time to answer.
 const FREE_FAILURES: [FailureCode; 5] = [
@@ -29,6 +35,15 @@ const FREE_FAILURES: [FailureCode; 5] = [
     FailureCode::MODEL_REQUEST_REFUSED,
     FailureCode::MODEL_QUOTA_EXHAUSTED,
 ];
+
+/// The reply limit that a budget granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReplyLimit {
+    /// Sent with the call.
+    pub(super) tokens: u32,
+    /// It is less than the agent allows.
+    pub(super) is_lowered: bool,
+}
 
 /// What a call took, as far as anybody knows.
 #[derive(Debug, Clone, Copy)]
@@ -50,31 +65,98 @@ impl Took {
 }
 
 impl Journal {
-    /// Reserves a model call that sends about `input_tokens`. A resumed attempt finds what an earlier one was granted.
+    /// Reserves the turn that sends the whole transcript. `None` where there is no budget.
     ///
     /// # Errors
-    /// An interrupt, also when it has to wait for the budget; `budget_exhausted` or `price_unknown`.
-    pub(super) async fn reserve(&mut self, route: &Route, key: &Hash, input_tokens: u64) -> Step<()> {
+    /// As [`reserve`](Self::reserve).
+    pub(super) async fn reserve_turn(
+        &mut self,
+        agent: &Agent,
+        route: usize,
+        offer: Offer,
+        key: &Hash,
+    ) -> Step<Option<ReplyLimit>> {
         if !self.place.has_budget {
-            return Ok(());
+            return Ok(None);
         }
-        let output_tokens = route.spec.max_output_tokens.map_or(REPLY_TOKENS, u64::from);
+        let messages = self.transcript.messages().to_vec();
+        let request = ModelRequest {
+            model: &agent.routes[route].spec,
+            messages: &messages,
+            tools: agent.menu.shown(offer),
+            tool_choice: ToolChoice::Auto,
+            idempotency_key: &format!("{}-count", hex::encode(key)),
+            traceparent: None,
+            max_output_tokens: None,
+            context_tokens: None,
+            output_schema: agent.native_output_schema.as_ref(),
+        };
+        let prompt_tokens = match self.transcript.counted(route, offer) {
+            Some((counted, since)) => {
+                let since: u64 = since.iter().map(|message| prompt_bound::of_message(message)).sum();
+                counted.saturating_add(since).saturating_add(prompt_bound::PER_REQUEST)
+            }
+            None => prompt_bound::of_request(&request, agent.menu.shown_bytes(offer).len()),
+        };
+        let least = match self.cut_by_budget.contains(key) {
+            true => u32::MAX,
+            false => self.deps.budget.least_reply_tokens,
+        };
+        self.reserve(&agent.routes[route], key, request, prompt_tokens, least).await.map(Some)
+    }
+
+    /// Reserves a call whose prompt takes at most `prompt_tokens` and whose reply limit may be lowered to `least` tokens. A resumed
+    /// attempt finds what an earlier one was granted.
+    ///
+    /// # Errors
+    /// An interrupt, also when it has to wait for the budget; `budget_exhausted`, `price_unknown` or `cost_unbounded`.
+    pub(super) async fn reserve(
+        &mut self,
+        route: &Route,
+        key: &Hash,
+        request: ModelRequest<'_>,
+        prompt_tokens: u64,
+        least: u32,
+    ) -> Step<ReplyLimit> {
+        if let Some(field) = unbounded_field(&route.spec) {
+            let summary =
+                format!("there is a budget, and with `extra.{field}` a call of the model has no limit to its cost");
+            return Err(Failure::permanent(FailureCode::COST_UNBOUNDED, summary).into());
+        }
+        let wanted = reply_limit(&route.spec).map_err(|error| error.to_failure())?;
+        let wanted = wanted.unwrap_or(self.deps.budget.reply_tokens);
         let price = self.price(route);
-        let reservation = Reservation {
+        let reservation = |prompt_tokens, least: u32, may_wait| Reservation {
             id: self.id,
             token: self.control.token,
             step_key: self.step_key(key),
-            cost: price.map(|price| price.most(input_tokens, output_tokens)),
-            tokens: input_tokens.saturating_add(output_tokens),
+            price: price.map(|price| CallPrice { prompt: price.most_for_prompt(prompt_tokens), reply: price.output }),
+            prompt_tokens,
+            reply_tokens: wanted,
+            least_reply_tokens: least.min(wanted),
+            may_wait,
         };
-        match self.writer.reserve(reservation).await.map_err(from_store)? {
-            Reserved::Granted => Ok(()),
+        // Counting takes time or a request: only for a prompt whose length in bytes does not leave room for the whole reply.
+        let first = match route.model.counts_prompts(&route.spec) {
+            true => reservation(prompt_tokens, wanted, false),
+            false => reservation(prompt_tokens, least, true),
+        };
+        let mut reserved = self.writer.reserve(first).await.map_err(from_store)?;
+        if reserved == Reserved::Short {
+            let counted = Box::pin(route.model.count_prompt(request)).await.unwrap_or(prompt_tokens);
+            let closer = reservation(counted.min(prompt_tokens), least, true);
+            reserved = self.writer.reserve(closer).await.map_err(from_store)?;
+        }
+        match reserved {
+            Reserved::Granted { reply_tokens } => {
+                Ok(ReplyLimit { tokens: reply_tokens, is_lowered: reply_tokens < wanted })
+            }
             Reserved::Waiting { wake_seq } => {
                 self.park(Waiting { reason: WaitReason::Budget, until: None }, wake_seq);
                 Err(Interrupt::Waiting.into())
             }
             Reserved::Cancelled => Err(Interrupt::Cancelled.into()),
-            Reserved::Exhausted => {
+            Reserved::Exhausted | Reserved::Short => {
                 let summary = "the budget has no room for another model call";
                 let ledger =
                     patiently(self.deps.store.trouble(), || self.deps.store.read_budget(&Reach::Everybody, self.id))
@@ -117,8 +199,9 @@ impl Journal {
     /// What a call cost; `None` when its model has no price or its provider did not count.
     fn cost(&self, route: &Route, usage: Usage) -> Option<Usd> {
         let (input, output) = usage.input_tokens.zip(usage.output_tokens)?;
-        let price = self.price(route)?;
-        Some(price.cost(input, usage.cached_tokens.unwrap_or_default(), output))
+        let (cached, cache_written) =
+            (usage.cached_tokens.unwrap_or_default(), usage.cache_write_tokens.unwrap_or_default());
+        Some(self.price(route)?.cost(CallTokens { input, cached, cache_written, output }))
     }
 
     pub(super) fn step_usage(&self, route: &Route, usage: Usage) -> StepUsage {
@@ -161,6 +244,9 @@ fn written(ledger: &Ledger) -> Value {
         "spent": { "cost_usd": ledger.spent.cost, "tokens": ledger.spent.tokens, "model_calls": ledger.spent.calls },
         "reserved":
             { "cost_usd": ledger.reserved.cost, "tokens": ledger.reserved.tokens, "model_calls": ledger.reserved.calls },
+        "over_limit": {
+            "cost_usd": ledger.over_limit.cost, "tokens": ledger.over_limit.tokens, "model_calls": ledger.over_limit.calls,
+        },
         "uncosted_calls": ledger.uncosted_calls,
     })
 }

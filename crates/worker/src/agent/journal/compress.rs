@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{Agent, Journal, budget::Took, preview, read_body};
 use crate::{
     agent::transcript::hash_parts,
-    llm::{Message, ModelError, ModelReply, ModelRequest, ToolChoice, health::Route},
+    llm::{Message, ModelRequest, ToolChoice, prompt_bound},
     tools::cut,
 };
 
@@ -67,10 +67,27 @@ impl Journal {
         let sent = messages.iter().map(|message| message.estimated_tokens()).sum();
         let call = self.admit_call(agent, sent).await?;
         let route = &agent.routes[call.route];
-        self.reserve(route, &key, sent).await?;
+        // The agent's script and tools are for its task, not for this.
+        let model = ModelSpec { script: None, ..route.spec.clone() };
+        let mut request = ModelRequest {
+            model: &model,
+            messages: &messages,
+            tools: &[],
+            tool_choice: ToolChoice::Auto,
+            idempotency_key: &self.idempotency_key(&key),
+            traceparent: None,
+            max_output_tokens: None,
+            context_tokens: Some(agent.config.limits.context_tokens),
+            output_schema: None,
+        };
+        if self.place.has_budget {
+            // Half a summary would be worse than to wait for the budget.
+            let limit = self.reserve(route, &key, request, prompt_bound::of_request(&request, 0), u32::MAX).await?;
+            request.max_output_tokens = Some(limit.tokens);
+        }
         self.about_to(|| format!("compressing {} messages", range.len())).await;
         let started = Instant::now();
-        let came_to = self.summarise(agent, route, &messages, &key).await;
+        let came_to = route.model.complete(request, &mut |_| {}).await;
         call.ended(&came_to).await;
         let (summary, usage) = match came_to {
             Ok(reply) => {
@@ -103,28 +120,6 @@ impl Journal {
         self.transcript.replace(range, &summary, hash);
         self.compressions += 1;
         self.flush().await
-    }
-
-    async fn summarise(
-        &self,
-        agent: &Agent,
-        route: &Route,
-        messages: &[Arc<Message>],
-        key: &[u8; 32],
-    ) -> Result<ModelReply, ModelError> {
-        // The agent's script and tools are for its task, not for this.
-        let model = ModelSpec { script: None, ..route.spec.clone() };
-        let request = ModelRequest {
-            model: &model,
-            messages,
-            tools: &[],
-            tool_choice: ToolChoice::Auto,
-            idempotency_key: &self.idempotency_key(key),
-            traceparent: None,
-            context_tokens: Some(agent.config.limits.context_tokens),
-            output_schema: None,
-        };
-        route.model.complete(request, &mut |_| {}).await
     }
 }
 

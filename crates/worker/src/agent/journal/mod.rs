@@ -27,7 +27,7 @@ mod turn;
 mod verdict;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 
@@ -114,6 +114,8 @@ pub(crate) struct Journal {
     stored_messages: HashMap<Hash, Vec<u8>>,
     /// How many spent steps there are with a key.
     spent: HashMap<Hash, i32>,
+    /// Turns whose reply was cut at a limit that the budget had lowered: they are asked again for a whole reply.
+    cut_by_budget: HashSet<Hash>,
     pending: Pending,
     /// What an interrupt kept from being heard of: it may be committed, so it is sent again before anything else.
     under_way: Option<Arc<JournalWrite>>,
@@ -185,6 +187,7 @@ impl Journal {
             open_calls: Vec::new(),
             stored_messages: stored.messages,
             spent: HashMap::new(),
+            cut_by_budget: HashSet::new(),
             pending: Pending::default(),
             under_way: None,
             next_seq: stored.steps.last().map_or(1, |step| step.seq + 1),
@@ -216,7 +219,12 @@ impl Journal {
                 journal.begun_steps.push(step.clone());
             }
             match (step.state, step.kind) {
-                (StepState::Spent, _) => *journal.spent.entry(step.key).or_default() += 1,
+                (StepState::Spent, _) => {
+                    *journal.spent.entry(step.key).or_default() += 1;
+                    if step.failure_code.as_deref() == Some(FailureCode::BUDGET_EXHAUSTED.as_str()) {
+                        journal.cut_by_budget.insert(step.key);
+                    }
+                }
                 (StepState::Live | StepState::Intent, StepKind::Call) => {
                     journal.recorded_calls.insert(step.key, step);
                 }

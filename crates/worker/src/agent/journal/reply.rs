@@ -123,6 +123,35 @@ impl Journal {
         Ok(turn)
     }
 
+    /// Records, with the next commit, a reply that ended at a limit which the budget had lowered: it is paid for and counts as spent.
+    pub(super) fn record_cut(&mut self, agent: &Agent, asked: &Asked, reply: ModelReply) -> Step<()> {
+        let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
+        observe(route, &asked.span, &reply, took);
+        let code = FailureCode::BUDGET_EXHAUSTED;
+        let body = FailedTurnBody {
+            provider: route.model.provider(),
+            failure: "the reply ended at a limit that the budget had lowered",
+            detail: Some(&json!({ "limit_tokens": asked.limit.map(|limit| limit.tokens) })),
+            contract_calls: Vec::new(),
+        };
+        let step = self.step(StepKind::Turn, asked.key, &body)?;
+        self.pending.steps.push(JournalStep {
+            state: StepState::Spent,
+            name: Some(route.model.model_name(&route.spec).to_owned()),
+            preview: Some(preview(reply.message.text())),
+            failure_code: Some(code.to_string()),
+            usage: self.step_usage(route, reply.usage),
+            took,
+            ..step
+        });
+        self.settle(route, &asked.key, Took::Counted(reply.usage));
+        self.pending.turns += 1;
+        self.event("reply_cut", json!({ "turn": self.turns, "limit_tokens": asked.limit.map(|limit| limit.tokens) }));
+        *self.spent.entry(asked.key).or_default() += 1;
+        self.cut_by_budget.insert(asked.key);
+        Ok(())
+    }
+
     /// Records, with the next commit, what there is of a reply that broke after calls of it had started: `partial` where the
     /// model's client knows it.
     pub(crate) fn record_broken(&mut self, agent: &Agent, asked: Box<Asked>, partial: Option<Message>) -> Step<Turn> {
@@ -181,6 +210,7 @@ impl Journal {
             Some(reply) => (preview(reply.text()), reply.calls().len()),
             None => (String::new(), 0),
         };
+        self.note_count(Some(asked.route), asked.offer, body.usage);
         let reply = reply.map(|reply| self.append(reply)).transpose()?;
         self.pending.steps.push(JournalStep {
             name: Some(route.model.model_name(&route.spec).to_owned()),

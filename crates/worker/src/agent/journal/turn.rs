@@ -16,6 +16,7 @@ use tracing::Instrument;
 
 use super::{
     Agent, Journal,
+    budget::ReplyLimit,
     progress::{Stage, State},
     read_body,
     reply::{BegunTurnBody, TurnBody},
@@ -23,7 +24,8 @@ use super::{
 use crate::{
     agent::{menu::Offer, transcript::hash_parts},
     llm::{
-        Message, ModelError, ModelReply, ModelRequest, ReplyEvent, ToolCall, ToolChoice, estimate_tokens,
+        FinishReason, Message, ModelError, ModelReply, ModelRequest, ReplyEvent, ToolCall, ToolChoice, Usage,
+        estimate_tokens,
         health::{Call, Route},
     },
     probe::Point,
@@ -61,7 +63,7 @@ pub(crate) struct Asked {
     /// Identifies the turn.
     pub(crate) key: Hash,
     /// What the model is offered.
-    offer: Offer,
+    pub(super) offer: Offer,
     /// Messages that it sends for the first time.
     pub(crate) said: Vec<Hash>,
     /// The text so far.
@@ -74,6 +76,8 @@ pub(crate) struct Asked {
     pub(super) seq: Option<i32>,
     /// Which of the agent's routes it takes.
     pub(super) route: usize,
+    /// The reply limit that the budget granted; none without a budget.
+    pub(super) limit: Option<ReplyLimit>,
     /// What allows the call; none for a turn of the record.
     pub(super) call: Option<Arc<Call>>,
     pub(super) span: tracing::Span,
@@ -94,6 +98,14 @@ impl Asked {
                 Some(call)
             }
         }
+    }
+
+    /// Whether the reply ended at a limit that the budget lowered, with nothing in it that can be used.
+    pub(crate) fn is_cut_by_budget(&self, reply: &ModelReply) -> bool {
+        let calls = reply.message.calls().len();
+        let has_whole_call = calls > usize::from(reply.unfinished_call.is_some());
+        let is_lowered = self.limit.is_some_and(|limit| limit.is_lowered);
+        is_lowered && reply.finish == FinishReason::Length && !has_whole_call && !self.is_begun()
     }
 
     /// Whether a call of it may have started.
@@ -137,6 +149,22 @@ impl Journal {
         self.ask(agent, asked.offer, asked.said).await
     }
 
+    /// The same turn once more, for a whole reply: the one that was paid for ended at a limit that the budget had lowered.
+    ///
+    /// # Errors
+    /// An interrupt, also when the budget has no room for a whole reply; `budget_exhausted`.
+    pub(crate) async fn ask_for_whole(
+        &mut self,
+        agent: &Agent,
+        asked: Box<Asked>,
+        cut: ModelReply,
+    ) -> Step<Box<Asked>> {
+        self.record_cut(agent, &asked, cut)?;
+        self.flush().await?;
+        self.at(Point::TurnRecorded).await;
+        self.ask(agent, asked.offer, asked.said).await
+    }
+
     fn replay_turn(&mut self, agent: &Agent, step: JournalStep, offer: Offer) -> Step<NextTurn> {
         if step.state == StepState::Intent {
             return self.replay_begun_turn(agent, step, offer).map(NextTurn::Recorded);
@@ -148,7 +176,8 @@ impl Journal {
         let mut reply = None;
         for (message, hash) in messages.into_iter().zip(&step.appends) {
             if matches!(message, Message::Assistant { .. }) {
-                self.check_key(agent, &step, offer)?;
+                let route = self.check_key(agent, &step, offer)?;
+                self.note_count(route, offer, body.usage);
                 reply = Some(message.clone());
             }
             self.replay_message(message, *hash);
@@ -188,6 +217,7 @@ impl Journal {
             recorded: 0,
             seq: Some(step.seq),
             route,
+            limit: None,
             call: None,
             span: tracing::Span::none(),
             started: Instant::now(),
@@ -195,12 +225,24 @@ impl Journal {
         self.record_broken(agent, asked, None)
     }
 
-    fn check_key(&mut self, agent: &Agent, step: &JournalStep, offer: Offer) -> Step<()> {
+    /// The route that a recorded turn took, as far as that is known.
+    fn check_key(&mut self, agent: &Agent, step: &JournalStep, offer: Offer) -> Step<Option<usize>> {
         // A fork has another prompt or model than the turns it shares were asked with.
-        if !self.place.is_fork && self.recorded_route(agent, step, offer)?.is_none() {
+        if self.place.is_fork {
+            return Ok(None);
+        }
+        let route = self.recorded_route(agent, step, offer)?;
+        if route.is_none() {
             self.diverged(json!({ "turn": self.turns }));
         }
-        Ok(())
+        Ok(route)
+    }
+
+    /// Notes what the provider counted of the transcript that a turn sent, before its reply is added.
+    pub(super) fn note_count(&mut self, route: Option<usize>, offer: Offer, usage: Usage) {
+        if let Some((route, tokens)) = route.zip(usage.input_tokens) {
+            self.transcript.note_count(route, offer, tokens);
+        }
     }
 
     /// The route that a recorded turn took, if it was asked as it would be today.
@@ -242,7 +284,7 @@ impl Journal {
             gen_ai.usage.output_tokens = tracing::field::Empty,
             failure.code = tracing::field::Empty,
         );
-        self.reserve(route, &key, tokens).await?;
+        let limit = Box::pin(self.reserve_turn(agent, call.route, offer, &key)).await?;
         self.stage(agent, Stage::Generating, State::Running);
         self.flush_stages(agent).await?;
         self.about_to(|| format!("asking {} for turn {}", route.model.model_name(&route.spec), self.turns)).await;
@@ -250,7 +292,7 @@ impl Journal {
         let (text, calls, recorded, seq) = (String::new(), Vec::new(), 0, None);
         let (route, call) = (call.route, Some(call));
         let started = Instant::now();
-        Ok(Box::new(Asked { key, offer, said, text, calls, recorded, seq, route, call, span, started }))
+        Ok(Box::new(Asked { key, offer, said, text, calls, recorded, seq, route, limit, call, span, started }))
     }
 
     /// The model call itself. It holds nothing of the journal, which goes on recording while the reply streams; what is heard of
@@ -261,7 +303,7 @@ impl Journal {
         asked: &Asked,
         sink: UnboundedSender<ReplyEvent>,
     ) -> impl Future<Output = Result<ModelReply, ModelError>> + Send + use<'a> {
-        let idempotency_key = self.idempotency_key(&asked.key);
+        let (idempotency_key, limit) = (self.request_key(asked), asked.limit);
         let messages: Vec<Arc<Message>> = self.transcript.messages().to_vec();
         let (offer, call, route) = (asked.offer, asked.call.clone(), &agent.routes[asked.route]);
         async move {
@@ -276,6 +318,7 @@ impl Journal {
                 },
                 idempotency_key: &idempotency_key,
                 traceparent: traceparent.as_deref(),
+                max_output_tokens: limit.map(|limit| limit.tokens),
                 context_tokens: Some(agent.config.limits.context_tokens),
                 output_schema: agent.native_output_schema.as_ref(),
             };
@@ -287,6 +330,15 @@ impl Journal {
             came_to
         }
         .instrument(asked.span.clone())
+    }
+
+    /// The key of a turn's request. A limit that was lowered makes another request of it.
+    fn request_key(&self, asked: &Asked) -> String {
+        let key = self.step_key(&asked.key);
+        match asked.limit.filter(|limit| limit.is_lowered) {
+            Some(limit) => hex::encode(hash_parts(&[&key, &limit.tokens.to_be_bytes()])),
+            None => hex::encode(key),
+        }
     }
 
     /// The same for every repetition of the same request, another one once an answer to it was spent.

@@ -80,6 +80,7 @@ pub(crate) async fn tick(agent: &Agent, journal: &mut Journal, offer: Offer) -> 
             Live::TooLong(too_long, failure) => {
                 asked = Box::pin(journal.ask_shorter(agent, too_long, failure)).await?;
             }
+            Live::Cut(cut, reply) => asked = Box::pin(journal.ask_for_whole(agent, cut, *reply)).await?,
         }
     }
 }
@@ -89,6 +90,8 @@ enum Live {
     Ticked(Ticked),
     /// The conversation does not fit the model's window.
     TooLong(Box<Asked>, Failure),
+    /// The reply ended at a limit that the budget had lowered.
+    Cut(Box<Asked>, Box<ModelReply>),
 }
 
 struct Tick<'a> {
@@ -159,6 +162,7 @@ impl<'a> Tick<'a> {
             asked.hear(event);
         }
         match ended {
+            Ok(reply) if asked.is_cut_by_budget(&reply) => Ok(Live::Cut(asked, Box::new(reply))),
             Ok(reply) => self.answered(asked, reply).await.map(Live::Ticked),
             Err(error) => Box::pin(self.failed(asked, error)).await,
         }

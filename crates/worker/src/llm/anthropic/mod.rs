@@ -9,6 +9,8 @@ mod stream;
 mod tests;
 mod wire;
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use longhaul_sdk::spec::ModelSpec;
 use url::Url;
@@ -17,10 +19,14 @@ use self::stream::Assembler;
 use super::{
     ChatModel, EventSink, ModelError, ModelReply, ModelRequest, ProviderConfig,
     calls::CallIds,
+    prompt_bound,
     transport::{Endpoint, EndpointError, KeyHeader, Opened, base_url},
 };
 
 const BASE_URL: &str = "https://api.anthropic.com";
+
+/// The longest wait for a count of tokens; the prompt's length takes its place.
+const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The version of the format that `wire.rs` reads and writes.
 const VERSION: &str = "2023-06-01";
@@ -30,18 +36,27 @@ const VERSION: &str = "2023-06-01";
 pub(super) struct Anthropic {
     provider: String,
     endpoint: Endpoint,
+    counter: Endpoint,
     default_model: String,
 }
 
 impl Anthropic {
     pub(super) fn new(provider: &str, config: ProviderConfig) -> Result<Self, EndpointError> {
         let base = base_url(config.base_url.as_deref().unwrap_or(BASE_URL))?;
-        let key = config.api_key.map(|key| (KeyHeader::XApiKey, key));
-        let endpoint =
-            Endpoint::new(messages_url(base), key, config.headers, config.clocks, config.ca_file.as_deref())?
-                .with_default_header("anthropic-version", VERSION);
-        // The API has no default of its own; a configuration without one refuses calls that name no model.
-        Ok(Self { provider: provider.to_owned(), endpoint, default_model: config.default_model.unwrap_or_default() })
+        let key = config.api_key.as_ref().map(|key| (KeyHeader::XApiKey, key.clone()));
+        let endpoint = |url: Url| {
+            let headers = config.headers.clone();
+            let endpoint = Endpoint::new(url, key.clone(), headers, config.clocks, config.ca_file.as_deref())?;
+            Ok::<_, EndpointError>(endpoint.with_default_header("anthropic-version", VERSION))
+        };
+        let messages = messages_url(base);
+        Ok(Self {
+            provider: provider.to_owned(),
+            endpoint: endpoint(messages.clone())?,
+            counter: endpoint(count_url(messages))?,
+            // The API has no default of its own; a configuration without one refuses calls that name no model.
+            default_model: config.default_model.clone().unwrap_or_default(),
+        })
     }
 }
 
@@ -57,6 +72,13 @@ fn messages_url(mut base: Url) -> Url {
     base
 }
 
+/// The address that counts the tokens of a prompt.
+fn count_url(mut messages: Url) -> Url {
+    let path = format!("{}/count_tokens", messages.path());
+    messages.set_path(&path);
+    messages
+}
+
 #[async_trait]
 impl ChatModel for Anthropic {
     fn provider(&self) -> &str {
@@ -65,6 +87,20 @@ impl ChatModel for Anthropic {
 
     fn model_name<'a>(&'a self, spec: &'a ModelSpec) -> &'a str {
         spec.name.as_deref().unwrap_or(&self.default_model)
+    }
+
+    fn counts_prompts(&self, _spec: &ModelSpec) -> bool {
+        true
+    }
+
+    async fn count_prompt(&self, request: ModelRequest<'_>) -> Option<u64> {
+        let body = || wire::count_body(&request, self.model_name(request.model));
+        let counting = async { self.counter.open(&request, body).await?.body().await };
+        let answer = tokio::time::timeout(COUNT_TIMEOUT, counting).await.ok()?;
+        let answer = answer.inspect_err(|error| tracing::debug!(error = %error, "a prompt was not counted")).ok()?;
+        let tokens = wire::read_count(&answer)?;
+        // The provider calls it an estimate that may be off by a little.
+        Some(tokens.saturating_add(tokens / 50).saturating_add(prompt_bound::PER_REQUEST))
     }
 
     async fn complete(&self, request: ModelRequest<'_>, events: EventSink<'_>) -> Result<ModelReply, ModelError> {

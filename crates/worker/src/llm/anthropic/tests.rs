@@ -137,7 +137,10 @@ fn a_whole_reply_is_read_and_thinking_goes_back_as_it_came() {
     let reply = wire::read_reply(body.as_bytes(), ids(&[]), error_inside).unwrap();
     let reply = reply.finish(None, &mut |event| events.push(event)).unwrap();
     assert_eq!(reply.message.calls(), [call("a", "f", ODD_ARGUMENTS)]);
-    assert_eq!(reply.usage, Usage { input_tokens: Some(10), output_tokens: Some(7), cached_tokens: Some(3) });
+    assert_eq!(
+        reply.usage,
+        Usage { input_tokens: Some(10), output_tokens: Some(7), cached_tokens: Some(3), cache_write_tokens: Some(2) }
+    );
     assert_eq!(reply.finish, FinishReason::ToolCalls);
     assert_eq!(told_text(&events), "so");
 
@@ -195,7 +198,10 @@ fn a_stream_with_thinking_and_calls_is_assembled() {
     assert_eq!(calls[0], call("a", "f", r#"{"x": 1}"#));
     assert_eq!((calls[1].name.as_str(), calls[1].arguments.as_str(), calls[1].id == "a"), ("g", "{}", false));
     assert_eq!(completed(&events), [(0, calls[0].clone()), (1, calls[1].clone())]);
-    assert_eq!(reply.usage, Usage { input_tokens: Some(8), output_tokens: Some(7), cached_tokens: Some(3) });
+    assert_eq!(
+        reply.usage,
+        Usage { input_tokens: Some(8), output_tokens: Some(7), cached_tokens: Some(3), ..Usage::default() }
+    );
     assert_eq!((reply.finish, reply.model.as_deref()), (FinishReason::ToolCalls, Some("m-1")));
     let Message::Assistant { native: Some(NativeBlocks { format: NativeFormat::Anthropic, blocks }), .. } =
         &reply.message

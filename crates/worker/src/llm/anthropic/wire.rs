@@ -18,11 +18,18 @@ use crate::llm::{
 /// Fields that make the request and that an agent's `extra` may not replace.
 const RESERVED: [&str; 6] = ["model", "messages", "system", "tools", "tool_choice", "stream"];
 
+/// Fields that make the prompt; counting refuses others.
+const COUNTED: [&str; 7] = ["model", "system", "messages", "tools", "tool_choice", "thinking", "output_config"];
+
 /// The format requires a limit. Every current model writes this much.
 const DEFAULT_MAX_TOKENS: u32 = 8_192;
 
 /// The request's bytes: a function of the request alone.
 pub(super) fn request_body(request: &ModelRequest<'_>, model: &str) -> Result<Vec<u8>, ModelError> {
+    fields(request, model)?.to_bytes()
+}
+
+fn fields(request: &ModelRequest<'_>, model: &str) -> Result<Body, ModelError> {
     let spec = request.model;
     if model.is_empty() {
         let what = "neither the agent nor its provider names a model".into();
@@ -30,7 +37,8 @@ pub(super) fn request_body(request: &ModelRequest<'_>, model: &str) -> Result<Ve
     }
     let mut body = Body::default();
     body.set("model", &model)?;
-    body.set("max_tokens", &spec.max_output_tokens.unwrap_or(DEFAULT_MAX_TOKENS))?;
+    let limit = request.max_output_tokens.or(spec.max_output_tokens);
+    body.set("max_tokens", &limit.unwrap_or(DEFAULT_MAX_TOKENS))?;
     let mut messages = request.messages.iter().map(AsRef::as_ref).peekable();
     // Instructions stand apart; ones that come later would change the beginning of every earlier request, so they stay put.
     let mut system = Vec::new();
@@ -61,7 +69,26 @@ pub(super) fn request_body(request: &ModelRequest<'_>, model: &str) -> Result<Ve
     });
     body.set_some("output_config", effort.as_ref())?;
     body.merge(&spec.extra, &RESERVED)?;
+    if spec.extra.contains_key("max_tokens") {
+        body.set_some("max_tokens", request.max_output_tokens.as_ref())?;
+    }
+    Ok(body)
+}
+
+/// The bytes of a request that asks how many tokens the prompt of `request` has.
+pub(super) fn count_body(request: &ModelRequest<'_>, model: &str) -> Result<Vec<u8>, ModelError> {
+    let mut body = fields(request, model)?;
+    body.keep(&COUNTED);
     body.to_bytes()
+}
+
+/// Reads the answer to it.
+pub(super) fn read_count(body: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct WireCount {
+        input_tokens: u64,
+    }
+    serde_json::from_slice::<WireCount>(body).ok().map(|count| count.input_tokens)
 }
 
 #[derive(Serialize)]
@@ -233,6 +260,7 @@ impl WireUsage {
             input_tokens: self.input_tokens.map(|fresh| fresh.saturating_add(cached)),
             output_tokens: self.output_tokens,
             cached_tokens: self.cache_read_input_tokens,
+            cache_write_tokens: self.cache_creation_input_tokens,
         }
     }
 }

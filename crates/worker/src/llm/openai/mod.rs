@@ -16,6 +16,7 @@ use self::{stream::Assembler, wire::OutputLimit};
 use super::{
     ChatModel, EventSink, ModelError, ModelReply, ModelRequest, ProviderConfig,
     calls::CallIds,
+    tokenizer,
     transport::{Endpoint, EndpointError, KeyHeader, Opened, base_url},
 };
 
@@ -67,6 +68,14 @@ impl ChatModel for OpenAi {
 
     fn model_name<'a>(&'a self, spec: &'a ModelSpec) -> &'a str {
         spec.name.as_deref().unwrap_or(&self.default_model)
+    }
+
+    fn counts_prompts(&self, spec: &ModelSpec) -> bool {
+        tokenizer::knows(self.model_name(spec))
+    }
+
+    async fn count_prompt(&self, request: ModelRequest<'_>) -> Option<u64> {
+        tokenizer::count(self.model_name(request.model), &request).await
     }
 
     async fn complete(&self, request: ModelRequest<'_>, events: EventSink<'_>) -> Result<ModelReply, ModelError> {

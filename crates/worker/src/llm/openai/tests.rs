@@ -163,7 +163,10 @@ fn a_whole_reply_is_read() {
     assert_eq!((calls[1].name.as_str(), calls[1].arguments.as_str()), ("g", "{}"));
     assert_eq!(calls[2].arguments, r#"{"x":1}"#);
     assert!(calls[1].id.starts_with("call_") && calls[2].id.starts_with("call_") && calls[1].id != calls[2].id);
-    assert_eq!(reply.usage, Usage { input_tokens: Some(5), output_tokens: Some(7), cached_tokens: Some(4) });
+    assert_eq!(
+        reply.usage,
+        Usage { input_tokens: Some(5), output_tokens: Some(7), cached_tokens: Some(4), ..Usage::default() }
+    );
     assert_eq!((reply.model.as_deref(), reply.request_id.as_deref()), (Some("m-1"), Some("r")));
     assert_eq!(completed(&events).len(), 3);
 }
@@ -215,7 +218,7 @@ fn text_streams_and_usage_comes_after_the_reason() {
     let reply = reply.unwrap();
     assert_eq!(reply.message, Message::assistant("a😀b"));
     assert_eq!(told_text(&events), "a😀b");
-    assert_eq!(reply.usage, Usage { input_tokens: Some(1), output_tokens: Some(2), cached_tokens: None });
+    assert_eq!(reply.usage, Usage { input_tokens: Some(1), output_tokens: Some(2), ..Usage::default() });
     assert_eq!(reply.model.as_deref(), Some("m-1"));
 }
 
@@ -379,4 +382,49 @@ fn a_streamed_refusal_is_permanent() {
     ]);
     let Err(ModelError::Refused { reply }) = reply else { panic!("not a refusal") };
     assert_eq!((reply.message.text(), reply.finish), ("I cannot", FinishReason::Refusal));
+}
+
+#[test]
+fn reasoning_beside_the_completion_counts_as_output() {
+    let usage = |text: &str| serde_json::from_str::<wire::WireUsage>(text).unwrap().into_usage();
+    for (reported, output) in [
+        (
+            r#"{"prompt_tokens":10,"completion_tokens":7,"total_tokens":17,"completion_tokens_details":{"reasoning_tokens":5}}"#,
+            7,
+        ),
+        (
+            r#"{"prompt_tokens":10,"completion_tokens":7,"total_tokens":117,"completion_tokens_details":{"reasoning_tokens":100}}"#,
+            107,
+        ),
+        (r#"{"prompt_tokens":10,"completion_tokens":7,"completion_tokens_details":{"reasoning_tokens":100}}"#, 107),
+        (r#"{"prompt_tokens":10,"completion_tokens":7,"completion_tokens_details":{"reasoning_tokens":6}}"#, 7),
+        (r#"{"prompt_tokens":10,"completion_tokens":7,"total_tokens":0}"#, 7),
+    ] {
+        assert_eq!(usage(reported).output_tokens, Some(output), "{reported}");
+    }
+    assert_eq!(
+        usage(r#"{"prompt_tokens":1,"prompt_tokens_details":{"cache_write_tokens":1}}"#).cache_write_tokens,
+        Some(1)
+    );
+    assert_eq!(usage(r#"{"prompt_tokens":1,"cache_creation_input_tokens":1}"#).cache_write_tokens, Some(1));
+}
+
+#[test]
+fn granted_limit_replaces_every_other() {
+    let limits = |extra: Value, limit| {
+        let spec = ModelSpec {
+            max_output_tokens: Some(900),
+            extra: serde_json::from_value(extra).unwrap(),
+            ..ModelSpec::default()
+        };
+        let messages = stored(&[Message::user("x")]);
+        let request = ModelRequest { max_output_tokens: Some(70), ..request(&spec, &messages, &[]) };
+        let body: Value = serde_json::from_slice(&wire::request_body(&request, "m", limit).unwrap()).unwrap();
+        (body["max_tokens"].as_u64(), body["max_completion_tokens"].as_u64())
+    };
+    assert_eq!(limits(json!({}), wire::OutputLimit::MaxTokens), (Some(70), None));
+    assert_eq!(limits(json!({}), wire::OutputLimit::MaxCompletionTokens), (None, Some(70)));
+    assert_eq!(limits(json!({ "max_tokens": 500 }), wire::OutputLimit::MaxCompletionTokens), (Some(70), None));
+    let both = json!({ "max_tokens": null, "max_completion_tokens": 800 });
+    assert_eq!(limits(both, wire::OutputLimit::MaxTokens), (Some(70), Some(70)));
 }

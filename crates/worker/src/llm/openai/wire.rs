@@ -9,6 +9,7 @@ use crate::llm::{
     body::Body,
     calls::{CallIds, wire_object},
     reply::FinishedReply,
+    reply_limit::LIMIT_FIELDS,
     wire_text::WireText,
 };
 
@@ -17,7 +18,7 @@ const RESERVED: [&str; 7] = ["model", "messages", "tools", "tool_choice", "strea
 
 /// What a server calls the longest reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OutputLimit {
+pub(in crate::llm) enum OutputLimit {
     /// `max_completion_tokens`: OpenAI's reasoning models refuse the older name.
     MaxCompletionTokens,
     /// `max_tokens`: the only name that most compatible servers know.
@@ -25,13 +26,13 @@ pub(super) enum OutputLimit {
 }
 
 impl OutputLimit {
-    pub(super) fn of_host(host: &str) -> Self {
+    pub(in crate::llm) fn of_host(host: &str) -> Self {
         let newer =
             host == "api.openai.com" || host.ends_with(".api.openai.com") || host.ends_with(".openai.azure.com");
         if newer { Self::MaxCompletionTokens } else { Self::MaxTokens }
     }
 
-    fn field(self) -> &'static str {
+    pub(in crate::llm) fn field(self) -> &'static str {
         match self {
             Self::MaxCompletionTokens => "max_completion_tokens",
             Self::MaxTokens => "max_tokens",
@@ -63,8 +64,9 @@ pub(super) fn request_body(request: &ModelRequest<'_>, model: &str, limit: Outpu
     }
     body.set_some("temperature", spec.temperature.as_ref())?;
     // Whoever names either limit in `extra` knows which one the server wants.
-    if !spec.extra.contains_key("max_tokens") && !spec.extra.contains_key("max_completion_tokens") {
-        body.set_some(limit.field(), spec.max_output_tokens.as_ref())?;
+    let named = LIMIT_FIELDS.into_iter().filter(|field| spec.extra.contains_key(*field)).collect::<Vec<_>>();
+    if named.is_empty() {
+        body.set_some(limit.field(), request.max_output_tokens.or(spec.max_output_tokens).as_ref())?;
     }
     let effort = spec.effort.map(|effort| match effort {
         Effort::Low => "low",
@@ -77,6 +79,9 @@ pub(super) fn request_body(request: &ModelRequest<'_>, model: &str, limit: Outpu
         body.set("response_format", &format)?;
     }
     body.merge(&spec.extra, &RESERVED)?;
+    for field in named {
+        body.set_some(field, request.max_output_tokens.as_ref())?;
+    }
     body.to_bytes()
 }
 
@@ -244,20 +249,51 @@ pub(super) fn finish_reason(text: &str) -> FinishReason {
 pub(super) struct WireUsage {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
+    total_tokens: Option<u64>,
     prompt_tokens_details: Option<WirePromptDetails>,
+    completion_tokens_details: Option<WireCompletionDetails>,
+    cache_creation_input_tokens: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
 struct WirePromptDetails {
     cached_tokens: Option<u64>,
+    #[serde(alias = "cache_creation_tokens")]
+    cache_write_tokens: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WireCompletionDetails {
+    reasoning_tokens: Option<u64>,
 }
 
 impl WireUsage {
     pub(super) fn into_usage(self) -> Usage {
+        let reasoning = self.completion_tokens_details.and_then(|details| details.reasoning_tokens);
+        let details = self.prompt_tokens_details;
         Usage {
             input_tokens: self.prompt_tokens,
-            output_tokens: self.completion_tokens,
-            cached_tokens: self.prompt_tokens_details.and_then(|details| details.cached_tokens),
+            output_tokens: with_reasoning(self.prompt_tokens, self.completion_tokens, self.total_tokens, reasoning),
+            cached_tokens: details.as_ref().and_then(|details| details.cached_tokens),
+            cache_write_tokens: details
+                .and_then(|details| details.cache_write_tokens)
+                .or(self.cache_creation_input_tokens),
         }
     }
+}
+
+/// Everything that was written. Some servers count reasoning beside the completion: in the total alone, or in the details alone.
+pub(in crate::llm) fn with_reasoning(
+    prompt: Option<u64>,
+    completion: Option<u64>,
+    total: Option<u64>,
+    reasoning: Option<u64>,
+) -> Option<u64> {
+    let completion = completion?;
+    let beside = match (prompt, total, reasoning) {
+        (Some(prompt), Some(total), _) => total.saturating_sub(prompt),
+        (_, _, Some(reasoning)) if reasoning > completion => completion.saturating_add(reasoning),
+        _ => completion,
+    };
+    Some(completion.max(beside))
 }

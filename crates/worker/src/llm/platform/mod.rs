@@ -19,6 +19,7 @@ pub(crate) use self::wire::RequestFormat;
 use super::{
     ChatModel, Clocks, EndpointError, EventSink, ModelError, ModelReply, ModelRequest,
     calls::CallIds,
+    openai::wire::OutputLimit,
     transport::{Endpoint, KeyHeader, base_url},
 };
 
@@ -54,6 +55,7 @@ pub(crate) struct PlatformModel {
     endpoint: Endpoint,
     models: Endpoint,
     format: RequestFormat,
+    chat_limit: OutputLimit,
 }
 
 impl PlatformModel {
@@ -70,6 +72,7 @@ impl PlatformModel {
             endpoint: endpoint(&config.url)?,
             models: endpoint(&config.models_url)?,
             format: config.format,
+            chat_limit: OutputLimit::of_host(base_url(&config.url)?.host_str().unwrap_or_default()),
         }))
     }
 
@@ -96,8 +99,8 @@ impl ChatModel for PlatformModel {
 
     /// The reply comes in one piece, and nothing of it is told before it is there: its calls must not start early.
     async fn complete(&self, request: ModelRequest<'_>, _events: EventSink<'_>) -> Result<ModelReply, ModelError> {
-        let body = || wire::request_body(&request, self.model_name(request.model), self.format);
-        let ids = CallIds::new(&request);
+        let body = || wire::request_body(&request, self.model_name(request.model), (self.format, self.chat_limit));
+        let ids = (CallIds::new(&request), request.max_output_tokens.is_some());
         let mut opened = self.endpoint.open(&request, body).await?;
         let request_id = opened.request_id.clone();
         let body = opened.body().await?;

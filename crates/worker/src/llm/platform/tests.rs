@@ -6,7 +6,10 @@ use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
 use serde_json::json;
 
 use super::wire::{RequestFormat, read_reply, request_body};
-use crate::llm::{Message, ModelError, ModelReply, ModelRequest, ToolCall, ToolChoice, Usage, calls::CallIds};
+use crate::llm::{
+    Message, ModelError, ModelReply, ModelRequest, ToolCall, ToolChoice, Usage, calls::CallIds,
+    openai::wire::OutputLimit,
+};
 
 fn request<'a>(model: &'a ModelSpec, messages: &'a [Arc<Message>], tools: &'a [ToolSpec]) -> ModelRequest<'a> {
     ModelRequest {
@@ -16,6 +19,7 @@ fn request<'a>(model: &'a ModelSpec, messages: &'a [Arc<Message>], tools: &'a [T
         tool_choice: ToolChoice::Auto,
         idempotency_key: "key",
         traceparent: None,
+        max_output_tokens: None,
         context_tokens: None,
         output_schema: None,
     }
@@ -24,7 +28,8 @@ fn request<'a>(model: &'a ModelSpec, messages: &'a [Arc<Message>], tools: &'a [T
 fn body(format: RequestFormat, messages: Vec<Message>, tools: &[ToolSpec]) -> String {
     let messages: Vec<_> = messages.into_iter().map(Arc::new).collect();
     let model = ModelSpec { temperature: Some(0.5), max_output_tokens: Some(7), ..ModelSpec::default() };
-    String::from_utf8(request_body(&request(&model, &messages, tools), "p", format).unwrap()).unwrap()
+    String::from_utf8(request_body(&request(&model, &messages, tools), "p", (format, OutputLimit::MaxTokens)).unwrap())
+        .unwrap()
 }
 
 fn conversation() -> Vec<Message> {
@@ -79,7 +84,7 @@ fn without_tools_none_are_sent() {
 fn read(text: &str) -> Result<ModelReply, ModelError> {
     let model = ModelSpec::default();
     let ids = CallIds::new(&request(&model, &[], &[]));
-    read_reply(text.as_bytes(), ids, None, |_| ModelError::Malformed { what: "error inside", source: None })
+    read_reply(text.as_bytes(), (ids, false), None, |_| ModelError::Malformed { what: "error inside", source: None })
 }
 
 fn said(text: &str) -> (String, Vec<(String, String, String)>) {
@@ -152,8 +157,29 @@ fn what_is_no_reply_is_not_an_empty_answer() {
 #[test]
 fn tokens_are_read_under_either_name() {
     let of = |usage: &str| read(&format!(r#"{{"output":[],"usage":{usage}}}"#)).unwrap().usage;
-    let counted = Usage { input_tokens: Some(3), output_tokens: Some(2), cached_tokens: None };
+    let counted = Usage { input_tokens: Some(3), output_tokens: Some(2), ..Usage::default() };
     assert_eq!(of(r#"{"input_tokens":3,"output_tokens":2,"prompt_tokens":3}"#), counted);
     assert_eq!(of(r#"{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}"#), counted);
     assert_eq!(of("null"), Usage::default());
+}
+
+#[test]
+fn granted_limit_is_sent_and_read_back() {
+    let (model, messages) = (ModelSpec::default(), [Arc::new(Message::user("x"))]);
+    let request = ModelRequest { max_output_tokens: Some(70), ..request(&model, &messages, &[]) };
+    for (format, field) in [(RequestFormat::Responses, "max_output_tokens"), (RequestFormat::Chat, "max_tokens")] {
+        let body = request_body(&request, "p", (format, OutputLimit::MaxTokens)).unwrap();
+        assert_eq!(serde_json::from_slice::<serde_json::Value>(&body).unwrap()[field], 70);
+    }
+    for cut in [
+        r#"{"choices":[{"message":{"content":"c"},"finish_reason":"length"}]}"#,
+        r#"{"output":[{"content":[{"type":"text","text":"c"}]}],"incomplete_details":{"reason":"max_output_tokens"}}"#,
+    ] {
+        let read = |is_limited| {
+            let ids = (CallIds::new(&request), is_limited);
+            let reply = read_reply(cut.as_bytes(), ids, None, |_| ModelError::Empty).unwrap();
+            reply.finish
+        };
+        assert_eq!((read(true), read(false)), (FinishReason::Length, FinishReason::Stop), "{cut}");
+    }
 }

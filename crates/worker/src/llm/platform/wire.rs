@@ -1,6 +1,6 @@
 //! The contract's two request formats, and the reply in either of its shapes.
 //!
-//! Nothing is sent beside model, messages and tools: no temperature, no limit. A turn that asked for tools goes back without its
+//! Nothing is sent beside model, messages and tools: no temperature, and no limit but what a budget granted. A turn that asked for tools goes back without its
 //! text, as the contract has it.
 
 use longhaul_sdk::ToolSpec;
@@ -10,8 +10,8 @@ use serde_json::{Value, value::RawValue};
 use crate::llm::{
     FinishReason, Message, ModelError, ModelReply, ModelRequest, ToolCall, Usage,
     body::Body,
-    calls::{CallIds, arguments_or_empty},
-    openai::wire::{WireAnswerCall, WireChoice, malformed},
+    calls::{CallIds, arguments_or_empty, is_whole_object},
+    openai::wire::{OutputLimit, WireAnswerCall, WireChoice, malformed, with_reasoning},
     wire_text::WireText,
 };
 
@@ -28,7 +28,7 @@ pub(crate) enum RequestFormat {
 pub(super) fn request_body(
     request: &ModelRequest<'_>,
     model: &str,
-    format: RequestFormat,
+    (format, chat_limit): (RequestFormat, OutputLimit),
 ) -> Result<Vec<u8>, ModelError> {
     let messages: Vec<WireMessage<'_>> = request.messages.iter().map(|message| wire_message(message, format)).collect();
     let mut body = Body::default();
@@ -40,6 +40,11 @@ pub(super) fn request_body(
     if !request.tools.is_empty() {
         body.set("tools", &request.tools.iter().map(wire_tool).collect::<Vec<_>>())?;
     }
+    let limit = match format {
+        RequestFormat::Responses => "max_output_tokens",
+        RequestFormat::Chat => chat_limit.field(),
+    };
+    body.set_some(limit, request.max_output_tokens.as_ref())?;
     body.to_bytes()
 }
 
@@ -131,6 +136,12 @@ struct WireReply {
     choices: Option<Box<RawValue>>,
     usage: Option<WireUsage>,
     error: Option<IgnoredAny>,
+    incomplete_details: Option<WireIncomplete>,
+}
+
+#[derive(Deserialize)]
+struct WireIncomplete {
+    reason: Option<String>,
 }
 
 /// An item of `output`: a message, or a call as newer servers list it.
@@ -159,11 +170,21 @@ struct WireUsage {
     prompt_tokens: Option<u64>,
     output_tokens: Option<u64>,
     completion_tokens: Option<u64>,
+    total_tokens: Option<u64>,
+}
+
+impl WireUsage {
+    fn written(&self) -> Option<u64> {
+        let sent = self.input_tokens.or(self.prompt_tokens);
+        with_reasoning(sent, self.output_tokens.or(self.completion_tokens), self.total_tokens, None)
+    }
 }
 
 /// What a reply says, before its calls have their ids.
 #[derive(Default)]
 struct Read {
+    /// The reply ended at its limit.
+    is_cut: bool,
     texts: Vec<String>,
     calls: Vec<(Option<String>, String, Option<Box<RawValue>>)>,
 }
@@ -171,11 +192,12 @@ struct Read {
 /// Reads a reply. `error_inside` makes the failure of an error body.
 pub(super) fn read_reply(
     body: &[u8],
-    mut ids: CallIds,
+    (mut ids, is_limited): (CallIds, bool),
     request_id: Option<String>,
     error_inside: impl FnOnce(&[u8]) -> ModelError,
 ) -> Result<ModelReply, ModelError> {
     let reply: WireReply = serde_json::from_slice(body).map_err(|source| malformed("it is no reply", source))?;
+    let is_incomplete = reply.incomplete_details.is_some_and(|why| why.reason.as_deref() == Some("max_output_tokens"));
     let read = match (list(reply.output.as_deref()), list(reply.choices.as_deref())) {
         (Some(output), _) => read_output(output)?,
         (None, Some(choices)) => read_choices(choices)?,
@@ -185,21 +207,30 @@ pub(super) fn read_reply(
             return Err(ModelError::Malformed { what, source: None });
         }
     };
+    // Without a limit of ours the contract's replies are taken as they are.
+    let is_cut = is_limited && (is_incomplete || read.is_cut);
     let mut calls = Vec::new();
+    let mut unfinished_call = None;
     for (id, name, arguments) in read.calls {
         let arguments = arguments.as_deref().map(WireText::of_value).transpose();
         let arguments = arguments.map_err(|source| malformed("a call's arguments", source))?.unwrap_or_default();
-        let arguments = arguments_or_empty(arguments.into_json_text());
+        let arguments = arguments.into_json_text();
+        unfinished_call = (is_cut && !is_whole_object(&arguments)).then_some(calls.len());
+        let arguments = arguments_or_empty(arguments);
         calls.push(ToolCall { id: ids.unique(id.as_deref()), name, arguments });
     }
-    let finish = if calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
+    let finish = match (is_cut, calls.is_empty()) {
+        (true, _) => FinishReason::Length,
+        (false, true) => FinishReason::Stop,
+        (false, false) => FinishReason::ToolCalls,
+    };
     let message = Message::Assistant { text: read.texts.join("\n"), calls, native: None };
     let usage = reply.usage.map_or_else(Usage::default, |usage| Usage {
         input_tokens: usage.input_tokens.or(usage.prompt_tokens),
-        output_tokens: usage.output_tokens.or(usage.completion_tokens),
-        cached_tokens: None,
+        output_tokens: usage.written(),
+        ..Usage::default()
     });
-    Ok(ModelReply { message, finish, unfinished_call: None, usage, model: reply.model, request_id })
+    Ok(ModelReply { message, finish, unfinished_call, usage, model: reply.model, request_id })
 }
 
 /// A value, if it is a list.
@@ -225,10 +256,11 @@ fn read_output(output: &str) -> Result<Read, ModelError> {
 
 fn read_choices(choices: &str) -> Result<Read, ModelError> {
     let choices: Vec<WireChoice> = serde_json::from_str(choices).map_err(|source| malformed("its choices", source))?;
-    let Some(answer) = choices.into_iter().next().and_then(|choice| choice.message) else {
+    let Some(WireChoice { message: Some(answer), finish_reason }) = choices.into_iter().next() else {
         return Err(ModelError::Malformed { what: "its choices hold no message", source: None });
     };
-    let mut read = Read { texts: texts(answer.content.as_deref())?, calls: Vec::new() };
+    let is_cut = finish_reason.as_deref() == Some("length");
+    let mut read = Read { is_cut, texts: texts(answer.content.as_deref())?, calls: Vec::new() };
     read.calls.extend(answer.tool_calls.into_iter().flatten().filter_map(named));
     if read.texts.is_empty() && read.calls.is_empty() {
         read.texts.extend(answer.refusal.map(WireText::into_prose).filter(|text| !text.is_empty()));

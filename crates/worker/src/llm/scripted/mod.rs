@@ -19,7 +19,7 @@ use std::{
 use async_trait::async_trait;
 use longhaul_sdk::spec::ModelSpec;
 
-use self::program::{Answer, Program};
+use self::program::{Answer, AnswerCall, Program};
 use super::{
     ChatModel, Clocks, EventSink, FinishReason, Message, ModelError, ModelReply, ModelRequest, ReplyEvent, ToolCall,
     Usage, answer::Answer as ErrorAnswer, types::estimate_tokens,
@@ -93,7 +93,9 @@ impl ChatModel for ScriptedModel {
             self.wait(latency, &request).await?;
         }
         let name = self.model_name(request.model).to_owned();
-        Ok(reply(answer, turn(request.messages), name, input_tokens, events))
+        let (answer, is_cut) = within(answer, request.max_output_tokens);
+        let reply = reply(answer, turn(request.messages), name, input_tokens, events);
+        Ok(if is_cut { ModelReply { finish: FinishReason::Length, ..reply } } else { reply })
     }
 }
 
@@ -118,6 +120,21 @@ fn echo(messages: &[Arc<Message>]) -> Answer {
     Answer { text, ..Answer::default() }
 }
 
+/// The answer cut to the reply limit of a budget; and whether it was cut.
+fn within(mut answer: Answer, limit: Option<u32>) -> (Answer, bool) {
+    let Some(limit) = limit.and_then(|tokens| usize::try_from(tokens).ok()?.checked_mul(4)) else {
+        return (answer, false);
+    };
+    let (calls, mut left) = (answer.calls.len(), limit.saturating_sub(answer.text.len()));
+    let size = |call: &AnswerCall| call.name.len() + call.arguments.len();
+    let kept = answer.calls.iter().take_while(|call| left.checked_sub(size(call)).map(|rest| left = rest).is_some());
+    let kept = kept.count();
+    answer.calls.truncate(kept);
+    let is_cut = kept < calls || answer.text.len() > limit;
+    answer.text.truncate(answer.text.floor_char_boundary(limit));
+    (answer, is_cut)
+}
+
 fn reply(answer: Answer, turn: usize, model: String, input_tokens: u64, events: EventSink<'_>) -> ModelReply {
     if !answer.text.is_empty() {
         events(ReplyEvent::TextDelta(answer.text.clone()));
@@ -140,7 +157,7 @@ fn reply(answer: Answer, turn: usize, model: String, input_tokens: u64, events: 
     let usage = Usage {
         input_tokens: Some(input_tokens),
         output_tokens: Some(estimate_tokens(answer.text.len() + written)),
-        cached_tokens: None,
+        ..Usage::default()
     };
     let finish = if calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
     let message = Message::Assistant { text: answer.text, calls, native: None };

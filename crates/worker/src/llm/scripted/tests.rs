@@ -33,6 +33,7 @@ async fn ask_with(
         tool_choice: ToolChoice::Auto,
         idempotency_key: "key",
         traceparent: None,
+        max_output_tokens: None,
         context_tokens,
         output_schema: None,
     };
