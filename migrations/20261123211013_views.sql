@@ -17,6 +17,7 @@ select
     e.failure_class,
     e.failure_code,
     p.failure_summary,
+    p.failure_detail,
     e.attempt as attempts,
     e.transient_retries + e.tool_error_retries + e.llm_error_retries as retries,
     e.turns,

@@ -118,7 +118,9 @@ pub fn sentence(event: &Event) -> String {
             format!("turn {} of {model} in {} ms{calls}", data["turn"], data["took_ms"])
         }
         "call" => format!("{} in {} ms: {}", text("tool"), data["took_ms"], text("outcome")),
-        "verdict" if data["retry_needed"] == true => format!("{} refuses the answer", text("validator")),
+        "verdict" if data["retry_needed"] == true => {
+            format!("{} refuses the answer: {}", text("validator"), text("feedback"))
+        }
         "correction" => "the model is told, and answers again".to_owned(),
         "parked" => format!("waits for {}", text("wait_reason")),
         _ => describe(event),
@@ -177,6 +179,10 @@ pub fn print(execution: &Value, as_json: bool) {
         row("failure", format!("{} ({})", text(&failure["code"]), text(&failure["class"])));
         if let Some(summary) = failure["summary"].as_str() {
             row("", summary.to_owned());
+        }
+        let detail = &failure["detail"];
+        if let (Some(validator), Some(feedback)) = (detail["validator"].as_str(), detail["feedback"].as_str()) {
+            row("refused by", format!("{validator}: {feedback}"));
         }
     }
     if let Some(output) = execution.get("output") {

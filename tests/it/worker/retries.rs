@@ -239,6 +239,27 @@ async fn what_no_retry_can_help_ends_at_once() {
 }
 
 #[tokio::test]
+async fn provider_words_end_the_summary() {
+    let fleet = Fleet::start().await;
+    fleet.apply(&agent("a"), &definition("d", &[])).await;
+    let worker = fleet.worker();
+    fleet.llm.push(reply_status(400, "Invalid model name passed in model=nosuchmodel"));
+    let id = fleet.submit("d", json!({})).await;
+    let row = fleet.ended(id).await;
+    let summary = "the model endpoint refused the request (status 400, fake_error): Invalid model name passed in \
+                   model=nosuchmodel";
+    assert_eq!(row["failure_summary"], summary);
+    let event: String =
+        sqlx::query_scalar("select data ->> 'failure_summary' from events where execution_id = $1 and kind = 'failed'")
+            .bind(id.0)
+            .fetch_one(&fleet.db.pool)
+            .await
+            .unwrap();
+    assert_eq!(event, summary);
+    worker.drain().await;
+}
+
+#[tokio::test]
 async fn a_longer_retry_after_is_waited_for_and_a_shorter_one_is_not() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;

@@ -100,6 +100,8 @@ async fn a_summary_turn_that_fails_leaves_the_code_as_it_is() {
     for status in [500, 429, 400] {
         let (row, requests) = run(&fleet, "d", [reply_text("prose"), reply_status(status, "no")]).await;
         assert_eq!(failure(&row), json!(["FAILED", "permanent", "max_retries_exceeded", null]), "{status}");
+        assert_eq!(row["failure_detail"]["validator"], "is_valid_json");
+        assert!(row["failure_detail"]["feedback"].as_str().unwrap().contains("not valid JSON"), "{row}");
         assert_eq!(requests.len(), 2, "{status}");
     }
     worker.drain().await;

@@ -7,6 +7,7 @@ use std::{
 };
 
 use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::{
@@ -44,6 +45,8 @@ pub enum Conclusion {
         code: FailureCode,
         /// What was said of it, if anything.
         summary: Option<String>,
+        /// Facts about the last refusal of an answer: `validator` and `feedback`.
+        detail: Option<Value>,
     },
     /// Parked until the backoff is over.
     Retry {
@@ -348,10 +351,11 @@ impl From<&Conclusion> for EndColumns {
         match conclusion.clone() {
             Conclusion::Finish { output } => Self { output: Some(output), ..columns("finish", "finished") },
             Conclusion::Fail { failure, spent } => because(failure, Self { spent, ..columns("fail", "failed") }),
-            Conclusion::Refuse { code, summary } => Self {
+            Conclusion::Refuse { code, summary, detail } => Self {
                 failure_class: Some(FailureClass::Permanent),
                 failure_code: Some(code),
                 failure_summary: summary,
+                failure_detail: detail.map(|detail| detail.to_string()),
                 ..columns("fail", "failed")
             },
             Conclusion::Retry { failure, spent, delay, wake_seq } => {

@@ -154,7 +154,10 @@ impl std::fmt::Display for Answer {
             Some(status) => write!(f, "status {status}")?,
             None => f.write_str("inside the reply")?,
         }
-        if let Some(name) = self.code.as_ref().or(self.kind.as_ref()) {
+        // Gateways repeat the status as the code.
+        let status = self.status.map(|status| status.to_string());
+        let mut names = [&self.code, &self.kind].into_iter().flatten();
+        if let Some(name) = names.find(|name| Some(*name) != status.as_ref()) {
             write!(f, ", {name}")?;
         }
         Ok(())
@@ -202,6 +205,14 @@ mod tests {
 
     fn code_of(status: u16, body: &str) -> FailureCode {
         Answer::read(Some(status), body.as_bytes(), &Scrub::default()).into_error(None).code()
+    }
+
+    #[test]
+    fn code_that_repeats_the_status_is_left_out() {
+        let shown = |body: &str| Answer::read(Some(400), body.as_bytes(), &Scrub::default()).to_string();
+        assert_eq!(shown(r#"{"error": {"code": "400", "type": null}}"#), "status 400");
+        assert_eq!(shown(r#"{"error": {"code": "400", "type": "bad_model"}}"#), "status 400, bad_model");
+        assert_eq!(shown(r#"{"error": {"code": "no_model"}}"#), "status 400, no_model");
     }
 
     #[test]

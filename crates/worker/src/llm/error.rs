@@ -1,7 +1,7 @@
 //! How a model call fails, and what each failure means for the execution: the table of docs/failures.md, in one place.
 //!
-//! Nothing here holds a request header, a prompt or a completion; what an endpoint said of a failure is kept scrubbed and cut
-//! ([`Answer`]), and goes into a failure's detail, not into its sentence.
+//! Nothing here holds a request header, a prompt or a completion. The endpoint's own words about a failure are kept scrubbed and cut
+//! ([`Answer`]); they are part of the stored summary and detail, and never of the `Display` that logs print.
 
 use std::time::Duration;
 
@@ -217,9 +217,38 @@ impl ModelError {
     /// The failure as it is stored.
     #[must_use]
     pub fn to_failure(&self) -> Failure {
-        let failure =
-            Failure::new(self.class(), self.code(), self.root().to_string()).with_retry_after(self.retry_after());
+        let summary = match self.words() {
+            Some(words) => format!("{}: {words}", self.root()),
+            None => self.root().to_string(),
+        };
+        let failure = Failure::new(self.class(), self.code(), summary).with_retry_after(self.retry_after());
         Failure { detail: self.detail(), ..failure }
+    }
+
+    /// The endpoint's own sentence about the failure, scrubbed and cut.
+    fn words(&self) -> Option<&str> {
+        match self.root() {
+            Self::RateLimited { answer, .. }
+            | Self::QuotaExhausted { answer, .. }
+            | Self::Server { answer, .. }
+            | Self::InReply { answer }
+            | Self::ContextTooLong { answer }
+            | Self::RequestRefused { answer } => answer.message.as_deref(),
+            Self::Unreachable { .. }
+            | Self::ConnectTimeout { .. }
+            | Self::FirstTokenTimeout { .. }
+            | Self::GapTimeout { .. }
+            | Self::TotalTimeout { .. }
+            | Self::StreamCut { .. }
+            | Self::Malformed { .. }
+            | Self::Empty
+            | Self::TooLarge { .. }
+            | Self::Refused { .. }
+            | Self::InvalidSettings { .. }
+            | Self::Script { .. }
+            | Self::UnknownProvider { .. }
+            | Self::Interrupted { .. } => None,
+        }
     }
 
     /// The error itself, without the partial reply around it.

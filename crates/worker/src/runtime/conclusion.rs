@@ -26,7 +26,8 @@ pub(super) type Ended = (Step<ExecutionResult>, Option<Box<Journal>>, RetryPolic
 /// Decides what becomes of the execution, and writes it down. Returns the tokens that this attempt took, as far as they are known.
 pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &AttemptDeps) -> i64 {
     let (mut outcome, journal, policy) = ended;
-    let (mut spent, mut wake_seq, mut parked, mut server) = (None, claimed.wake_seq, None, None);
+    let (mut spent, mut wake_seq, mut parked) = (None, claimed.wake_seq, None);
+    let (mut server, mut complaint) = (None, None);
     if let Some(mut journal) = journal {
         if let Some(reason) = aborted(&outcome)
             && let Err(error) = journal.answer_open_calls(reason)
@@ -41,13 +42,14 @@ pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, 
         }
         (spent, wake_seq, parked) = (journal.blamed(), journal.wake_seq(), journal.parked());
         server = journal.server_wait();
+        complaint = journal.complaint().cloned();
     }
     deps.shared.probe.at(Point::BeforeConclusion, claimed.id).await;
     let decision = decide(outcome, &policy, claimed.retries, claimed.token.chance());
     let conclusion = match decision {
         Decision::Finish(output) => finish(output.to_string()),
         Decision::Fail(failure) => Conclusion::Fail { failure, spent },
-        Decision::Refuse { code, summary } => Conclusion::Refuse { code, summary },
+        Decision::Refuse { code, summary } => Conclusion::Refuse { code, summary, detail: complaint },
         Decision::Retry { failure, delay } => Conclusion::Retry { failure, spent, delay, wake_seq },
         Decision::Park => match server {
             // What else it waits for wakes it all the same.

@@ -137,6 +137,8 @@ pub(crate) struct Journal {
     scratchpad: Arc<ToolScratchpad>,
     said: Vec<Said>,
     secrets: ToolSecrets,
+    /// The last refusal of an answer, as the detail of a failure.
+    complaint: Option<Value>,
     /// The step the attempt is about to end because of.
     blamed: Option<i32>,
     /// What the attempt is about to wait for.
@@ -207,6 +209,7 @@ impl Journal {
             said: Vec::new(),
             secrets: ToolSecrets::default(),
             blamed: None,
+            complaint: None,
             parked: None,
             servers: Servers::default(),
         };

@@ -5,10 +5,15 @@ use std::sync::Arc;
 use longhaul_sdk::{FailureCode, Step, Validation, Validator, ValidatorResponse};
 use longhaul_shared::store::journal::{JournalStep, StepKind};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Journal, preview, read_body};
 use crate::{agent::transcript::hash_parts, llm::Message, validators::first_failure};
+
+/// A validator and the beginning of its words.
+fn complaint(validator: &str, feedback: Option<&str>) -> Value {
+    json!({ "validator": validator, "feedback": feedback.map(preview) })
+}
 
 /// The body of a verdict step. Only refusals are recorded: an answer that passed ends the execution.
 #[derive(Debug, Serialize, Deserialize)]
@@ -33,11 +38,13 @@ impl Journal {
         {
             let VerdictBody { retry_needed, feedback, failure_code } = read_body(&step)?;
             self.refuse_output(feedback.as_deref());
+            self.complaint = Some(complaint(step.name.as_deref().unwrap_or_default(), feedback.as_deref()));
             return Ok(Some(ValidatorResponse { validation_successful: false, retry_needed, feedback, failure_code }));
         }
         let Some(refusal) = first_failure(validators, validation).await else { return Ok(None) };
         let response = refusal.response;
         self.refuse_output(response.feedback.as_deref());
+        let complaint = complaint(&refusal.validator, response.feedback.as_deref());
         let body = VerdictBody {
             retry_needed: response.retry_needed,
             feedback: response.feedback.clone(),
@@ -50,8 +57,16 @@ impl Journal {
             preview: response.feedback.as_deref().map(preview),
             ..step
         });
-        self.event("verdict", json!({ "validator": refusal.validator, "retry_needed": response.retry_needed }));
+        let mut event = complaint.clone();
+        event["retry_needed"] = response.retry_needed.into();
+        self.event("verdict", event);
+        self.complaint = Some(complaint);
         Ok(Some(response))
+    }
+
+    /// The last refusal of an answer: `validator` and `feedback`.
+    pub(crate) fn complaint(&self) -> Option<&Value> {
+        self.complaint.as_ref()
     }
 
     /// Clears the scratchpad and appends the feedback: as the result of the output's call when the output was one.
