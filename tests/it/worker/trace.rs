@@ -14,7 +14,7 @@ use super::{
 use crate::{
     support::{
         fleet::Fleet,
-        llm::{reply_calls, reply_text},
+        llm::{reply_calls, reply_status, reply_text},
     },
     telemetry::{collector, config},
 };
@@ -26,31 +26,42 @@ struct Span {
     id: String,
     parent: String,
     name: String,
+    started: u64,
+    ended: u64,
+    is_error: bool,
+    /// Values of attributes as text, numbers with a `#` before them.
+    attributes: BTreeMap<String, String>,
 }
 
-/// The fields of a protobuf message that hold bytes, by number.
-fn fields(mut message: &[u8]) -> BTreeMap<u64, Vec<&[u8]>> {
-    fn varint(bytes: &mut &[u8]) -> u64 {
-        let (mut value, mut shift) = (0, 0);
-        loop {
-            let byte = bytes[0];
-            *bytes = &bytes[1..];
-            value |= u64::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte < 0x80 {
-                return value;
-            }
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let (mut value, mut shift) = (0, 0);
+    loop {
+        let byte = bytes[0];
+        *bytes = &bytes[1..];
+        value |= u64::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte < 0x80 {
+            return value;
         }
     }
+}
+
+/// The fields of a protobuf message by number, each as its bytes.
+fn fields(mut message: &[u8]) -> BTreeMap<u64, Vec<&[u8]>> {
     let mut found: BTreeMap<u64, Vec<&[u8]>> = BTreeMap::new();
     while !message.is_empty() {
         let tag = varint(&mut message);
         let skip = match tag & 7 {
             0 => {
+                let before = message;
                 varint(&mut message);
+                found.entry(tag >> 3).or_default().push(&before[..before.len() - message.len()]);
                 0
             }
-            1 => 8,
+            1 => {
+                found.entry(tag >> 3).or_default().push(&message[..8]);
+                8
+            }
             2 => {
                 let length = usize::try_from(varint(&mut message)).unwrap();
                 found.entry(tag >> 3).or_default().push(&message[..length]);
@@ -62,6 +73,19 @@ fn fields(mut message: &[u8]) -> BTreeMap<u64, Vec<&[u8]>> {
         message = &message[skip..];
     }
     found
+}
+
+/// A key and its value, which is a text (field 1) or a whole number (field 3).
+fn attribute(pair: &[u8]) -> (String, String) {
+    let pair = fields(pair);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let value = fields(pair[&2][0]);
+    let value = match (value.get(&1), value.get(&3)) {
+        (Some(words), _) => text(words[0]),
+        (None, Some(number)) => format!("#{}", varint(&mut &*number[0])),
+        (None, None) => String::new(),
+    };
+    (text(pair[&1][0]), value)
 }
 
 /// Every span of an export request.
@@ -80,7 +104,12 @@ fn spans(body: &[u8]) -> Vec<Span> {
         let fields = fields(span);
         let hex = |number: u64| fields.get(&number).map(|values| hex::encode(values[0])).unwrap_or_default();
         let name = String::from_utf8_lossy(fields[&5][0]).into_owned();
-        Span { trace: hex(1), id: hex(2), parent: hex(4), name }
+        let nanoseconds = |number: u64| u64::from_le_bytes(fields[&number][0].try_into().unwrap());
+        let status = fields.get(&15).map(|status| self::fields(status[0]));
+        let is_error = status.is_some_and(|status| status.get(&3).is_some_and(|code| code[0] == [2]));
+        let attributes = fields.get(&9).into_iter().flatten().map(|pair| attribute(pair)).collect();
+        let (started, ended) = (nanoseconds(7), nanoseconds(8));
+        Span { trace: hex(1), id: hex(2), parent: hex(4), name, started, ended, is_error, attributes }
     };
     spans.iter().map(read).collect()
 }
@@ -121,16 +150,20 @@ async fn one_trace_spans_submit_wake_up_claim_turns_and_calls() {
     let submitted: Value = submit.send().await.unwrap().json().await.unwrap();
     let id = ExecutionId(submitted["id"].as_str().unwrap().parse().unwrap());
     assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    fleet.llm.push(reply_status(400, "no such model"));
+    let refused = fleet.submit("d", json!({})).await;
+    assert_eq!(fleet.ended(refused).await["status"], "FAILED");
     worker.drain().await;
     // Each model call carries the trace to the provider's gateway.
-    for request in fleet.llm.requests() {
+    for request in &fleet.llm.requests()[..2] {
         assert!(request.header("traceparent").unwrap().contains(trace));
     }
     drop(default);
     tokio::task::spawn_blocking(move || drop(guard)).await.unwrap();
 
     let exports = exports.lock().unwrap().clone();
-    let all: Vec<Span> = exports.iter().flat_map(|(_, body)| spans(body)).filter(|span| span.trace == trace).collect();
+    let (all, others): (Vec<Span>, Vec<Span>) =
+        exports.iter().flat_map(|(_, body)| spans(body)).partition(|span| span.trace == trace);
     let of = |name: &str| -> Vec<&Span> { all.iter().filter(|span| span.name == name).collect() };
     let counts = ["POST /v1/executions", "wakeup", "attempt", "claim", "turn", "call"].map(|name| of(name).len());
     assert_eq!(counts, [1, 1, 1, 1, 2, 1], "{all:?}");
@@ -141,4 +174,17 @@ async fn one_trace_spans_submit_wake_up_claim_turns_and_calls() {
     {
         assert!(of(name).iter().all(|span| span.parent == parent.id), "{name}: {all:?}");
     }
+    assert!(all.iter().all(|span| !span.is_error), "{all:?}");
+    assert_eq!(submit.attributes["http.response.status_code"], "#201");
+    let first = of("turn").into_iter().min_by_key(|span| span.started).unwrap();
+    let (turn, tokens) = (&first.attributes["turn.number"], &first.attributes["gen_ai.usage.input_tokens"]);
+    assert!(turn.starts_with('#') && tokens.starts_with('#'), "{first:?}");
+    // A chat span ends with its reply; the calls of the reply come after it.
+    assert!(first.ended <= of("call")[0].ended, "{first:?} {:?}", of("call"));
+    let failed: Vec<(&str, &str)> = others
+        .iter()
+        .filter(|span| span.is_error)
+        .map(|span| (span.name.as_str(), span.attributes["error.type"].as_str()))
+        .collect();
+    assert_eq!(failed, [("turn", "model_request_refused"), ("attempt", "model_request_refused")]);
 }

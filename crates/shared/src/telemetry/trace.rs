@@ -28,6 +28,12 @@ pub fn set_parent(span: &Span, traceparent: &str) -> bool {
     parent.span().span_context().is_valid() && span.set_parent(parent).is_ok()
 }
 
+/// Marks a span as failed. It must have the empty fields `error.type` and `otel.status_code`.
+pub fn fail(span: &Span, error_type: &str) {
+    span.record("error.type", error_type);
+    span.record("otel.status_code", "ERROR");
+}
+
 #[cfg(test)]
 mod tests {
     use opentelemetry::trace::TracerProvider;

@@ -72,6 +72,8 @@ pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: Attemp
         attempt.number = claimed.attempt,
         queue.name = claimed.queue,
         worker.id = %deps.writer.worker(),
+        error.type = tracing::field::Empty,
+        otel.status_code = tracing::field::Empty,
     );
     if let Some(traceparent) = &claimed.traceparent {
         trace::set_parent(&span, traceparent);

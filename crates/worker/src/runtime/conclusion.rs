@@ -10,8 +10,9 @@ use longhaul_shared::{
         claims::Claimed,
         outcomes::{Concluded, Conclusion, LeaseEnd, MAX_OUTPUT_BYTES},
     },
-    telemetry::metrics,
+    telemetry::{metrics, trace},
 };
+use tracing::Span;
 
 use super::{attempt::between, maintenance::announce};
 use crate::{
@@ -158,10 +159,12 @@ fn note_end(conclusion: &Conclusion, status: ExecutionStatus) {
             tracing::info!("execution finished");
         }
         (ExecutionStatus::Failed, Conclusion::Fail { failure, .. }) => {
+            trace::fail(&Span::current(), failure.code.as_str());
             metrics::executions_ended(Some(failure.class), 1);
             tracing::info!(failure.class = %failure.class, failure.code = %failure.code, "execution failed");
         }
         (ExecutionStatus::Failed, Conclusion::Refuse { code, .. }) => {
+            trace::fail(&Span::current(), code.as_str());
             metrics::executions_ended(Some(FailureClass::Permanent), 1);
             tracing::info!(failure.code = %code, "execution failed");
         }
@@ -178,6 +181,7 @@ fn note_end(conclusion: &Conclusion, status: ExecutionStatus) {
             tracing::info!("execution cancelled");
         }
         (ExecutionStatus::Pending | ExecutionStatus::InProgress, Conclusion::Retry { failure, delay, .. }) => {
+            trace::fail(&Span::current(), failure.code.as_str());
             metrics::retry_scheduled(failure.class);
             tracing::info!(failure.class = %failure.class, failure.code = %failure.code, delay = ?delay, "attempt will be retried");
         }

@@ -6,7 +6,10 @@ use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, StepError};
 use longhaul_shared::{
     domain::contract_steps::NotedCall,
     store::journal::{JournalStep, StepKind, StepState},
-    telemetry::metrics::{self, ModelOutcome, TokenKind},
+    telemetry::{
+        metrics::{self, ModelOutcome, TokenKind},
+        trace,
+    },
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -246,7 +249,7 @@ impl Journal {
         let failure = agent.profile.model_failure(error);
         let contract_calls = agent.profile.noted_turn(self.turns, Some(error));
         self.stage(agent, Stage::Generating, State::Failed);
-        asked.span.record("failure.code", failure.code.as_str());
+        trace::fail(&asked.span, failure.code.as_str());
         metrics::model_call(route.model.provider(), outcome(error), took);
         self.settle(route, &asked.key, Took::by_failure(error));
         let is_answer = match failure.class {
@@ -295,11 +298,11 @@ fn observe(route: &Route, span: &tracing::Span, reply: &ModelReply, took: Durati
         span.record("gen_ai.response.model", model.as_str());
     }
     if let Some(count) = reply.usage.input_tokens {
-        span.record("gen_ai.usage.input_tokens", count);
+        span.record("gen_ai.usage.input_tokens", i64::try_from(count).unwrap_or(i64::MAX));
         metrics::tokens(provider, TokenKind::Input, count);
     }
     if let Some(count) = reply.usage.output_tokens {
-        span.record("gen_ai.usage.output_tokens", count);
+        span.record("gen_ai.usage.output_tokens", i64::try_from(count).unwrap_or(i64::MAX));
         metrics::tokens(provider, TokenKind::Output, count);
     }
     if let Some(count) = reply.usage.cached_tokens {

@@ -275,14 +275,16 @@ impl Journal {
             "turn",
             otel.kind = "client",
             execution.id = %self.id,
-            turn.number = self.turns,
+            // Signed: unsigned numbers are exported as text.
+            turn.number = i64::from(self.turns),
             gen_ai.operation.name = "chat",
             gen_ai.provider.name = route.model.provider(),
             gen_ai.request.model = route.model.model_name(&route.spec),
             gen_ai.response.model = tracing::field::Empty,
             gen_ai.usage.input_tokens = tracing::field::Empty,
             gen_ai.usage.output_tokens = tracing::field::Empty,
-            failure.code = tracing::field::Empty,
+            error.type = tracing::field::Empty,
+            otel.status_code = tracing::field::Empty,
         );
         let limit = Box::pin(self.reserve_turn(agent, call.route, offer, &key)).await?;
         self.stage(agent, Stage::Generating, State::Running);
@@ -306,7 +308,7 @@ impl Journal {
         let (idempotency_key, limit) = (self.request_key(asked), asked.limit);
         let messages: Vec<Arc<Message>> = self.transcript.messages().to_vec();
         let (offer, call, route) = (asked.offer, asked.call.clone(), &agent.routes[asked.route]);
-        async move {
+        let answer = async move {
             let traceparent = trace::current_traceparent();
             let request = ModelRequest {
                 model: &route.spec,
@@ -323,13 +325,17 @@ impl Journal {
                 output_schema: agent.native_output_schema.as_ref(),
             };
             // Nobody listens any more only when the attempt has ended.
-            let came_to = route.model.complete(request, &mut |event| drop(sink.unbounded_send(event))).await;
+            route.model.complete(request, &mut |event| drop(sink.unbounded_send(event))).await
+        };
+        let answer = answer.instrument(asked.span.clone());
+        async move {
+            // Awaited by value: the future, and its hold on the span, is gone when the answer is there.
+            let came_to = answer.await;
             if let Some(call) = call {
                 Box::pin(call.ended(&came_to)).await;
             }
             came_to
         }
-        .instrument(asked.span.clone())
     }
 
     /// The key of a turn's request. A limit that was lowered makes another request of it.

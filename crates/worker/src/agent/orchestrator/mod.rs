@@ -178,6 +178,8 @@ impl<'a> Tick<'a> {
 
     async fn answered(mut self: Box<Self>, asked: Box<Asked>, reply: ModelReply) -> Step<Ticked> {
         let turn = self.journal.record_turn(self.agent, &asked, reply).await?;
+        // Ends the span of the model call: the calls of the reply are spans beside it.
+        drop(asked);
         self.is_unrecorded = true;
         self.closed(turn).await
     }

@@ -5,9 +5,9 @@ use std::{borrow::Borrow, sync::Arc};
 use longhaul_sdk::ToolScratchpad;
 use longhaul_shared::{
     domain::{ExecutionId, TenantId},
-    telemetry::TRACED,
+    telemetry::{TRACED, trace},
 };
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use super::permits::CallPermits;
 use crate::{
@@ -33,6 +33,8 @@ pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
         gen_ai.operation.name = "execute_tool",
         gen_ai.tool.name = ready.tool,
         gen_ai.tool.call.id = ready.written.id,
+        error.type = tracing::field::Empty,
+        otel.status_code = tracing::field::Empty,
     );
     async move {
         let _permit = permits.acquire(&ready.tool).await;
@@ -41,6 +43,9 @@ pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
         let toolbox = toolbox.borrow();
         let outcome =
             toolbox.run(&ready.tool, arguments, written, (&idempotency_key, Some(tenant)), scratchpad.clone()).await;
+        if let Some(kind) = outcome.error {
+            trace::fail(&Span::current(), kind.as_str());
+        }
         Ran { index, ready, outcome, scratchpad }
     }
     .instrument(span)
