@@ -1,7 +1,10 @@
 //! Work starts on a wake-up, and starts all the same when there is no wake-up to be had.
 
 use std::{
-    sync::{Arc, atomic::Ordering::SeqCst},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::{Duration, Instant},
 };
 
@@ -49,6 +52,27 @@ async fn a_backlog_is_worked_off_with_few_claims_that_find_nothing() {
     let (claims, empty) = (consumer.world.claims.load(SeqCst), consumer.world.empty_claims.load(SeqCst));
     assert!(empty * 10 <= claims, "{empty} of {claims} claims found nothing");
     consumer.stop().await.unwrap();
+}
+
+/// Each of nine that cannot serve it waits longer than the one that can, and so is woken before it.
+#[tokio::test]
+async fn wakeup_reaches_the_one_worker_that_serves_it() {
+    let redis = dedicated_redis().await;
+    let config = |serves_all: bool| ConsumerConfig {
+        poll_idle: Duration::from_secs(600),
+        serves_all: Arc::new(AtomicBool::new(serves_all)),
+        ..ConsumerConfig::new(options(&redis), vec![queue("default")])
+    };
+    let mut others = Vec::new();
+    for _ in 0..9 {
+        let other = Consumer::with(config(false), 1, Behaviour::Finish, World::default());
+        other.until("it listens", |world| world.claims.load(SeqCst) > 0).await;
+        others.push(other);
+    }
+    let able = Consumer::with(config(true), 1, Behaviour::Finish, World::default());
+    able.until("it listens", |world| world.claims.load(SeqCst) > 0).await;
+    able.submit(1);
+    able.until("the work is done", |world| world.finished.load(SeqCst) == 1).await;
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! What wake-ups and looks look like, for processes of two releases that share a Redis while one replaces the other.
 //!
 //! A message is a hint, so whoever meets one that it does not know does the most that a hint can ask for:
-//! - a wake-up is one element of its list, whatever its bytes: today a hint of 16, an execution id or nil. Readers count them and
-//!   never look inside, so a later version may say more, or something else, in any length;
+//! - a wake-up is one element of its list, whatever its bytes: a hint of 16, an execution id or nil, and in one that was passed on a
+//!   17th with the number of times. Readers count them, so a later version may say more, or something else, in any other length;
 //! - a look is execution ids, concatenated. One of a later version is of a length that no ids have, or begins with an id that nobody
 //!   has ([`LATER`]): today's followers read everything, those before it look for executions that do not exist. Both are safe.
 //!
@@ -19,6 +19,9 @@ use super::hints::Look;
 /// What a look of a later version begins with when its length alone does not tell: 15 bytes that begin no UUIDv7, and the version.
 const LATER: [u8; 15] = [0xff; 15];
 
+/// The most workers that pass a wake-up on. Whoever waits longest is woken first, so each meets another worker.
+const MAX_HOPS: u8 = 16;
+
 /// The wake-up that names no execution: there is work.
 pub(super) fn wakeup() -> [u8; 16] {
     *Uuid::nil().as_bytes()
@@ -27,6 +30,17 @@ pub(super) fn wakeup() -> [u8; 16] {
 /// The wake-up for `execution`, which is among those that became runnable.
 pub(super) fn wakeup_for(execution: Uuid) -> [u8; 16] {
     *execution.as_bytes()
+}
+
+/// A wake-up that brought its worker nothing, for another worker of the queue. `None` after [`MAX_HOPS`], and for those of a later
+/// version.
+pub(super) fn passed_on(wakeup: &[u8]) -> Option<Vec<u8>> {
+    let hops = match wakeup {
+        [_, .., hops] if wakeup.len() == 17 => *hops,
+        _ if wakeup.len() == 16 => 0,
+        _ => return None,
+    };
+    (hops < MAX_HOPS).then(|| [wakeup.get(..16).unwrap_or_default(), &[hops + 1]].concat())
 }
 
 /// Says that these executions changed.
@@ -54,6 +68,18 @@ mod tests {
         assert_eq!(look(&[one, other]), [*one.as_bytes(), *other.as_bytes()].concat());
         assert_eq!(wakeup_for(one), *one.as_bytes());
         assert_eq!(wakeup(), [0; 16]);
+    }
+
+    #[test]
+    fn wakeup_is_passed_on_sixteen_times() {
+        let id = Uuid::now_v7();
+        let mut wakeup = wakeup_for(id).to_vec();
+        for hop in 1..=MAX_HOPS {
+            wakeup = passed_on(&wakeup).unwrap();
+            assert_eq!(wakeup, [id.as_bytes().as_slice(), &[hop]].concat());
+        }
+        assert_eq!(passed_on(&wakeup), None);
+        assert_eq!(passed_on(b"of a later version"), None);
     }
 
     #[test]

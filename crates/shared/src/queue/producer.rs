@@ -40,7 +40,7 @@ const SWEEP_TIMEOUT: Duration = Duration::from_millis(500);
 const LOOK_MESSAGE_IDS: usize = 4_096;
 const PUSH_CHUNK: usize = 1_000;
 
-const PUSH_SCRIPT: &str = include_str!("lua/push_wakeups.lua");
+pub(super) const PUSH_SCRIPT: &str = include_str!("lua/push_wakeups.lua");
 const TOP_UP_SCRIPT: &str = include_str!("lua/top_up_wakeups.lua");
 
 /// Publishes wake-ups and looks. Cheap to clone; the last clone ends the task and forgets what was not sent.

@@ -65,6 +65,8 @@ pub(crate) struct Serves {
     has: BTreeSet<String>,
     build: String,
     current: Mutex<Known>,
+    /// Whether it satisfies every serve key there is.
+    all: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Clone)]
@@ -78,7 +80,7 @@ impl Serves {
     /// `has` are the requirements this worker satisfies beyond what every worker has; `named` is the build's name, if it has one.
     pub(crate) fn new(has: BTreeSet<String>, named: &str) -> Self {
         let known = Known { keys: Arc::new(vec![String::new()]), read_at: None };
-        Self { has, build: build::of_this_process(named), current: Mutex::new(known) }
+        Self { has, build: build::of_this_process(named), current: Mutex::new(known), all: Arc::default() }
     }
 
     pub(crate) fn current(&self) -> Arc<Vec<String>> {
@@ -98,8 +100,10 @@ impl Serves {
         let read_at = Some(Instant::now());
         let keys = store.serve_keys().await?;
         let has = |need: &String| is_other_build(need, &self.build).unwrap_or_else(|| self.has.contains(need));
-        let satisfied = keys.into_iter().filter(|(_, needs)| needs.iter().all(has));
-        let serves: BTreeSet<String> = satisfied.map(|(key, _)| key).chain([String::new()]).collect();
+        let there_are = keys.len();
+        let satisfied: Vec<_> = keys.into_iter().filter(|(_, needs)| needs.iter().all(has)).collect();
+        self.all.store(satisfied.len() == there_are, Ordering::Relaxed);
+        let serves: BTreeSet<String> = satisfied.into_iter().map(|(key, _)| key).chain([String::new()]).collect();
         let serves: Vec<String> = serves.into_iter().collect();
         let mut known = self.lock();
         known.read_at = read_at;
@@ -247,6 +251,7 @@ impl Process {
     ) -> Result<(), WorkerError> {
         let config = ConsumerConfig {
             batch_max: self.config.claim_batch_max,
+            serves_all: self.serves.all.clone(),
             ..ConsumerConfig::new(self.redis.clone(), self.config.queue_names())
         };
         let permits = Arc::new(Semaphore::new(self.config.concurrency));

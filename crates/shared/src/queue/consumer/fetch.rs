@@ -4,7 +4,7 @@
 //! loop independent of Redis: it claims every few seconds while all is quiet, and twice a second while Redis is late or
 //! away. A claim under way is never cancelled, since it may have committed.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -46,6 +46,9 @@ where
 
             let items = (self.claim)(max).await;
             metrics::claims(reason, items.len());
+            if !self.config.serves_all.load(Ordering::Relaxed) {
+                self.wakeups.pass_on(items.len()).await;
+            }
             last = Last { claimed_at: Some(Instant::now()), was_full: items.len() >= max };
 
             if let Err(unwanted) = self.handover.push(pair(items, permits)) {

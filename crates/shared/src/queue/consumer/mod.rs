@@ -16,7 +16,12 @@ mod backend;
 mod fetch;
 mod wakeups;
 
-use std::{any::Any, pin::pin, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    pin::pin,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use apalis::layers::catch_panic::CatchPanicLayer;
 use apalis_core::{
@@ -50,6 +55,8 @@ pub struct ConsumerConfig {
     pub batch_max: usize,
     /// How often `claim` is called while Redis answers and nothing is heard.
     pub poll_idle: Duration,
+    /// Whether `claim` takes whatever its queues have. While it does not, a wake-up that brought nothing is passed on.
+    pub serves_all: Arc<AtomicBool>,
     /// How often `claim` is called while Redis does not answer. With the claim itself this must stay below a second.
     pub poll_away: Duration,
 }
@@ -57,7 +64,14 @@ pub struct ConsumerConfig {
 impl ConsumerConfig {
     /// The defaults, for a server and queues.
     pub fn new(redis: QueueOptions, queues: Vec<QueueName>) -> Self {
-        Self { redis, queues, batch_max: 256, poll_idle: Duration::from_secs(5), poll_away: Duration::from_millis(500) }
+        Self {
+            redis,
+            queues,
+            batch_max: 256,
+            poll_idle: Duration::from_secs(5),
+            serves_all: Arc::new(AtomicBool::new(true)),
+            poll_away: Duration::from_millis(500),
+        }
     }
 }
 

@@ -10,7 +10,9 @@ use futures::future::BoxFuture;
 use redis::RedisResult;
 use tokio::time::{Instant, timeout_at};
 
-use super::super::{QueueError, QueueOptions, link::Link};
+use super::super::{
+    QueueError, QueueOptions, keys::WAKE_LIST_TTL_SECONDS, link::Link, messages, producer::PUSH_SCRIPT,
+};
 use crate::telemetry::metrics;
 
 /// How long the server holds a pop when the lists are empty: 1.3 commands a second while idle.
@@ -36,12 +38,22 @@ pub(super) struct Wakeups {
     away: bool,
     /// When the answer to the pop under way is late; meaningless without one.
     late_at: Instant,
+    /// What the last pop brought, until it is known what came of it.
+    heard: Popped,
+    list_cap: usize,
+}
+
+/// Wake-ups of one list.
+#[derive(Debug, Default)]
+struct Popped {
+    list: String,
+    wakeups: Vec<Vec<u8>>,
 }
 
 /// The ear moves into the pop and comes back with its answer.
 enum EarState {
     Resting(Box<Ear>),
-    Popping(BoxFuture<'static, (Box<Ear>, RedisResult<usize>)>),
+    Popping(BoxFuture<'static, (Box<Ear>, RedisResult<Popped>)>),
     /// Only while moving between the two.
     Moving,
 }
@@ -49,7 +61,13 @@ enum EarState {
 impl Wakeups {
     pub(super) fn new(options: &QueueOptions, lists: Vec<String>) -> Result<Self, QueueError> {
         let ear = Ear { link: Link::new(options, GIVE_UP)?, lists };
-        Ok(Self { ear: EarState::Resting(Box::new(ear)), away: false, late_at: Instant::now() })
+        Ok(Self {
+            ear: EarState::Resting(Box::new(ear)),
+            away: false,
+            late_at: Instant::now(),
+            heard: Popped::default(),
+            list_cap: options.list_cap,
+        })
     }
 
     /// Waits until there is work or until Redis stops answering, taking at most `count` wake-ups. While it is away this
@@ -58,8 +76,11 @@ impl Wakeups {
         loop {
             self.start(Pop { count, wait: Wait::Block });
             match self.answer().await {
-                Ok(0) => {}
-                Ok(_) => return Heard::Wakeups,
+                Ok(popped) if popped.wakeups.is_empty() => {}
+                Ok(popped) => {
+                    self.heard = popped;
+                    return Heard::Wakeups;
+                }
                 Err(error) => {
                     if !self.away {
                         self.away = true;
@@ -83,6 +104,21 @@ impl Wakeups {
         let _ = timeout_at(Instant::now() + GRACE, self.answer()).await;
     }
 
+    /// Gives those wake-ups of the last pop that brought nothing to another worker, which may serve what this one does not. Gives up
+    /// after a moment: the clocks find the work too. Cancel-safe.
+    pub(super) async fn pass_on(&mut self, claimed: usize) {
+        let Popped { list, wakeups } = std::mem::take(&mut self.heard);
+        let push: Vec<_> = wakeups.iter().skip(claimed).filter_map(|wakeup| messages::passed_on(wakeup)).collect();
+        if push.is_empty() {
+            return;
+        }
+        if let EarState::Resting(ear) = std::mem::replace(&mut self.ear, EarState::Moving) {
+            self.late_at = Instant::now() + BLOCK + GRACE;
+            self.ear = EarState::Popping(Box::pin(ear.push(list, push, self.list_cap)));
+            let _ = timeout_at(Instant::now() + GRACE, self.answer()).await;
+        }
+    }
+
     /// From this moment on Postgres must be polled in short intervals; `None` means now.
     pub(super) fn late_at(&self) -> Option<Instant> {
         let popping = matches!(self.ear, EarState::Popping(_));
@@ -99,8 +135,8 @@ impl Wakeups {
         };
     }
 
-    async fn answer(&mut self) -> RedisResult<usize> {
-        let EarState::Popping(pop) = &mut self.ear else { return Ok(0) };
+    async fn answer(&mut self) -> RedisResult<Popped> {
+        let EarState::Popping(pop) = &mut self.ear else { return Ok(Popped::default()) };
         let (ear, answer) = pop.await;
         self.ear = EarState::Resting(ear);
         if answer.is_ok() && self.away {
@@ -128,7 +164,7 @@ struct Ear {
 }
 
 impl Ear {
-    async fn pop(mut self: Box<Self>, pop: Pop) -> (Box<Self>, RedisResult<usize>) {
+    async fn pop(mut self: Box<Self>, pop: Pop) -> (Box<Self>, RedisResult<Popped>) {
         self.link.pause().await;
         let mut command = match pop.wait {
             Wait::Block => {
@@ -143,6 +179,20 @@ impl Ear {
             .link
             .run(async |connection| command.query_async::<Option<(String, Vec<Vec<u8>>)>>(connection).await)
             .await;
-        (self, answer.map(|popped| popped.map_or(0, |(_list, wakeups)| wakeups.len())))
+        let popped = |(list, wakeups)| Popped { list, wakeups };
+        (self, answer.map(|answer| answer.map(popped).unwrap_or_default()))
+    }
+
+    async fn push(
+        mut self: Box<Self>,
+        list: String,
+        wakeups: Vec<Vec<u8>>,
+        cap: usize,
+    ) -> (Box<Self>, RedisResult<Popped>) {
+        self.link.pause().await;
+        let mut command = redis::cmd("EVAL");
+        command.arg(PUSH_SCRIPT).arg(1).arg(list).arg(cap).arg(WAKE_LIST_TTL_SECONDS).arg(wakeups);
+        let pushed = self.link.run(async |connection| command.query_async::<usize>(connection).await).await;
+        (self, pushed.map(|_| Popped::default()))
     }
 }
