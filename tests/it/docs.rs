@@ -134,7 +134,7 @@ fn every_rule_of_the_core_that_is_named_is_in_the_document() {
     let guide = include_str!("../../docs/core-rules.md");
     let rows = guide.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse::<u32>().ok());
     let rules: BTreeSet<u32> = rows.collect();
-    assert_eq!(rules, (1..=20).collect());
+    assert_eq!(rules, (1..=rules.last().copied().unwrap_or_default()).collect(), "a rule is missing");
     let named = regex::Regex::new(r"core-rules ((?:\d+(?:, | and )?)+)").unwrap();
     let number = regex::Regex::new(r"\d+").unwrap();
     let mut places = 0;

@@ -76,7 +76,9 @@ async fn function_of_another_release_fails_no_execution() {
     let refusing = Refusing::start().await;
     refusing
         .nobody_fails(
-            "alter function longhaul_try_lock(uuid) rename to longhaul_try_lock_of_another_release",
+            // A statement that is prepared knows the function by another name than its own.
+            "alter function longhaul_try_lock(uuid) rename to longhaul_try_lock_of_another_release;
+             select pg_terminate_backend(pid) from pg_stat_activity where usename = 'runner'",
             "alter function longhaul_try_lock_of_another_release(uuid) rename to longhaul_try_lock",
         )
         .await;
