@@ -31,5 +31,7 @@ create unique index definition_versions_key on definition_versions (key, tenant_
 -- validators it must register. Executions carry the key; workers publish the keys they satisfy.
 create table serve_keys (
     key text primary key,
-    requirements text[] not null
+    requirements text[] not null,
+    -- The last submit with it, give or take an hour.
+    put_at timestamptz not null default clock_timestamp()
 );

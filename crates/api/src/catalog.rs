@@ -4,7 +4,7 @@
 //! does not exist is never remembered.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     fmt,
     hash::Hash,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -35,6 +35,9 @@ use crate::{
 const REMEMBER: Duration = Duration::from_secs(1);
 /// Entries of each memory; a full one is emptied, which costs a few reads.
 const MAX_REMEMBERED: usize = 2_000;
+
+/// Put again after this, so that the sweep, which forgets what was not put for a day, knows that it is in use.
+const PUT_AGAIN: Duration = Duration::from_secs(3_600);
 
 /// What a submit names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -96,7 +99,7 @@ pub(crate) struct Catalog {
     known: Mutex<Known>,
     permits: Mutex<Permits>,
     validators: Mutex<HashMap<DefinitionVersionId, Arc<Validator>>>,
-    serve_keys: Mutex<HashSet<ServeKey>>,
+    serve_keys: Mutex<HashMap<ServeKey, Instant>>,
     agent_definition: OnceCell<Put>,
 }
 
@@ -312,7 +315,7 @@ impl Catalog {
 
     /// Before the first submit that carries it, so that a claim finds what it asks for.
     async fn put_serve_key(&self, key: &ServeKey, requirements: &[String]) -> ApiResult<()> {
-        if lock(&self.serve_keys).contains(key) {
+        if lock(&self.serve_keys).get(key).is_some_and(|put_at| put_at.elapsed() < PUT_AGAIN) {
             return Ok(());
         }
         self.store.put_serve_key(key, requirements).await?;
@@ -320,7 +323,7 @@ impl Catalog {
         if known.len() >= MAX_REMEMBERED {
             known.clear();
         }
-        known.insert(key.clone());
+        known.insert(key.clone(), Instant::now());
         Ok(())
     }
 }

@@ -36,7 +36,7 @@ async fn duties(store: &Store, worker: &TestWorker) {
     store.wake_childless(CHUNK).await.unwrap();
     store.wake_unblocked(500).await.unwrap();
     store.unserved().await.unwrap();
-    store.tidy(1, HOUR).await.unwrap();
+    store.tidy(1).await.unwrap();
     store.tidy_slots().await.unwrap();
     store.tidy_suspect_notes().await.unwrap();
     store.waiting().await.unwrap();

@@ -347,7 +347,9 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn put_serve_key(&self, key: &ServeKey, requirements: &[String]) -> Result<(), StoreError> {
         sqlx::query!(
-            "insert into serve_keys (key, requirements) values ($1, $2) on conflict (key) do nothing",
+            "insert into serve_keys (key, requirements) values ($1, $2)
+             on conflict (key) do update set put_at = excluded.put_at
+                 where serve_keys.put_at < clock_timestamp() - interval '1 hour'",
             key.0,
             requirements,
         )

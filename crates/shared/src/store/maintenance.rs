@@ -206,12 +206,13 @@ impl Store {
         Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// Folds the differences written since the last time into the counts by status. One process at a time.
+    /// Folds the differences written since the last time into the counts by status, and deletes counts of nothing. One process at a
+    /// time.
     ///
     /// # Errors
     /// Postgres is unavailable.
     pub async fn fold_counts(&self, limit: i64) -> Result<(), StoreError> {
-        sqlx::query!(
+        let folded = sqlx::query!(
             r#"
             with mine as materialized (select pg_try_advisory_xact_lock(hashtext('longhaul.fold_counts')) as is_mine),
             chunk as (select ctid from execution_count_changes where (select is_mine from mine) limit $1),
@@ -222,19 +223,45 @@ impl Store {
             insert into execution_counts as c (tenant_id, definition_key, agent_key, day, status, n)
             select tenant_id, definition_key, agent_key, day, status, sum(n) from taken group by 1, 2, 3, 4, 5
             on conflict (tenant_id, definition_key, agent_key, day, status) do update set n = c.n + excluded.n
+            returning tenant_id, definition_key, agent_key, day, status::text as "status!", n
             "#,
             limit,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let empty: Vec<_> = folded.into_iter().filter(|row| row.n == 0).collect();
+        if empty.is_empty() {
+            return Ok(());
+        }
+        macro_rules! column {
+            ($row:ident => $value:expr) => {
+                &empty.iter().map(|$row| $value).collect::<Vec<_>>()
+            };
+        }
+        sqlx::query!(
+            r#"
+            delete from execution_counts c
+            using unnest($1::uuid[], $2::text[], $3::text[], $4::date[], $5::text[])
+                as e (tenant_id, definition_key, agent_key, day, status)
+            where c.tenant_id = e.tenant_id and c.definition_key = e.definition_key and c.agent_key = e.agent_key
+                and c.day = e.day and c.status = e.status::execution_status and c.n = 0
+            "#,
+            column!(row => row.tenant_id),
+            column!(row => row.definition_key.clone()),
+            column!(row => row.agent_key.clone()),
+            column!(row => row.day),
+            column!(row => row.status.clone()),
         )
         .execute(&self.pool)
         .await?;
         Ok(())
     }
 
-    /// Makes the history partitions of the coming weeks, and forgets dead workers and old idempotency keys.
+    /// Makes the history partitions of the coming weeks, and forgets dead workers.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn tidy(&self, weeks_ahead: i32, keep_keys: Duration) -> Result<(), StoreError> {
+    pub async fn tidy(&self, weeks_ahead: i32) -> Result<(), StoreError> {
         sqlx::query!(
             r#"
             select longhaul_ensure_partitions($1) as "made!"
@@ -250,17 +277,6 @@ impl Store {
             where dead_at < clock_timestamp() - interval '1 hour'
                 and not exists (select from executions e where e.worker_id = w.id)
             "#
-        )
-        .execute(&self.pool)
-        .await?;
-        sqlx::query!(
-            r#"
-            delete from idempotency_keys
-            where ctid = any (array(
-                select ctid from idempotency_keys where created_at < longhaul_now() - $1 * interval '1 second' limit 10000
-            ))
-            "#,
-            keep_keys.as_secs_f64(),
         )
         .execute(&self.pool)
         .await?;
@@ -281,13 +297,15 @@ impl Store {
                 coalesce((
                     select max(extract(epoch from clock_timestamp() - xact_start)) from pg_stat_activity
                     where backend_xmin is not null and pid <> pg_backend_pid()
-                ), 0)::float8 as "oldest_snapshot!"
+                ), 0)::float8 as "oldest_snapshot!",
+                pg_has_role('pg_read_all_stats', 'usage') as "sees_all_sessions!"
             "#
         )
         .fetch_one(&self.pool)
         .await?;
         let oldest_snapshot = Duration::try_from_secs_f64(row.oldest_snapshot).unwrap_or_default();
-        Ok(Alarms { default_partition_rows: row.default_rows, oldest_snapshot })
+        let sees_all_sessions = row.sees_all_sessions;
+        Ok(Alarms { default_partition_rows: row.default_rows, oldest_snapshot, sees_all_sessions })
     }
 
     /// How many executions wait for each reason but a worker.
@@ -307,11 +325,13 @@ impl Store {
     }
 }
 
-/// Two signs of trouble that metrics show.
+/// Signs of trouble that metrics show.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Alarms {
     /// Rows that fell outside the partitions made ahead, counted up to a thousand per table.
     pub default_partition_rows: i64,
     /// The age of the oldest snapshot any session holds; it keeps dead rows from being vacuumed.
     pub oldest_snapshot: Duration,
+    /// Whether this role may see the snapshots of other roles; without that, the oldest may be another's and older.
+    pub sees_all_sessions: bool,
 }

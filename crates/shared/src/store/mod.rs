@@ -27,6 +27,7 @@ pub mod durability;
 pub mod error;
 pub mod events;
 pub mod executions;
+pub mod expiry;
 mod fill;
 pub mod floor;
 mod formats;

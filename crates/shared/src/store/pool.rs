@@ -103,6 +103,7 @@ impl StoreOptions {
             ("idle_in_transaction_session_timeout", "5000".to_owned()),
             ("jit", "off".to_owned()),
         ];
+        demanded.retain(|(name, _)| more.iter().all(|(other, _)| name != other));
         demanded.extend(more.map(|(name, value)| (name, value.to_owned())));
         Ok(Session::new(connect, demanded))
     }

@@ -9,7 +9,10 @@ use chrono::{DateTime, NaiveDate, Utc};
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
-use super::{Store, StoreError};
+use super::{
+    Store, StoreError,
+    expiry::{KEEP_KEYS, KEYS_PORTION},
+};
 use crate::domain::MAX_DEADLINE;
 
 /// What is kept beyond the longest life of an execution: room for clocks, and for idempotency keys, which are honoured as long.
@@ -79,7 +82,8 @@ impl Store {
         }
     }
 
-    /// Removes what ended before the retention began: whole weeks of history first, then the executions in batches.
+    /// Removes what ended before the retention began: whole weeks of history first, then the executions in batches; and the
+    /// idempotency keys that are not honoured any more.
     ///
     /// # Errors
     /// Postgres is unavailable, or a table is in use for long; what was removed stays removed, and the next run goes on.
@@ -94,11 +98,13 @@ impl Store {
         let mut after = Uuid::nil();
         loop {
             let ids = self.ended_executions_after(after, before).await?;
-            let Some(last) = ids.last() else { return Ok(pruned) };
+            let Some(last) = ids.last() else { break };
             after = *last;
             let gone = sqlx::query_file_scalar!("src/store/sql/prune.sql", &ids, before).fetch_one(&self.pool).await?;
             pruned.executions += gone.unsigned_abs();
         }
+        while self.forget_idempotency_keys(KEEP_KEYS, KEYS_PORTION).await? >= KEYS_PORTION.unsigned_abs() {}
+        Ok(pruned)
     }
 
     async fn ended_before(&self, retention: Retention) -> Result<DateTime<Utc>, StoreError> {

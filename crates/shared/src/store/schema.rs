@@ -1,7 +1,12 @@
 //! The schema of the database: tables by forward-only migrations, functions by files that are applied again when they change.
 
+use std::time::{Duration, Instant};
+
 use sha2::{Digest as _, Sha256};
-use sqlx::{Connection as _, PgConnection, migrate::Migrator};
+use sqlx::{
+    Connection as _, PgConnection,
+    migrate::{MigrateError, Migrator},
+};
 
 use super::{Store, StoreError};
 
@@ -9,10 +14,18 @@ use super::{Store, StoreError};
 static TABLES: Migrator = sqlx::migrate!("../../migrations");
 /// Name and definition of each database function, embedded from `migrations/functions/` in dependency order.
 static FUNCTIONS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/functions.rs"));
+/// SQLSTATE of a lock that was not had within `lock_timeout`.
+const LOCK_NOT_AVAILABLE: &str = "55P03";
 /// Key of the advisory lock under which functions are applied.
 const LOCK: i64 = 0x6c6f_6e67_6861_756c;
 /// Weeks of history partitions made ahead.
 const WEEKS_AHEAD: i32 = 4;
+
+/// The longest a migration waits for one lock, in milliseconds: whatever comes after it waits behind it.
+const LOCK_LIMIT: &str = "2000";
+/// The pause before another try, and the longest that locks are waited for in all.
+const PAUSE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 impl Store {
     /// Brings the database to this release's schema.
@@ -20,8 +33,20 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable, or a migration fails.
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        let mut connection = self.pool.acquire().await?;
-        migrate(&mut connection).await
+        let started = Instant::now();
+        loop {
+            // Its own limits: an index over millions of rows takes its time, while a lock that is waited for holds up the fleet.
+            let session = self.options.session([("statement_timeout", "0"), ("lock_timeout", LOCK_LIMIT)])?;
+            // A new one for each try: what a failed try locked ends with its connection.
+            let mut connection = session.open().await.map_err(StoreError::connecting)?;
+            match migrate(&mut connection).await {
+                Err(error) if is_locked(&error) && started.elapsed() < PATIENCE => {
+                    tracing::info!("a migration waits for a lock; trying again");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                migrated => return migrated,
+            }
+        }
     }
 }
 
@@ -31,7 +56,10 @@ impl Store {
 /// # Errors
 /// Postgres is unavailable, or a migration fails.
 pub async fn migrate(connection: &mut PgConnection) -> Result<(), StoreError> {
-    TABLES.run(&mut *connection).await.map_err(|error| StoreError::Conflict(format!("migration failed: {error}")))?;
+    TABLES.run(&mut *connection).await.map_err(|error| match error {
+        MigrateError::Execute(cause) | MigrateError::ExecuteMigration(cause, _) => failed("migration failed", cause),
+        error => StoreError::Conflict(format!("migration failed: {error}")),
+    })?;
     apply_functions(connection).await?;
     sqlx::query!("select longhaul_ensure_partitions($1) as made", WEEKS_AHEAD).fetch_one(&mut *connection).await?;
     sqlx::query!("select longhaul_enable_vectors() as is_there").fetch_one(connection).await?;
@@ -51,7 +79,7 @@ async fn apply_functions(connection: &mut PgConnection) -> Result<(), StoreError
         sqlx::raw_sql(definition)
             .execute(&mut *transaction)
             .await
-            .map_err(|error| StoreError::Conflict(format!("function {name} cannot be applied: {error}")))?;
+            .map_err(|error| failed(&format!("function {name} cannot be applied"), error))?;
         sqlx::query!(
             "insert into database_functions (name, hash, applied_at) values ($1, $2, clock_timestamp())
              on conflict (name) do update set hash = excluded.hash, applied_at = excluded.applied_at",
@@ -62,6 +90,17 @@ async fn apply_functions(connection: &mut PgConnection) -> Result<(), StoreError
         .await?;
     }
     Ok(transaction.commit().await?)
+}
+
+/// Keeps the error of a lock that was not had in time, and says of any other what failed.
+fn failed(what: &str, error: sqlx::Error) -> StoreError {
+    let is_lock = error.as_database_error().and_then(|refusal| refusal.code()).as_deref() == Some(LOCK_NOT_AVAILABLE);
+    if is_lock { error.into() } else { StoreError::Conflict(format!("{what}: {error}")) }
+}
+
+fn is_locked(error: &StoreError) -> bool {
+    let StoreError::Unavailable(cause) = error else { return false };
+    cause.as_database_error().and_then(|refusal| refusal.code()).as_deref() == Some(LOCK_NOT_AVAILABLE)
 }
 
 /// Hash over all migrations and functions: two databases with the same one have the same schema.

@@ -7,10 +7,11 @@ use futures::future::BoxFuture;
 use longhaul_sdk::Interrupt;
 use longhaul_shared::{
     config::{QuarantineConfig, WorkerConfig},
-    domain::{MAX_DEADLINE, WaitReason, WorkerId},
+    domain::{WaitReason, WorkerId},
     queue::QueueName,
     store::{
         StoreError,
+        expiry::{KEEP_KEYS, KEYS_PORTION},
         maintenance::Runnable,
         outcomes::{Conclusion, LeaseEnd, LeaseWriter},
         quarantine::QuarantineRules,
@@ -49,8 +50,12 @@ const TIDY_EVERY: Duration = Duration::from_secs(600);
 const ALARMS_EVERY: Duration = Duration::from_secs(30);
 /// History partitions made ahead, in weeks.
 const WEEKS_AHEAD: i32 = 4;
-/// How long an idempotency key is honoured. Retention is longer (`store::prune`), so that no key names what is gone.
-const KEEP_KEYS: Duration = MAX_DEADLINE;
+/// How often idempotency keys are deleted, and the most portions a time.
+const KEYS_EVERY: Duration = Duration::from_secs(10);
+const KEYS_PORTIONS: usize = 100;
+const SERVE_KEYS_EVERY: Duration = Duration::from_secs(3_600);
+/// How long a serve key outlives the last submit with it: much longer than an API process remembers that it put one.
+const KEEP_SERVE_KEYS: Duration = Duration::from_secs(24 * 3_600);
 /// Runnable executions counted per queue for metrics and wake-ups.
 const HEAD_CAP: i64 = 1_000;
 
@@ -126,7 +131,7 @@ const fn each(every: Duration, name: &'static str, run: Run) -> Duty {
 }
 
 /// What the sweep does, in this order.
-const DUTIES: [Duty; 19] = [
+const DUTIES: [Duty; 21] = [
     // Before the waits of their executions, which end at the same time: nobody shall find a request that is overdue and waits.
     each_tick("expire requests", |deps, _| Box::pin(announced(deps, deps.store.expire_requests(CHUNK, None)))),
     each(DECIDED_EVERY, "wake what is decided", |deps, _| {
@@ -149,12 +154,16 @@ const DUTIES: [Duty; 19] = [
         Box::pin(announced(deps, deps.store.wake_unblocked(CHUNK as i32)))
     }),
     each(UNSERVED_EVERY, "park what nobody serves", |deps, _| Box::pin(park_unserved(deps))),
-    each(TIDY_EVERY, "tidy", |deps, _| Box::pin(deps.store.tidy(WEEKS_AHEAD, KEEP_KEYS))),
+    each(TIDY_EVERY, "tidy", |deps, _| Box::pin(deps.store.tidy(WEEKS_AHEAD))),
     each(TIDY_EVERY, "tidy slots and notes", |deps, _| {
         Box::pin(async {
             deps.store.tidy_slots().await?;
             deps.store.tidy_suspect_notes().await
         })
+    }),
+    each(KEYS_EVERY, "forget idempotency keys", |deps, _| Box::pin(forget_idempotency_keys(deps))),
+    each(SERVE_KEYS_EVERY, "forget serve keys", |deps, _| {
+        Box::pin(async { deps.store.forget_serve_keys(KEEP_SERVE_KEYS).await.map(drop) })
     }),
     each(ALARMS_EVERY, "count what waits", |deps, _| Box::pin(count_waiting(deps))),
     each(ALARMS_EVERY, "look for alarms", |deps, _| Box::pin(look_for_alarms(deps))),
@@ -211,6 +220,15 @@ async fn cancel_descendants(deps: &Deps) -> Result<(), StoreError> {
     Ok(())
 }
 
+async fn forget_idempotency_keys(deps: &Deps) -> Result<(), StoreError> {
+    for _ in 0..KEYS_PORTIONS {
+        if deps.store.forget_idempotency_keys(KEEP_KEYS, KEYS_PORTION).await? < KEYS_PORTION.unsigned_abs() {
+            break;
+        }
+    }
+    Ok(())
+}
+
 async fn park_unserved(deps: &Deps) -> Result<(), StoreError> {
     for (queue, serve_key) in deps.store.unserved().await? {
         let parked = deps.store.park_unserved((&queue, &serve_key), UNSERVED_GRACE, CHUNK).await?;
@@ -230,7 +248,13 @@ async fn count_waiting(deps: &Deps) -> Result<(), StoreError> {
 
 async fn look_for_alarms(deps: &Deps) -> Result<(), StoreError> {
     let alarms = deps.store.alarms().await?;
-    metrics::oldest_snapshot(alarms.oldest_snapshot);
+    metrics::oldest_snapshot(alarms.oldest_snapshot, alarms.sees_all_sessions);
+    if !alarms.sees_all_sessions {
+        static SAID: std::sync::Once = std::sync::Once::new();
+        SAID.call_once(|| {
+            tracing::warn!("snapshots of other roles are not seen: grant pg_read_all_stats to the role of Longhaul");
+        });
+    }
     if alarms.default_partition_rows > 0 {
         tracing::error!(rows = alarms.default_partition_rows, "history rows fell outside the partitions made ahead");
     }

@@ -218,9 +218,10 @@ pub fn store_in_trouble(writers: usize) {
     gauge!("longhaul_store_writers_in_trouble").set(writers as f64);
 }
 
-/// The age of the oldest snapshot that a session of the server holds.
-pub fn oldest_snapshot(age: Duration) {
+/// The age of the oldest snapshot that a session of the server holds, as far as this process may see sessions.
+pub fn oldest_snapshot(age: Duration, sees_all: bool) {
     gauge!("longhaul_store_oldest_snapshot_seconds").set(age.as_secs_f64());
+    gauge!("longhaul_store_snapshots_unseen").set(if sees_all { 0.0 } else { 1.0 });
 }
 
 /// One request. `route` is the pattern of the router, `method` one of a closed set.

@@ -40,7 +40,7 @@ fn everything_happens() {
     StoreBatch::ALL.iter().for_each(|batch| store_batch(*batch, 3, MOMENT));
     RefusalSubject::ALL.iter().for_each(|subject| store_refused(*subject));
     store_in_trouble(1);
-    oldest_snapshot(MOMENT);
+    oldest_snapshot(MOMENT, true);
     api_request("/v1/executions", "POST", 201, Duration::from_millis(3));
     streams_open(1);
 }

@@ -1,0 +1,50 @@
+//! A server where Longhaul's role may do little and others do much.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use longhaul_shared::store::{Store, StoreOptions};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions};
+
+use crate::support::leases::World;
+
+/// The lock of another migration, held for longer than a statement of the fleet may take and wait.
+#[tokio::test]
+async fn migrate_waits_for_locks_beyond_the_limits_of_the_fleet() {
+    let world = World::create().await;
+    let options = StoreOptions {
+        statement_timeout: Duration::from_millis(200),
+        lock_timeout: Duration::from_millis(100),
+        ..StoreOptions::new(&world.db.url)
+    };
+    let store = Store::open(options).unwrap();
+    let mut other = world.pool().begin().await.unwrap();
+    sqlx::query("lock table database_functions in access exclusive mode").execute(&mut *other).await.unwrap();
+    let release = async {
+        // Longer than a migration waits at a time.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        other.rollback().await.unwrap();
+    };
+    let (migrated, ()) = tokio::join!(store.migrate(), release);
+    migrated.unwrap();
+}
+
+#[tokio::test]
+async fn snapshot_alarm_tells_what_the_role_cannot_see() {
+    let world = World::create().await;
+    assert!(world.store.alarms().await.unwrap().sees_all_sessions, "a superuser sees all");
+    let role = format!("blind_{}", world.db.name);
+    for sql in [
+        format!("create role {role} login password 'p'"),
+        format!("grant select on all tables in schema public to {role}"),
+    ] {
+        sqlx::query(AssertSqlSafe(sql)).execute(world.pool()).await.unwrap();
+    }
+    let options = PgConnectOptions::from_str(&world.db.url).unwrap().username(&role).password("p");
+    let blind = Store::open(StoreOptions::new(options.to_url_lossy().to_string())).unwrap();
+    assert!(!blind.alarms().await.unwrap().sees_all_sessions);
+    blind.close().await;
+    let gone = format!("drop owned by {role}; drop role {role}");
+    sqlx::raw_sql(AssertSqlSafe(gone)).execute(world.pool()).await.unwrap();
+}
