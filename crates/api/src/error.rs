@@ -77,6 +77,7 @@ pub(crate) enum ApiError {
     ExecutionNotFailed(ExecutionStatus),
     NotReleasable(Refused),
     SelfApproval,
+    CrossSite,
     StaleHash,
     AlreadyDecided(String),
     InvalidRetrieval(String),
@@ -100,6 +101,7 @@ impl ApiError {
             Self::Unauthenticated | Self::InvalidApiKey => StatusCode::UNAUTHORIZED,
             Self::MissingScope(_)
             | Self::SelfApproval
+            | Self::CrossSite
             | Self::CommandNotAllowed { .. }
             | Self::VariableNotAllowed { .. }
             | Self::AddressNotAllowed { .. }
@@ -171,6 +173,7 @@ impl ApiError {
             Self::ExecutionNotFailed(_) => "execution_not_failed",
             Self::NotReleasable(_) => "not_releasable",
             Self::SelfApproval => "self_approval",
+            Self::CrossSite => "cross_site",
             Self::StaleHash => "stale_hash",
             Self::AlreadyDecided(_) => "already_decided",
             Self::InvalidRetrieval(_) => "invalid_retrieval_input",
@@ -237,6 +240,7 @@ impl ApiError {
                  `allow_self`"
                     .into()
             }
+            Self::CrossSite => "a page of another site sent this; sign in or out on the status page itself".into(),
             Self::StaleHash => "the hash is not that of this call; look at it again before you decide".into(),
             Self::AlreadyDecided(how) => format!("there is nothing to decide any more: {how}"),
             Self::InvalidRetrieval(why)
@@ -316,6 +320,7 @@ impl ApiError {
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)
             | Self::SelfApproval
+            | Self::CrossSite
             | Self::StaleHash
             | Self::AlreadyDecided(_)
             | Self::InvalidRetrieval(_)

@@ -86,6 +86,31 @@ fn session(state: &ApiState, headers: &HeaderMap) -> Option<Vec<u8>> {
     (until.parse::<i64>().ok()? > state.store.believed_now().timestamp()).then(|| URL_SAFE_NO_PAD.decode(hash).ok())?
 }
 
+/// A request that no page of another site made the browser send: it could sign a person in as somebody else, who then reads what
+/// that person believes to be private.
+pub(crate) struct SameSite;
+
+impl FromRequestParts<ApiState> for SameSite {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &ApiState) -> Result<Self, ApiError> {
+        if is_same_site(&parts.headers) { Ok(Self) } else { Err(ApiError::CrossSite) }
+    }
+}
+
+/// Browsers say where a request comes from; what says nothing is no browser.
+fn is_same_site(headers: &HeaderMap) -> bool {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    match (text("sec-fetch-site"), text("origin")) {
+        (Some(site), _) => matches!(site, "same-origin" | "none"),
+        (None, Some(origin)) => {
+            let host = text("host").filter(|host| !host.is_empty());
+            origin.split_once("://").is_some_and(|(_, from)| Some(from) == host)
+        }
+        (None, None) => true,
+    }
+}
+
 pub(crate) async fn form() -> Html<String> {
     Html(templates::login(None))
 }
@@ -98,6 +123,7 @@ pub(crate) struct Login {
 
 pub(crate) async fn login(
     State(state): State<ApiState>,
+    _: SameSite,
     form: Result<Form<Login>, FormRejection>,
 ) -> ApiResult<Response> {
     let Form(login) = form.map_err(|rejection| match rejection.status() {
@@ -118,7 +144,7 @@ pub(crate) async fn login(
     Ok(with_cookie(&state, &format!("{hash}.{until}.{code}"), LIFE_SECONDS, "/"))
 }
 
-pub(crate) async fn logout(State(state): State<ApiState>) -> Response {
+pub(crate) async fn logout(State(state): State<ApiState>, _: SameSite) -> Response {
     with_cookie(&state, "", 0, "/login")
 }
 
@@ -130,4 +156,26 @@ fn with_cookie(state: &ApiState, value: &str, life_seconds: i64, to: &str) -> Re
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_of_other_sites_are_told_apart() {
+        let is_same = |headers: &[(&'static str, &str)]| {
+            is_same_site(&headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect())
+        };
+        let host = ("host", "api:8080");
+        assert!(is_same(&[host]));
+        assert!(is_same(&[host, ("origin", "http://api:8080")]));
+        // A proxy may have changed the host; the browser knows.
+        assert!(is_same(&[host, ("origin", "https://status.example"), ("sec-fetch-site", "same-origin")]));
+        assert!(!is_same(&[host, ("origin", "http://evil")]));
+        assert!(!is_same(&[host, ("origin", "null")]));
+        for site in ["cross-site", "same-site", ""] {
+            assert!(!is_same(&[host, ("origin", "http://api:8080"), ("sec-fetch-site", site)]), "{site}");
+        }
+    }
 }
