@@ -1,11 +1,13 @@
 //! The OpenAPI document: what the routes say, and the errors that all of them share.
 
-use serde_json::json;
+use longhaul_sdk::FailureClass;
+use longhaul_shared::domain::{ExecutionStatus, WaitReason};
+use serde_json::{Value, json};
 use utoipa::{
     OpenApi, PartialSchema, ToSchema,
     openapi::{
-        Content, OpenApi as Document, Ref, RefOr, Response, SecurityRequirement,
-        security::{Http, HttpAuthScheme, SecurityScheme},
+        Content, OpenApi as Document, Ref, RefOr, Response, Schema, SecurityRequirement,
+        security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme},
     },
 };
 
@@ -21,6 +23,8 @@ use crate::{
     license(name = "Apache-2.0")
 ))]
 struct Base;
+
+const SERVICE_TOKEN: &str = "service_token";
 
 /// Errors that every `/v1` operation can answer.
 const SHARED: [(&str, &str, &str); 6] = [
@@ -52,13 +56,24 @@ pub fn openapi() -> Document {
     components
         .security_schemes
         .insert("api_key".to_owned(), RefOr::T(SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer))));
+    let token = ApiKey::Header(ApiKeyValue::with_description("X-Service-Token", "One of AGENT_ENGINE_SERVICE_TOKEN"));
+    components.security_schemes.insert(SERVICE_TOKEN.to_owned(), RefOr::T(SecurityScheme::ApiKey(token)));
+    for (schema, property, values) in closed_sets() {
+        close(components.schemas.get_mut(schema), property, values);
+    }
     document.security = Some(vec![SecurityRequirement::new("api_key", Vec::<String>::new())]);
     for (path, item) in &mut document.paths.paths {
-        // The contract has a shape of its own for errors, and its operations list theirs.
-        if !path.starts_with("/v1/") || path.starts_with("/v1/internal/") || path.starts_with("/v1/agent-executions") {
+        let operations = [&mut item.get, &mut item.post, &mut item.put, &mut item.delete];
+        if path.starts_with("/v1/internal/") {
+            for operation in operations.into_iter().flatten() {
+                operation.security = Some(vec![SecurityRequirement::new(SERVICE_TOKEN, Vec::<String>::new())]);
+            }
             continue;
         }
-        let operations = [&mut item.get, &mut item.post, &mut item.put, &mut item.delete];
+        // The contract has a shape of its own for errors, and its operations list theirs.
+        if !path.starts_with("/v1/") || path.starts_with("/v1/agent-executions") {
+            continue;
+        }
         for operation in operations.into_iter().flatten() {
             let own = if operation.request_body.is_some() { &WITH_BODY[..] } else { &[] };
             for (status, code, description) in SHARED.iter().chain(own) {
@@ -68,6 +83,22 @@ pub fn openapi() -> Document {
         }
     }
     document
+}
+
+/// Properties that are texts out of a closed set: schema, property, values.
+fn closed_sets() -> [(&'static str, &'static str, Vec<Value>); 3] {
+    let statuses = ExecutionStatus::ALL.iter().map(|status| status.as_str().into()).collect();
+    let reasons = WaitReason::ALL.iter().map(|reason| reason.as_str().into()).chain([Value::Null]).collect();
+    let classes = FailureClass::ALL.iter().map(|class| class.as_str().into()).chain([Value::Null]).collect();
+    [("Execution", "status", statuses), ("Execution", "wait_reason", reasons), ("FailureView", "class", classes)]
+}
+
+fn close(schema: Option<&mut RefOr<Schema>>, property: &str, values: Vec<Value>) {
+    if let Some(RefOr::T(Schema::Object(object))) = schema
+        && let Some(RefOr::T(Schema::Object(text))) = object.properties.get_mut(property)
+    {
+        text.enum_values = Some(values);
+    }
 }
 
 fn problem(status: &str, code: &str, description: &str) -> RefOr<Response> {
@@ -86,6 +117,39 @@ fn problem(status: &str, code: &str, description: &str) -> RefOr<Response> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    #[test]
+    fn operation_ids_are_unique() {
+        let document = serde_json::to_value(super::openapi()).unwrap();
+        let items = document["paths"].as_object().unwrap().values().flat_map(|item| item.as_object().unwrap().values());
+        let ids: Vec<&str> = items.map(|operation| operation["operationId"].as_str().unwrap()).collect();
+        assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
+        assert!(ids.contains(&"getExecution") && ids.contains(&"listExecutions"), "{ids:?}");
+    }
+
+    #[test]
+    fn schemas_and_security_say_what_is_served() {
+        let document = serde_json::to_value(super::openapi()).unwrap();
+        let schemas = &document["components"]["schemas"];
+        for (schema, property) in
+            [("Execution", "output"), ("Execution", "input"), ("Question", "answer"), ("AnswerBody", "answer")]
+        {
+            let any = &schemas[schema]["properties"][property];
+            assert!(any["type"].is_null() && any["oneOf"].is_null(), "{schema}.{property}: {any}");
+        }
+        assert_eq!(
+            schemas["Execution"]["properties"]["status"]["enum"],
+            json!(["PENDING", "IN_PROGRESS", "FINISHED", "FAILED"])
+        );
+        assert!(schemas["Execution"]["properties"]["wait_reason"]["enum"].as_array().unwrap().contains(&json!(null)));
+        let internal = &document["paths"]["/v1/internal/agent-executions"];
+        assert_eq!(internal["post"]["security"], json!([{"service_token": []}]));
+        assert!(internal["get"]["responses"]["400"].is_object());
+    }
+
     #[test]
     fn every_versioned_operation_states_its_errors() {
         let document = serde_json::to_value(super::openapi()).unwrap();

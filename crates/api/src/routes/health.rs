@@ -29,13 +29,13 @@ pub(crate) struct Readiness {
 }
 
 /// The process lives.
-#[utoipa::path(get, path = "/healthz", tag = "operation", security(()), responses((status = 200, description = "It lives", content_type = "text/plain", body = String)))]
+#[utoipa::path(get, operation_id = "getHealth", path = "/healthz", tag = "operation", security(()), responses((status = 200, description = "It lives", content_type = "text/plain", body = String)))]
 pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
 /// The process can serve requests.
-#[utoipa::path(get, path = "/readyz", tag = "operation", security(()), responses(
+#[utoipa::path(get, operation_id = "getReadiness", path = "/readyz", tag = "operation", security(()), responses(
     (status = 200, description = "Ready", body = Readiness), (status = 503, description = "Postgres does not answer", body = Readiness)))]
 pub(crate) async fn readyz(State(state): State<ApiState>) -> Response {
     let ready = state.store.ping(PING_LIMIT).await.is_ok();
@@ -49,7 +49,7 @@ pub(crate) async fn readyz(State(state): State<ApiState>) -> Response {
 }
 
 /// Prometheus metrics of this process.
-#[utoipa::path(get, path = "/metrics", tag = "operation", security(()), responses((status = 200, description = "Prometheus text format", content_type = "text/plain", body = String)))]
+#[utoipa::path(get, operation_id = "getMetrics", path = "/metrics", tag = "operation", security(()), responses((status = 200, description = "Prometheus text format", content_type = "text/plain", body = String)))]
 pub(crate) async fn metrics(State(state): State<ApiState>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], (state.hooks.metrics)())
 }

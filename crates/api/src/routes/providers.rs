@@ -83,7 +83,7 @@ pub(crate) struct ResetBody {
 }
 
 /// The endpoints of models that are, or were, down or at their limits. Needs the scope `admin`: keys are the fleet's.
-#[utoipa::path(get, path = "/v1/providers/health", tag = "operation",
+#[utoipa::path(get, operation_id = "getProviderHealth", path = "/v1/providers/health", tag = "operation",
     responses((status = 200, description = "The endpoints", body = HealthView)))]
 pub(crate) async fn health(State(state): State<ApiState>, principal: Principal) -> ApiResult<Json<HealthView>> {
     principal.need(Scope::Admin)?;
@@ -91,7 +91,7 @@ pub(crate) async fn health(State(state): State<ApiState>, principal: Principal) 
 }
 
 /// Says that a provider is well again: one execution that waits for it goes ahead, then two, four, and so on as it answers.
-#[utoipa::path(post, path = "/v1/providers/health/reset", tag = "operation", request_body = ResetBody,
+#[utoipa::path(post, operation_id = "resetProviderHealth", path = "/v1/providers/health/reset", tag = "operation", request_body = ResetBody,
     responses((status = 200, description = "The endpoints as they stand", body = HealthView)))]
 pub(crate) async fn reset(
     State(state): State<ApiState>,

@@ -73,9 +73,8 @@ pub(super) async fn submit(
 
 /// Runs an agent. The answer is held until the execution is over, or the wait is (`Prefer: wait=N`, 60 s when absent); then it is the
 /// record as it stands.
-#[utoipa::path(post, path = "/v1/internal/agent-executions", tag = "agent executions", request_body(content = Object, description = "docs/agent-execution-contract.md"),
+#[utoipa::path(post, operation_id = "createInternalAgentExecution", path = "/v1/internal/agent-executions", tag = "agent executions", request_body(content = Object, description = "docs/agent-execution-contract.md"),
     params(
-        ("X-Service-Token" = String, Header, description = "One of AGENT_ENGINE_SERVICE_TOKEN"),
         ("X-Request-Id" = Option<String>, Header, description = "For correlation; made when absent"),
         ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution"),
         ("Prefer" = Option<String>, Header, description = "`wait=N`: seconds, at most 60"),
@@ -109,9 +108,10 @@ struct Executions {
 }
 
 /// The executions that were asked for under one `X-Request-Id`, newest first: for a caller that gave up before it was told an id.
-#[utoipa::path(get, path = "/v1/internal/agent-executions", tag = "agent executions",
+#[utoipa::path(get, operation_id = "findInternalAgentExecutions", path = "/v1/internal/agent-executions", tag = "agent executions",
     params(("request_id" = String, Query, description = "The `X-Request-Id` of the POST")),
-    responses((status = 200, description = "`{\"executions\": [record]}`, at most 20"), (status = 401, description = "`invalid_service_token`")))]
+    responses((status = 200, description = "`{\"executions\": [record]}`, at most 20"),
+        (status = 400, description = "`invalid_payload`: no `request_id`"), (status = 401, description = "`invalid_service_token`")))]
 pub(crate) async fn of_request(
     State(state): State<ApiState>,
     query: Result<Query<Vec<(String, String)>>, QueryRejection>,
@@ -127,7 +127,7 @@ pub(crate) async fn of_request(
 }
 
 /// The record of an execution, as it stands.
-#[utoipa::path(get, path = "/v1/internal/agent-executions/{id}", tag = "agent executions", params(("id" = String, Path, description = "Its id")),
+#[utoipa::path(get, operation_id = "getInternalAgentExecution", path = "/v1/internal/agent-executions/{id}", tag = "agent executions", params(("id" = String, Path, description = "Its id")),
     responses(
         (status = 200, description = "`{\"execution\": record}`"),
         (status = 401, description = "`invalid_service_token`"),

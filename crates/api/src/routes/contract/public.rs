@@ -48,7 +48,7 @@ const ANSWER_MARGIN: Duration = Duration::from_secs(2);
 type Caller = Result<Principal, ApiError>;
 
 /// Runs an agent on the platform's active bindings. The answer is held as in `/v1/internal/agent-executions`.
-#[utoipa::path(post, path = "/v1/agent-executions", tag = "agent executions", request_body(content = Object, description = "`agent_id`, `agent_version`, `input`, `org_id`, `group_id`"),
+#[utoipa::path(post, operation_id = "createAgentExecution", path = "/v1/agent-executions", tag = "agent executions", request_body(content = Object, description = "`agent_id`, `agent_version`, `input`, `org_id`, `group_id`"),
     params(("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution, where it runs here"),
         ("Prefer" = Option<String>, Header, description = "`wait=N`: seconds, at most 60")),
     responses(
@@ -301,7 +301,7 @@ fn transport(state: &ApiState, of: Transport, operation: Operation, request_id: 
 }
 
 /// The record of an execution of the caller's tenant.
-#[utoipa::path(get, path = "/v1/agent-executions/{id}", tag = "agent executions", params(("id" = String, Path, description = "Its id")),
+#[utoipa::path(get, operation_id = "getAgentExecution", path = "/v1/agent-executions/{id}", tag = "agent executions", params(("id" = String, Path, description = "Its id")),
     responses(
         (status = 200, description = "`{\"execution\": record}`"),
         (status = 401, description = "`missing_auth` or `invalid_token`"),

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// One definition, with its input and output schema.
-#[utoipa::path(get, path = "/v1/definitions/{key}", tag = "definitions",
+#[utoipa::path(get, operation_id = "getDefinition", path = "/v1/definitions/{key}", tag = "definitions",
     params(("key" = String, Path, description = "Its key"), ("version" = Option<i32>, Query, description = "The newest when absent")),
     responses((status = 200, description = "The version", body = VersionView)))]
 pub(crate) async fn definition(
@@ -28,7 +28,7 @@ pub(crate) async fn definition(
 }
 
 /// One agent.
-#[utoipa::path(get, path = "/v1/agents/{key}", tag = "agents",
+#[utoipa::path(get, operation_id = "getAgent", path = "/v1/agents/{key}", tag = "agents",
     params(("key" = String, Path, description = "Its key"), ("version" = Option<i32>, Query, description = "The newest when absent")),
     responses((status = 200, description = "The version", body = VersionView)))]
 pub(crate) async fn agent(

@@ -7,7 +7,7 @@ use super::view::VersionPage;
 use crate::{auth::Principal, error::ApiResult, extract::Params, state::ApiState};
 
 /// The newest version of every definition the caller sees.
-#[utoipa::path(get, path = "/v1/definitions", tag = "definitions",
+#[utoipa::path(get, operation_id = "listDefinitions", path = "/v1/definitions", tag = "definitions",
     params(("after" = Option<String>, Query, description = "Keys after this one"), ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
     responses((status = 200, description = "In the order of keys", body = VersionPage)))]
 pub(crate) async fn definitions(
@@ -21,7 +21,7 @@ pub(crate) async fn definitions(
 }
 
 /// The newest version of every agent the caller sees.
-#[utoipa::path(get, path = "/v1/agents", tag = "agents",
+#[utoipa::path(get, operation_id = "listAgents", path = "/v1/agents", tag = "agents",
     params(("after" = Option<String>, Query, description = "Keys after this one"), ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
     responses((status = 200, description = "In the order of keys", body = VersionPage)))]
 pub(crate) async fn agents(

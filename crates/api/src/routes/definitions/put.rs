@@ -38,7 +38,7 @@ const MAX_CONCURRENCY: usize = 16;
 const MAX_DATASETS: usize = 50;
 
 /// Puts a definition. The content of the newest version again is that version.
-#[utoipa::path(put, path = "/v1/definitions/{key}", tag = "definitions", request_body(content = Object, description = "The record, as in YAML"),
+#[utoipa::path(put, operation_id = "putDefinition", path = "/v1/definitions/{key}", tag = "definitions", request_body(content = Object, description = "The record, as in YAML"),
     params(("key" = String, Path, description = "Its key"), ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`")),
     responses((status = 201, description = "A new version", body = VersionView), (status = 200, description = "Nothing changed", body = VersionView)))]
 pub(crate) async fn definition(
@@ -67,7 +67,7 @@ pub(crate) async fn definition(
 }
 
 /// Puts an agent. The content of the newest version again is that version.
-#[utoipa::path(put, path = "/v1/agents/{key}", tag = "agents", request_body(content = Object, description = "The record, as in YAML"),
+#[utoipa::path(put, operation_id = "putAgent", path = "/v1/agents/{key}", tag = "agents", request_body(content = Object, description = "The record, as in YAML"),
     params(("key" = String, Path, description = "Its key"), ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`")),
     responses((status = 201, description = "A new version", body = VersionView), (status = 200, description = "Nothing changed", body = VersionView)))]
 pub(crate) async fn agent(

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Removes a version of a definition.
-#[utoipa::path(delete, path = "/v1/definitions/{key}/versions/{version}", tag = "definitions",
+#[utoipa::path(delete, operation_id = "removeDefinitionVersion", path = "/v1/definitions/{key}/versions/{version}", tag = "definitions",
     params(("key" = String, Path, description = "Its key"), ("version" = i32, Path, description = "Which"),
         ("shared" = Option<bool>, Query, description = "The shared one; needs the scope `admin`")),
     responses((status = 204, description = "Removed")))]
@@ -29,7 +29,7 @@ pub(crate) async fn definition(
 }
 
 /// Removes a version of an agent.
-#[utoipa::path(delete, path = "/v1/agents/{key}/versions/{version}", tag = "agents",
+#[utoipa::path(delete, operation_id = "removeAgentVersion", path = "/v1/agents/{key}/versions/{version}", tag = "agents",
     params(("key" = String, Path, description = "Its key"), ("version" = i32, Path, description = "Which"),
         ("shared" = Option<bool>, Query, description = "The shared one; needs the scope `admin`")),
     responses((status = 204, description = "Removed")))]

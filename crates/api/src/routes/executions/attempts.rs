@@ -53,7 +53,7 @@ impl From<Attempt> for AttemptView {
 }
 
 /// The ended leases of an execution.
-#[utoipa::path(get, path = "/v1/executions/{id}/attempts", tag = "executions",
+#[utoipa::path(get, operation_id = "listAttempts", path = "/v1/executions/{id}/attempts", tag = "executions",
     params(("id" = String, Path, description = "Its id"), ("after" = Option<i32>, Query, description = "Attempts after this number"),
         ("limit" = Option<i64>, Query, description = "1 to 200; 100 when absent")),
     responses((status = 200, description = "Attempts in order", body = AttemptPage)))]

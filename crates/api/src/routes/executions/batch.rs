@@ -45,7 +45,7 @@ pub(crate) struct BatchAnswer {
 }
 
 /// Submits up to 1,000 executions; one that is refused does not stop the others.
-#[utoipa::path(post, path = "/v1/executions/batch", tag = "executions", request_body = BatchBody,
+#[utoipa::path(post, operation_id = "submitExecutions", path = "/v1/executions/batch", tag = "executions", request_body = BatchBody,
     responses((status = 200, description = "A verdict per item, in order", body = BatchAnswer)))]
 pub(crate) async fn batch(
     State(state): State<ApiState>,

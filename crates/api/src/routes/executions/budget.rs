@@ -90,7 +90,7 @@ pub(crate) struct RaiseBody {
 }
 
 /// Sets the caps of the budget of the execution's whole tree, and wakes what waits for it and now fits.
-#[utoipa::path(post, path = "/v1/executions/{id}/budget", tag = "executions", request_body = RaiseBody,
+#[utoipa::path(post, operation_id = "raiseBudget", path = "/v1/executions/{id}/budget", tag = "executions", request_body = RaiseBody,
     params(("id" = String, Path, description = "The id of any execution of the tree")),
     responses((status = 200, description = "The budget as it stands", body = BudgetView)))]
 pub(crate) async fn raise(

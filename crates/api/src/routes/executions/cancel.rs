@@ -18,7 +18,7 @@ const LEVELS: usize = 8;
 
 /// Ends an execution as FAILED `cancelled`: at once when no worker holds it, within seconds otherwise, with everything it started.
 /// Idempotent: one that was cancelled before is answered as it stands; one that ended in another way is a conflict.
-#[utoipa::path(post, path = "/v1/executions/{id}/cancel", tag = "executions", params(("id" = String, Path, description = "Its id")),
+#[utoipa::path(post, operation_id = "cancelExecution", path = "/v1/executions/{id}/cancel", tag = "executions", params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "It is cancelled, now or before", body = Execution),
         (status = 202, description = "Its worker was told", body = Execution)))]
 pub(crate) async fn cancel(

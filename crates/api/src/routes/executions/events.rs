@@ -68,7 +68,7 @@ impl From<Event> for EventView {
 }
 
 /// What happens to an execution. With `Accept: text/event-stream` a stream that ends with the execution; otherwise a page.
-#[utoipa::path(get, path = "/v1/executions/{id}/events", tag = "executions",
+#[utoipa::path(get, operation_id = "listEvents", path = "/v1/executions/{id}/events", tag = "executions",
     params(("id" = String, Path, description = "Its id"),
         ("Last-Event-ID" = Option<i32>, Header, description = "Events after this one"),
         ("after" = Option<i32>, Query, description = "The same, for those who cannot set headers"),

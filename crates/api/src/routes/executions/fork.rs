@@ -44,10 +44,10 @@ pub(crate) struct ForkBody {
     /// Another system prompt, a minijinja template over `input`.
     prompt: Option<String>,
     /// Another model: its name, or an object whose fields replace those of the agent's `model`.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Value, required = false)]
     model: Option<Value>,
     /// Another input, valid against the definition's input schema.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Value, required = false)]
     input: Option<Value>,
     /// Another budget; the origin's, anew, when absent.
     budget: Option<BudgetBody>,
@@ -55,7 +55,7 @@ pub(crate) struct ForkBody {
 
 /// Starts an execution that takes over what another recorded before `from_step`, without asking for it again, and goes on from
 /// there, with another agent, prompt, model or input where the body says so.
-#[utoipa::path(post, path = "/v1/executions/{id}/fork", tag = "executions", request_body = ForkBody,
+#[utoipa::path(post, operation_id = "forkExecution", path = "/v1/executions/{id}/fork", tag = "executions", request_body = ForkBody,
     params(("id" = String, Path, description = "The origin's id; it may stand anywhere"),
         ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution")),
     responses((status = 201, description = "The new execution", body = Execution),

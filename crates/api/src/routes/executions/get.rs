@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// One execution, in full.
-#[utoipa::path(get, path = "/v1/executions/{id}", tag = "executions", params(("id" = String, Path, description = "Its id")),
+#[utoipa::path(get, operation_id = "getExecution", path = "/v1/executions/{id}", tag = "executions", params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "The execution", body = Execution)))]
 pub(crate) async fn get(
     State(state): State<ApiState>,

@@ -48,7 +48,7 @@ pub(crate) struct LedgerPage {
 }
 
 /// The calls of an execution that may have changed something, with what is known of each.
-#[utoipa::path(get, path = "/v1/executions/{id}/ledger", tag = "executions",
+#[utoipa::path(get, operation_id = "getLedger", path = "/v1/executions/{id}/ledger", tag = "executions",
     params(("id" = String, Path, description = "Its id"), ("after" = Option<i32>, Query, description = "Calls after this step")),
     responses((status = 200, description = "Calls with an effect, in order", body = LedgerPage)))]
 pub(crate) async fn ledger(

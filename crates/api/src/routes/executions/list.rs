@@ -28,7 +28,7 @@ pub(crate) struct ExecutionPage {
 }
 
 /// Executions, newest first. Filters combine with "and".
-#[utoipa::path(get, path = "/v1/executions", tag = "executions",
+#[utoipa::path(get, operation_id = "listExecutions", path = "/v1/executions", tag = "executions",
     params(
         ("status" = Option<String>, Query, description = "PENDING, IN_PROGRESS, FINISHED or FAILED"),
         ("wait_reason" = Option<String>, Query, description = "What they wait for, for instance `retry_backoff`"),

@@ -48,7 +48,7 @@ pub(crate) struct SubmitBody {
     /// Of the definition or agent; the newest when absent.
     version: Option<i32>,
     /// Valid against the definition's input schema.
-    #[schema(value_type = Object, example = json!({"text": "Invoice 17, total 12.50 EUR"}))]
+    #[schema(value_type = Value, example = json!({"text": "Invoice 17, total 12.50 EUR"}))]
     input: Value,
     /// 0 to 9, higher first; 5 when absent.
     priority: Option<i16>,

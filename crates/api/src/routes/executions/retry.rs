@@ -45,7 +45,7 @@ pub(crate) struct RetryBody {
 }
 
 /// Starts a new execution with the same input that goes on where the FAILED one ended.
-#[utoipa::path(post, path = "/v1/executions/{id}/retry", tag = "executions", request_body = Option<RetryBody>,
+#[utoipa::path(post, operation_id = "retryExecution", path = "/v1/executions/{id}/retry", tag = "executions", request_body = Option<RetryBody>,
     params(("id" = String, Path, description = "Its id"),
         ("version" = Option<String>, Query, description = "`latest`: in the newest version; otherwise the same"),
         ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution")),

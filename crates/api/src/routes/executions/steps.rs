@@ -48,7 +48,7 @@ pub(crate) struct StepView {
     finished_at: Option<DateTime<Utc>>,
     /// With `include=body`: the recorded body.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Value, required = false)]
     body: Option<Value>,
     /// With `include=body`: the messages it added to the transcript.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,7 +65,7 @@ pub(crate) struct StepPage {
 }
 
 /// The journal of an execution.
-#[utoipa::path(get, path = "/v1/executions/{id}/steps", tag = "executions",
+#[utoipa::path(get, operation_id = "listSteps", path = "/v1/executions/{id}/steps", tag = "executions",
     params(("id" = String, Path, description = "Its id"), ("after" = Option<i32>, Query, description = "Steps after this number"),
         ("limit" = Option<i64>, Query, description = "1 to 500, or to 50 with bodies; 50 when absent"),
         ("include" = Option<String>, Query, description = "`body`: with bodies and messages")),

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Submits an execution. When this answers, it is stored for good.
-#[utoipa::path(post, path = "/v1/executions", tag = "executions", request_body = SubmitBody,
+#[utoipa::path(post, operation_id = "submitExecution", path = "/v1/executions", tag = "executions", request_body = SubmitBody,
     params(
         ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution; at most 255 characters"),
         ("Prefer" = Option<String>, Header, description = "`wait=N` holds the answer until the execution is over, at most 60 s; `return=minimal` answers with the id alone"),

@@ -58,7 +58,7 @@ pub(crate) struct FailureView {
     code: String,
     summary: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Value, required = false)]
     detail: Option<Box<RawValue>>,
 }
 
@@ -107,11 +107,11 @@ pub(crate) struct Execution {
     pub(crate) usage: Usage,
     /// Byte for byte as it was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Value, required = false)]
     pub(crate) input: Option<Box<RawValue>>,
     /// Once FINISHED.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Value, required = false)]
     pub(crate) output: Option<Box<RawValue>>,
     /// Once FAILED.
     pub(crate) failure: Option<FailureView>,

@@ -175,7 +175,7 @@ pub(crate) struct WaitingView {
 }
 
 /// What an execution waits for, since when, until when, who stands before it, and how long that may take.
-#[utoipa::path(get, path = "/v1/executions/{id}/waiting", tag = "executions", params(("id" = String, Path, description = "Its id")),
+#[utoipa::path(get, operation_id = "getWaiting", path = "/v1/executions/{id}/waiting", tag = "executions", params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "Why it is where it is", body = WaitingView)))]
 pub(crate) async fn waiting(
     State(state): State<ApiState>,

@@ -24,14 +24,14 @@ use crate::{
 #[expect(dead_code, reason = "describes the body in OpenAPI")]
 pub(crate) struct AnswerBody {
     /// Any JSON but null; valid against the question's schema when it has one.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     answer: Value,
     /// In whose name; the key itself is always recorded.
     answered_by: Option<String>,
 }
 
 /// Answers a waiting question; the model reads it as the result of its call. Once: a second answer is 409.
-#[utoipa::path(post, path = "/v1/questions/{id}/answer", tag = "people", request_body = AnswerBody,
+#[utoipa::path(post, operation_id = "answerQuestion", path = "/v1/questions/{id}/answer", tag = "people", request_body = AnswerBody,
     params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "Answered", body = Question)))]
 pub(crate) async fn answer(

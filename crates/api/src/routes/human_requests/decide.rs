@@ -47,7 +47,7 @@ pub(crate) struct DecisionBody {
 }
 
 /// Decides on a waiting call. Once: a second decision is 409 and says who made the first.
-#[utoipa::path(post, path = "/v1/approvals/{id}/decision", tag = "people", request_body = DecisionBody,
+#[utoipa::path(post, operation_id = "decideApproval", path = "/v1/approvals/{id}/decision", tag = "people", request_body = DecisionBody,
     params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "Decided", body = Approval)))]
 pub(crate) async fn decision(

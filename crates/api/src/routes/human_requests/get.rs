@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// One approval, in full: what a decider must have seen.
-#[utoipa::path(get, path = "/v1/approvals/{id}", tag = "people", params(("id" = String, Path, description = "Its id")),
+#[utoipa::path(get, operation_id = "getApproval", path = "/v1/approvals/{id}", tag = "people", params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "The approval", body = Approval)))]
 pub(crate) async fn approval(
     State(state): State<ApiState>,
@@ -30,7 +30,7 @@ pub(crate) async fn approval(
 }
 
 /// One question, with the schema of its answer.
-#[utoipa::path(get, path = "/v1/questions/{id}", tag = "people", params(("id" = String, Path, description = "Its id")),
+#[utoipa::path(get, operation_id = "getQuestion", path = "/v1/questions/{id}", tag = "people", params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "The question", body = Question)))]
 pub(crate) async fn question(
     State(state): State<ApiState>,

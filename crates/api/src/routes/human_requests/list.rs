@@ -39,7 +39,7 @@ pub(crate) struct QuestionPage {
 }
 
 /// Calls that wait, or waited, for a person's word; newest first.
-#[utoipa::path(get, path = "/v1/approvals", tag = "people",
+#[utoipa::path(get, operation_id = "listApprovals", path = "/v1/approvals", tag = "people",
     params(
         ("state" = Option<String>, Query, description = "`waiting`, `approved`, `edited`, `replaced`, `rejected`, `expired` or `closed`"),
         ("execution" = Option<String>, Query, description = "Of this execution"),
@@ -61,7 +61,7 @@ pub(crate) async fn approvals(
 }
 
 /// Questions of executions to their callers; newest first.
-#[utoipa::path(get, path = "/v1/questions", tag = "people",
+#[utoipa::path(get, operation_id = "listQuestions", path = "/v1/questions", tag = "people",
     params(
         ("state" = Option<String>, Query, description = "`waiting`, `answered`, `expired` or `closed`"),
         ("execution" = Option<String>, Query, description = "Of this execution"),

@@ -76,7 +76,7 @@ pub(crate) struct Question {
     pub(crate) expires_at: DateTime<Utc>,
     /// Byte for byte.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Value, required = false)]
     pub(crate) answer: Option<Box<RawValue>>,
     pub(crate) answered_at: Option<DateTime<Utc>>,
     pub(crate) answered_by: Option<DeciderView>,

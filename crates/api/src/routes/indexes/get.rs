@@ -7,7 +7,7 @@ use super::{find, view::IndexView};
 use crate::{auth::Principal, error::ApiResult, extract::Path, state::ApiState};
 
 /// One of the caller's indexes.
-#[utoipa::path(get, path = "/v1/indexes/{name}", tag = "indexes",
+#[utoipa::path(get, operation_id = "getIndex", path = "/v1/indexes/{name}", tag = "indexes",
     params(("name" = String, Path, description = "Its name")),
     responses((status = 200, description = "The index", body = IndexView)))]
 pub(crate) async fn get(

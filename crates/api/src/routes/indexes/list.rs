@@ -7,7 +7,7 @@ use super::view::{IndexView, IndexesPage};
 use crate::{auth::Principal, error::ApiResult, extract::Params, state::ApiState};
 
 /// The caller's indexes.
-#[utoipa::path(get, path = "/v1/indexes", tag = "indexes",
+#[utoipa::path(get, operation_id = "listIndexes", path = "/v1/indexes", tag = "indexes",
     params(("after" = Option<String>, Query, description = "Names after this one"), ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
     responses((status = 200, description = "In the order of names", body = IndexesPage)))]
 pub(crate) async fn list(

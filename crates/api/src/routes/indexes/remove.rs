@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Removes an index with its documents and chunks.
-#[utoipa::path(delete, path = "/v1/indexes/{name}", tag = "indexes",
+#[utoipa::path(delete, operation_id = "removeIndex", path = "/v1/indexes/{name}", tag = "indexes",
     params(("name" = String, Path, description = "Its name")),
     responses((status = 204, description = "Removed")))]
 pub(crate) async fn remove(

@@ -48,7 +48,7 @@ pub(crate) struct SearchResults {
 }
 
 /// Searches one of the caller's indexes.
-#[utoipa::path(post, path = "/v1/indexes/{name}/search", tag = "indexes", request_body = SearchBody,
+#[utoipa::path(post, operation_id = "searchIndex", path = "/v1/indexes/{name}/search", tag = "indexes", request_body = SearchBody,
     params(("name" = String, Path, description = "Its name")),
     responses((status = 200, description = "Best first", body = SearchResults)))]
 pub(crate) async fn search(

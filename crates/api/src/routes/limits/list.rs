@@ -15,7 +15,7 @@ use crate::{
 const PAGE: i64 = 100;
 
 /// Limits that the caller's executions meet: those set here, those of definitions and agents, and those about everybody.
-#[utoipa::path(get, path = "/v1/limits", tag = "limits",
+#[utoipa::path(get, operation_id = "listLimits", path = "/v1/limits", tag = "limits",
     params(("after" = Option<String>, Query, description = "Limits after this one"),
         ("all_tenants" = Option<bool>, Query, description = "Of everybody; needs the scope `admin`")),
     responses((status = 200, description = "Limits and how they stand", body = LimitsPage)))]

@@ -39,7 +39,7 @@ pub(crate) struct LimitSet {
 
 /// Sets how many executions may run at a time: the caller's, or with `?shared=true` everybody's. It holds from the next claim on;
 /// what runs goes on.
-#[utoipa::path(put, path = "/v1/limits/{key}", tag = "limits", request_body = LimitBody,
+#[utoipa::path(put, operation_id = "putLimit", path = "/v1/limits/{key}", tag = "limits", request_body = LimitBody,
     params(
         ("key" = String, Path, description = "tenant, definition, agent or metadata.<path>; with :value about that value alone"),
         ("shared" = Option<bool>, Query, description = "About all tenants; needs the scope `admin`"),

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Removes a limit that was set here. Those of definitions and agents go with their versions.
-#[utoipa::path(delete, path = "/v1/limits/{key}", tag = "limits",
+#[utoipa::path(delete, operation_id = "removeLimit", path = "/v1/limits/{key}", tag = "limits",
     params(
         ("key" = String, Path, description = "As it was set"),
         ("shared" = Option<bool>, Query, description = "The one about all tenants; needs the scope `admin`"),

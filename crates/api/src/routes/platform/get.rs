@@ -122,7 +122,7 @@ impl From<ProviderRow> for ProviderView {
 
 /// Deployment profiles with their bindings, providers with their health, models, tools, and who may execute which agent. Needs the
 /// scope `admin`.
-#[utoipa::path(get, path = "/v1/platform", tag = "operation",
+#[utoipa::path(get, operation_id = "getPlatform", path = "/v1/platform", tag = "operation",
     responses((status = 200, description = "The platform", body = PlatformView)))]
 pub(crate) async fn platform(State(state): State<ApiState>, principal: Principal) -> ApiResult<Json<PlatformView>> {
     principal.need(Scope::Admin)?;

@@ -15,7 +15,7 @@ use crate::{
 const PAGE: i64 = 100;
 
 /// Executions that killed their workers, oldest first: what each was doing, where, and what it waits for.
-#[utoipa::path(get, path = "/v1/quarantine", tag = "quarantine",
+#[utoipa::path(get, operation_id = "listQuarantine", path = "/v1/quarantine", tag = "quarantine",
     params(("state" = Option<String>, Query, description = "`all`: also those that were released, withdrawn or are overdue"),
         ("after" = Option<String>, Query, description = "Executions after this one"),
         ("all_tenants" = Option<bool>, Query, description = "Of everybody; needs the scope `admin`")),
@@ -37,7 +37,7 @@ pub(crate) async fn list(
 }
 
 /// What is known of one execution that killed its workers.
-#[utoipa::path(get, path = "/v1/quarantine/{id}", tag = "quarantine",
+#[utoipa::path(get, operation_id = "getQuarantine", path = "/v1/quarantine/{id}", tag = "quarantine",
     params(("id" = String, Path, description = "The execution's id"),
         ("all_tenants" = Option<bool>, Query, description = "Of anybody; needs the scope `admin`")),
     responses((status = 200, description = "Its deaths, its last step and what it waits for", body = QuarantinedView)))]

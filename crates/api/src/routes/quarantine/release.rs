@@ -36,7 +36,7 @@ pub(crate) struct ReleaseView {
 
 /// Retries a quarantined execution whatever the build of the workers, as the canary of those that are quarantined with it; with `all`
 /// lets all of them go.
-#[utoipa::path(post, path = "/v1/quarantine/{id}/release", tag = "quarantine", request_body = Option<ReleaseBody>,
+#[utoipa::path(post, operation_id = "releaseFromQuarantine", path = "/v1/quarantine/{id}/release", tag = "quarantine", request_body = Option<ReleaseBody>,
     params(("id" = String, Path, description = "The execution's id"),
         ("all_tenants" = Option<bool>, Query, description = "Of anybody; needs the scope `admin`")),
     responses((status = 200, description = "It is tried, or all are", body = ReleaseView)))]

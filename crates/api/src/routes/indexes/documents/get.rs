@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// One document: what is kept beside its chunks.
-#[utoipa::path(get, path = "/v1/indexes/{name}/documents/{id}", tag = "indexes",
+#[utoipa::path(get, operation_id = "getDocument", path = "/v1/indexes/{name}/documents/{id}", tag = "indexes",
     params(("name" = String, Path, description = "The index"), ("id" = String, Path, description = "The document")),
     responses((status = 200, description = "The document", body = DocumentView)))]
 pub(crate) async fn get(

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The documents of one of the caller's indexes.
-#[utoipa::path(get, path = "/v1/indexes/{name}/documents", tag = "indexes",
+#[utoipa::path(get, operation_id = "listDocuments", path = "/v1/indexes/{name}/documents", tag = "indexes",
     params(("name" = String, Path, description = "The index"), ("after" = Option<String>, Query, description = "Ids after this one"),
         ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
     responses((status = 200, description = "In the order of ids", body = DocumentsPage)))]

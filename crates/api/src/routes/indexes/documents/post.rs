@@ -80,7 +80,7 @@ impl From<IngestedDocument> for IngestedView {
 
 /// Puts documents into an index: cut into chunks, embedded, and in the place of what they were before. What has not changed is not
 /// embedded again, so the same request may be repeated freely.
-#[utoipa::path(post, path = "/v1/indexes/{name}/documents", tag = "indexes", request_body = DocumentsBody,
+#[utoipa::path(post, operation_id = "putDocuments", path = "/v1/indexes/{name}/documents", tag = "indexes", request_body = DocumentsBody,
     params(("name" = String, Path, description = "The index, made when it is new: a-z, 0-9, '.', '_', '-', up to 128 characters")),
     responses((status = 200, description = "All of them are stored and found from now on", body = Ingested)))]
 pub(crate) async fn post(

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Removes a document with its chunks.
-#[utoipa::path(delete, path = "/v1/indexes/{name}/documents/{id}", tag = "indexes",
+#[utoipa::path(delete, operation_id = "removeDocument", path = "/v1/indexes/{name}/documents/{id}", tag = "indexes",
     params(("name" = String, Path, description = "The index"), ("id" = String, Path, description = "The document")),
     responses((status = 204, description = "Removed")))]
 pub(crate) async fn remove(
