@@ -11,13 +11,13 @@ use std::{
     time::Duration,
 };
 
-use jsonschema::Validator;
 use longhaul_sdk::spec::{AgentSpec, BudgetSpec, DefinitionSpec, ModelSpec};
 use longhaul_shared::{
     domain::{
         AgentVersionId, DefinitionVersionId, Prices, ServeKey, TenantId,
         requirements::{CONTRACT_REQUIREMENT, requirements},
     },
+    json_schema::Schema,
     store::{
         Store,
         agent_access::{Access, Asker},
@@ -61,7 +61,7 @@ pub(crate) struct Runnable {
     requirements: BTreeSet<String>,
     pub(crate) deadline: Duration,
     pub(crate) active_timeout: Duration,
-    pub(crate) input: Arc<Validator>,
+    pub(crate) input: Schema,
     /// What an execution may spend when its submit says nothing.
     pub(crate) budget: Option<BudgetSpec>,
 }
@@ -98,7 +98,7 @@ pub(crate) struct Catalog {
     store: Store,
     known: Mutex<Known>,
     permits: Mutex<Permits>,
-    validators: Mutex<HashMap<DefinitionVersionId, Arc<Validator>>>,
+    validators: Mutex<HashMap<DefinitionVersionId, Schema>>,
     serve_keys: Mutex<HashMap<ServeKey, Instant>>,
     agent_definition: OnceCell<Put>,
 }
@@ -300,7 +300,7 @@ impl Catalog {
         })
     }
 
-    fn validator(&self, id: DefinitionVersionId, spec: &DefinitionSpec) -> ApiResult<Arc<Validator>> {
+    fn validator(&self, id: DefinitionVersionId, spec: &DefinitionSpec) -> ApiResult<Schema> {
         if let Some(known) = lock(&self.validators).get(&id) {
             return Ok(known.clone());
         }
@@ -308,7 +308,6 @@ impl Catalog {
             tracing::error!(definition.key = spec.key, error, "a stored input schema does not compile");
             ApiError::Internal
         })?;
-        let compiled = Arc::new(compiled);
         remember(&mut lock(&self.validators), id, compiled.clone());
         Ok(compiled)
     }

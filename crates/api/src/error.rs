@@ -86,6 +86,7 @@ pub(crate) enum ApiError {
     RetrievalUnavailable(String),
     TooManyStreams,
     Refused,
+    Busy,
     Unavailable,
     Internal,
 }
@@ -133,6 +134,7 @@ impl ApiError {
             | Self::InvalidRetrieval(_)
             | Self::Refused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooManyStreams
+            | Self::Busy
             | Self::Unavailable
             | Self::RetrievalNotConfigured(_)
             | Self::RetrievalUnavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -182,6 +184,7 @@ impl ApiError {
             Self::RetrievalUnavailable(_) => "retrieval_unavailable",
             Self::TooManyStreams => "too_many_streams",
             Self::Refused => "refused_values",
+            Self::Busy => "busy",
             Self::Unavailable => "unavailable",
             Self::Internal => "internal_error",
         }
@@ -249,6 +252,7 @@ impl ApiError {
             | Self::RetrievalUnavailable(why) => why.clone(),
             Self::TooManyStreams => "this server follows as many event streams as it may".into(),
             Self::Refused => "the database refused a value of the request".into(),
+            Self::Busy => "too many large values are being checked; try again".into(),
             Self::Unavailable => "the service cannot reach its database; try again".into(),
             Self::Internal => "something went wrong on our side; the request id helps to find it".into(),
         }
@@ -329,6 +333,7 @@ impl ApiError {
             | Self::RetrievalUnavailable(_)
             | Self::TooManyStreams
             | Self::Refused
+            | Self::Busy
             | Self::Unavailable
             | Self::Internal => Vec::new(),
         }

@@ -1,6 +1,12 @@
 //! Reading requests: bodies within a limit, fields with every violation found at once, query parameters, ids, cursors.
 
-use std::{collections::BTreeMap, fmt::Display, str::FromStr, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Display},
+    marker::PhantomData,
+    str::FromStr,
+    time::Duration,
+};
 
 use axum::{
     body::Body,
@@ -12,7 +18,10 @@ use bytes::Bytes;
 use chrono::{DateTime, Datelike, Utc};
 use longhaul_shared::store::api_keys::Scope;
 use longhaul_shared::{domain::ExecutionId, store::tenants::Reach};
-use serde::de::DeserializeOwned;
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
+};
 use serde_json::{Value, value::RawValue};
 use uuid::Uuid;
 
@@ -107,6 +116,61 @@ impl<'a> Fields<'a> {
             self.violations.push(Violation::new(path, "unknown field"));
         }
         if self.violations.is_empty() { Ok(()) } else { Err(ApiError::InvalidRequest(self.violations)) }
+    }
+}
+
+/// A record that is written as an object and in no other way: serde also reads one from the list of its fields.
+pub(crate) struct Record<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Record<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+            type Value = T;
+
+            fn expecting(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+                text.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(members))
+            }
+        }
+
+        deserializer.deserialize_map(Object(PhantomData)).map(Self)
+    }
+}
+
+/// Reads a whole record.
+///
+/// # Errors
+/// What does not fit, or a list in the place of a record.
+pub(crate) fn read_record<T: DeserializeOwned + Serialize>(value: &Value) -> ApiResult<T> {
+    let record: T = T::deserialize(value).map_err(|error| ApiError::invalid("", error.to_string()))?;
+    let read = serde_json::to_value(&record).map_err(|error| ApiError::invalid("", error.to_string()))?;
+    let mut violations = Vec::new();
+    find_lists(value, &read, "", &mut violations);
+    if violations.is_empty() { Ok(record) } else { Err(ApiError::InvalidRequest(violations)) }
+}
+
+/// Finds lists that were read as records.
+fn find_lists(given: &Value, read: &Value, path: &str, violations: &mut Vec<Violation>) {
+    match (given, read) {
+        (Value::Array(_), Value::Object(_)) => violations.push(Violation::new(path, "must be an object")),
+        (Value::Array(given), Value::Array(read)) => {
+            for (at, (given, read)) in given.iter().zip(read).enumerate() {
+                find_lists(given, read, &format!("{path}/{at}"), violations);
+            }
+        }
+        (Value::Object(given), Value::Object(read)) => {
+            for (name, given) in given {
+                if let Some(read) = read.get(name) {
+                    find_lists(given, read, &format!("{path}/{}", escape_pointer(name)), violations);
+                }
+            }
+        }
+        (_, _) => {}
     }
 }
 

@@ -203,11 +203,14 @@ impl Embedded {
 /// A file is wrong.
 pub fn files(asked: &[PathBuf]) -> anyhow::Result<SpecFiles> {
     let mut files = SpecFiles::default();
-    let here = ["agents", "definitions"].map(PathBuf::from);
-    let paths =
-        if asked.is_empty() { here.iter().filter(|path| path.is_dir()).collect() } else { Vec::from_iter(asked) };
-    for path in paths {
+    for path in asked {
         files.extend(SpecFiles::read(path)?);
+    }
+    if asked.is_empty() {
+        let here = ["agents", "definitions"].map(PathBuf::from);
+        for path in here.iter().filter(|path| path.is_dir()) {
+            files.extend(SpecFiles::read_any(path)?);
+        }
     }
     Ok(files)
 }

@@ -12,7 +12,10 @@ use std::{
 };
 
 use longhaul_sdk::spec::{AgentSpec, DefinitionSpec};
-use longhaul_shared::domain::contract::catalogue::PlatformSpec;
+use longhaul_shared::{
+    domain::contract::catalogue::PlatformSpec,
+    json_schema::{Patterns, Schema},
+};
 use longhaul_worker::llm::scripted::ScriptedModel;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -48,11 +51,20 @@ impl SpecFiles {
     /// # Errors
     /// The first thing that is wrong with the first file that is wrong.
     pub fn read(path: &Path) -> Result<Self, SpecFileError> {
-        let mut files = Vec::new();
-        collect(path, &mut files)?;
-        if files.is_empty() {
+        let read = Self::read_any(path)?;
+        if read.agents.is_empty() && read.definitions.is_empty() && read.platforms.is_empty() {
             return Err(SpecFileError::new(path, "there is no .yaml file in it"));
         }
+        Ok(read)
+    }
+
+    /// As [`read`](Self::read); a directory may be empty.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with the first file that is wrong.
+    pub fn read_any(path: &Path) -> Result<Self, SpecFileError> {
+        let mut files = Vec::new();
+        collect(path, &mut files)?;
         let mut read = Self::default();
         for file in files {
             read.add(&file)?;
@@ -142,7 +154,9 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), SpecFileError> {
 }
 
 fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, SpecFileError> {
-    serde_saphyr::from_str(text).map_err(|error| SpecFileError::new(path, error))
+    // YAML 1.2: `n`, `y`, `no` and `on` are strings.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| SpecFileError::new(path, error))
 }
 
 fn agent(path: &Path, text: &str) -> Result<AgentSpec, SpecFileError> {
@@ -167,7 +181,7 @@ fn agent(path: &Path, text: &str) -> Result<AgentSpec, SpecFileError> {
             return Err(refused(field, &reason));
         }
         for (field, schema) in [("parameters", &tool.parameters), ("output", &tool.output)] {
-            jsonschema::validator_for(schema).map_err(|error| refused(field, &error))?;
+            Schema::compile(schema, Patterns::Linear).map_err(|error| refused(field, &error))?;
         }
     }
     Ok(spec)
@@ -177,7 +191,7 @@ fn definition(path: &Path, text: &str) -> Result<DefinitionSpec, SpecFileError> 
     let spec: DefinitionSpec = parse(path, text)?;
     let schemas = [("input_schema", Some(&spec.input_schema)), ("output_schema", spec.output_schema.as_ref())];
     for (key, schema) in schemas {
-        if let Some(Err(error)) = schema.map(jsonschema::validator_for) {
+        if let Some(Err(error)) = schema.map(|schema| Schema::compile(schema, Patterns::Linear)) {
             let what = format!("{key}{}: not a JSON Schema: {error}", at(text, &format!("{key}:")));
             return Err(SpecFileError::new(path, what));
         }
@@ -257,5 +271,22 @@ mod tests {
             assert!(has_agent, "{} names an agent that is not there", path.display());
         }
         assert!(definitions.len() >= 3);
+    }
+
+    #[test]
+    fn words_of_yaml_1_1_are_strings() {
+        let text = "key: d\nagent_key: a\nname: D\nprompt: x\ninput_schema:\n  properties: {n: {type: integer}, on: {enum: [y, no, off]}}\n";
+        let spec = definition(Path::new("d.yaml"), text).unwrap();
+        let expected = serde_json::json!({"n": {"type": "integer"}, "on": {"enum": ["y", "no", "off"]}});
+        assert_eq!(spec.input_schema["properties"], expected);
+        let error = definition(Path::new("d.yaml"), &format!("{text}output_schema: {{$ref: '#/$defs/x'}}\n")).unwrap_err();
+        assert!(error.to_string().contains("output_schema (line 7)"), "{error}");
+    }
+
+    #[test]
+    fn empty_directory_is_refused_only_when_asked_for() {
+        let empty = tempfile::tempdir().unwrap();
+        assert!(SpecFiles::read(empty.path()).unwrap_err().to_string().contains("no .yaml file"));
+        assert!(SpecFiles::read_any(empty.path()).unwrap().agents.is_empty());
     }
 }

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod config;
 pub mod domain;
 pub mod http;
+pub mod json_schema;
 pub mod queue;
 pub mod retrieval;
 pub mod sealing;

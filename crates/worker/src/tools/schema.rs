@@ -1,17 +1,12 @@
-//! JSON Schemas compiled once, and what is wrong with a value, said so that a model can correct it.
-//!
-//! Schemas come from users and tool servers: nothing is fetched for a `$ref`, and no pattern can take exponential time.
+//! What is wrong with a value, said so that a model can correct it.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    fmt::Write as _,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::fmt::Write as _;
 
-use jsonschema::{PatternOptions, ValidationError, ValidationOptions, Validator, error::ValidationErrorKind};
+use jsonschema::{ValidationError, error::ValidationErrorKind};
+pub use longhaul_shared::json_schema::SchemaCache;
+use longhaul_shared::json_schema::{Listing, Patterns, Schema, TOO_LONG, Unchecked};
 use serde::Serialize;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use super::outcome::cut;
 
@@ -19,12 +14,6 @@ use super::outcome::cut;
 const MAX_VIOLATIONS: usize = 20;
 /// Bytes of one violation's text; the library quotes the offending value, which can be the whole answer.
 const MAX_MESSAGE_BYTES: usize = 300;
-/// Compiled schemas kept. A worker serves a few hundred tools and definitions; the rest is compiled again.
-const MAX_CACHED: usize = 512;
-/// Steps of one look-around pattern on one string.
-const BACKTRACK_LIMIT: usize = 50_000;
-/// Bytes of one compiled pattern.
-const PATTERN_SIZE_LIMIT: usize = 1 << 20;
 
 /// One way in which a value does not satisfy a schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,6 +33,10 @@ pub(crate) struct Violations {
 }
 
 impl Violations {
+    fn of_all(message: String) -> Self {
+        Self { listed: vec![Violation { path: String::new(), message }], more: false }
+    }
+
     /// One line per violation.
     pub(crate) fn to_text(&self) -> String {
         let mut text = String::new();
@@ -59,19 +52,50 @@ impl Violations {
     }
 }
 
-/// Looks for violations, in document order of the schema.
-pub(crate) fn violations(validator: &Validator, value: &Value) -> Option<Violations> {
-    violations_that(validator, value, |_, _| true)
+/// Looks for violations, in document order of the schema. A value too large to be checked at once has that as its violation.
+pub(crate) fn violations(schema: &Schema, value: &Value) -> Option<Violations> {
+    violations_that(schema, value, |_, _| true)
 }
 
 /// The violations that `count`, which is given each one's path and kind.
 pub(crate) fn violations_that(
-    validator: &Validator,
+    schema: &Schema,
     value: &Value,
-    count: impl Fn(&str, &ValidationErrorKind) -> bool,
+    count: impl Fn(&str, &ValidationErrorKind) -> bool + Clone + Send,
 ) -> Option<Violations> {
-    let counts = |error: &ValidationError<'_>| count(error.instance_path().as_str(), error.kind());
-    let mut errors = validator.iter_errors(value).filter(counts);
+    match schema.check_briefly(value, move |errors| list(errors, &count)) {
+        Ok(found) => found.and_then(whole),
+        Err(error) => Some(Violations::of_all(error.to_string())),
+    }
+}
+
+/// As [`violations`], for values of any size: what takes long does not run on the caller's thread.
+///
+/// # Errors
+/// The value is too large for the schema.
+pub(crate) async fn violations_of_large(schema: &Schema, value: &Value) -> Result<Option<Violations>, String> {
+    loop {
+        match schema.check(value, |errors| list(errors, &|_, _| true)).await {
+            Ok(found) => return Ok(found.and_then(whole)),
+            // Each check takes a moment and the turns are fair.
+            Err(Unchecked::Busy) => tokio::task::yield_now().await,
+            Err(error @ Unchecked::TooMuchWork) => return Err(error.to_string()),
+        }
+    }
+}
+
+fn whole(listing: Listing<Option<Violations>>) -> Option<Violations> {
+    match listing {
+        Listing::Whole(found) => found,
+        Listing::TooLong => Some(Violations::of_all(TOO_LONG.into())),
+    }
+}
+
+fn list(
+    errors: &mut dyn Iterator<Item = ValidationError<'_>>,
+    count: &impl Fn(&str, &ValidationErrorKind) -> bool,
+) -> Option<Violations> {
+    let mut errors = errors.filter(|error| count(error.instance_path().as_str(), error.kind()));
     let listed: Vec<_> = errors
         .by_ref()
         .take(MAX_VIOLATIONS)
@@ -87,28 +111,21 @@ pub(crate) fn violations_that(
 /// Compiles any schema.
 ///
 /// # Errors
-/// It is not a valid schema, or refers to another document.
-pub(crate) fn compile(schema: &Value) -> Result<Validator, String> {
-    compile_linear(schema).or_else(|_| {
-        // Patterns with look-around, which generators for other languages write, need the backtracking engine.
-        let bounded = PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT).size_limit(PATTERN_SIZE_LIMIT);
-        ValidationOptions::default()
-            .with_pattern_options(bounded)
-            .build(schema)
-            .map_err(|error| cut(&error.to_string(), MAX_MESSAGE_BYTES).into_owned())
-    })
+/// It is not a valid schema, exceeds a limit, or refers to another document.
+pub(crate) fn compile(schema: &Value) -> Result<Schema, String> {
+    compiled(schema, Patterns::LookAround)
 }
 
 /// Compiles a schema none of whose patterns needs backtracking: the API checks answers against it too.
 ///
 /// # Errors
-/// It is not a valid schema, refers to another document, or has such a pattern.
-pub(crate) fn compile_linear(schema: &Value) -> Result<Validator, String> {
-    let linear = PatternOptions::regex().size_limit(PATTERN_SIZE_LIMIT);
-    ValidationOptions::default()
-        .with_pattern_options(linear)
-        .build(schema)
-        .map_err(|error| cut(&error.to_string(), MAX_MESSAGE_BYTES).into_owned())
+/// As of [`compile`], or it has such a pattern.
+pub(crate) fn compile_linear(schema: &Value) -> Result<Schema, String> {
+    compiled(schema, Patterns::Linear)
+}
+
+fn compiled(schema: &Value, patterns: Patterns) -> Result<Schema, String> {
+    Schema::compile(schema, patterns).map_err(|error| cut(&error, MAX_MESSAGE_BYTES).into_owned())
 }
 
 /// Checks that a schema is one of a tool's arguments, which are an object.
@@ -120,46 +137,6 @@ pub(crate) fn describes_object(schema: &Value) -> Result<(), String> {
         Some("object") => Ok(()),
         Some(other) => Err(format!("it describes a value of type `{other}`, not an object")),
         None => Err("it does not say `\"type\": \"object\"`".into()),
-    }
-}
-
-/// Compiled schemas by content; bounded, the oldest leaves first. Clones share it.
-#[derive(Debug, Clone, Default)]
-pub struct SchemaCache(Arc<Mutex<Cached>>);
-
-#[derive(Debug, Default)]
-struct Cached {
-    by_hash: HashMap<[u8; 32], Arc<Validator>>,
-    order: VecDeque<[u8; 32]>,
-}
-
-impl SchemaCache {
-    /// The compiled form of `schema`.
-    ///
-    /// # Errors
-    /// It is not a valid schema, or refers to another document.
-    pub(crate) fn get(&self, schema: &Value) -> Result<Arc<Validator>, String> {
-        let hash: [u8; 32] = Sha256::digest(schema.to_string()).into();
-        if let Some(validator) = self.lock().by_hash.get(&hash) {
-            return Ok(Arc::clone(validator));
-        }
-        // Compiled outside the lock: two executions may both do it once.
-        let validator = Arc::new(compile(schema)?);
-        let mut cached = self.lock();
-        if cached.by_hash.insert(hash, Arc::clone(&validator)).is_none() {
-            cached.order.push_back(hash);
-        }
-        if cached.order.len() > MAX_CACHED
-            && let Some(oldest) = cached.order.pop_front()
-        {
-            cached.by_hash.remove(&oldest);
-        }
-        Ok(validator)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Cached> {
-        // A panic cannot leave it inconsistent in a way that matters: a lost entry is compiled again.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -194,13 +171,6 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_fetched_for_a_reference() {
-        for target in ["http://169.254.169.254/schema", "file:///etc/passwd"] {
-            assert!(compile(&json!({"$ref": target})).is_err(), "{target}");
-        }
-    }
-
-    #[test]
     fn no_pattern_takes_exponential_time() {
         // The second has look-around, so it runs in the backtracking engine, up to its limit.
         for pattern in ["^(a+)+$", "^(?=(a+)+$)b"] {
@@ -210,18 +180,5 @@ mod tests {
             assert!(started.elapsed() < Duration::from_secs(5), "{pattern} took {:?}", started.elapsed());
         }
         assert!(compile(&json!({"type": "string", "pattern": "^(?!x).*$"})).is_ok());
-    }
-
-    #[test]
-    fn the_cache_is_bounded_and_compiles_once() {
-        let cache = SchemaCache::default();
-        let first = cache.get(&json!({"const": 0})).unwrap();
-        assert!(Arc::ptr_eq(&first, &cache.get(&json!({"const": 0})).unwrap()));
-        for number in 1..=MAX_CACHED {
-            cache.get(&json!({ "const": number })).unwrap();
-        }
-        assert_eq!(cache.lock().by_hash.len(), MAX_CACHED);
-        assert!(!Arc::ptr_eq(&first, &cache.get(&json!({"const": 0})).unwrap()));
-        assert!(cache.get(&json!({"type": 1})).is_err());
     }
 }

@@ -1,8 +1,7 @@
 //! Checks an answer against a JSON Schema: the one in its settings, or the definition's output schema.
 
-use std::sync::Arc;
-
 use longhaul_sdk::{Validation, Validator, ValidatorResponse, answer, async_trait};
+use longhaul_shared::json_schema::Schema;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -14,7 +13,7 @@ pub const JSON_SCHEMA: &str = "json_schema";
 /// Accepts an answer that is JSON and satisfies the schema; the feedback lists what does not, each with its path.
 #[derive(Debug, Clone)]
 pub struct JsonSchemaValidator {
-    own: Option<Arc<jsonschema::Validator>>,
+    own: Option<Schema>,
     schemas: SchemaCache,
 }
 
@@ -44,9 +43,9 @@ impl JsonSchemaValidator {
     }
 
     /// Its own schema, else the definition's.
-    fn compiled(&self, validation: &Validation<'_>) -> Result<Arc<jsonschema::Validator>, String> {
+    fn compiled(&self, validation: &Validation<'_>) -> Result<Schema, String> {
         match (&self.own, validation.output_schema) {
-            (Some(own), _) => Ok(Arc::clone(own)),
+            (Some(own), _) => Ok(own.clone()),
             (None, Some(schema)) => self.schemas.get(schema),
             (None, None) => Err("the definition has no output schema".into()),
         }
@@ -75,9 +74,10 @@ impl Validator for JsonSchemaValidator {
                 ));
             }
         };
-        match schema::violations(&compiled, &value) {
-            None => ValidatorResponse::success(),
-            Some(found) => ValidatorResponse::retry(format!(
+        match schema::violations_of_large(&compiled, &value).await {
+            Err(reason) => ValidatorResponse::retry(format!("The response cannot be accepted: {reason}. Return a smaller one.")),
+            Ok(None) => ValidatorResponse::success(),
+            Ok(Some(found)) => ValidatorResponse::retry(format!(
                 "The response does not satisfy the required JSON schema:\n{}\nReturn the corrected JSON and nothing else.",
                 found.to_text()
             )),

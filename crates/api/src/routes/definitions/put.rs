@@ -22,7 +22,7 @@ use super::view::VersionView;
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult, Violation},
-    extract::{BODY_LIMIT, Params, Path, find_nul, read_body},
+    extract::{BODY_LIMIT, Params, Path, find_nul, read_body, read_record},
     schema,
     state::ApiState,
 };
@@ -119,7 +119,7 @@ async fn read_spec<S: DeserializeOwned + Serialize>(headers: &HeaderMap, body: B
     if let Some(path) = find_nul(&value, "") {
         return Err(ApiError::InputContainsNul { path });
     }
-    serde_json::from_value(value).map_err(|error| ApiError::invalid("", error.to_string()))
+    read_record(&value)
 }
 
 fn key_violations(in_path: &str, in_body: &str) -> Vec<Violation> {

@@ -124,7 +124,7 @@ async fn plan(
     execution.budget = read_budget(&mut fields);
     fields.finish()?;
     if let Some(text) = &input {
-        check_input(text, &pinned.definition.input_schema)?;
+        check_input(text, &pinned.definition.input_schema).await?;
     }
     // Another agent has other tools, too, and those are pinned with the prompt.
     let has_new_prompt = agent.is_some() || prompt.is_some() || input.is_some();
@@ -175,7 +175,7 @@ fn overlaid(base: &ModelSpec, changes: Value) -> Result<ModelSpec, String> {
     serde_json::from_value(model).map_err(|error| error.to_string())
 }
 
-fn check_input(text: &str, input_schema: &Value) -> ApiResult<()> {
+async fn check_input(text: &str, input_schema: &Value) -> ApiResult<()> {
     let input = serde_json::from_str(text)
         .map_err(|error| ApiError::invalid("/input", format!("cannot be stored: {error}")))?;
     if let Some(path) = find_nul(&input, "/input") {
@@ -185,7 +185,7 @@ fn check_input(text: &str, input_schema: &Value) -> ApiResult<()> {
         tracing::error!(error, "a stored input schema does not compile");
         ApiError::Internal
     })?;
-    let violations = schema::violations(&compiled, &input, "/input");
+    let violations = schema::violations(&compiled, &input, "/input").await?;
     if violations.is_empty() { Ok(()) } else { Err(ApiError::InvalidInput(violations)) }
 }
 

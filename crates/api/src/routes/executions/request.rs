@@ -22,7 +22,7 @@ use crate::{
     auth::Principal,
     catalog::Target,
     error::{ApiError, ApiResult},
-    extract::{Fields, find_nul},
+    extract::{Fields, Record, find_nul},
     schema,
     state::ApiState,
 };
@@ -228,7 +228,7 @@ impl SubmitRequest {
         let runnable = state.catalog.resolve(principal.tenant(), &self.target, self.version).await?;
         let agent = (runnable.agent_version_id, runnable.agent_key.as_str());
         state.catalog.permit(agent, principal, &state.options.contract.org_id).await?;
-        let violations = schema::violations(&runnable.input, &self.input, "/input");
+        let violations = schema::violations(&runnable.input, &self.input, "/input").await?;
         if !violations.is_empty() {
             return Err(ApiError::InvalidInput(violations));
         }
@@ -306,7 +306,7 @@ fn read_metadata(fields: &mut Fields<'_>) -> Value {
 
 /// A budget that limits something.
 pub(crate) fn read_budget(fields: &mut Fields<'_>) -> Option<BudgetSpec> {
-    let budget: BudgetSpec = fields.take("budget")?;
+    let Record(budget): Record<BudgetSpec> = fields.take("budget")?;
     if budget.max_cost_usd.is_none() && budget.max_tokens.is_none() && budget.max_model_calls.is_none() {
         fields.violation("/budget", "needs one of max_cost_usd, max_tokens and max_model_calls");
     }

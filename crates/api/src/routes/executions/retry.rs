@@ -81,7 +81,7 @@ pub(crate) async fn retry(
         };
         let runnable = state.catalog.resolve(principal.tenant(), &target, None).await?;
         let input = serde_json::from_str(&execution.input).map_err(|_| ApiError::Internal)?;
-        let violations = schema::violations(&runnable.input, &input, "/input");
+        let violations = schema::violations(&runnable.input, &input, "/input").await?;
         if !violations.is_empty() {
             return Err(ApiError::InvalidInput(violations));
         }

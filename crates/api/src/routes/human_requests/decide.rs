@@ -88,7 +88,7 @@ pub(crate) async fn decision(
         return Err(ApiError::StaleHash);
     }
     if let (Verdict::Edit { .. }, Some((_, value))) = (&verdict, &arguments) {
-        let found = violations(&request, value, "/arguments");
+        let found = violations(&request, value, "/arguments").await?;
         if !found.is_empty() {
             return Err(ApiError::InvalidRequest(found));
         }

@@ -69,9 +69,11 @@ fn take_json(fields: &mut Fields<'_>, name: &str) -> Option<(Vec<u8>, Value)> {
 
 /// What is wrong with a person's value. A schema that this process cannot compile is left to the worker, which checks
 /// edited arguments again in any case.
-fn violations(request: &HumanRequest, value: &Value, root: &str) -> Vec<Violation> {
-    let validator = request.schema.as_ref().and_then(|schema| schema::compile(schema).ok());
-    validator.map(|validator| schema::violations(&validator, value, root)).unwrap_or_default()
+async fn violations(request: &HumanRequest, value: &Value, root: &str) -> ApiResult<Vec<Violation>> {
+    match request.schema.as_ref().map(schema::compile) {
+        Some(Ok(compiled)) => schema::violations(&compiled, value, root).await,
+        Some(Err(_)) | None => Ok(Vec::new()),
+    }
 }
 
 /// # Errors

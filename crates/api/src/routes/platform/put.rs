@@ -11,7 +11,7 @@ use super::get::{PlatformView, SECRET, view};
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult, Violation},
-    extract::{BODY_LIMIT, find_nul, read_body},
+    extract::{BODY_LIMIT, find_nul, read_body, read_record},
     schema,
     state::ApiState,
 };
@@ -31,8 +31,7 @@ pub(crate) async fn platform(
     if let Some(path) = find_nul(&value, "") {
         return Err(ApiError::InputContainsNul { path });
     }
-    let mut spec: PlatformSpec =
-        serde_json::from_value(value).map_err(|error| ApiError::invalid("", error.to_string()))?;
+    let mut spec: PlatformSpec = read_record(&value)?;
     let mut violations: Vec<Violation> =
         spec.problems().into_iter().map(|(path, reason)| Violation::new(path, reason)).collect();
     for (at, tool) in spec.tools.iter().enumerate() {

@@ -1,9 +1,8 @@
 //! A tool as its calls are read and checked: its schemas, compiled, and what the agent lets a call say beside its arguments.
 
-use std::sync::Arc;
-
-use jsonschema::{Validator, error::ValidationErrorKind};
+use jsonschema::error::ValidationErrorKind;
 use longhaul_sdk::{AgentConfig, ToolSpec, spec::Detached};
+use longhaul_shared::json_schema::Schema;
 use serde_json::{Value, json};
 
 use super::{instance::Instances, resolve::Source};
@@ -102,8 +101,8 @@ pub(crate) struct Signature {
     /// Names of the others: a call that uses one is told so.
     pub(super) refused: Vec<Meta>,
     pub(super) is_latent: bool,
-    arguments: Arc<Validator>,
-    output: Option<Arc<Validator>>,
+    arguments: Schema,
+    output: Option<Schema>,
 }
 
 impl Signature {
@@ -174,7 +173,7 @@ impl Signature {
 }
 
 /// Violations that the values at `slots` cannot cure.
-fn around(validator: &Validator, value: &Value, slots: &[&str]) -> Option<Violations> {
+fn around(validator: &Schema, value: &Value, slots: &[&str]) -> Option<Violations> {
     schema::violations_that(validator, value, |path, kind| {
         let is_inside = slots.iter().any(|slot| is_at_or_below(path, slot));
         let is_around = slots.iter().any(|slot| is_at_or_below(slot, path));

@@ -9,13 +9,13 @@ mod tests;
 use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::try_join_all};
-use jsonschema::Validator;
 use longhaul_sdk::{
     AgentConfig, Failure, FailureCode, Reconciled, ToolCallContext, ToolEffect, ToolFailure, ToolOutput,
     ToolScratchpad, ToolSpec, spec::ToolRef,
 };
 use longhaul_shared::{
     domain::{TenantId, requirements::SEARCH_DATASET},
+    json_schema::Schema,
     retrieval::OwnIndexes,
 };
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ enum Answerer {
 #[derive(Clone)]
 struct Callable {
     answerer: Answerer,
-    arguments: Arc<Validator>,
+    arguments: Schema,
     timeout: Duration,
 }
 

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
-    extract::{DOCUMENTS_LIMIT, Fields, Path, find_nul, read_body},
+    extract::{DOCUMENTS_LIMIT, Fields, Path, Record, find_nul, read_body},
     state::ApiState,
 };
 
@@ -93,7 +93,8 @@ pub(crate) async fn post(
     principal.need(Scope::DefinitionsWrite)?;
     let bytes = read_body(&headers, body, DOCUMENTS_LIMIT).await?;
     let mut fields = Fields::parse(&bytes)?;
-    let documents: Vec<DocumentBody> = fields.take("documents").unwrap_or_default();
+    let documents: Vec<Record<DocumentBody>> = fields.take("documents").unwrap_or_default();
+    let documents: Vec<DocumentBody> = documents.into_iter().map(|Record(document)| document).collect();
     if !is_own_name(&name) {
         fields.violation(
             "/name",

@@ -1,0 +1,293 @@
+//! JSON Schemas that tenants, models and tool servers write: compiled within limits, validated within an allowance of work.
+//!
+//! Nothing is fetched for a `$ref`, and no pattern takes exponential time. docs/adr/0025 says how work is bounded.
+
+mod meter;
+mod survey;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io, panic,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use jsonschema::{PatternOptions, ValidationError, ValidationOptions, Validator};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tokio::{runtime::RuntimeFlavor, sync::Semaphore, time::timeout};
+
+use self::{meter::Weight, survey::Size};
+pub use survey::{MAX_EXPANSIONS, MAX_PATTERNS, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS};
+
+/// Units of work done where the caller is: about a millisecond at worst.
+const INLINE_WORK: u64 = 100_000;
+/// Units of work that a check may cost where it cannot be waited for: tens of milliseconds at worst.
+const BRIEF_WORK: u64 = 4_000_000;
+/// Units of work that a check may cost at all: some tenths of a second at worst.
+const MAX_WORK: u64 = 40_000_000;
+/// What one keyword may cost at one value, at most; it cannot be stopped there.
+const MAX_LOOK: u64 = 1_000_000_000;
+/// Units of work spent on telling what is wrong with a value, which bounds the memory of it.
+const LISTING_WORK: u64 = 400_000;
+/// Subschemas that may be on the stack of a thread of usual size: in-place chain times depth of the value.
+const INLINE_STACK: usize = 400;
+/// The same for [`LARGE_STACK`].
+const MAX_STACK: usize = 16_000;
+const LARGE_STACK: usize = 128 << 20;
+/// A schema with more subschemas is compiled and dropped on a large stack: both recurse along its references.
+const SMALL_SCHEMA: usize = 100;
+/// Costly checks that run at once in a process.
+const COSTLY_AT_ONCE: usize = 2;
+/// How long a costly check waits for its turn.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Bytes of one compiled pattern.
+const PATTERN_SIZE_LIMIT: usize = 256 << 10;
+/// Steps of one look-around pattern on one string.
+const BACKTRACK_LIMIT: usize = 20_000;
+/// Compiled schemas in a cache, and what they weigh together.
+const MAX_CACHED: usize = 512;
+const MAX_CACHED_WEIGHT: usize = 128 << 20;
+
+static COSTLY: Semaphore = Semaphore::const_new(COSTLY_AT_ONCE);
+
+/// Why a value was not checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unchecked {
+    /// The value is too large for the schema, or the schema too costly for the value.
+    #[error("it is too large to be checked against its schema")]
+    TooMuchWork,
+    /// Other costly checks took all the time.
+    #[error("too many large values are being checked; try again later")]
+    Busy,
+}
+
+/// A compiled schema. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Schema(Arc<Compiled>);
+
+#[derive(Debug)]
+struct Compiled {
+    /// `None` once dropped.
+    validator: Option<Validator>,
+    chain: usize,
+    heaviest: Weight,
+    subschemas: usize,
+    /// Bytes it is taken to hold.
+    weight: usize,
+}
+
+impl Drop for Compiled {
+    fn drop(&mut self) {
+        let validator = self.validator.take();
+        if self.subschemas > SMALL_SCHEMA && on_large_stack(|| drop(validator)).is_err() {
+            tracing::warn!("no thread could be started to drop a compiled schema; it was dropped here");
+        }
+    }
+}
+
+/// Which regular expressions a schema may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patterns {
+    /// Those that are matched in linear time.
+    Linear,
+    /// Also those with look-around, which generators for other languages write: they backtrack, up to a limit.
+    LookAround,
+}
+
+impl Schema {
+    /// Compiles `schema`.
+    ///
+    /// # Errors
+    /// It is not a valid schema, exceeds a limit, refers to another document, or has a pattern that is not allowed.
+    pub fn compile(schema: &Value, patterns: Patterns) -> Result<Self, String> {
+        let mut survey = survey::survey(schema)?;
+        let metered = std::mem::take(&mut survey.metered);
+        let build = || match (build_linear(&metered), patterns) {
+            (Err(_), Patterns::LookAround) => {
+                let bounded =
+                    PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT).size_limit(PATTERN_SIZE_LIMIT);
+                options().with_pattern_options(bounded).build(&metered).map_err(|error| error.to_string())
+            }
+            (built, _) => built,
+        };
+        let built = if survey.subschemas > SMALL_SCHEMA {
+            off_the_reactor(|| on_large_stack(build)).map_err(|error| format!("it cannot be compiled: {error}"))?
+        } else {
+            build()
+        };
+        let weight = 16 * survey.bytes + survey.patterns * PATTERN_SIZE_LIMIT;
+        Ok(Self(Arc::new(Compiled {
+            validator: Some(built?),
+            chain: survey.chain,
+            heaviest: survey.heaviest,
+            subschemas: survey.subschemas,
+            weight,
+        })))
+    }
+
+    /// What is wrong with `value`, as `list` collects it from the violations; `None` for a value that satisfies the schema.
+    /// What costs more than a moment runs on a thread of its own.
+    ///
+    /// # Errors
+    /// The value was not checked.
+    pub async fn check<T: Send + 'static>(
+        &self,
+        value: &Value,
+        list: impl Fn(&mut dyn Iterator<Item = ValidationError<'_>>) -> T + Send + Clone + 'static,
+    ) -> Result<Option<Listing<T>>, Unchecked> {
+        if self.is_inline(value)? {
+            let done = self.run(value, INLINE_WORK, list.clone());
+            if done.is_ok() {
+                return done;
+            }
+        }
+        let permit = timeout(PATIENCE, COSTLY.acquire()).await;
+        let Ok(Ok(permit)) = permit else { return Err(Unchecked::Busy) };
+        let (schema, value) = (self.clone(), value.clone());
+        let costly = tokio::task::spawn_blocking(move || {
+            // The permit is held until the work ends, also when nobody waits for it any more.
+            let _permit = permit;
+            on_large_stack(|| schema.run(&value, MAX_WORK, list)).unwrap_or(Err(Unchecked::Busy))
+        });
+        costly.await.unwrap_or_else(|error| match error.try_into_panic() {
+            Ok(panic) => panic::resume_unwind(panic),
+            Err(_) => Err(Unchecked::Busy),
+        })
+    }
+
+    /// As [`check`](Self::check), where the caller cannot wait: what would take long is refused.
+    ///
+    /// # Errors
+    /// The value was not checked.
+    pub fn check_briefly<T: Send>(
+        &self,
+        value: &Value,
+        list: impl Fn(&mut dyn Iterator<Item = ValidationError<'_>>) -> T + Clone + Send,
+    ) -> Result<Option<Listing<T>>, Unchecked> {
+        if self.is_inline(value)? {
+            let done = self.run(value, INLINE_WORK, list.clone());
+            if done.is_ok() {
+                return done;
+            }
+        }
+        off_the_reactor(|| {
+            on_large_stack(|| self.run(value, BRIEF_WORK, list)).unwrap_or(Err(Unchecked::Busy))
+        })
+    }
+
+    fn run<T>(
+        &self,
+        value: &Value,
+        work: u64,
+        list: impl Fn(&mut dyn Iterator<Item = ValidationError<'_>>) -> T,
+    ) -> Result<Option<Listing<T>>, Unchecked> {
+        let Some(validator) = &self.0.validator else { return Err(Unchecked::Busy) };
+        let is_valid = meter::within(work, || validator.is_valid(value)).map_err(|_| Unchecked::TooMuchWork)?;
+        if is_valid {
+            return Ok(None);
+        }
+        let listed = meter::within(LISTING_WORK, || list(&mut validator.iter_errors(value)));
+        Ok(Some(listed.map_or(Listing::TooLong, Listing::Whole)))
+    }
+
+    /// Whether a check may begin where the caller is.
+    fn is_inline(&self, value: &Value) -> Result<bool, Unchecked> {
+        let size = Size::of(value);
+        let stack = self.0.chain.saturating_mul(size.depth);
+        // The meter stops after a keyword has looked at one value, so what one look can cost is bounded before.
+        let look = self.0.heaviest.of_all(&size);
+        if look > MAX_LOOK || stack > MAX_STACK {
+            return Err(Unchecked::TooMuchWork);
+        }
+        Ok(look <= BRIEF_WORK && stack <= INLINE_STACK)
+    }
+}
+
+/// What is wrong with a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listing<T> {
+    /// Each violation was listed.
+    Whole(T),
+    /// The value does not satisfy the schema; telling how would cost too much.
+    TooLong,
+}
+
+/// What is said of a [`Listing::TooLong`].
+pub const TOO_LONG: &str = "the value does not satisfy the schema, and is too large for its violations to be listed";
+
+fn options() -> ValidationOptions<'static> {
+    jsonschema::options().with_keyword(meter::METER, meter::keyword).should_validate_formats(true)
+}
+
+fn build_linear(metered: &Value) -> Result<Validator, String> {
+    let linear = PatternOptions::regex().size_limit(PATTERN_SIZE_LIMIT).dfa_size_limit(PATTERN_SIZE_LIMIT);
+    options().with_pattern_options(linear).build(metered).map_err(|error| error.to_string())
+}
+
+/// Runs `work` on a thread with a stack for the deepest recursion that the limits allow.
+fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("json-schema".into()).stack_size(LARGE_STACK);
+        thread.spawn_scoped(scope, work)?.join().map_or_else(|panic| panic::resume_unwind(panic), Ok)
+    })
+}
+
+/// Lets the runtime's other tasks go on, where it can.
+fn off_the_reactor<T>(work: impl FnOnce() -> T) -> T {
+    match tokio::runtime::Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        Ok(_) | Err(_) => work(),
+    }
+}
+
+/// Compiled schemas by content; bounded in number and weight, the oldest leaves first. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct SchemaCache(Arc<Mutex<Cached>>);
+
+#[derive(Debug, Default)]
+struct Cached {
+    by_hash: HashMap<[u8; 32], Schema>,
+    order: VecDeque<[u8; 32]>,
+    weight: usize,
+}
+
+impl SchemaCache {
+    /// The compiled form of `schema`, which may have look-around patterns.
+    ///
+    /// # Errors
+    /// As of [`Schema::compile`].
+    pub fn get(&self, schema: &Value) -> Result<Schema, String> {
+        let hash: [u8; 32] = Sha256::digest(schema.to_string()).into();
+        if let Some(known) = self.lock().by_hash.get(&hash) {
+            return Ok(known.clone());
+        }
+        // Compiled outside the lock: two executions may both do it once.
+        let compiled = Schema::compile(schema, Patterns::LookAround)?;
+        let mut dropped = Vec::new();
+        let mut cached = self.lock();
+        if cached.by_hash.insert(hash, compiled.clone()).is_none() {
+            cached.order.push_back(hash);
+            cached.weight += compiled.0.weight;
+        }
+        while (cached.order.len() > MAX_CACHED || cached.weight > MAX_CACHED_WEIGHT)
+            && let Some(oldest) = cached.order.pop_front()
+        {
+            if let Some(schema) = cached.by_hash.remove(&oldest) {
+                cached.weight -= schema.0.weight;
+                dropped.push(schema);
+            }
+        }
+        drop(cached);
+        Ok(compiled)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Cached> {
+        // A panic cannot leave it inconsistent in a way that matters: a lost entry is compiled again.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,378 @@
+//! What a JSON Schema can cost, found before it is compiled: its size, its nesting, and how often one value is looked at.
+
+use std::{borrow::Cow, collections::HashMap};
+
+use serde_json::{Map, Value, json};
+
+use super::meter::{METER, Weight};
+
+/// Bytes of a schema's JSON.
+pub const MAX_SCHEMA_BYTES: usize = 256 << 10;
+/// Levels of objects and arrays.
+pub const MAX_SCHEMA_DEPTH: usize = 64;
+/// Objects and booleans that are schemas, the schema itself included.
+pub const MAX_SUBSCHEMAS: usize = 3_000;
+/// Subschemas that one value is checked against, each counted as often as references lead to it.
+pub const MAX_EXPANSIONS: u64 = 10_000;
+/// Subschemas on the way from a schema to one it applies to the same value.
+const MAX_CHAIN: usize = 128;
+/// Regular expressions, in `pattern` and as names in `patternProperties`.
+pub const MAX_PATTERNS: usize = 64;
+/// Bytes of one regular expression.
+const MAX_PATTERN_BYTES: usize = 4 << 10;
+/// States that a regular expression may be in at once, at the size to which compiled ones are limited.
+const MAX_PATTERN_STATES: u64 = 1_000;
+
+/// Keywords whose members are schemas by name.
+const MAPS: [&str; 7] = [
+    "properties",
+    "patternProperties",
+    "$defs",
+    "definitions",
+    "dependentSchemas",
+    "dependencies",
+    "$vocabulary",
+];
+/// Keywords whose value is data, whatever it looks like.
+const DATA: [&str; 9] =
+    ["const", "enum", "default", "examples", "example", "discriminator", "xml", "externalDocs", "dependentRequired"];
+/// Keywords whose subschemas look at the same value again.
+const IN_PLACE: [&str; 9] =
+    ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"];
+
+/// What a survey found.
+#[derive(Debug)]
+pub(super) struct Survey {
+    /// The schema with a meter in each subschema.
+    pub(super) metered: Value,
+    pub(super) subschemas: usize,
+    pub(super) patterns: usize,
+    pub(super) bytes: usize,
+    /// The longest way from a schema to one it applies to the same value.
+    pub(super) chain: usize,
+    /// The most that any subschema costs, by what of a value it costs it for.
+    pub(super) heaviest: Weight,
+}
+
+/// Surveys `schema`.
+///
+/// # Errors
+/// Which limit it exceeds, or where it refers to in a way that cannot be followed.
+pub(super) fn survey(schema: &Value) -> Result<Survey, String> {
+    let bytes = schema.to_string().len();
+    if bytes > MAX_SCHEMA_BYTES {
+        return Err(format!("it is {bytes} bytes long, {MAX_SCHEMA_BYTES} are allowed"));
+    }
+    let mut walk = Walk { old_draft: is_draft_4(schema), ..Walk::default() };
+    walk.subschema(schema, String::new(), 0)?;
+    let mut count = Count { walk: &walk, seen: vec![Seen::Not; walk.found.len()] };
+    let mut chain = 0;
+    let mut metered = schema.clone();
+    let mut heaviest = Weight::default();
+    for (at, found) in walk.found.iter().enumerate() {
+        let Reach { expansions, length } = count.reach(at, 0)?;
+        chain = chain.max(length);
+        let mut weight = found.weight;
+        if found.is_unevaluated {
+            weight.per_item = weight.per_item.saturating_add(expansions.saturating_mul(4));
+        }
+        heaviest = heaviest.max(weight);
+        match metered.pointer_mut(&found.pointer) {
+            Some(Value::Object(object)) => {
+                // Only the first says which draft it is: another one inside would change what names mean there.
+                if at > 0 {
+                    object.remove("$schema");
+                }
+                object.insert(METER.to_owned(), json!(weight));
+            }
+            Some(_) | None => {}
+        }
+    }
+    Ok(Survey { metered, subschemas: walk.found.len(), patterns: walk.patterns, bytes, chain, heaviest })
+}
+
+fn is_draft_4(schema: &Value) -> bool {
+    let draft = schema.get("$schema").and_then(Value::as_str);
+    draft.is_some_and(|draft| draft.contains("draft-03") || draft.contains("draft-04"))
+}
+
+/// A subschema.
+#[derive(Debug)]
+struct Found<'s> {
+    pointer: String,
+    weight: Weight,
+    is_unevaluated: bool,
+    /// Subschemas that look at the same value.
+    in_place: Vec<usize>,
+    reference: Option<&'s str>,
+}
+
+#[derive(Debug, Default)]
+struct Walk<'s> {
+    found: Vec<Found<'s>>,
+    by_pointer: HashMap<String, usize>,
+    patterns: usize,
+    old_draft: bool,
+}
+
+impl<'s> Walk<'s> {
+    fn subschema(&mut self, schema: &'s Value, pointer: String, depth: usize) -> Result<usize, String> {
+        if depth > MAX_SCHEMA_DEPTH {
+            return Err(format!("it is nested deeper than {MAX_SCHEMA_DEPTH} levels"));
+        }
+        if self.found.len() == MAX_SUBSCHEMAS {
+            return Err(format!("it has more than {MAX_SUBSCHEMAS} subschemas"));
+        }
+        let at = self.found.len();
+        self.by_pointer.insert(pointer.clone(), at);
+        self.found.push(Found {
+            pointer: pointer.clone(),
+            weight: Weight::default(),
+            is_unevaluated: false,
+            in_place: Vec::new(),
+            reference: None,
+        });
+        if let Value::Object(object) = schema {
+            let weight = self.weigh(object)?;
+            let reference = self.reference(object, at)?;
+            let is_unevaluated =
+                object.contains_key("unevaluatedProperties") || object.contains_key("unevaluatedItems");
+            let mut in_place = Vec::new();
+            for (keyword, value) in object {
+                if DATA.contains(&keyword.as_str()) {
+                    continue;
+                }
+                let below = format!("{pointer}/{}", escape(keyword));
+                let mut applied = Vec::new();
+                if MAPS.contains(&keyword.as_str()) {
+                    self.map(value, &below, depth + 1, &mut applied)?;
+                } else {
+                    self.value(value, below, depth + 1, &mut applied)?;
+                }
+                if IN_PLACE.contains(&keyword.as_str()) {
+                    in_place.append(&mut applied);
+                }
+            }
+            let found = &mut self.found[at];
+            (found.weight, found.reference, found.is_unevaluated, found.in_place) =
+                (weight, reference, is_unevaluated, in_place);
+        }
+        Ok(at)
+    }
+
+    fn map(&mut self, map: &'s Value, at: &str, depth: usize, applied: &mut Vec<usize>) -> Result<(), String> {
+        let members = map.as_object().into_iter().flatten();
+        for (name, value) in members.filter(|(_, value)| value.is_object() || value.is_boolean()) {
+            applied.push(self.subschema(value, format!("{at}/{}", escape(name)), depth + 1)?);
+        }
+        Ok(())
+    }
+
+    /// Every object below a keyword is taken for a schema, also where the keyword is unknown: a reference may lead there.
+    fn value(&mut self, value: &'s Value, at: String, depth: usize, applied: &mut Vec<usize>) -> Result<(), String> {
+        match value {
+            Value::Object(_) | Value::Bool(_) => applied.push(self.subschema(value, at, depth)?),
+            Value::Array(_) if depth > MAX_SCHEMA_DEPTH => {
+                return Err(format!("it is nested deeper than {MAX_SCHEMA_DEPTH} levels"));
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    self.value(item, format!("{at}/{index}"), depth + 1, applied)?;
+                }
+            }
+            Value::Null | Value::Number(_) | Value::String(_) => {}
+        }
+        Ok(())
+    }
+
+    fn reference(&self, object: &'s Map<String, Value>, at: usize) -> Result<Option<&'s str>, String> {
+        for keyword in ["$dynamicRef", "$recursiveRef"] {
+            if object.get(keyword).is_some_and(Value::is_string) {
+                return Err(format!("`{keyword}` is not supported"));
+            }
+        }
+        let bases: &[&str] = if self.old_draft { &["$id", "id"] } else { &["$id"] };
+        if at > 0 && bases.iter().any(|base| object.get(*base).is_some_and(Value::is_string)) {
+            return Err("`$id` below the top is not supported".into());
+        }
+        match object.get("$ref") {
+            Some(Value::String(reference)) if reference == "#" || reference.starts_with("#/") => {
+                Ok(Some(reference.as_str()))
+            }
+            Some(Value::String(reference)) => Err(format!(
+                "`$ref` must lead to a place in the schema, as in `#/$defs/name`: `{}`",
+                reference.chars().take(100).collect::<String>()
+            )),
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    fn weigh(&mut self, object: &Map<String, Value>) -> Result<Weight, String> {
+        let mut weight = Weight { base: 4 + object.len() as u64, per_item: 2, per_byte: 0, per_key_byte: 0 };
+        for (keyword, value) in object {
+            match (keyword.as_str(), value) {
+                ("enum" | "const" | "dependentRequired" | "discriminator", value) => {
+                    weight.base += value.to_string().len() as u64 / 4;
+                }
+                ("pattern", Value::String(pattern)) => weight.per_byte += self.pattern(pattern)?,
+                ("patternProperties", Value::Object(patterns)) => {
+                    weight.per_item += 8 * patterns.len() as u64;
+                    for pattern in patterns.keys() {
+                        weight.per_key_byte += self.pattern(pattern)?;
+                    }
+                }
+                ("format" | "contentMediaType" | "contentEncoding", _) => weight.per_byte += 2,
+                ("uniqueItems", Value::Bool(true)) => weight.per_item += 32,
+                (_, Value::Array(entries)) => weight.base += entries.len() as u64,
+                (_, Value::Object(entries)) => weight.base += entries.len() as u64,
+                _ => {}
+            }
+        }
+        Ok(weight)
+    }
+
+    /// How many states the expression can be in at once, which is what each byte costs at worst.
+    fn pattern(&mut self, pattern: &str) -> Result<u64, String> {
+        self.patterns += 1;
+        if self.patterns > MAX_PATTERNS {
+            return Err(format!("it has more than {MAX_PATTERNS} regular expressions"));
+        }
+        if pattern.len() > MAX_PATTERN_BYTES {
+            return Err(format!("a regular expression is longer than {MAX_PATTERN_BYTES} bytes"));
+        }
+        if matches_a_beginning(pattern) {
+            return Ok(1);
+        }
+        let mut states = 1 + pattern.len() as u64 / 8;
+        for repeated in pattern.split('{').skip(1).filter_map(|rest| rest.split('}').next()) {
+            let most = repeated.split(',').filter_map(|bound| bound.trim().parse::<u64>().ok()).max();
+            states = states.saturating_mul(most.unwrap_or(1).max(1));
+        }
+        Ok(states.min(MAX_PATTERN_STATES))
+    }
+}
+
+/// Whether a match is decided after so many bytes as the expression itself says.
+fn matches_a_beginning(pattern: &str) -> bool {
+    pattern.starts_with('^') && !pattern.contains(['*', '+', '|']) && !pattern.contains(",}") && !pattern.contains("(?")
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Reach {
+    expansions: u64,
+    length: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Seen {
+    Not,
+    Open,
+    Done(Reach),
+}
+
+/// Counts looks at one value over the graph of references, each subschema once.
+struct Count<'a, 's> {
+    walk: &'a Walk<'s>,
+    seen: Vec<Seen>,
+}
+
+impl Count<'_, '_> {
+    fn reach(&mut self, at: usize, depth: usize) -> Result<Reach, String> {
+        match self.seen[at] {
+            Seen::Done(reach) => return Ok(reach),
+            Seen::Open => {
+                return Err("a `$ref` leads back to itself without descending into the value".into());
+            }
+            Seen::Not => {}
+        }
+        if depth > MAX_CHAIN {
+            return Err(format!("more than {MAX_CHAIN} subschemas follow from each other for one value"));
+        }
+        self.seen[at] = Seen::Open;
+        let found = &self.walk.found[at];
+        let target = found.reference.map(|reference| self.target(reference)).transpose()?;
+        let mut reach = Reach { expansions: 1, length: 1 };
+        for &next in found.in_place.iter().chain(target.iter()) {
+            let below = self.reach(next, depth + 1)?;
+            reach.expansions = reach.expansions.saturating_add(below.expansions);
+            reach.length = reach.length.max(below.length + 1);
+        }
+        if reach.expansions > MAX_EXPANSIONS {
+            return Err(format!(
+                "its references repeat: one value would be checked against more than {MAX_EXPANSIONS} subschemas"
+            ));
+        }
+        self.seen[at] = Seen::Done(reach);
+        Ok(reach)
+    }
+
+    fn target(&self, reference: &str) -> Result<usize, String> {
+        let pointer = unescape_percent(reference.trim_start_matches('#'));
+        let known = self.walk.by_pointer.get(pointer.as_ref()).copied();
+        known.ok_or_else(|| {
+            let shown: String = reference.chars().take(100).collect();
+            format!("`$ref` leads to no schema: `{shown}`")
+        })
+    }
+}
+
+fn escape(name: &str) -> Cow<'_, str> {
+    if name.contains(['~', '/']) { name.replace('~', "~0").replace('/', "~1").into() } else { name.into() }
+}
+
+fn unescape_percent(text: &str) -> Cow<'_, str> {
+    if !text.contains('%') {
+        return text.into();
+    }
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        let mut ahead = bytes.clone();
+        let pair = [ahead.next().unwrap_or(0), ahead.next().unwrap_or(0)];
+        let hex = std::str::from_utf8(&pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        match (byte, hex) {
+            (b'%', Some(hex)) => {
+                decoded.push(hex);
+                bytes = ahead;
+            }
+            (byte, _) => decoded.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned().into()
+}
+
+/// What a check of a value costs by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) nodes: u64,
+    /// Bytes of the strings.
+    pub(super) text: u64,
+    /// Bytes of the members' names.
+    pub(super) names: u64,
+    pub(super) depth: usize,
+}
+
+impl Size {
+    pub(super) fn of(value: &Value) -> Self {
+        let leaf = Self { nodes: 1, depth: 1, ..Self::default() };
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => leaf,
+            Value::String(text) => Self { text: text.len() as u64, ..leaf },
+            Value::Array(items) => items.iter().map(Self::of).fold(leaf, Self::with),
+            Value::Object(members) => members.iter().fold(leaf, |size, (name, value)| {
+                let mut size = size.with(Self::of(value));
+                size.names += name.len() as u64;
+                size
+            }),
+        }
+    }
+
+    fn with(self, below: Self) -> Self {
+        Self {
+            nodes: self.nodes + below.nodes,
+            text: self.text + below.text,
+            names: self.names + below.names,
+            depth: self.depth.max(below.depth + 1),
+        }
+    }
+}
