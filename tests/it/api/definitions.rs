@@ -285,3 +285,49 @@ async fn names_and_their_number_are_bounded() {
     let answer = api.acme.post("/v1/executions", &json!({"agent": "most", "input": {"prompt": "x"}})).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
 }
+
+/// A schema whose references double at each level.
+fn doubling(levels: usize) -> Value {
+    let link = |level: usize| json!({"$ref": format!("#/$defs/a{level}")});
+    let mut definitions: serde_json::Map<_, _> =
+        (0..levels).map(|level| (format!("a{level}"), json!({"allOf": [link(level + 1), link(level + 1)]}))).collect();
+    definitions.insert(format!("a{levels}"), json!({}));
+    json!({"$defs": definitions, "$ref": "#/$defs/a0"})
+}
+
+#[tokio::test]
+async fn schemas_that_cost_too_much_are_refused() {
+    let api = TestApi::start().await;
+    for field in ["input_schema", "output_schema"] {
+        let answer = api.acme.put("/v1/definitions/invoice", &definition(json!({ field: doubling(60) }))).await;
+        let path = format!("/{field}");
+        assert_eq!((answer.error(), answer.paths()), ((422, "invalid_request"), vec![path.as_str()]));
+        assert!(answer.text.contains("references repeat"), "{}", answer.text);
+    }
+    let latent = json!({"name": "t", "description": "", "output": doubling(60)});
+    let agent = json!({"key": "me", "name": "Me", "prompts": {"conversation": ""}, "latent_tools": [latent]});
+    assert_eq!(api.acme.put("/v1/agents/me", &agent).await.paths(), ["/latent_tools/0/output"]);
+
+    // What only a value makes costly is refused with the value.
+    let schema = json!({"type": "object", "properties": {"list": {"items": {"enum": (0..20_000).collect::<Vec<_>>()}}}});
+    let put = api.acme.put("/v1/definitions/invoice", &definition(json!({"input_schema": schema}))).await;
+    assert_eq!(put.status, 201, "{}", put.text);
+    let submit = json!({"definition": "invoice", "input": {"list": vec![19_999; 100_000]}});
+    let answer = api.acme.post("/v1/executions", &submit).await;
+    assert_eq!((answer.error(), answer.paths()), ((422, "invalid_input"), vec!["/input"]), "{}", answer.text);
+    let small = json!({"definition": "invoice", "input": {"list": [1, 2]}});
+    assert_eq!(api.acme.post("/v1/executions", &small).await.status, 201);
+}
+
+#[tokio::test]
+async fn list_in_the_place_of_record_is_refused() {
+    let api = TestApi::start().await;
+    let agent = api.acme.put("/v1/agents/arr", &json!(["arr", "arr", null, ["conv"]])).await;
+    assert_eq!(agent.error(), (422, "invalid_request"), "{}", agent.text);
+    let prompts = json!({"key": "arr", "name": "Arr", "prompts": ["conv"]});
+    assert_eq!(api.acme.put("/v1/agents/arr", &prompts).await.paths(), ["/prompts"]);
+    let budget = json!({"agent": "helper", "input": {"prompt": "x"}, "budget": [null, null, 5]});
+    assert_eq!(api.acme.post("/v1/executions", &budget).await.paths(), ["/budget"]);
+    let documents = json!({"documents": [["d2", "text"]]});
+    assert_eq!(api.acme.post("/v1/indexes/i/documents", &documents).await.paths(), ["/documents"]);
+}
