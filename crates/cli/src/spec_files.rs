@@ -279,7 +279,8 @@ mod tests {
         let spec = definition(Path::new("d.yaml"), text).unwrap();
         let expected = serde_json::json!({"n": {"type": "integer"}, "on": {"enum": ["y", "no", "off"]}});
         assert_eq!(spec.input_schema["properties"], expected);
-        let error = definition(Path::new("d.yaml"), &format!("{text}output_schema: {{$ref: '#/$defs/x'}}\n")).unwrap_err();
+        let error =
+            definition(Path::new("d.yaml"), &format!("{text}output_schema: {{$ref: '#/$defs/x'}}\n")).unwrap_err();
         assert!(error.to_string().contains("output_schema (line 7)"), "{error}");
     }
 

@@ -13,3 +13,4 @@ pub mod retrieval;
 pub mod sealing;
 pub mod store;
 pub mod telemetry;
+pub mod template;

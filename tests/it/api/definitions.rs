@@ -309,7 +309,8 @@ async fn schemas_that_cost_too_much_are_refused() {
     assert_eq!(api.acme.put("/v1/agents/me", &agent).await.paths(), ["/latent_tools/0/output"]);
 
     // What only a value makes costly is refused with the value.
-    let schema = json!({"type": "object", "properties": {"list": {"items": {"enum": (0..20_000).collect::<Vec<_>>()}}}});
+    let schema =
+        json!({"type": "object", "properties": {"list": {"items": {"enum": (0..20_000).collect::<Vec<_>>()}}}});
     let put = api.acme.put("/v1/definitions/invoice", &definition(json!({"input_schema": schema}))).await;
     assert_eq!(put.status, 201, "{}", put.text);
     let submit = json!({"definition": "invoice", "input": {"list": vec![19_999; 100_000]}});

@@ -172,9 +172,7 @@ impl Schema {
                 return done;
             }
         }
-        off_the_reactor(|| {
-            on_large_stack(|| self.run(value, BRIEF_WORK, list)).unwrap_or(Err(Unchecked::Busy))
-        })
+        off_the_reactor(|| on_large_stack(|| self.run(value, BRIEF_WORK, list)).unwrap_or(Err(Unchecked::Busy)))
     }
 
     fn run<T>(

@@ -24,15 +24,8 @@ const MAX_PATTERN_BYTES: usize = 4 << 10;
 const MAX_PATTERN_STATES: u64 = 1_000;
 
 /// Keywords whose members are schemas by name.
-const MAPS: [&str; 7] = [
-    "properties",
-    "patternProperties",
-    "$defs",
-    "definitions",
-    "dependentSchemas",
-    "dependencies",
-    "$vocabulary",
-];
+const MAPS: [&str; 7] =
+    ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies", "$vocabulary"];
 /// Keywords whose value is data, whatever it looks like.
 const DATA: [&str; 9] =
     ["const", "enum", "default", "examples", "example", "discriminator", "xml", "externalDocs", "dependentRequired"];

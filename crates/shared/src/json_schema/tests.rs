@@ -65,7 +65,10 @@ fn references_that_cannot_be_followed_are_refused() {
         (json!({"$dynamicRef": "#a", "$defs": {"a": {"$dynamicAnchor": "a"}}}), "not supported"),
         (json!({"properties": {"a": {"$id": "http://x/y", "$ref": "#/$defs/a"}}}), "not supported"),
         (json!({"$ref": "#"}), "back to itself"),
-        (json!({"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"not": {"$ref": "#/$defs/a"}}}}), "back to itself"),
+        (
+            json!({"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"not": {"$ref": "#/$defs/a"}}}}),
+            "back to itself",
+        ),
         (json!({"type": "string", "pattern": "^(?=a)b"}), "regex"),
         (json!({"type": "no such type"}), "no such type"),
     ] {
@@ -76,7 +79,9 @@ fn references_that_cannot_be_followed_are_refused() {
 
 #[test]
 fn schemas_beyond_a_limit_are_refused() {
-    let many = |count: usize| (0..count).map(|n| (format!("p{n}"), json!({"type": "string"}))).collect::<serde_json::Map<_, _>>();
+    let many = |count: usize| {
+        (0..count).map(|n| (format!("p{n}"), json!({"type": "string"}))).collect::<serde_json::Map<_, _>>()
+    };
     let deep = (0..MAX_SCHEMA_DEPTH).fold(json!({}), |schema, _| json!({"items": schema}));
     let deeper = json!({"items": deep});
     let patterns = |count: usize| (0..count).map(|n| (format!("^p{n}"), json!({}))).collect::<serde_json::Map<_, _>>();
@@ -124,7 +129,11 @@ async fn the_longest_chain_of_a_deep_value_overflows_no_stack() {
     let mut definitions = serde_json::Map::new();
     for level in 0..60 {
         let next = (level + 1) % 60;
-        let link = if next == 0 { json!({"properties": {"a": {"$ref": "#/$defs/a0"}}}) } else { json!({"$ref": format!("#/$defs/a{next}")}) };
+        let link = if next == 0 {
+            json!({"properties": {"a": {"$ref": "#/$defs/a0"}}})
+        } else {
+            json!({"$ref": format!("#/$defs/a{next}")})
+        };
         definitions.insert(format!("a{level}"), json!({"allOf": [link]}));
     }
     let schema = json!({"$defs": definitions, "$ref": "#/$defs/a0"});
@@ -133,7 +142,8 @@ async fn the_longest_chain_of_a_deep_value_overflows_no_stack() {
 
     let mut definitions = serde_json::Map::new();
     for level in 0..MAX_SUBSCHEMAS / 4 {
-        definitions.insert(format!("a{level}"), json!({"properties": {"a": {"$ref": format!("#/$defs/a{}", level + 1)}}}));
+        definitions
+            .insert(format!("a{level}"), json!({"properties": {"a": {"$ref": format!("#/$defs/a{}", level + 1)}}}));
     }
     definitions.insert(format!("a{}", MAX_SUBSCHEMAS / 4), json!({"type": "string"}));
     assert_eq!(check(&json!({"$defs": definitions, "$ref": "#/$defs/a0"}), &deep).await, Ok(None));

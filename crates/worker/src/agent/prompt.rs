@@ -1,7 +1,10 @@
-//! Rendering prompts: minijinja templates over `input`, strict about undefined names and bounded in work and size.
+//! Rendering prompts: minijinja templates over `input`, strict about undefined names and bounded in work, memory and size.
+
+use std::sync::LazyLock;
 
 use longhaul_sdk::{Failure, FailureCode};
-use minijinja::{Environment, UndefinedBehavior, context, value::Serde};
+use longhaul_shared::template::Engine;
+use minijinja::{context, value::Serde};
 use serde_json::Value;
 
 /// Instructions a template may execute; a loop over a large input stays far below, an endless one does not.
@@ -9,28 +12,21 @@ const FUEL: u64 = 1_000_000;
 /// Bytes of one rendered prompt.
 const MAX_PROMPT_BYTES: usize = 1 << 20;
 
+static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new(FUEL, MAX_PROMPT_BYTES));
+
 /// Renders `template` with `input`.
 ///
 /// # Errors
 /// `invalid_definition` for a template that cannot be rendered or is too long.
 pub(crate) fn render(what: &str, template: &str, input: &Value) -> Result<String, Failure> {
-    let invalid = |reason: String| {
-        Failure::permanent(FailureCode::INVALID_DEFINITION, format!("the {what} template cannot be rendered: {reason}"))
-    };
     if !template.contains("{{") && !template.contains("{%") {
         return Ok(template.to_owned());
     }
-    let mut environment = Environment::new();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment.set_fuel(Some(FUEL));
     // The error's own text names line and cause; its debug form would quote the input.
-    let rendered = environment
-        .render_str(template, context! { input => Serde(input) })
-        .map_err(|error| invalid(error.to_string()))?;
-    if rendered.len() > MAX_PROMPT_BYTES {
-        return Err(invalid(format!("it is {} bytes long, {MAX_PROMPT_BYTES} are allowed", rendered.len())));
-    }
-    Ok(rendered)
+    ENGINE.render(template, context! { input => Serde(input) }).map_err(|error| {
+        let summary = format!("the {what} template cannot be rendered: {error}");
+        Failure::permanent(FailureCode::INVALID_DEFINITION, summary)
+    })
 }
 
 #[cfg(test)]

@@ -75,7 +75,9 @@ impl Validator for JsonSchemaValidator {
             }
         };
         match schema::violations_of_large(&compiled, &value).await {
-            Err(reason) => ValidatorResponse::retry(format!("The response cannot be accepted: {reason}. Return a smaller one.")),
+            Err(reason) => {
+                ValidatorResponse::retry(format!("The response cannot be accepted: {reason}. Return a smaller one."))
+            }
             Ok(None) => ValidatorResponse::success(),
             Ok(Some(found)) => ValidatorResponse::retry(format!(
                 "The response does not satisfy the required JSON schema:\n{}\nReturn the corrected JSON and nothing else.",

@@ -5,48 +5,78 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use longhaul_shared::template::{Engine, held, hold, to_json, work};
 use minijinja::{
-    Environment, Error, ErrorKind, Value,
-    value::{Kwargs, ValueKind},
+    Error, ErrorKind, State, Value,
+    value::{Kwargs, ValueKind, from_args},
 };
 use regex::{Captures, Regex, RegexBuilder};
 
 use super::program::value_of;
 
 /// The largest compiled form of one pattern; larger ones are refused.
-const MAX_REGEX_BYTES: usize = 1024 * 1024;
+const MAX_REGEX_BYTES: usize = 256 * 1024;
 
 /// Patterns kept per program. Programs name theirs literally, so more means they are computed.
 const MAX_PATTERNS: usize = 128;
 
+/// Work of compiling a pattern.
+const COMPILE_WORK: usize = 100_000;
+
+/// Digits of a number that is read from a text.
+const MAX_DIGITS: usize = 400;
+
+/// Bytes of one value in a list.
+const VALUE_BYTES: usize = 32;
+
 type Patterns = Arc<Mutex<HashMap<String, Regex>>>;
 
-pub(super) fn register(environment: &mut Environment<'static>) {
+pub(super) fn register(engine: &mut Engine) {
     let patterns = Patterns::default();
     let finds = Arc::clone(&patterns);
-    environment.add_filter("regex_find", move |text: &str, pattern: &str| -> Result<Value, Error> {
-        let regex = compiled(&finds, pattern)?;
-        Ok(regex.captures(text).map_or(Value::from(()), |captures| captured(&regex, &captures)))
+    engine.add_filter("regex_find", move |_: &mut State, args: &[Value]| {
+        let (text, pattern): (&str, &str) = from_args(args)?;
+        let regex = compiled(&finds, pattern, text)?;
+        regex.captures(text).map_or(Ok(Value::from(())), |captures| captured(&regex, &captures))
     });
-    environment.add_filter("regex_findall", move |text: &str, pattern: &str| -> Result<Value, Error> {
-        let regex = compiled(&patterns, pattern)?;
-        Ok(regex.captures_iter(text).map(|captures| captured(&regex, &captures)).collect())
+    engine.add_filter("regex_findall", move |_: &mut State, args: &[Value]| {
+        let (text, pattern): (&str, &str) = from_args(args)?;
+        let regex = compiled(&patterns, pattern, text)?;
+        let found: Result<Vec<Value>, Error> =
+            regex.captures_iter(text).map(|captures| captured(&regex, &captures)).collect();
+        found.map(Value::from)
     });
-    environment.add_filter("from_json", from_json);
-    environment.add_filter("to_json", |value: Value| to_json(&value));
-    environment.add_filter("lines", |text: &str| -> Value { text.lines().collect() });
-    environment.add_filter("number", number);
-    environment.add_function("call", |name: &str, arguments: Option<Value>| -> Value {
+    engine.add_filter("from_json", |_: &mut State, args: &[Value]| from_json(from_args::<(&str,)>(args)?.0));
+    engine.add_filter("to_json", |_: &mut State, args: &[Value]| {
+        let (value,): (Value,) = from_args(args)?;
+        to_json(&value).map(Value::from)
+    });
+    engine.add_filter("lines", |_: &mut State, args: &[Value]| {
+        let (text,): (&str,) = from_args(args)?;
+        hold(text.len() + VALUE_BYTES * (1 + text.bytes().filter(|byte| *byte == b'\n').count()))?;
+        Ok(text.lines().collect())
+    });
+    engine.add_filter("number", |_: &mut State, args: &[Value]| number(from_args::<(Value,)>(args)?.0));
+    engine.add_function("call", |_: &mut State, args: &[Value]| {
+        let (name, arguments): (&str, Option<Value>) = from_args(args)?;
+        hold(8 * VALUE_BYTES + name.len())?;
         let arguments = arguments.unwrap_or_else(|| Value::from_pairs(std::iter::empty::<(&str, Value)>()));
-        Value::from_pairs([("name", Value::from(name)), ("arguments", arguments)])
+        held(&arguments)?;
+        Ok(Value::from_pairs([("name", Value::from(name)), ("arguments", arguments)]))
     });
-    environment.add_function("text", |value: Value, options: Kwargs| -> Result<String, Error> {
+    engine.add_function("text", |_: &mut State, args: &[Value]| {
+        let (value, options): (Value, Kwargs) = from_args(args)?;
         reply([("text", as_text(value)?)], &options)
     });
-    environment.add_function("raw", |text: &str, options: Kwargs| -> Result<String, Error> {
-        reply([("raw", Value::from(text))], &options)
+    engine.add_function("raw", |_: &mut State, args: &[Value]| {
+        let (text, options): (Value, Kwargs) = from_args(args)?;
+        if text.as_str().is_none() {
+            return Err(invalid("raw takes a string".into()));
+        }
+        reply([("raw", text)], &options)
     });
-    environment.add_function("calls", |calls: Value, options: Kwargs| -> Result<String, Error> {
+    engine.add_function("calls", |_: &mut State, args: &[Value]| {
+        let (calls, options): (Value, Kwargs) = from_args(args)?;
         let text: Option<Value> = options.get("text")?;
         let text = text.map_or_else(|| Ok(Value::from("")), as_text)?;
         reply([("calls", calls), ("text", text)], &options)
@@ -54,11 +84,11 @@ pub(super) fn register(environment: &mut Environment<'static>) {
 }
 
 /// The JSON of a reply, with the options that every kind of reply takes.
-fn reply<const N: usize>(parts: [(&'static str, Value); N], options: &Kwargs) -> Result<String, Error> {
+fn reply<const N: usize>(parts: [(&'static str, Value); N], options: &Kwargs) -> Result<Value, Error> {
     let latency: Option<u64> = options.get("latency_ms")?;
     options.assert_all_used()?;
     let latency = latency.map(|latency| ("latency_ms", Value::from(latency)));
-    to_json(&Value::from_pairs(parts.into_iter().chain(latency)))
+    to_json(&Value::from_pairs(parts.into_iter().chain(latency))).map(Value::from)
 }
 
 /// A value that is not text becomes its JSON, so that `text({…})` is a structured answer.
@@ -69,11 +99,13 @@ fn as_text(value: Value) -> Result<Value, Error> {
     if value.kind() == ValueKind::String { Ok(value) } else { to_json(&value).map(Value::from) }
 }
 
-fn compiled(patterns: &Patterns, pattern: &str) -> Result<Regex, Error> {
+fn compiled(patterns: &Patterns, pattern: &str, text: &str) -> Result<Regex, Error> {
+    work((text.len() / 4).saturating_mul(1 + pattern.len() / 16))?;
     let mut patterns = patterns.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(regex) = patterns.get(pattern) {
         return Ok(regex.clone());
     }
+    work(COMPILE_WORK)?;
     let regex = RegexBuilder::new(pattern)
         .size_limit(MAX_REGEX_BYTES)
         .build()
@@ -87,53 +119,54 @@ fn compiled(patterns: &Patterns, pattern: &str) -> Result<Regex, Error> {
 
 /// What a match means: named groups make a map, several groups a list, one group its text, no group the whole match. A group
 /// that took no part is none.
-fn captured(regex: &Regex, captures: &Captures<'_>) -> Value {
+fn captured(regex: &Regex, captures: &Captures<'_>) -> Result<Value, Error> {
+    hold(2 * VALUE_BYTES * captures.len() + captures.iter().flatten().map(|group| group.len()).sum::<usize>())?;
     let group = |at: usize| captures.get(at).map_or(Value::from(()), |group| Value::from(group.as_str()));
     let named: Vec<(&str, Value)> =
         regex.capture_names().enumerate().filter_map(|(at, name)| name.map(|name| (name, group(at)))).collect();
     if !named.is_empty() {
-        return Value::from_pairs(named);
+        return Ok(Value::from_pairs(named));
     }
-    match captures.len() {
+    Ok(match captures.len() {
         1 => group(0),
         2 => group(1),
         groups => (1..groups).map(group).collect(),
-    }
+    })
 }
 
 fn from_json(text: &str) -> Result<Value, Error> {
+    // Two bytes can be a value of a list, and it is held twice.
+    hold(text.len().saturating_mul(VALUE_BYTES))?;
     let value: serde_json::Value =
         serde_json::from_str(text).map_err(|error| invalid(format!("from_json: not JSON: {error}")))?;
     Ok(value_of(value))
 }
 
-fn to_json(value: &Value) -> Result<String, Error> {
-    serde_json::to_string(value).map_err(|error| invalid(format!("to_json: {error}")))
-}
-
 /// The first number in a text, however it is decorated (`EUR 1,234.50` is 1234.5); none when there is no digit. A comma
 /// groups thousands; a point begins the decimals.
-fn number(value: Value) -> Value {
+fn number(value: Value) -> Result<Value, Error> {
     if value.kind() == ValueKind::Number {
-        return value;
+        return Ok(value);
     }
-    let text = value.to_string();
+    let Some(text) = value.as_str() else { return Ok(Value::from(())) };
+    work(text.len())?;
     let Some(first) = text.find(|c: char| c.is_ascii_digit()) else {
-        return Value::from(());
+        return Ok(Value::from(()));
     };
     let digits: String = text[first..]
         .chars()
         .take_while(|c| c.is_ascii_digit() || matches!(c, '.' | ','))
         .filter(|c| *c != ',')
+        .take(MAX_DIGITS)
         .collect();
     let digits = digits.trim_end_matches('.');
     let negative = text[..first].trim_end().ends_with('-');
     let signed = if negative { format!("-{digits}") } else { digits.to_owned() };
-    match (signed.parse::<i64>(), signed.parse::<f64>()) {
+    Ok(match (signed.parse::<i64>(), signed.parse::<f64>()) {
         (Ok(whole), _) => whole.into(),
         (Err(_), Ok(real)) => real.into(),
         (Err(_), Err(_)) => Value::from(()),
-    }
+    })
 }
 
 fn invalid(detail: String) -> Error {

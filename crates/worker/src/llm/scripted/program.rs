@@ -1,10 +1,15 @@
 //! A script, compiled once: a constant reply, or a minijinja template that renders one.
 //!
-//! Programs come from whoever may write agents, so they run under a fuel limit and cannot load other templates.
+//! Programs come from whoever may write agents, so they run bounded in instructions, work and memory.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
-use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, value::Serde};
+use longhaul_shared::template::Engine;
+use minijinja::{Value, value::Serde};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -17,7 +22,11 @@ const FUEL: u64 = 2_000_000;
 /// The largest program and the largest rendered reply, in bytes.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
-const TEMPLATE: &str = "script";
+static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
+    let mut engine = Engine::new(FUEL, MAX_BYTES);
+    helpers::register(&mut engine);
+    engine
+});
 
 /// What a program answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,8 +48,8 @@ pub(super) struct AnswerCall {
 pub(super) enum Program {
     /// No template syntax: the reply itself.
     Constant(Answer),
-    /// A template, and the context variables it reads; the others are not built.
-    Template { environment: Box<Environment<'static>>, reads: HashSet<String> },
+    /// A template, and the variables it reads; what it does not read is not built.
+    Template { source: String, reads: HashSet<String> },
 }
 
 impl Program {
@@ -51,29 +60,16 @@ impl Program {
         if !["{{", "{%", "{#"].iter().any(|opening| script.contains(opening)) {
             return parse(script).map(Self::Constant);
         }
-        let mut environment = Environment::new();
-        environment.set_auto_escape_callback(|_name| AutoEscape::None);
-        environment.set_undefined_behavior(UndefinedBehavior::Strict);
-        environment.set_fuel(Some(FUEL));
-        helpers::register(&mut environment);
-        environment.add_template_owned(TEMPLATE, script.to_owned()).map_err(|error| template_failed(&error))?;
-        let reads =
-            environment.get_template(TEMPLATE).map_err(|error| template_failed(&error))?.undeclared_variables(false);
-        Ok(Self::Template { environment: Box::new(environment), reads })
+        let reads = ENGINE.check(script).map_err(|error| template_failed(&error))?;
+        Ok(Self::Template { source: script.to_owned(), reads })
     }
 
     pub(super) fn answer(&self, request: &ModelRequest<'_>) -> Result<Answer, ModelError> {
         match self {
             Self::Constant(answer) => Ok(answer.clone()),
-            Self::Template { environment, reads } => {
-                let rendered = environment
-                    .get_template(TEMPLATE)
-                    .and_then(|template| template.render(context(reads, request)))
-                    .map_err(|error| template_failed(&error))?;
-                if rendered.len() > MAX_BYTES {
-                    return Err(failed(format!("its reply is larger than {MAX_BYTES} bytes")));
-                }
-                parse(&rendered)
+            Self::Template { source, reads } => {
+                let rendered = ENGINE.render(source, context(reads, request));
+                parse(&rendered.map_err(|error| template_failed(&error))?)
             }
         }
     }

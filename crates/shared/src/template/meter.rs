@@ -1,0 +1,139 @@
+//! What a rendering may still hold and look at. A rendering stays on its thread from beginning to end.
+
+use std::{cell::Cell, fmt, io};
+
+use minijinja::{Error, ErrorKind, Value, value::ValueKind};
+
+/// Bytes that one rendering may allocate, freed or not, beside its input.
+pub const MAX_MEMORY: usize = 16 << 20;
+/// Bytes and values that one rendering may look at, in units of a few nanoseconds.
+pub const MAX_WORK: usize = 20_000_000;
+/// Levels of a value. JSON that is read has fewer.
+const MAX_DEPTH: usize = 200;
+/// Bytes taken for a value in a list or map.
+pub(super) const VALUE_BYTES: usize = 32;
+
+thread_local! {
+    static MEMORY: Cell<usize> = const { Cell::new(0) };
+    static WORK: Cell<usize> = const { Cell::new(0) };
+}
+
+pub(super) fn begin() {
+    MEMORY.set(MAX_MEMORY);
+    WORK.set(MAX_WORK);
+}
+
+/// Takes memory, before it is allocated.
+///
+/// # Errors
+/// The rendering has used what it may.
+pub fn hold(bytes: usize) -> Result<(), Error> {
+    let left = MEMORY.get().checked_sub(bytes);
+    MEMORY.set(left.ok_or_else(|| invalid(format!("the template needs more than {MAX_MEMORY} bytes of memory")))?);
+    Ok(())
+}
+
+/// Takes work, before it is done.
+///
+/// # Errors
+/// The rendering has used what it may.
+pub fn work(units: usize) -> Result<(), Error> {
+    let left = WORK.get().checked_sub(units);
+    WORK.set(left.ok_or_else(|| invalid("the template does more work than it may".into()))?);
+    Ok(())
+}
+
+pub(super) fn invalid(detail: String) -> Error {
+    Error::new(ErrorKind::InvalidOperation, detail)
+}
+
+/// The size of a value.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Size {
+    pub(super) nodes: usize,
+    /// Bytes of its texts.
+    pub(super) bytes: usize,
+    pub(super) depth: usize,
+}
+
+impl Size {
+    pub(super) fn of(value: &Value) -> Result<Self, Error> {
+        Self::of_all(std::slice::from_ref(value))
+    }
+
+    pub(super) fn of_all(values: &[Value]) -> Result<Self, Error> {
+        let mut size = Self::default();
+        for value in values {
+            size.add(value, 1, false)?;
+        }
+        Ok(size)
+    }
+
+    /// As [`of`](Self::of) a value that is to be stored in another. A namespace is refused: it could come to hold itself.
+    pub(super) fn of_stored(value: &Value) -> Result<Self, Error> {
+        let mut size = Self::default();
+        size.add(value, 1, true)?;
+        Ok(size)
+    }
+
+    fn add(&mut self, value: &Value, depth: usize, is_stored: bool) -> Result<(), Error> {
+        if depth > MAX_DEPTH {
+            return Err(invalid(format!("a value is nested deeper than {MAX_DEPTH} levels")));
+        }
+        work(1)?;
+        self.nodes += 1;
+        self.depth = self.depth.max(depth);
+        if let Some(text) = value.as_str() {
+            self.bytes += text.len();
+            return work(text.len() / 16);
+        }
+        let is_map = value.kind() == ValueKind::Map;
+        if !is_map && !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable) {
+            self.bytes += VALUE_BYTES;
+            return Ok(());
+        }
+        if is_stored && value.as_object().is_some_and(|object| object.type_name().ends_with("::Namespace")) {
+            return Err(invalid("a namespace cannot be stored in another value".into()));
+        }
+        for item in value.try_iter()? {
+            self.add(&item, depth + 1, is_stored)?;
+            if is_map {
+                self.add(&value.get_item(&item)?, depth + 1, is_stored)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A text that takes its bytes from the rendering's memory.
+#[derive(Debug, Default)]
+pub(super) struct Bounded {
+    pub(super) text: Vec<u8>,
+}
+
+impl Bounded {
+    pub(super) fn into_text(self) -> String {
+        String::from_utf8_lossy(&self.text).into_owned()
+    }
+}
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        // Growing doubles, and the text is copied into its value.
+        hold(3 * text.len()).map_err(|_| fmt::Error)?;
+        self.text.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        hold(3 * bytes.len()).map_err(io::Error::other)?;
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

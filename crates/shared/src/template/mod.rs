@@ -1,0 +1,111 @@
+//! Templates that tenants write, prompts and scripts: minijinja, bounded in instructions, work and memory (docs/adr/0026).
+
+mod meter;
+mod rewrite;
+mod values;
+
+use std::collections::{BTreeMap, HashSet};
+
+use minijinja::{
+    AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehavior, Value,
+    machinery::{self, CodeGenerator, Instructions},
+    value::{Rest, ValueOrKwargs},
+};
+
+pub use self::{
+    meter::{MAX_MEMORY, MAX_WORK, hold, work},
+    values::{held, to_json},
+};
+
+/// Bytes of a template.
+pub const MAX_TEMPLATE_BYTES: usize = 256 << 10;
+
+const NAME: &str = "<template>";
+
+/// What renders templates: one set of filters and functions, and limits.
+#[derive(Debug)]
+pub struct Engine {
+    environment: Environment<'static>,
+    filters: HashSet<&'static str>,
+    max_output: usize,
+}
+
+impl Engine {
+    /// An engine whose templates may execute `fuel` instructions and render `max_output` bytes.
+    #[must_use]
+    pub fn new(fuel: u64, max_output: usize) -> Self {
+        let mut environment = Environment::empty();
+        environment.set_debug(false);
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        environment.set_fuel(Some(fuel));
+        environment.set_formatter(values::emit);
+        let filters = values::register(&mut environment);
+        Self { environment, filters, max_output }
+    }
+
+    /// Adds a filter. What it allocates it takes from [`hold`], what it looks at from [`work`].
+    pub fn add_filter(
+        &mut self,
+        name: &'static str,
+        filter: impl Fn(&mut State, &[Value]) -> Result<Value, Error> + Send + Sync + 'static,
+    ) {
+        self.filters.insert(name);
+        self.environment
+            .add_filter(name, move |state: &mut State, args: Rest<ValueOrKwargs>| filter(state, &args.into_values()));
+    }
+
+    /// Adds a function, as [`add_filter`](Self::add_filter).
+    pub fn add_function(
+        &mut self,
+        name: &'static str,
+        function: impl Fn(&mut State, &[Value]) -> Result<Value, Error> + Send + Sync + 'static,
+    ) {
+        self.environment.add_function(name, move |state: &mut State, args: Rest<ValueOrKwargs>| {
+            function(state, &args.into_values())
+        });
+    }
+
+    /// Checks a template without rendering it, and names the variables that it may read.
+    ///
+    /// # Errors
+    /// It is too large, cannot be parsed, or uses what cannot be bounded.
+    pub fn check(&self, source: &str) -> Result<HashSet<String>, Error> {
+        Ok(self.compile(source)?.1)
+    }
+
+    /// Renders a template.
+    ///
+    /// # Errors
+    /// As of [`check`](Self::check), what failed while it was rendered, or which limit it exceeded.
+    pub fn render(&self, source: &str, context: Value) -> Result<String, Error> {
+        let (instructions, _) = self.compile(source)?;
+        let blocks = BTreeMap::new();
+        let mut text = String::new();
+        meter::begin();
+        let mut out = machinery::make_string_output(&mut text);
+        machinery::eval(&self.environment, &instructions, context, &blocks, &mut out, AutoEscape::None)?;
+        drop(out);
+        if text.len() > self.max_output {
+            let detail = format!("it is {} bytes long, {} are allowed", text.len(), self.max_output);
+            return Err(Error::new(ErrorKind::InvalidOperation, detail));
+        }
+        Ok(text)
+    }
+
+    fn compile<'s>(&self, source: &'s str) -> Result<(Instructions<'s>, HashSet<String>), Error> {
+        if source.len() > MAX_TEMPLATE_BYTES {
+            let detail = format!("the template is {} bytes long, {MAX_TEMPLATE_BYTES} are allowed", source.len());
+            return Err(Error::new(ErrorKind::SyntaxError, detail));
+        }
+        rewrite::refuse_long_chains(source)?;
+        let parsed = machinery::parse(source, NAME, minijinja::syntax::SyntaxConfig::default())?;
+        let mut rewrite = rewrite::Rewrite::new(&self.filters);
+        let bounded = rewrite.stmt(&parsed)?;
+        let mut generator = CodeGenerator::new(NAME, source);
+        generator.compile_stmt(&bounded);
+        Ok((generator.finish().0, rewrite.names()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

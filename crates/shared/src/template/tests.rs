@@ -1,0 +1,108 @@
+//! Templates made to stop a process, and those that people write.
+
+use std::process::Command;
+
+use serde_json::json;
+
+use super::*;
+
+const MIB: usize = 1 << 20;
+
+fn render(template: &str, context: serde_json::Value) -> Result<String, Error> {
+    Engine::new(1_000_000, MIB).render(template, Value::from(minijinja::value::Serde(context)))
+}
+
+/// Every way to make a text or a list grow, or a value deep, that was found.
+const ATTACKS: [&str; 38] = [
+    r#"{{ "a\nb"|indent(4000000000000) }}"#,
+    r#"{{ "a\nb"|indent(width=18446744073709551615) }}"#,
+    r#"{{ "%4000000000d"|format(1) }}"#,
+    "{{ input|tojson(indent=4000000000) }}",
+    "{{ input|tojson(4000000000) }}",
+    "{% set ns = namespace(x='ab') %}{% for i in range(40) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x|length }}",
+    "{% set ns = namespace(x='ab') %}{% for i in range(40) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x|length }}",
+    "{% set ns = namespace(x=[1, 2]) %}{% for i in range(40) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x|length }}",
+    "{% set ns = namespace(x=[1, 2]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
+    "{% set ns = namespace(x=[1, 2]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x|tojson }}",
+    "{% set ns = namespace(x=[1]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
+    "{% set ns = namespace(x=[1]) %}{% for i in range(100000) %}{% set ns.x = {'a': ns.x} %}{% endfor %}{{ ns.x }}",
+    "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
+    "{% set ns = namespace() %}{% set ns.x = [[ns]] %}{{ ns }}",
+    "{% set ns = namespace() %}{% set other = namespace(x=ns) %}{% set ns.x = other %}{{ ns }}",
+    "{{ input.text|replace('a', 'b' * 100000) }}",
+    "{{ 'a' * 100000000 }}",
+    "{{ ['a' * 90000000, 'b' * 90000000, 'c' * 90000000] | length }}",
+    "{{ ('a' * 9999) * 99999 }}",
+    "{% for i in range(100) %}{{ ('a' * 4000000) | upper | length }}{% endfor %}",
+    "{% set x %}{{ input.text }}{% endset %}{% set x %}{{ x }}{{ x }}{% endset %}{% set x %}{{ x }}{{ x }}{{ x }}{{ x }}{% endset %}{% set x %}{{ x }}{{ x }}{{ x }}{{ x }}{{ x }}{% endset %}{{ x|length }}",
+    "{% set x %}{% for i in range(100000) %}RAW{% endset %}{% endfor %}",
+    "{% filter upper %}{% for i in range(90000) %}aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa{% endfor %}{% endfilter %}",
+    "{% for i in range(100000) %}{{ input.text }}{% endfor %}",
+    "{{ range(100000)|join(input.text) }}",
+    "{{ [1, 2]|batch(1000000000, 'x') }}",
+    "{{ [1, 2]|slice(1000000000) }}",
+    "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
+    "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+    "{% include 'x' %}",
+    "{% set a = [*input.list, *input.list] %}",
+    "{% for i in range(100000) %}{% if input.text == input.text ~ '' %}x{% endif %}{% endfor %}",
+    "{% for i in range(100000) %}{% if 'zz' in input.text %}x{% endif %}{% endfor %}",
+    "{% for i in range(100000) %}{% set x = input.text[1:] %}{% endfor %}",
+    "{% for i in range(100000) %}{% set x = input.list|sort %}{% endfor %}",
+    "{% for i in range(100000) %}{% set x = input.text|split('') %}{% endfor %}",
+    "{{ input.text|list|map('upper')|map('replace', 'A', input.text)|join }}",
+    "{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}",
+];
+
+#[test]
+#[ignore = "run by attacks_stay_within_their_memory, alone in a process with limited memory"]
+fn attacks_in_this_process() {
+    let input = json!({"input": {"text": "a".repeat(MIB), "list": (0..20_000).collect::<Vec<_>>()}});
+    let peak = || -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() >> 10
+    };
+    let before = peak();
+    let chains =
+        ["+1", ".a", "|upper", "~1", "[0]", " and 1"].map(|link| format!("{{{{ 1{} }}}}", link.repeat(30_000)));
+    let elifs = format!("{{% if 1 %}}{}{{% endif %}}", "{% elif 1 %}".repeat(15_000));
+    for attack in ATTACKS.into_iter().chain(chains.iter().map(String::as_str)).chain([elifs.as_str()]) {
+        let shown: String = attack.chars().take(120).collect();
+        assert!(render(attack, input.clone()).is_err(), "{shown}");
+        assert!(peak() - before < 80, "{shown}: {} MiB", peak() - before);
+    }
+}
+
+#[test]
+fn attacks_stay_within_their_memory() {
+    let tests = std::env::current_exe().unwrap();
+    let run = "ulimit -v 1000000; exec \"$0\" --exact template::tests::attacks_in_this_process --ignored --nocapture";
+    let done = Command::new("sh").args(["-c", run]).arg(tests).output().unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+fn ordinary_templates_render_as_before() {
+    let input = json!({"input": {"name": "Ann", "n": 3, "x": 1.5, "none": null, "tags": ["b", "a"], "deep": {"k": [1, {"z": "<q>"}]}}});
+    for template in [
+        "Hi {{ input.name }}{% if input.n > 2 and not input.none %} many{% elif input.n == 1 %} one{% else %} few{% endif %}",
+        "{% for tag in input.tags|sort if tag != 'x' %}{{ loop.index }}.{{ tag|upper }}{% if not loop.last %}, {% endif %}{% else %}-{% endfor %}",
+        "{{ input.name ~ '/' ~ input.n ~ input.none ~ [1, 'a'] }} {{ 'a' * 3 }} {{ 2 * 3 + 1.5 - input.x }} {{ 7 // 2 }} {{ 2 ** 10 }} {{ 1 + true }}",
+        "{% set a, b = input.tags %}{{ a }}{{ b }}{% set ns = namespace(s=0) %}{% for i in range(4) %}{% set ns.s = ns.s + i %}{% endfor %}{{ ns.s }}",
+        "{{ input.deep|tojson }} {{ input.deep|tojson(indent=2) }} {{ input.deep }} {{ input.tags|join('-') }} {{ (input.tags + ['c'])|length }}",
+        "{{ 'hello world'[2:5] }}{{ 'hello'[:-2] }}{{ [1,2,3,4][1::2] }} {{ {'k': [1]}['k'][0] }} {{ 'ell' in 'hello' }} {{ 'a' not in input.tags }}",
+        "{{ 'a\nb'|indent(4) }}{{ 'x'|default('y') }}{{ input.none|default('d', true) }}{{ 'abc'|replace('b', 'XX') }}{{ '1,2'|split(',')|map('int')|list }}",
+        "{%- set body -%}  {{ input.name }} {%- endset -%}{{ body|trim }}{% with v = 2 %}{{ v }}{% endwith %}{# note #}{% raw %}{{ x }}{% endraw %}",
+        "{{ input.tags is sequence }}{{ input.nope is defined }}{{ input.n is odd }}{{ 'x' if input.n is eq 3 else 'y' }} {{ 1.0 }} {{ 10000000000 * 10000000000 }}",
+    ] {
+        let mut plain = minijinja::Environment::new();
+        plain.set_undefined_behavior(UndefinedBehavior::Strict);
+        let expected = plain.render_str(template, Value::from(minijinja::value::Serde(&input))).unwrap();
+        let rendered = render(template, input.clone()).unwrap_or_else(|error| panic!("{template}: {error}"));
+        assert_eq!(rendered, expected, "{template}");
+    }
+    assert!(render("{{ input.nope }}", input.clone()).unwrap_err().to_string().contains("undefined"));
+    assert!(render("{{ 'x' ~ input.nope }}", input).is_err());
+}
