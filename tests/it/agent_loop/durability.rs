@@ -6,12 +6,16 @@ use futures::FutureExt;
 use longhaul_sdk::{
     JsonSchema, Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, async_trait, spec::ToolRef,
 };
-use longhaul_shared::{domain::ExecutionId, queue::QueueName, store::control::Cancelled};
+use longhaul_shared::{
+    domain::ExecutionId,
+    queue::QueueName,
+    store::{control::Cancelled, ledger::EffectState},
+};
 use longhaul_worker::probe::{Point, Probe};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::kit::{ACT, PUT, Stage, WORK, any_answer, call_of, referring, results_in_order, work};
+use super::kit::{ACT, PUT, Stage, WORK, any_answer, call_of, ledger, referring, results_in_order, work};
 use crate::support::{
     fleet::{Fleet, FleetWorker, PATIENCE},
     llm::{Gate, ev_gate, ev_text, reply_events, reply_text},
@@ -241,6 +245,7 @@ async fn cancel_in_mid_tick_launches_nothing_more_and_answers_every_call_c53() {
     recorded.sort();
     let live = |tool: &str| (tool.to_owned(), "live".to_owned());
     assert_eq!(recorded, [live(ACT), live(WORK), live(WORK)]);
+    assert_eq!(ledger(&fleet, id).await, [(ACT.to_owned(), EffectState::Unknown)]);
     stage.release("runs");
     assert_eq!(stage.runs("waits"), 0);
     assert_eq!(fleet.llm.requests().len(), 1);

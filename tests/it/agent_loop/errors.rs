@@ -4,9 +4,10 @@ use longhaul_sdk::{
     AgentSpec,
     spec::{AgentLimits, ToolRef},
 };
+use longhaul_shared::store::ledger::EffectState;
 use serde_json::{Value, json};
 
-use super::kit::{ACT, Run, Stage, WORK, Wire, any_answer, call_of, referring, results_in_order, work};
+use super::kit::{ACT, Run, Stage, WORK, Wire, any_answer, call_of, ledger, referring, results_in_order, work};
 use crate::support::llm::{ev_call, ev_call_raw, reply_events, reply_text};
 
 #[tokio::test]
@@ -67,6 +68,8 @@ async fn tool_that_panics_fails_or_hangs_leaves_its_siblings_alone_c28() {
     let expected = [Some("runtime"), Some("runtime"), Some("timeout"), None].map(|error| error.map(str::to_owned));
     assert_eq!(errors, expected);
     assert_eq!(told.message("poor"), "no line");
+    let unknown = [(ACT.to_owned(), EffectState::Unknown)];
+    assert_eq!(ledger(&run.fleet, run.id).await, unknown, "who took too long may have done it");
     assert!(!told.text("bad").contains("as the test says"), "{}", told.text("bad"));
     assert_eq!(told.value("fine"), json!(1));
 }

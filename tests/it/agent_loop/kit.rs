@@ -9,7 +9,13 @@ use longhaul_sdk::{
     AgentSpec, DefinitionSpec, JsonSchema, Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait,
     spec::{ModelSpec, ToolRef},
 };
-use longhaul_shared::domain::ExecutionId;
+use longhaul_shared::{
+    domain::ExecutionId,
+    store::{
+        history::Bodies,
+        ledger::{EffectState, LedgerEntry},
+    },
+};
 use longhaul_worker::WorkerBuilder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -273,6 +279,13 @@ pub(crate) fn work(name: &str, arguments: Value) -> Ev {
 pub(crate) fn call_of(tool: &str, name: &str, mut arguments: Value) -> Ev {
     arguments["call"] = json!(name);
     ev_call(name, tool, &arguments)
+}
+
+/// The calls that may have changed something, and what is known of each.
+pub(crate) async fn ledger(fleet: &Fleet, id: ExecutionId) -> Vec<(String, EffectState)> {
+    let steps = fleet.store.list_steps(id, -1, 1_000, Bodies::Read).await.unwrap();
+    let entries = steps.into_iter().filter_map(|step| LedgerEntry::of(step).unwrap());
+    entries.map(|entry| (entry.tool, entry.state)).collect()
 }
 
 /// A run under way.

@@ -7,7 +7,7 @@ mod durability;
 mod errors;
 mod every_point;
 mod instances;
-mod kit;
+pub(crate) mod kit;
 mod latent;
 mod limits;
 mod parked;

@@ -106,6 +106,7 @@ async fn top_up_lets_what_waits_for_its_budget_go_on() {
     shell.refused(&["top-up", &nobody(), "--max-model-calls", "5"], 5, &["not_found"]).await;
     shell.refused(&["top-up", &name], 2, &["--max-cost, --max-tokens and --max-model-calls"]).await;
     shell.refused(&["top-up", &name, "--max-model-calls", "many"], 2, &["--max-model-calls"]).await;
+    shell.refused(&["top-up", &name, "--max-model-calls", "0"], 2, &["--max-model-calls"]).await;
     shell.refused(&["top-up", &name, "--max-cost", "lots"], 2, &["--max-cost"]).await;
     let text = shell.done(&["top-up", &name, "--max-model-calls", "5"]).await;
     assert!(text.contains("model calls: spent ") && text.contains(", at most 5\n"), "{text}");

@@ -138,6 +138,21 @@ async fn gateway_and_sandbox_are_asked_in_their_formats_once_and_in_order() {
     }
 }
 
+/// The sandbox of the platform would run the text `None` in place of a null.
+#[tokio::test]
+async fn a_call_without_code_is_sent_with_an_empty_text() {
+    let engine = Engine::start().await;
+    let _worker = engine.fleet.worker();
+    engine.model.json(calls(&[("c1", "python_exec", ""), ("c2", "python_exec", r#"{"code":null}"#)]));
+    engine.model.json(says("done"));
+    engine.sandbox.json(printed(""));
+    engine.sandbox.json(printed(""));
+    let id = engine.submit(&engine.run_with_tools(), json!({"prompt": "p"})).await;
+    assert_eq!(engine.ended(id).await.text(), "done");
+    let sent: Vec<_> = engine.sandbox.seen().iter().map(|job| job.body()["code"].clone()).collect();
+    assert_eq!(sent, [json!(""), json!("")]);
+}
+
 #[tokio::test]
 async fn a_call_says_how_long_its_job_may_take_and_paths_are_the_binding_s() {
     let engine = Engine::start().await;

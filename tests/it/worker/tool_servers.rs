@@ -5,19 +5,19 @@ use std::{path::Path, time::Duration};
 use longhaul_sdk::AgentSpec;
 use longhaul_shared::{
     domain::ExecutionId,
-    store::{
-        history::Bodies,
-        ledger::{EffectState, LedgerEntry},
-        tenants::Reach,
-    },
+    store::{ledger::EffectState, tenants::Reach},
 };
 use serde_json::{Value, json};
 
 use super::kit::definition;
-use crate::support::{
-    fleet::{Fleet, agent},
-    llm::{Captured, reply_calls, reply_text},
-    mcp::STDIO_SERVER,
+use crate::{
+    agent_loop::kit::ledger,
+    support::{
+        fleet::{Fleet, agent},
+        llm::{Captured, reply_calls, reply_text},
+        mcp::STDIO_SERVER,
+        wait::{SOON, eventually},
+    },
 };
 
 /// An agent whose server `shelf` is started by this script, with more fields of its specification.
@@ -92,10 +92,7 @@ async fn server_that_stays_away_in_mid_run_is_waited_for_and_then_told() {
     }
 
     // Who died may have done it; nobody was asked for the others.
-    let steps = fleet.store.list_steps(id, -1, 100, Bodies::Read).await.unwrap();
-    let ledger: Vec<_> = steps.into_iter().filter_map(|step| LedgerEntry::of(step).unwrap()).collect();
-    let states: Vec<_> = ledger.iter().map(|entry| (entry.tool.as_str(), entry.state)).collect();
-    assert_eq!(states, [("mcp__shelf__crash_once", EffectState::Unknown)]);
+    assert_eq!(ledger(&fleet, id).await, [("mcp__shelf__crash_once".to_owned(), EffectState::Unknown)]);
     worker.drain().await;
 }
 
@@ -128,7 +125,7 @@ async fn servers_that_take_their_time_are_an_event_and_the_reason_shown() {
     let worker = fleet.worker();
     let id = fleet.submit("d", json!({})).await;
     let reach = Reach::from(fleet.tenant);
-    crate::support::wait::eventually("the servers are spoken of", crate::support::wait::SOON, || async {
+    eventually("the servers are spoken of", SOON, || async {
         let found = fleet.store.explain_waiting(&reach, id).await.unwrap().unwrap();
         if found.starting == ["shelf"] { Ok(()) } else { Err(format!("{found:?}")) }
     })
