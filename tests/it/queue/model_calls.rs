@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
-use longhaul_shared::queue::model_calls::{CallAsked, CallLimits, CallPlace, ModelCalls};
+use futures::{FutureExt, future::join_all};
+use longhaul_shared::queue::{
+    QueueOptions,
+    model_calls::{CallAsked, CallLimits, CallPlace, ModelCalls},
+};
 use uuid::Uuid;
 
 use super::world::{command, options};
 use crate::support::{
+    chaos::ChaosProxy,
     rates::{self, Admitted, Rates},
     servers::dedicated_redis,
 };
@@ -172,4 +177,42 @@ async fn an_emptied_redis_starts_anew_and_one_that_is_away_says_nothing() {
     drop(redis);
     assert_eq!(calls.take(asked(3, 0.0), limits).await, None);
     assert!(!calls.ended("e", &[asked(2, 0.0).counted()]).await);
+}
+
+/// A thousand questions of one process are pipelined; their own queue is never taken for an outage.
+#[tokio::test]
+async fn thousand_questions_at_once_are_all_answered() {
+    const QUESTIONS: u32 = 1_000;
+    const PLACES: u32 = 400;
+    let redis = dedicated_redis().await;
+    let proxy = ChaosProxy::before(redis.url()).await;
+    let through = QueueOptions::new(proxy.url_through(redis.url()).into(), "test");
+    let calls = ModelCalls::new(&through).unwrap();
+    proxy.delay(Duration::from_millis(20));
+    let limits = CallLimits { at_once: Some(PLACES), ..CallLimits::default() };
+    let places = join_all((0..QUESTIONS).map(|one| calls.take(asked(one.into(), 0.0), limits))).await;
+    let count = |wanted| places.iter().filter(|place| **place == wanted).count();
+    assert_eq!(count(None), 0, "questions that were not answered");
+    assert_eq!(count(Some(FREE)), PLACES as usize);
+    assert_eq!(count(Some(CallPlace::Full)), (QUESTIONS - PLACES) as usize);
+}
+
+#[tokio::test]
+async fn abandoned_question_keeps_the_connection() {
+    let redis = dedicated_redis().await;
+    let calls = ModelCalls::new(&options(&redis)).unwrap();
+    let limits = CallLimits { at_once: Some(9), ..CallLimits::default() };
+    assert_eq!(calls.take(asked(1, 0.0), limits).await, Some(FREE));
+    let connections = async || -> usize {
+        let info: String = command(&redis, &["INFO", "stats"]).await;
+        let line = info.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
+        line.trim().parse().unwrap()
+    };
+    let before = connections().await;
+    for execution in 2..5 {
+        assert!(calls.take(asked(execution, 0.0), limits).now_or_never().is_none(), "Redis is asked");
+    }
+    assert_eq!(calls.take(asked(5, 0.0), limits).await, Some(FREE));
+    // The second look is a connection itself.
+    assert_eq!(connections().await, before + 1);
 }

@@ -4,11 +4,18 @@
 //! error drops the connection, also one the server answered: a replica that was promoted away says READONLY on a
 //! perfectly healthy socket. Whether to wait for the next attempt or to give up is the caller's choice.
 
-use std::time::Duration;
+use std::{
+    pin::pin,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use redis::{AsyncConnectionConfig, RedisError, RedisResult, aio::MultiplexedConnection};
 use secrecy::ExposeSecret;
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::{Mutex, Semaphore},
+    time::{Instant, sleep_until, timeout},
+};
 
 use super::{QueueError, QueueOptions};
 use crate::http::install_tls_provider;
@@ -38,7 +45,7 @@ impl Link {
         commands: impl AsyncFnOnce(&mut MultiplexedConnection) -> RedisResult<T>,
     ) -> RedisResult<T> {
         if self.live.is_none() && self.backoff.is_pausing() {
-            return Err(RedisError::from((redis::ErrorKind::Io, "redis is away, the next attempt comes later")));
+            return Err(away());
         }
         let outcome = self.attempt(commands).await;
         match &outcome {
@@ -68,6 +75,118 @@ impl Link {
         let answer = commands(&mut connection).await?;
         self.live = Some(connection);
         Ok(answer)
+    }
+}
+
+/// Questions under way on a [`SharedLink`]; more wait here. Below the room that the connection's own queue has, so that the
+/// limit of an answer starts when the question is written.
+const PIPELINED: usize = 48;
+
+/// One Redis connection whose callers do not wait for each other: commands are pipelined.
+///
+/// What must hold: whether Redis is away is a state of the connection. The wait for a turn in this process has no limit and
+/// says nothing about Redis; one answer that is late or an error makes the connection away for every caller, at once.
+pub(super) struct SharedLink {
+    client: redis::Client,
+    config: AsyncConnectionConfig,
+    answer_limit: Duration,
+    turns: Semaphore,
+    /// Locked while connecting, never while a command is under way.
+    state: Mutex<SharedState>,
+    is_away: AtomicBool,
+}
+
+#[derive(Default)]
+struct SharedState {
+    live: Option<MultiplexedConnection>,
+    /// The number of `live` among the connections made so far.
+    number: u64,
+    backoff: Backoff,
+}
+
+impl SharedLink {
+    /// Does not connect yet.
+    pub(super) fn new(options: &QueueOptions, answer_limit: Duration) -> Result<Self, QueueError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(options.connect_timeout))
+            .set_response_timeout(None);
+        Ok(Self {
+            client: client(options)?,
+            config,
+            answer_limit,
+            turns: Semaphore::new(PIPELINED),
+            state: Mutex::default(),
+            is_away: AtomicBool::new(false),
+        })
+    }
+
+    /// Runs `commands`. Fails at once while Redis is away.
+    pub(super) async fn run<T>(
+        &self,
+        commands: impl AsyncFnOnce(&mut MultiplexedConnection) -> RedisResult<T>,
+    ) -> RedisResult<T> {
+        let _turn = self.turns.acquire().await;
+        let (number, mut connection) = self.connection().await?;
+        let outcome = in_time(self.answer_limit, commands(&mut connection)).await;
+        if outcome.is_err() {
+            self.failed(number).await;
+        }
+        outcome
+    }
+
+    async fn connection(&self) -> RedisResult<(u64, MultiplexedConnection)> {
+        let mut state = if self.is_away.load(Ordering::Relaxed) {
+            // Another caller is trying to reach Redis.
+            self.state.try_lock().map_err(|_| away())?
+        } else {
+            self.state.lock().await
+        };
+        if let Some(connection) = &state.live {
+            return Ok((state.number, connection.clone()));
+        }
+        if state.backoff.is_pausing() {
+            return Err(away());
+        }
+        match self.client.get_multiplexed_async_connection_with_config(&self.config).await {
+            Ok(connection) => {
+                state.number += 1;
+                state.live = Some(connection.clone());
+                state.backoff.reset();
+                self.is_away.store(false, Ordering::Relaxed);
+                Ok((state.number, connection))
+            }
+            Err(error) => {
+                state.backoff.failed();
+                self.is_away.store(true, Ordering::Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    /// Drops a connection on which a command failed, unless a newer one has taken its place.
+    async fn failed(&self, number: u64) {
+        let mut state = self.state.lock().await;
+        if state.number == number && state.live.take().is_some() {
+            state.backoff.failed();
+            self.is_away.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+fn away() -> RedisError {
+    RedisError::from((redis::ErrorKind::Io, "redis is away, the next attempt comes later"))
+}
+
+/// Limits the wait for an answer. A timer that fires late tells that this process stood still, so the answer gets the time again.
+async fn in_time<T>(limit: Duration, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    let mut answer = pin!(answer);
+    loop {
+        let asked = Instant::now();
+        match timeout(limit, &mut answer).await {
+            Ok(answer) => return answer,
+            Err(_) if asked.elapsed() > limit + limit / 2 => {}
+            Err(_) => return Err(RedisError::from((redis::ErrorKind::Io, "redis did not answer in time"))),
+        }
     }
 }
 

@@ -6,17 +6,14 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use redis::Script;
-use tokio::{sync::Mutex, time::timeout};
 use uuid::Uuid;
 
-use super::{QueueError, QueueOptions, keys::Keys, link::Link};
+use super::{QueueError, QueueOptions, keys::Keys, link::SharedLink};
 
-/// A call waits for this: a Redis that takes longer is away.
+/// The longest wait for one answer: a Redis that takes longer is away.
 const TIMEOUT: Duration = Duration::from_millis(500);
 /// Rates and places outlive the longest wait for one.
 const TTL_SECONDS: u64 = 2 * 24 * 3_600;
-/// Connections, so that calls to one endpoint do not wait for those to another.
-const LINKS: usize = 4;
 
 const TAKE_SCRIPT: &str = include_str!("lua/take_model_call.lua");
 const END_SCRIPT: &str = include_str!("lua/end_model_calls.lua");
@@ -84,7 +81,7 @@ pub enum CallPlace {
 /// The limits in Redis. Cheap to clone.
 #[derive(Clone)]
 pub struct ModelCalls {
-    links: Arc<[Mutex<Link>]>,
+    link: Arc<SharedLink>,
     keys: Keys,
     take: Arc<Script>,
     end: Arc<Script>,
@@ -96,9 +93,9 @@ impl ModelCalls {
     /// # Errors
     /// [`QueueError::Url`] when the address cannot be parsed.
     pub fn new(options: &QueueOptions) -> Result<Self, QueueError> {
-        let links = (0..LINKS).map(|_| Link::new(options, TIMEOUT).map(Mutex::new)).collect::<Result<Vec<_>, _>>()?;
+        let link = Arc::new(SharedLink::new(options, TIMEOUT)?);
         let (take, end) = (Arc::new(Script::new(TAKE_SCRIPT)), Arc::new(Script::new(END_SCRIPT)));
-        Ok(Self { links: links.into(), keys: Keys::new(&options.prefix), take, end })
+        Ok(Self { link, keys: Keys::new(&options.prefix), take, end })
     }
 
     /// Asks for a place; `None` when Redis does not answer.
@@ -118,7 +115,7 @@ impl ModelCalls {
             .arg(call.counted().lost_at)
             .arg(call.patience.as_secs_f64())
             .arg(TTL_SECONDS);
-        let asked = self.run(call.endpoint, async |connection| invocation.invoke_async::<(u8, u64)>(connection).await);
+        let asked = self.run(async |connection| invocation.invoke_async::<(u8, u64)>(connection).await);
         match asked.await? {
             (0, _) => Some(CallPlace::Now { was_reserved: false }),
             (4, _) => Some(CallPlace::Now { was_reserved: true }),
@@ -135,26 +132,16 @@ impl ModelCalls {
         for call in calls {
             invocation.arg(call.execution.as_bytes()).arg(&call.lost_at);
         }
-        let told = self.run(endpoint, async |connection| invocation.invoke_async::<u8>(connection).await);
+        let told = self.run(async |connection| invocation.invoke_async::<u8>(connection).await);
         told.await.is_some()
     }
 
     async fn run<T>(
         &self,
-        endpoint: &str,
         commands: impl AsyncFnOnce(&mut redis::aio::MultiplexedConnection) -> redis::RedisResult<T>,
     ) -> Option<T> {
-        let of = endpoint.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-        let link = &self.links[of % self.links.len()];
-        // The limit covers the wait for those before.
-        match timeout(2 * TIMEOUT, async { link.lock().await.run(commands).await }).await {
-            Ok(Ok(answer)) => Some(answer),
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "redis does not say what a model may be asked");
-                None
-            }
-            Err(_) => None,
-        }
+        let answer = self.link.run(commands).await;
+        answer.inspect_err(|error| tracing::debug!(%error, "redis does not say what a model may be asked")).ok()
     }
 }
 
