@@ -17,8 +17,9 @@ create table limit_rules (
     changed_at timestamptz not null,
     constraint limit_rules_once unique nulls not distinct (source, subject, expression, tenant_id, value)
 );
+create index limit_rules_of_tenant on limit_rules (tenant_id, source, subject);
 
--- A key is a value of a rule that some execution had. `made` slots of it exist.
+-- A key is a value of a rule that some execution had. Of its slots the first `made` exist: each is made when it is first taken.
 create table slot_keys (
     key text primary key,
     rule_id uuid not null references limit_rules on delete cascade,

@@ -1,7 +1,7 @@
 -- The next runnable executions: at most `room` leases of at most `candidates` executions looked at. When there are
 -- more than that, in fair order: one bounded index scan per tenant that has work; tenants by what they used lately,
 -- within a tenant started before new, then by rank. Lanes of suspects have a room of their own. What a concurrency
--- limit holds back is parked and told with the keys it waits for.
+-- limit holds back is parked and told with the keys it waits for; what cannot be decided at once stays as it is.
 --
 -- known_*: tenants of which work was taken lately, and from where on they are looked at; gap_*: between which tenants
 -- others are looked for, `max_found` in all; suspect_*: lanes with their room; used_*: what tenants used lately,
@@ -73,7 +73,7 @@ begin
                 where not l.is_admitted;
                 select array_agg(t.place order by t.number) into places
                 from unnest(places, ids) with ordinality as t (place, id, number)
-                where not exists (select from unnest(limits) l where l.execution_id = t.id and not l.is_admitted);
+                where not exists (select from unnest(limits) l where l.execution_id = t.id and l.is_admitted is not true);
             end if;
         end if;
         places := places[:room];

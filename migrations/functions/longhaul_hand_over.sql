@@ -25,10 +25,7 @@ begin
         passed := '{}';
         loop
             exit when granted >= portion;
-            exit when not exists (
-                select from slots s join slot_keys k on k.key = s.key join limit_rules r on r.id = k.rule_id
-                where s.key = name and s.execution_id is null and s.number <= r.max
-            );
+            exit when not longhaul_has_free_slots(name);
             -- The tenant that holds the fewest of them, then the one that used least lately; of its own, started before new.
             with recursive tenants (tenant_id) as (
                 (select x.tenant_id from slot_waiters x where x.key = name order by x.tenant_id limit 1)
@@ -69,7 +66,7 @@ begin
                 passed := passed || w.execution_id;
                 continue;
             end if;
-            missing := longhaul_take_slots(e.id, e.tenant_id, w.keys);
+            select t.missing into missing from longhaul_take_slots(e.id, e.tenant_id, w.keys) t;
             if missing is null then
                 perform longhaul_unpark(e.id);
                 insert into events (execution_id, seq, at, kind, data)

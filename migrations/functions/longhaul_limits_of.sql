@@ -19,7 +19,13 @@ create or replace function longhaul_limits_of(ids uuid[]) returns table (executi
             union all
             select e.id, r.id, r.value, longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key, e.metadata)
             from executions e
-            join limit_rules r on r.source = 'operator' and r.subject = '' and (r.tenant_id is null or r.tenant_id = e.tenant_id)
+            join limit_rules r on r.source = 'operator' and r.subject = '' and r.tenant_id is null
+            where e.id = any (ids)
+            union all
+            -- By tenant, so that no tenant's rules are compared with another's executions.
+            select e.id, r.id, r.value, longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key, e.metadata)
+            from executions e
+            join limit_rules r on r.source = 'operator' and r.subject = '' and r.tenant_id = e.tenant_id
             where e.id = any (ids)
         ) needed
         cross join lateral (

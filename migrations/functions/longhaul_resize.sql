@@ -1,5 +1,5 @@
 -- A smaller limit takes away what is free of it, and what is held stays held, in the lower slots as far as they are
--- free. A larger one makes more.
+-- free. The slots of a larger one are made when they are taken.
 create or replace function longhaul_resize() returns trigger
     language plpgsql
     as $$
@@ -24,8 +24,8 @@ begin
     end loop;
     delete from slots s using slot_keys k
     where k.rule_id = new.id and s.key = k.key and s.number > new.max and s.execution_id is null;
-    update slot_keys set made = least(made, new.max) where rule_id = new.id and made > new.max;
-    perform longhaul_make_slots('{}', (select array_agg(key) from slot_keys where rule_id = new.id), '{}');
+    -- Also before it grows: a claim that still saw a larger limit may have made slots that are gone by now.
+    update slot_keys set made = least(old.max, new.max) where rule_id = new.id and made > least(old.max, new.max);
     return null;
 end
 $$;

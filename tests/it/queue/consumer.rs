@@ -364,7 +364,7 @@ async fn a_claim_that_panics_ends_the_consumer_with_an_error() {
     let ended = longhaul_shared::queue::consumer::run(
         ConsumerConfig::new(options(&redis), vec![queue("default")]),
         Arc::new(Semaphore::new(1)),
-        |_max| async { panic!("asked to panic") },
+        |_max| async { panic!("asked to panic") as Vec<()> },
         |_items: Vec<()>| async {},
         |(), _permit| async {},
         tokio_util::sync::CancellationToken::new(),

@@ -65,9 +65,9 @@ async fn a_claim_takes_no_more_than_the_limit_and_parks_the_others_without_a_per
     let other = submit_for(&world, "other", 1).await;
     let free = world.submit(1).await;
     let worker = world.worker().await;
-    // Room for three: what waits for a slot takes none of it.
-    let claimed = ids(&worker.claim(4).await);
-    assert_eq!(claimed, [acme[0], acme[1], other[0], free[0]]);
+    // What can run is given back at once; the next claim looks behind what was parked.
+    assert_eq!(ids(&worker.claim(4).await), [acme[0], acme[1]]);
+    assert_eq!(ids(&worker.claim(2).await), [other[0], free[0]]);
     for id in &acme[2..] {
         assert_eq!(world.standing(*id).await, ("PENDING".into(), Some("concurrency_limit".into()), None));
         assert_eq!(world.events(*id).await, ["submitted", "parked"]);
@@ -84,8 +84,9 @@ async fn of_those_behind_who_waits_for_a_slot_no_more_are_taken_than_there_is_ro
     let acme = submit_for(&world, "acme", 3).await;
     let free = world.submit(10).await;
     let worker = world.worker().await;
-    // The second look is at two hundred, with room for one.
-    assert_eq!(ids(&worker.claim(2).await), [acme[0], free[0]]);
+    assert_eq!(ids(&worker.claim(2).await), [acme[0]]);
+    assert!(!world.standing(acme[1]).await.1.is_none_or(|reason| reason == "worker"));
+    assert_eq!(ids(&worker.claim(1).await), [free[0]]);
     assert_eq!(number(&world, "select count(*) from executions where worker_id is not null").await, 2);
     for id in &free[1..] {
         assert_eq!(world.standing(*id).await, ("PENDING".into(), Some("worker".into()), None));
@@ -464,6 +465,97 @@ async fn sixteen_workers_with_kills_and_resizes_never_overshoot_and_leave_nothin
     );
     assert_eq!(held(&world).await, 0);
     assert_eq!(number(&world, "select count(*) from slot_waiters").await, 0);
+    world.check().await;
+}
+
+/// Sixty limits of the first tenant, each of ten thousand.
+async fn sixty_large_limits(world: &World) {
+    for number in 0..60 {
+        world.store.put_limit(Some(world.tenant), &key(&format!("metadata.q{number}")), 10_000).await.unwrap();
+    }
+}
+
+/// Metadata with a value of each, none of them used before.
+fn sixty_values(one: usize) -> Value {
+    (0..60).map(|number| (format!("q{number}"), Value::from(format!("{one}-{number}")))).collect::<serde_json::Map<_, _>>().into()
+}
+
+#[tokio::test]
+async fn large_limits_make_only_the_slots_that_are_taken() {
+    let world = World::create().await;
+    sixty_large_limits(&world).await;
+    let other = world.store.ensure_tenant("other", None).await.unwrap().id;
+    let attack = submit(&world, 1, |one, new| NewExecution { metadata: sixty_values(one), ..new }).await;
+    let theirs = of_tenant(&world, other, 1, 0).await;
+    let worker = world.worker().await;
+    assert_eq!(ids(&worker.claim(2).await).into_iter().collect::<BTreeSet<_>>(), [attack[0], theirs[0]].into());
+    assert_eq!(number(&world, "select count(*) from slots").await, 60);
+    assert_eq!(held(&world).await, 60);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn one_claim_takes_a_bounded_number_of_slots_of_each_tenant() {
+    let world = World::create().await;
+    sixty_large_limits(&world).await;
+    let other = world.store.ensure_tenant("other", None).await.unwrap().id;
+    submit(&world, 100, |one, new| NewExecution { metadata: sixty_values(one), ..new }).await;
+    let theirs = of_tenant(&world, other, 5, 0).await;
+    let worker = world.worker().await;
+    let first = worker.claim(100).await;
+    let is_theirs = |one: &&Claimed| one.tenant_id == other;
+    assert_eq!(first.iter().filter(is_theirs).count(), theirs.len(), "the other tenant's are claimed at once");
+    assert_eq!(first.len() - theirs.len(), 500 / 60, "and as many of the first as one claim has slots for");
+    // Nothing is parked for want of a look, and the rest follows.
+    assert_eq!(number(&world, "select count(*) from slot_waiters").await, 0);
+    let mut rest = 100 - 500 / 60;
+    while rest > 0 {
+        let claimed = worker.claim(100).await.len();
+        assert!(claimed > 0, "{rest} are left");
+        rest -= claimed;
+    }
+    assert_eq!(number(&world, "select count(*) from slots").await, 6_000);
+    world.check().await;
+}
+
+/// Another claim makes a slot of the same key at this moment: nobody waits for it, and nobody is parked behind it.
+#[tokio::test]
+async fn claim_goes_on_while_another_makes_the_slot() {
+    let world = World::create().await;
+    world.store.put_limit(Some(world.tenant), &key("definition"), 10).await.unwrap();
+    let other = world.store.ensure_tenant("other", None).await.unwrap().id;
+    let ours = world.submit(2).await;
+    let worker = world.worker().await;
+    assert_eq!(ids(&worker.claim(1).await), ours[..1]);
+    let theirs = of_tenant(&world, other, 1, 0).await;
+    let mut maker = world.pool().begin().await.unwrap();
+    sqlx::query("select from slot_keys for update").fetch_all(&mut *maker).await.unwrap();
+    assert_eq!(ids(&worker.claim(2).await), theirs);
+    assert_eq!(reason(&world, ours[1]).await.as_deref(), Some("worker"));
+    maker.commit().await.unwrap();
+    assert_eq!(ids(&worker.claim(2).await), ours[1..]);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn grown_limit_makes_the_slots_between_those_still_held() {
+    let world = World::create().await;
+    let limit = key("definition");
+    let put = async |max| world.store.put_limit(Some(world.tenant), &limit, max).await.unwrap();
+    put(6).await;
+    world.submit(20).await;
+    let worker = world.worker().await;
+    let mut claimed = worker.claim(6).await;
+    assert_eq!(claimed.len(), 6);
+    put(1).await;
+    // Two of the six end, and their slots are gone.
+    for _ in 0..2 {
+        worker.finish(&claimed.remove(1)).await.unwrap();
+    }
+    put(6).await;
+    let more = worker.claim(6).await.len() + worker.claim(6).await.len();
+    assert_eq!((held(&world).await, more), (6, 2));
+    assert_eq!(number(&world, "select count(*) from slots").await, 6);
     world.check().await;
 }
 

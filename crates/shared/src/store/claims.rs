@@ -31,8 +31,8 @@ const MAX_FOUND: i64 = 200;
 const MIN_PER_TENANT: usize = 16;
 /// How many more candidates than wanted a claim looks at once a concurrency limit held some back.
 const BEHIND_LIMITS: i32 = 200;
-/// The most statements of one claim: each brings somebody, or parks somebody who waits for a slot.
-const MAX_ROUNDS: usize = 20;
+/// The most statements of one claim, of which only the last brings executions while limits hold others back.
+const MAX_ROUNDS: usize = 5;
 
 /// How many deaths an execution was held at; suspects are kept apart so that they cannot take others down with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -127,6 +127,8 @@ pub struct Claims {
     pub claimed: Vec<Claimed>,
     /// Became runnable meanwhile: slots that were free were given to those who wait for them.
     pub woken: Vec<Runnable>,
+    /// Executions were parked on the way, so there may be others behind them that can run.
+    pub has_more: bool,
 }
 
 /// What a worker remembers between its claims: where scans start, so that under backlog they do not step over what is already
@@ -299,7 +301,7 @@ impl From<ClaimRow> for Claimed {
 impl Store {
     /// Claims up to `request.max` executions. An empty answer is a duplicate wake-up, or a worker whose row is dead.
     ///
-    /// What a concurrency limit holds back is parked on the way, and others are looked at instead.
+    /// What a concurrency limit holds back is parked on the way. Others are looked at instead until one was claimed.
     ///
     /// # Errors
     /// Postgres is unavailable, or its answer is late. If the claim was committed all the same, the worker's reconciliation
@@ -336,10 +338,15 @@ impl Store {
                 Claimed { charged, ..Claimed::from(row) }
             }));
             wanted.max -= took;
+            claims.has_more = !refused.is_empty() && wanted.max > 0;
             if !refused.is_empty() {
                 // A slot that became free while they were parked is theirs.
                 let keys = refused.into_iter().filter_map(|row| row.refused_keys).flatten().collect();
                 claims.woken.extend(self.try_hand_over(keys).await);
+                // What can run starts now; the next claim looks behind those that wait.
+                if !claims.claimed.is_empty() {
+                    break;
+                }
                 candidates = wanted.max.max(BEHIND_LIMITS);
             } else if per_tenant < room {
                 candidates = wanted.max;

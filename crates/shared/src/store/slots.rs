@@ -13,6 +13,11 @@ use crate::domain::{ExecutionId, LimitKey, TenantId};
 
 /// The most executions one statement hands slots to.
 const PORTION: i32 = 100;
+/// The most keys of a changed limit that are handed over at once.
+const MAX_KEYS: i64 = 500;
+/// The most idle keys that one statement forgets, and statements of one call.
+const IDLE_KEYS: i64 = 1_000;
+const IDLE_ROUNDS: usize = 50;
 /// How often one call follows executions that move from one full line to another.
 const MAX_MOVES: usize = 10;
 
@@ -168,7 +173,7 @@ impl Store {
                 from lines where lines.key is not null
             )
             select key as "key!" from lines
-            where key is not null and exists (select from slots s where s.key = lines.key and s.execution_id is null)
+            where key is not null and longhaul_has_free_slots(key)
             limit $1
             "#,
             limit,
@@ -183,7 +188,19 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn tidy_slots(&self) -> Result<(), StoreError> {
-        sqlx::query!(
+        for _ in 0..IDLE_ROUNDS {
+            if self.forget_idle_keys().await? < IDLE_KEYS as u64 {
+                break;
+            }
+        }
+        sqlx::query!("delete from tenant_usage where at < longhaul_now() - interval '1 day'")
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    async fn forget_idle_keys(&self) -> Result<u64, StoreError> {
+        let forgotten = sqlx::query!(
             r#"
             with idle as materialized (
                 select k.key from slot_keys k
@@ -191,18 +208,16 @@ impl Store {
                     and not exists (select from slots s where s.key = k.key and s.execution_id is not null)
                     and not exists (select from slot_waiters w where w.key = k.key)
                 order by k.key
-                limit 1000
+                limit $1
                 for update of k skip locked
             )
             delete from slot_keys k using idle where k.key = idle.key
-            "#
+            "#,
+            IDLE_KEYS,
         )
         .execute(&self.pool)
         .await?;
-        sqlx::query!("delete from tenant_usage where at < longhaul_now() - interval '1 day'")
-            .execute(&self.pool)
-            .await?;
-        Ok(())
+        Ok(forgotten.rows_affected())
     }
 
     /// Sets an operator's limit on the executions of `tenant`, everybody's when absent. It holds from the next claim on; what it now
@@ -230,8 +245,17 @@ impl Store {
         )
         .fetch_one(&self.pool)
         .await?;
-        let keys =
-            sqlx::query_scalar!("select key from slot_keys where rule_id = $1", rule).fetch_all(&self.pool).await?;
+        // The sweep hands over what is beyond these.
+        let keys = sqlx::query_scalar!(
+            r#"
+            select distinct w.key as "key!" from slot_keys k join slot_waiters w on w.key = k.key
+            where k.rule_id = $1 limit $2
+            "#,
+            rule,
+            MAX_KEYS,
+        )
+        .fetch_all(&self.pool)
+        .await?;
         self.hand_over(keys.into_iter().collect()).await
     }
 

@@ -15,7 +15,7 @@ use longhaul_shared::{
     domain::{WaitReason, WorkerId, requirements::is_other_build},
     queue::{
         QueueOptions,
-        consumer::{self, ConsumerConfig},
+        consumer::{self, ConsumerConfig, Fetched},
     },
     store::{
         Store, StoreError,
@@ -313,13 +313,13 @@ struct Claimer {
 }
 
 impl Claimer {
-    async fn claim(&self, max: usize) -> Vec<Lease> {
+    async fn claim(&self, max: usize) -> Fetched<Lease> {
         let max = self.sensible(max);
         if max == 0 || !self.memory.is_open() {
-            return Vec::new();
+            return Vec::new().into();
         }
         let leases = self.claim_once(max).await;
-        if leases.is_empty() && self.there_is_more_to_serve().await { self.claim_once(max).await } else { leases }
+        if leases.items.is_empty() && self.there_is_more_to_serve().await { self.claim_once(max).await } else { leases }
     }
 
     /// The executions that may be taken while writes of this process are in trouble: what is claimed now could not go on.
@@ -349,7 +349,7 @@ impl Claimer {
         })
     }
 
-    async fn claim_once(&self, max: usize) -> Vec<Lease> {
+    async fn claim_once(&self, max: usize) -> Fetched<Lease> {
         let suspects = self.held.suspects();
         // With no suspect in the process, either several may come or one that must be alone; by turns.
         let alone = suspects == 0 && !self.prefers_alone.fetch_xor(true, Ordering::Relaxed);
@@ -363,7 +363,7 @@ impl Claimer {
             may_take_alone: alone,
         };
         match self.deps.store.claim(&request, &self.bounds).await {
-            Ok(Claims { claimed, woken }) => {
+            Ok(Claims { claimed, woken, has_more }) => {
                 maintenance::announce(&self.deps, &woken);
                 self.memory.claimed(claimed.len());
                 self.deps.publisher.look(claimed.iter().map(|claim| claim.id.0));
@@ -371,14 +371,14 @@ impl Claimer {
                     let control = self.held.enter(claimed.id, claimed.token, claimed.lane)?;
                     Some(Lease { claimed, control })
                 };
-                let leases = claimed.into_iter().filter_map(enter).collect();
+                let items = claimed.into_iter().filter_map(enter).collect();
                 self.held.claimed();
-                leases
+                Fetched { items, has_more }
             }
             Err(error) => {
                 tracing::warn!(error = %error, "claim failed");
                 self.held.claimed();
-                Vec::new()
+                Vec::new().into()
             }
         }
     }

@@ -13,7 +13,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ConsumerConfig,
+    ConsumerConfig, Fetched,
     backend::{Handover, Held},
     wakeups::{Heard, Wakeups},
 };
@@ -32,7 +32,7 @@ impl<T, C, CF> Fetch<T, C>
 where
     T: Send + 'static,
     C: Fn(usize) -> CF + Send + 'static,
-    CF: Future<Output = Vec<T>> + Send + 'static,
+    CF: Future<Output: Into<Fetched<T>>> + Send + 'static,
 {
     /// Runs until shutdown. Returns what a last claim brought home too late to be handed over.
     pub(super) async fn run(mut self) -> Vec<Held<T>> {
@@ -44,12 +44,12 @@ where
             let permits = self.more_permits(permit);
             let max = permits.num_permits();
 
-            let items = (self.claim)(max).await;
+            let Fetched { items, has_more } = (self.claim)(max).await.into();
             metrics::claims(reason, items.len());
             if !self.config.serves_all.load(Ordering::Relaxed) {
                 self.wakeups.pass_on(items.len()).await;
             }
-            last = Last { claimed_at: Some(Instant::now()), was_full: items.len() >= max };
+            last = Last { claimed_at: Some(Instant::now()), was_full: has_more || items.len() >= max };
 
             if let Err(unwanted) = self.handover.push(pair(items, permits)) {
                 return unwanted;

@@ -75,6 +75,21 @@ impl ConsumerConfig {
     }
 }
 
+/// What a claim brought.
+#[derive(Debug)]
+pub struct Fetched<T> {
+    /// Claimed, each to run under a permit.
+    pub items: Vec<T>,
+    /// There may be more: claim again as soon as there is a permit.
+    pub has_more: bool,
+}
+
+impl<T> From<Vec<T>> for Fetched<T> {
+    fn from(items: Vec<T>) -> Self {
+        Self { items, has_more: false }
+    }
+}
+
 /// Consumes until `shutdown`, then releases what has not started and waits for the handlers that run. How long they
 /// may, is the caller's to decide: through what they themselves listen to, or by dropping this future.
 ///
@@ -99,7 +114,7 @@ pub async fn run<T, C, CF, R, RF, H, HF>(
 where
     T: Send + 'static,
     C: Fn(usize) -> CF + Send + 'static,
-    CF: Future<Output = Vec<T>> + Send + 'static,
+    CF: Future<Output: Into<Fetched<T>>> + Send + 'static,
     R: Fn(Vec<T>) -> RF + Send + Sync + 'static,
     RF: Future<Output = ()> + Send + 'static,
     H: Fn(T, OwnedSemaphorePermit) -> HF + Clone + Send + Sync + 'static,
