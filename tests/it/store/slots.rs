@@ -477,7 +477,10 @@ async fn sixty_large_limits(world: &World) {
 
 /// Metadata with a value of each, none of them used before.
 fn sixty_values(one: usize) -> Value {
-    (0..60).map(|number| (format!("q{number}"), Value::from(format!("{one}-{number}")))).collect::<serde_json::Map<_, _>>().into()
+    (0..60)
+        .map(|number| (format!("q{number}"), Value::from(format!("{one}-{number}"))))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 #[tokio::test]
