@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, env, fmt::Write, fs, io, path::Path};
 
+#[expect(clippy::disallowed_methods, reason = "cargo tells a build script by its environment")]
 fn main() -> io::Result<()> {
     println!("cargo:rerun-if-changed=../../migrations");
     let folder =

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::wire::{RequestFormat, read_reply, request_body};
 use crate::llm::{
-    Message, ModelError, ModelReply, ModelRequest, ToolCall, ToolChoice, Usage, calls::CallIds,
+    FinishReason, Message, ModelError, ModelReply, ModelRequest, ToolCall, ToolChoice, Usage, calls::CallIds,
     openai::wire::OutputLimit,
 };
 
