@@ -3,6 +3,7 @@
 //! Invariants: `sqlx` is named in [`store`] only, `redis` and `apalis` in [`queue`] only.
 
 pub mod addresses;
+pub mod agent_secrets;
 pub mod clock;
 pub mod config;
 pub mod domain;

@@ -1,8 +1,10 @@
 //! `/v1/definitions` and `/v1/agents`: versions are put, listed, read and removed.
 
-use longhaul_api::ApiOptions;
+use longhaul_api::{ApiOptions, ContractOptions};
 use longhaul_shared::config::{AllowedAgents, McpConfig};
+use longhaul_shared::sealing::Sealer;
 use longhaul_shared::store::api_keys::Scope;
+use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use crate::support::api::{TestApi, agent, invoice};
@@ -331,4 +333,40 @@ async fn list_in_the_place_of_record_is_refused() {
     assert_eq!(api.acme.post("/v1/executions", &budget).await.paths(), ["/budget"]);
     let documents = json!({"documents": [["d2", "text"]]});
     assert_eq!(api.acme.post("/v1/indexes/i/documents", &documents).await.paths(), ["/documents"]);
+}
+
+#[tokio::test]
+async fn literals_of_shared_agents_are_sealed_and_hidden() {
+    let sealer = Sealer::new(&[SecretString::from("a key of the tests")]);
+    let contract = ContractOptions { sealer, ..ContractOptions::default() };
+    let api = TestApi::start_with(ApiOptions { contract, ..ApiOptions::default() }).await;
+    let operator = api.caller("operator", &Scope::ALL).await;
+    let agent = |authorization: &str| {
+        let headers = json!({"authorization": authorization, "x-id": "env://ID"});
+        let servers = json!({"s": {"url": "https://example.com/mcp", "headers": headers}});
+        json!({"key": "shared", "name": "S", "prompts": {"conversation": ""}, "mcp_servers": servers})
+    };
+    let path = "/v1/agents/shared?shared=true";
+    let put = operator.put(path, &agent("Bearer CANARY")).await;
+    assert_eq!((put.status, &put.body["version"]), (201, &json!(1)), "{}", put.text);
+    let shown = api.acme.get("/v1/agents/shared").await;
+    let headers = &shown.body["spec"]["mcp_servers"]["s"]["headers"];
+    assert_eq!(headers, &json!({"authorization": "[secret]", "x-id": "env://ID"}));
+    let listed = api.acme.get("/v1/agents").await;
+    assert!(!put.text.contains("CANARY") && !listed.text.contains("CANARY"));
+    let stored: String = sqlx::query_scalar("select string_agg(spec::text, '') from agent_versions")
+        .fetch_one(&api.db.pool)
+        .await
+        .unwrap();
+    assert!(!stored.contains("CANARY") && stored.contains("sealed:v1:"));
+    for again in ["Bearer CANARY", "[secret]"] {
+        let put = operator.put(path, &agent(again)).await;
+        assert_eq!((put.status, &put.body["version"]), (200, &json!(1)), "{again}");
+    }
+    let other = operator.put(path, &agent("Bearer OTHER")).await;
+    assert_eq!((other.status, &other.body["version"]), (201, &json!(2)));
+
+    let keyless = TestApi::start().await;
+    let refused = keyless.caller("operator", &Scope::ALL).await.put(path, &agent("Bearer CANARY")).await;
+    assert_eq!(refused.paths(), ["/mcp_servers/s/headers/authorization"], "{}", refused.text);
 }

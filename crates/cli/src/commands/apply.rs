@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use longhaul_shared::{
+    agent_secrets,
     domain::TenantId,
     sealing::Sealer,
     store::{Store, definitions::AGENT_DEFINITION},
@@ -98,7 +99,12 @@ pub async fn directly(
 ) -> anyhow::Result<Vec<Applied>> {
     let mut applied = Vec::new();
     for (_, agent) in &files.agents {
-        let put = store.put_agent(owner, agent).await?;
+        let mut agent = agent.clone();
+        if owner.is_none() {
+            let known = store.resolve_agent(None, &agent.key, None).await?;
+            agent_secrets::seal(&mut agent, known.as_ref().map(|known| &known.spec), sealer)?;
+        }
+        let put = store.put_agent(owner, &agent).await?;
         let (version, created) = (Some(put.version.into()), put.created);
         applied.push(Applied { kind: "agent", key: agent.key.clone(), version, created });
     }

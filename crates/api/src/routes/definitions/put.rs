@@ -11,6 +11,7 @@ use longhaul_sdk::{
     spec::{AgentSpec, ConcurrencySpec, DefinitionSpec, Runner},
 };
 use longhaul_shared::{
+    agent_secrets,
     config::RefusedServer,
     domain::{MAX_DEADLINE, TenantId, requirements::SEARCH_DATASET, retrieval::index::is_own_name},
     store::{api_keys::Scope, definitions::AGENT_DEFINITION},
@@ -79,7 +80,7 @@ pub(crate) async fn agent(
     body: Body,
 ) -> ApiResult<(StatusCode, Json<VersionView>)> {
     let owner = owner(&principal, params)?;
-    let spec: AgentSpec = read_spec(&headers, body).await?;
+    let mut spec: AgentSpec = read_spec(&headers, body).await?;
     let mut violations = key_violations(&key, &spec.key);
     violations.extend(agent_violations(&spec));
     refuse(violations)?;
@@ -94,6 +95,11 @@ pub(crate) async fn agent(
         Some(RefusedServer::Address { server, address }) => {
             return Err(ApiError::AddressNotAllowed { server: server.to_owned(), address });
         }
+    }
+    if owner.is_none() {
+        let known = state.store.resolve_agent(None, &key, None).await?;
+        agent_secrets::seal(&mut spec, known.as_ref().map(|known| &known.spec), &state.options.contract.sealer)
+            .map_err(|refused| ApiError::invalid(refused.path, refused.reason))?;
     }
     let put = state.store.put_agent(owner, &spec).await?;
     state.catalog.forget();

@@ -1,7 +1,7 @@
 //! A version as the API shows it.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::store::definitions::Version;
+use longhaul_shared::{agent_secrets, store::definitions::Version};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -32,7 +32,11 @@ pub(crate) struct VersionPage {
 
 impl VersionView {
     pub(crate) fn of<S: Serialize>(of: Version<S>) -> ApiResult<Self> {
-        let spec = serde_json::to_value(&of.spec).map_err(|_| ApiError::Internal)?;
+        let mut spec = serde_json::to_value(&of.spec).map_err(|_| ApiError::Internal)?;
+        // Every tenant may read what is shared.
+        if of.tenant_id.is_none() {
+            agent_secrets::hide(&mut spec);
+        }
         let key = spec.get("key").and_then(Value::as_str).unwrap_or_default().to_owned();
         Ok(Self {
             key,

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use longhaul_shared::config;
+use longhaul_shared::{config, domain::contract::platform::SEALED};
 use secrecy::{ExposeSecret, SecretString};
 
 type Resolve = dyn Fn(&str) -> Option<SecretString> + Send + Sync;
@@ -67,6 +67,11 @@ impl Secrets {
     }
 
     fn resolve(&mut self, value: &str, resolver: &SecretResolver) -> Result<SecretString, String> {
+        if value.starts_with(SEALED) {
+            let open = (resolver.0)(value).ok_or("a sealed value does not open under contract.secret_keys")?;
+            self.0.push(open.clone());
+            return Ok(open);
+        }
         let mut resolved = String::new();
         let mut rest = value;
         while let Some((before, reference, after)) = config::split_at_reference(rest) {
@@ -111,6 +116,18 @@ mod tests {
         assert_eq!(values, ["s3cret-value", "Bearer s3cret-value, s3cret-value!", "plain"]);
         assert_eq!(secrets.scrub("it is s3cret-value.".into()), "it is [redacted].");
         assert!(!format!("{secrets:?}{resolved:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn sealed_values_are_opened_and_scrubbed() {
+        let resolver = SecretResolver::new(|text| (text == "sealed:v1:x").then(|| SecretString::from("s3cret-value")));
+        let mut secrets = Secrets::default();
+        let entries = BTreeMap::from([("A".to_owned(), "sealed:v1:x".to_owned())]);
+        let resolved = secrets.resolve_all(&entries, &resolver).unwrap();
+        assert_eq!(resolved[0].1.expose_secret(), "s3cret-value");
+        assert_eq!(secrets.scrub("s3cret-value".into()), "[redacted]");
+        let other = BTreeMap::from([("A".to_owned(), "sealed:v1:y".to_owned())]);
+        assert!(secrets.resolve_all(&other, &resolver).is_err());
     }
 
     #[test]
