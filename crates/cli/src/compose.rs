@@ -21,7 +21,7 @@ use longhaul_shared::{
         producer::WakeupPublisher,
     },
     retrieval::OwnIndexes,
-    store::{Store, StoreOptions, api_keys::Pepper, submit::Submitter},
+    store::{Store, StoreError, StoreOptions, api_keys::Pepper, submit::Submitter},
     telemetry::{metrics, trace},
 };
 use longhaul_worker::WorkerBuilder;
@@ -99,8 +99,14 @@ pub async fn serve_api(
     tokio::select! {
         served = within_shutdown(served, shutdown, config.api.shutdown) => served,
         // Beside the serving: a server that is away at the start is no reason not to say so.
-        Err(error) = judged.refuse_unsafe_server() => Err(error.into()),
+        Err(error) = judge(&judged) => Err(error.into()),
     }
+}
+
+/// What is wrong with the database for good is returned, and what an operator has to do is said once.
+async fn judge(store: &Store) -> Result<(), StoreError> {
+    store.refuse_unsafe_server().await?;
+    store.await_schema().await
 }
 
 /// The surface of the agent-execution contract as configured.

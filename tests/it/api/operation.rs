@@ -11,7 +11,10 @@ async fn health_readiness_and_metrics_need_no_key() {
     let nobody = api.nobody();
     assert_eq!(nobody.get("/healthz").await.text, "ok\n");
     let ready = nobody.get("/readyz").await;
-    assert_eq!((ready.status, ready.body), (200, json!({"ready": true, "postgres": "up", "redis": "up"})));
+    assert_eq!(
+        (ready.status, ready.body),
+        (200, json!({"ready": true, "postgres": "up", "schema": "current", "redis": "up"}))
+    );
     assert_eq!(nobody.get("/metrics").await.text, "answers_total 42\n");
 }
 
@@ -25,6 +28,16 @@ async fn without_postgres_the_process_lives_but_is_not_ready() {
     assert_eq!((ready.status, &ready.body["postgres"]), (503, &json!("down")));
     let answer = api.acme.get("/v1/definitions").await;
     assert_eq!((answer.error(), answer.header("retry-after")), ((503, "unavailable"), "1"));
+}
+
+#[tokio::test]
+async fn unmigrated_database_is_not_ready() {
+    let api = TestApi::start().await;
+    sqlx::raw_sql("drop table _sqlx_migrations").execute(&api.db.pool).await.unwrap();
+    let ready = api.nobody().get("/readyz").await;
+    assert_eq!((ready.status, &ready.body["postgres"], &ready.body["schema"]), (503, &json!("up"), &json!("missing")));
+    let refused = api.store.need_schema().await.unwrap_err();
+    assert!(refused.to_string().contains("run `longhaul migrate`"), "{refused}");
 }
 
 #[tokio::test]

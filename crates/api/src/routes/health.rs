@@ -9,6 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
+use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use crate::state::{ApiState, QueueState};
@@ -18,11 +19,14 @@ const PING_LIMIT: Duration = Duration::from_secs(2);
 /// What `/readyz` answers.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Readiness {
-    /// Whether requests can be served: Postgres answers.
+    /// Whether requests can be served: Postgres answers, and has the schema of this release.
     ready: bool,
     /// `up` or `down`.
     #[schema(example = "up")]
     postgres: &'static str,
+    /// `current`, `missing` (run `longhaul migrate`) or `unknown` while Postgres does not answer.
+    #[schema(example = "current")]
+    schema: &'static str,
     /// `up`, `down` or `unknown`. Reported, never required: without Redis, workers poll Postgres.
     #[schema(example = "up")]
     redis: &'static str,
@@ -36,16 +40,21 @@ pub(crate) async fn healthz() -> &'static str {
 
 /// The process can serve requests.
 #[utoipa::path(get, operation_id = "getReadiness", path = "/readyz", tag = "operation", security(()), responses(
-    (status = 200, description = "Ready", body = Readiness), (status = 503, description = "Postgres does not answer", body = Readiness)))]
+    (status = 200, description = "Ready", body = Readiness), (status = 503, description = "Postgres does not answer, or has not the schema of this release", body = Readiness)))]
 pub(crate) async fn readyz(State(state): State<ApiState>) -> Response {
-    let ready = state.store.ping(PING_LIMIT).await.is_ok();
+    let (postgres, schema) = match timeout(PING_LIMIT, state.store.has_schema()).await {
+        Ok(Ok(true)) => ("up", "current"),
+        Ok(Ok(false)) => ("up", "missing"),
+        Ok(Err(_)) | Err(_) => ("down", "unknown"),
+    };
+    let ready = schema == "current";
     let redis = match (state.hooks.queue)() {
         QueueState::Up => "up",
         QueueState::Down => "down",
         QueueState::Unknown => "unknown",
     };
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Readiness { ready, postgres: if ready { "up" } else { "down" }, redis })).into_response()
+    (status, Json(Readiness { ready, postgres, schema, redis })).into_response()
 }
 
 /// Prometheus metrics of this process.

@@ -84,6 +84,7 @@ fn scope(name: &str) -> Result<Scope, String> {
 pub async fn run(config: Config, args: KeysArgs, context: &Context) -> anyhow::Result<Exit> {
     let store = compose::store(&config, "longhaul-keys")?;
     store.check_server().await?;
+    store.need_schema().await?;
     match args.command {
         KeysCommand::Create(create) => make(&config, &store, &create, context).await,
         KeysCommand::List(tenant) => {

@@ -18,6 +18,10 @@ static FUNCTIONS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/function
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 /// Key of the advisory lock under which functions are applied.
 const LOCK: i64 = 0x6c6f_6e67_6861_756c;
+/// Told wherever the schema is the cause.
+const NO_SCHEMA: &str = "the database does not have the schema of this release; run `longhaul migrate`";
+/// Between two looks for a schema that is missing.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Weeks of history partitions made ahead.
 const WEEKS_AHEAD: i32 = 4;
 
@@ -48,6 +52,66 @@ impl Store {
             }
         }
     }
+
+    /// Whether the database has this release's schema: its migrations were applied, and its functions are there. That of a later
+    /// release is one, too.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn has_schema(&self) -> Result<bool, StoreError> {
+        let versions: Vec<i64> = TABLES.iter().map(|migration| migration.version).collect();
+        let names: Vec<&str> = function_names().collect();
+        // Not checked when it is compiled: the table of migrations is made by sqlx.
+        let counted = sqlx::query_as::<_, (i64, i64)>(
+            "select (select count(*) from _sqlx_migrations where success and version = any ($1)),
+                (select count(*) from database_functions where name = any ($2))",
+        )
+        .bind(&versions)
+        .bind(&names)
+        .fetch_one(&self.pool)
+        .await;
+        match counted {
+            Ok((migrations, functions)) => Ok((migrations, functions) == (count(versions.len()), count(names.len()))),
+            Err(error) if is_undefined_table(&error) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Refuses a database without this release's schema.
+    ///
+    /// # Errors
+    /// It has not, or Postgres is unavailable.
+    pub async fn need_schema(&self) -> Result<(), StoreError> {
+        if self.has_schema().await? { Ok(()) } else { Err(StoreError::Conflict(NO_SCHEMA.to_owned())) }
+    }
+
+    /// Waits until the database has this release's schema, and says once what it waits for.
+    ///
+    /// # Errors
+    /// Postgres refuses the question for good.
+    pub async fn await_schema(&self) -> Result<(), StoreError> {
+        let mut said = false;
+        loop {
+            match self.has_schema().await {
+                Ok(true) => return Ok(()),
+                Ok(false) if !said => {
+                    tracing::error!("{NO_SCHEMA}");
+                    said = true;
+                }
+                Err(error) if !error.is_retryable() => return Err(error),
+                Ok(false) | Err(_) => {}
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+}
+
+fn count(of: usize) -> i64 {
+    i64::try_from(of).unwrap_or(i64::MAX)
+}
+
+fn is_undefined_table(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "42P01")
 }
 
 /// Brings a database to this release's schema: migrations that are missing, functions whose definition changed, partitions for the
