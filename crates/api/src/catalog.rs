@@ -86,6 +86,7 @@ pub(crate) fn unpriced(model: &ModelSpec, prices: &Prices) -> Option<String> {
 pub(crate) struct Substitute {
     pub(crate) version_id: AgentVersionId,
     pub(crate) serve_key: ServeKey,
+    pub(crate) owner: Option<TenantId>,
     pub(crate) spec: AgentSpec,
 }
 
@@ -230,7 +231,8 @@ impl Catalog {
         let requirements = requirements(&pinned.definition, pinned.definition_version, &agent.spec);
         let serve_key = ServeKey::of(&requirements);
         self.put_serve_key(&serve_key, &requirements.into_iter().collect::<Vec<_>>()).await?;
-        Ok(Substitute { version_id: AgentVersionId(agent.id), serve_key, spec: agent.spec })
+        let version_id = AgentVersionId(agent.id);
+        Ok(Substitute { version_id, serve_key, owner: agent.tenant_id, spec: agent.spec })
     }
 
     /// What a worker must have to run `runnable` over the agent-execution contract.

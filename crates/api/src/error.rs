@@ -239,8 +239,8 @@ impl ApiError {
                 Refused::CanaryRuns(id) => format!("{id} of its group is being tried; wait for its end"),
             },
             Self::SelfApproval => {
-                "the execution was submitted with this key; another key must decide, unless the agent's policy says \
-                 `allow_self`"
+                "the execution, or one that it goes back to, was submitted with this key; another key must decide, unless \
+                 the agent's policy says `allow_self`"
                     .into()
             }
             Self::CrossSite => "a page of another site sent this; sign in or out on the status page itself".into(),

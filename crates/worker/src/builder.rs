@@ -14,7 +14,7 @@ use longhaul_shared::{
     config::{self, Config, ConfigError, ContractConfig, ProviderKind},
     domain::{
         JOURNAL_FORMAT,
-        contract::platform::SecretRef,
+        contract::platform::{SEALED, SecretRef},
         formats::journal_requirements,
         requirements::{CONTRACT_REQUIREMENT, SEARCH_DATASET, definition_requirement},
     },
@@ -231,7 +231,7 @@ impl WorkerBuilder {
         })?;
         let mcp = McpPool::new(McpPoolSettings {
             base_env: config::inherited_environment(&INHERITED_ENV),
-            secrets: SecretResolver::new(config::resolve_secret),
+            secrets: tool_server_secrets(&config.contract)?,
             ..McpPoolSettings::default()
         });
         let has = self
@@ -260,6 +260,7 @@ impl WorkerBuilder {
             platform,
             tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas, indexes: Some(indexes) },
             validators: self.validators,
+            own_org: config.contract.org_id.clone(),
             tool_servers: config.tools.mcp.clone(),
             definitions: self.definitions,
             versions: Versions::default(),
@@ -281,6 +282,14 @@ fn platform_secrets(config: &ContractConfig) -> Result<SecretResolver, BuildErro
         SecretRef::Variable(name) if settings.may_read(&name) => config::resolve_secret(reference),
         SecretRef::Sealed(sealed) => sealer.open(&sealed).ok(),
         SecretRef::Variable(_) | SecretRef::Foreign | SecretRef::Literal => None,
+    }))
+}
+
+/// What headers and variables of tool servers refer to: variables of the worker, and what was sealed.
+fn tool_server_secrets(config: &ContractConfig) -> Result<SecretResolver, BuildError> {
+    let sealer = config.sealer()?;
+    Ok(SecretResolver::new(move |reference| {
+        if reference.starts_with(SEALED) { sealer.open(reference).ok() } else { config::resolve_secret(reference) }
     }))
 }
 
@@ -339,6 +348,10 @@ impl Worker {
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             is_safe = self.deps.store.refuse_unsafe_server() => is_safe.map_err(WorkerError::UnsafeServer)?,
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            has_schema = self.deps.store.await_schema() => has_schema.map_err(WorkerError::Publish)?,
         }
         self.publish().await.map_err(WorkerError::Publish)?;
         let process = Process {

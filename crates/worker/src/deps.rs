@@ -40,6 +40,8 @@ pub(crate) struct Deps {
     /// What contract runs share.
     pub(crate) platform: Platform,
     pub(crate) validators: ValidatorRegistry,
+    /// The installation's own organisation, whose agents rules mean by name.
+    pub(crate) own_org: String,
     /// What agents may say of tool servers.
     pub(crate) tool_servers: McpConfig,
     pub(crate) definitions: HashMap<String, RegisteredDefinition>,

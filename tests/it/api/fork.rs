@@ -1,12 +1,20 @@
 //! `POST /v1/executions/{id}/fork`: what is shared, what may differ, and what is refused.
 
+use longhaul_sdk::spec::AgentSpec;
 use longhaul_shared::domain::{ExecutionId, JOURNAL_FORMAT};
+use longhaul_shared::store::api_keys::Scope;
 use longhaul_shared::store::journal::Loaded;
 use longhaul_shared::store::journal::StepKind::{Call, Prompt, Turn};
 use serde_json::{Value, json};
 
-use crate::support::api::{Answer, TestApi};
+use crate::support::api::{Answer, EVERYDAY, TestApi, agent};
 use crate::support::leases::{TestWorker, step, write};
+
+/// Lets forks change the agent that all share.
+async fn opt_in(api: &TestApi) {
+    let agent = AgentSpec { fork_overrides: true, ..agent("clerk") };
+    api.store.put_shared_agent(&agent).await.unwrap();
+}
 
 /// A FINISHED execution with a prompt, a turn, its call, and the turn that answered.
 async fn origin(api: &TestApi, worker: &TestWorker, budget: Value) -> ExecutionId {
@@ -53,6 +61,7 @@ async fn a_fork_shares_what_was_recorded_before_its_step_and_points_back() {
 #[tokio::test]
 async fn another_prompt_model_input_or_budget_comes_along_and_is_inherited_by_forks_of_the_fork() {
     let api = TestApi::start().await;
+    opt_in(&api).await;
     let worker = TestWorker::start(&api.store).await;
     let origin = origin(&api, &worker, json!({ "max_model_calls": 7 })).await;
     let body = json!({
@@ -98,6 +107,7 @@ async fn what_has_no_result_yet_is_not_shared() {
 #[tokio::test]
 async fn what_cannot_be_forked_is_refused_with_its_reason() {
     let api = TestApi::start().await;
+    opt_in(&api).await;
     let worker = TestWorker::start(&api.store).await;
     let origin = origin(&api, &worker, json!({ "max_cost_usd": 1 })).await;
     for (body, path) in [
@@ -126,4 +136,37 @@ async fn what_cannot_be_forked_is_refused_with_its_reason() {
     let nobody = uuid::Uuid::now_v7();
     assert_eq!(fork(&api, nobody, json!({ "from_step": 1 })).await.error(), (404, "not_found"));
     assert_eq!(worker.claim(10).await.len(), 0, "nothing was stored");
+}
+
+#[tokio::test]
+async fn changed_forks_of_shared_agents_need_admin_or_an_opt_in() {
+    let api = TestApi::start().await;
+    let worker = TestWorker::start(&api.store).await;
+    let first = origin(&api, &worker, Value::Null).await;
+    let bodies = [json!({ "from_step": 1, "prompt": "mine" }), json!({ "from_step": 1, "model": "other" })];
+    let writer = api.caller("acme", &[Scope::ExecutionsWrite, Scope::ExecutionsRead]).await;
+    let operator = api.caller("acme", &[EVERYDAY, &[Scope::Admin]].concat()).await;
+    for body in &bodies {
+        let path = format!("/v1/executions/{first}/fork");
+        assert_eq!(fork(&api, first, body.clone()).await.error(), (403, "missing_scope"));
+        assert_eq!(operator.post(&path, body).await.status, 201);
+        assert_eq!(writer.post(&path, &json!({ "from_step": 1 })).await.status, 201, "unchanged");
+    }
+    // Through the API, which forgets the version that it remembers.
+    let spec = serde_json::to_value(AgentSpec { fork_overrides: true, ..agent("clerk") }).unwrap();
+    assert_eq!(operator.put("/v1/agents/clerk?shared=true", &spec).await.status, 201);
+    assert_eq!(
+        fork(&api, first, bodies[0].clone()).await.error(),
+        (403, "missing_scope"),
+        "it runs the version before"
+    );
+    while let [claimed, ..] = &worker.claim(1).await[..] {
+        worker.finish(claimed).await.unwrap();
+    }
+    let second = origin(&api, &worker, Value::Null).await;
+    for body in &bodies {
+        let refused = writer.post(&format!("/v1/executions/{second}/fork"), body).await;
+        assert_eq!(refused.error(), (403, "missing_scope"), "it may not write agents");
+        assert_eq!(fork(&api, second, body.clone()).await.status, 201);
+    }
 }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use longhaul_sdk::failure::{Failure, FailureCode};
 use longhaul_shared::domain::{ExecutionId, RequestKind, WaitReason};
 use longhaul_shared::store::api_keys::Scope;
+use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::human_requests::{HumanRequest, NewHumanRequest};
 use longhaul_shared::store::outcomes::Conclusion;
 use serde_json::{Value, json};
@@ -135,6 +137,48 @@ async fn of_two_deciders_the_second_gets_409_and_hears_who_was_first_c48() {
 }
 
 #[tokio::test]
+async fn submitters_may_not_approve_retries_of_others() {
+    let desk = Desk::open().await;
+    let both = desk.api.caller("acme", &Scope::ALL).await;
+    let body = json!({"definition": "invoice", "input": {"text": "total 12"}});
+    both.post("/v1/executions", &body).await;
+    let first = desk.worker.claim_one().await;
+    let failure = Failure::permanent(FailureCode::INTERNAL_ERROR, "no");
+    desk.worker.end(&first, Conclusion::Fail { failure, spent: None }).await.unwrap();
+    let retried = desk.api.acme.post(&format!("/v1/executions/{}/retry", first.id), &json!({})).await;
+    assert_eq!(retried.status, 201, "{}", retried.text);
+    let path = format!("/v1/executions/{}/fork", retried.body["id"].as_str().unwrap());
+    let forked = desk.api.acme.post(&path, &json!({"from_step": 1})).await;
+    assert_eq!(forked.status, 201, "{}", forked.text);
+    for claimed in desk.worker.claim(2).await {
+        let request = ask(&desk, &claimed, false).await;
+        let own = decide(&both, &request, json!({"decision": "approve"})).await;
+        assert_eq!(own.error(), (403, "self_approval"), "{}", own.text);
+        assert_eq!(decide(&desk.reviewer, &request, json!({"decision": "approve"})).await.status, 200);
+    }
+}
+
+/// Asks for an approval of a call.
+async fn ask(desk: &Desk, claimed: &Claimed, allow_self: bool) -> HumanRequest {
+    let request = NewHumanRequest {
+        execution_id: claimed.id,
+        token: claimed.token,
+        kind: RequestKind::Approval,
+        call_key: [1; 32],
+        round: 0,
+        tool: "pay".into(),
+        arguments: b"{}".to_vec(),
+        shown: "{}".into(),
+        redact: Vec::new(),
+        schema: None,
+        policy: None,
+        allow_self,
+        expires_in: Duration::from_secs(600),
+    };
+    desk.worker.writer.request(request).await.unwrap()
+}
+
+#[tokio::test]
 async fn nobody_approves_what_they_submitted_unless_the_policy_allows_it() {
     let desk = Desk::open().await;
     let both = desk.api.caller("acme", &Scope::ALL).await;
@@ -142,22 +186,7 @@ async fn nobody_approves_what_they_submitted_unless_the_policy_allows_it() {
         let body = json!({"definition": "invoice", "input": {"text": "total 12"}});
         both.post("/v1/executions", &body).await;
         let claimed = desk.worker.claim_one().await;
-        let request = NewHumanRequest {
-            execution_id: claimed.id,
-            token: claimed.token,
-            kind: RequestKind::Approval,
-            call_key: [1; 32],
-            round: 0,
-            tool: "pay".into(),
-            arguments: b"{}".to_vec(),
-            shown: "{}".into(),
-            redact: Vec::new(),
-            schema: None,
-            policy: None,
-            allow_self,
-            expires_in: Duration::from_secs(600),
-        };
-        let request = desk.worker.writer.request(request).await.unwrap();
+        let request = ask(&desk, &claimed, allow_self).await;
         let own = decide(&both, &request, json!({"decision": "approve"})).await;
         assert_eq!(own.status, expected, "{}", own.text);
         if !allow_self {

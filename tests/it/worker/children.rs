@@ -186,3 +186,28 @@ async fn what_may_not_be_started_is_an_error_to_the_model() {
     }
     assert_eq!(count(&fleet, CHILDREN).await, 0);
 }
+
+async fn deny_child(fleet: &Fleet, org: &str) {
+    let rules = json!({ "policy_rules": [
+        { "id": "no-child", "effect": "deny", "scope": format!("org:{org}"), "resource": "child", "action": "execute" },
+    ] });
+    fleet.store.put_platform(&serde_json::from_value(rules).unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn denied_agents_are_not_started_as_sub_agents() {
+    let fleet = Fleet::start().await;
+    prepare(&fleet, json!({ "agents": ["child"] })).await;
+    let org: String = sqlx::query_scalar("select org_id from tenants where id = $1")
+        .bind(fleet.tenant.0)
+        .fetch_one(&fleet.db.pool)
+        .await
+        .unwrap();
+    deny_child(&fleet, &org).await;
+    play(&fleet, 1);
+    let _worker = fleet.worker();
+    let id = submit(&fleet, None).await;
+    let output = fleet.ended(id).await["output"].to_string();
+    assert!(output.contains("policy does not let you start the agent"), "{output}");
+    assert_eq!(count(&fleet, CHILDREN).await, 0);
+}

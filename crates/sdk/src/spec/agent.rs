@@ -69,6 +69,10 @@ pub struct AgentSpec {
     /// Further texts of the contract.
     #[serde(default, skip_serializing_if = "RuntimePrompts::is_default")]
     pub runtime_prompts: RuntimePrompts,
+    /// Callers without the scope `admin` may fork its executions with another prompt or model, although all tenants share it: it then
+    /// uses the tools of this agent for them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fork_overrides: bool,
     /// Whether failures are retried over the contract, too. They are not by default, so that codes arrive while the caller waits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub contract_retries: bool,
@@ -130,6 +134,7 @@ impl AgentSpec {
             default_model_ref: None,
             runtime_constraints: RuntimeConstraints::default(),
             runtime_prompts: RuntimePrompts::default(),
+            fork_overrides: false,
             contract_retries: false,
         }
     }

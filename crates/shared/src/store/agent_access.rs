@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Store, StoreError};
 use crate::domain::{
-    AgentVersionId,
+    AgentVersionId, ExecutionId,
     contract::catalogue::{AccessSpec, RuleSpec, ShareSpec},
 };
 
@@ -111,6 +111,40 @@ impl Store {
             Access::Granted
         } else {
             Access::Missing
+        })
+    }
+
+    /// Whether `parent` may start the agent of `version`: asked of the organisation and group it runs for, and the role of its submitter.
+    /// A deny always holds. What nothing allows may be started by an agent that all tenants share, whose writers are the operators.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn may_spawn(
+        &self,
+        parent: ExecutionId,
+        version: AgentVersionId,
+        own_org: &str,
+    ) -> Result<bool, StoreError> {
+        let asker = sqlx::query!(
+            r#"
+            select t.org_id, nullif(t.group_id, '') as group_id, v.tenant_id is null as "is_shared!", 'admin' = any (k.scopes) as is_admin
+            from executions e
+                join tenants t on t.id = e.tenant_id
+                join agent_versions v on v.id = e.agent_version_id
+                left join api_keys k on k.id = e.submitted_by
+            where e.id = $1
+            "#,
+            parent.0,
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        let role = if asker.is_admin.unwrap_or(false) { "superadmin" } else { "user" };
+        let org_id = Some(asker.org_id.as_str());
+        let asked = Asker { user_id: None, role, org_id, group_id: asker.group_id.as_deref() };
+        Ok(match self.may_execute(version, own_org, asked).await? {
+            Access::Granted => true,
+            Access::Denied => false,
+            Access::Missing => asker.is_shared,
         })
     }
 

@@ -13,7 +13,7 @@ use super::{
     submit::{NewExecution, Submitted},
 };
 use crate::{
-    domain::{ExecutionId, ExecutionStatus, ServeKey, TenantId},
+    domain::{ApiKeyId, ExecutionId, ExecutionStatus, ServeKey, TenantId},
     telemetry::metrics,
 };
 
@@ -107,7 +107,34 @@ struct Copy<'a> {
     release: Option<Release>,
 }
 
+/// Executions that one goes back to; further ones are not looked at.
+const MAX_LINE: i32 = 100;
+
 impl Store {
+    /// The keys with which `id` was submitted, and those of what it goes back to: origins of retries and forks, and parents.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn submitters_of(&self, id: ExecutionId) -> Result<Vec<ApiKeyId>, StoreError> {
+        let keys = sqlx::query_scalar!(
+            r#"
+            with recursive line as (
+                select e.id, e.submitted_by, e.retry_of, e.forked_from, e.parent_id, 1 as place from executions e where e.id = $1
+                union
+                select o.id, o.submitted_by, o.retry_of, o.forked_from, o.parent_id, l.place + 1
+                from line l join executions o on o.id = any (array[l.retry_of, l.forked_from, l.parent_id])
+                where l.place < $2
+            )
+            select distinct submitted_by as "key!" from line where submitted_by is not null
+            "#,
+            id.0,
+            MAX_LINE,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(keys.into_iter().map(ApiKeyId).collect())
+    }
+
     /// Cancels an execution: one that no worker holds ends at once, one that is held gets the flag and its worker ends it
     /// (core-rules 17). Idempotent.
     ///

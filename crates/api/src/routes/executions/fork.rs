@@ -7,6 +7,7 @@ use longhaul_shared::{
     store::{
         api_keys::Scope,
         control::{Fork, Origin},
+        definitions::PinnedVersions,
         submit::{Idempotency, NewExecution},
         tenants::Reach,
     },
@@ -41,7 +42,8 @@ pub(crate) struct ForkBody {
     /// own agent is left behind.
     #[schema(example = "second-opinion")]
     agent: Option<String>,
-    /// Another system prompt, a minijinja template over `input`.
+    /// Another system prompt, a minijinja template over `input`. Needs the scope `definitions:write`, and `admin` too where all tenants
+    /// share the agent, unless it says `fork_overrides`; so does `model`.
     prompt: Option<String>,
     /// Another model: its name, or an object whose fields replace those of the agent's `model`.
     #[schema(value_type = Value, required = false)]
@@ -108,6 +110,7 @@ async fn plan(
         execution.agent_key.clone_from(key);
         execution.agent_version_id = other.version_id;
         execution.serve_key = other.serve_key;
+        pinned.agent_owner = other.owner;
         pinned.agent = other.spec;
         // They were made to the agent that is replaced.
         overrides = AgentOverrides::default();
@@ -123,6 +126,9 @@ async fn plan(
     let input = fields.raw("input").map(RawValue::get).map(str::to_owned);
     execution.budget = read_budget(&mut fields);
     fields.finish()?;
+    if prompt.is_some() || model.is_some() {
+        need_overrides(principal, &pinned)?;
+    }
     if let Some(text) = &input {
         check_input(text, &pinned.definition.input_schema).await?;
     }
@@ -144,6 +150,15 @@ async fn plan(
     // Without any of its own a fork has its origin's.
     let overrides = (agent.is_some() || changed != AgentOverrides::default()).then_some(changed);
     Ok((execution, Fork { before, input, overrides, has_new_prompt }))
+}
+
+/// With another prompt or model the caller writes an agent that has the tools and rights of this one.
+fn need_overrides(principal: &Principal, pinned: &PinnedVersions) -> ApiResult<()> {
+    principal.need(Scope::DefinitionsWrite)?;
+    if pinned.agent_owner.is_none() && !pinned.agent.fork_overrides {
+        principal.need(Scope::Admin)?;
+    }
+    Ok(())
 }
 
 fn read_step(fields: &mut Fields<'_>, last_step: i32) -> i32 {

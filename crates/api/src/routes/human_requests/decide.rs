@@ -80,7 +80,7 @@ pub(crate) async fn decision(
     fields.finish()?;
     // What was absent has been reported.
     let (Some(hash), Some(verdict)) = (hash, verdict) else { return Err(ApiError::Internal) };
-    if request.submitted_by == Some(principal.key_id()) && !request.allow_self {
+    if !request.allow_self && state.store.submitters_of(request.execution_id).await?.contains(&principal.key_id()) {
         return Err(ApiError::SelfApproval);
     }
     refuse_decided(&request)?;

@@ -85,8 +85,6 @@ pub struct HumanRequest {
     pub policy: Option<String>,
     /// Whether the key that submitted the execution may decide.
     pub allow_self: bool,
-    /// Which key submitted the execution.
-    pub submitted_by: Option<ApiKeyId>,
     /// Whether the execution ended.
     pub execution_is_over: bool,
     /// When it was first put before people.
@@ -166,7 +164,6 @@ pub(super) struct Row {
     pub(super) schema: Option<Value>,
     pub(super) policy: Option<String>,
     pub(super) allow_self: bool,
-    pub(super) submitted_by: Option<Uuid>,
     pub(super) execution_is_over: bool,
     pub(super) requested_at: DateTime<Utc>,
     pub(super) expires_at: DateTime<Utc>,
@@ -201,7 +198,6 @@ impl TryFrom<Row> for HumanRequest {
             schema: row.schema,
             policy: row.policy,
             allow_self: row.allow_self,
-            submitted_by: row.submitted_by.map(ApiKeyId),
             execution_is_over: row.execution_is_over,
             requested_at: row.requested_at,
             expires_at: row.expires_at,

@@ -28,7 +28,7 @@ macro_rules! requests {
             select
                 r.id, r.execution_id, r.agent_key, r.kind, r.call_key, r.round, r.tool, r.arguments, r.shown,
                 r.redact as "redact: sqlx::types::Json<Vec<String>>", r.hash,
-                r.schema as "schema: Value", r.policy, r.allow_self, e.submitted_by,
+                r.schema as "schema: Value", r.policy, r.allow_self,
                 e.finished_at is not null as "execution_is_over!", r.requested_at, r.expires_at,
                 r.expires_at <= longhaul_now() as "is_overdue!", r.state, r.decided_at, r.decided_key_id, r.decided_key_name,
                 r.decided_by, r.reason, r.decision_tool, r.decision_body

@@ -38,6 +38,9 @@ pub(crate) enum NotStarted {
     /// There is no such agent, or not any more.
     #[error("there is no agent `{0}`")]
     NoSuchAgent(String),
+    /// A rule forbids it, or nothing lets its tenant execute it.
+    #[error("policy does not let you start the agent `{0}`")]
+    NotAllowed(String),
 }
 
 impl Journal {
@@ -61,10 +64,17 @@ impl Journal {
         self.flush().await?;
         let mut children = Vec::with_capacity(tasks.len());
         for (key, task) in keys.iter().zip(tasks) {
-            match self.new_child(task).await? {
-                Some(execution) => children.push(NewChild { key: *key, execution }),
-                None => return Ok(Err(NotStarted::NoSuchAgent(task.agent.clone()))),
+            let Some(execution) = self.new_child(task).await? else {
+                return Ok(Err(NotStarted::NoSuchAgent(task.agent.clone())));
+            };
+            let (store, version) = (&self.deps.store, execution.agent_version_id);
+            let may = patiently(store.trouble(), || store.may_spawn(self.id, version, &self.deps.own_org))
+                .await
+                .map_err(from_store)?;
+            if !may {
+                return Ok(Err(NotStarted::NotAllowed(task.agent.clone())));
             }
+            children.push(NewChild { key: *key, execution });
         }
         let lease = SpawnLease { worker: self.writer.worker(), parent: self.id, token: self.control.token };
         let spawned = patiently(self.deps.store.trouble(), || self.deps.store.spawn_children(lease, &children, limits))
