@@ -58,7 +58,8 @@ pub(crate) fn is_deadlocked(scenario: &Scenario, state: &State) -> bool {
     pairs.any(|(one, other)| one < other && waits_for(one, other) && waits_for(other, one))
 }
 
-/// `me`: `for key share` on the worker's own row, which waits for whoever buries it.
+/// `me`: `for key share` on the worker's own row, which waits for whoever buries it. Whether its time ran out is not asked: what it
+/// holds is nobody else's until it is declared dead.
 fn fence(state: &State, statement: Statement, by: u8) -> Step {
     let buries = |running: &Running| {
         running.statement == Statement::Bury { worker: by } && matches!(running.phase, Phase::Locked(_))
@@ -66,13 +67,15 @@ fn fence(state: &State, statement: Statement, by: u8) -> Step {
     if state.running.iter().any(buries) {
         return Step::Blocked;
     }
-    if state.worker(by).is_alive() { Step::To(Phase::Fenced) } else { missed(statement) }
+    if state.worker(by).is_dead { missed(statement) } else { Step::To(Phase::Fenced) }
 }
 
 /// Whether anything of this worker's has its fence, or more.
-pub(crate) fn is_writing(state: &State, worker: u8) -> bool {
+pub(crate) fn is_writing(scenario: &Scenario, state: &State, worker: u8) -> bool {
     let writes = |running: &Running| {
-        running.statement.by() == Some(worker) && matches!(running.phase, Phase::Fenced | Phase::Locked(_))
+        running.statement.by() == Some(worker)
+            && matches!(running.phase, Phase::Fenced | Phase::Locked(_))
+            && !is_unfenced(scenario, running.statement)
     };
     state.running.iter().any(writes)
 }
@@ -96,10 +99,16 @@ fn lock(scenario: &Scenario, state: &State, at: usize, running: Running) -> Step
         };
     }
     if let Statement::Bury { worker } = statement {
-        // `for update skip locked`: passes over a worker whose writes are under way. It may have been sent before the outage.
+        // `for update skip locked`: passes over a worker whose writes are under way. It may have been sent before the outage. Under the
+        // lock it looks at the heartbeat again: that is another row, so the lock itself brings no newer version of it.
         let is_too_early = state.is_young && !scenario.is(Broken::NoGap);
-        let is_free = !is_too_early && !is_writing(state, worker) && fits(state, statement, 0);
+        let is_over = fits(scenario, state, statement, 0)
+            || (scenario.is(Broken::BlindBurial) && !state.worker(worker).is_dead);
+        let is_free = !is_too_early && !is_writing(scenario, state, worker) && is_over;
         return if is_free { Step::To(Phase::Locked(None)) } else { Step::Over };
+    }
+    if let Statement::Renew { .. } = statement {
+        return if fits(scenario, state, statement, 0) { Step::To(Phase::Locked(None)) } else { Step::Over };
     }
     let Some(own) = statement.execution() else { return Step::Over };
     if takes_no_lock(scenario, statement) {
@@ -121,7 +130,7 @@ fn lock(scenario: &Scenario, state: &State, at: usize, running: Running) -> Step
     }
     // The row may have changed since the snapshot: what is locked is its newest version, and that is looked at again.
     let is_same_row = !matches!(statement, Statement::WakeDue { .. }) || state.execution(own).parked == snapshot.parked;
-    if !is_same_row || !fits(state, statement, snapshot.dead) {
+    if !is_same_row || !fits(scenario, state, statement, snapshot.dead) {
         return missed(statement);
     }
     let slot = slot(scenario, state, at, running);
@@ -176,6 +185,7 @@ fn commit(scenario: &Scenario, state: &State, at: usize, running: Running, slot:
         | Statement::Reserve { .. }
         | Statement::Fold
         | Statement::Raise
+        | Statement::Renew { .. }
         | Statement::Bury { .. }
         | Statement::Reap { .. }
         | Statement::WakeDue { .. }
@@ -206,7 +216,7 @@ fn commit(scenario: &Scenario, state: &State, at: usize, running: Running, slot:
 fn reread(state: &State, statement: Statement) -> Step {
     let Some(lease) = statement.lease() else { return Step::Over };
     let row = state.execution(lease.execution);
-    let is_held = state.worker(lease.by).is_alive() && row.is_held_by(lease.by, lease.token);
+    let is_held = !state.worker(lease.by).is_dead && row.is_held_by(lease.by, lease.token);
     if let Statement::Record { write, .. } = statement
         && is_held
         && row.write >= write

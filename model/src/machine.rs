@@ -14,7 +14,7 @@ use crate::{
     rows::{Asked, Reservation, State, Wait, Worker},
     scenario::{Broken, COST, Scenario},
     statement::{Phase, Running, Statement, Verb, free},
-    writes::write,
+    writes::{die, write},
 };
 
 /// One thing that happens.
@@ -54,8 +54,8 @@ pub enum Action {
         /// The worker.
         worker: u8,
     },
-    /// Its process renews.
-    Renew {
+    /// The way between its process and Postgres is gone for longer than its lease, and comes back.
+    Cut {
         /// The worker.
         worker: u8,
     },
@@ -117,7 +117,7 @@ impl Model for Machine {
             | Action::Call { .. }
             | Action::Hear { .. }
             | Action::Expire { .. }
-            | Action::Renew { .. }
+            | Action::Cut { .. }
             | Action::GiveUp { .. }
             | Action::StartOver { .. }
             | Action::Outage
@@ -158,17 +158,21 @@ impl Machine {
     fn faults(&self, state: &State, actions: &mut Vec<Action>) {
         for at in 0..u8::try_from(state.workers.len()).unwrap_or(u8::MAX) {
             let worker = state.worker(at);
-            let is_renewable = worker.is_excused && !worker.is_dead;
             if state.process_of(at).is_none() {
                 continue;
             }
             if state.left.expiries > 0 && worker.is_alive() {
                 actions.push(Action::Expire { worker: at });
             }
-            if !worker.is_alive() && (is_renewable || self.scenario.is(Broken::Revival)) {
-                actions.push(Action::Renew { worker: at });
+            if state.left.cuts > 0 && worker.is_alive() {
+                actions.push(Action::Cut { worker: at });
             }
-            if worker.is_expired && !worker.is_excused && !worker.is_dead && !is_writing(state, at) {
+            let renewal = Statement::Renew { worker: at };
+            let is_under_way = state.running.iter().any(|running| running.statement == renewal);
+            if !is_under_way && Running::begin(&self.scenario, state, renewal).snapshot.fits {
+                actions.push(Action::Begin(renewal));
+            }
+            if worker.is_expired && !worker.is_excused && !worker.is_dead && !is_writing(&self.scenario, state, at) {
                 actions.push(Action::GiveUp { worker: at });
             }
         }
@@ -276,13 +280,14 @@ impl Machine {
                 row.is_expired = true;
                 row.is_at_fault = true;
             }
-            Action::Renew { worker } => {
+            Action::Cut { worker } => {
+                state.left.cuts -= 1;
                 let row = &mut state.workers[usize::from(worker)];
-                row.is_expired = false;
-                row.is_excused = false;
-                row.is_dead = false;
+                row.is_expired = true;
+                row.is_excused = true;
+                row.is_at_fault = true;
             }
-            Action::GiveUp { worker } => state.workers[usize::from(worker)].is_dead = true,
+            Action::GiveUp { worker } => die(state, worker, state.suspects_of(worker)),
             Action::StartOver { process } => self.start_over(state, process),
             Action::Outage => {
                 state.left.outages -= 1;
@@ -332,6 +337,7 @@ impl Machine {
             | Statement::Spawn { .. }
             | Statement::Reserve { .. }
             | Statement::Fold
+            | Statement::Renew { .. }
             | Statement::Bury { .. }
             | Statement::Reap { .. }
             | Statement::WakeDue { .. }

@@ -51,6 +51,7 @@ impl Machine {
         let record = Action::Begin(Statement::Record { lease: name, write: lease.write + 1, step: lease.steps });
         actions.push(match (self.scenario.work(execution), lease.steps) {
             (Work::Plain(steps), done) if done < steps => record,
+            (Work::Suspect, 0) => record,
             (Work::Asks, 0) => record,
             (Work::Asks, 1) if lease.is_ready => record,
             (Work::Asks, 1) => Action::Begin(Statement::Request { lease: name }),
@@ -61,9 +62,16 @@ impl Machine {
             // Nothing is launched under a lease that may have run out (core-rules 2).
             (Work::Pays, 0) if !state.worker(name.by).is_alive() => return,
             (Work::Pays, 0) => Action::Call { process, execution },
-            (Work::Plain(_) | Work::Asks | Work::Spawns(_) | Work::Child(_) | Work::Pays | Work::Limited, _) => {
-                conclude(Verb::Finish)
-            }
+            (
+                Work::Plain(_)
+                | Work::Asks
+                | Work::Spawns(_)
+                | Work::Child(_)
+                | Work::Pays
+                | Work::Limited
+                | Work::Suspect,
+                _,
+            ) => conclude(Verb::Finish),
         });
         if state.left.releases > 0 {
             actions.push(conclude(Verb::Release));

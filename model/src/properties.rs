@@ -31,6 +31,8 @@ pub const SLOTS_HOLD: &str = "no more run than there are slots, and a slot belon
 pub const BUDGET_HOLDS: &str = "reserved is what reservations hold, and spent covers what was made";
 /// Core-rules 4.
 pub const OUTAGE_KILLS_NOBODY: &str = "an outage buries nobody who lived through it";
+/// Core-rules 5, 25.
+pub const GUILTY_ALONE: &str = "who is convicted was the only suspect when its worker died";
 /// Core-rules 9.
 pub const NO_DEADLOCK: &str = "no two statements wait for each other";
 /// Core-rules 1, and all of the above: whatever went wrong, everything ends.
@@ -62,6 +64,7 @@ pub(crate) fn all() -> Vec<Property<Machine>> {
         Property::always(SLOTS_HOLD, slots_hold),
         Property::always(BUDGET_HOLDS, |_, state: &State| budget_holds(state)),
         Property::always(OUTAGE_KILLS_NOBODY, |_, state: &State| state.wrong != Some(Wrong::InnocentBuried)),
+        Property::always(GUILTY_ALONE, |_, state: &State| state.wrong != Some(Wrong::InnocentConvicted)),
         Property::always(NO_DEADLOCK, |machine: &Machine, state: &State| !is_deadlocked(&machine.scenario, state)),
         Property::always(NOTHING_STUCK, |machine: &Machine, state: &State| {
             let is_done = |at| !state.execution(at).is_open() || machine.may_wait(state, at);

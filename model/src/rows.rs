@@ -29,6 +29,8 @@ pub enum End {
     Finished,
     /// FAILED `cancelled`.
     Cancelled,
+    /// FAILED `crash_loop`: it was the only suspect at the death of its worker.
+    Convicted,
 }
 
 /// A request to a person.
@@ -95,25 +97,38 @@ pub struct Execution {
     pub is_ending: bool,
     /// What it reserved.
     pub reservation: Option<Reservation>,
+    /// It was held at two deaths and has recorded nothing since (core-rules 5).
+    pub is_suspect: bool,
 }
 
-/// A row in `workers`.
+/// A row in `workers`, and its row in `worker_heartbeats`: the former is the fence, the latter holds when its time is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Worker {
     /// Its time ran out.
     pub is_expired: bool,
     /// It was declared dead.
     pub is_dead: bool,
-    /// Its time ran out while Postgres was away: it may renew.
+    /// Its time ran out while Postgres was away, or the way to it: it may renew.
     pub is_excused: bool,
-    /// It stood still, or is gone: whoever declares it dead is right.
+    /// It stood still, was cut off, or is gone: whoever declares it dead before it has renewed is right.
     pub is_at_fault: bool,
+    /// Suspects that it held at its death, as its row has it.
+    pub suspects: u8,
+    /// Suspects that it did hold.
+    pub held_suspects: u8,
 }
 
 impl Worker {
-    pub(crate) const FRESH: Self = Self { is_expired: false, is_dead: false, is_excused: false, is_at_fault: false };
+    pub(crate) const FRESH: Self = Self {
+        is_expired: false,
+        is_dead: false,
+        is_excused: false,
+        is_at_fault: false,
+        suspects: 0,
+        held_suspects: 0,
+    };
 
-    /// What the fence asks: `dead_at is null and expires_at > clock_timestamp()`.
+    /// Whether its process may launch anything. The fence asks less: `dead_at is null`.
     #[must_use]
     pub fn is_alive(self) -> bool {
         !self.is_expired && !self.is_dead
@@ -184,6 +199,8 @@ pub struct Left {
     pub outages: u8,
     /// Raises of the budget.
     pub raises: u8,
+    /// Cuts of the way between one process and Postgres.
+    pub cuts: u8,
 }
 
 /// What was seen to go wrong while a statement was carried out.
@@ -203,6 +220,8 @@ pub enum Wrong {
     InnocentBuried,
     /// A child was started by a parent that was over or to be cancelled.
     OrphanBorn,
+    /// An execution was convicted although its worker held another suspect when it died.
+    InnocentConvicted,
 }
 
 /// Everything.
@@ -250,6 +269,7 @@ impl State {
             open_children: 0,
             is_ending: false,
             reservation: None,
+            is_suspect: *work == Work::Suspect,
         };
         let process = |at| Process { identity: Some(at), leases: vec![None; scenario.work.len()] };
         Self {
@@ -269,6 +289,7 @@ impl State {
                 retries: scenario.retries,
                 outages: scenario.outages,
                 raises: scenario.raises,
+                cuts: scenario.cuts,
             },
             wrong: None,
         }
@@ -288,6 +309,12 @@ impl State {
     #[must_use]
     pub fn worker(&self, at: u8) -> Worker {
         self.workers[usize::from(at)]
+    }
+
+    /// Suspects that a worker holds.
+    pub(crate) fn suspects_of(&self, worker: u8) -> u8 {
+        let held = self.executions.iter().filter(|row| row.worker == Some(worker) && row.is_suspect).count();
+        u8::try_from(held).unwrap_or(u8::MAX)
     }
 
     /// The process of an identity, while it goes by it.

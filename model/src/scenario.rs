@@ -15,6 +15,8 @@ pub enum Work {
     Pays,
     /// Runs under a concurrency limit.
     Limited,
+    /// Records one step; it was held at two deaths before.
+    Suspect,
 }
 
 /// A rule that is left out (core-rules.md); the checker must find what it prevents.
@@ -30,6 +32,14 @@ pub enum Broken {
     BlindPark,
     /// Rule 4: the dead are buried at once after an outage.
     NoGap,
+    /// Rule 24: a burial trusts the heartbeat that its snapshot shows, and does not look again under the lock.
+    BlindBurial,
+    /// Rule 24: a renewal writes the heartbeat and does not take the row that burials take.
+    UnfencedRenewal,
+    /// Rule 25: suspects are counted when they are taken back.
+    SuspectsAtReap,
+    /// Rule 25: suspects are counted at the death, by a snapshot that is older than the lock.
+    SuspectsBeforeTheLock,
     /// Rule 12: a limit counts what runs, and no row stands for a slot.
     CountedSlots,
     /// Rule 12: a freed slot is handed over as a snapshot shows it, without taking its row and looking again.
@@ -77,6 +87,8 @@ pub struct Scenario {
     pub outages: u8,
     /// How often somebody adds to the budget.
     pub raises: u8,
+    /// How often a process is cut off from Postgres for longer than its lease, and comes back.
+    pub cuts: u8,
     /// The budget, in units; a call reserves [`ESTIMATE`] and takes [`COST`].
     pub cap: u8,
     /// Slots of the concurrency limit.
@@ -107,6 +119,7 @@ impl Scenario {
             retries: 0,
             outages: 0,
             raises: 0,
+            cuts: 0,
             cap: 0,
             slots: 0,
             broken: None,
@@ -172,6 +185,18 @@ impl Scenario {
         Self { outages: 1, expiries: 1, ..Self::new("outage", vec![Work::Plain(1)]) }
     }
 
+    /// A process is cut off, and comes back while others bury it.
+    #[must_use]
+    pub fn cut() -> Self {
+        Self { cuts: 1, ..Self::new("cut", vec![Work::Plain(1)]) }
+    }
+
+    /// A worker dies that holds two suspects, or one, or takes the other while it is buried.
+    #[must_use]
+    pub fn suspects() -> Self {
+        Self { expiries: 1, statements: 2, ..Self::new("suspects", vec![Work::Suspect; 2]) }
+    }
+
     /// All of them.
     #[must_use]
     pub fn all() -> Vec<Self> {
@@ -185,6 +210,8 @@ impl Scenario {
             Self::budgets(),
             Self::raises(),
             Self::outage(),
+            Self::cut(),
+            Self::suspects(),
         ]
     }
 
@@ -207,7 +234,7 @@ impl Scenario {
     pub fn parent(&self, execution: u8) -> Option<u8> {
         match self.work(execution) {
             Work::Child(parent) => Some(parent),
-            Work::Plain(_) | Work::Asks | Work::Spawns(_) | Work::Pays | Work::Limited => None,
+            Work::Plain(_) | Work::Asks | Work::Spawns(_) | Work::Pays | Work::Limited | Work::Suspect => None,
         }
     }
 }

@@ -80,7 +80,12 @@ pub enum Statement {
     Fold,
     /// `longhaul_raise_budget`.
     Raise,
-    /// `bury_expired_workers`.
+    /// `HeartbeatConnection::renew`, of a lease that ran out: `for key share` on the worker's row, then its row in `worker_heartbeats`.
+    Renew {
+        /// The worker.
+        worker: u8,
+    },
+    /// `longhaul_bury`: the worker's row is taken, then its heartbeat is looked at again and its suspects are counted.
     Bury {
         /// The worker.
         worker: u8,
@@ -130,6 +135,7 @@ impl Statement {
             Self::Claim { .. }
             | Self::Fold
             | Self::Raise
+            | Self::Renew { .. }
             | Self::Bury { .. }
             | Self::Reap { .. }
             | Self::WakeDue { .. }
@@ -150,6 +156,7 @@ impl Statement {
             Self::Claim { .. }
             | Self::Fold
             | Self::Raise
+            | Self::Renew { .. }
             | Self::Bury { .. }
             | Self::Reap { .. }
             | Self::WakeDue { .. }
@@ -164,7 +171,7 @@ impl Statement {
     #[must_use]
     pub fn by(self) -> Option<u8> {
         match self {
-            Self::Claim { by, .. } => Some(by),
+            Self::Claim { by, .. } | Self::Renew { worker: by } => Some(by),
             Self::Record { .. }
             | Self::Conclude { .. }
             | Self::Request { .. }
@@ -200,6 +207,7 @@ impl Statement {
             | Self::Reserve { .. }
             | Self::Fold
             | Self::Raise
+            | Self::Renew { .. }
             | Self::Bury { .. } => self.lease().map(|lease| lease.execution),
         }
     }
@@ -215,6 +223,7 @@ impl Statement {
             | Self::Request { .. }
             | Self::Reserve { .. }
             | Self::Fold
+            | Self::Renew { .. }
             | Self::Bury { .. }
             | Self::Reap { .. }
             | Self::WakeDue { .. }
@@ -239,6 +248,8 @@ pub struct Snapshot {
     pub dead: u8,
     /// Free slots, as bits.
     pub free: u8,
+    /// Suspects of the worker in question; of a twin that counts them so.
+    pub suspects: u8,
 }
 
 /// How far a statement has come.
@@ -316,9 +327,19 @@ impl Running {
     /// A statement that begins now.
     #[must_use]
     pub fn begin(scenario: &Scenario, state: &State, statement: Statement) -> Self {
-        let mut snapshot = Snapshot { fits: fits(state, statement, dead(state)), ..Snapshot::default() };
+        let mut snapshot = Snapshot { fits: fits(scenario, state, statement, dead(state)), ..Snapshot::default() };
         match statement {
-            Statement::Reap { .. } => snapshot.dead = dead(state),
+            Statement::Reap { execution } => {
+                snapshot.dead = dead(state);
+                if scenario.is(Broken::SuspectsAtReap)
+                    && let Some(worker) = state.execution(execution).worker
+                {
+                    snapshot.suspects = state.suspects_of(worker);
+                }
+            }
+            Statement::Bury { worker } if scenario.is(Broken::SuspectsBeforeTheLock) => {
+                snapshot.suspects = state.suspects_of(worker);
+            }
             Statement::WakeDue { execution } => snapshot.parked = state.execution(execution).parked,
             Statement::Cancel { execution } | Statement::CancelChild { execution }
                 if scenario.is(Broken::SnapshotDelete) =>
@@ -338,6 +359,7 @@ impl Running {
             | Statement::Reserve { .. }
             | Statement::Fold
             | Statement::Raise
+            | Statement::Renew { .. }
             | Statement::Bury { .. }
             | Statement::HandOver { .. }
             | Statement::Cancel { .. }
@@ -379,6 +401,7 @@ impl Running {
                 | Statement::Reserve { .. }
                 | Statement::Fold
                 | Statement::Raise
+                | Statement::Renew { .. }
                 | Statement::Bury { .. }
                 | Statement::HandOver { .. }
                 | Statement::Decide { .. } => false,
@@ -404,7 +427,7 @@ fn counted(scenario: &Scenario, state: &State) -> u8 {
 }
 
 /// The statement's own `where`, over one version of its row. `dead` are the workers that its snapshot shows dead.
-pub(crate) fn fits(state: &State, statement: Statement, dead: u8) -> bool {
+pub(crate) fn fits(scenario: &Scenario, state: &State, statement: Statement, dead: u8) -> bool {
     let own = statement.execution().map(|at| state.execution(at));
     let is = |test: &dyn Fn(&Execution) -> bool| own.is_some_and(|row| row.exists && test(row));
     match statement {
@@ -423,6 +446,11 @@ pub(crate) fn fits(state: &State, statement: Statement, dead: u8) -> bool {
             is(&|row| row.end.is_none() && (row.worker.is_none() || !row.cancel))
         }
         Statement::Decide { .. } => is(&|row| row.end.is_none() && row.asked == Some(Asked::Waiting)),
+        Statement::Renew { worker } => {
+            let worker = state.worker(worker);
+            worker.is_expired && !worker.is_dead && worker.is_excused
+                || scenario.is(Broken::Revival) && !worker.is_alive()
+        }
         Statement::Bury { worker } => {
             let worker = state.worker(worker);
             worker.is_expired && !worker.is_dead
@@ -432,7 +460,24 @@ pub(crate) fn fits(state: &State, statement: Statement, dead: u8) -> bool {
 }
 
 pub(crate) fn is_unfenced(scenario: &Scenario, statement: Statement) -> bool {
-    scenario.is(Broken::TokenFence) && matches!(statement, Statement::Record { .. })
+    match statement {
+        Statement::Record { .. } => scenario.is(Broken::TokenFence),
+        Statement::Renew { .. } => scenario.is(Broken::UnfencedRenewal) || scenario.is(Broken::Revival),
+        Statement::Claim { .. }
+        | Statement::Conclude { .. }
+        | Statement::Request { .. }
+        | Statement::Spawn { .. }
+        | Statement::Reserve { .. }
+        | Statement::Fold
+        | Statement::Raise
+        | Statement::Bury { .. }
+        | Statement::Reap { .. }
+        | Statement::WakeDue { .. }
+        | Statement::HandOver { .. }
+        | Statement::Cancel { .. }
+        | Statement::CancelChild { .. }
+        | Statement::Decide { .. } => false,
+    }
 }
 
 /// A twin's statement that judges by its snapshot alone.

@@ -39,16 +39,27 @@ pub(crate) fn write(scenario: &Scenario, state: &mut State, running: Running, sl
             fold(scenario, state);
             None
         }
-        Statement::Bury { worker } => {
+        Statement::Renew { worker } => {
             let row = &mut state.workers[usize::from(worker)];
-            row.is_dead = true;
-            if !row.is_at_fault {
-                state.note(Wrong::InnocentBuried);
+            row.is_expired = false;
+            row.is_excused = false;
+            if scenario.is(Broken::Revival) {
+                row.is_dead = false;
+            } else {
+                row.is_at_fault = false;
             }
             None
         }
+        Statement::Bury { worker } => {
+            if !state.worker(worker).is_at_fault {
+                state.note(Wrong::InnocentBuried);
+            }
+            let is_early = scenario.is(Broken::SuspectsBeforeTheLock);
+            die(state, worker, if is_early { running.snapshot.suspects } else { state.suspects_of(worker) });
+            None
+        }
         Statement::Reap { execution } => {
-            reap(scenario, state, execution);
+            reap(scenario, state, execution, running);
             None
         }
         Statement::WakeDue { execution } | Statement::HandOver { execution } => {
@@ -82,6 +93,15 @@ pub(crate) fn write(scenario: &Scenario, state: &mut State, running: Running, sl
         }
     }
     reply
+}
+
+/// A worker is declared dead, and so many suspects are noted with that.
+pub(crate) fn die(state: &mut State, worker: u8, suspects: u8) {
+    let held_suspects = state.suspects_of(worker);
+    let row = &mut state.workers[usize::from(worker)];
+    row.is_dead = true;
+    row.suspects = suspects;
+    row.held_suspects = held_suspects;
 }
 
 /// A fact was stored: the counter, and runnable if it waits for one of these.
@@ -125,6 +145,7 @@ fn record(scenario: &Scenario, state: &mut State, lease: LeaseName, step: u8) ->
     let is_next = row.steps.len() == usize::from(step);
     if is_next {
         row.steps.push(lease.token);
+        row.is_suspect = false;
     }
     row.write += 1;
     if scenario.work(lease.execution) == Work::Pays && matches!(row.reservation, Some(Reservation::Open(_))) {
@@ -209,12 +230,22 @@ fn tell_children(scenario: &Scenario, state: &mut State, execution: u8) {
     }
 }
 
-fn reap(scenario: &Scenario, state: &mut State, execution: u8) {
+fn reap(scenario: &Scenario, state: &mut State, execution: u8, running: Running) {
     let row = state.execution(execution);
     if row.cancel && !scenario.is(Broken::ReapIgnoresCancel) {
         return end(scenario, state, execution, End::Cancelled);
     }
-    let token = row.token;
+    if let Some(worker) = row.worker.map(|worker| state.worker(worker)).filter(|_| row.is_suspect) {
+        let suspects =
+            if scenario.is(Broken::SuspectsAtReap) { running.snapshot.suspects } else { worker.suspects };
+        if suspects == 1 {
+            if worker.held_suspects != 1 {
+                state.note(Wrong::InnocentConvicted);
+            }
+            return end(scenario, state, execution, End::Convicted);
+        }
+    }
+    let token = state.execution(execution).token;
     leave(state, execution, None, token);
 }
 

@@ -47,6 +47,16 @@ fn an_outage_kills_nobody() {
 }
 
 #[test]
+fn who_was_cut_off_and_has_renewed_is_not_buried() {
+    holds(&Scenario::cut());
+}
+
+#[test]
+fn only_the_single_suspect_of_a_death_is_convicted() {
+    holds(&Scenario::suspects());
+}
+
+#[test]
 fn a_raise_and_a_cancel_let_go_on_who_waits_for_money() {
     holds(&Scenario::raises());
 }

@@ -50,6 +50,26 @@ fn rule_4_an_outage_without_a_gap_buries_the_innocent() {
 }
 
 #[test]
+fn rule_24_a_burial_that_does_not_look_again_takes_who_has_renewed() {
+    fails(Scenario::cut(), Broken::BlindBurial, &[must::OUTAGE_KILLS_NOBODY]);
+}
+
+#[test]
+fn rule_24_a_renewal_outside_the_fence_meets_a_burial() {
+    fails(Scenario::cut(), Broken::UnfencedRenewal, &[must::OUTAGE_KILLS_NOBODY]);
+}
+
+#[test]
+fn rule_25_suspects_counted_one_by_one_convict_the_last() {
+    fails(Scenario::suspects(), Broken::SuspectsAtReap, &[must::GUILTY_ALONE]);
+}
+
+#[test]
+fn rule_25_suspects_counted_before_the_lock_miss_a_claim() {
+    fails(Scenario::suspects(), Broken::SuspectsBeforeTheLock, &[must::GUILTY_ALONE]);
+}
+
+#[test]
 fn rule_12_a_count_in_a_snapshot_overshoots() {
     fails(Scenario::slots(), Broken::CountedSlots, &[must::SLOTS_HOLD]);
 }

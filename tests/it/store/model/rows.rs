@@ -85,6 +85,7 @@ pub(crate) fn modelled(state: &State, at: u8, workers: &[Uuid], tokens: &HashMap
     let (status, failure_code) = match row.end {
         Some(End::Finished) => ("FINISHED", None),
         Some(End::Cancelled) => ("FAILED", Some("cancelled")),
+        Some(End::Convicted) => ("FAILED", Some("crash_loop")),
         None if row.token == 0 => ("PENDING", None),
         None => ("IN_PROGRESS", None),
     };

@@ -205,7 +205,7 @@ impl Walk {
             Action::Go(_)
             | Action::Deliver(_)
             | Action::Lose(_)
-            | Action::Renew { .. }
+            | Action::Cut { .. }
             | Action::Outage
             | Action::Hang
             | Action::Steady => {
@@ -357,6 +357,7 @@ impl Walk {
                 store.raise_budget(self.id(payer(&self.machine.scenario)), caps).await.unwrap();
                 None
             }
+            Statement::Renew { .. } => panic!("{}", self.told("nobody is cut off in a walk")),
             Statement::Bury { .. } => {
                 let buried = bury(&store, Duration::ZERO).await;
                 assert!(!buried.is_empty(), "{}", self.told("nobody was buried"));
