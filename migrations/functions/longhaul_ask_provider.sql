@@ -18,7 +18,7 @@ begin
     for no key update;
     select e.wake_seq into seq from executions e join workers k on k.id = e.worker_id
     where e.id = execution and e.worker_id = worker and e.lease_token = token
-        and k.dead_at is null and k.expires_at > clock_timestamp();
+        and k.dead_at is null;
     if seq is null then
         return query select 'lost', null::timestamptz, 0, null::text;
         return;

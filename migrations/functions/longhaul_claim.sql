@@ -32,7 +32,7 @@ declare
     done int;
 begin
     select exists (select from limit_rules) into has_limits
-    from workers w where w.id = worker and w.dead_at is null and w.expires_at > clock_timestamp() for key share;
+    from workers w where w.id = worker and w.dead_at is null for key share;
     if not found then
         return;
     end if;

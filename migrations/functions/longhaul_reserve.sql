@@ -19,7 +19,7 @@ declare
     r reservations;
     reply bigint;
 begin
-    perform from workers where id = worker and dead_at is null and expires_at > clock_timestamp() for key share;
+    perform from workers where id = worker and dead_at is null for key share;
     if not found then
         return;
     end if;

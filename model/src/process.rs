@@ -12,7 +12,9 @@ impl Machine {
     pub(crate) fn process(&self, state: &State, at: usize, process: &Process, actions: &mut Vec<Action>) {
         let Some(by) = process.identity else { return };
         let worker = state.worker(by);
-        if !worker.is_alive() && (!worker.is_excused || worker.is_dead) {
+        // Its renewal would tell it; while that is under way it waits.
+        let is_renewing = state.running.iter().any(|one| one.statement == Statement::Renew { worker: by });
+        if !worker.is_alive() && (!worker.is_excused || worker.is_dead) && !is_renewing {
             actions.push(Action::StartOver { process: at });
         }
         let mine = |running: &&Running| running.statement.by() == Some(by);

@@ -147,6 +147,39 @@ async fn suspects_that_die_together_convict_nobody_and_are_tried_alone() {
     world.check().await;
 }
 
+/// The parent of one is at hand elsewhere, so the two are taken back one after the other; both were there at the death (core-rules 25).
+#[tokio::test]
+async fn two_suspects_taken_back_one_by_one_convict_nobody() {
+    let world = World::create().await;
+    world.submit(1).await;
+    let parents = world.worker().await;
+    let parent = parents.claim_one().await;
+    let child = parents.spawn(&parent, 0..1).await[0];
+    let other = world.submit(1).await[0];
+    sqlx::query("update executions set crash_count = 2, lane = 1 where worker_id is null")
+        .execute(world.pool())
+        .await
+        .unwrap();
+    let worker = world.worker().await;
+    assert_eq!(worker.claim(10).await.len(), 2);
+    worker.die().await;
+    let mut elsewhere = world.pool().begin().await.unwrap();
+    sqlx::query("select from executions where id = $1 for update")
+        .bind(parent.id.0)
+        .execute(&mut *elsewhere)
+        .await
+        .unwrap();
+    let taken = world.store.reap(10).await.unwrap();
+    assert_eq!(taken.iter().map(|one| one.id).collect::<Vec<_>>(), [other]);
+    elsewhere.rollback().await.unwrap();
+    let taken = world.store.reap(10).await.unwrap();
+    assert_eq!(taken.iter().map(|one| one.id).collect::<Vec<_>>(), [child]);
+    for id in [child, other] {
+        assert_eq!(world.standing(id).await, ("IN_PROGRESS".into(), Some("worker".into()), None));
+    }
+    world.check().await;
+}
+
 async fn take_alone(worker: &TestWorker) -> Claimed {
     let mut claimed = worker.claim(1).await;
     assert_eq!(claimed.len(), 1);

@@ -236,8 +236,8 @@ impl Fleet {
     pub(crate) async fn bury_workers(&self) {
         let alive: Vec<uuid::Uuid> =
             sqlx::query_scalar("select id from workers where dead_at is null").fetch_all(&self.db.pool).await.unwrap();
-        let expire = "update workers set expires_at = clock_timestamp() - interval '1 millisecond'
-                      where id = any ($1) and dead_at is null";
+        let expire = "update worker_heartbeats h set expires_at = clock_timestamp() - interval '1 millisecond'
+                      from workers w where w.id = h.worker_id and w.id = any ($1) and w.dead_at is null";
         // Again: the last renewal of one that was just killed may still be under way.
         while sqlx::query(expire).bind(&alive).execute(&self.db.pool).await.unwrap().rows_affected() > 0 {
             bury(&self.store, Duration::ZERO).await;

@@ -272,9 +272,8 @@ impl TestWorker {
 
     /// Its lease runs out now, as when it was paused for too long.
     pub(crate) async fn expire(&self) {
-        // The lease is a short one, so that the server was up for all of it, however young it is.
         sqlx::query(
-            "update workers set expires_at = clock_timestamp() - interval '1 millisecond', lease = interval '1 microsecond' where id = $1",
+            "update worker_heartbeats set expires_at = clock_timestamp() - interval '1 millisecond' where worker_id = $1",
         )
         .bind(self.id.0)
         .execute(self.store.pool())
@@ -294,8 +293,12 @@ impl TestWorker {
 pub(crate) async fn bury(store: &Store, lease: Duration) -> Vec<WorkerId> {
     let id = Uuid::now_v7();
     sqlx::query(
-        "insert into workers (id, host, pid, build, queues, serves, concurrency, expires_at, steady_since)
-         values ($1, 'bystander', 1, 'test', '{}', '{}', 0, clock_timestamp() + interval '1 hour', '-infinity')",
+        "with worker as (
+             insert into workers (id, host, pid, build, queues, serves, concurrency)
+             values ($1, 'bystander', 1, 'test', '{}', '{}', 0) returning id
+         )
+         insert into worker_heartbeats (worker_id, expires_at, steady_since)
+         select id, clock_timestamp() + interval '1 hour', '-infinity' from worker",
     )
     .bind(id)
     .execute(store.pool())

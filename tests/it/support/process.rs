@@ -48,7 +48,7 @@ impl WorkerProcess {
     pub(crate) async fn identity(&self, fleet: &Fleet) -> uuid::Uuid {
         eventually("the process registers", SOON, || async {
             let id: Option<uuid::Uuid> = sqlx::query_scalar(
-                "select id from workers where pid = $1 and dead_at is null and expires_at > clock_timestamp()",
+                "select id from live_workers where pid = $1 and expires_at > clock_timestamp()",
             )
             .bind(self.pid())
             .fetch_optional(&fleet.db.pool)

@@ -21,7 +21,7 @@ async fn a_worker_over_its_limit_leaves_the_work_to_another() {
     let full = fleet.worker();
     // It tells its memory when it renews its lease, which is seconds after its first claim would have been.
     eventually("the worker tells its memory", PATIENCE, async || {
-        let told = fleet.json("select to_jsonb(count(*)) from workers where memory_bytes > 1").await;
+        let told = fleet.json("select to_jsonb(count(*)) from worker_heartbeats where memory_bytes > 1").await;
         if told == 1 { Ok(()) } else { Err(told) }
     })
     .await;

@@ -27,7 +27,7 @@ use super::{
     batch::Flushed,
     journal::Hash,
     maintenance::Runnable,
-    outcomes::{LeaseState, lease_state, refuse_stale},
+    outcomes::{LeaseState, lease_state},
     tenants::Reach,
 };
 use crate::domain::{ExecutionId, LeaseToken, WorkerId};
@@ -290,9 +290,6 @@ impl Store {
         let missing: Vec<Uuid> =
             (1..).zip(items).filter(|(place, _)| !answers.contains_key(place)).map(|(_, item)| item.id.0).collect();
         let states = self.lease_states(&missing).await?;
-        if answers.is_empty() {
-            refuse_stale(worker, &states)?;
-        }
         let locked = |item: &Reservation, state: &LeaseState| lease_state(worker, item.token, state).is_some();
         Ok((1..)
             .zip(items)

@@ -18,8 +18,8 @@ pub enum StoreError {
     /// The lease belongs to another, or to nobody.
     #[error("the lease is lost")]
     LeaseLost,
-    /// The worker's lease ran out, nobody declared it dead, and its renewal is still to come: whether the lease is lost is not known.
-    #[error("the lease waits for its renewal")]
+    /// The lease is the worker's, and what it wrote was not applied all the same: its row was at hand elsewhere. To be repeated.
+    #[error("the execution is at hand elsewhere")]
     LeaseStale,
     /// Postgres refused the values (SQLSTATE 21, 22, 23 or 54): repeating cannot help.
     #[error("the database refused the values: {0}")]

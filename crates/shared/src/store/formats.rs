@@ -18,7 +18,7 @@ impl Store {
         let required = sqlx::query_scalar!(
             r#"
             with me as materialized (
-                select id from workers where id = $1 and dead_at is null and expires_at > clock_timestamp() for key share
+                select id from workers where id = $1 and dead_at is null for key share
             ),
             held as materialized (
                 select e.id, e.serve_key

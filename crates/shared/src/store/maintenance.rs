@@ -48,30 +48,14 @@ pub struct QueueHead {
 
 impl Store {
     /// Declares workers dead whose lease ran out; at most sixteen at a time. None before the server has been up, and some worker has renewed without a
-    /// gap, for a whole `lease`: leases that ran out while it was down, or answered nobody, prove nothing (core-rules 4). That is asked
-    /// here because a statement that was sent before such a time is carried out after it.
+    /// gap, for a whole `lease` (core-rules 4).
     ///
     /// # Errors
     /// Postgres is unavailable.
     pub async fn bury_expired_workers(&self, lease: Duration) -> Result<Vec<WorkerId>, StoreError> {
-        let rows = sqlx::query_scalar!(
-            r#"
-            with expired as materialized (
-                select id from workers
-                where dead_at is null and expires_at < clock_timestamp()
-                    and pg_postmaster_start_time() < clock_timestamp() - $1 * interval '1 second'
-                    and exists (
-                        select from workers w where w.dead_at is null and w.expires_at > clock_timestamp()
-                            and coalesce(w.steady_since, w.started_at) < clock_timestamp() - $1 * interval '1 second'
-                    )
-                order by id limit 16 for update skip locked
-            )
-            update workers w set dead_at = clock_timestamp() from expired where w.id = expired.id returning w.id
-            "#,
-            lease.as_secs_f64(),
-        )
-        .fetch_all(&self.pool)
-        .await?;
+        let rows = sqlx::query_scalar!(r#"select longhaul_bury($1, 16) as "id!""#, lease.as_secs_f64())
+            .fetch_all(&self.pool)
+            .await?;
         Ok(rows.into_iter().map(WorkerId).collect())
     }
 
@@ -171,8 +155,7 @@ impl Store {
             select queue as "queue!", serve_key as "serve_key!" from pairs
             where not exists (
                 select from workers w
-                where w.dead_at is null and w.expires_at > clock_timestamp()
-                    and pairs.queue = any (w.queues) and pairs.serve_key = any (w.serves)
+                where w.dead_at is null and pairs.queue = any (w.queues) and pairs.serve_key = any (w.serves)
             )
             "#
         )

@@ -285,25 +285,16 @@ pub(super) struct LeaseState {
     parent: Option<Uuid>,
     tokens: i64,
     worker_lives: bool,
-    worker_is_stale: bool,
 }
 
 /// The number of the last write under the lease, when it is still this worker's. The lease of a dead worker is lost, even
 /// when nobody has taken it back yet: no write of it will ever be accepted, so waiting for the row would never end.
 pub(super) fn lease_state(worker: WorkerId, token: LeaseToken, state: &LeaseState) -> Option<i32> {
-    let may_live = state.worker_lives || state.worker_is_stale;
-    (may_live && state.worker == Some(worker.0) && state.token == Some(token.0)).then_some(state.write)
+    (state.worker_lives && state.worker == Some(worker.0) && state.token == Some(token.0)).then_some(state.write)
 }
 
-/// Whether a batch found its worker's lease run out, and nobody declared the worker dead yet. Nothing of it was written, and the renewal that is
-/// under way decides what becomes of it: until then it is repeated like one that found no server (docs/adr/0003).
-pub(super) fn refuse_stale(worker: WorkerId, states: &HashMap<Uuid, LeaseState>) -> Result<(), StoreError> {
-    let is_stale = |state: &LeaseState| state.worker == Some(worker.0) && state.worker_is_stale;
-    if states.values().any(is_stale) { Err(StoreError::LeaseStale) } else { Ok(()) }
-}
-
-/// Why a write of its own found nothing to write under this lease. Of one that is the worker's still the answer is the same as of a
-/// stale one: its renewal came between the write and this look, and the write is to be repeated.
+/// Why a write of its own found nothing to write under this lease. A lease that is the worker's still means that
+/// something else changed between the write and this look, and the write is to be repeated.
 pub(super) fn refused(worker: WorkerId, token: LeaseToken, state: Option<&LeaseState>) -> StoreError {
     match state.and_then(|state| lease_state(worker, token, state)) {
         Some(_) => StoreError::LeaseStale,
@@ -427,9 +418,6 @@ impl Store {
         }
         let missing: Vec<Uuid> = items.iter().map(|item| item.id.0).filter(|id| !ended.contains_key(id)).collect();
         let states = self.lease_states(&missing).await?;
-        if ended.is_empty() {
-            refuse_stale(worker, &states)?;
-        }
         let before = self.attempts_ended(&missing).await?;
         let mut results = Vec::with_capacity(items.len());
         for item in items {
@@ -458,14 +446,7 @@ impl Store {
             r#"
             select id, worker_id, lease_token, lease_write, cancel_requested_at is not null as "cancel_requested!", wake_seq,
                 status::text as "status!", wait_reason, queue, parent_id, input_tokens + output_tokens as "tokens!",
-                exists (
-                    select from workers w
-                    where w.id = e.worker_id and w.dead_at is null and w.expires_at > clock_timestamp()
-                ) as "worker_lives!",
-                exists (
-                    select from workers w
-                    where w.id = e.worker_id and w.dead_at is null and w.expires_at <= clock_timestamp()
-                ) as "worker_is_stale!"
+                exists (select from workers w where w.id = e.worker_id and w.dead_at is null) as "worker_lives!"
             from executions e where id = any($1)
             "#,
             ids,
@@ -487,7 +468,6 @@ impl Store {
                     parent: row.parent_id,
                     tokens: row.tokens,
                     worker_lives: row.worker_lives,
-                    worker_is_stale: row.worker_is_stale,
                 };
                 (row.id, state)
             })

@@ -214,7 +214,7 @@ impl Store {
         let rows = sqlx::query!(
             r#"
             select longhaul_now() as "now!",
-                (select count(*) from workers w where w.dead_at is null and w.expires_at > clock_timestamp()) as "workers!",
+                (select count(*) from workers w where w.dead_at is null) as "workers!",
                 b.provider as "provider?", b.model as "model?", b.key as "key?", b.is_closed as "is_closed?", b.concurrency,
                 b.has_line as "has_line?"
             from (select) as one

@@ -1,6 +1,6 @@
-//! The lease of a worker process: one row, one id per start, renewed by its own connection.
+//! The lease of a worker process: one id per start, a row that its writes are fenced on, and a heartbeat, renewed by its own connection.
 //!
-//! A worker id dies once. Renewal needs the row alive and unexpired, so a process that was paused beyond its lease cannot come
+//! A worker id dies once. Renewal needs the row alive and the lease unexpired, so a process that was paused beyond its lease cannot come
 //! back under its old id, and the reaper's `for update` waits for every write that still holds `for key share`.
 
 use std::time::Duration;
@@ -53,9 +53,12 @@ impl Store {
     pub async fn register_worker(&self, worker: &WorkerRecord, lease: Duration) -> Result<(), StoreError> {
         sqlx::query!(
             r#"
-            insert into workers (id, host, pid, build, queues, serves, concurrency, lease, expires_at, steady_since)
-            select $1, $2, $3, $4, $5, $6, $7, lease, clock_timestamp() + lease, clock_timestamp()
-            from (select $8 * interval '1 second' as lease) own
+            with worker as (
+                insert into workers (id, host, pid, build, queues, serves, concurrency) values ($1, $2, $3, $4, $5, $6, $7)
+                returning id
+            )
+            insert into worker_heartbeats (worker_id, expires_at)
+            select id, clock_timestamp() + $8 * interval '1 second' from worker
             "#,
             worker.id.0,
             worker.host,
@@ -136,8 +139,9 @@ impl Store {
     pub async fn live_workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
         let rows = sqlx::query!(
             r#"
-            select id, host, pid, build, queues, serves, concurrency from workers
-            where dead_at is null and expires_at > clock_timestamp() order by id
+            select id as "id!", host as "host!", pid as "pid!", build as "build!", queues as "queues!", serves as "serves!",
+                concurrency as "concurrency!"
+            from live_workers where expires_at > clock_timestamp() order by id
             "#
         )
         .fetch_all(&self.pool)
@@ -159,17 +163,7 @@ impl Store {
 
 /// Declares one dead. Like whoever buries it, it waits for what the worker is writing (core-rules 2).
 async fn retire(connection: impl PgExecutor<'_>, id: WorkerId) -> Result<(), StoreError> {
-    sqlx::query!(
-        r#"
-        with own as materialized (
-            select id from workers where id = $1 and dead_at is null for update
-        )
-        update workers w set dead_at = clock_timestamp() from own where w.id = own.id
-        "#,
-        id.0,
-    )
-    .execute(connection)
-    .await?;
+    sqlx::query!("select longhaul_retire($1) as done", id.0).fetch_one(connection).await?;
     Ok(())
 }
 
@@ -219,14 +213,22 @@ impl HeartbeatConnection {
         };
         let renewed = sqlx::query!(
             r#"
-            update workers
+            with me as materialized (
+                -- Against burials, which take this row before they look at the heartbeat.
+                select id from workers where id = $1 and dead_at is null for key share
+            ),
+            newest as materialized (
+                select h.ctid as place from me cross join lateral (
+                    select ctid from worker_heartbeats where worker_id = me.id order by expires_at desc limit 1
+                ) h
+            )
+            update worker_heartbeats
             set expires_at = clock_timestamp() + $2 * interval '1 second', memory_bytes = coalesce($3, memory_bytes),
                 -- Twice in a lease is the least that goes for no gap.
                 steady_since = case
-                    when clock_timestamp() < expires_at - $2 / 2 * interval '1 second' then coalesce(steady_since, clock_timestamp())
-                    else clock_timestamp()
+                    when clock_timestamp() < expires_at - $2 / 2 * interval '1 second' then steady_since else clock_timestamp()
                 end
-            where id = $1 and dead_at is null and (
+            where ctid = (select place from newest) and (
                 expires_at > clock_timestamp() or $4
                 or pg_postmaster_start_time() > expires_at - $2 * interval '1 second'
             )

@@ -14,7 +14,7 @@ use crate::{
         body,
         journal::{Hash, storable},
         maintenance::Runnable,
-        outcomes::{lease_state, refuse_stale},
+        outcomes::lease_state,
         tenants::Reach,
     },
 };
@@ -93,7 +93,6 @@ impl Store {
             found.insert((request.execution_id, request.call_key, request.kind, request.round), request);
         }
         let states = self.lease_states(column!(item => item.execution_id.0)).await?;
-        refuse_stale(worker, &states)?;
         let result = |item: &NewHumanRequest| {
             // A row alone proves nothing: an earlier attempt may have made it, and this one may have lost its lease.
             let state = states.get(&item.execution_id.0);

@@ -20,7 +20,7 @@ impl Store {
         let noted = sqlx::query!(
             r#"
             with me as materialized (
-                select id from workers where id = $1 and dead_at is null and expires_at > clock_timestamp() for key share
+                select id from workers where id = $1 and dead_at is null for key share
             )
             insert into suspect_notes as n (execution_id, worker_id, attempt, phase, memory_bytes, at)
             select e.id, $1, e.attempt, $4, $5, longhaul_now()

@@ -175,7 +175,7 @@ impl Store {
             where g.held_since is not null and (
                 g.state = 'releasing' and not exists (
                     select from workers w
-                    where w.dead_at is null and w.expires_at > clock_timestamp() and w.build = any (g.died_builds)
+                    where w.dead_at is null and w.build = any (g.died_builds)
                         and w.queues && g.queues
                 )
                 or g.state = 'shut' and not exists (

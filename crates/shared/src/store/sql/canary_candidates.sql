@@ -20,7 +20,7 @@ left join lateral (
 ) held on first.execution_id is null
 where g.state = 'shut' and (first.execution_id is not null or held.id is not null) and exists (
     select from workers w
-    where w.dead_at is null and w.expires_at > clock_timestamp() and w.build <> all (g.died_builds) and w.queues && g.queues
+    where w.dead_at is null and w.build <> all (g.died_builds) and w.queues && g.queues
 )
 order by g.changed_at
 limit $1

@@ -2,7 +2,7 @@
 -- finish into FAILED `cancelled`; a wake that came meanwhile turns a park into runnable (core-rules 3, 17). The trigger
 -- `executions_slots` clears the slots it held; whoever runs this hands them over afterwards.
 with me as materialized (
-    select id from workers where id = $1 and dead_at is null and expires_at > clock_timestamp() for key share
+    select id from workers where id = $1 and dead_at is null for key share
 ),
 now as materialized (
     select longhaul_now() as now from me

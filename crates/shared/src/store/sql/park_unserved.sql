@@ -5,7 +5,7 @@ with now as materialized (
 served as materialized (
     select distinct q.queue, s.serve_key
     from workers w cross join lateral unnest(w.queues) as q (queue) cross join lateral unnest(w.serves) as s (serve_key)
-    where w.dead_at is null and w.expires_at > clock_timestamp()
+    where w.dead_at is null
 ),
 unserved as materialized (
     select e.id, e.tenant_id, e.deadline_at, e.event_seq, now.now

@@ -7,29 +7,20 @@ with now as materialized (
 orphan as materialized (
     select e.id, e.worker_id, e.lease_token, e.attempt, e.claimed_at, e.tenant_id, e.definition_key, e.agent_key, e.created_at,
         e.event_seq, e.cancel_requested_at, e.crash_count + 1 as crashes, e.definition_version_id, e.agent_version_id, e.queue,
-        e.deadline_at, e.parent_id is not null as is_child
-    from executions e
-    where e.worker_id in (select id from workers where dead_at is not null)
-        and (e.parent_id is null or longhaul_try_lock(e.parent_id))
-    -- Suspects first, so that one chunk sees all of a worker.
-    order by e.crash_count desc, e.id
+        e.deadline_at, e.parent_id is not null as is_child, dead.suspects, dead.host, dead.build, dead.memory_bytes
+    from workers dead join executions e on e.worker_id = dead.id
+    where dead.dead_at is not null and (e.parent_id is null or longhaul_try_lock(e.parent_id))
     limit $1
     for update of e skip locked
 ),
-suspects as materialized (
-    -- Of each worker once: for each orphan it would read the whole worker as often as that had executions.
-    select worker_id, count(*) as n from executions
-    where worker_id in (select id from workers where dead_at is not null) and crash_count >= 2
-    group by worker_id
-),
 verdict as materialized (
-    select orphan.*, now.now, dead.host, dead.build, dead.memory_bytes,
+    select orphan.*, now.now,
         case
             when cancel_requested_at is not null then 'cancelled'
-            when crashes >= 3 and suspects.n = 1 then 'crash_loop'
+            -- Counted at the death: what is left of a worker may be fewer by then (core-rules 25).
+            when crashes >= 3 and suspects = 1 then 'crash_loop'
         end as failure_code
-    from now, orphan join workers dead on dead.id = orphan.worker_id
-    left join suspects on suspects.worker_id = orphan.worker_id
+    from now, orphan
 ),
 convicted as materialized (
     select v.*, last.step as last_step,

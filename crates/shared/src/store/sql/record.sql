@@ -1,7 +1,7 @@
 -- Writes of running attempts, many executions at once: steps, messages, events, counters and what was reserved, fenced by the worker's row and
 -- each lease. A write is applied only if it is the next of its lease, so a repeated one changes nothing.
 with me as materialized (
-    select id from workers where id = $1 and dead_at is null and expires_at > clock_timestamp() for key share
+    select id from workers where id = $1 and dead_at is null for key share
 ),
 now as materialized (
     select longhaul_now() as now from me

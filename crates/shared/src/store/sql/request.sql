@@ -1,7 +1,7 @@
 -- Puts calls of running attempts before people, many at once: each once, with its event. Fenced by the worker's row and each
 -- lease. A call that was put before somebody earlier, by an attempt that died, keeps that row.
 with me as materialized (
-    select id from workers where id = $1 and dead_at is null and expires_at > clock_timestamp() for key share
+    select id from workers where id = $1 and dead_at is null for key share
 ),
 now as materialized (
     select longhaul_now() as now from me

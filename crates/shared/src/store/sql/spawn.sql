@@ -3,7 +3,7 @@
 -- refusal, none. Parents of one tree spawn one after another, so that the tree's size is exact: under an advisory lock, since the
 -- root's row is written by its own worker and by whoever ends a child.
 with me as materialized (
-    select id from workers where id = $1 and dead_at is null and expires_at > clock_timestamp() for key share
+    select id from workers where id = $1 and dead_at is null for key share
 ),
 now as materialized (
     select longhaul_now() as now from me

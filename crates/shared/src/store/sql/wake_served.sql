@@ -10,7 +10,7 @@ served as materialized (
         and e.wait_reason = 'no_worker'
         and exists (
             select from workers w
-            where w.dead_at is null and w.expires_at > clock_timestamp()
+            where w.dead_at is null
                 and e.queue = any (w.queues) and e.serve_key = any (w.serves)
         )
     order by e.id

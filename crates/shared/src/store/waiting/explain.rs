@@ -164,8 +164,8 @@ impl Store {
         let found = sqlx::query!(
             r#"
             with alive as materialized (
-                select id, concurrency from workers
-                where dead_at is null and expires_at > clock_timestamp() and $1 = any (queues) and $2 = any (serves)
+                select id, concurrency from live_workers
+                where expires_at > clock_timestamp() and $1 = any (queues) and $2 = any (serves)
             )
             select count(*) as "count!", coalesce(sum(concurrency), 0)::bigint as "permits!",
                 (select count(*) from executions e where e.worker_id in (select id from alive)) as "held!"
