@@ -9,7 +9,7 @@ use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::journal::StepKind::Turn;
 use longhaul_shared::store::outcomes::Conclusion;
 
-use crate::support::leases::{ROOMY, TestWorker, World, step, write};
+use crate::support::leases::{end_overdue, ROOMY, TestWorker, World, step, write};
 
 fn wait_for_children(wake_seq: i32) -> Conclusion {
     Conclusion::Park { reason: WaitReason::Children, wait: None, wake_seq }
@@ -91,7 +91,7 @@ async fn end(world: &World, child: ExecutionId, how: &str) {
         "deadline while held" => {
             worker.claim_one().await;
             overdue(world, child).await;
-            assert_eq!(world.store.end_overdue(10, Duration::ZERO).await.unwrap(), [child]);
+            assert_eq!(end_overdue(&world.store, Duration::ZERO).await, [child]);
         }
         other => panic!("{other}"),
     }

@@ -8,7 +8,7 @@ use longhaul_shared::store::outcomes::Conclusion;
 use longhaul_shared::store::submit::{Idempotency, NewExecution, Submitted};
 
 use crate::support::counted::Counted;
-use crate::support::leases::{World, transient};
+use crate::support::leases::{end_overdue, World, transient};
 
 #[tokio::test]
 async fn what_is_stored_is_counted_and_nothing_twice() {
@@ -57,8 +57,8 @@ async fn what_ends_without_its_worker_is_counted_once() {
     (overdue.deadline, overdue.deadline_is_near) = (Duration::from_secs(60), true);
     world.store.submit_executions(&[overdue.into()]).await.unwrap();
     world.shift_clock(61.0).await;
-    world.store.end_overdue(10, Duration::ZERO).await.unwrap();
-    world.store.end_overdue(10, Duration::ZERO).await.unwrap();
+    end_overdue(&world.store, Duration::ZERO).await;
+    end_overdue(&world.store, Duration::ZERO).await;
     assert_eq!(counted.executions(), [2, 0, 2], "a deadline");
 
     let mut waiting = world.new_execution().await;

@@ -12,7 +12,7 @@ use longhaul_shared::store::journal::StepKind;
 use longhaul_shared::store::outcomes::Conclusion;
 use longhaul_shared::store::tenants::Reach;
 
-use crate::support::leases::{TestWorker, World, step, transient, write};
+use crate::support::leases::{end_overdue, TestWorker, World, step, transient, write};
 use crate::support::wait::{SOON, eventually};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -352,7 +352,7 @@ async fn what_waits_for_people_ends_with_its_execution_however_that_ends() {
         .await
         .unwrap();
     world.store.wake_due(10).await.unwrap();
-    world.store.end_overdue(10, Duration::ZERO).await.unwrap();
+    end_overdue(&world.store, Duration::ZERO).await;
     for (claimed, request) in claims.iter().zip(requests) {
         let standing = world.standing(claimed.id).await;
         assert!(ExecutionStatus::parse(&standing.0).unwrap().is_terminal(), "{standing:?}");

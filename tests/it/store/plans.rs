@@ -24,9 +24,11 @@ async fn duties(store: &Store, worker: &TestWorker) {
     store.wake_decided(CHUNK, HOUR).await.unwrap();
     store.wake_due(CHUNK).await.unwrap();
     store.wake_served(CHUNK).await.unwrap();
-    store.end_overdue(CHUNK, HOUR).await.unwrap();
+    store.end_overdue(CHUNK).await.unwrap();
+    store.neglected(CHUNK, HOUR, Duration::ZERO).await.unwrap();
     store.cancel_descendants(CHUNK).await.unwrap();
     store.fold_budgets(CHUNK).await.unwrap();
+    store.clear_leaked_slots().await.unwrap();
     store.sweep_slots(CHUNK).await.unwrap();
     store.fold_counts(10_000).await.unwrap();
     store.queue_heads(1_000).await.unwrap();

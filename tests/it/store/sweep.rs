@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use longhaul_shared::domain::WaitReason;
+use longhaul_shared::store::duties::DoneDuty;
 use longhaul_shared::store::outcomes::Conclusion;
 
-use crate::support::leases::World;
+use crate::support::leases::{World, end_overdue};
 
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -40,14 +41,14 @@ async fn what_is_past_its_deadline_ends_whether_it_waits_or_is_held() {
     let held = worker.claim_one().await;
     world.shift_clock(61.0).await;
     let waiting = ids.iter().copied().find(|id| *id != held.id).unwrap();
-    assert_eq!(world.store.end_overdue(10, GRACE).await.unwrap(), [waiting], "a held one has its grace");
+    assert_eq!(end_overdue(&world.store, GRACE).await, [waiting], "a held one has its grace");
     world.shift_clock(31.0).await;
-    assert_eq!(world.store.end_overdue(10, GRACE).await.unwrap(), [held.id]);
+    assert_eq!(end_overdue(&world.store, GRACE).await, [held.id]);
     for id in ids {
         assert_eq!(world.standing(id).await, ("FAILED".into(), None, Some("deadline_exceeded".into())));
     }
     assert!(worker.finish(&held).await.is_err());
-    assert!(world.store.end_overdue(10, GRACE).await.unwrap().is_empty());
+    assert!(end_overdue(&world.store, GRACE).await.is_empty());
     world.check().await;
 }
 
@@ -106,4 +107,90 @@ async fn folded_counts_are_the_counts() {
         sqlx::query_scalar("select count(*) from execution_count_changes").fetch_one(world.pool()).await.unwrap();
     assert_eq!(left, 0);
     world.check().await;
+}
+
+/// After an outage a result in hand comes before the sweep (core-rules 4).
+#[tokio::test]
+async fn nothing_held_is_ended_before_its_workers_renewals_are_steady() {
+    const STEADY: Duration = Duration::from_secs(10);
+    let world = World::create().await;
+    world.submit(1).await;
+    let worker = world.worker().await;
+    let held = worker.claim_one().await;
+    world.shift_clock(3_600.0 + 50.0).await;
+    let steady_since = async |seconds: f64| {
+        sqlx::query("update worker_heartbeats set steady_since = clock_timestamp() - $1 * interval '1 second'")
+            .bind(seconds)
+            .execute(world.pool())
+            .await
+            .unwrap();
+    };
+    steady_since(1.0).await;
+    assert!(world.store.neglected(10, GRACE, STEADY).await.unwrap().is_empty());
+    steady_since(60.0).await;
+    assert_eq!(world.store.neglected(10, GRACE, STEADY).await.unwrap(), [held.id]);
+    let lease = world.store.leases_of(worker.id, Duration::ZERO).await.unwrap().remove(0);
+    assert!(lease.overdue > GRACE, "its own worker sees it too");
+    assert_eq!(world.store.end_held(&[held.id], GRACE).await.unwrap(), [held.id]);
+    assert!(worker.finish(&held).await.is_err());
+    world.check().await;
+}
+
+const DUTY: (&str, Duration) = ("look after something", Duration::from_secs(3_600));
+
+#[tokio::test]
+async fn a_due_duty_is_taken_by_one_of_many_workers() {
+    let world = World::create().await;
+    assert!(world.store.take_duties(&[DUTY]).await.unwrap().is_empty(), "the first look makes its row");
+    let mut last = None;
+    for round in 1..=3 {
+        let looks = (0..100).map(|_| world.store.take_duties(&[DUTY]));
+        let looks = futures::future::join_all(looks).await;
+        let taken: Vec<_> = looks.into_iter().flat_map(Result::unwrap).filter_map(|duty| duty.taken_at).collect();
+        assert_eq!(taken.len(), 1, "in round {round}");
+        let done = |period| DoneDuty { name: DUTY.0, taken_at: taken[0], period, told: Some(round.into()) };
+        world.store.finish_duties(&[done(DUTY.1)]).await.unwrap();
+        let look = world.store.take_duties(&[DUTY]).await.unwrap().remove(0);
+        assert_eq!((look.taken_at, look.told), (None, Some(round.into())), "not due, and everybody is told");
+        world.store.finish_duties(&[done(Duration::ZERO)]).await.unwrap();
+        last = Some(taken[0]);
+    }
+    // Who took it before the others did has no say any more.
+    let taken = world.store.take_duties(&[DUTY]).await.unwrap()[0].taken_at.unwrap();
+    assert!(last.is_some_and(|last| last < taken));
+    let late = DoneDuty { name: DUTY.0, taken_at: last.unwrap(), period: Duration::ZERO, told: None };
+    world.store.finish_duties(&[late]).await.unwrap();
+    assert_eq!(world.store.take_duties(&[DUTY]).await.unwrap()[0].taken_at, None);
+}
+
+/// Buffers that one look for due duties reads.
+async fn look_cost(world: &World) -> i64 {
+    let look = "explain (analyze, buffers, format json)
+        select * from longhaul_take_duties(array['look after something'], array[0], 0)";
+    let mut least = i64::MAX;
+    for _ in 0..20 {
+        let plan: serde_json::Value = sqlx::query_scalar(look).fetch_one(world.pool()).await.unwrap();
+        let blocks = |name: &str| plan[0]["Plan"][name].as_i64().unwrap();
+        least = least.min(blocks("Shared Hit Blocks") + blocks("Shared Read Blocks"));
+    }
+    least
+}
+
+#[tokio::test]
+async fn a_held_snapshot_changes_no_look_for_duties() {
+    let world = World::create().await;
+    world.store.take_duties(&[DUTY]).await.unwrap();
+    let before = look_cost(&world).await;
+    let mut snapshot = world.pool().begin().await.unwrap();
+    sqlx::query("set transaction isolation level repeatable read").execute(&mut *snapshot).await.unwrap();
+    sqlx::query("select count(*) from sweep_duties").execute(&mut *snapshot).await.unwrap();
+    for _ in 0..1_000 {
+        sqlx::query("select from longhaul_take_duties(array['look after something'], array[0], 0)")
+            .execute(world.pool())
+            .await
+            .unwrap();
+    }
+    let after = look_cost(&world).await;
+    drop(snapshot);
+    assert!(after <= before * 2, "{before} buffers before, {after} after");
 }

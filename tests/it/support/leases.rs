@@ -309,6 +309,14 @@ pub(crate) async fn bury(store: &Store, lease: Duration) -> Vec<WorkerId> {
     buried
 }
 
+/// Ends what is past its deadline, held or not, as the sweep does.
+pub(crate) async fn end_overdue(store: &Store, grace: Duration) -> Vec<ExecutionId> {
+    let mut ended = store.end_overdue(500).await.unwrap();
+    let neglected = store.neglected(500, grace, Duration::ZERO).await.unwrap();
+    ended.extend(store.end_held(&neglected, grace).await.unwrap());
+    ended
+}
+
 /// A live step.
 pub(crate) fn step(seq: i32, kind: StepKind, text: &str) -> JournalStep {
     JournalStep {

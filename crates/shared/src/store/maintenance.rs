@@ -1,11 +1,12 @@
 //! What keeps the fleet moving without anyone asking: reaping, waking, deadlines, counts, partitions.
 //!
-//! Every worker runs these; `skip locked` and transaction-level try-locks let them share the work without waiting for each
-//! other, and a paused process holds nothing (core-rules 10). Everything here is safe to run twice.
+//! Whichever worker takes a duty runs these (`duties.rs`); `skip locked` keeps them out of each other's way, and a paused
+//! process holds nothing (core-rules 10). Everything here is safe to run twice.
 
 use std::time::Duration;
 
 use longhaul_sdk::FailureClass;
+use uuid::Uuid;
 
 use super::{Store, StoreError};
 use crate::{
@@ -90,12 +91,60 @@ impl Store {
         Ok(awake.map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// Ends up to `limit` executions past their deadline; a held one only when its worker let it pass by `grace`.
+    /// Ends up to `limit` executions past their deadline that nobody holds.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn end_overdue(&self, limit: i64, grace: Duration) -> Result<Vec<ExecutionId>, StoreError> {
-        let rows = sqlx::query_file!("src/store/sql/end_overdue.sql", limit, grace.as_secs_f64())
+    pub async fn end_overdue(&self, limit: i64) -> Result<Vec<ExecutionId>, StoreError> {
+        self.end_late(limit, &[], Duration::ZERO).await
+    }
+
+    /// Ends those of these executions whose time as held passed by more than `grace`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn end_held(&self, ids: &[ExecutionId], grace: Duration) -> Result<Vec<ExecutionId>, StoreError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
+        self.end_late(0, &ids, grace).await
+    }
+
+    /// Up to `limit` executions whose worker let their time pass by more than `grace`, of workers whose renewals have been
+    /// steady for `steady`: after an outage a result in hand comes first. Reads what is held.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn neglected(
+        &self,
+        limit: i64,
+        grace: Duration,
+        steady: Duration,
+    ) -> Result<Vec<ExecutionId>, StoreError> {
+        let ids = sqlx::query_scalar!(
+            r#"
+            select held.id
+            from live_workers w cross join lateral (
+                select e.id from executions e
+                where e.worker_id = w.id and e.active_until < longhaul_now() - $2::float8 * interval '1 second'
+                limit $1
+            ) held
+            where w.expires_at > clock_timestamp()
+                and w.steady_since < clock_timestamp() - $3::float8 * interval '1 second'
+            limit $1
+            "#,
+            limit,
+            grace.as_secs_f64(),
+            steady.as_secs_f64(),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(ids.into_iter().map(ExecutionId).collect())
+    }
+
+    async fn end_late(&self, limit: i64, held: &[Uuid], grace: Duration) -> Result<Vec<ExecutionId>, StoreError> {
+        let rows = sqlx::query_file!("src/store/sql/end_overdue.sql", limit, held, grace.as_secs_f64())
             .fetch_all(&self.pool)
             .await?;
         metrics::executions_ended(Some(FailureClass::Permanent), rows.len());

@@ -24,6 +24,7 @@ pub mod control;
 pub mod definitions;
 pub mod document_generations;
 pub mod durability;
+pub mod duties;
 pub mod error;
 pub mod events;
 pub mod executions;

@@ -96,20 +96,22 @@ impl Store {
         freed.iter().map(|_| Flushed::Done(Ok(std::mem::take(&mut woken)))).collect()
     }
 
-    /// The sweep's part: clears slots of executions that have no right to them, wakes who waits for a limit that is no more, and
-    /// hands over what is free and waited for.
+    /// The sweep's part: wakes who waits for a limit that is no more, and hands over what is free and waited for.
     ///
     /// # Errors
     /// Postgres is unavailable.
     pub async fn sweep_slots(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
-        self.clear_leaked_slots().await?;
         let mut woken = self.wake_unlimited(limit).await?;
         let keys = self.keys_with_room(limit).await?;
         woken.extend(self.hand_over(keys.into_iter().collect()).await?);
         Ok(woken)
     }
 
-    async fn clear_leaked_slots(&self) -> Result<(), StoreError> {
+    /// Clears slots of executions that have no right to them. Reads every slot that is held.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn clear_leaked_slots(&self) -> Result<(), StoreError> {
         let leaked = sqlx::query_scalar!(
             r#"
             update slots s

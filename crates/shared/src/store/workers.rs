@@ -43,6 +43,8 @@ pub struct HeldLease {
     pub cancel_requested: bool,
     /// Whether the claim is older than the grace that a reply may take.
     pub is_settled: bool,
+    /// Time since it should have ended.
+    pub overdue: Duration,
 }
 
 impl Store {
@@ -102,7 +104,8 @@ impl Store {
         let rows = sqlx::query!(
             r#"
             select id, lease_token as "token!", attempt, cancel_requested_at is not null as "cancel_requested!",
-                claimed_at < longhaul_now() - $2 * interval '1 second' as "is_settled!"
+                claimed_at < longhaul_now() - $2 * interval '1 second' as "is_settled!",
+                coalesce(extract(epoch from longhaul_now() - active_until), 0)::float8 as "overdue!"
             from executions where worker_id = $1
             "#,
             id.0,
@@ -119,6 +122,7 @@ impl Store {
                 attempt: row.attempt,
                 cancel_requested: row.cancel_requested,
                 is_settled: row.is_settled,
+                overdue: Duration::try_from_secs_f64(row.overdue).unwrap_or_default(),
             })
             .collect())
     }

@@ -1,24 +1,29 @@
-//! What every worker does for the whole fleet: bury dead workers, take back what they held, wake what is due, publish again what
-//! has no wake-up. All of it may run on many workers at once; the store shares the work by skipping locked rows.
+//! Duties for the whole fleet: bury dead workers, take back what they held, wake what is due, publish again what has no
+//! wake-up. Each is done by the worker that takes it first when it is due (core-rules 23, docs/adr/0038-one-sweep.md); one that
+//! runs twice does no harm, because the store skips locked rows.
 
 use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
+use chrono::{DateTime, Utc};
 use longhaul_sdk::Interrupt;
 use longhaul_shared::{
     config::{QuarantineConfig, WorkerConfig},
-    domain::{WaitReason, WorkerId},
+    domain::{ExecutionId, WaitReason, WorkerId},
     queue::QueueName,
     store::{
         StoreError,
+        duties::DoneDuty,
         expiry::{KEEP_KEYS, KEYS_PORTION},
         maintenance::Runnable,
         outcomes::{Conclusion, LeaseEnd, LeaseWriter},
         quarantine::QuarantineRules,
+        workers::HeldLease,
     },
     telemetry::metrics::{self, QueueBacklog},
 };
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use serde_json::{Value, json};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::{
     lease::{Held, WorkerLease},
@@ -30,13 +35,21 @@ use crate::{deps::Deps, wake};
 const CHUNK: i64 = 500;
 /// Chunks moved in one tick; the rest waits for the next, so that no tick starves the other duties.
 const CHUNKS: usize = 20;
-/// How long a worker may let `active_until` pass before the sweep ends the execution for it.
+/// How long an attempt may let `active_until` pass before its execution is ended for it.
 const OVERDUE_GRACE: Duration = Duration::from_secs(15);
+/// How long renewals must have been steady before what is held and overdue is ended: after an outage a result in hand comes first.
+const STEADY: Duration = Duration::from_secs(10);
 /// How long an execution may be runnable without any live worker for it before it waits with `no_worker`.
 const UNSERVED_GRACE: Duration = Duration::from_secs(10);
 /// A claim whose reply has not arrived by now never will: two seconds more than one is waited for, so that one that comes in late
 /// is not handed back while it is being taken note of.
 const CLAIM_GRACE: Duration = Duration::from_secs(7);
+/// How soon the sweep notices what a worker let pass that does not look after its own executions any more. It reads what is held.
+const WEDGED_EVERY: Duration = Duration::from_secs(60);
+/// How often the nets below the wakes look, those that read all that waits, or holds slots.
+const NET_EVERY: Duration = Duration::from_secs(30);
+/// How soon a worker is noticed that serves what nobody served.
+const SERVED_EVERY: Duration = Duration::from_secs(2);
 /// How soon a new build, and the end of a canary, are noticed.
 const QUARANTINE_EVERY: Duration = Duration::from_secs(2);
 const UNSERVED_EVERY: Duration = Duration::from_secs(5);
@@ -59,20 +72,42 @@ const KEEP_SERVE_KEYS: Duration = Duration::from_secs(24 * 3_600);
 /// Runnable executions counted per queue for metrics and wake-ups.
 const HEAD_CAP: i64 = 1_000;
 
-/// Buries and reaps, every tick, while this worker's own renewals prove that Postgres is well.
+/// Name of the duty that only a worker takes whose renewals prove that Postgres is well.
+const REAP: &str = "bury and reap";
+
+/// Buries and reaps, while this worker's own renewals prove that Postgres is well.
 pub(crate) async fn reap(deps: Arc<Deps>, lease: Arc<WorkerLease>, config: WorkerConfig) {
     let mut tick = ticks(config.reaper_tick);
+    let period = between(config.reaper_tick, config.reaper_tick);
     loop {
         tick.tick().await;
         if lease.steady_for() < config.lease {
             continue;
         }
-        if let Err(error) = bury_and_reap(&deps, config.lease).await {
+        if let Err(error) = reap_once(&deps, config.lease, period).await {
             // An error says that Postgres may be in trouble: nobody is declared dead until renewals were steady again.
             lease.faltered();
-            tracing::warn!(error = %error, "reaper failed");
+            failed(REAP, &error);
         }
     }
+}
+
+async fn reap_once(deps: &Deps, lease: Duration, period: Duration) -> Result<(), StoreError> {
+    let looked = deps.store.take_duties(&[(REAP, period)]).await?;
+    let Some(taken_at) = looked.first().and_then(|duty| duty.taken_at) else { return Ok(()) };
+    bury_and_reap(deps, lease).await?;
+    deps.store.finish_duties(&[DoneDuty { name: REAP, taken_at, period, told: None }]).await
+}
+
+/// Time after which a duty of this period is due, for workers that look every `tick`: a little less, so that it is due at the look
+/// that comes a period later.
+fn between(period: Duration, tick: Duration) -> Duration {
+    period.saturating_sub(tick / 2)
+}
+
+fn failed(duty: &'static str, error: &StoreError) {
+    metrics::sweep_failed(duty);
+    tracing::warn!(duty, error = %error, "a duty of the sweep failed");
 }
 
 async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
@@ -101,53 +136,69 @@ async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Wakes, ends what is overdue, publishes again, folds counts; every tick.
+/// Takes what is due of the sweep's duties and does it; every tick.
 pub(crate) async fn sweep(deps: Arc<Deps>, config: WorkerConfig) {
     let mut tick = ticks(config.sweep_tick);
-    let mut due_at = [Instant::now(); DUTIES.len()];
     let rules = rules(&config.quarantine);
+    let asked = DUTIES.map(|duty| (duty.name, between(duty.every.max(config.sweep_tick), config.sweep_tick)));
     loop {
         tick.tick().await;
-        sweep_once(&deps, &rules, &mut due_at).await;
+        if let Err(error) = sweep_once(&deps, &rules, &asked).await {
+            failed("take duties", &error);
+        }
     }
 }
 
 type Run = for<'a> fn(&'a Deps, &'a QuarantineRules) -> BoxFuture<'a, Result<(), StoreError>>;
+type Count = for<'a> fn(&'a Deps) -> BoxFuture<'a, Result<Value, StoreError>>;
+
+/// Work of a duty.
+enum Work {
+    Do(Run),
+    /// A count that one worker makes and every worker shows.
+    Tell(Count, fn(&Value)),
+}
 
 /// One duty of the sweep.
 struct Duty {
     name: &'static str,
-    /// How rarely; with none, every tick.
+    /// How rarely; with zero, every tick.
     every: Duration,
-    run: Run,
+    work: Work,
 }
 
 const fn each_tick(name: &'static str, run: Run) -> Duty {
-    Duty { name, every: Duration::ZERO, run }
+    each(Duration::ZERO, name, run)
 }
 
 const fn each(every: Duration, name: &'static str, run: Run) -> Duty {
-    Duty { name, every, run }
+    Duty { name, every, work: Work::Do(run) }
+}
+
+const fn told(every: Duration, name: &'static str, count: Count, show: fn(&Value)) -> Duty {
+    Duty { name, every, work: Work::Tell(count, show) }
 }
 
 /// What the sweep does, in this order.
-const DUTIES: [Duty; 21] = [
+const DUTIES: [Duty; 23] = [
     // Before the waits of their executions, which end at the same time: nobody shall find a request that is overdue and waits.
     each_tick("expire requests", |deps, _| Box::pin(announced(deps, deps.store.expire_requests(CHUNK, None)))),
     each(DECIDED_EVERY, "wake what is decided", |deps, _| {
         Box::pin(announced(deps, deps.store.wake_decided(CHUNK, DECIDED_WINDOW)))
     }),
     each_tick("wake what is due", |deps, _| Box::pin(wake_due(deps))),
-    each_tick("wake what is served", |deps, _| Box::pin(announced(deps, deps.store.wake_served(CHUNK)))),
+    each(SERVED_EVERY, "wake what is served", |deps, _| Box::pin(announced(deps, deps.store.wake_served(CHUNK)))),
     each_tick("end what is overdue", |deps, _| Box::pin(end_overdue(deps))),
+    each(WEDGED_EVERY, "end what nobody looks after", |deps, _| Box::pin(end_neglected(deps))),
     each_tick("cancel descendants", |deps, _| Box::pin(cancel_descendants(deps))),
     each_tick("fold budgets", |deps, _| Box::pin(announced(deps, deps.store.fold_budgets(CHUNK)))),
+    each(NET_EVERY, "clear leaked slots", |deps, _| Box::pin(deps.store.clear_leaked_slots())),
     each_tick("sweep slots", |deps, _| Box::pin(announced(deps, deps.store.sweep_slots(CHUNK)))),
     each_tick("fold counts", |deps, _| Box::pin(deps.store.fold_counts(10_000))),
-    each_tick("publish again", |deps, _| Box::pin(republish(deps))),
+    told(Duration::ZERO, "publish again", |deps| Box::pin(republish(deps)), show_backlogs),
     each(QUARANTINE_EVERY, "tend the quarantine", |deps, rules| Box::pin(tend_quarantine(deps, rules))),
     each(UNSERVED_EVERY, "wake what is not held", |deps, _| Box::pin(announced(deps, deps.store.wake_unheld(CHUNK)))),
-    each(UNSERVED_EVERY, "wake what has no open child", |deps, _| {
+    each(NET_EVERY, "wake what has no open child", |deps, _| {
         Box::pin(announced(deps, deps.store.wake_childless(CHUNK)))
     }),
     each(UNSERVED_EVERY, "wake what is not blocked", |deps, _| {
@@ -165,21 +216,36 @@ const DUTIES: [Duty; 21] = [
     each(SERVE_KEYS_EVERY, "forget serve keys", |deps, _| {
         Box::pin(async { deps.store.forget_serve_keys(KEEP_SERVE_KEYS).await.map(drop) })
     }),
-    each(ALARMS_EVERY, "count what waits", |deps, _| Box::pin(count_waiting(deps))),
-    each(ALARMS_EVERY, "look for alarms", |deps, _| Box::pin(look_for_alarms(deps))),
+    told(ALARMS_EVERY, "count what waits", |deps| Box::pin(count_waiting(deps)), show_waiting),
+    told(ALARMS_EVERY, "look for alarms", |deps| Box::pin(look_for_alarms(deps)), show_alarms),
 ];
 
-/// Every duty that is due; one that fails keeps none of the others from its turn.
-async fn sweep_once(deps: &Deps, rules: &QuarantineRules, due_at: &mut [Instant; DUTIES.len()]) {
-    for (duty, due_at) in DUTIES.iter().zip(due_at) {
-        if *due_at > Instant::now() {
-            continue;
+/// Every duty that is due and that no other worker has; one that fails keeps none of the others from its turn.
+async fn sweep_once(
+    deps: &Deps,
+    rules: &QuarantineRules,
+    asked: &[(&'static str, Duration)],
+) -> Result<(), StoreError> {
+    let looked = deps.store.take_duties(asked).await?;
+    let mut done = Vec::new();
+    for (duty, &(name, period)) in DUTIES.iter().zip(asked) {
+        let Some(found) = looked.iter().find(|found| found.name == name) else { continue };
+        let told = match (found.taken_at, &duty.work) {
+            (None, _) => Ok(None),
+            (Some(_), Work::Do(run)) => run(deps, rules).await.map(|()| None),
+            (Some(_), Work::Tell(count, _)) => count(deps).await.map(Some),
+        };
+        let told = told.unwrap_or_else(|error| {
+            failed(name, &error);
+            None
+        });
+        if let (Work::Tell(_, show), Some(told)) = (&duty.work, told.as_ref().or(found.told.as_ref())) {
+            show(told);
         }
-        *due_at = Instant::now() + duty.every;
-        if let Err(error) = (duty.run)(deps, rules).await {
-            tracing::warn!(duty = duty.name, error = %error, "a duty of the sweep failed");
-        }
+        let finished = |taken_at: DateTime<Utc>| DoneDuty { name, taken_at, period, told };
+        done.extend(found.taken_at.map(finished));
     }
+    if done.is_empty() { Ok(()) } else { deps.store.finish_duties(&done).await }
 }
 
 /// Announces what a duty of one statement woke.
@@ -203,9 +269,19 @@ async fn wake_due(deps: &Deps) -> Result<(), StoreError> {
 }
 
 async fn end_overdue(deps: &Deps) -> Result<(), StoreError> {
-    let overdue = deps.store.end_overdue(CHUNK, OVERDUE_GRACE).await?;
-    deps.publisher.look(overdue.iter().map(|id| id.0));
+    look(deps, &deps.store.end_overdue(CHUNK).await?);
     Ok(())
+}
+
+/// Ends what workers hold and let pass that do not look after their own any more, while the renewals of each are steady.
+async fn end_neglected(deps: &Deps) -> Result<(), StoreError> {
+    let neglected = deps.store.neglected(CHUNK, OVERDUE_GRACE, STEADY).await?;
+    look(deps, &deps.store.end_held(&neglected, OVERDUE_GRACE).await?);
+    Ok(())
+}
+
+fn look(deps: &Deps, ended: &[ExecutionId]) {
+    deps.publisher.look(ended.iter().map(|id| id.0));
 }
 
 async fn cancel_descendants(deps: &Deps) -> Result<(), StoreError> {
@@ -239,16 +315,21 @@ async fn park_unserved(deps: &Deps) -> Result<(), StoreError> {
     Ok(())
 }
 
-async fn count_waiting(deps: &Deps) -> Result<(), StoreError> {
-    for (reason, count) in deps.store.waiting().await? {
-        metrics::executions_waiting(reason, count);
-    }
-    Ok(())
+async fn count_waiting(deps: &Deps) -> Result<Value, StoreError> {
+    let counts = deps.store.waiting().await?;
+    Ok(counts.into_iter().map(|(reason, count)| (reason.as_str().to_owned(), json!(count))).collect())
 }
 
-async fn look_for_alarms(deps: &Deps) -> Result<(), StoreError> {
+fn show_waiting(told: &Value) {
+    for reason in WaitReason::ALL {
+        if let Some(count) = told[reason.as_str()].as_u64() {
+            metrics::executions_waiting(*reason, count);
+        }
+    }
+}
+
+async fn look_for_alarms(deps: &Deps) -> Result<Value, StoreError> {
     let alarms = deps.store.alarms().await?;
-    metrics::oldest_snapshot(alarms.oldest_snapshot, alarms.sees_all_sessions);
     if !alarms.sees_all_sessions {
         static SAID: std::sync::Once = std::sync::Once::new();
         SAID.call_once(|| {
@@ -258,7 +339,12 @@ async fn look_for_alarms(deps: &Deps) -> Result<(), StoreError> {
     if alarms.default_partition_rows > 0 {
         tracing::error!(rows = alarms.default_partition_rows, "history rows fell outside the partitions made ahead");
     }
-    Ok(())
+    Ok(json!([alarms.oldest_snapshot.as_secs_f64(), alarms.sees_all_sessions]))
+}
+
+fn show_alarms(told: &Value) {
+    let age = told[0].as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    metrics::oldest_snapshot(age.unwrap_or_default(), told[1].as_bool().unwrap_or_default());
 }
 
 fn rules(of: &QuarantineConfig) -> QuarantineRules {
@@ -293,21 +379,27 @@ pub(crate) fn announce(deps: &Deps, woken: &[Runnable]) {
     }
 }
 
-/// Tops up the wake-ups of every queue that has work, and shows its depth.
-async fn republish(deps: &Deps) -> Result<(), StoreError> {
+/// Tops up the wake-ups of every queue that has work, and tells its depth.
+async fn republish(deps: &Deps) -> Result<Value, StoreError> {
     let heads = deps.store.queue_heads(HEAD_CAP).await?;
-    let due = |runnable: i64| u64::try_from(runnable).unwrap_or_default();
-    let backlogs: Vec<QueueBacklog> = heads
-        .iter()
-        .map(|head| QueueBacklog { queue: head.queue.clone(), due: due(head.runnable), oldest: head.oldest })
-        .collect();
-    metrics::queue_backlogs(&backlogs);
     for head in &heads {
         if let Ok(queue) = QueueName::new(&head.queue) {
-            deps.publisher.republish(&queue, due(head.runnable) as usize).await;
+            deps.publisher.republish(&queue, usize::try_from(head.runnable).unwrap_or_default()).await;
         }
     }
-    Ok(())
+    Ok(heads.iter().map(|head| json!([head.queue, head.runnable, head.oldest.as_secs_f64()])).collect())
+}
+
+fn show_backlogs(told: &Value) {
+    let backlog = |head: &Value| {
+        Some(QueueBacklog {
+            queue: head[0].as_str()?.to_owned(),
+            due: head[1].as_u64()?,
+            oldest: Duration::try_from_secs_f64(head[2].as_f64()?).ok()?,
+        })
+    };
+    let backlogs: Vec<QueueBacklog> = told.as_array().into_iter().flatten().filter_map(backlog).collect();
+    metrics::queue_backlogs(&backlogs);
 }
 
 /// Tells the other workers what tenants used here, and learns what they used there.
@@ -322,7 +414,13 @@ pub(crate) async fn exchange_usage(deps: Arc<Deps>) {
 }
 
 /// Compares what the database says this worker holds with what is in memory: hands back what is unknown, passes on cancels.
-pub(crate) async fn reconcile(deps: Arc<Deps>, writer: LeaseWriter, held: Arc<Held>, every: Duration) {
+pub(crate) async fn reconcile(
+    deps: Arc<Deps>,
+    writer: LeaseWriter,
+    held: Arc<Held>,
+    lease: Arc<WorkerLease>,
+    every: Duration,
+) {
     let mut tick = ticks(every);
     loop {
         tick.tick().await;
@@ -334,6 +432,10 @@ pub(crate) async fn reconcile(deps: Arc<Deps>, writer: LeaseWriter, held: Arc<He
             }
         };
         metrics::attempts_running(held.len());
+        // After an outage a result in hand is written first: its batch is repeated within a moment of the server's return.
+        if lease.steady_for() >= STEADY {
+            end_own(&deps, &leases).await;
+        }
         for lease in leases {
             match held.get(lease.id, lease.token) {
                 Some(control) if lease.cancel_requested => control.interrupt(Interrupt::Cancelled),
@@ -356,6 +458,17 @@ pub(crate) async fn reconcile(deps: Arc<Deps>, writer: LeaseWriter, held: Arc<He
                 None => {}
             }
         }
+    }
+}
+
+/// Ends what this worker holds and let pass.
+async fn end_own(deps: &Deps, leases: &[HeldLease]) {
+    let is_overdue = |lease: &&HeldLease| lease.overdue > OVERDUE_GRACE;
+    let overdue: Vec<ExecutionId> = leases.iter().filter(is_overdue).map(|lease| lease.id).collect();
+    match deps.store.end_held(&overdue, OVERDUE_GRACE).await {
+        // Their attempts find their lease lost with their next write.
+        Ok(ended) => look(deps, &ended),
+        Err(error) => tracing::warn!(error = %error, "overdue executions of this worker were not ended"),
     }
 }
 

@@ -237,7 +237,8 @@ impl Process {
         services.spawn(health::watch(self.deps.health.clone()));
         services.spawn(maintenance::exchange_usage(self.deps.clone()));
         services.spawn(maintenance::refresh_serves(self.deps.clone(), self.serves.clone(), writer.worker()));
-        services.spawn(maintenance::reconcile(self.deps.clone(), writer.clone(), held.clone(), self.config.reconcile));
+        let every = self.config.reconcile;
+        services.spawn(maintenance::reconcile(self.deps.clone(), writer.clone(), held.clone(), lease.clone(), every));
         services
     }
 

@@ -1,12 +1,12 @@
--- Ends what is past its deadline although nobody did: near deadlines of executions that no worker holds, and held ones whose
--- worker let `active_until` pass by more than a grace.
+-- Ends what is past its deadline although nobody did: up to $1 near deadlines of executions that no worker holds, and those
+-- of $2 whose worker let `active_until` pass by more than $3 seconds.
 with now as materialized (
     select longhaul_now() as now
 ),
 due as materialized (
     (select execution_id as id from deadlines, now where deadline_at <= now.now order by deadline_at limit $1)
     union
-    (select id from executions, now where worker_id is not null and active_until < now.now - $2 * interval '1 second' limit $1)
+    select unnest($2::uuid[])
 ),
 late as materialized (
     select e.id, e.tenant_id, e.definition_key, e.agent_key, e.created_at, e.status, e.event_seq, e.attempt, e.worker_id,
@@ -14,7 +14,10 @@ late as materialized (
     from now, due join executions e on e.id = due.id
     -- Not by `finished_at is null`: a plan of an hour in which little was open would look through all that is.
     where e.status in ('PENDING', 'IN_PROGRESS')
-        and (e.worker_id is null or e.active_until < now.now - $2 * interval '1 second')
+        and (
+            e.worker_id is null and e.deadline_at <= now.now
+            or e.id = any ($2) and e.active_until < now.now - $3::float8 * interval '1 second'
+        )
         and (e.parent_id is null or longhaul_try_lock(e.parent_id))
     order by e.id
     for update of e skip locked

@@ -149,6 +149,11 @@ pub fn journals_handed_on() {
     counter!("longhaul_worker_journals_handed_on_total").increment(1);
 }
 
+/// A duty of the sweep failed.
+pub fn sweep_failed(duty: &'static str) {
+    counter!("longhaul_worker_sweep_failures_total", "duty" => duty).increment(1);
+}
+
 /// Executions taken from dead workers.
 pub fn executions_reaped(count: u64) {
     counter!("longhaul_worker_reaped_executions_total").increment(count);

@@ -133,6 +133,12 @@ pub const METRICS: &[Metric] = &[
         &[],
         "journals of a newer release left to a worker of it",
     ),
+    metric(
+        "longhaul_worker_sweep_failures_total",
+        Kind::Counter,
+        &["duty"],
+        "duties of the fleet's sweep that failed, by duty; each is done again when it is next due",
+    ),
     metric("longhaul_worker_reaped_executions_total", Kind::Counter, &[], "executions taken from dead workers"),
     metric(
         "longhaul_model_calls_total",

@@ -29,6 +29,7 @@ fn everything_happens() {
     lease_lost();
     unheld_lease();
     executions_reaped(1);
+    sweep_failed("wake what is due");
     ModelOutcome::ALL.iter().for_each(|outcome| model_call("scripted", *outcome, MOMENT));
     TokenKind::ALL.iter().for_each(|kind| tokens("scripted", *kind, 1));
     breaker_opened("scripted");
