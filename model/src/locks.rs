@@ -102,8 +102,8 @@ fn lock(scenario: &Scenario, state: &State, at: usize, running: Running) -> Step
         // `for update skip locked`: passes over a worker whose writes are under way. It may have been sent before the outage. Under the
         // lock it looks at the heartbeat again: that is another row, so the lock itself brings no newer version of it.
         let is_too_early = state.is_young && !scenario.is(Broken::NoGap);
-        let is_over = fits(scenario, state, statement, 0)
-            || (scenario.is(Broken::BlindBurial) && !state.worker(worker).is_dead);
+        let is_over =
+            fits(scenario, state, statement, 0) || (scenario.is(Broken::BlindBurial) && !state.worker(worker).is_dead);
         let is_free = !is_too_early && !is_writing(scenario, state, worker) && is_over;
         return if is_free { Step::To(Phase::Locked(None)) } else { Step::Over };
     }

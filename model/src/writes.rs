@@ -236,8 +236,7 @@ fn reap(scenario: &Scenario, state: &mut State, execution: u8, running: Running)
         return end(scenario, state, execution, End::Cancelled);
     }
     if let Some(worker) = row.worker.map(|worker| state.worker(worker)).filter(|_| row.is_suspect) {
-        let suspects =
-            if scenario.is(Broken::SuspectsAtReap) { running.snapshot.suspects } else { worker.suspects };
+        let suspects = if scenario.is(Broken::SuspectsAtReap) { running.snapshot.suspects } else { worker.suspects };
         if suspects == 1 {
             if worker.held_suspects != 1 {
                 state.note(Wrong::InnocentConvicted);

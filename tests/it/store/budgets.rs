@@ -13,7 +13,7 @@ use longhaul_shared::store::tenants::Reach;
 use longhaul_shared::store::{Store, StoreOptions};
 use sha2::{Digest, Sha256};
 
-use crate::support::leases::{end_overdue, TestWorker, World, step, write};
+use crate::support::leases::{TestWorker, World, end_overdue, step, write};
 use crate::support::wait::{SOON, eventually};
 
 const DOLLAR: i64 = 1_000_000_000;

@@ -9,7 +9,7 @@ use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::journal::StepKind::Turn;
 use longhaul_shared::store::outcomes::Conclusion;
 
-use crate::support::leases::{end_overdue, ROOMY, TestWorker, World, step, write};
+use crate::support::leases::{ROOMY, TestWorker, World, end_overdue, step, write};
 
 fn wait_for_children(wake_seq: i32) -> Conclusion {
     Conclusion::Park { reason: WaitReason::Children, wait: None, wake_seq }

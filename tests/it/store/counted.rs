@@ -8,7 +8,7 @@ use longhaul_shared::store::outcomes::Conclusion;
 use longhaul_shared::store::submit::{Idempotency, NewExecution, Submitted};
 
 use crate::support::counted::Counted;
-use crate::support::leases::{end_overdue, World, transient};
+use crate::support::leases::{World, end_overdue, transient};
 
 #[tokio::test]
 async fn what_is_stored_is_counted_and_nothing_twice() {

@@ -115,7 +115,8 @@ async fn writes_of_an_expired_lease_are_accepted_until_its_worker_is_buried() {
 
     run_out_across_a_restart(&world).await;
     assert_eq!(bury(&world.store, Duration::ZERO).await, [worker.id]);
-    let refused = within("the refusal", SOON, worker.record(write(&claimed[1], 1, vec![step(1, Turn, "too late")]))).await;
+    let refused =
+        within("the refusal", SOON, worker.record(write(&claimed[1], 1, vec![step(1, Turn, "too late")]))).await;
     assert!(matches!(refused, Err(StoreError::LeaseLost)), "{refused:?}");
     world.store.reap(10).await.unwrap();
     world.check().await;

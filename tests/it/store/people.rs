@@ -12,7 +12,7 @@ use longhaul_shared::store::journal::StepKind;
 use longhaul_shared::store::outcomes::Conclusion;
 use longhaul_shared::store::tenants::Reach;
 
-use crate::support::leases::{end_overdue, TestWorker, World, step, transient, write};
+use crate::support::leases::{TestWorker, World, end_overdue, step, transient, write};
 use crate::support::wait::{SOON, eventually};
 
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -47,13 +47,12 @@ impl WorkerProcess {
     /// The id under which it lives now; waits until it has one.
     pub(crate) async fn identity(&self, fleet: &Fleet) -> uuid::Uuid {
         eventually("the process registers", SOON, || async {
-            let id: Option<uuid::Uuid> = sqlx::query_scalar(
-                "select id from live_workers where pid = $1 and expires_at > clock_timestamp()",
-            )
-            .bind(self.pid())
-            .fetch_optional(&fleet.db.pool)
-            .await
-            .unwrap();
+            let id: Option<uuid::Uuid> =
+                sqlx::query_scalar("select id from live_workers where pid = $1 and expires_at > clock_timestamp()")
+                    .bind(self.pid())
+                    .fetch_optional(&fleet.db.pool)
+                    .await
+                    .unwrap();
             id.ok_or("no live row")
         })
         .await

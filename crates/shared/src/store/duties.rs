@@ -50,10 +50,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        Ok(rows
-            .into_iter()
-            .map(|row| SweepDuty { name: row.duty, taken_at: row.taken_at, told: row.told })
-            .collect())
+        Ok(rows.into_iter().map(|row| SweepDuty { name: row.duty, taken_at: row.taken_at, told: row.told }).collect())
     }
 
     /// Notes that these duties were done, and when each is due again. One that somebody else took meanwhile is left to them.

@@ -4,8 +4,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use chrono::{DateTime, Utc};
+use futures::future::BoxFuture;
 use longhaul_sdk::Interrupt;
 use longhaul_shared::{
     config::{QuarantineConfig, WorkerConfig},
