@@ -6,6 +6,7 @@ create or replace function longhaul_wake_unblocked(most int) returns setof uuid
     as $$
 declare
     id uuid;
+    unparked uuid[];
 begin
     for id in
         select p.execution_id
@@ -17,13 +18,19 @@ begin
         order by p.execution_id
         limit most
     loop
-        if longhaul_wake(id, 'provider_down') then
+        -- One that somebody else has at hand is for the next look: nothing waits with others in hand.
+        if longhaul_try_lock(id) and longhaul_wake(id, 'provider_down') then
             return next id;
         end if;
     end loop;
-    delete from provider_waits w using executions e
-    where e.id = w.execution_id and e.finished_at is not null;
-    delete from provider_waits w where not exists (select from executions e where e.id = w.execution_id);
+    -- Only what is not parked can be over: executions are asked for those, by id, and not joined.
+    unparked := array(
+        select w.execution_id from provider_waits w
+        where not exists (select from parked p where p.execution_id = w.execution_id)
+    );
+    delete from provider_waits w
+    where w.execution_id = any (unparked)
+        and not exists (select from executions e where e.id = w.execution_id and e.finished_at is null offset 0);
     delete from provider_failures f where f.at < longhaul_now() - interval '2 hours';
     -- Agents name models freely: a breaker that is closed is kept for a week, for people.
     delete from provider_breakers b

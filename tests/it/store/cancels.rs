@@ -8,6 +8,7 @@ use longhaul_shared::store::journal::StepKind::Turn;
 use longhaul_shared::store::outcomes::Conclusion;
 
 use crate::support::leases::{World, step, transient, write};
+use crate::support::wait::{SOON, eventually, within};
 
 async fn cancel(world: &World, id: ExecutionId) -> Cancelled {
     world.store.cancel_execution(world.tenant, id).await.unwrap()
@@ -136,4 +137,30 @@ async fn another_tenants_execution_is_not_found() {
     let other = world.store.ensure_tenant("other", None).await.unwrap().id;
     assert_eq!(world.store.cancel_execution(other, id).await.unwrap(), Cancelled::NotFound);
     assert_eq!(world.standing(id).await.0, "PENDING");
+}
+
+/// A wake of a tree has the parent and wants the child; the cancel has the child and wants the parent.
+#[tokio::test]
+async fn a_cancel_that_meets_a_wake_of_its_tree_is_repeated() {
+    let world = World::create().await;
+    world.submit(1).await;
+    let worker = world.worker().await;
+    let parent = worker.claim_one().await;
+    let child = worker.spawn(&parent, 0..1).await[0];
+    let lock = "select from executions where id = $1 for no key update";
+    let mut wake = world.pool().begin().await.unwrap();
+    sqlx::query(lock).bind(parent.id.0).execute(&mut *wake).await.unwrap();
+    let (store, tenant) = (world.store.clone(), world.tenant);
+    let cancelled = tokio::spawn(async move { store.cancel_execution(tenant, child).await });
+    eventually("the cancel waits for the parent", SOON, async || {
+        let waiting = "select count(*) from pg_locks where not granted";
+        let waiting: i64 = sqlx::query_scalar(waiting).fetch_one(world.pool()).await.unwrap();
+        if waiting > 0 { Ok(()) } else { Err(waiting) }
+    })
+    .await;
+    // Either of the two may be the one that is ended for the other.
+    drop(sqlx::query(lock).bind(child.0).execute(&mut *wake).await);
+    wake.rollback().await.unwrap();
+    assert_eq!(within("the cancel", SOON, cancelled).await.unwrap().unwrap(), Cancelled::Ended);
+    is_cancelled(&world, child).await;
 }

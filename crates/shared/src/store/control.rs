@@ -17,6 +17,9 @@ use crate::{
     telemetry::metrics,
 };
 
+/// How often a cancel is repeated that met a wake of the same tree the other way round.
+const CANCEL_REPEATS: usize = 3;
+
 /// What a request to cancel came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancelled {
@@ -141,7 +144,16 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn cancel_execution(&self, tenant: TenantId, id: ExecutionId) -> Result<Cancelled, StoreError> {
-        let cancelled = self.cancel_rows(&[id.0], Some(tenant), "cancelled by the caller").await?;
+        let cancel = || self.cancel_rows(&[id.0], Some(tenant), "cancelled by the caller");
+        let mut cancelled = cancel().await;
+        // Whoever wakes its tree may have its parent and want it; the cancel has it and wants its parent.
+        for _ in 0..CANCEL_REPEATS {
+            if !cancelled.as_ref().is_err_and(StoreError::is_deadlock) {
+                break;
+            }
+            cancelled = cancel().await;
+        }
+        let cancelled = cancelled?;
         if let Some((_, has_ended)) = cancelled.first() {
             return Ok(if *has_ended { Cancelled::Ended } else { Cancelled::Requested });
         }

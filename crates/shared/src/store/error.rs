@@ -71,6 +71,12 @@ impl StoreError {
         matches!(self, Self::TooMuch(_) | Self::Unavailable(_) | Self::Unreachable(_) | Self::LeaseStale)
     }
 
+    /// Whether the server ended the statement because it and another waited for each other.
+    pub(super) fn is_deadlock(&self) -> bool {
+        let Self::Unavailable(error) = self else { return false };
+        error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "40P01")
+    }
+
     /// An error of opening a connection. It is about the server whatever its code says (core-rules 21).
     pub(super) fn connecting(error: sqlx::Error) -> Self {
         if matches!(error, sqlx::Error::Configuration(_)) { error.into() } else { Self::unreachable(error) }
