@@ -144,7 +144,8 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn cancel_execution(&self, tenant: TenantId, id: ExecutionId) -> Result<Cancelled, StoreError> {
-        let cancel = || self.cancel_rows(&[id.0], Some(tenant), "cancelled by the caller");
+        let ids = [id.0];
+        let cancel = || self.cancel_rows(&ids, Some(tenant), "cancelled by the caller");
         let mut cancelled = cancel().await;
         // Whoever wakes its tree may have its parent and want it; the cancel has it and wants its parent.
         for _ in 0..CANCEL_REPEATS {
