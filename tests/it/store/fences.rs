@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use longhaul_shared::domain::{ServeKey, formats::journal_requirement};
 use longhaul_shared::store::StoreError;
-use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::journal::StepKind::Turn;
-use longhaul_shared::store::outcomes::{Conclusion, LeaseEnd, LeaseWriter};
+use longhaul_shared::store::outcomes::Conclusion;
 use longhaul_shared::store::workers::{HeartbeatConnection, Renewal};
 use sqlx::Connection;
 
