@@ -332,7 +332,7 @@ async fn list_in_the_place_of_record_is_refused() {
     let budget = json!({"agent": "helper", "input": {"prompt": "x"}, "budget": [null, null, 5]});
     assert_eq!(api.acme.post("/v1/executions", &budget).await.paths(), ["/budget"]);
     let documents = json!({"documents": [["d2", "text"]]});
-    assert_eq!(api.acme.post("/v1/indexes/i/documents", &documents).await.paths(), ["/documents"]);
+    assert_eq!(api.acme.post("/v1/indexes/i/documents", &documents).await.paths()[0], "/documents");
 }
 
 #[tokio::test]
