@@ -83,7 +83,9 @@ async fn a_short_verification_holds_and_stops_what_it_started() {
     assert!(count("executions submitted") >= 80, "{}", report["counts"]);
     // By the flush, and by what dropped them for three seconds.
     assert!(count("wake-ups thrown away") >= 10, "{}", report["counts"]);
-    assert_eq!(count("executions submitted"), count("executions FINISHED"));
+    // One in ten is a tree of three.
+    let trees = (count("executions submitted") + 6) / 10;
+    assert_eq!(count("executions submitted") + 2 * trees, count("executions FINISHED"));
     // At least three turns each, and the calls between them.
     assert!(count("model calls") >= 3 * count("executions submitted"), "{}", report["counts"]);
     assert!(count("tool calls") >= 2 * count("executions submitted"), "{}", report["counts"]);

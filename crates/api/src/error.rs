@@ -190,6 +190,7 @@ impl ApiError {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one sentence for each error")]
     fn detail(&self) -> String {
         match self {
             Self::Unauthenticated => "send an API key: `Authorization: Bearer lh_…`".into(),

@@ -49,6 +49,8 @@ pub(crate) async fn around(mut request: Request, next: Next) -> Response {
         http.route = route,
         request.id = id.to_str().unwrap_or_default(),
         http.response.status_code = tracing::field::Empty,
+        error.type = tracing::field::Empty,
+        otel.status_code = tracing::field::Empty,
     );
     // The caller's trace goes on; what is stored with an execution is a child of it.
     if let Some(traceparent) = request.headers().get("traceparent").and_then(|value| value.to_str().ok()) {
@@ -57,7 +59,11 @@ pub(crate) async fn around(mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let mut response = next.run(request).instrument(span.clone()).await;
     let status = response.status();
-    span.record("http.response.status_code", status.as_u16());
+    // Signed: unsigned numbers are exported as text.
+    span.record("http.response.status_code", i64::from(status.as_u16()));
+    if status.is_server_error() {
+        trace::fail(&span, status.as_str());
+    }
     span.in_scope(|| tracing::debug!(elapsed_ms = began.elapsed().as_millis(), "{method} {route} answered {status}"));
     metrics::api_request(&route, method_label(&method), status.as_u16(), began.elapsed());
 

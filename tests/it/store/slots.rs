@@ -85,7 +85,7 @@ async fn of_those_behind_who_waits_for_a_slot_no_more_are_taken_than_there_is_ro
     let free = world.submit(10).await;
     let worker = world.worker().await;
     assert_eq!(ids(&worker.claim(2).await), [acme[0]]);
-    assert!(!world.standing(acme[1]).await.1.is_none_or(|reason| reason == "worker"));
+    assert!(world.standing(acme[1]).await.1.is_some_and(|reason| reason != "worker"));
     assert_eq!(ids(&worker.claim(1).await), [free[0]]);
     assert_eq!(number(&world, "select count(*) from executions where worker_id is not null").await, 2);
     for id in &free[1..] {

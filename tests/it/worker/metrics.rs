@@ -25,6 +25,12 @@ async fn the_metrics_of_a_worker_can_be_scraped_until_it_has_ended() {
     let id = fleet.submit("d", json!({})).await;
     fleet.ended(id).await;
 
+    // Gauges of the fleet come with the duty that counts them.
+    eventually("the fleet is counted", PATIENCE, || async {
+        let text = reqwest::get(format!("http://{address}/metrics")).await.unwrap().text().await.unwrap();
+        if text.contains("longhaul_store_oldest_snapshot_seconds") { Ok(()) } else { Err(text) }
+    })
+    .await;
     let scraped = reqwest::get(format!("http://{address}/metrics")).await.unwrap();
     assert_eq!(scraped.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
     let text = scraped.text().await.unwrap();

@@ -42,7 +42,7 @@ pub(super) mod text {
 pub(super) mod url {
     use super::*;
 
-    pub(in crate::config) fn serialize<S: Serializer>(url: &String, to: S) -> Result<S::Ok, S::Error> {
+    pub(in crate::config) fn serialize<S: Serializer>(url: &str, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&shown(url))
     }
 

@@ -70,15 +70,12 @@ pub(super) fn survey(schema: &Value) -> Result<Survey, String> {
             weight.per_item = weight.per_item.saturating_add(expansions.saturating_mul(4));
         }
         heaviest = heaviest.max(weight);
-        match metered.pointer_mut(&found.pointer) {
-            Some(Value::Object(object)) => {
-                // Only the first says which draft it is: another one inside would change what names mean there.
-                if at > 0 {
-                    object.remove("$schema");
-                }
-                object.insert(METER.to_owned(), json!(weight));
+        if let Some(Value::Object(object)) = metered.pointer_mut(&found.pointer) {
+            // Only the first names the draft: another one inside would change the meaning of keywords there.
+            if at > 0 {
+                object.remove("$schema");
             }
-            Some(_) | None => {}
+            object.insert(METER.to_owned(), json!(weight));
         }
     }
     Ok(Survey { metered, subschemas: walk.found.len(), patterns: walk.patterns, bytes, chain, heaviest })

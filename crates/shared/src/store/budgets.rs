@@ -363,6 +363,7 @@ impl Store {
     ///
     /// # Errors
     /// Postgres is unavailable, or the row cannot be read.
+    #[expect(clippy::too_many_lines, reason = "one statement and its row")]
     pub async fn read_budget(&self, reach: &Reach, id: ExecutionId) -> Result<Option<Ledger>, StoreError> {
         let tenants = reach.ids();
         let row = sqlx::query!(

@@ -178,10 +178,7 @@ impl<'f> Rewrite<'f> {
                 call("~slice", args, span)
             }
             Expr::UnaryOp(u) => {
-                let op = match u.op {
-                    UnaryOpKind::Not => UnaryOpKind::Not,
-                    UnaryOpKind::Neg => UnaryOpKind::Neg,
-                };
+                let op = if matches!(u.op, UnaryOpKind::Not) { UnaryOpKind::Not } else { UnaryOpKind::Neg };
                 Expr::UnaryOp(Spanned::new(UnaryOp { op, expr: self.expr(&u.expr)? }, span))
             }
             Expr::BinOp(b) => {

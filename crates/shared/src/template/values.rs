@@ -55,6 +55,7 @@ pub(super) fn register(environment: &mut Environment<'static>) -> HashSet<&'stat
     register_filters(environment)
 }
 
+#[expect(clippy::too_many_lines, reason = "one table of filters and their costs")]
 fn register_filters(environment: &mut Environment<'static>) -> HashSet<&'static str> {
     let mut names = HashSet::new();
     let mut add = |name: &'static str, cost: Cost, filter: Value| {

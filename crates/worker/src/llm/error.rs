@@ -154,13 +154,16 @@ impl ModelError {
     /// The class, which decides the retry.
     #[must_use]
     pub fn class(&self) -> FailureClass {
-        match self.root() {
-            // The breaker's. It ends a run only when that was too long.
-            Self::QuotaExhausted { .. } => FailureClass::Transient,
-            // The loop compresses, and ends the run when that was not enough.
-            Self::ContextTooLong { .. } => FailureClass::ContextLimit,
-            other => other.code().class(),
+        let root = self.root();
+        // The breaker's. It ends a run only when that was too long.
+        if matches!(root, Self::QuotaExhausted { .. }) {
+            return FailureClass::Transient;
         }
+        // The loop compresses, and ends the run when that was not enough.
+        if matches!(root, Self::ContextTooLong { .. }) {
+            return FailureClass::ContextLimit;
+        }
+        root.code().class()
     }
 
     /// The stable name of the cause.

@@ -25,6 +25,7 @@ use crate::{
 pub(super) type Ended = (Step<ExecutionResult>, Option<Box<Journal>>, RetryPolicy);
 
 /// Decides what becomes of the execution, and writes it down. Returns the tokens that this attempt took, as far as they are known.
+#[expect(clippy::too_many_lines, reason = "the end of an attempt on one page")]
 pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &AttemptDeps) -> i64 {
     let (mut outcome, journal, policy) = ended;
     let (mut spent, mut wake_seq, mut parked) = (None, claimed.wake_seq, None);
