@@ -16,6 +16,7 @@ use axum::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use chrono::{DateTime, Datelike, Utc};
+use longhaul_sdk::numbers;
 use longhaul_shared::store::api_keys::Scope;
 use longhaul_shared::{domain::ExecutionId, store::tenants::Reach};
 use serde::{
@@ -108,6 +109,11 @@ impl<'a> Fields<'a> {
         self.violations.push(Violation::new(path, message));
     }
 
+    /// Notes the first number in a field's value that is too long to be kept as it is.
+    pub(crate) fn oversized_number(&mut self, value: &Value, path: &str) {
+        self.violations.extend(oversized_number(value, path));
+    }
+
     /// # Errors
     /// Something was wrong, or a field is unknown.
     pub(crate) fn finish(mut self) -> ApiResult<()> {
@@ -192,6 +198,12 @@ pub(crate) fn find_nul(value: &Value, path: &str) -> Option<String> {
         }),
         Value::Null | Value::Bool(_) | Value::Number(_) => None,
     }
+}
+
+/// The violation of the first number in a value that is too long to be kept as it is.
+pub(crate) fn oversized_number(value: &Value, path: &str) -> Option<Violation> {
+    let oversized = numbers::check(value).err()?;
+    Some(Violation::new(format!("{path}{}", oversized.path), oversized.to_string()))
 }
 
 /// Query parameters, taken one by one; what is left over is unknown.

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::numbers::{self, OversizedNumber};
+
 /// Why an answer is not JSON that can be stored. The text is meant for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
@@ -11,14 +13,18 @@ pub enum AnswerError {
     /// A string or key holds U+0000, which no Postgres text can.
     #[error("a string contains the character U+0000")]
     Nul,
+    /// A number is too long to be kept exactly.
+    #[error("{}", .0.with_path())]
+    Oversized(#[from] OversizedNumber),
 }
 
 /// Parses an answer. Any JSON value counts; a byte-order mark and one surrounding code fence are removed first.
 ///
 /// # Errors
-/// The text is not JSON, is nested deeper than 128 levels, holds a number out of range, a lone surrogate or a NUL.
+/// The text is not JSON, is nested deeper than 128 levels, holds an oversized number, a lone surrogate or a NUL.
 pub fn parse(answer: &str) -> Result<Value, AnswerError> {
     let value: Value = serde_json::from_str(unfenced(answer)).map_err(|e| AnswerError::NotJson(e.to_string()))?;
+    numbers::check(&value)?;
     if holds_nul(&value) { Err(AnswerError::Nul) } else { Ok(value) }
 }
 
@@ -62,11 +68,12 @@ mod tests {
     #[test]
     fn what_is_not_json_or_cannot_be_stored_is_refused() {
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-        let huge = format!("1e{}", "9".repeat(5));
-        for text in
-            ["", "  ", "{'a':1}", "[1,]", "{} and prose", "prose {}", "NaN", "[Infinity]", "\"\\ud800\"", &deep, &huge]
+        for text in ["", "  ", "{'a':1}", "[1,]", "{} and prose", "prose {}", "NaN", "[Infinity]", "\"\\ud800\"", &deep]
         {
             assert!(matches!(parse(text), Err(AnswerError::NotJson(_))), "{}", &text[..text.len().min(40)]);
+        }
+        for oversized in ["1e99999".to_owned(), "9".repeat(129)] {
+            assert!(matches!(parse(&oversized), Err(AnswerError::Oversized(_))), "{oversized}");
         }
         assert_eq!(parse("{\"a\":\"x\\u0000\"}"), Err(AnswerError::Nul));
         assert_eq!(parse("[{\"\\u0000\":1}]"), Err(AnswerError::Nul));

@@ -4,13 +4,14 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
     answer,
     conversation::Conversation,
     failure::{Failure, FailureCode, Step, StepError},
+    numbers,
     result::ExecutionResult,
     spec::{DefinitionSpec, GENERIC_FEEDBACK, Runner, ValidatorRef},
     validator::{IsValidJson, Validator},
@@ -202,7 +203,7 @@ impl<D: ExecutionDefinition> AnyDefinition for Erased<D> {
         conversation: &mut dyn Conversation,
     ) -> Step<ExecutionResult> {
         // Only a worker whose input type changed without a new version of its definition gets here with an error.
-        let input = D::Input::deserialize(input).map_err(|error| {
+        let input: D::Input = numbers::typed(input).map_err(|error| {
             Failure::permanent(
                 FailureCode::INVALID_DEFINITION,
                 format!("the stored input does not fit the registered input type: {error}"),

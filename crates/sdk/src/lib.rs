@@ -11,6 +11,7 @@ pub mod definition;
 pub mod failure;
 mod model;
 pub mod money;
+pub mod numbers;
 pub mod provider;
 pub mod result;
 pub mod scratchpad;

@@ -3,7 +3,8 @@
 use std::{fmt, str::FromStr};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde_json::{Number, Value};
 
 /// Decimal places.
 const PLACES: usize = 9;
@@ -69,39 +70,28 @@ impl fmt::Display for Usd {
 
 impl Serialize for Usd {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let number: serde_json::Number = self.to_string().parse().map_err(serde::ser::Error::custom)?;
+        // The shortest text of the amount, as that of a double is.
+        let text = self.to_string();
+        let text = if text.ends_with(".00") { &text[..text.len() - 1] } else { text.trim_end_matches('0') };
+        let number: Number = text.parse().map_err(serde::ser::Error::custom)?;
         number.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Usd {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Amount;
-        impl de::Visitor<'_> for Amount {
-            type Value = Usd;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an amount in US dollars")
+        let text = match Value::deserialize(deserializer)? {
+            Value::String(text) => text,
+            // An exponent is spelled out by way of the nearest double, whose shortest text is what was meant.
+            Value::Number(number) => match number.as_f64() {
+                Some(double) if number.as_str().contains('e') => double.to_string(),
+                Some(_) | None => number.to_string(),
+            },
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
+                return Err(D::Error::custom("expected an amount in US dollars"));
             }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Usd, E> {
-                text.parse().map_err(E::custom)
-            }
-
-            fn visit_u64<E: de::Error>(self, whole: u64) -> Result<Usd, E> {
-                whole.to_string().parse().map_err(E::custom)
-            }
-
-            fn visit_i64<E: de::Error>(self, whole: i64) -> Result<Usd, E> {
-                whole.to_string().parse().map_err(E::custom)
-            }
-
-            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Usd, E> {
-                // The shortest text that means this number, which is the one that was written.
-                number.to_string().parse().map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_any(Amount)
+        };
+        text.parse().map_err(D::Error::custom)
     }
 }
 
@@ -132,7 +122,7 @@ mod tests {
         }
         assert_eq!(serde_json::from_str::<Usd>("7").unwrap(), Usd(7 * PER_DOLLAR));
         assert!(serde_json::from_str::<Usd>("-0.1").is_err());
-        for (nanos, json) in [(0, "0.0"), (1, "1e-9"), (1_234_500_000, "1.2345"), (5 * PER_DOLLAR, "5.0")] {
+        for (nanos, json) in [(0, "0.0"), (1, "0.000000001"), (1_234_500_000, "1.2345"), (5 * PER_DOLLAR, "5.0")] {
             assert_eq!(serde_json::to_string(&Usd(nanos)).unwrap(), json);
             assert_eq!(serde_json::from_str::<Usd>(json).unwrap(), Usd(nanos), "{json}");
         }

@@ -107,3 +107,21 @@ async fn call_that_reads_what_it_writes_is_a_cycle_of_one_c25() {
         assert_eq!(stage.runs(own), 0);
     }
 }
+
+#[tokio::test]
+async fn reader_of_an_unresolved_call_names_that_call() {
+    let stage = Stage::default();
+    let reply = reply_events([
+        work("a", json!({"value": "†state.gone", "_outputPath": "†state.a"})),
+        work("b", json!({"value": "†state.a"})),
+        work("typo", json!({"value": ["†state.a", "†state.tpyo"]})),
+    ]);
+    let run = Run::start(&referring(), &stage, json!({}), [reply]).await;
+    run.finished().await;
+    let told = run.told(1);
+    let errors = ["a", "b", "typo"].map(|call| told.error(call));
+    let expected = ["unresolved_reference", "dependency_failed", "unresolved_reference"];
+    assert_eq!(errors, expected.map(|kind| Some(kind.to_owned())));
+    assert_eq!(told.value("b")["error"]["details"]["path"], "†state.a");
+    assert_eq!(told.value("typo")["error"]["details"]["path"], "†state.tpyo");
+}

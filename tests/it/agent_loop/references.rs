@@ -1,9 +1,10 @@
 //! References between the calls of one reply: who waits for whom, and what is read.
 
+use longhaul_sdk::DefinitionSpec;
 use serde_json::{Value, json};
 
 use super::kit::{Run, Stage, Wire, any_answer, referring, work};
-use crate::support::llm::{Gate, ev_gate, reply_events, reply_text};
+use crate::support::llm::{Gate, ev_call, ev_gate, reply_events, reply_text};
 
 #[tokio::test]
 async fn call_reading_a_path_waits_for_its_writer_c09() {
@@ -267,4 +268,96 @@ async fn later_completion_wins_and_the_conflict_is_recorded_c20() {
     assert_eq!(stage.arguments("reader")["value"], "of the first");
     let conflicts = run.events("state_conflict").await;
     assert_eq!(conflicts, [json!({"path": "†state.x", "kept": "first", "overwritten": "second"})]);
+}
+
+#[tokio::test]
+async fn long_numbers_survive_from_input_to_output() {
+    let (wei, share) =
+        ("123456789012345678901234567890123456789012345678901234567890", "0.1234567890123456789012345678901234567890");
+    let written = format!(r#"{{"share":{share},"wei":{wei}}}"#);
+    let input: Value = serde_json::from_str(&format!(r#"{{"share":{share},"text":"x","wei":{wei}}}"#)).unwrap();
+    let exact: Value = serde_json::from_str(&written).unwrap();
+    let definition = DefinitionSpec {
+        prompt: Some("{{ input.wei }} {{ input.share }}".into()),
+        output_schema: Some(json!({"type": "object", "properties": {"wei": {"minimum": 1}, "share": {"maximum": 1}}})),
+        ..DefinitionSpec::new("d", "a")
+    };
+    let stage = Stage::default().answers("text", wei);
+    let replies = [
+        reply_events([
+            work("writes", json!({"value": exact, "_outputPath": "†state.amounts"})),
+            work("text", json!({"_outputPath": "†state.id"})),
+            work("reads", json!({"value": ["†state.amounts.wei", "†state.amounts.share", "†state.id", "†input.wei"]})),
+        ]),
+        reply_events([ev_call("out", "submit_output", &json!({"output": exact}))]),
+    ];
+    let run = Run::start_as(&definition, &referring(), &stage, input, replies).await;
+    let row = run.finished().await;
+    let requests = run.fleet.llm.requests();
+    let prompt = format!("{wei} {share}");
+    assert!(
+        requests[0].messages().iter().any(|message| message["content"] == json!(prompt)),
+        "{:?}",
+        requests[0].messages()
+    );
+    assert_eq!(stage.arguments("writes")["value"].to_string(), written);
+    assert_eq!(run.told(1).text("writes"), written);
+    assert_eq!(stage.arguments("reads")["value"].to_string(), format!("[{wei},{share},{wei},{wei}]"));
+    assert_eq!(run.told(1).text("reads"), format!("[{wei},{share},{wei},{wei}]"));
+    assert_eq!(row["output"].to_string(), written);
+}
+
+#[tokio::test]
+async fn defaults_of_the_input_schema_reach_prompts_and_references() {
+    let definition = DefinitionSpec {
+        input_schema: json!({"type": "object", "properties": {"n": {"type": "integer", "default": 10}}}),
+        prompt: Some("Take {{ input.n }}.".into()),
+        ..any_answer()
+    };
+    let stage = Stage::default();
+    let reply = reply_events([work("reads", json!({"value": "†input.n"}))]);
+    let run = Run::start_as(&definition, &referring(), &stage, json!({}), [reply, reply_text("done")]).await;
+    run.finished().await;
+    let requests = run.fleet.llm.requests();
+    assert!(requests[0].messages().iter().any(|message| message["content"] == "Take 10."));
+    assert_eq!(stage.arguments("reads")["value"], json!(10));
+}
+
+#[tokio::test]
+async fn long_number_keeps_its_digits_through_calls_and_references() {
+    let value: Value = serde_json::from_str(r#"{"wei": 12345678901234567890123, "price": 1.10}"#).unwrap();
+    let stage = Stage::default().answers("text", "1e5").answers("id", "12345678901234567890123");
+    let reply = reply_events([
+        work("object", json!({"value": value, "_outputPath": "†state.object"})),
+        work("text", json!({"_outputPath": "†state.text"})),
+        work("id", json!({"_outputPath": "†state.id"})),
+        work("reads", json!({"value": ["†state.object.wei", "†state.object.price", "†state.text", "†state.id"]})),
+    ]);
+    let run = Run::start(&referring(), &stage, json!({}), [reply]).await;
+    run.finished().await;
+    assert_eq!(stage.arguments("object")["value"].to_string(), r#"{"price":1.10,"wei":12345678901234567890123}"#);
+    let read = stage.arguments("reads")["value"].to_string();
+    assert_eq!(read, r#"[12345678901234567890123,1.10,"1e5",12345678901234567890123]"#);
+    assert_eq!(run.told(1).value("reads").to_string(), read);
+}
+
+#[tokio::test]
+async fn literal_alternative_waits_for_a_writer_of_the_reply() {
+    let stage = Stage::default().hold("writer").fails("fails", "no");
+    let reply = reply_events([
+        work("writer", json!({"value": 7, "_outputPath": "†state.n"})),
+        work("fails", json!({"_outputPath": "†state.m"})),
+        work("reader", json!({"value": "†state.n || 5"})),
+        work("of_failed", json!({"value": "†state.m || 5"})),
+        work("circle", json!({"value": "†state.late", "_outputPath": "†state.early"})),
+        work("breaks", json!({"value": "†state.early || 5", "_outputPath": "†state.late"})),
+        work("last", json!({})),
+    ]);
+    let run = Run::start(&referring(), &stage, json!({}), [reply]).await;
+    stage.ended("last").await;
+    assert_eq!(stage.runs("reader"), 0);
+    stage.release("writer");
+    run.finished().await;
+    let values = ["reader", "of_failed", "breaks", "circle"].map(|call| stage.arguments(call)["value"].clone());
+    assert_eq!(values, [json!(7), json!(5), json!(5), json!(5)]);
 }

@@ -166,3 +166,54 @@ async fn dates_beyond_year_9999_are_refused() {
     }
     assert_eq!(api.acme.get(&format!("{PATH}?created_before=9999-12-31T23:59:59Z")).await.status, 200);
 }
+
+#[tokio::test]
+async fn long_number_is_kept_and_oversized_number_is_refused() {
+    let api = TestApi::start().await;
+    let send = async |digits: &str| {
+        let body = format!(r#"{{"agent":"clerk","input":{{"prompt":"x","account":{digits}}}}}"#);
+        api.acme.send(Method::POST, PATH, Some(body), &[]).await
+    };
+    for oversized in ["9".repeat(129), "1e999999".to_owned()] {
+        let refused = send(&oversized).await;
+        assert_eq!((refused.error(), refused.paths()), ((422, "invalid_request"), vec!["/input/account"]));
+        let spec = r#"{"key":"free","name":"free","agent_key":"clerk","input_schema":{"maximum":"#;
+        let body = Some(format!("{spec}{oversized}}}}}"));
+        let refused = api.acme.send(Method::PUT, "/v1/definitions/free", body, &[]).await;
+        assert_eq!((refused.error(), refused.paths()), ((422, "invalid_request"), vec!["/input_schema/maximum"]));
+    }
+    assert_eq!(api.count().await, 0);
+}
+
+#[tokio::test]
+async fn spelling_of_a_number_is_not_part_of_a_request() {
+    let api = TestApi::start().await;
+    let spec = json!({"key": "free", "name": "free", "agent_key": "clerk", "input_schema": {}});
+    assert_eq!(api.acme.put("/v1/definitions/free", &spec).await.status, 201);
+    let send = async |digits: &str| {
+        let body = format!(r#"{{"definition":"free","input":{{"n":{digits}}}}}"#);
+        api.acme.send(Method::POST, PATH, Some(body), &[("Idempotency-Key", "k")]).await.status
+    };
+    assert_eq!((send("1.50").await, send("1.5").await, send("15e-1").await), (201, 200, 200));
+    assert_eq!((send("1.5000000000000000000001").await, send("2").await), (409, 409));
+}
+
+#[tokio::test]
+async fn absent_input_is_an_empty_object_where_nothing_is_required() {
+    let api = TestApi::start().await;
+    let schema =
+        json!({"type": "object", "properties": {"account": {"type": "integer"}}, "additionalProperties": false});
+    let spec = json!({"key": "free", "name": "free", "agent_key": "clerk", "input_schema": schema});
+    let put = api.acme.put("/v1/definitions/free", &spec).await;
+    assert_eq!(put.status, 201, "{}", put.text);
+    let submitted = api.acme.post(PATH, &json!({"definition": "free"})).await;
+    assert_eq!(submitted.status, 201, "{}", submitted.text);
+    let id = submitted.body["id"].as_str().unwrap();
+    assert_eq!(api.acme.get(&format!("{PATH}/{id}")).await.body["input"], json!({}));
+    let account = format!("1{}", "0".repeat(127));
+    let body = format!(r#"{{"definition":"free","input":{{"account":{account}}}}}"#);
+    let submitted = api.acme.send(Method::POST, PATH, Some(body), &[]).await;
+    let id = submitted.body["id"].as_str().unwrap_or_else(|| panic!("{}", submitted.text));
+    let shown = api.acme.get(&format!("{PATH}/{id}")).await;
+    assert!(shown.text.contains(&format!("\"account\":{account}")), "{}", shown.text);
+}

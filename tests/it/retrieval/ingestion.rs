@@ -75,7 +75,7 @@ async fn bad_searches_are_refused_with_the_code_of_the_contract() {
         Some("{\"query\": \"q\", \"top_k\": 1e400}".into()),
         &[],
     );
-    assert_eq!(huge.await.error(), (400, "malformed_json"), "no number of JSON's");
+    assert_eq!(huge.await.error(), (422, "invalid_retrieval_input"), "beyond the range of a double");
 }
 
 /// The endpoint fails at the second request: nothing of that call is stored, and the same call again stores it all.

@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use minijinja::{Environment, value::Serde};
+use longhaul_shared::template::value_of;
+use minijinja::Environment;
 use serde_json::{Value, json};
 
 static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
@@ -33,7 +34,7 @@ pub(super) fn login(problem: Option<&str>) -> String {
 }
 
 fn render(name: &str, values: Value) -> String {
-    let rendered = TEMPLATES.get_template(name).and_then(|template| template.render(Serde(values)));
+    let rendered = TEMPLATES.get_template(name).and_then(|template| template.render(value_of(&values)));
     rendered.unwrap_or_else(|error| {
         tracing::error!(error = %error, template = name, "the status page cannot be rendered");
         "The status page cannot be rendered; the log says why.".to_owned()

@@ -1,7 +1,7 @@
 //! What a definition says: what can be run, with what input, and when its answer counts.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 
 use super::any_object;
@@ -107,13 +107,24 @@ pub enum Runner {
 }
 
 /// A validator by name, with settings.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum ValidatorRef {
     /// Just the name.
     Name(String),
     /// The name and its settings.
     WithSettings(ValidatorSettings),
+}
+
+// By hand: a derived `untagged` cannot take settings whose numbers are beyond 64 bits.
+impl<'de> Deserialize<'de> for ValidatorRef {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        if let Value::String(name) = value {
+            return Ok(Self::Name(name));
+        }
+        ValidatorSettings::deserialize(value).map(Self::WithSettings).map_err(D::Error::custom)
+    }
 }
 
 impl ValidatorRef {

@@ -3,20 +3,31 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 
 use super::{SUBMIT_OUTPUT, any_object};
 use crate::tool::ToolEffect;
 
 /// A tool by name, with what the agent says about it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum ToolRef {
     /// Just the name.
     Name(String),
     /// The name and its settings.
     WithSettings(ToolSettings),
+}
+
+// By hand: a derived `untagged` cannot take settings whose numbers are beyond 64 bits.
+impl<'de> Deserialize<'de> for ToolRef {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        if let Value::String(name) = value {
+            return Ok(Self::Name(name));
+        }
+        ToolSettings::deserialize(value).map(Self::WithSettings).map_err(D::Error::custom)
+    }
 }
 
 impl ToolRef {

@@ -14,6 +14,7 @@ use std::{
 };
 
 use jsonschema::{PatternOptions, ValidationError, ValidationOptions, Validator};
+use longhaul_sdk::numbers;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::{runtime::RuntimeFlavor, sync::Semaphore, time::timeout};
@@ -102,6 +103,7 @@ impl Schema {
     /// # Errors
     /// It is not a valid schema, exceeds a limit, refers to another document, or has a pattern that is not allowed.
     pub fn compile(schema: &Value, patterns: Patterns) -> Result<Self, String> {
+        numbers::check(schema).map_err(|error| error.with_path())?;
         let mut survey = survey::survey(schema)?;
         let metered = std::mem::take(&mut survey.metered);
         let build = || match (build_linear(&metered), patterns) {
@@ -192,6 +194,8 @@ impl Schema {
 
     /// Whether a check may begin where the caller is.
     fn is_inline(&self, value: &Value) -> Result<bool, Unchecked> {
+        // The library compares numbers exactly, and would write an exponent of ten digits out.
+        numbers::check(value).map_err(|_| Unchecked::TooMuchWork)?;
         let size = Size::of(value);
         let stack = self.0.chain.saturating_mul(size.depth);
         // The meter stops after a keyword has looked at one value, so what one look can cost is bounded before.

@@ -54,6 +54,17 @@ fn doubling_references_are_refused_at_compile() {
 }
 
 #[test]
+fn numbers_that_would_be_written_out_are_refused() {
+    for schema in [r#"{"multipleOf": 1e-999999999}"#, r#"{"maximum": 1e999999999}"#] {
+        let refused = compile(&serde_json::from_str(schema).unwrap()).unwrap_err();
+        assert!(refused.contains("128 digits"), "{refused}");
+    }
+    let schema = compile(&json!({"multipleOf": 0.01, "maximum": 1e300})).unwrap();
+    let value: Value = serde_json::from_str("1e999999999").unwrap();
+    assert_eq!(schema.check_briefly(&value, count), Err(Unchecked::TooMuchWork));
+}
+
+#[test]
 fn references_that_cannot_be_followed_are_refused() {
     let bomb = doubling(60, "allOf");
     for (schema, says) in [

@@ -73,6 +73,8 @@ fn filter(filters: &Filters, numbers: Numbers) -> Result<String, InvalidName> {
             (FilterValue::Bool(flag), _) => format!("valueBoolean: {flag}"),
             (FilterValue::Int(whole), Numbers::WholeApart) => format!("valueInt: {whole}"),
             (FilterValue::Int(whole), Numbers::OneType) => format!("valueNumber: {whole}"),
+            (FilterValue::LargeInt(whole), Numbers::WholeApart) => format!("valueInt: {whole}"),
+            (FilterValue::LargeInt(whole), Numbers::OneType) => format!("valueNumber: {whole}"),
             (FilterValue::Number(number), Numbers::WholeApart) => format!("valueNumber: {}", twelve_digits(*number)),
             // All of its digits, as it was stored.
             (FilterValue::Number(number), Numbers::OneType) => format!("valueNumber: {}", json!(number)),
@@ -151,6 +153,10 @@ mod tests {
     fn our_own_classes_hold_all_numbers_under_one_type_with_all_digits() {
         let of = |number: FilterValue| filter(&filters(&[("n", number)]), Numbers::OneType).unwrap();
         let expected = |number: &str| format!("{{ path: [\"n\"], operator: Equal, valueNumber: {number} }}");
+        let large = serde_json::Number::from(1_u128 << 64);
+        assert_eq!(of(FilterValue::LargeInt(large.clone())), expected("18446744073709551616"));
+        let apart = filter(&filters(&[("n", FilterValue::LargeInt(large))]), Numbers::WholeApart).unwrap();
+        assert!(apart.contains("valueInt: 18446744073709551616"), "{apart}");
         assert_eq!(of(FilterValue::Int(1_700_000_000_123)), expected("1700000000123"));
         assert_eq!(of(FilterValue::Number(0.123_456_789_012_3)), expected("0.1234567890123"));
     }

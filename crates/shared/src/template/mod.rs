@@ -1,6 +1,7 @@
 //! Templates that tenants write, prompts and scripts: minijinja, bounded in instructions, work and memory (docs/adr/0026).
 
 mod meter;
+mod numbers;
 mod rewrite;
 mod values;
 
@@ -14,6 +15,7 @@ use minijinja::{
 
 pub use self::{
     meter::{MAX_MEMORY, MAX_WORK, hold, work},
+    numbers::value_of,
     values::{held, to_json},
 };
 
@@ -73,17 +75,18 @@ impl Engine {
         Ok(self.compile(source)?.1)
     }
 
-    /// Renders a template.
+    /// Renders a template. The numbers that `context` makes with [`value_of`] print as they were written.
     ///
     /// # Errors
     /// As of [`check`](Self::check), what failed while it was rendered, or which limit it exceeded.
-    pub fn render(&self, source: &str, context: Value) -> Result<String, Error> {
+    pub fn render(&self, source: &str, context: impl FnOnce() -> Value) -> Result<String, Error> {
         let (instructions, _) = self.compile(source)?;
         let blocks = BTreeMap::new();
         let mut text = String::new();
         meter::begin();
+        let _kept = numbers::Kept::begin();
         let mut out = machinery::make_string_output(&mut text);
-        machinery::eval(&self.environment, &instructions, context, &blocks, &mut out, AutoEscape::None)?;
+        machinery::eval(&self.environment, &instructions, context(), &blocks, &mut out, AutoEscape::None)?;
         drop(out);
         if text.len() > self.max_output {
             let detail = format!("it is {} bytes long, {} are allowed", text.len(), self.max_output);

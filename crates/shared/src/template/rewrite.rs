@@ -178,16 +178,12 @@ impl<'f> Rewrite<'f> {
                 call("~slice", args, span)
             }
             Expr::UnaryOp(u) => {
-                let op = if matches!(u.op, UnaryOpKind::Not) { UnaryOpKind::Not } else { UnaryOpKind::Neg };
-                Expr::UnaryOp(Spanned::new(UnaryOp { op, expr: self.expr(&u.expr)? }, span))
+                let expr = self.expr(&u.expr)?;
+                let is_not = matches!(u.op, UnaryOpKind::Not);
+                let (op, expr) = if is_not { (UnaryOpKind::Not, expr) } else { (UnaryOpKind::Neg, number(expr)) };
+                Expr::UnaryOp(Spanned::new(UnaryOp { op, expr }, span))
             }
-            Expr::BinOp(b) => {
-                let (left, right) = (self.expr(&b.left)?, self.expr(&b.right)?);
-                match metered(b.op) {
-                    Some(function) => call(function, vec![left, right], span),
-                    None => Expr::BinOp(Spanned::new(BinOp { op: b.op, left, right }, span)),
-                }
-            }
+            Expr::BinOp(b) => binary(b.op, self.expr(&b.left)?, self.expr(&b.right)?, span),
             Expr::Compare(_) => return Err(refused("a chain of comparisons")),
             Expr::IfExpr(i) => {
                 let false_expr = i.false_expr.as_ref().map(|expr| self.expr(expr)).transpose()?;
@@ -232,6 +228,15 @@ impl<'f> Rewrite<'f> {
     }
 }
 
+fn binary<'a>(op: BinOpKind, left: Expr<'a>, right: Expr<'a>, span: Span) -> Expr<'a> {
+    if let Some(function) = metered(op) {
+        return call(function, vec![left, right], span);
+    }
+    let is_logic = matches!(op, BinOpKind::ScAnd | BinOpKind::ScOr);
+    let (left, right) = if is_logic { (left, right) } else { (number(left), number(right)) };
+    Expr::BinOp(Spanned::new(BinOp { op, left, right }, span))
+}
+
 /// The function that does what an operator does.
 fn metered(op: BinOpKind) -> Option<&'static str> {
     match op {
@@ -253,6 +258,12 @@ fn metered(op: BinOpKind) -> Option<&'static str> {
         | BinOpKind::Rem
         | BinOpKind::Pow => None,
     }
+}
+
+/// An operand of arithmetic.
+fn number(expr: Expr<'_>) -> Expr<'_> {
+    let span = expr.span();
+    if matches!(expr, Expr::Const(_)) { expr } else { call("~number", vec![expr], span) }
 }
 
 fn emit(expr: Expr<'_>, span: Span) -> Stmt<'_> {

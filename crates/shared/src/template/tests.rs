@@ -9,7 +9,7 @@ use super::*;
 const MIB: usize = 1 << 20;
 
 fn render(template: &str, context: serde_json::Value) -> Result<String, Error> {
-    Engine::new(1_000_000, MIB).render(template, Value::from(minijinja::value::Serde(context)))
+    Engine::new(1_000_000, MIB).render(template, || value_of(&context))
 }
 
 /// Every way to make a text or a list grow, or a value deep, that was found.
@@ -99,10 +99,74 @@ fn ordinary_templates_render_as_before() {
     ] {
         let mut plain = minijinja::Environment::new();
         plain.set_undefined_behavior(UndefinedBehavior::Strict);
-        let expected = plain.render_str(template, Value::from(minijinja::value::Serde(&input))).unwrap();
+        let expected = plain.render_str(template, value_of(&input)).unwrap();
         let rendered = render(template, input.clone()).unwrap_or_else(|error| panic!("{template}: {error}"));
         assert_eq!(rendered, expected, "{template}");
     }
     assert!(render("{{ input.nope }}", input.clone()).unwrap_err().to_string().contains("undefined"));
     assert!(render("{{ 'x' ~ input.nope }}", input).is_err());
+}
+
+fn written(template: &str, input: &str) -> String {
+    let input: serde_json::Value = serde_json::from_str(input).unwrap();
+    render(template, json!({ "input": input })).unwrap()
+}
+
+#[test]
+fn numbers_print_as_they_were_written() {
+    let input = r#"{"n": [7, -7, 12345678901234567890123, 1.10, 1.1, 1.100, 2.5, 0.5000, 1e-7, -0,
+        0.12345678901234567890123, 1234567890123456789012345678901234567890123456]}"#;
+    let texts = [
+        "7",
+        "-7",
+        "12345678901234567890123",
+        "1.10",
+        "1.1",
+        "1.100",
+        "2.5",
+        "0.5000",
+        "1e-7",
+        "-0",
+        "0.12345678901234567890123",
+        "1234567890123456789012345678901234567890123456",
+    ];
+    let (listed, joined) = (format!("[{}]", texts.join(", ")), texts.join(" "));
+    assert_eq!(written("{% for n in input.n %}{{ n }} {% endfor %}", input).trim_end(), joined);
+    assert_eq!(written("{{ input.n }}", input), listed);
+    assert_eq!(written("{{ input }}", input), format!("{{'n': {listed}}}"));
+    assert_eq!(written("{{ input | tojson }}", input), format!("{{\"n\": {listed}}}"));
+    assert_eq!(written("{{ input.n | join(' ') }}", input), joined);
+    assert_eq!(written("{{ input.n[3] | string }}", input), "1.10");
+}
+
+#[test]
+fn numbers_still_compute() {
+    let input = r#"{"price": "x", "amount": 1500.00, "wei": 12345678901234567890123, "n": 3}"#;
+    assert_eq!(written("{{ input.amount * 2 }} {{ input.n + 1 }} {{ input.wei + 1 }}", input), {
+        "3000.0 4 12345678901234567890124"
+    });
+    assert_eq!(written("{% if input.amount > 1000 and input.wei > 5 %}yes{% endif %}", input), "yes");
+    assert_eq!(written("{{ input.amount == 1500 }}", input), "True");
+    let twice = r#"{"a": 1.1, "b": 1.10, "c": 1.100}"#;
+    let compared = "{{ input.a == input.c }} {{ input.c in [1.1, 2] }}";
+    assert_eq!(written(compared, twice), "True True");
+    let computed = "{{ input.b - 1.1 }} {{ -input.c + 1.1 }} {{ input.b ~ '' }}";
+    assert_eq!(written(computed, twice), "0.0 0.0 1.10");
+}
+
+#[test]
+fn tojson_is_as_that_of_minijinja() {
+    let input = json!({"a": [1, true, null, "<é'&>\n", 2.5, 1e300], "c": {}, "d": [], "e": {"1": 0.1}});
+    for filter in ["tojson", "tojson(2)", "tojson(indent=4)", "tojson(true)", "tojson(false)"] {
+        let template = format!("{{{{ input | {filter} }}}}{{{{ {{1: 2, 'x': 1e300}} | {filter} }}}}");
+        let plain = minijinja::Environment::new();
+        let expected = plain.render_str(&template, minijinja::context! { input => value_of(&input) }).unwrap();
+        assert_eq!(written(&template, &input.to_string()), expected, "{filter}");
+    }
+}
+
+#[test]
+fn many_spellings_of_one_number_are_told_apart() {
+    let texts: Vec<String> = (1..100_usize).map(|zeros| format!("1.{}", "0".repeat(zeros))).collect();
+    assert_eq!(written("{{ input }}", &format!("[{}]", texts.join(","))), format!("[{}]", texts.join(", ")));
 }

@@ -9,7 +9,10 @@ use minijinja::{
     value::{Rest, ValueKind, ValueOrKwargs},
 };
 
-use super::meter::{Bounded, Size, VALUE_BYTES, hold, invalid, work};
+use super::{
+    meter::{Bounded, Size, VALUE_BYTES, hold, invalid, work},
+    numbers::{self, is_list},
+};
 
 /// The largest number that a filter may be given beside the value: an indent, a precision.
 const MAX_NUMBER: i64 = 32;
@@ -34,6 +37,7 @@ pub(super) fn register(environment: &mut Environment<'static>) -> HashSet<&'stat
         ("~concat", Value::from_function(concat)),
         ("~add", Value::from_function(add)),
         ("~mul", Value::from_function(multiply)),
+        ("~number", Value::from_function(numbers::plain)),
         ("~slice", Value::from_function(slice)),
         ("~list", Value::from_function(list)),
         ("~map", Value::from_function(map)),
@@ -61,8 +65,11 @@ fn register_filters(environment: &mut Environment<'static>) -> HashSet<&'static 
     let mut add = |name: &'static str, cost: Cost, filter: Value| {
         names.insert(name);
         environment.add_filter(name, move |state: &mut State, args: Rest<ValueOrKwargs>| -> Result<Value, Error> {
-            let args = args.into_values();
+            let mut args = args.into_values();
             take(cost, &args)?;
+            if let [value, ..] = args.as_mut_slice() {
+                spell(cost, value)?;
+            }
             filter.call(state, &args)
         });
     };
@@ -125,7 +132,7 @@ fn register_filters(environment: &mut Environment<'static>) -> HashSet<&'static 
     add("join", Cost::Join, Value::from_function(filters::join));
     add("replace", Cost::Replace, Value::from_function(filters::replace));
     add("indent", Cost::Indent, Value::from_function(filters::indent));
-    add("tojson", Cost::Json, Value::from_function(filters::tojson));
+    add("tojson", Cost::Json, Value::from_function(numbers::tojson));
     environment.add_filter("string", |value: &Value| text_of(&[value]));
     names.insert("string");
     names
@@ -170,6 +177,21 @@ fn register_tests(environment: &mut Environment<'static>) {
     }
 }
 
+/// Puts what a filter works on in the place of a value with numbers: their texts where it prints.
+fn spell(cost: Cost, value: &mut Value) -> Result<(), Error> {
+    match cost {
+        Cost::Look => *value = numbers::plain(value),
+        Cost::Copy(0) | Cost::Json => {}
+        Cost::Join => *value = numbers::shown(value)?.unwrap_or_else(|| value.clone()),
+        Cost::Copy(_) | Cost::Parts | Cost::Replace | Cost::Indent => {
+            if let Some(text) = numbers::text_of(value) {
+                *value = Value::from(&*text);
+            }
+        }
+    }
+    Ok(())
+}
+
 fn take(cost: Cost, args: &[Value]) -> Result<(), Error> {
     let [value, more @ ..] = args else { return Ok(()) };
     let text = value.as_str();
@@ -190,7 +212,7 @@ fn take(cost: Cost, args: &[Value]) -> Result<(), Error> {
         Cost::Copy(times) => size.bytes.saturating_mul(times).saturating_add(size.nodes * VALUE_BYTES),
         Cost::Join => {
             let between = more.first().map_or(0, |between| between.as_str().map_or(64, str::len));
-            shown(value)?.saturating_add(size.nodes.saturating_mul(between)).saturating_mul(2)
+            shown_bytes(value)?.saturating_add(size.nodes.saturating_mul(between)).saturating_mul(2)
         }
         Cost::Replace => {
             let strings = (text, more.first().and_then(Value::as_str), more.get(1).and_then(Value::as_str));
@@ -215,7 +237,7 @@ fn take(cost: Cost, args: &[Value]) -> Result<(), Error> {
 }
 
 /// Bytes of a value as text.
-fn shown(value: &Value) -> Result<usize, Error> {
+fn shown_bytes(value: &Value) -> Result<usize, Error> {
     struct Count(usize);
     impl std::fmt::Write for Count {
         fn write_str(&mut self, text: &str) -> std::fmt::Result {
@@ -225,6 +247,7 @@ fn shown(value: &Value) -> Result<usize, Error> {
         }
     }
     let mut count = Count(0);
+    let value = numbers::shown(value)?.unwrap_or_else(|| value.clone());
     write!(count, "{value}").map_err(|_| invalid("a value is too large".into()))?;
     Ok(count.0)
 }
@@ -245,7 +268,8 @@ fn json_bytes(value: &Value) -> Result<usize, Error> {
         }
     }
     let mut count = Count(0);
-    serde_json::to_writer(&mut count, value).map_err(|error| invalid(format!("it cannot be JSON: {error}")))?;
+    serde_json::to_writer(&mut count, &numbers::Exact(value))
+        .map_err(|error| invalid(format!("it cannot be JSON: {error}")))?;
     Ok(count.0)
 }
 
@@ -276,6 +300,8 @@ pub(super) fn emit(out: &mut Output, _: &mut State, value: &Value) -> Result<(),
     if value.as_str().is_none() {
         Size::of(value)?;
     }
+    let shown = numbers::shown(value)?;
+    let value = shown.as_ref().unwrap_or(value);
     write!(Counted(out), "{value}").map_err(|_| invalid("the template renders more than it may".into()))
 }
 
@@ -294,7 +320,8 @@ pub fn held(value: &Value) -> Result<(), Error> {
 pub fn to_json(value: &Value) -> Result<String, Error> {
     Size::of(value)?;
     let mut json = Bounded::default();
-    serde_json::to_writer(&mut json, value).map_err(|error| invalid(format!("it cannot be JSON: {error}")))?;
+    serde_json::to_writer(&mut json, &numbers::Exact(value))
+        .map_err(|error| invalid(format!("it cannot be JSON: {error}")))?;
     Ok(json.into_text())
 }
 
@@ -309,6 +336,8 @@ fn text_of(values: &[&Value]) -> Result<Value, Error> {
         if value.as_str().is_none() {
             Size::of(value)?;
         }
+        let shown = numbers::shown(value)?;
+        let value = shown.as_ref().unwrap_or(value);
         write!(text, "{value}").map_err(|_| invalid("a text of the template is too long".into()))?;
     }
     Ok(Value::from(text.into_text()))
@@ -316,10 +345,6 @@ fn text_of(values: &[&Value]) -> Result<Value, Error> {
 
 fn concat(left: &Value, right: &Value) -> Result<Value, Error> {
     text_of(&[left, right])
-}
-
-fn is_list(value: &Value) -> bool {
-    matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable)
 }
 
 fn add(left: &Value, right: &Value) -> Result<Value, Error> {
@@ -358,6 +383,7 @@ fn arithmetic(
     whole: fn(i128, i128) -> Option<i128>,
     real: fn(f64, f64) -> f64,
 ) -> Result<Value, Error> {
+    let (left, right) = (&numbers::plain(left), &numbers::plain(right));
     let is_number = |value: &Value| value.is_number() || value.kind() == ValueKind::Bool;
     if !is_number(left) || !is_number(right) {
         defined(left)?;
@@ -384,12 +410,13 @@ fn compared(compare: fn(&Value, &Value) -> bool) -> Value {
             Size::of(left)?;
             Size::of(right)?;
         }
-        Ok(compare(left, right))
+        Ok(compare(&numbers::plain(left), &numbers::plain(right)))
     })
 }
 
 fn contains(state: &mut State, needle: &Value, container: &Value) -> Result<bool, Error> {
     Size::of(container)?;
+    let needle = &numbers::plain(needle);
     if needle.as_str().is_none() {
         Size::of(needle)?;
     }

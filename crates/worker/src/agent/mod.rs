@@ -6,6 +6,7 @@ pub(crate) mod admission;
 mod approval;
 mod ask_caller;
 pub(crate) mod conversation;
+pub(crate) mod defaults;
 mod gate;
 pub(crate) mod host;
 pub(crate) mod journal;

@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use longhaul_sdk::{Failure, FailureCode};
-use longhaul_shared::template::Engine;
-use minijinja::{context, value::Serde};
+use longhaul_shared::template::{Engine, value_of};
+use minijinja::context;
 use serde_json::Value;
 
 /// Instructions a template may execute; a loop over a large input stays far below, an endless one does not.
@@ -23,7 +23,7 @@ pub(crate) fn render(what: &str, template: &str, input: &Value) -> Result<String
         return Ok(template.to_owned());
     }
     // The error's own text names line and cause; its debug form would quote the input.
-    ENGINE.render(template, context! { input => Serde(input) }).map_err(|error| {
+    ENGINE.render(template, || context! { input => value_of(input) }).map_err(|error| {
         let summary = format!("the {what} template cannot be rendered: {error}");
         Failure::permanent(FailureCode::INVALID_DEFINITION, summary)
     })
@@ -41,6 +41,14 @@ mod tests {
         assert_eq!(render("user prompt", "plain", &json!({})).unwrap(), "plain");
         let failure = render("user prompt", "{{ input.nme }}", &json!({"name": "A"})).unwrap_err();
         assert_eq!(failure.code, FailureCode::INVALID_DEFINITION);
+    }
+
+    #[test]
+    fn long_number_keeps_its_digits() {
+        let input: Value = serde_json::from_str(r#"{"account": 12345678901234567890123, "amount": 1.10}"#).unwrap();
+        let rendered = render("user prompt", "{{ input.account }} {{ input.amount }} {{ input }}", &input).unwrap();
+        let expected = "12345678901234567890123 1.10 {'account': 12345678901234567890123, 'amount': 1.10}";
+        assert_eq!(rendered, expected);
     }
 
     #[test]

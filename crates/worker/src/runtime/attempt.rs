@@ -38,6 +38,7 @@ use crate::{
     agent::{
         Agent,
         conversation::JournaledConversation,
+        defaults::with_defaults,
         journal::{Journal, Place, from_store},
         prepared::prepare,
         prompt::render,
@@ -192,9 +193,10 @@ async fn execute(
     deps: &AttemptDeps,
 ) -> Step<ExecutionResult> {
     let shared = &deps.shared;
-    let input: Arc<Value> = serde_json::from_str(&claimed.input).map(Arc::new).map_err(|error| {
+    let sent: Arc<Value> = serde_json::from_str(&claimed.input).map(Arc::new).map_err(|error| {
         Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the stored input is not JSON: {error}"))
     })?;
+    let input = with_defaults(&pinned.definition.input_schema, Arc::clone(&sent))?;
     let agent = started(claimed, pinned, &input, journal, shared).await?;
     if let Some(output) = agent.profile.output_at_once() {
         return Ok(ExecutionResult::Success { output });
@@ -207,7 +209,8 @@ async fn execute(
         }
         agent.profile.opening(system, references, || match &pinned.definition.prompt {
             Some(template) => render("prompt", template, &input),
-            None => Ok(claimed.input.clone()),
+            None if Arc::ptr_eq(&input, &sent) => Ok(claimed.input.clone()),
+            None => Ok(input.to_string()),
         })
     });
     Box::pin(open).await?;

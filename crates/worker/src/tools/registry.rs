@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use async_trait::async_trait;
-use longhaul_sdk::{Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, ToolSpec};
+use longhaul_sdk::{Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, ToolSpec, numbers};
 use longhaul_shared::domain::requirements::SEARCH_DATASET;
 use serde::de::Error as _;
 use serde_json::Value;
@@ -69,13 +69,13 @@ impl<T: Tool> AnyTool for Typed<T> {
 
     async fn call(&self, args: Value, context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
         // A pinned schema may be older than this build's argument type, so this can fail after the schema check passed.
-        let args = serde_json::from_value(args)
+        let args = numbers::typed(&args)
             .map_err(|error| ToolFailure::Reported(format!("the arguments do not fit the tool: {error}")))?;
         self.tool.call(args, context).await
     }
 
     async fn reconcile(&self, args: Value, context: ToolCallContext) -> Reconciled {
-        match serde_json::from_value(args) {
+        match numbers::typed(&args) {
             Ok(args) => self.tool.reconcile(args, context).await,
             Err(_) => Reconciled::Unknown,
         }

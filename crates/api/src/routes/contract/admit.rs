@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::HeaderMap;
-use longhaul_sdk::Failure;
+use longhaul_sdk::{Failure, numbers};
 use longhaul_shared::{
     domain::{
         AgentVersionId, ApiKeyId, ExecutionId, MAX_DEADLINE, ServeKey, TenantId,
@@ -245,7 +245,10 @@ fn idempotency(headers: &HeaderMap, request: &ExecRequest) -> ApiResult<Option<I
         "org_id": request.org_id,
         "group_id": request.group_id,
     });
-    Ok(Some(Idempotency { key, request_hash: Sha256::digest(format!("agent-execution {asked}")).to_vec() }))
+    Ok(Some(Idempotency {
+        key,
+        request_hash: Sha256::digest(format!("agent-execution {}", numbers::canonical(&asked))).to_vec(),
+    }))
 }
 
 /// How long the caller waits.

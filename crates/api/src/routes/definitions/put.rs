@@ -23,7 +23,7 @@ use super::view::VersionView;
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult, Violation},
-    extract::{BODY_LIMIT, Params, Path, find_nul, read_body, read_record},
+    extract::{BODY_LIMIT, Params, Path, find_nul, oversized_number, read_body, read_record},
     schema,
     state::ApiState,
 };
@@ -125,6 +125,7 @@ async fn read_spec<S: DeserializeOwned + Serialize>(headers: &HeaderMap, body: B
     if let Some(path) = find_nul(&value, "") {
         return Err(ApiError::InputContainsNul { path });
     }
+    refuse(oversized_number(&value, "").into_iter().collect())?;
     read_record(&value)
 }
 

@@ -1,7 +1,10 @@
 //! `POST /v1/executions/{id}/fork`: a new execution that shares another's record up to a step and goes its own way from there.
 
 use axum::{body::Body, extract::State, http::HeaderMap, response::Response};
-use longhaul_sdk::spec::{AgentOverrides, ModelSpec};
+use longhaul_sdk::{
+    numbers,
+    spec::{AgentOverrides, ModelSpec},
+};
 use longhaul_shared::{
     domain::{ExecutionId, MAX_DEADLINE},
     store::{
@@ -26,7 +29,7 @@ use crate::{
     auth::Principal,
     catalog::unpriced,
     error::{ApiError, ApiResult},
-    extract::{ExecutionPath, Fields, SUBMIT_LIMIT, find_nul, read_body},
+    extract::{ExecutionPath, Fields, SUBMIT_LIMIT, find_nul, oversized_number, read_body},
     schema,
     state::ApiState,
 };
@@ -183,6 +186,7 @@ fn overlaid(base: &ModelSpec, changes: Value) -> Result<ModelSpec, String> {
             return Err("must be a model's name or an object".into());
         }
     };
+    numbers::check(&Value::Object(changes.clone())).map_err(|error| error.with_path())?;
     let mut model = serde_json::to_value(base).map_err(|error| error.to_string())?;
     if let Value::Object(fields) = &mut model {
         fields.extend(changes);
@@ -195,6 +199,9 @@ async fn check_input(text: &str, input_schema: &Value) -> ApiResult<()> {
         .map_err(|error| ApiError::invalid("/input", format!("cannot be stored: {error}")))?;
     if let Some(path) = find_nul(&input, "/input") {
         return Err(ApiError::InputContainsNul { path });
+    }
+    if let Some(violation) = oversized_number(&input, "/input") {
+        return Err(ApiError::InvalidRequest(vec![violation]));
     }
     let compiled = schema::compile(input_schema).map_err(|error| {
         tracing::error!(error, "a stored input schema does not compile");

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::http::HeaderMap;
 use chrono::{DateTime, Utc};
-use longhaul_sdk::spec::BudgetSpec;
+use longhaul_sdk::{numbers, spec::BudgetSpec};
 use longhaul_shared::{
     domain::{ExecutionId, MAX_DEADLINE},
     store::{
@@ -47,9 +47,11 @@ pub(crate) struct SubmitBody {
     agent: Option<String>,
     /// Of the definition or agent; the newest when absent.
     version: Option<i32>,
-    /// Valid against the definition's input schema.
-    #[schema(value_type = Value, example = json!({"text": "Invoice 17, total 12.50 EUR"}))]
-    input: Value,
+    /// Valid against the definition's input schema, and kept byte for byte as it is sent; `{}` when absent, where
+    /// nothing is required. Prompts and tools see it with the schema's defaults. A number may have 128 digits; none is
+    /// rounded.
+    #[schema(value_type = Option<Value>, example = json!({"text": "Invoice 17, total 12.50 EUR"}))]
+    input: Option<Value>,
     /// 0 to 9, higher first; 5 when absent.
     priority: Option<i16>,
     /// `[a-z0-9._-]{1,64}`; `default` when absent.
@@ -88,11 +90,15 @@ pub(crate) struct SubmitRequest {
     version: Option<i32>,
     #[serde(skip)]
     input_text: String,
+    #[serde(skip)]
+    input_is_absent: bool,
+    #[serde(serialize_with = "numbers::serialize_canonical")]
     input: Value,
     priority: i16,
     queue: String,
     run_at: Option<DateTime<Utc>>,
     deadline_seconds: Option<u32>,
+    #[serde(serialize_with = "numbers::serialize_canonical")]
     metadata: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<BudgetSpec>,
@@ -121,15 +127,14 @@ impl SubmitRequest {
         let target = read_target(&mut fields);
         let version = fields.take("version");
         let input = fields.raw("input");
-        if input.is_none() {
-            fields.violation("/input", "is required");
-        }
-        let input_text = input.map(RawValue::get).unwrap_or("null").to_owned();
-        // Numbers out of range, lone surrogates and deep nesting pass as text; they end here.
-        let input = serde_json::from_str(&input_text).unwrap_or_else(|error| {
+        let input_is_absent = input.is_none();
+        let input_text = input.map(RawValue::get).unwrap_or("{}").to_owned();
+        // Lone surrogates, deep nesting and oversized numbers pass as text; they end here.
+        let input: Value = serde_json::from_str(&input_text).unwrap_or_else(|error| {
             fields.violation("/input", format!("cannot be stored: {error}"));
             Value::Null
         });
+        fields.oversized_number(&input, "/input");
         let priority = fields.take("priority").unwrap_or(DEFAULT_PRIORITY);
         if !(0..=MAX_PRIORITY).contains(&priority) {
             fields.violation("/priority", "must be between 0 and 9");
@@ -163,6 +168,7 @@ impl SubmitRequest {
             target,
             version,
             input_text,
+            input_is_absent,
             input,
             priority,
             queue,
@@ -230,7 +236,11 @@ impl SubmitRequest {
         state.catalog.permit(agent, principal, &state.options.contract.org_id).await?;
         let violations = schema::violations(&runnable.input, &self.input, "/input").await?;
         if !violations.is_empty() {
-            return Err(ApiError::InvalidInput(violations));
+            return Err(if self.input_is_absent {
+                ApiError::invalid("/input", "is required")
+            } else {
+                ApiError::InvalidInput(violations)
+            });
         }
         let deadline = self.deadline_seconds.map_or(runnable.deadline, |s| Duration::from_secs(s.into()));
         if let Some(run_at) = self.run_at
@@ -296,7 +306,7 @@ fn read_metadata(fields: &mut Fields<'_>) -> Value {
         Value::Object(_) if metadata.to_string().len() > MAX_METADATA_BYTES => {
             fields.violation("/metadata", format!("is larger than {MAX_METADATA_BYTES} bytes"));
         }
-        Value::Object(_) => {}
+        Value::Object(_) => fields.oversized_number(&metadata, "/metadata"),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
             fields.violation("/metadata", "must be an object");
         }
@@ -430,8 +440,8 @@ mod tests {
 
     #[test]
     fn every_violation_is_reported_at_once() {
-        let body =
-            r#"{"definition":"d","agent":"a","priority":10,"queue":"No","metadata":[],"deadline_seconds":0,"x":1}"#;
+        let body = r#"{"definition":"d","agent":"a","priority":10,"queue":"No","metadata":[],"deadline_seconds":0,
+            "x":1,"input":1e999}"#;
         let Err(ApiError::InvalidRequest(violations)) = read(body) else { panic!() };
         let paths: Vec<_> = violations.iter().map(|violation| violation.path.as_str()).collect();
         assert_eq!(paths, ["/definition", "/input", "/priority", "/queue", "/deadline_seconds", "/metadata", "/x"]);

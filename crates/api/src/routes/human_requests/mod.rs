@@ -55,11 +55,14 @@ fn take_text(fields: &mut Fields<'_>, name: &str, max: usize) -> Option<String> 
     Some(text)
 }
 
-/// A field's exact text, together with its value. Numbers out of range, lone surrogates and deep nesting end here.
+/// A field's exact text, together with its value. Lone surrogates, deep nesting and oversized numbers end here.
 fn take_json(fields: &mut Fields<'_>, name: &str) -> Option<(Vec<u8>, Value)> {
     let raw: &RawValue = fields.raw(name)?;
     match serde_json::from_str(raw.get()) {
-        Ok(value) => Some((raw.get().as_bytes().to_vec(), value)),
+        Ok(value) => {
+            fields.oversized_number(&value, &format!("/{name}"));
+            Some((raw.get().as_bytes().to_vec(), value))
+        }
         Err(error) => {
             fields.violation(format!("/{name}"), format!("cannot be stored: {error}"));
             None

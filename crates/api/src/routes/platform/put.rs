@@ -11,7 +11,7 @@ use super::get::{PlatformView, SECRET, view};
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult, Violation},
-    extract::{BODY_LIMIT, find_nul, read_body, read_record},
+    extract::{BODY_LIMIT, find_nul, oversized_number, read_body, read_record},
     schema,
     state::ApiState,
 };
@@ -30,6 +30,9 @@ pub(crate) async fn platform(
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| ApiError::MalformedJson(error.to_string()))?;
     if let Some(path) = find_nul(&value, "") {
         return Err(ApiError::InputContainsNul { path });
+    }
+    if let Some(violation) = oversized_number(&value, "") {
+        return Err(ApiError::InvalidRequest(vec![violation]));
     }
     let mut spec: PlatformSpec = read_record(&value)?;
     let mut violations: Vec<Violation> =

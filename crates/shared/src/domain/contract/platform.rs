@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Map, Value};
 
 use super::{ExecCode, ExecFailure};
@@ -268,17 +268,29 @@ pub struct Binding {
 }
 
 /// Something of a provider that may be used: a model, an index.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Resource {
     /// The managed id.
-    #[serde(default)]
     pub id: Option<String>,
     /// What the provider calls it.
-    #[serde(default)]
     pub provider_resource_id: Option<String>,
     /// The rest, as sent.
-    #[serde(flatten)]
     pub rest: Map<String, Value>,
+}
+
+// By hand: a derived `flatten` cannot take numbers beyond 64 bits.
+impl<'de> Deserialize<'de> for Resource {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut rest = Map::deserialize(deserializer)?;
+        let mut text = |name: &str| match rest.remove(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                Err(D::Error::custom(format!("`{name}` must be a text")))
+            }
+        };
+        Ok(Self { id: text("id")?, provider_resource_id: text("provider_resource_id")?, rest })
+    }
 }
 
 impl Resource {
@@ -393,6 +405,15 @@ mod tests {
         PlatformRuntime(
             json!({"deployment_profile": {"slug": "local-default"}, "capabilities": {"llm_inference": llm}}),
         )
+    }
+
+    #[test]
+    fn resource_keeps_long_numbers() {
+        let text = r#"{"id":"a","limit":12345678901234567890123,"share":1.10}"#;
+        let resource: Resource = serde_json::from_str(text).unwrap();
+        assert_eq!(resource.id.as_deref(), Some("a"));
+        assert_eq!(Value::Object(resource.rest).to_string(), r#"{"limit":12345678901234567890123,"share":1.10}"#);
+        assert!(serde_json::from_str::<Resource>(r#"{"id":1}"#).is_err());
     }
 
     #[test]

@@ -259,6 +259,14 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn facts_of_an_error_keep_long_numbers() {
+        let facts = serde_json::from_str(r#"{"limit":12345678901234567890123,"share":1.10}"#).unwrap();
+        let details = ErrorDetails { facts, ..ErrorDetails::default() };
+        let written = serde_json::to_string(&details).unwrap();
+        assert_eq!(written, r#"{"limit":12345678901234567890123,"share":1.10}"#);
+    }
+
     fn recorded(status: ExecutionStatus) -> Recorded {
         let at = DateTime::from_timestamp(1_767_225_600, 0).unwrap();
         Recorded {

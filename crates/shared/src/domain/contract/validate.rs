@@ -2,6 +2,7 @@
 //!
 //! `null` is absent, everywhere. Fields nobody knows are ignored.
 
+use longhaul_sdk::numbers;
 use serde_json::{Map, Value};
 
 use super::{Message, PlatformRuntime, RuntimeProfile, messages::prompt_text};
@@ -90,7 +91,9 @@ impl ExecRequest {
     /// The first thing that is wrong.
     pub fn read(body: &[u8]) -> Result<Self, ContractRefusal> {
         let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
-        let Ok(Value::Object(mut fields)) = serde_json::from_slice(body) else { return Err(ContractRefusal::PAYLOAD) };
+        let body: Value = serde_json::from_slice(body).map_err(|_| ContractRefusal::PAYLOAD)?;
+        numbers::check(&body).map_err(|_| ContractRefusal::PAYLOAD)?;
+        let Value::Object(mut fields) = body else { return Err(ContractRefusal::PAYLOAD) };
         fields.retain(|_, value| !value.is_null());
 
         let agent = text(&mut fields, "agent_id").map_err(|_| ContractRefusal::AGENT)?.ok_or(ContractRefusal::AGENT)?;

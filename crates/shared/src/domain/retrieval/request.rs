@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use longhaul_sdk::numbers;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -55,12 +56,14 @@ pub enum Preprocessing {
 
 /// What a filter compares with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, try_from = "Value")]
 pub enum FilterValue {
     /// `true` or `false`.
     Bool(bool),
     /// A whole number.
     Int(i64),
+    /// A whole number beyond 64 bits.
+    LargeInt(serde_json::Number),
     /// A number with a fraction; finite.
     Number(f64),
     /// A text.
@@ -304,12 +307,21 @@ fn read_filters(value: Option<&Value>) -> Option<Filters> {
     Some(filters)
 }
 
+impl TryFrom<Value> for FilterValue {
+    type Error = &'static str;
+
+    fn try_from(value: Value) -> Result<Self, Self::Error> {
+        read_filter(&value).ok_or("a filter is a text, a number or a boolean")
+    }
+}
+
 fn read_filter(value: &Value) -> Option<FilterValue> {
     match value {
         Value::Bool(flag) => Some(FilterValue::Bool(*flag)),
+        Value::Number(_) if numbers::check(value).is_err() => None,
         Value::Number(number) => match number.as_i64() {
             Some(whole) => Some(FilterValue::Int(whole)),
-            None if number.is_u64() => None,
+            None if !number.as_str().contains(['.', 'e']) => Some(FilterValue::LargeInt(number.clone())),
             None => number.as_f64().filter(|number| number.is_finite()).map(FilterValue::Number),
         },
         Value::String(text) if text.chars().count() <= MAX_FILTER_TEXT_CHARS && !text.contains('\0') => {
@@ -327,6 +339,15 @@ mod tests {
 
     fn read(retrieval: Value) -> Result<RetrievalRequest, InvalidRetrieval> {
         RetrievalRequest::read(Some(&retrieval), || Some("derived".into())).map(Option::unwrap)
+    }
+
+    #[test]
+    fn filter_values_keep_long_integers_as_stored() {
+        for text in ["12345678901234567890123", "1700000000123", "0.5", "true", "\"x\""] {
+            let value: FilterValue = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_string(&value).unwrap(), text);
+        }
+        assert!(serde_json::from_str::<FilterValue>(&"9".repeat(129)).is_err());
     }
 
     #[test]
@@ -471,7 +492,6 @@ mod tests {
             (json!({"index": "kb", "filters": {"a": [1]}}), InvalidRetrieval::Filters),
             (json!({"index": "kb", "filters": {"a": {}}}), InvalidRetrieval::Filters),
             (json!({"index": "kb", "filters": {" ": 1}}), InvalidRetrieval::Filters),
-            (json!({"index": "kb", "filters": {"a": u64::MAX}}), InvalidRetrieval::Filters),
             (json!({"index": "kb", "filters": {"a": "x".repeat(1_025)}}), InvalidRetrieval::Filters),
             (json!("kb"), InvalidRetrieval::NotAnObject),
             (json!(["kb"]), InvalidRetrieval::NotAnObject),

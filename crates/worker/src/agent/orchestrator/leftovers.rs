@@ -1,8 +1,8 @@
 //! What becomes of the calls of a reply that nothing can start any more: one closed table, in this order.
 //!
 //! Held for a person's approval · an alternative that its producer did not take · a condition that does not hold · something it
-//! depends on failed or did not run · a cycle · a path that nothing writes. Each round answers one row; answering may unblock
-//! others, so the machine looks again before the next.
+//! depends on failed or did not run · a cycle that a literal ends · a cycle · a path that nothing writes. Each round
+//! answers one row; answering may unblock others, so the machine looks again before the next.
 
 use serde_json::json;
 
@@ -26,6 +26,8 @@ pub(super) struct Stranded {
 pub(super) enum Leftover {
     /// A person may still give the approval that it reads here.
     Hold(Path),
+    /// It reads the literals of its alternatives, since what it waits for waits for it.
+    TakeLiterals,
     /// It does not run.
     Unrun(Unrun),
 }
@@ -35,7 +37,7 @@ type Row<'a> = &'a dyn Fn(&Stranded) -> Option<Leftover>;
 
 /// The first row of the table that fits any of the stranded calls, for all of them that it fits.
 pub(super) fn classify(slots: &[Slot], stranded: &[Stranded], state: &StateLog) -> Vec<(usize, Leftover)> {
-    let rows: [Row<'_>; 6] = [
+    let rows: [Row<'_>; 7] = [
         &|call| call.missing().iter().find_map(gate).map(Leftover::Hold),
         &|call| untaken_branch(slots, call),
         &|call| match &call.lacks {
@@ -43,8 +45,9 @@ pub(super) fn classify(slots: &[Slot], stranded: &[Stranded], state: &StateLog) 
             Resolution::Ready(_) | Resolution::Waiting(_) | Resolution::Invalid(_) => None,
         },
         &|call| dependency_failed(slots, call),
+        &|call| literals(slots, stranded, call),
         &|call| cycle(slots, stranded, call),
-        &|call| unresolved(call, state),
+        &|call| unresolved(slots, call, state),
     ];
     for row in rows {
         let found: Vec<_> = stranded.iter().filter_map(|call| row(call).map(|left| (call.index, left))).collect();
@@ -113,6 +116,19 @@ fn dependency_failed(slots: &[Slot], call: &Stranded) -> Option<Leftover> {
     Some(error(CallErrorKind::DependencyFailed, message, details))
 }
 
+/// It waits for calls that wait for it, and has a literal in the place of everything that it lacks. The first such call
+/// is enough: the others may get what it writes.
+fn literals(slots: &[Slot], stranded: &[Stranded], call: &Stranded) -> Option<Leftover> {
+    let can = |call: &&Stranded| {
+        let missing = call.missing();
+        !missing.is_empty()
+            && missing.iter().all(|missing| missing.has_literal)
+            && cycle(slots, stranded, call).is_some()
+    };
+    let first = stranded.iter().find(can)?;
+    (first.index == call.index).then_some(Leftover::TakeLiterals)
+}
+
 /// It waits for calls that, in the end, wait for it.
 fn cycle(slots: &[Slot], stranded: &[Stranded], call: &Stranded) -> Option<Leftover> {
     let waits_for = |reader: &Stranded| -> Vec<usize> {
@@ -148,9 +164,10 @@ fn cycle(slots: &[Slot], stranded: &[Stranded], call: &Stranded) -> Option<Lefto
     Some(error(CallErrorKind::Cycle, message, json!({ "members": members })))
 }
 
-/// Nothing wrote it and nothing will.
-fn unresolved(call: &Stranded, state: &StateLog) -> Option<Leftover> {
-    let missing = call.missing().first()?;
+/// Nothing wrote it and nothing will. What an open call may still write is not looked at: once that call is answered,
+/// its reader is told of it.
+fn unresolved(slots: &[Slot], call: &Stranded, state: &StateLog) -> Option<Leftover> {
+    let missing = call.missing().iter().find(|missing| !may_still_come(slots, call.index, missing))?;
     let path = missing.any_of.first()?;
     let nearest: Vec<String> = state.nearest(path).iter().map(ToString::to_string).collect();
     let message = format!("nothing is at {path}, and no call of the reply writes it");

@@ -35,10 +35,14 @@ fn expression() -> impl Strategy<Value = String> {
     ]
 }
 
+fn read() -> impl Strategy<Value = String> {
+    prop_oneof![4 => expression(), 1 => place().prop_map(|place| format!("{place} || 5"))]
+}
+
 fn scripted() -> impl Strategy<Value = Scripted> {
     let condition = prop_oneof![4 => Just(None), 1 => place().prop_map(Some), 1 => Just(Some("!†state.b"))];
     let parts =
-        (vec(expression(), 0..3), prop::option::of(expression()), condition, any::<bool>(), prop::bool::weighted(0.8));
+        (vec(read(), 0..3), prop::option::of(expression()), condition, any::<bool>(), prop::bool::weighted(0.8));
     parts.prop_map(|(reads, writes, condition, is_eager, succeeds)| {
         let arguments = json!({ "reads": reads, "_outputPath": writes, "_when": condition });
         Scripted { arguments, is_eager, succeeds }
@@ -88,8 +92,8 @@ impl Playing {
             match command {
                 Command::Start { index, resolved } => {
                     assert!(self.fates[index].is_none() && self.running.insert(index), "{index} starts twice");
-                    for source in resolved.sources {
-                        self.assert_fresh(index, &source.path.unwrap());
+                    for path in resolved.sources.into_iter().filter_map(|source| source.path) {
+                        self.assert_fresh(index, &path);
                     }
                 }
                 Command::Answer { index, unrun } => {

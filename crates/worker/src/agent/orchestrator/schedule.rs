@@ -8,7 +8,7 @@ use longhaul_sdk::spec::Launch;
 
 use super::leftovers::{self, Leftover, Stranded};
 use crate::{
-    agent::references::{Instance, Path, PlannedCall, Resolution, Resolved, StateLog},
+    agent::references::{Access, Instance, Path, PlannedCall, Resolution, Resolved, StateLog},
     tools::CallError,
 };
 
@@ -134,6 +134,8 @@ pub(super) struct Slot {
     launch: Launch,
     concurrency: Option<usize>,
     is_output: bool,
+    /// It waits for calls that wait for it, and reads its literals in their place.
+    takes_literals: bool,
     pub(super) progress: Progress,
 }
 
@@ -215,6 +217,7 @@ impl Schedule {
                         self.set(index, Progress::Waiting);
                         commands.push(Command::Hold { index, gate });
                     }
+                    Leftover::TakeLiterals => self.slots[index].takes_literals = true,
                     Leftover::Unrun(unrun) => self.answer(index, unrun, commands),
                 }
             }
@@ -262,19 +265,23 @@ impl Schedule {
     }
 
     fn resolve(&self, index: usize, planned: &PlannedCall, state: &StateLog) -> Resolution {
-        planned.resolve(state, &|path| self.is_not_there_yet(index, path))
+        let takes_literals = self.slots[index].takes_literals;
+        planned.resolve(state, &|path| match self.access(index, path) {
+            Access::Awaited if takes_literals => Access::Lost,
+            access @ (Access::Open | Access::Awaited | Access::Lost) => access,
+        })
     }
 
-    /// Whether a call must not read what stands at `path`: an earlier call may still write it, or should have and did not. What
-    /// another earlier call of the reply wrote there is good.
-    fn is_not_there_yet(&self, index: usize, path: &Path) -> bool {
+    /// Whether a call may read what stands at `path`. Not while an earlier call may still write it, nor when one should
+    /// have and did not; what another earlier call of the reply wrote there is good.
+    fn access(&self, index: usize, path: &Path) -> Access {
         let reader = self.slots[index].instance.as_ref();
         let mut is_stale = false;
         for slot in &self.slots[..index] {
             match &slot.progress {
                 Progress::Pending(planned) | Progress::Running(planned) | Progress::Waiting(planned) => {
                     if planned.may_write(path, reader) {
-                        return true;
+                        return Access::Awaited;
                     }
                 }
                 Progress::Done(Fate::Failed | Fate::Skipped) => is_stale |= slot.declares(path, reader),
@@ -290,7 +297,7 @@ impl Schedule {
             | Progress::Running(_)
             | Progress::Waiting(_) => false,
         };
-        is_stale && !self.slots[..index].iter().any(is_fresh)
+        if is_stale && !self.slots[..index].iter().any(is_fresh) { Access::Lost } else { Access::Open }
     }
 
     fn has_room(&self, index: usize) -> bool {
@@ -355,6 +362,6 @@ impl From<Streamed> for Slot {
             (_, Some(fate)) => Progress::Done(fate),
             (None, None) => Progress::Done(Fate::Failed),
         };
-        Self { id, tool, declares, instance, launch, concurrency, is_output, progress }
+        Self { id, tool, declares, instance, launch, concurrency, is_output, takes_literals: false, progress }
     }
 }

@@ -5,7 +5,8 @@
 
 use std::{borrow::Cow, cmp::Ordering, fmt};
 
-use serde_json::Value;
+use longhaul_sdk::numbers;
+use serde_json::{Number, Value};
 
 use super::{
     path::Path,
@@ -141,13 +142,10 @@ fn is_equal(left: &Value, right: &Value) -> bool {
     left == right || order(left, right) == Some(Ordering::Equal)
 }
 
-/// Numbers and texts have an order among themselves; nothing else has.
+/// Numbers have an order among themselves, exact to the last digit, and so have texts; nothing else has.
 fn order(left: &Value, right: &Value) -> Option<Ordering> {
     match (left, right) {
-        (Value::Number(left), Value::Number(right)) => match (left.as_i64(), right.as_i64()) {
-            (Some(left), Some(right)) => Some(left.cmp(&right)),
-            (_, _) => left.as_f64()?.partial_cmp(&right.as_f64()?),
-        },
+        (Value::Number(left), Value::Number(right)) => Some(numbers::compare(left, right)),
         (Value::String(left), Value::String(right)) => Some(left.cmp(right)),
         (_, _) => None,
     }
@@ -157,7 +155,7 @@ fn is_true(value: &Value) -> bool {
     match value {
         Value::Null => false,
         Value::Bool(is_true) => *is_true,
-        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::Number(number) => numbers::compare(number, &Number::from(0)) != Ordering::Equal,
         Value::String(text) => !text.is_empty(),
         Value::Array(_) | Value::Object(_) => true,
     }
@@ -291,6 +289,23 @@ mod tests {
         ] {
             assert_eq!(holds(text, &state), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn long_numbers_compare_exactly() {
+        let text = r#"{"wei": 12345678901234567890123, "tiny": 0.10000000000000000000001}"#;
+        let state: Value = serde_json::from_str(text).unwrap();
+        for (text, expected) in [
+            ("†state.wei == 12345678901234567890123", true),
+            ("†state.wei == 12345678901234567890124", false),
+            ("†state.wei > 12345678901234567890122", true),
+            ("†state.tiny > 0.1", true),
+            ("†state.tiny == 0.100000000000000000000010", true),
+        ] {
+            assert_eq!(holds(text, &state), expected, "{text}");
+        }
+        let oversized = format!("†state.wei < {}", "9".repeat(129));
+        assert!(Condition::parse(&oversized).unwrap_err().to_string().contains("more than 128 digits"));
     }
 
     #[test]

@@ -42,8 +42,17 @@ pub(crate) struct InputExpression(Vec<Vec<Operand>>);
 pub(crate) enum Evaluated<'a> {
     /// The value, and the path it came from unless it was a literal.
     Value { value: Cow<'a, Value>, from: Option<&'a Path> },
-    /// For each group without a value, the paths any of which would do.
-    Missing(Vec<Vec<Path>>),
+    /// The groups without a value.
+    Missing(Vec<MissingGroup>),
+}
+
+/// A group without a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MissingGroup {
+    /// Any one of these would do.
+    pub(crate) any_of: Vec<Path>,
+    /// There is a literal for the case that none of them comes.
+    pub(crate) has_literal: bool,
 }
 
 impl InputExpression {
@@ -76,21 +85,28 @@ impl InputExpression {
         })
     }
 
-    /// Its value, where `read` gives what exists at a path.
-    pub(crate) fn evaluate<'a>(&'a self, read: &dyn Fn(&Path) -> Option<Cow<'a, Value>>) -> Evaluated<'a> {
+    /// Its value, where `read` gives what exists at a path. A literal counts once no path before it `is_awaited`:
+    /// otherwise timing would decide whether its call reads the literal or what an earlier call writes.
+    pub(crate) fn evaluate<'a>(
+        &'a self,
+        read: &dyn Fn(&Path) -> Option<Cow<'a, Value>>,
+        is_awaited: &dyn Fn(&Path) -> bool,
+    ) -> Evaluated<'a> {
         let mut missing = Vec::new();
         let mut last = None;
         for group in &self.0 {
+            let mut any_of = Vec::new();
             let first = group.iter().find_map(|operand| match operand {
-                Operand::Path(path) => read(path).map(|value| (value, Some(path))),
+                Operand::Path(path) => {
+                    any_of.push(path.clone());
+                    read(path).map(|value| (value, Some(path)))
+                }
+                Operand::Literal(_) if any_of.iter().any(is_awaited) => None,
                 Operand::Literal(value) => Some((Cow::Borrowed(value), None)),
             });
             if first.is_none() {
-                let paths = group.iter().filter_map(|operand| match operand {
-                    Operand::Path(path) => Some(path.clone()),
-                    Operand::Literal(_) => None,
-                });
-                missing.push(paths.collect());
+                let has_literal = group.iter().any(|operand| matches!(operand, Operand::Literal(_)));
+                missing.push(MissingGroup { any_of, has_literal });
             }
             last = first;
         }
@@ -204,9 +220,9 @@ mod tests {
     /// The value and its path, or what is missing.
     fn evaluate(text: &str, state: &Value) -> Result<(Value, Option<String>), Vec<Vec<Path>>> {
         let expression = InputExpression::parse(text, false).unwrap();
-        match expression.evaluate(&|path| path.find(state).map(Cow::Borrowed)) {
+        match expression.evaluate(&|path| path.find(state).map(Cow::Borrowed), &|_| false) {
             Evaluated::Value { value, from } => Ok((value.into_owned(), from.map(ToString::to_string))),
-            Evaluated::Missing(missing) => Err(missing),
+            Evaluated::Missing(missing) => Err(missing.into_iter().map(|group| group.any_of).collect()),
         }
     }
 
@@ -229,6 +245,23 @@ mod tests {
         assert_eq!(value("†state.a || 'none'", &json!({})), json!("none"));
         let missing = vec![vec![path("†state.a"), path("†state.b")]];
         assert_eq!(evaluate("†state.a || †state.b", &json!({})), Err(missing));
+    }
+
+    #[test]
+    fn literal_waits_for_an_awaited_path() {
+        let expression = InputExpression::parse("†state.a || †state.b || 5 || †state.c", false).unwrap();
+        let evaluate = |state: &Value, awaited: &str| match expression
+            .evaluate(&|at| at.find(state).map(Cow::Borrowed), &|at| *at == path(awaited))
+        {
+            Evaluated::Value { value, .. } => Some(value.into_owned()),
+            Evaluated::Missing(missing) => {
+                assert!(missing[0].has_literal);
+                None
+            }
+        };
+        assert_eq!(evaluate(&json!({}), "†state.b"), None);
+        assert_eq!(evaluate(&json!({"b": 1}), "†state.a"), Some(json!(1)));
+        assert_eq!(evaluate(&json!({}), "†state.c"), Some(json!(5)), "what stands behind the literal is never read");
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(crate) use fold::Method;
 pub(crate) use instance::Instance;
 pub(crate) use path::Path;
 pub(crate) use plan::PlannedCall;
-pub(crate) use resolve::{Missing, Resolution, Resolved};
+pub(crate) use resolve::{Access, Missing, Resolution, Resolved};
 pub(crate) use shown::{stored, value_of};
 pub(crate) use signature::{Features, Signature};
 pub(crate) use state::{CallWrite, StateLimits, StateLog, StateWrite};

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use longhaul_sdk::spec::Detached;
+use longhaul_sdk::{numbers, spec::Detached};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -60,6 +60,7 @@ impl PlannedCall {
             serde_json::from_str(&call.arguments)
                 .map_err(|error| structural(format!("the arguments are not valid JSON: {error}")))?
         };
+        numbers::check(&arguments).map_err(|error| structural(error.with_path()))?;
         let metas = match arguments.as_object_mut() {
             Some(members) => Metas::take(members, signature)?,
             None => Metas::default(),

@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
 use super::{
-    CallWrite, Features, Instance, Path, PlannedCall, Resolution, Signature, StateLimits, StateLog,
+    Access, CallWrite, Features, Instance, Path, PlannedCall, Resolution, Signature, StateLimits, StateLog,
     expression::{InputExpression, OutputExpression},
     fold::Method,
     path::Kind,
@@ -85,7 +85,12 @@ fn any_json() -> impl Strategy<Value = Value> {
         select(vec!["†state.a", "†state.a || †state.b", "†state.b && 1", "†data", "†", "†state.a.0 || \"x\""])
             .prop_map(str::to_owned),
     ];
-    let number = prop_oneof![any::<i64>().prop_map(|n| json!(n)), any::<f64>().prop_map(|n| json!(n))];
+    let written = "-?(0|[1-9][0-9]{0,40})(\\.[0-9]{1,40})?(e-?[0-9]{1,2})?";
+    let number = prop_oneof![
+        any::<i64>().prop_map(|n| json!(n)),
+        any::<f64>().prop_map(|n| json!(n)),
+        written.prop_map(|text| serde_json::from_str(&text).unwrap()),
+    ];
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::Bool),
@@ -150,7 +155,7 @@ proptest! {
             _ => (json!({"x": {"y": {"$ref": "state.a"}}}), "/x/y"),
         };
         let planned = PlannedCall::read(&call(&arguments), &open_tool(with_references())).unwrap();
-        match planned.resolve(&log, &|_| false) {
+        match planned.resolve(&log, &|_| Access::Open) {
             Resolution::Ready(resolved) => {
                 let stored = log.read(&"†state.a".parse().unwrap(), None).unwrap().into_owned();
                 prop_assert_eq!(resolved.arguments.pointer(pointer), Some(&stored));
@@ -178,7 +183,7 @@ proptest! {
         let there = |name: &&&str| Some(**name) != pending && state.contains_key(*name);
         let firsts: Vec<Option<&&str>> = groups.iter().map(|group| group.iter().find(there)).collect();
         let expected = firsts.iter().copied().collect::<Option<Vec<_>>>().and_then(|all| all.last().copied());
-        match (planned.resolve(&log, &is_pending), expected) {
+        match (planned.resolve(&log, &|at| if is_pending(at) { Access::Awaited } else { Access::Open }), expected) {
             (Resolution::Ready(resolved), Some(name)) => prop_assert_eq!(&resolved.arguments["x"], &state[*name]),
             (Resolution::Waiting(missing), None) => {
                 prop_assert_eq!(missing.len(), firsts.iter().filter(|first| first.is_none()).count());
@@ -195,7 +200,7 @@ proptest! {
     ) {
         let features = if has_references { with_references() } else { Features::default() };
         let Ok(planned) = PlannedCall::read(&call(&arguments), &open_tool(features)) else { return Ok(()) };
-        let resolution = planned.resolve(&holding(&state), &|_| false);
+        let resolution = planned.resolve(&holding(&state), &|_| Access::Open);
         // Where nothing is a reference, nothing is touched.
         if !has_references {
             match resolution {

@@ -61,6 +61,19 @@ pub(crate) struct Missing {
     pub(crate) argument: String,
     /// Any one of these would do.
     pub(crate) any_of: Vec<Path>,
+    /// There is a literal for the case that none of them comes.
+    pub(crate) has_literal: bool,
+}
+
+/// Whether a call may read a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// It reads what is there.
+    Open,
+    /// Not yet: an earlier call of the reply may still write it.
+    Awaited,
+    /// Not any more: an earlier call of the reply should have written it and did not.
+    Lost,
 }
 
 impl fmt::Display for Source {
@@ -73,12 +86,14 @@ impl fmt::Display for Source {
 }
 
 impl PlannedCall {
-    /// Resolves the call against `state`. `is_pending` says whether an earlier call of the reply that is not done may still write to
-    /// a path; such a path counts as not there, so that nobody reads what is about to be replaced, and `||` takes its other side.
-    pub(crate) fn resolve(&self, state: &StateLog, is_pending: &dyn Fn(&Path) -> bool) -> Resolution {
+    /// Resolves the call against `state`. A path that is not open counts as not there, so that nobody reads what is
+    /// about to be replaced, and `||` takes its other side; a literal on that side waits while the path is awaited.
+    pub(crate) fn resolve(&self, state: &StateLog, access: &dyn Fn(&Path) -> Access) -> Resolution {
+        let is_pending = |path: &Path| access(path) != Access::Open;
+        let is_awaited = |path: &Path| access(path) == Access::Awaited;
         let read = |path: &Path| if is_pending(path) { None } else { state.read(path, self.instance()) };
         if let Some(condition) = &self.condition {
-            match met(condition, &read, is_pending) {
+            match met(condition, &read, &is_pending) {
                 Met::Yes => {}
                 Met::No => return Resolution::Held { condition: condition.to_string() },
                 Met::NotYet(missing) => return Resolution::Waiting(missing),
@@ -86,15 +101,16 @@ impl PlannedCall {
         }
         // Values are copied when all are there: a call that waits is looked at again whenever something happens.
         let mut missing = Vec::new();
-        let arguments = found(&self.arguments, "", &read, &mut missing);
-        let output = self.output.as_ref().map(|output| (output, found(output, "/_output", &read, &mut missing)));
+        let arguments = found(&self.arguments, "", (&read, &is_awaited), &mut missing);
+        let output =
+            self.output.as_ref().map(|output| (output, found(output, "/_output", (&read, &is_awaited), &mut missing)));
         if !missing.is_empty() {
             return Resolution::Waiting(missing);
         }
-        let (arguments, sources) = fill(&self.arguments, arguments);
-        let output = output.map(|(template, found)| fill(template, found));
-        let checked = check_size(&arguments, &sources).and_then(|()| self.signature.check(&arguments, &sources));
-        let checked = checked.and_then(|()| match &output {
+        let (mut arguments, sources) = fill(&self.arguments, arguments);
+        let mut output = output.map(|(template, found)| fill(template, found));
+        let checked = check_size(&arguments, &sources).and_then(|()| self.signature.check(&mut arguments, &sources));
+        let checked = checked.and_then(|()| match &mut output {
             None => Ok(()),
             Some((output, sources)) => self.signature.check_output(output, sources),
         });
@@ -117,20 +133,27 @@ struct Found<'a> {
     from: Option<&'a Path>,
 }
 
+/// What a path reads, and whether it is awaited.
+type Reading<'r, 'a> = (&'r dyn Fn(&Path) -> Option<Cow<'a, Value>>, &'r dyn Fn(&Path) -> bool);
+
 /// The values of a template's slots; what is not there goes to `missing`.
 fn found<'a>(
     template: &'a Template,
     label: &str,
-    read: &dyn Fn(&Path) -> Option<Cow<'a, Value>>,
+    (read, is_awaited): Reading<'_, 'a>,
     missing: &mut Vec<Missing>,
 ) -> Vec<Found<'a>> {
     let mut found = Vec::new();
     for slot in &template.slots {
-        match slot.expression.evaluate(read) {
+        match slot.expression.evaluate(read, is_awaited) {
             Evaluated::Value { value, from } => found.push(Found { slot, value, from }),
             Evaluated::Missing(groups) => {
                 let argument = format!("{label}{}", slot.pointer);
-                missing.extend(groups.into_iter().map(|any_of| Missing { argument: argument.clone(), any_of }));
+                missing.extend(groups.into_iter().map(|group| Missing {
+                    argument: argument.clone(),
+                    any_of: group.any_of,
+                    has_literal: group.has_literal,
+                }));
             }
         }
     }
@@ -168,7 +191,8 @@ fn met<'a>(
     let holds = condition.holds(&mut |path| {
         let value = read(path);
         if value.is_none() && (is_pending(path) || path.is_approval()) {
-            missing.push(Missing { argument: "/_when".to_owned(), any_of: vec![path.clone()] });
+            let any_of = vec![path.clone()];
+            missing.push(Missing { argument: "/_when".to_owned(), any_of, has_literal: false });
         }
         value
     });

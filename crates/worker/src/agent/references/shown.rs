@@ -1,5 +1,6 @@
 //! What the model is told of a result that was stored.
 
+use longhaul_sdk::numbers;
 use serde_json::Value;
 
 use super::path::Path;
@@ -10,9 +11,17 @@ const SHOWN_WHOLE_BYTES: usize = 2_048;
 /// Bytes shown of a longer one: enough to see its form.
 const PREVIEW_BYTES: usize = 1_024;
 
-/// The value that a tool's text stands for: JSON where it is JSON, so that types survive, the text itself otherwise.
+/// The value that a tool's text stands for: JSON where it is JSON, so that types survive, the text itself otherwise. A
+/// number, `true`, `false` or `null` counts where it comes back to the same text, so that nothing of it is lost: `1e5`
+/// is a text.
 pub(crate) fn value_of(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+    let comes_back = |value: &Value| match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => serde_json::to_string(value).is_ok_and(|back| back == text),
+        Value::String(_) | Value::Array(_) | Value::Object(_) => true,
+    };
+    // Kept as text, a number that is too long is not altered.
+    let parsed = serde_json::from_str(text).ok().filter(|value| comes_back(value) && numbers::check(value).is_ok());
+    parsed.unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
 /// The result of a call that went to `paths`. A large one is a preview: the model passes the reference on instead of copying.
@@ -42,9 +51,22 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_json_keeps_its_type() {
+    fn text_that_is_json_keeps_its_type() {
         assert_eq!(value_of(r#"{"a":1}"#), json!({"a": 1}));
+        assert_eq!(value_of(" [1]\n"), json!([1]));
         assert_eq!(value_of("null"), json!(null));
-        assert_eq!(value_of("12 apples"), json!("12 apples"));
+        assert_eq!(value_of("\"a\""), json!("a"));
+        for number in ["12345", "12345678901234567890123", "1.10", "0.5000"] {
+            assert!(value_of(number).is_number(), "{number}");
+            assert_eq!(value_of(number).to_string(), number);
+        }
+    }
+
+    #[test]
+    fn text_that_json_would_alter_stays_text() {
+        let (number, list) = ("9".repeat(129), format!("[{}]", "9".repeat(129)));
+        for text in ["1e5", "1E+5", "5\n", " true", "007", "12 apples", "{broken", "", &number, &list] {
+            assert_eq!(value_of(text), json!(text));
+        }
     }
 }

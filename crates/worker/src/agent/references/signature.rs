@@ -2,7 +2,7 @@
 
 use jsonschema::error::ValidationErrorKind;
 use longhaul_sdk::{AgentConfig, ToolSpec, spec::Detached};
-use longhaul_shared::json_schema::Schema;
+use longhaul_shared::json_schema::{Listing, Schema};
 use serde_json::{Value, json};
 
 use super::{instance::Instances, resolve::Source};
@@ -125,27 +125,24 @@ impl Signature {
         })
     }
 
-    /// Stage two: whole arguments, after substitution, against the tool's own schema.
+    /// Stage two: whole arguments, after substitution, against the tool's own schema, which decides whether a number
+    /// that was read is given as text.
     ///
     /// # Errors
     /// A structural error that names the path a bad value came from.
-    pub(super) fn check(&self, arguments: &Value, sources: &[Source]) -> Result<(), CallError> {
-        match schema::violations(&self.arguments, arguments) {
-            None => Ok(()),
-            Some(found) => Err(unfit("the arguments do not fit the tool's schema", &found, sources)),
-        }
+    pub(super) fn check(&self, arguments: &mut Value, sources: &[Source]) -> Result<(), CallError> {
+        fit(&self.arguments, arguments, sources)
+            .map_err(|found| unfit("the arguments do not fit the tool's schema", &found, sources))
     }
 
     /// Stage two for what the model wrote as the result of a latent tool.
     ///
     /// # Errors
     /// A structural error that names the path a bad value came from.
-    pub(super) fn check_output(&self, output: &Value, sources: &[Source]) -> Result<(), CallError> {
+    pub(super) fn check_output(&self, output: &mut Value, sources: &[Source]) -> Result<(), CallError> {
         let Some(validator) = &self.output else { return Ok(()) };
-        match schema::violations(validator, output) {
-            None => Ok(()),
-            Some(found) => Err(unfit("`_output` does not fit the tool's output schema", &found, sources)),
-        }
+        fit(validator, output, sources)
+            .map_err(|found| unfit("`_output` does not fit the tool's output schema", &found, sources))
     }
 
     /// Stage one: everything but the values that references at `slots` stand in for. A null that the schema refuses is an absent
@@ -170,6 +167,28 @@ impl Signature {
             Some(found) => Err(unfit("`_output` does not fit the tool's output schema", &found, &[])),
         }
     }
+}
+
+/// Checks `value`. A number, `true` or `false` that was read becomes its text where only a text fits: tools answer with
+/// text, and an order's id may look like a number.
+fn fit(schema: &Schema, value: &mut Value, sources: &[Source]) -> Result<(), Violations> {
+    let Some(found) = schema::violations(schema, value) else { return Ok(()) };
+    let paths = schema.check_briefly(value, |errors| -> Vec<String> {
+        errors.map(|error| error.instance_path().to_string()).collect()
+    });
+    let Ok(Some(Listing::Whole(paths))) = paths else { return Err(found) };
+    let mut candidate = value.clone();
+    for path in paths {
+        let was_read = sources.iter().any(|source| is_at_or_below(&path, &source.argument));
+        if let Some(place @ (Value::Number(_) | Value::Bool(_))) = candidate.pointer_mut(&path).filter(|_| was_read) {
+            *place = Value::String(place.to_string());
+        }
+    }
+    if schema::violations(schema, &candidate).is_some() {
+        return Err(found);
+    }
+    *value = candidate;
+    Ok(())
 }
 
 /// Violations that the values at `slots` cannot cure.

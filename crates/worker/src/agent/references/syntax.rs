@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use longhaul_sdk::numbers;
 use serde_json::Value;
 
 /// The sign that begins a reference.
@@ -88,7 +89,10 @@ impl<'a> Cursor<'a> {
             Some(c) if c == '-' || c.is_ascii_digit() => {
                 let start = self.clone();
                 let text = self.take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.'));
-                serde_json::from_str(text).map(Some).map_err(|_| start.error(format!("`{text}` is not a number")))
+                let number: Value =
+                    serde_json::from_str(text).map_err(|_| start.error(format!("`{text}` is not a number")))?;
+                numbers::check(&number).map_err(|error| start.error(error))?;
+                Ok(Some(number))
             }
             Some(c) if c.is_ascii_alphabetic() => {
                 let start = self.clone();

@@ -9,7 +9,7 @@ use longhaul_sdk::{
 use serde_json::{Value, json};
 
 use super::{
-    CallWrite, Features, Instance, Path, PlannedCall, Resolution, Resolved, Signature, StateLimits, StateLog,
+    Access, CallWrite, Features, Instance, Path, PlannedCall, Resolution, Resolved, Signature, StateLimits, StateLog,
     fold::Method, instance::Instances, state::StateError,
 };
 use crate::{
@@ -100,8 +100,12 @@ fn seen(log: &StateLog, at: &str, instance: Option<&Instance>) -> Option<Value> 
     log.read(&at, instance).map(Cow::into_owned)
 }
 
+fn awaited(is_pending: bool) -> Access {
+    if is_pending { Access::Awaited } else { Access::Open }
+}
+
 fn ready(call: &PlannedCall, state: &StateLog) -> Resolved {
-    match call.resolve(state, &|_| false) {
+    match call.resolve(state, &|_| Access::Open) {
         Resolution::Ready(resolved) => resolved,
         other @ (Resolution::Waiting(_) | Resolution::Held { .. } | Resolution::Invalid(_)) => panic!("{other:?}"),
     }
@@ -109,7 +113,7 @@ fn ready(call: &PlannedCall, state: &StateLog) -> Resolved {
 
 fn missing(call: &PlannedCall, state: &StateLog, pending: &[&str]) -> Vec<String> {
     let is_pending = |at: &Path| pending.iter().any(|pending| path(pending).is_above_or_below(at));
-    match call.resolve(state, &is_pending) {
+    match call.resolve(state, &|at| awaited(is_pending(at))) {
         Resolution::Waiting(missing) => missing
             .iter()
             .map(|missing| {
@@ -241,10 +245,42 @@ fn a_null_for_an_optional_argument_is_absent_and_for_a_required_one_wrong() {
 #[test]
 fn a_value_of_the_wrong_type_is_an_error_that_names_its_path() {
     let call = read(json!({"n": "†state.gone || †state.n"})).unwrap();
-    let Resolution::Invalid(error) = call.resolve(&log(&json!({"n": "five"})), &|_| false) else { panic!() };
+    let Resolution::Invalid(error) = call.resolve(&log(&json!({"n": "five"})), &|_| Access::Open) else { panic!() };
     assert!(error.message.contains("the value from †state.n is not of the type"), "{}", error.message);
     assert_eq!(error.details["violations"][0]["source"], "†state.n");
     assert_eq!(error.details["violations"][0]["path"], "/n");
+}
+
+#[test]
+fn number_is_given_as_text_where_text_is_wanted() {
+    let call = read(json!({"n": "†state.id", "text": "†state.id", "deep": {"list": ["†state.id"]}})).unwrap();
+    let arguments = ready(&call, &log(&json!({"id": 12345}))).arguments;
+    assert_eq!(arguments, json!({"n": 12345, "text": "12345", "deep": {"list": [12345]}}));
+    let long: Value = serde_json::from_str(r#"{"id": 12345678901234567890123}"#).unwrap();
+    let arguments = ready(&call, &log(&long)).arguments;
+    assert_eq!(arguments["text"], "12345678901234567890123");
+    assert_eq!(arguments["n"].to_string(), "12345678901234567890123");
+    // What the model wrote itself is not converted.
+    assert!(read(json!({"n": 1, "text": 5})).is_err());
+}
+
+#[test]
+fn literal_waits_while_an_earlier_call_may_write() {
+    let call = read(json!({"n": "†state.n || 5"})).unwrap();
+    assert_eq!(missing(&call, &log(&json!({})), &["†state.n"]), ["/n: †state.n"]);
+    assert_eq!(ready(&call, &log(&json!({}))).arguments, json!({"n": 5}));
+    let lost = call.resolve(&log(&json!({"n": 1})), &|_| Access::Lost);
+    let Resolution::Ready(resolved) = lost else { panic!("{lost:?}") };
+    assert_eq!(resolved.arguments, json!({"n": 5}), "the writer failed");
+}
+
+#[test]
+fn oversized_number_in_a_call_is_refused() {
+    let text = format!(r#"{{"n": 1, "schema": {{"a": [{}]}}}}"#, "9".repeat(129));
+    let call = ToolCall { id: "c".into(), name: "t".into(), arguments: text };
+    let signature = Arc::new(Signature::new(&spec(), all(), &SchemaCache::default()).unwrap());
+    let message = PlannedCall::read(&call, &signature).unwrap_err().message;
+    assert!(message.contains("more than 128 digits") && message.ends_with("(at /schema/a/0)"), "{message}");
 }
 
 #[test]
@@ -255,7 +291,7 @@ fn a_call_waits_for_what_is_missing_and_for_what_an_earlier_call_may_still_write
     assert_eq!(missing(&call, &state, &["†state.n.part"]), ["/n: †state.n"]);
     // The other side of an alternative does not wait.
     let is_pending = |at: &Path| *at == path("†state.a");
-    let Resolution::Ready(resolved) = call.resolve(&state, &is_pending) else { panic!() };
+    let Resolution::Ready(resolved) = call.resolve(&state, &|at| awaited(is_pending(at))) else { panic!() };
     assert_eq!(resolved.arguments["text"], "right");
 }
 
@@ -273,7 +309,7 @@ fn program_order_is_about_paths_above_and_below_as_the_reader_sees_them() {
 #[test]
 fn conditions_hold_on_truth_and_wait_for_writers_and_people() {
     let call = |when: &str| read(json!({"n": 1, "_when": when})).unwrap();
-    let held = |when: &str, state: Value| match call(when).resolve(&log(&state), &|_| false) {
+    let held = |when: &str, state: Value| match call(when).resolve(&log(&state), &|_| Access::Open) {
         Resolution::Held { condition } => condition == when,
         Resolution::Ready(_) => false,
         other @ (Resolution::Waiting(_) | Resolution::Invalid(_)) => panic!("{other:?}"),
@@ -303,7 +339,7 @@ fn many_references_to_one_large_value_are_refused_together() {
     let free = ToolSpec { parameters: json!({"type": "object"}), ..spec() };
     let call = read_as(&free, all(), &json!({"list": vec!["†state.big"; 10]})).unwrap();
     let state = log(&json!({"big": "x".repeat(1_000_000)}));
-    let Resolution::Invalid(error) = call.resolve(&state, &|_| false) else { panic!() };
+    let Resolution::Invalid(error) = call.resolve(&state, &|_| Access::Open) else { panic!() };
     assert!(error.message.contains("the arguments have 10000"), "{}", error.message);
 }
 

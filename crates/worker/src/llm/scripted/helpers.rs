@@ -5,14 +5,12 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use longhaul_shared::template::{Engine, held, hold, to_json, work};
+use longhaul_shared::template::{Engine, held, hold, to_json, value_of, work};
 use minijinja::{
     Error, ErrorKind, State, Value,
     value::{Kwargs, ValueKind, from_args},
 };
 use regex::{Captures, Regex, RegexBuilder};
-
-use super::program::value_of;
 
 /// The largest compiled form of one pattern; larger ones are refused.
 const MAX_REGEX_BYTES: usize = 256 * 1024;
@@ -28,6 +26,9 @@ const MAX_DIGITS: usize = 400;
 
 /// Bytes of one value in a list.
 const VALUE_BYTES: usize = 32;
+
+/// Memory taken for each byte of JSON that is read.
+const FROM_JSON_BYTES: usize = 48;
 
 type Patterns = Arc<Mutex<HashMap<String, Regex>>>;
 
@@ -135,11 +136,11 @@ fn captured(regex: &Regex, captures: &Captures<'_>) -> Result<Value, Error> {
 }
 
 fn from_json(text: &str) -> Result<Value, Error> {
-    // Two bytes can be a value of a list, and it is held twice.
-    hold(text.len().saturating_mul(VALUE_BYTES))?;
+    // Two bytes can be a number of a list: a value with a text of its own, and one of the template.
+    hold(text.len().saturating_mul(FROM_JSON_BYTES))?;
     let value: serde_json::Value =
         serde_json::from_str(text).map_err(|error| invalid(format!("from_json: not JSON: {error}")))?;
-    Ok(value_of(value))
+    Ok(value_of(&value))
 }
 
 /// The first number in a text, however it is decorated (`EUR 1,234.50` is 1234.5); none when there is no digit. A comma
@@ -162,7 +163,7 @@ fn number(value: Value) -> Result<Value, Error> {
     let digits = digits.trim_end_matches('.');
     let negative = text[..first].trim_end().ends_with('-');
     let signed = if negative { format!("-{digits}") } else { digits.to_owned() };
-    Ok(match (signed.parse::<i64>(), signed.parse::<f64>()) {
+    Ok(match (signed.parse::<i128>(), signed.parse::<f64>()) {
         (Ok(whole), _) => whole.into(),
         (Err(_), Ok(real)) => real.into(),
         (Err(_), Err(_)) => Value::from(()),

@@ -9,7 +9,7 @@ use std::{
 };
 
 use longhaul_shared::template::Engine;
-use minijinja::{Value, value::Serde};
+use minijinja::Value;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -68,7 +68,7 @@ impl Program {
         match self {
             Self::Constant(answer) => Ok(answer.clone()),
             Self::Template { source, reads } => {
-                let rendered = ENGINE.render(source, context(reads, request));
+                let rendered = ENGINE.render(source, || context(reads, request));
                 parse(&rendered.map_err(|error| template_failed(&error))?)
             }
         }
@@ -180,9 +180,4 @@ fn template_failed(error: &minijinja::Error) -> ModelError {
     let line = error.line().map_or_else(String::new, |line| format!(" in line {line}"));
     let detail = error.detail().map_or_else(String::new, |detail| format!(": {detail}"));
     failed(format!("{}{line}{detail}", error.kind()))
-}
-
-/// Turns any serialisable value into one of the template's.
-pub(super) fn value_of(value: impl serde::Serialize) -> Value {
-    Value::from(Serde(value))
 }

@@ -78,6 +78,7 @@ fn binary(mime_type: &str, base64: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rmcp::model::{ServerJsonRpcMessage, ServerResult};
     use serde_json::json;
 
     use super::*;
@@ -90,6 +91,17 @@ mod tests {
     fn text_parts_are_joined_and_win_over_structured_content() {
         let content = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
         assert_eq!(text(json!({"content": content, "structuredContent": {"x": 1}})), "a\nb");
+    }
+
+    #[test]
+    fn structured_content_of_a_message_keeps_long_numbers() {
+        let structured = r#"{"share":1.10,"wei":12345678901234567890123}"#;
+        let result = format!(r#"{{"content":[],"structuredContent":{structured}}}"#);
+        let message = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
+        let message: ServerJsonRpcMessage = serde_json::from_str(&message).unwrap();
+        let ServerJsonRpcMessage::Response(response) = message else { panic!() };
+        let ServerResult::CallToolResult(result) = response.result else { panic!() };
+        assert_eq!(to_text(result), structured);
     }
 
     #[test]

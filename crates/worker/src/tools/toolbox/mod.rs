@@ -11,7 +11,7 @@ use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Durati
 use futures::{FutureExt, future::try_join_all};
 use longhaul_sdk::{
     AgentConfig, Failure, FailureCode, Reconciled, ToolCallContext, ToolEffect, ToolFailure, ToolOutput,
-    ToolScratchpad, ToolSpec, spec::ToolRef,
+    ToolScratchpad, ToolSpec, numbers, spec::ToolRef,
 };
 use longhaul_shared::{
     domain::{TenantId, requirements::SEARCH_DATASET},
@@ -368,6 +368,7 @@ impl Toolbox {
 
 impl Callable {
     fn check(&self, arguments: &Value) -> Result<(), CallError> {
+        numbers::check(arguments).map_err(|error| structural(error.with_path()))?;
         match schema::violations(&self.arguments, arguments) {
             None => Ok(()),
             Some(found) => Err(structural("the arguments do not fit the tool's schema".into())

@@ -102,6 +102,9 @@ pub(crate) async fn post(
         );
     }
     check(&documents, &mut fields);
+    for (n, document) in documents.iter().enumerate() {
+        fields.oversized_number(&Value::Object(document.metadata.clone()), &format!("/documents/{n}/metadata"));
+    }
     fields.finish()?;
     let incoming = |document: DocumentBody| {
         let DocumentBody { id, text, metadata, format } = document;
