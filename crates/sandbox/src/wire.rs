@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use longhaul_sdk::numbers;
 use serde::Serialize;
 use serde_json::{
     Map, Value, json,
@@ -205,11 +206,11 @@ fn of_python(ended: &Ended) -> Parts {
         message: String,
     }
     let failed = |code, kind: &str, message| (Some(code), Box::default(), told(kind, message));
-    let unusable = |error| failed(1, "SandboxProcessError", format!("result cannot be returned as JSON: {error}"));
+    let unusable =
+        |error: String| failed(1, "SandboxProcessError", format!("result cannot be returned as JSON: {error}"));
     match serde_json::from_slice::<Report>(&ended.answer) {
-        // It goes out as it came in, if whoever reads it with a parser like ours can.
-        Ok(Report { exit_code, error: None, result }) => match serde_json::from_str::<Value>(result.get()) {
-            Ok(_) => (Some(exit_code), result, None),
+        Ok(Report { exit_code, error: None, result }) => match check(&result) {
+            Ok(()) => (Some(exit_code), result, None),
             Err(error) => unusable(error),
         },
         Ok(Report { exit_code, error: Some(error), .. }) => failed(exit_code, &error.r#type, error.message),
@@ -218,8 +219,14 @@ fn of_python(ended: &Ended) -> Parts {
                 .unwrap_or_else(|| format!("the process ended with status {} before it had reported", ended.exit_code));
             failed(ended.exit_code, "SandboxProcessError", message)
         }
-        Err(error) => unusable(error),
+        Err(error) => unusable(error.to_string()),
     }
+}
+
+/// Refuses a result that the worker would refuse. An accepted one is passed on byte for byte.
+fn check(result: &RawValue) -> Result<(), String> {
+    let value: Value = serde_json::from_str(result.get()).map_err(|error| error.to_string())?;
+    numbers::check(&value).map_err(|error| error.with_path())
 }
 
 /// `=` and the text of the variable, or nothing when it is not set.
