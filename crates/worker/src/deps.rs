@@ -10,7 +10,7 @@ use longhaul_shared::{
     config::{BudgetConfig, McpConfig},
     domain::{AgentVersionId, DefinitionVersionId, Prices},
     queue::producer::WakeupPublisher,
-    store::{Store, StoreError, definitions::PinnedVersions, outcomes::LeaseWriter, shares::TenantShares},
+    store::{Store, StoreError, definitions::PinnedVersions, lease_writer::LeaseWriter, shares::TenantShares},
 };
 use tokio::sync::Semaphore;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use longhaul_shared::store::claims::{ClaimBounds, ClaimRequest, Claimed};
 use longhaul_shared::store::journal::StepKind::{Prompt, Turn};
-use longhaul_shared::store::outcomes::LeaseWriter;
+use longhaul_shared::store::lease_writer::LeaseWriter;
 use longhaul_shared::store::submit::NewExecution;
 use longhaul_shared::store::{Store, StoreOptions};
 use sqlx::PgPool;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use longhaul_shared::store::journal::StepKind::Turn;
-use longhaul_shared::store::outcomes::{Conclusion, LeaseEnd, LeaseWriter};
+use longhaul_shared::store::lease_writer::LeaseWriter;
+use longhaul_shared::store::outcomes::{Conclusion, LeaseEnd};
 use longhaul_shared::store::submit::{Submitted, Submitter};
 use longhaul_shared::store::{Store, StoreOptions};
 

@@ -37,6 +37,7 @@ pub mod human_requests;
 pub mod ids;
 pub mod indexes;
 pub mod journal;
+pub mod lease_writer;
 pub mod ledger;
 pub mod list_filter;
 pub mod maintenance;

@@ -10,19 +10,8 @@ use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{
-    Store, StoreError,
-    batch::{BatchLimits, Batcher, Flushed},
-    budgets::{BudgetDone, BudgetOp, Reservation, Reserved},
-    human_requests::{HumanRequest, NewHumanRequest},
-    journal::{JournalWrite, Recorded, storable},
-    maintenance::Runnable,
-};
+use super::{Store, StoreError, batch::Flushed, journal::storable, maintenance::Runnable};
 use crate::domain::{ExecutionId, ExecutionStatus, LeaseToken, WaitReason, WorkerId};
-use crate::telemetry::metrics::StoreBatch;
-
-/// The most executions of one statement.
-const MAX_BATCH: usize = 500;
 
 /// How a lease ends.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,7 +93,7 @@ pub struct LeaseEnd {
 
 impl LeaseEnd {
     /// About its size in a statement.
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         match &self.conclusion {
             Conclusion::Finish { output } => output.len(),
             Conclusion::Fail { .. }
@@ -137,139 +126,6 @@ pub struct Concluded {
 
 /// The end of a lease, and the keys of concurrency limits of which it may have cleared slots.
 pub(super) type Ended = (Concluded, BTreeSet<String>);
-
-/// The writes of one worker identity, batched over the executions it holds.
-#[derive(Debug, Clone)]
-pub struct LeaseWriter {
-    worker: WorkerId,
-    records: Arc<Batcher<JournalWrite, Recorded>>,
-    ends: Arc<Batcher<LeaseEnd, Ended>>,
-    /// Keys of concurrency limits whose slots were cleared.
-    freed: Arc<Batcher<BTreeSet<String>, Vec<Runnable>>>,
-    requests: Arc<Batcher<NewHumanRequest, HumanRequest>>,
-    budgets: Arc<Batcher<BudgetOp, BudgetDone>>,
-}
-
-impl LeaseWriter {
-    /// Starts batching for `worker`. An outage is waited out for `patience`, which should outlast any lease: whether a write
-    /// still counts is decided by the fence, not by time.
-    #[must_use]
-    pub fn spawn(store: &Store, worker: WorkerId, patience: Duration) -> Self {
-        let limits = |what| BatchLimits { what, max_items: MAX_BATCH, lanes: 2, max_waiting: 20_000, patience };
-        let (for_records, for_ends, for_requests) = (store.clone(), store.clone(), store.clone());
-        let (for_freed, for_budgets) = (store.clone(), store.clone());
-        let trouble = || store.trouble.clone();
-        Self {
-            worker,
-            records: Arc::new(Batcher::spawn(
-                limits(StoreBatch::Record),
-                trouble(),
-                JournalWrite::bytes,
-                move |items: Vec<Arc<JournalWrite>>| {
-                    let store = for_records.clone();
-                    async move { store.record(worker, &items).await }
-                },
-            )),
-            ends: Arc::new(Batcher::spawn(
-                limits(StoreBatch::Conclude),
-                trouble(),
-                LeaseEnd::bytes,
-                move |items: Vec<Arc<LeaseEnd>>| {
-                    let store = for_ends.clone();
-                    async move { store.conclude(worker, &items).await }
-                },
-            )),
-            freed: Arc::new(Batcher::spawn(
-                limits(StoreBatch::HandOver),
-                trouble(),
-                |_| 0,
-                move |items: Vec<Arc<BTreeSet<String>>>| {
-                    let store = for_freed.clone();
-                    async move { Ok(store.hand_over_of(&items).await) }
-                },
-            )),
-            requests: Arc::new(Batcher::spawn(
-                limits(StoreBatch::Request),
-                trouble(),
-                NewHumanRequest::bytes,
-                move |items: Vec<Arc<NewHumanRequest>>| {
-                    let store = for_requests.clone();
-                    async move { store.request(worker, &items).await }
-                },
-            )),
-            budgets: Arc::new(Batcher::spawn(
-                limits(StoreBatch::Budget),
-                trouble(),
-                |_| 0,
-                move |items: Vec<Arc<BudgetOp>>| {
-                    let store = for_budgets.clone();
-                    async move { store.budget_batch(worker, &items).await }
-                },
-            )),
-        }
-    }
-
-    /// The identity it writes as.
-    #[must_use]
-    pub fn worker(&self) -> WorkerId {
-        self.worker
-    }
-
-    /// Records steps, messages and events; when this returns, they are committed.
-    ///
-    /// # Errors
-    /// The lease is lost, the values were refused, or Postgres stayed away.
-    pub async fn record(&self, write: impl Into<Arc<JournalWrite>>) -> Result<Recorded, StoreError> {
-        self.records.submit(write).await
-    }
-
-    /// Ends a lease; when this returns, the end is committed, and what it freed is handed over.
-    ///
-    /// # Errors
-    /// The lease is lost, the values were refused, or Postgres stayed away.
-    pub async fn conclude(&self, end: LeaseEnd) -> Result<Concluded, StoreError> {
-        let (concluded, freed) = self.ends.submit(end).await?;
-        if freed.is_empty() {
-            return Ok(concluded);
-        }
-        // A batch of its own: ends of executions without a limit do not wait for the row of a key.
-        let woken = self.freed.submit(freed).await.unwrap_or_default();
-        Ok(Concluded { woken, ..concluded })
-    }
-
-    /// Puts a call before people, once however often it is asked; when this returns, it is committed. Gives the request as it
-    /// stands, which may be decided long since.
-    ///
-    /// # Errors
-    /// The lease is lost, the values were refused, or Postgres stayed away.
-    pub async fn request(&self, request: NewHumanRequest) -> Result<HumanRequest, StoreError> {
-        self.requests.submit(request).await
-    }
-}
-
-impl LeaseWriter {
-    /// Reserves a model call in its tree's budget; when this returns, it is committed.
-    ///
-    /// # Errors
-    /// The lease is lost, the values were refused, or Postgres stayed away.
-    pub async fn reserve(&self, reservation: Reservation) -> Result<Reserved, StoreError> {
-        match self.budgets.submit(BudgetOp::Reserve(reservation)).await? {
-            BudgetDone::Reserved(reserved) => Ok(reserved),
-            BudgetDone::Folded(_) => Err(StoreError::Corrupt("a reservation was answered with a fold".into())),
-        }
-    }
-
-    /// Takes note, in the budget of a tree, of what was settled and recorded before, and wakes who now fits.
-    ///
-    /// # Errors
-    /// Postgres stayed away.
-    pub async fn fold_budget(&self, root: ExecutionId) -> Result<Vec<Runnable>, StoreError> {
-        match self.budgets.submit(BudgetOp::Fold(root)).await? {
-            BudgetDone::Folded(woken) => Ok(woken),
-            BudgetDone::Reserved(_) => Err(StoreError::Corrupt("a fold was answered with a reservation".into())),
-        }
-    }
-}
 
 /// A lease as it stands, for a write that was not applied.
 #[derive(Debug)]

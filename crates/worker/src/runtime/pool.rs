@@ -20,7 +20,8 @@ use longhaul_shared::{
     store::{
         Store, StoreError,
         claims::{ClaimBounds, ClaimRequest, Claimed, Claims},
-        outcomes::{Conclusion, LeaseEnd, LeaseWriter},
+        lease_writer::LeaseWriter,
+        outcomes::{Conclusion, LeaseEnd},
         trouble::ClaimGate,
         workers::{HeartbeatConnection, WorkerRecord},
     },

@@ -223,7 +223,7 @@ impl Journal {
 /// See [`Journal::fold_budget`].
 pub(crate) async fn fold_budget(
     deps: &crate::deps::Deps,
-    writer: &longhaul_shared::store::outcomes::LeaseWriter,
+    writer: &longhaul_shared::store::lease_writer::LeaseWriter,
     root: ExecutionId,
 ) {
     match writer.fold_budget(root).await {

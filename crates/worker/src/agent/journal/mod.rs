@@ -38,7 +38,7 @@ use longhaul_shared::{
         StoreError,
         budgets::Settlement,
         journal::{Hash, JournalStep, JournalWrite, NewEvent, StepKind, StepState, StepUsage, StoredJournal},
-        outcomes::LeaseWriter,
+        lease_writer::LeaseWriter,
     },
 };
 use serde::{Deserialize, Serialize};
