@@ -21,13 +21,21 @@ create table provider_breakers (
     probe_execution uuid,
     probe_token uuid,
     probe_until timestamptz,
+    -- Of the portion under way: its size, how many of it were let go, how many answered, and when that last changed. Those
+    -- that are still owed follow in later transactions, each of a bounded number.
     portion int not null default 0,
+    released int not null default 0,
     answered int not null default 0,
     portion_at timestamptz,
+    -- Who was let go last: the next look at the line begins behind it. Null: at the head.
+    cursor_priority smallint,
+    cursor_id uuid,
     -- Calls at a time since the endpoint said that there were too many; null: not limited.
     concurrency int check (concurrency >= 1),
     concurrency_most int,
     concurrency_at timestamptz,
+    -- The endpoint said when it takes calls again: none is admitted before.
+    closed_until timestamptz,
     primary key (provider, model, key)
 ) with (fillfactor = 50);
 
@@ -45,7 +53,8 @@ create table provider_failures (
 );
 create index provider_failures_of on provider_failures (provider, model, key, at);
 
--- Who waits for an endpoint. The row lives until its call was answered, so that the wait is bounded however often it is resumed.
+-- Who waits for an endpoint, and who was told by it to come back later. The row lives until its call was answered, so that the
+-- wait is bounded however often it is resumed.
 create table provider_waits (
     execution_id uuid primary key,
     provider text not null,
@@ -61,8 +70,14 @@ create table provider_waits (
     -- How often it was the probe. Another is asked first: one that always fails must not keep the breaker open.
     probed int not null default 0,
     -- The breaker released it and no call of it has been answered since. A rate limit may still hold it back.
-    is_let_go boolean not null default false
+    is_let_go boolean not null default false,
+    -- The call that waits: another one's wait begins anew. Null where its executor did not say.
+    call bigint,
+    -- 429s in a row that this call was answered, and the last of them.
+    throttles int not null default 0,
+    throttle_id uuid
 );
+create index provider_waits_let_go on provider_waits (provider, model, key) where is_let_go;
 create index provider_waits_line on provider_waits (provider, model, key, reason, priority desc, execution_id) where not is_released;
 
 -- Rates where Redis is away: when the next request, and the next token, would be on time.

@@ -1,7 +1,8 @@
 -- Decides whether an attempt may call an endpoint whose breaker is known not to be closed: 'go', 'probe', 'wait'
 -- until a time, or 'give_up'. An execution that the breaker let go may call while it recovers.
 create or replace function longhaul_ask_provider(
-    worker uuid, execution uuid, token uuid, of_provider text, of_model text, of_key text, patience float8, is_last boolean
+    worker uuid, execution uuid, token uuid, of_provider text, of_model text, of_key text, patience float8, is_last boolean,
+    of_call bigint
 ) returns table (verdict text, held_until timestamptz, wake_seq int, cause text)
     language plpgsql volatile
     as $$
@@ -40,14 +41,14 @@ begin
         return query select 'probe', null::timestamptz, seq, b.cause;
         return;
     end if;
-    begun := case when w.execution_id is null then now else longhaul_waiting_since(w, of_provider, of_model, of_key) end;
+    begun := case when w.execution_id is null or w.call <> of_call then now else longhaul_waiting_since(w, of_provider, of_model, of_key) end;
     if begun + patience * interval '1 second' <= now
         or (not is_last and b.is_stated and b.open_until > begun + patience * interval '1 second')
     then
         return query select 'give_up', b.open_until, seq, b.cause;
         return;
     end if;
-    perform longhaul_wait_for_provider(execution, of_provider, of_model, of_key, 'provider_down', patience, null);
+    perform longhaul_wait_for_provider(execution, of_provider, of_model, of_key, 'provider_down', patience, null, of_call);
     return query select 'wait', greatest(b.open_until, now + interval '1 second'), seq, b.cause;
 end
 $$;

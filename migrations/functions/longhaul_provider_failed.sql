@@ -2,7 +2,7 @@
 -- and the table of classes applies, or 'wait': the breaker is open, and nothing is spent.
 create or replace function longhaul_provider_failed(
     worker uuid, execution uuid, token uuid, of_provider text, of_model text, of_key text, of_class text, of_code text,
-    is_quota boolean, stated float8, first_pause float8, longest_pause float8, patience float8
+    is_quota boolean, stated float8, first_pause float8, longest_pause float8, patience float8, of_call bigint
 ) returns table (verdict text, held_until timestamptz, wake_seq int, is_news boolean, probe_failed boolean)
     language plpgsql volatile
     as $$
@@ -75,12 +75,13 @@ begin
         set state = 'open', cause = case when is_quota then 'quota' else 'outage' end, failure_code = of_code,
             since = case when x.state = 'closed' then now else coalesce(x.since, now) end,
             open_until = now + pause, is_stated = stated is not null, failed_probes = failures,
-            probe_execution = null, probe_token = null, probe_until = null, portion = 0, answered = 0
+            probe_execution = null, probe_token = null, probe_until = null, portion = 0, released = 0,
+            answered = 0, cursor_priority = null, cursor_id = null
         where x.provider = of_provider and x.model = of_model and x.key = of_key
         returning * into b;
     end if;
     perform longhaul_refund_failures(of_provider, of_model, of_key, patience);
-    perform longhaul_wait_for_provider(execution, of_provider, of_model, of_key, 'provider_down', patience, null);
+    perform longhaul_wait_for_provider(execution, of_provider, of_model, of_key, 'provider_down', patience, null, of_call);
     return query select 'wait', greatest(b.open_until, now + interval '1 second'), seq, opens, was_probe;
 end
 $$;

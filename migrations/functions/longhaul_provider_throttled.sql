@@ -1,23 +1,55 @@
--- The endpoint said that there were too many calls at a time: half of those there were, at most once a second.
-create or replace function longhaul_provider_throttled(of_provider text, of_model text, of_key text, in_flight int, most int) returns int
+-- The endpoint answered calls with 429: half of the calls at a time that there were, at most once a second, and no call at all for
+-- the `shut_for` seconds it stated. Each call's 429s in a row are counted with its execution, each once; a call whose lease is
+-- lost is not. Locks the breaker's row, and no execution's.
+create or replace function longhaul_provider_throttled(
+    of_provider text, of_model text, of_key text, in_flight int, most int, shut_for float8,
+    ids uuid[], tokens uuid[], calls bigint[], throttle_ids uuid[], patiences float8[]
+) returns table (place bigint, streak int, calls_at_once int, shut_until timestamptz)
     language plpgsql volatile
     as $$
+#variable_conflict use_column
 declare
     b provider_breakers;
-    now timestamptz := clock_timestamp();
+    now timestamptz := longhaul_now();
 begin
     insert into provider_breakers (provider, model, key) values (of_provider, of_model, of_key) on conflict do nothing;
-    select * into b from provider_breakers
-    where provider = of_provider and model = of_model and key = of_key
+    select * into b from provider_breakers x
+    where x.provider = of_provider and x.model = of_model and x.key = of_key
     for no key update;
-    if b.concurrency is not null and b.concurrency_at > now - interval '1 second' then
-        return b.concurrency;
+    if b.concurrency is null or b.concurrency_at <= clock_timestamp() - interval '1 second' then
+        b.concurrency_most := coalesce(most, greatest(b.concurrency_most, in_flight, 2));
+        b.concurrency := greatest(1, coalesce(least(b.concurrency, in_flight), in_flight) / 2);
+        b.concurrency_at := clock_timestamp();
     end if;
-    update provider_breakers
-    set concurrency = greatest(1, coalesce(least(concurrency, in_flight), in_flight) / 2),
-        concurrency_most = coalesce(most, greatest(concurrency_most, in_flight, 2)), concurrency_at = now
-    where provider = of_provider and model = of_model and key = of_key
-    returning * into b;
-    return b.concurrency;
+    b.closed_until := greatest(b.closed_until, now + shut_for * interval '1 second');
+    update provider_breakers x
+    set concurrency = b.concurrency, concurrency_most = b.concurrency_most, concurrency_at = b.concurrency_at,
+        closed_until = b.closed_until
+    where x.provider = of_provider and x.model = of_model and x.key = of_key;
+    return query
+    with told as materialized (
+        select t.* from unnest(ids, tokens, calls, throttle_ids, patiences)
+            with ordinality as t (id, token, call, throttle_id, patience, place)
+    ),
+    counted as (
+        insert into provider_waits as w (
+            execution_id, provider, model, key, reason, priority, since, give_up_at, is_released, call, throttles, throttle_id
+        )
+        select e.id, of_provider, of_model, of_key, 'rate_limit', e.priority, now, now + t.patience * interval '1 second', true,
+            t.call, 1, t.throttle_id
+        from told t join executions e on e.id = t.id and e.lease_token = t.token
+        order by e.id
+        on conflict (execution_id) do update
+        set throttles = case when w.call is distinct from excluded.call then 1
+                when w.throttle_id is not distinct from excluded.throttle_id then w.throttles
+                else w.throttles + 1 end,
+            since = case when w.call <> excluded.call then excluded.since else w.since end,
+            give_up_at = case when w.call <> excluded.call then excluded.give_up_at else w.give_up_at end,
+            is_released = true, call = excluded.call, throttle_id = excluded.throttle_id
+        returning w.execution_id, w.throttles
+    )
+    select t.place, c.throttles, b.concurrency, b.closed_until
+    from told t left join counted c on c.execution_id = t.id
+    order by t.place;
 end
 $$;

@@ -30,7 +30,7 @@ begin
                 where id = e.id;
                 given := given + 1;
                 if e.wait_reason = 'retry_backoff' and b.state <> 'closed' then
-                    w := longhaul_wait_for_provider(e.id, of_provider, of_model, of_key, 'provider_down', patience, null);
+                    w := longhaul_wait_for_provider(e.id, of_provider, of_model, of_key, 'provider_down', patience, null, null);
                     update parked set wait_reason = 'provider_down', wait_until = least(w.give_up_at, e.deadline_at)
                     where execution_id = e.id;
                     insert into events (execution_id, seq, at, kind, data)

@@ -8,12 +8,12 @@ begin
     where provider = of_provider and model = of_model and key = of_key
     for no key update;
     update provider_breakers
-    set state = 'recovering', cause = 'operator', open_until = null, is_stated = false, failed_probes = 0, portion = 1, answered = 0,
-        portion_at = clock_timestamp(), probe_execution = null, probe_token = null, probe_until = null
+    set state = 'recovering', cause = 'operator', open_until = null, is_stated = false, failed_probes = 0, portion = 1,
+        released = 0, answered = 0, portion_at = clock_timestamp(), cursor_priority = null, cursor_id = null, probe_execution = null, probe_token = null, probe_until = null
     where provider = of_provider and model = of_model and key = of_key and state <> 'closed';
-    update provider_breakers set concurrency = null, concurrency_at = null
+    update provider_breakers set concurrency = null, concurrency_at = null, closed_until = null
     where provider = of_provider and model = of_model and key = of_key;
     return query select * from longhaul_release_waiters(of_provider, of_model, of_key, 1);
-    return query select * from longhaul_wake_for_slot(of_provider, of_model, of_key, 1000);
+    return query select * from longhaul_wake_for_slot(of_provider, of_model, of_key, 200);
 end
 $$;

@@ -1,24 +1,32 @@
--- A call to an endpoint with as many calls as may be has ended: the next `n` in line are let go.
+-- Calls to an endpoint with as many calls as may be have ended: the next `n` in line are let go, unless the endpoint said that
+-- it takes no calls yet.
 create or replace function longhaul_wake_for_slot(of_provider text, of_model text, of_key text, n int) returns setof uuid
     language plpgsql volatile
     as $$
 declare
-    w provider_waits;
+    line uuid[];
+    done uuid[];
+    over uuid[];
 begin
-    for w in
-        select * from provider_waits
+    if exists (
+        select from provider_breakers
+        where provider = of_provider and model = of_model and key = of_key and closed_until > longhaul_now()
+    ) then
+        return;
+    end if;
+    select array_agg(w.execution_id) into line
+    from (
+        select execution_id from provider_waits
         where provider = of_provider and model = of_model and key = of_key and reason = 'rate_limit' and pass_at is null
             and not is_released
         order by priority desc, execution_id
-        limit n
+        limit least(n, 200)
         for update skip locked
-    loop
-        if longhaul_wake(w.execution_id, 'rate_limit') then
-            update provider_waits set is_released = true where execution_id = w.execution_id;
-            return next w.execution_id;
-        else
-            delete from provider_waits where execution_id = w.execution_id;
-        end if;
-    end loop;
+    ) w;
+    select array_agg(w.id) filter (where not w.is_over), array_agg(w.id) filter (where w.is_over) into done, over
+    from longhaul_wake_all(line, 'rate_limit') w;
+    update provider_waits set is_released = true where execution_id = any (done);
+    delete from provider_waits where execution_id = any (over);
+    return query select * from unnest(done);
 end
 $$;

@@ -34,7 +34,7 @@ begin
     delete from provider_failures f where f.at < longhaul_now() - interval '2 hours';
     -- Agents name models freely: a breaker that is closed is kept for a week, for people.
     delete from provider_breakers b
-    where b.state = 'closed' and b.concurrency is null and coalesce(b.since, '-infinity') < longhaul_now() - interval '7 days'
+    where b.state = 'closed' and b.concurrency is null and coalesce(b.closed_until, '-infinity') < longhaul_now() and coalesce(b.since, '-infinity') < longhaul_now() - interval '7 days'
         and not exists (select from provider_failures f where (f.provider, f.model, f.key) = (b.provider, b.model, b.key));
     delete from provider_rates r where greatest(r.requests_at, r.tokens_at) < longhaul_now() - interval '1 day';
 end

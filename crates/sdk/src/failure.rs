@@ -116,7 +116,7 @@ codes! {
     MODEL_UNREACHABLE = "model_unreachable", Transient;
     /// One of the four clocks of a model call ran out.
     MODEL_TIMEOUT = "model_timeout", Transient;
-    /// The model endpoint answered 429 or 408.
+    /// The model endpoint answered 408, 429 without a time, or 429 four times in a row.
     MODEL_RATE_LIMITED = "model_rate_limited", Transient;
     /// The model's stream was cut before it ended.
     MODEL_STREAM_CUT = "model_stream_cut", Transient;

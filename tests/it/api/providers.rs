@@ -21,7 +21,7 @@ async fn an_operator_sees_what_is_down_and_says_that_it_is_well_again() {
     let id = api.submit().await;
     let worker = TestWorker::start(&api.store).await;
     let claimed = worker.claim_one().await;
-    let asking = Asking { worker: worker.id, id, token: claimed.token };
+    let asking = Asking { worker: worker.id, id, token: claimed.token, call: 1 };
     let key = ModelKey { provider: "openai".into(), model: "small".into(), key: "0123456789ab".into() };
     let failure = EndpointFailure {
         class: FailureClass::Transient,

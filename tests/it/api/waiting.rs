@@ -154,7 +154,7 @@ async fn for_a_model_it_tells_which_what_is_wrong_with_it_and_the_place_in_its_l
         ids.push(api.submit().await);
         let claimed = worker.claim_one().await;
         let failed = CallFailure {
-            asking: Asking { worker: worker.id, id: claimed.id, token: claimed.token },
+            asking: Asking { worker: worker.id, id: claimed.id, token: claimed.token, call: 1 },
             key: key.clone(),
             failure: EndpointFailure {
                 class: FailureClass::LlmError,

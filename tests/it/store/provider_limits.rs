@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use longhaul_shared::domain::WaitReason;
 use longhaul_shared::store::outcomes::Conclusion;
-use longhaul_shared::store::providers::ModelKey;
+use longhaul_shared::store::provider_limits::{ThrottleCounter, ThrottledCall};
+use longhaul_shared::store::providers::{Asking, ModelKey};
+use uuid::Uuid;
 
 use super::providers::{HOUR, asking, breaker, key};
 use crate::support::leases::World;
@@ -49,10 +51,86 @@ async fn a_rate_is_waited_for_without_sleeping_through_its_end() {
     assert_eq!(world.store.wake_due(10).await.unwrap()[0].id, claimed.id);
 }
 
+fn throttled_call(asking: Asking, shut_for: Option<u64>) -> ThrottledCall {
+    let shut_for = shut_for.map(Duration::from_secs);
+    ThrottledCall { asking, key: key(), id: Uuid::new_v4(), shut_for, in_flight: 8, most: None, patience: HOUR }
+}
+
+#[tokio::test]
+async fn throttles_of_one_call_are_counted_once_each_until_another_call() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    world.submit(300).await;
+    let claimed = worker.claim(300).await;
+    let counter = ThrottleCounter::spawn(world.store.clone());
+    let all = claimed.iter().map(|one| counter.count(throttled_call(asking(&worker, one), Some(30))));
+    let answers = futures::future::join_all(all).await;
+    assert!(answers.iter().all(|answer| answer.as_ref().unwrap().streak == Some(1)), "{answers:?}");
+    let statements: i64 = sqlx::query_scalar("select max(xmin::text::bigint) - min(xmin::text::bigint) from provider_waits")
+        .fetch_one(world.pool())
+        .await
+        .unwrap();
+    assert!(statements < 20, "{statements} transactions for three hundred");
+    // The same answer told twice, then another, then one to the next call.
+    let again = throttled_call(asking(&worker, &claimed[0]), None);
+    for (call, streak) in [
+        (again.clone(), Some(2)),
+        (again.clone(), Some(2)),
+        (throttled_call(again.asking, None), Some(3)),
+        (throttled_call(Asking { call: 2, ..again.asking }, None), Some(1)),
+        (throttled_call(Asking { token: asking(&worker, &claimed[1]).token, ..again.asking }, None), None),
+    ] {
+        let answer = counter.count(call).await.unwrap();
+        assert_eq!((answer.streak, answer.closed_until.is_some()), (streak, true), "the time stands");
+    }
+}
+
+#[tokio::test]
+async fn closed_endpoint_lets_its_line_go_when_its_time_has_come() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    world.submit(1).await;
+    let claimed = worker.claim_one().await;
+    let call = throttled_call(asking(&worker, &claimed), Some(30));
+    world.store.provider_throttled(&key(), &[&call]).await.unwrap();
+    let line = world.store.wait_for_rate(call.asking, &key(), HOUR, None).await.unwrap();
+    let wait = Some(Duration::from_secs(60));
+    let park = Conclusion::Park { reason: WaitReason::RateLimit, wait, wake_seq: line.wake_seq };
+    worker.end(&claimed, park).await.unwrap();
+    assert!(world.store.known_providers().await.unwrap().breakers[0].closed_until.is_some());
+    assert!(world.store.wake_for_slot(&key(), 5).await.unwrap().is_empty());
+    world.shift_clock(31.0).await;
+    assert_eq!(world.store.wake_for_slot(&key(), 5).await.unwrap()[0].id, claimed.id);
+    world.check().await;
+}
+
+#[tokio::test]
+async fn time_waited_for_an_answered_call_does_not_count_for_the_next() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    world.submit(1).await;
+    let claimed = worker.claim_one().await;
+    let minute = Duration::from_secs(60);
+    let wait = async |call| {
+        let asking = Asking { call, ..asking(&worker, &claimed) };
+        world.store.wait_for_rate(asking, &key(), minute, None).await.unwrap().is_over
+    };
+    assert!(!wait(1).await);
+    world.shift_clock(61.0).await;
+    assert!(wait(1).await);
+    assert!(!wait(2).await);
+}
+
 #[tokio::test]
 async fn too_many_calls_at_a_time_halve_them_and_answers_add_one() {
     let world = World::create().await;
-    let throttled = async |in_flight| world.store.provider_throttled(&key(), in_flight, None).await.unwrap();
+    world.submit(1).await;
+    let worker = world.worker().await;
+    let claimed = worker.claim_one().await;
+    let throttled = async |in_flight| {
+        let call = ThrottledCall { in_flight, ..throttled_call(asking(&worker, &claimed), None) };
+        world.store.provider_throttled(&key(), &[&call]).await.unwrap()[0].at_once
+    };
     // The last change was so many seconds ago.
     let last_change = async |seconds: f64| {
         sqlx::query("update provider_breakers set concurrency_at = clock_timestamp() - $1 * interval '1 second'")

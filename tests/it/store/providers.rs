@@ -8,7 +8,8 @@ use longhaul_shared::store::StoreError;
 use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::outcomes::Conclusion;
 use longhaul_shared::store::provider_failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses};
-use longhaul_shared::store::providers::{Asking, BreakerRow, MayAsk, ModelKey};
+use longhaul_shared::store::maintenance::Runnable;
+use longhaul_shared::store::providers::{AnsweredCall, Asking, BreakerRow, MayAsk, ModelKey};
 
 use crate::support::leases::{TestWorker, World};
 
@@ -20,7 +21,7 @@ pub(super) fn key() -> ModelKey {
 }
 
 pub(super) fn asking(worker: &TestWorker, claimed: &Claimed) -> Asking {
-    Asking { worker: worker.id, id: claimed.id, token: claimed.token }
+    Asking { worker: worker.id, id: claimed.id, token: claimed.token, call: 1 }
 }
 
 async fn ask(world: &World, worker: &TestWorker, claimed: &Claimed) -> MayAsk {
@@ -103,7 +104,13 @@ async fn retries(world: &World) -> i64 {
 }
 
 async fn tend(world: &World) -> Vec<ExecutionId> {
-    world.store.tend_providers(HOUR).await.unwrap().into_iter().map(|one| one.id).collect()
+    world.store.tend_provider(&key(), HOUR).await.unwrap().into_iter().map(|one| one.id).collect()
+}
+
+/// The endpoint has answered one that had to tell. Returns those that were let go for it.
+async fn answered(world: &World, worker: &TestWorker, claimed: &Claimed) -> Vec<Runnable> {
+    let answered = AnsweredCall { asking: asking(worker, claimed), is_over: true };
+    world.store.provider_answered(&key(), &[answered]).await.unwrap()
 }
 
 async fn seconds_until_due(world: &World) -> f64 {
@@ -260,7 +267,7 @@ async fn a_prober_that_dies_frees_the_probe() {
     // The dead one's word does not count, and it may not ask.
     let late = world.store.ask_provider(asking(&doomed, &prober), &key(), HOUR, true).await;
     assert!(matches!(late, Err(StoreError::LeaseLost)), "{late:?}");
-    world.store.provider_answered(asking(&doomed, &prober), &key()).await.unwrap();
+    answered(&world, &doomed, &prober).await;
     assert_eq!(breaker(&world).await.state, "half_open");
     // Nor does a probe that was chosen and never came block the others for ever.
     worker.finish(&other).await.unwrap();
@@ -299,7 +306,7 @@ async fn after_a_good_probe_those_that_wait_go_in_growing_portions_in_fair_order
     for portion in expected {
         for one in &released {
             assert!(matches!(ask(&world, &worker, one).await, MayAsk::Tell | MayAsk::Yes));
-            world.store.provider_answered(asking(&worker, one), &key()).await.unwrap();
+            answered(&world, &worker, one).await;
             worker.finish(one).await.unwrap();
         }
         released = worker.claim(50).await;
@@ -344,7 +351,7 @@ async fn who_stands_in_another_line_now_is_no_probe_and_no_part_of_a_portion() {
 
     let probe = worker.claim_one().await;
     assert_eq!(ask(&world, &worker, &probe).await, MayAsk::Tell);
-    world.store.provider_answered(asking(&worker, &probe), &key()).await.unwrap();
+    answered(&world, &worker, &probe).await;
     worker.finish(&probe).await.unwrap();
     let portion = worker.claim(50).await;
     assert_eq!(portion.iter().map(|one| one.id).collect::<Vec<_>>(), ids[2..4]);
@@ -368,7 +375,7 @@ async fn a_portion_that_waits_for_its_rate_is_still_to_answer() {
     assert_eq!(tend(&world).await, ids[..1]);
     let probe = worker.claim_one().await;
     assert_eq!(ask(&world, &worker, &probe).await, MayAsk::Tell);
-    world.store.provider_answered(asking(&worker, &probe), &key()).await.unwrap();
+    answered(&world, &worker, &probe).await;
     worker.finish(&probe).await.unwrap();
     for one in worker.claim(50).await {
         assert!(matches!(ask(&world, &worker, &one).await, MayAsk::Tell | MayAsk::Yes));
@@ -384,7 +391,7 @@ async fn a_portion_that_waits_for_its_rate_is_still_to_answer() {
     let portion = worker.claim(50).await;
     assert_eq!(portion.iter().map(|one| one.id).collect::<Vec<_>>(), ids[1..3]);
     assert!(matches!(ask(&world, &worker, &portion[0]).await, MayAsk::Tell | MayAsk::Yes));
-    world.store.provider_answered(asking(&worker, &portion[0]), &key()).await.unwrap();
+    answered(&world, &worker, &portion[0]).await;
     assert_eq!(worker.claim(50).await.iter().map(|one| one.id).collect::<Vec<_>>(), ids[3..7], "half of it answered");
 }
 
@@ -401,7 +408,7 @@ async fn a_failure_while_it_recovers_opens_it_again_and_spends_nothing() {
     tend(&world).await;
     let probe = worker.claim_one().await;
     assert_eq!(ask(&world, &worker, &probe).await, MayAsk::Tell);
-    world.store.provider_answered(asking(&worker, &probe), &key()).await.unwrap();
+    answered(&world, &worker, &probe).await;
     let two = worker.claim(50).await;
     assert_eq!(two.len(), 2);
     for (one, news) in two.iter().zip([true, false]) {
@@ -417,7 +424,7 @@ async fn a_failure_while_it_recovers_opens_it_again_and_spends_nothing() {
     let probes = worker.claim(50).await;
     assert_eq!(probes.len(), 1);
     assert_eq!(ask(&world, &worker, &probes[0]).await, MayAsk::Tell);
-    world.store.provider_answered(asking(&worker, &probes[0]), &key()).await.unwrap();
+    answered(&world, &worker, &probes[0]).await;
     sqlx::query("update provider_breakers set portion_at = portion_at - interval '16 seconds'")
         .execute(world.pool())
         .await
@@ -527,4 +534,31 @@ async fn many_failures_at_once_are_counted_together_and_once() {
 
 async fn breaker_of(world: &World, key: &ModelKey) -> BreakerRow {
     world.store.list_breakers().await.unwrap().into_iter().find(|row| row.key == *key).unwrap()
+}
+
+#[tokio::test]
+async fn locked_waiter_is_let_go_later_and_holds_up_nobody() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    open_for(&world, &worker, 60).await;
+    let ids = world.submit(4).await;
+    for one in worker.claim(4).await {
+        wait(&world, &worker, &one).await;
+    }
+    let mut holder = world.pool().begin().await.unwrap();
+    sqlx::query("select from executions where id = $1 for update").bind(ids[0].0).execute(&mut *holder).await.unwrap();
+    assert_eq!(world.store.reset_provider(&key()).await.unwrap().len(), 0, "the first is locked");
+    assert_eq!(tend(&world).await, ids[1..2], "another one goes in its place");
+    holder.commit().await.unwrap();
+    let mut rest = Vec::new();
+    for _ in 0..3 {
+        sqlx::query("update provider_breakers set portion_at = portion_at - interval '16 seconds'")
+            .execute(world.pool())
+            .await
+            .unwrap();
+        rest.extend(tend(&world).await);
+    }
+    assert_eq!(rest, [ids[2], ids[3], ids[0]]);
+    assert_eq!(breaker(&world).await.state, "closed");
+    world.check().await;
 }

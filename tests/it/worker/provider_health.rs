@@ -194,7 +194,8 @@ async fn a_spent_quota_is_waited_for_until_exactly_its_reset_and_spends_nothing(
     let later = fleet.submit("d", json!({})).await;
     fleet.until(later, "it waits too", |row| row["wait_reason"] == "provider_down").await;
     fleet.advance(Duration::from_secs(5_340)).await;
-    assert!(fleet.store.tend_providers(Duration::from_secs(9)).await.unwrap().is_empty(), "a minute early");
+    let key = breaker(&fleet).await.key;
+    assert!(fleet.store.tend_provider(&key, Duration::from_secs(9)).await.unwrap().is_empty(), "a minute early");
     assert_eq!(fleet.llm.requests().len(), 1);
     fleet.advance(Duration::from_secs(61)).await;
     for id in [id, later] {
@@ -607,4 +608,84 @@ async fn requests_a_minute_hold(fleet: Fleet, executions: usize) {
     for worker in workers {
         worker.drain().await;
     }
+}
+
+fn throttled(seconds: &str) -> crate::support::llm::Reply {
+    reply_status(429, "slow down").header("retry-after", seconds)
+}
+
+#[tokio::test]
+async fn throttled_call_comes_back_at_the_stated_time_and_spends_no_retry() {
+    let fleet = fleet().await;
+    // A moment in memory, and a while in the line.
+    for seconds in ["0.2", "0", "40"] {
+        fleet.llm.push(throttled(seconds));
+    }
+    fleet.llm.answer_with(|_| reply_text("{}"));
+    let worker = fleet.worker();
+    let id = fleet.submit("d", json!({})).await;
+    let row = fleet.until(id, "it waits", |row| row["wait_reason"] == "rate_limit").await;
+    assert_eq!((&row["retries"], &row["attempts"], fleet.llm.requests().len()), (&json!(0), &json!(1), 3));
+    // One that comes now waits without a call.
+    let later = fleet.submit("d", json!({})).await;
+    fleet.until(later, "it waits too", |row| row["wait_reason"] == "rate_limit").await;
+    assert_eq!(fleet.llm.requests().len(), 3);
+    fleet.advance(Duration::from_secs(51)).await;
+    for id in [id, later] {
+        let row = fleet.ended(id).await;
+        assert_eq!((&row["status"], &row["retries"]), (&json!("FINISHED"), &json!(0)));
+    }
+    let keys: BTreeSet<_> = fleet.llm.calls().into_keys().collect();
+    assert_eq!(keys.len(), 2, "it is the same call");
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn fourth_throttle_in_a_row_and_one_without_a_time_are_transient() {
+    for replies in [vec![Some("0"), Some("30"), Some("0"), Some("0")], vec![None], vec![Some("900")]] {
+        let mut fleet = fleet().await;
+        fleet.set("LONGHAUL__LLM__HEALTH__MAX_WAIT_SECONDS", "600");
+        for seconds in &replies {
+            fleet.llm.push(seconds.map_or_else(|| reply_status(429, "slow down"), throttled));
+        }
+        fleet.llm.answer_with(|_| reply_text("{}"));
+        let worker = fleet.worker();
+        let id = fleet.submit("d", json!({})).await;
+        if replies.len() > 1 {
+            // Another attempt goes on with the streak.
+            fleet.until(id, "it waits", |row| row["wait_reason"] == "rate_limit").await;
+            fleet.advance(Duration::from_secs(40)).await;
+        }
+        let row = fleet.until(id, "it backs off", |row| row["wait_reason"] == "retry_backoff").await;
+        assert_eq!((&row["retries"], fleet.llm.requests().len()), (&json!(1), replies.len()));
+        fleet.advance(Duration::from_secs(901)).await;
+        assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+        worker.drain().await;
+    }
+}
+
+/// A breaker whose row is locked keeps no answer from its commit.
+#[tokio::test]
+async fn answer_is_committed_before_its_breaker_hears_of_it() {
+    let fleet = fleet().await;
+    fleet.llm.push(quota(60));
+    let gate = Gate::new();
+    fleet.llm.push(reply_text("{}").before(ev_gate(&gate)));
+    let worker = fleet.worker();
+    let id = fleet.submit("d", json!({})).await;
+    fleet.until(id, "it waits", |row| row["wait_reason"] == "provider_down").await;
+    fleet.advance(Duration::from_secs(61)).await;
+    gate.reached().await;
+    let mut holder = fleet.db.pool.begin().await.unwrap();
+    sqlx::query("select from provider_breakers for update").execute(&mut *holder).await.unwrap();
+    gate.open();
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    // What tells the breaker still waits for it.
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+        and query like '%longhaul_provider_answered%'";
+    until_count(&fleet, "the breaker is being told", waits, |count| count == 1).await;
+    holder.commit().await.unwrap();
+    let closed = "select count(*) from provider_breakers where state = 'closed'";
+    until_count(&fleet, "it is told", closed, |count| count == 1).await;
+    worker.drain().await;
 }

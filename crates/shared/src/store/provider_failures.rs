@@ -161,11 +161,11 @@ impl Store {
             r#"
             select told.verdict as "verdict!", told.held_until, told.wake_seq as "wake_seq!", told.is_news as "is_news!",
                 told.probe_failed as "probe_failed!"
-            from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::bool[], $7::float8[], $8::float8[])
-                with ordinality as failed (worker, execution, token, class, code, is_quota, stated, patience, place)
+            from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::bool[], $7::float8[], $8::float8[], $9::bigint[])
+                with ordinality as failed (worker, execution, token, class, code, is_quota, stated, patience, call, place)
             cross join lateral longhaul_provider_failed(
-                failed.worker, failed.execution, failed.token, $9, $10, $11, failed.class, failed.code, failed.is_quota,
-                failed.stated, $12, $13, failed.patience
+                failed.worker, failed.execution, failed.token, $10, $11, $12, failed.class, failed.code, failed.is_quota,
+                failed.stated, $13, $14, failed.patience, failed.call
             ) as told
             order by failed.place
             "#,
@@ -177,6 +177,7 @@ impl Store {
             column!(call => call.failure.is_quota),
             column!(call => call.failure.stated.map(|wait| wait.as_secs_f64())) as _,
             column!(call => call.patience.as_secs_f64()),
+            column!(call => call.asking.call),
             key.provider,
             key.model,
             key.key,

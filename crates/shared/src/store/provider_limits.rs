@@ -3,16 +3,18 @@
 //! Rates are kept here only while Redis is away (`queue::model_calls`); who waits for one stands in a row all the same, so that its wait
 //! is bounded and whoever frees a place finds it (core-rules 3).
 
-use std::time::Duration;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
+use uuid::Uuid;
 
 use super::{
     Store, StoreError,
+    batch::{BatchLimits, Batcher, Flushed},
     maintenance::Runnable,
     providers::{Asking, ModelKey},
 };
-use crate::domain::ExecutionId;
+use crate::{domain::ExecutionId, telemetry::metrics::StoreBatch};
 
 /// Where an execution stands that waits for a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,29 +27,126 @@ pub struct RateWait {
     pub is_over: bool,
 }
 
+/// The most 429s of one statement.
+const MAX_BATCH: usize = 500;
+
+/// A call that an endpoint answered with 429.
+#[derive(Debug, Clone)]
+pub struct ThrottledCall {
+    /// The attempt that made it.
+    pub asking: Asking,
+    /// The endpoint.
+    pub key: ModelKey,
+    /// This answer's own id, so that it counts once.
+    pub id: Uuid,
+    /// How long the endpoint takes no calls, where it said so and the execution may wait so long.
+    pub shut_for: Option<Duration>,
+    /// Calls of the fleet under way there, as far as this process knows.
+    pub in_flight: u32,
+    /// Calls at a time by configuration.
+    pub most: Option<u32>,
+    /// How long the execution may wait there.
+    pub patience: Duration,
+}
+
+/// What a 429 came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Throttled {
+    /// 429s in a row of the same call, this one included. `None`: the lease is lost.
+    pub streak: Option<u32>,
+    /// Calls at a time from now on.
+    pub at_once: u32,
+    /// The endpoint takes no calls before.
+    pub closed_until: Option<DateTime<Utc>>,
+}
+
+/// Counts the 429s of a process in group commit: an endpoint that throttles answers everything under way so.
+#[derive(Debug)]
+pub struct ThrottleCounter(Batcher<ThrottledCall, Throttled>);
+
+impl ThrottleCounter {
+    /// Starts counting.
+    #[must_use]
+    pub fn spawn(store: Store) -> Self {
+        let limits = BatchLimits {
+            what: StoreBatch::ProviderThrottle,
+            max_items: MAX_BATCH,
+            lanes: 2,
+            max_waiting: 20_000,
+            // A count that is given up is repeated by its caller, for as long as its lease is worth it.
+            patience: Duration::from_secs(60),
+        };
+        let trouble = store.trouble.clone();
+        Self(Batcher::spawn(limits, trouble, |_| 0, move |items: Vec<Arc<ThrottledCall>>| {
+            let store = store.clone();
+            async move { store.count_throttles(&items).await }
+        }))
+    }
+
+    /// Takes note of a 429; when this returns, it is committed.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn count(&self, call: ThrottledCall) -> Result<Throttled, StoreError> {
+        self.0.submit(call).await
+    }
+}
+
 impl Store {
-    /// Halves the calls at a time, because the endpoint said that there were too many. `in_flight` are those of the fleet, as far as
-    /// one worker knows; `most` is the configured limit. Gives the new limit.
+    /// Counts a batch, endpoint by endpoint; one result per item, in order.
+    async fn count_throttles(&self, items: &[Arc<ThrottledCall>]) -> Result<Vec<Flushed<Throttled>>, StoreError> {
+        let mut of_endpoints: BTreeMap<&ModelKey, Vec<&ThrottledCall>> = BTreeMap::new();
+        for item in items {
+            of_endpoints.entry(&item.key).or_default().push(item);
+        }
+        let mut answers = BTreeMap::new();
+        for (key, calls) in of_endpoints {
+            answers.insert(key, self.provider_throttled(key, &calls).await?.into_iter());
+        }
+        let missing = || StoreError::Corrupt("a throttled call was not answered".into());
+        let mut answer = |key: &ModelKey| answers.get_mut(key)?.next();
+        Ok(items.iter().map(|item| Flushed::Done(answer(&item.key).ok_or_else(missing))).collect())
+    }
+
+    /// Takes note of calls that an endpoint answered with 429: halves its calls at a time, at most once a second, closes it for
+    /// the longest time stated, and counts each call's 429s in a row. One result per call, in order.
     ///
     /// # Errors
     /// Postgres is unavailable.
     pub async fn provider_throttled(
         &self,
         key: &ModelKey,
-        in_flight: u32,
-        most: Option<u32>,
-    ) -> Result<u32, StoreError> {
-        let limit = sqlx::query_scalar!(
-            r#"select longhaul_provider_throttled($1, $2, $3, $4, $5) as "limit!""#,
+        calls: &[&ThrottledCall],
+    ) -> Result<Vec<Throttled>, StoreError> {
+        let int = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+        let rows = sqlx::query!(
+            r#"
+            select streak, calls_at_once as "at_once!", shut_until
+            from longhaul_provider_throttled($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+            order by place
+            "#,
             key.provider,
             key.model,
             key.key,
-            i32::try_from(in_flight).unwrap_or(i32::MAX),
-            most.map(|most| i32::try_from(most).unwrap_or(i32::MAX)) as _,
+            int(calls.iter().map(|call| call.in_flight).max().unwrap_or(1)),
+            calls.iter().find_map(|call| call.most).map(int) as _,
+            calls.iter().filter_map(|call| call.shut_for).max().map(|wait| wait.as_secs_f64()) as _,
+            &calls.iter().map(|call| call.asking.id.0).collect::<Vec<_>>(),
+            &calls.iter().map(|call| call.asking.token.0).collect::<Vec<_>>(),
+            &calls.iter().map(|call| call.asking.call).collect::<Vec<_>>(),
+            &calls.iter().map(|call| call.id).collect::<Vec<_>>(),
+            &calls.iter().map(|call| call.patience.as_secs_f64()).collect::<Vec<_>>(),
         )
-        .fetch_one(&self.pool)
+        .fetch_all(&self.pool)
         .await?;
-        Ok(limit.unsigned_abs())
+        Ok(rows
+            .into_iter()
+            .map(|row| Throttled {
+                streak: row.streak.map(i32::unsigned_abs),
+                at_once: row.at_once.unsigned_abs(),
+                closed_until: row.shut_until,
+            })
+            .collect())
     }
 
     /// Lets one call more at a time be made, at most once a second; from the most there ever were, there is no limit any more.
@@ -89,7 +188,7 @@ impl Store {
             select e.wake_seq, longhaul_now() as "now!", w.give_up_at as "give_up_at!"
             from executions e
             cross join lateral longhaul_wait_for_provider(
-                e.id, $4, $5, $6, 'rate_limit', $7, longhaul_now() + $8::float8 * interval '1 second'
+                e.id, $4, $5, $6, 'rate_limit', $7, longhaul_now() + $8::float8 * interval '1 second', $9
             ) as w
             where e.id = $2 and e.worker_id is not distinct from $1 and e.lease_token = $3
             "#,
@@ -101,6 +200,7 @@ impl Store {
             key.key,
             patience.as_secs_f64(),
             wait.map(|wait| wait.as_secs_f64()) as _,
+            asking.call,
         )
         .fetch_optional(&self.pool)
         .await?

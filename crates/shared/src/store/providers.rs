@@ -16,6 +16,9 @@ use chrono::{DateTime, Utc};
 use super::{Store, StoreError, maintenance::Runnable};
 use crate::domain::{ExecutionId, LeaseToken, WorkerId};
 
+/// The most executions that one transaction lets go: it holds the breaker's row, which others wait for.
+pub const RELEASED_AT_ONCE: i32 = 200;
+
 /// What a breaker is for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModelKey {
@@ -36,6 +39,17 @@ pub struct Asking {
     pub id: ExecutionId,
     /// Its lease.
     pub token: LeaseToken,
+    /// Tells its calls apart: the same for every repetition of one.
+    pub call: i64,
+}
+
+/// A call that was told to tell, and was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AnsweredCall {
+    /// The attempt that made it.
+    pub asking: Asking,
+    /// Its wait is over. Not when the answer was 429, after which it comes back.
+    pub is_over: bool,
 }
 
 /// Whether an endpoint may be asked now.
@@ -70,6 +84,8 @@ pub struct Breaker {
     pub concurrency: Option<u32>,
     /// Executions wait for a call to it to end.
     pub has_line: bool,
+    /// It takes no calls before.
+    pub closed_until: Option<DateTime<Utc>>,
 }
 
 /// What every worker knows of the endpoints.
@@ -126,7 +142,7 @@ impl Store {
         let row = sqlx::query!(
             r#"
             select verdict as "verdict!", held_until, wake_seq as "wake_seq!", cause
-            from longhaul_ask_provider($1, $2, $3, $4, $5, $6, $7, $8)
+            from longhaul_ask_provider($1, $2, $3, $4, $5, $6, $7, $8, $9)
             "#,
             asking.worker.0,
             asking.id.0,
@@ -136,6 +152,7 @@ impl Store {
             key.key,
             patience.as_secs_f64(),
             is_last,
+            asking.call,
         )
         .fetch_one(&self.pool)
         .await?;
@@ -149,40 +166,47 @@ impl Store {
         }
     }
 
-    /// Takes note that an endpoint answered an attempt that was told to tell. Returns the executions it woke.
+    /// Takes note that an endpoint answered attempts that were told to tell. Returns the executions it woke.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn provider_answered(&self, asking: Asking, key: &ModelKey) -> Result<Vec<Runnable>, StoreError> {
+    pub async fn provider_answered(&self, key: &ModelKey, answered: &[AnsweredCall]) -> Result<Vec<Runnable>, StoreError> {
         let woken = sqlx::query!(
             r#"
             with woken as materialized (
-                select id from longhaul_provider_answered($1, $2, $3, $4, $5) as woken (id)
+                select id from longhaul_provider_answered($1, $2, $3, $4, $5, $6, $7) as woken (id)
             )
             select e.id as "id!", e.queue as "queue!" from woken join executions e on e.id = woken.id
             "#,
-            asking.id.0,
-            asking.token.0,
+            &answered.iter().map(|call| call.asking.id.0).collect::<Vec<_>>(),
+            &answered.iter().map(|call| call.asking.token.0).collect::<Vec<_>>(),
+            &answered.iter().map(|call| call.is_over).collect::<Vec<_>>(),
             key.provider,
             key.model,
             key.key,
+            RELEASED_AT_ONCE,
         )
         .fetch_all(&self.pool)
         .await?;
         Ok(woken.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// Chooses probes, lets portions go on, refunds. Returns the executions it woke.
+    /// Chooses the probe of one breaker, lets the next of a portion go, refunds: one transaction, which wakes at most
+    /// [`RELEASED_AT_ONCE`] executions and returns them. Does nothing while another process tends the breaker.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn tend_providers(&self, patience: Duration) -> Result<Vec<Runnable>, StoreError> {
+    pub async fn tend_provider(&self, key: &ModelKey, patience: Duration) -> Result<Vec<Runnable>, StoreError> {
         let woken = sqlx::query!(
             r#"
-            with woken as materialized (select id from longhaul_tend_providers($1) as woken (id))
+            with woken as materialized (select id from longhaul_tend_provider($1, $2, $3, $4, $5) as woken (id))
             select e.id as "id!", e.queue as "queue!" from woken join executions e on e.id = woken.id
             "#,
+            key.provider,
+            key.model,
+            key.key,
             patience.as_secs_f64(),
+            RELEASED_AT_ONCE,
         )
         .fetch_all(&self.pool)
         .await?;
@@ -216,17 +240,17 @@ impl Store {
             select longhaul_now() as "now!",
                 (select count(*) from workers w where w.dead_at is null) as "workers!",
                 b.provider as "provider?", b.model as "model?", b.key as "key?", b.is_closed as "is_closed?", b.concurrency,
-                b.has_line as "has_line?"
+                b.has_line as "has_line?", b.closed_until
             from (select) as one
             left join (
                 select provider, model, key, bool_and(is_closed) as is_closed, min(concurrency) as concurrency,
-                    bool_or(has_line) as has_line
+                    bool_or(has_line) as has_line, max(closed_until) as closed_until
                 from (
-                    select provider, model, key, state = 'closed' as is_closed, concurrency, false as has_line
+                    select provider, model, key, state = 'closed' as is_closed, concurrency, false as has_line, closed_until
                     from provider_breakers
-                    where state <> 'closed' or concurrency is not null
+                    where state <> 'closed' or concurrency is not null or closed_until > longhaul_now()
                     union all
-                    select distinct provider, model, key, true, null::int, true
+                    select distinct provider, model, key, true, null::int, true, null::timestamptz
                     from provider_waits
                     where reason = 'rate_limit' and pass_at is null and not is_released
                 ) as each
@@ -243,7 +267,13 @@ impl Store {
             .filter_map(|row| {
                 let key = ModelKey { provider: row.provider?, model: row.model?, key: row.key? };
                 let concurrency = row.concurrency.and_then(|most| u32::try_from(most).ok());
-                Some(Breaker { key, is_closed: row.is_closed?, concurrency, has_line: row.has_line? })
+                Some(Breaker {
+                    key,
+                    is_closed: row.is_closed?,
+                    concurrency,
+                    has_line: row.has_line?,
+                    closed_until: row.closed_until,
+                })
             })
             .collect();
         Ok(Known { now, workers, breakers })

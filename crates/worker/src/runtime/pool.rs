@@ -27,7 +27,7 @@ use longhaul_shared::{
     },
 };
 use tokio::{sync::Semaphore, task::JoinSet};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
     attempt::{self, Lease},
@@ -180,11 +180,21 @@ impl Process {
         tracing::info!(worker.id = %id, queues = ?self.config.queues, concurrency = self.config.concurrency, build = self.serves.build, "worker started");
 
         let _services = self.services(&writer, &held, &lease);
+        let last_entries = CancellationToken::new();
+        let health = self.deps.health.clone();
+        let books = {
+            let last_entries = last_entries.clone();
+            AbortOnDropHandle::new(tokio::spawn(async move { health.keep_books(last_entries).await }))
+        };
         let consuming = self.consume(id, &writer, &held, shutdown.clone());
         tokio::select! {
             consumed = consuming => consumed?,
             () = lease.lost() => return Ok(Ended::LeaseLost),
             () = overlong_drain(shutdown, self.config.drain, &held) => {}
+        }
+        last_entries.cancel();
+        if tokio::time::timeout(SIGN_OFF_LIMIT, books).await.is_err() {
+            tracing::debug!("what became of the last model calls was not written down in time");
         }
         self.sign_off(id).await;
         tracing::info!(worker.id = %id, "worker drained");

@@ -96,6 +96,8 @@ label! {
         HandOver = "hand_over",
         /// Failures that tell of a model endpoint.
         ProviderFailure = "provider_failure",
+        /// 429s of model endpoints.
+        ProviderThrottle = "provider_throttle",
     }
 }
 

@@ -183,6 +183,11 @@ pub fn breakers_open(provider: &str, count: u32) {
     gauge!("longhaul_model_breakers_open", "provider" => provider.to_owned()).set(f64::from(count));
 }
 
+/// The breaker of an endpoint could not be tended: its probes and releases are late.
+pub fn breaker_tending_failed(provider: &str) {
+    counter!("longhaul_model_breaker_tending_failures_total", "provider" => provider.to_owned()).increment(1);
+}
+
 /// An execution parked before or after a model call, for a provider or a rate.
 pub fn model_wait(reason: WaitReason) {
     counter!("longhaul_model_waits_total", "reason" => reason.as_str()).increment(1);

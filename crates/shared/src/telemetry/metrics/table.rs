@@ -161,6 +161,12 @@ pub const METRICS: &[Metric] = &[
         "breakers of model endpoints that are not closed, by provider",
     ),
     metric(
+        "longhaul_model_breaker_tending_failures_total",
+        Kind::Counter,
+        &["provider"],
+        "failures to choose a probe or to let waiting executions go, by provider",
+    ),
+    metric(
         "longhaul_model_waits_total",
         Kind::Counter,
         &["reason"],

@@ -34,6 +34,7 @@ fn everything_happens() {
     TokenKind::ALL.iter().for_each(|kind| tokens("scripted", *kind, 1));
     breaker_opened("scripted");
     breakers_open("scripted", 1);
+    breaker_tending_failed("scripted");
     model_wait(WaitReason::ProviderDown);
     model_fallback("scripted");
     CallOutcome::ALL.iter().for_each(|outcome| tool_call(*outcome, MOMENT));

@@ -125,11 +125,14 @@ impl Journal {
         }
         let wanted = reply_limit(&route.spec).map_err(|error| error.to_failure())?;
         let wanted = wanted.unwrap_or(self.deps.budget.reply_tokens);
+        let step_key = self.step_key(key);
+        // Asked again before that was written down: the reservation stands.
+        self.pending.settlements.retain(|settlement| settlement.step_key != step_key);
         let price = self.price(route);
         let reservation = |prompt_tokens, least: u32, may_wait| Reservation {
             id: self.id,
             token: self.control.token,
-            step_key: self.step_key(key),
+            step_key,
             price: price.map(|price| CallPrice { prompt: price.most_for_prompt(prompt_tokens), reply: price.output }),
             prompt_tokens,
             reply_tokens: wanted,

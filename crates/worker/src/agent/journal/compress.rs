@@ -1,16 +1,19 @@
 //! When the conversation outgrows the model's window, its middle is replaced by a summary that the model itself writes.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, spec::ModelSpec};
-use longhaul_shared::store::journal::{JournalStep, StepKind, StepUsage};
+use longhaul_shared::store::journal::{Hash, JournalStep, StepKind, StepUsage};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Agent, Journal, budget::Took, preview, read_body};
 use crate::{
     agent::transcript::hash_parts,
-    llm::{Message, ModelRequest, ToolChoice, prompt_bound},
+    llm::{Message, ModelError, ModelReply, ModelRequest, ToolChoice, health::Call, prompt_bound},
     tools::cut,
 };
 
@@ -64,32 +67,8 @@ impl Journal {
         let text = excerpts(&self.transcript.messages()[range.clone()], (window / 2) as usize * BYTES_PER_TOKEN);
         let messages = [Arc::new(Message::system(INSTRUCTION)), Arc::new(Message::user(text))];
         let key = hash_parts(&[b"compression", self.transcript.chain()]);
-        self.control.may_launch().await?;
-        let sent = messages.iter().map(|message| message.estimated_tokens()).sum();
-        let call = self.admit_call(agent, sent).await?;
+        let (call, came_to, took) = self.ask_for_summary(agent, &messages, &key, range.len()).await?;
         let route = &agent.routes[call.route];
-        // The agent's script and tools are for its task, not for this.
-        let model = ModelSpec { script: None, ..route.spec.clone() };
-        let mut request = ModelRequest {
-            model: &model,
-            messages: &messages,
-            tools: &[],
-            tool_choice: ToolChoice::Auto,
-            idempotency_key: &self.idempotency_key(&key),
-            traceparent: None,
-            max_output_tokens: None,
-            context_tokens: Some(agent.config.limits.context_tokens),
-            output_schema: None,
-        };
-        if self.place.has_budget {
-            // Half a summary would be worse than to wait for the budget.
-            let limit = self.reserve(route, &key, request, prompt_bound::of_request(&request, 0), u32::MAX).await?;
-            request.max_output_tokens = Some(limit.tokens);
-        }
-        self.about_to(|| format!("compressing {} messages", range.len())).await;
-        let started = Instant::now();
-        let came_to = route.model.complete(request, &mut |_| {}).await;
-        call.ended(&came_to).await;
         let (summary, usage) = match came_to {
             Ok(reply) => {
                 self.settle(route, &key, Took::Counted(reply.usage));
@@ -114,13 +93,57 @@ impl Journal {
             appends: vec![hash],
             preview: Some(preview(summary.text())),
             usage,
-            took: started.elapsed(),
+            took,
             ..step
         });
         self.event("compressed", json!({ "messages": range.len(), "turn": self.turns }));
         self.transcript.replace(range, &summary, hash);
         self.compressions += 1;
         self.flush().await
+    }
+
+    /// The call for a summary of `count` messages, and how long it took.
+    async fn ask_for_summary(
+        &mut self,
+        agent: &Agent,
+        messages: &[Arc<Message>],
+        key: &Hash,
+        count: usize,
+    ) -> Step<(Arc<Call>, Result<ModelReply, ModelError>, Duration)> {
+        let sent = messages.iter().map(|message| message.estimated_tokens()).sum();
+        loop {
+            self.control.may_launch().await?;
+            let call = self.admit_call(agent, sent).await?;
+            let route = &agent.routes[call.route];
+            // The agent's script and tools are for its task, not for this.
+            let model = ModelSpec { script: None, ..route.spec.clone() };
+            let mut request = ModelRequest {
+                model: &model,
+                messages,
+                tools: &[],
+                tool_choice: ToolChoice::Auto,
+                idempotency_key: &self.idempotency_key(key),
+                traceparent: None,
+                max_output_tokens: None,
+                context_tokens: Some(agent.config.limits.context_tokens),
+                output_schema: None,
+            };
+            if self.place.has_budget {
+                // Half a summary would be worse than to wait for the budget.
+                let limit = self.reserve(route, key, request, prompt_bound::of_request(&request, 0), u32::MAX).await?;
+                request.max_output_tokens = Some(limit.tokens);
+            }
+            self.about_to(|| format!("compressing {count} messages")).await;
+            let started = Instant::now();
+            let came_to = route.model.complete(request, &mut |_| {}).await;
+            call.ended(&came_to);
+            match &came_to {
+                Err(error) if self.is_asked_again(agent, Some(&call), error).await => {
+                    self.settle(route, key, Took::Nothing);
+                }
+                Ok(_) | Err(_) => return Ok((call, came_to, started.elapsed())),
+            }
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     agent::admission::Waiting,
     llm::{
         ModelError,
-        health::{Admission, Call, Wait},
+        health::{Admission, AfterThrottle, Call, Wait, is_throttle},
     },
 };
 
@@ -21,7 +21,9 @@ impl Journal {
     /// # Errors
     /// An interrupt, also when it has to wait; `provider_down` or `model_quota_exhausted` when it has waited long enough.
     pub(super) async fn admit_call(&mut self, agent: &Agent, input_tokens: u64) -> Step<Arc<Call>> {
-        let asking = Asking { worker: self.writer.worker(), id: self.id, token: self.control.token };
+        // The conversation so far names the call, whichever model is asked: an answer makes it another one.
+        let call = self.transcript.chain().first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes));
+        let asking = Asking { worker: self.writer.worker(), id: self.id, token: self.control.token, call };
         let output_tokens = agent.config.model.max_output_tokens.map_or(REPLY_TOKENS, u64::from);
         let tokens = input_tokens.saturating_add(output_tokens);
         match self.deps.health.admit(&agent.routes, asking, tokens).await.map_err(from_store)? {
@@ -56,6 +58,14 @@ impl Journal {
             // What became of this call says more than that others are held back from now on.
             Some(_) | None => failure.into(),
         }
+    }
+
+    /// Whether a failed call is made again without a retry: it was answered 429, and its endpoint said when it takes calls.
+    pub(super) async fn is_asked_again(&self, agent: &Agent, call: Option<&Call>, error: &ModelError) -> bool {
+        let Some(call) = call.filter(|_| is_throttle(error)) else { return false };
+        let waits = agent.profile.instead_of_waiting().is_none();
+        let routes = agent.routes.len();
+        self.deps.health.throttled(call, error, routes, waits).await == AfterThrottle::Again
     }
 
     fn wait_for_provider(&mut self, agent: &Agent, wait: Wait) -> StepError {

@@ -237,6 +237,19 @@ impl Journal {
         Ok(seq)
     }
 
+    /// Whether a turn that was answered 429 is asked again, without a retry. Nothing of it is recorded.
+    pub(crate) async fn is_turn_asked_again(&mut self, agent: &Agent, asked: &Asked, error: &ModelError) -> bool {
+        if asked.is_begun() || !self.is_asked_again(agent, asked.call.as_deref(), error).await {
+            return false;
+        }
+        let route = &agent.routes[asked.route];
+        asked.span.record("failure.code", error.code().as_str());
+        metrics::model_call(route.model.provider(), outcome(error), asked.started.elapsed());
+        self.stage(agent, Stage::Generating, State::Failed);
+        self.settle(route, &asked.key, Took::Nothing);
+        true
+    }
+
     /// A failure the model's side answered with is spent at once, so that the next request is another one; where no answer came
     /// the next request carries the same key, and a gateway may still have the answer.
     pub(crate) async fn record_failed_turn(

@@ -165,6 +165,16 @@ impl Journal {
         self.ask(agent, asked.offer, asked.said).await
     }
 
+    /// The same turn once more, when the endpoint takes calls again.
+    ///
+    /// # Errors
+    /// An interrupt, also when that is later than is waited for in memory.
+    pub(crate) async fn ask_again(&mut self, agent: &Agent, mut asked: Box<Asked>) -> Step<Box<Asked>> {
+        // The call that was refused is under way no more.
+        asked.call = None;
+        self.ask(agent, asked.offer, asked.said).await
+    }
+
     fn replay_turn(&mut self, agent: &Agent, step: JournalStep, offer: Offer) -> Step<NextTurn> {
         if step.state == StepState::Intent {
             return self.replay_begun_turn(agent, step, offer).map(NextTurn::Recorded);
@@ -332,7 +342,7 @@ impl Journal {
             // Awaited by value: the future, and its hold on the span, is gone when the answer is there.
             let came_to = answer.await;
             if let Some(call) = call {
-                Box::pin(call.ended(&came_to)).await;
+                call.ended(&came_to);
             }
             came_to
         }

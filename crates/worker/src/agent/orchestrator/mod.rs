@@ -81,6 +81,7 @@ pub(crate) async fn tick(agent: &Agent, journal: &mut Journal, offer: Offer) -> 
                 asked = Box::pin(journal.ask_shorter(agent, too_long, failure)).await?;
             }
             Live::Cut(cut, reply) => asked = Box::pin(journal.ask_for_whole(agent, cut, *reply)).await?,
+            Live::Throttled(throttled) => asked = Box::pin(journal.ask_again(agent, throttled)).await?,
         }
     }
 }
@@ -92,6 +93,8 @@ enum Live {
     TooLong(Box<Asked>, Failure),
     /// The reply ended at a limit that the budget had lowered.
     Cut(Box<Asked>, Box<ModelReply>),
+    /// There were too many calls; the model says when it takes this one.
+    Throttled(Box<Asked>),
 }
 
 struct Tick<'a> {
@@ -200,6 +203,9 @@ impl<'a> Tick<'a> {
         }
         if error.class() == FailureClass::ContextLimit && self.agent.profile.takes_part() {
             return Ok(Live::TooLong(asked, error.to_failure()));
+        }
+        if self.journal.is_turn_asked_again(self.agent, &asked, &error).await {
+            return Ok(Live::Throttled(asked));
         }
         Err(self.journal.record_failed_turn(self.agent, asked, &error).await)
     }

@@ -3,18 +3,19 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering},
     },
     time::Duration,
 };
 
+use chrono::{DateTime, Utc};
 use longhaul_shared::{
     config::ProviderConfig,
     queue::model_calls::{CallLimits, CountedCall},
     store::providers::{Asking, Breaker, ModelKey},
 };
 use sha2::{Digest, Sha256};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 
 use super::Health;
 use crate::llm::{ModelError, ModelReply};
@@ -62,6 +63,11 @@ pub(crate) struct Endpoint {
     is_down: AtomicBool,
     /// Calls at a time since it said that there were too many; 0: not limited.
     throttled_to: AtomicU32,
+    /// It takes no calls before, in microseconds of the database's clock; 0: it takes calls.
+    closed_until: AtomicI64,
+    /// Calls of this process that wait because as many as may be are under way. One at a time of them asks for a place.
+    waiting: AtomicU32,
+    pub(super) turn: Mutex<()>,
     in_flight: AtomicU32,
     answered: AtomicBool,
     has_line: AtomicBool,
@@ -77,6 +83,9 @@ impl Endpoint {
             key,
             is_down: AtomicBool::new(false),
             throttled_to: AtomicU32::new(0),
+            closed_until: AtomicI64::new(0),
+            waiting: AtomicU32::new(0),
+            turn: Mutex::new(()),
             in_flight: AtomicU32::new(0),
             answered: AtomicBool::new(false),
             has_line: AtomicBool::new(false),
@@ -95,9 +104,19 @@ impl Endpoint {
         self.throttled_to.store(to.unwrap_or(0), Ordering::Relaxed);
     }
 
+    pub(super) fn believe_closed(&self, until: Option<DateTime<Utc>>) {
+        self.closed_until.store(until.map_or(0, |until| until.timestamp_micros()), Ordering::Relaxed);
+    }
+
+    pub(super) fn closed_until(&self) -> Option<DateTime<Utc>> {
+        let until = self.closed_until.load(Ordering::Relaxed);
+        (until > 0).then(|| DateTime::from_timestamp_micros(until)).flatten()
+    }
+
     pub(super) fn learn(&self, breaker: Option<&Breaker>) {
         self.is_down.store(breaker.is_some_and(|breaker| !breaker.is_closed), Ordering::Relaxed);
         self.believe_limited(breaker.and_then(|breaker| breaker.concurrency));
+        self.believe_closed(breaker.and_then(|breaker| breaker.closed_until));
         self.has_line.store(breaker.is_some_and(|breaker| breaker.has_line), Ordering::Relaxed);
     }
 
@@ -126,6 +145,16 @@ impl Endpoint {
         UnderWay(self.clone())
     }
 
+    /// Counts a caller as waiting, until the answer is dropped.
+    pub(super) fn wait(&self) -> Waits<'_> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        Waits(self)
+    }
+
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
     pub(super) fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
     }
@@ -143,8 +172,17 @@ impl Endpoint {
     }
 }
 
+/// A caller that waits for a place.
+pub(super) struct Waits<'a>(&'a Endpoint);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A place among the calls at a time. Redis counts it from before it is asked for, as far as anybody here knows, until it is told of the
-/// end; whoever gives it up without telling, as what is cancelled does, leaves that to [`super::watch`].
+/// end, by the task that keeps the books.
 pub(super) struct CountedPlace {
     endpoint: Arc<Endpoint>,
     call: CountedCall,
@@ -160,22 +198,23 @@ impl CountedPlace {
         Self { endpoint, call, is_told: AtomicBool::new(false), left }
     }
 
-    pub(super) fn call(&self) -> &CountedCall {
-        &self.call
-    }
-
-    /// Nothing is counted, or nothing any more.
+    /// Nothing is counted.
     pub(super) fn told(&self) {
         self.is_told.store(true, Ordering::Relaxed);
+    }
+
+    /// Gives the place up now.
+    pub(super) fn leave(&self) {
+        if !self.is_told.swap(true, Ordering::Relaxed) {
+            // What finds no room is believed lost in time.
+            let _ = self.left.try_send((self.endpoint.clone(), self.call.clone()));
+        }
     }
 }
 
 impl Drop for CountedPlace {
     fn drop(&mut self) {
-        if !self.is_told.load(Ordering::Relaxed) {
-            // What finds no room is believed lost in time.
-            let _ = self.left.try_send((self.endpoint.clone(), self.call.clone()));
-        }
+        self.leave();
     }
 }
 
@@ -215,9 +254,9 @@ impl Call {
         Self { health, endpoint, asking, route, place, tells, _under_way: under_way }
     }
 
-    /// Takes note of its end.
-    pub(crate) async fn ended(&self, came_to: &Result<ModelReply, ModelError>) {
-        self.health.ended(self, came_to.as_ref().err()).await;
+    /// Takes note of its end. Waits for nothing, so that the answer is recorded next.
+    pub(crate) fn ended(&self, came_to: &Result<ModelReply, ModelError>) {
+        self.health.ended(self, came_to.as_ref().err());
     }
 }
 

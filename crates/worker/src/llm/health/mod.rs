@@ -5,7 +5,9 @@
 //! - What this process believes of an endpoint is at most a second old, and only ever a reason to ask Postgres, which decides.
 //! - Waits of up to [`HOLD`] are held in memory; for a longer one the execution parks and holds nothing.
 //! - Whatever ends a call gives its place back, also what never made it: a place left behind would be held for half an hour.
+//! - Nothing that is written down about a call stands between its answer and the commit of that ([`bookkeeping`]).
 
+mod bookkeeping;
 mod endpoint;
 mod place;
 
@@ -17,37 +19,40 @@ use std::{
 
 use chrono::{DateTime, Utc};
 pub(crate) use endpoint::{Call, Endpoint, EndpointSettings};
-use longhaul_sdk::{FailureCode, spec::ModelSpec};
+use longhaul_sdk::spec::ModelSpec;
 use longhaul_shared::{
     config::{HealthConfig, LlmConfig},
     domain::WaitReason,
     queue::{
-        model_calls::{CallLimits, CountedCall, ModelCalls},
+        model_calls::{CallLimits, ModelCalls},
         producer::WakeupPublisher,
     },
     store::{
         Store, StoreError,
         maintenance::Runnable,
         provider_failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses},
-        providers::{Asking, Known, MayAsk, ModelKey},
+        provider_limits::{ThrottleCounter, Throttled, ThrottledCall},
+        providers::{Asking, Known, MayAsk, ModelKey, RELEASED_AT_ONCE},
     },
     telemetry::metrics,
 };
-use tokio::sync::mpsc;
+use uuid::Uuid;
 
 use super::{ChatModel, ModelError, Models};
 use crate::patience::patiently;
-use endpoint::LeftPlace;
+use bookkeeping::Books;
 use place::Place;
 
 /// The longest wait that is held in memory.
 const HOLD: Duration = Duration::from_secs(2);
 /// Endpoints kept in memory: agents name models freely.
 const MAX_ENDPOINTS: usize = 10_000;
-/// Places left behind that wait to be given back. A process makes fewer calls at a time; more are left only while Redis is away.
-const MAX_LEFT: usize = 10_000;
-/// The pause before Redis is told again.
-const TELL_AGAIN: Duration = Duration::from_secs(1);
+/// The shortest time for which an endpoint is closed after a 429.
+const MIN_SHUT: Duration = Duration::from_millis(100);
+/// The 429 in a row that is a failure.
+const MAX_THROTTLES: u32 = 4;
+/// How long one tick goes on letting executions go.
+const TENDING: Duration = Duration::from_millis(500);
 
 /// Whom an agent may ask: its model, or one it falls back to.
 pub(crate) struct Route {
@@ -89,15 +94,23 @@ pub(crate) struct Health {
     store: Store,
     calls: ModelCalls,
     failures: FailureCounter,
+    throttles: ThrottleCounter,
     publisher: WakeupPublisher,
     config: HealthConfig,
     settings: HashMap<String, EndpointSettings>,
     endpoints: Mutex<HashMap<ModelKey, Arc<Endpoint>>>,
     clock: Mutex<Option<(DateTime<Utc>, Instant)>>,
     workers: std::sync::atomic::AtomicU32,
-    left: mpsc::Sender<LeftPlace>,
-    /// Locked by whoever gives them back.
-    leaving: tokio::sync::Mutex<mpsc::Receiver<LeftPlace>>,
+    books: Books,
+}
+
+/// What comes of a 429.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AfterThrottle {
+    /// The same call is admitted again, when the endpoint takes calls. No retry is spent.
+    Again,
+    /// The table of classes applies.
+    Fail,
 }
 
 impl std::fmt::Debug for Health {
@@ -110,9 +123,9 @@ impl Health {
     pub(crate) fn new(store: Store, calls: ModelCalls, publisher: WakeupPublisher, config: &LlmConfig) -> Self {
         let settings = config.providers.iter().map(|(name, of)| (name.clone(), EndpointSettings::from(of))).collect();
         let pauses = Pauses { first: config.health.probe, longest: config.health.probe_max };
-        let (left, leaving) = mpsc::channel(MAX_LEFT);
         Self {
             failures: FailureCounter::spawn(store.clone(), pauses),
+            throttles: ThrottleCounter::spawn(store.clone()),
             store,
             calls,
             publisher,
@@ -121,8 +134,7 @@ impl Health {
             endpoints: Mutex::default(),
             clock: Mutex::default(),
             workers: 1.into(),
-            left,
-            leaving: leaving.into(),
+            books: Books::default(),
         }
     }
 
@@ -255,71 +267,33 @@ impl Health {
         }
     }
 
-    /// Takes note of the end of a call, before anything else is done about it.
-    async fn ended(&self, call: &Call, failure: Option<&ModelError>) {
+    /// What a 429 means for the attempt: it asks again when the endpoint takes calls, or the table of classes applies. `waits` says
+    /// whether the execution may wait. Like a failure it is counted first, however long Postgres takes.
+    pub(crate) async fn throttled(&self, call: &Call, error: &ModelError, routes: usize, waits: bool) -> AfterThrottle {
         let endpoint = &call.endpoint;
-        if let Some(place) = &call.place
-            && self.calls.ended(&endpoint.name, std::slice::from_ref(place.call())).await
-        {
-            place.told();
-        }
-        // A 408 says that it took too long, not that there were too many.
-        let is_throttled = matches!(
-            failure.map(ModelError::root),
-            Some(ModelError::RateLimited { answer, .. }) if answer.status != Some(408)
-        );
-        if is_throttled {
-            self.throttle(endpoint).await;
-        } else if failure.is_none() {
-            endpoint.note_answer();
-        }
-        if call.tells
-            && failure.is_none_or(|error| !is_outage(error) && error.code() != FailureCode::MODEL_QUOTA_EXHAUSTED)
-        {
-            match self.store.provider_answered(call.asking, &endpoint.key).await {
-                Ok(woken) => self.announce(&woken),
-                Err(error) => tracing::debug!(error = %error, "an answer of a model endpoint is left to the sweep"),
-            }
-        }
-        if call.place.is_some() && endpoint.has_line() {
-            self.let_go(endpoint, 1).await;
-        }
-    }
-
-    /// Gives places back that were left behind, as they come.
-    async fn give_back(&self) {
-        let mut leaving = self.leaving.lock().await;
-        let mut left: Vec<LeftPlace> = Vec::new();
-        while leaving.recv_many(&mut left, MAX_LEFT).await > 0 {
-            let mut of_endpoints: HashMap<&str, (&Arc<Endpoint>, Vec<CountedCall>)> = HashMap::new();
-            for (endpoint, call) in &left {
-                of_endpoints.entry(&endpoint.name).or_insert((endpoint, Vec::new())).1.push(call.clone());
-            }
-            for (name, (endpoint, calls)) in of_endpoints {
-                while !self.calls.ended(name, &calls).await {
-                    tokio::time::sleep(TELL_AGAIN).await;
-                }
-                if endpoint.has_line() {
-                    self.let_go(endpoint, i32::try_from(calls.len()).unwrap_or(i32::MAX)).await;
-                }
-            }
-            left.clear();
-        }
-    }
-
-    async fn throttle(&self, endpoint: &Endpoint) {
+        let patience = self.patience(call.route + 1 == routes);
+        let stated = error.retry_after().map(|wait| wait.max(MIN_SHUT)).filter(|wait| *wait <= patience);
         let workers = self.workers.load(std::sync::atomic::Ordering::Relaxed);
-        let in_flight = endpoint.in_flight().max(1).saturating_mul(workers.max(1));
-        match self.store.provider_throttled(&endpoint.key, in_flight, endpoint.limits.at_once).await {
-            Ok(limit) => endpoint.believe_limited(Some(limit)),
-            Err(error) => tracing::debug!(error = %error, "a throttled call did not lower the concurrency"),
-        }
-    }
-
-    async fn let_go(&self, endpoint: &Endpoint, count: i32) {
-        match self.store.wake_for_slot(&endpoint.key, count).await {
-            Ok(woken) => self.announce(&woken),
-            Err(error) => tracing::debug!(error = %error, "a free place is left to the sweep"),
+        let throttled = ThrottledCall {
+            asking: call.asking,
+            key: endpoint.key.clone(),
+            id: Uuid::new_v4(),
+            shut_for: stated,
+            in_flight: endpoint.in_flight().max(1).saturating_mul(workers.max(1)),
+            most: endpoint.limits.at_once,
+            patience,
+        };
+        match patiently(self.store.trouble(), || self.throttles.count(throttled.clone())).await {
+            Ok(Throttled { streak, at_once, closed_until }) => {
+                endpoint.believe_limited(Some(at_once));
+                endpoint.believe_closed(closed_until);
+                let again = waits && stated.is_some() && streak.is_some_and(|streak| streak < MAX_THROTTLES);
+                if again { AfterThrottle::Again } else { AfterThrottle::Fail }
+            }
+            Err(error) => {
+                tracing::warn!(error = %error, "a throttled model call was not counted");
+                AfterThrottle::Fail
+            }
         }
     }
 
@@ -350,21 +324,46 @@ impl Health {
             if breaker.is_some_and(|breaker| !breaker.is_closed) {
                 *open.entry(&endpoint.key.provider).or_default() += 1;
             }
-            if endpoint.take_answered() && endpoint.is_throttled() {
-                self.store.raise_concurrency(&endpoint.key).await?;
-            }
-            if endpoint.has_line() {
-                self.let_go(endpoint, 1).await;
-            }
         }
         for (provider, count) in open {
             metrics::breakers_open(provider, count);
         }
-        if breakers.iter().any(|breaker| !breaker.is_closed) {
-            let woken = self.store.tend_providers(self.config.max_wait).await?;
-            self.announce(&woken);
+        // First of all: an endpoint that fails must not keep the probes and releases of the others waiting.
+        self.tend(breakers.iter().filter(|breaker| !breaker.is_closed).map(|breaker| &breaker.key)).await;
+        for endpoint in &endpoints {
+            if endpoint.take_answered() && endpoint.is_throttled() {
+                self.store.raise_concurrency(&endpoint.key).await?;
+            }
+            if endpoint.has_line() && endpoint.closed_until() <= Some(now) {
+                self.let_go(endpoint, 1).await;
+            }
         }
         Ok(())
+    }
+
+    /// Tends breakers, each in transactions of its own: a portion goes on for as long as the tick lasts.
+    async fn tend(&self, keys: impl Iterator<Item = &ModelKey>) {
+        let until = Instant::now() + TENDING;
+        for key in keys {
+            loop {
+                match self.store.tend_provider(key, self.config.max_wait).await {
+                    Ok(woken) => {
+                        self.announce(&woken);
+                        if woken.len() < RELEASED_AT_ONCE as usize || Instant::now() > until {
+                            break;
+                        }
+                    }
+                    Err(error) => {
+                        metrics::breaker_tending_failed(&key.provider);
+                        tracing::warn!(
+                            provider.name = key.provider, error = %error,
+                            "a breaker could not be tended; what waits for its endpoint goes on waiting"
+                        );
+                        break;
+                    }
+                }
+            }
+        }
     }
 
     fn announce(&self, woken: &[Runnable]) {
@@ -422,18 +421,19 @@ fn is_outage(error: &ModelError) -> bool {
     }
 }
 
-/// Keeps [`Health`] up to date, and gives back the places that calls left behind.
+/// Whether an answer says that there are too many calls. A 408 says that one took too long.
+pub(crate) fn is_throttle(error: &ModelError) -> bool {
+    matches!(error.root(), ModelError::RateLimited { answer, .. } if answer.status != Some(408))
+}
+
+/// Keeps [`Health`] up to date.
 pub(crate) async fn watch(health: Arc<Health>) {
-    let refresh = async {
-        let mut tick = tokio::time::interval(Duration::from_secs(1));
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            tick.tick().await;
-            if let Err(error) = health.refresh().await {
-                tracing::debug!(error = %error, "what is known of model endpoints is old");
-            }
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        if let Err(error) = health.refresh().await {
+            tracing::warn!(error = %error, "what is known of model endpoints is old");
         }
-    };
-    // Beside each other: a place must not wait for a Postgres that is away.
-    tokio::join!(refresh, health.give_back());
+    }
 }

@@ -7,7 +7,7 @@ use longhaul_shared::{
     queue::model_calls::{CallAsked, CallLimits, CallPlace},
     store::{StoreError, providers::Asking},
 };
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
     Endpoint, HOLD, Health,
@@ -15,6 +15,8 @@ use super::{
 };
 use crate::patience::patiently;
 
+/// The most by which callers of an endpoint that was closed are spread.
+const MAX_STAGGER: Duration = Duration::from_secs(30);
 /// How often a full endpoint is asked again while the wait is held.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// When one that waits for a call to end looks again though nobody woke it.
@@ -61,14 +63,24 @@ impl Health {
         tokens: u64,
         patience: Duration,
     ) -> Result<Place, StoreError> {
-        let limits = Self::limits(endpoint);
-        if limits == CallLimits::default() {
-            return Ok(Place::Free { under_way: endpoint.begin(), counted: None, was_parked: false });
-        }
         let held_until = Instant::now() + HOLD;
         let mut was_held = false;
         loop {
-            let Taken { place, by_redis, counted, under_way } = self.take(endpoint, asking, tokens, patience).await?;
+            if let Some(wait) = self.closed_for(endpoint, asking, patience).await? {
+                if wait > patience {
+                    return Ok(Place::None);
+                }
+                if Instant::now() + wait > held_until {
+                    return self.park_until_open(endpoint, asking, patience, wait).await;
+                }
+                sleep(wait).await;
+                continue;
+            }
+            if Self::limits(endpoint) == CallLimits::default() {
+                return Ok(Place::Free { under_way: endpoint.begin(), counted: None, was_parked: false });
+            }
+            let taken = self.take_in_turn(endpoint, asking, tokens, patience, (was_held, held_until)).await?;
+            let Taken { place, by_redis, counted, under_way } = taken;
             match place {
                 CallPlace::Now { was_reserved } => {
                     let under_way = under_way.unwrap_or_else(|| endpoint.begin());
@@ -82,9 +94,6 @@ impl Health {
                         return Ok(Place::Free { under_way, counted: None, was_parked: false });
                     }
                 }
-                CallPlace::Full if Instant::now() + LOOK_AGAIN <= held_until => {
-                    sleep_until((Instant::now() + LOOK_AGAIN).min(held_until)).await;
-                }
                 CallPlace::In(wait) => {
                     // Asked for again.
                     drop(under_way);
@@ -93,6 +102,72 @@ impl Health {
                 CallPlace::Full => return self.park_for(endpoint, asking, tokens, patience, None).await,
                 CallPlace::TooLate => return Ok(Place::None),
             }
+        }
+    }
+
+    /// How long until a call may be admitted to an endpoint that said when it takes calls again. Callers come back over a quarter of
+    /// that time more, each at its own moment.
+    async fn closed_for(
+        &self,
+        endpoint: &Endpoint,
+        asking: Asking,
+        patience: Duration,
+    ) -> Result<Option<Duration>, StoreError> {
+        let Some(until) = endpoint.closed_until() else { return Ok(None) };
+        let micros = until.timestamp_micros() as f64 - self.now().await? * 1e6;
+        if micros <= 0.0 {
+            return Ok(None);
+        }
+        let wait = Duration::from_secs_f64(micros / 1e6);
+        let (_, random) = asking.id.0.as_u64_pair();
+        // The top bits are the variant of the UUID.
+        let share = (random << 2) as f64 / u64::MAX as f64;
+        let most = (wait / 4).min(MAX_STAGGER).min(patience.saturating_sub(wait));
+        Ok(Some(wait + most.mul_f64(share)))
+    }
+
+    /// Joins the line of a closed endpoint. Time wakes it, so nothing needs a second look.
+    async fn park_until_open(
+        &self,
+        endpoint: &Endpoint,
+        asking: Asking,
+        patience: Duration,
+        wait: Duration,
+    ) -> Result<Place, StoreError> {
+        let line = patiently(self.store.trouble(), || self.store.wait_for_rate(asking, &endpoint.key, patience, None)).await?;
+        self.learn_now(line.now);
+        if line.is_over {
+            return Ok(Place::None);
+        }
+        Ok(Place::Later { until: line.now + wait, wake_seq: line.wake_seq })
+    }
+
+    /// Asks for a place. Where as many calls as may be are under way, the callers of this process that wait for one ask one after the
+    /// other, and the first of them asks again for all.
+    async fn take_in_turn(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        asking: Asking,
+        tokens: u64,
+        patience: Duration,
+        (was_held, held_until): (bool, Instant),
+    ) -> Result<Taken, StoreError> {
+        if was_held || !endpoint.is_waited_for() {
+            let taken = self.take(endpoint, asking, tokens, patience).await?;
+            if taken.place != CallPlace::Full {
+                return Ok(taken);
+            }
+        }
+        let _waits = endpoint.wait();
+        let Ok(_turn) = timeout_at(held_until, endpoint.turn.lock()).await else {
+            return Ok(Taken { place: CallPlace::Full, by_redis: true, counted: None, under_way: None });
+        };
+        loop {
+            let taken = self.take(endpoint, asking, tokens, patience).await?;
+            if taken.place != CallPlace::Full || Instant::now() + LOOK_AGAIN > held_until {
+                return Ok(taken);
+            }
+            sleep(LOOK_AGAIN).await;
         }
     }
 
@@ -142,7 +217,7 @@ impl Health {
             patience,
         };
         // Before Redis is asked: what it does is done also where its answer comes too late, or to nobody.
-        let counted = limits.at_once.map(|_| CountedPlace::new(endpoint.clone(), asked.counted(), self.left.clone()));
+        let counted = limits.at_once.map(|_| CountedPlace::new(endpoint.clone(), asked.counted(), self.books.places()));
         if let Some(place) = self.calls.take(asked, limits).await {
             let is_free = matches!(place, CallPlace::Now { .. });
             if let Some(counted) = counted.as_ref().filter(|_| !is_free) {
