@@ -9,7 +9,7 @@ use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::outcomes::Conclusion;
 use longhaul_shared::store::provider_failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses};
 use longhaul_shared::store::maintenance::Runnable;
-use longhaul_shared::store::providers::{AnsweredCall, Asking, BreakerRow, MayAsk, ModelKey};
+use longhaul_shared::store::providers::{AnsweredCall, Asking, BreakerRow, MayAsk, ModelKey, RELEASED_AT_ONCE};
 
 use crate::support::leases::{TestWorker, World};
 
@@ -534,6 +534,99 @@ async fn many_failures_at_once_are_counted_together_and_once() {
 
 async fn breaker_of(world: &World, key: &ModelKey) -> BreakerRow {
     world.store.list_breakers().await.unwrap().into_iter().find(|row| row.key == *key).unwrap()
+}
+
+/// An endpoint is back for which fifty thousand wait: each transaction lets few of them go, and none reads what was let go before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_line_is_let_go_in_bounded_transactions_of_equal_cost() {
+    const WAITING: i64 = 50_000;
+    const PORTION: usize = 10_000;
+    let world = World::create().await;
+    let worker = world.worker().await;
+    open_for(&world, &worker, 60).await;
+    world.submit(2).await;
+    let asks = worker.claim_one().await;
+    wait(&world, &worker, &worker.claim_one().await).await;
+    clone_waiting(&world, WAITING - 1).await;
+    sqlx::query("update provider_breakers set state = 'recovering', portion = $1, released = 0, portion_at = clock_timestamp()")
+        .bind(PORTION as i32)
+        .execute(world.pool())
+        .await
+        .unwrap();
+    // Dead entries of the index stay for as long as anybody may see them.
+    let mut reader = world.pool().begin().await.unwrap();
+    sqlx::query("set transaction isolation level repeatable read").execute(&mut *reader).await.unwrap();
+    sqlx::query("select count(*) from provider_waits").execute(&mut *reader).await.unwrap();
+
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    let release = async {
+        let (mut released, mut reads) = (0, Vec::new());
+        while released < PORTION {
+            let (count, read) = tend_and_count(&world).await;
+            assert!((1..=RELEASED_AT_ONCE as usize).contains(&count), "{count} of one transaction, {released} before");
+            released += count;
+            reads.push(read);
+        }
+        is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+        reads
+    };
+    let ask = async {
+        let mut longest = Duration::ZERO;
+        while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+            let begun = std::time::Instant::now();
+            let asked = ask(&world, &worker, &asks).await;
+            assert!(matches!(asked, MayAsk::Wait { .. } | MayAsk::Tell), "{asked:?}");
+            longest = longest.max(begun.elapsed());
+        }
+        longest
+    };
+    let (reads, longest) = tokio::join!(release, ask);
+    assert_eq!(reads.len(), PORTION / RELEASED_AT_ONCE as usize);
+    let (first, last) = (reads[0], reads[reads.len() - 1]);
+    assert!(last <= 3 * first.max(i64::from(RELEASED_AT_ONCE)), "{reads:?} entries read");
+    assert!(longest < Duration::from_secs(4), "an execution that asks beside it waited {longest:?}");
+    assert!(tend(&world).await.is_empty(), "the portion is under way");
+    let runnable = "select count(*) from executions where wait_reason = 'worker'";
+    let runnable: i64 = sqlx::query_scalar(runnable).fetch_one(world.pool()).await.unwrap();
+    assert_eq!(runnable, PORTION as i64);
+}
+
+/// As many more executions as the one that is parked, and wait as it does.
+async fn clone_waiting(world: &World, count: i64) {
+    let mut writer = world.pool().begin().await.unwrap();
+    for sql in [
+        "create temporary table clones on commit drop as
+         select gen_random_uuid() as id from generate_series(1, $1) union all select null where $1 < 0",
+        "insert into executions select (jsonb_populate_record(e, jsonb_build_object('id', c.id))).*
+         from clones c, executions e where e.wait_reason = 'provider_down' and $1 > 0",
+        "insert into parked select (jsonb_populate_record(p, jsonb_build_object('execution_id', c.id))).*
+         from clones c, parked p where $1 > 0",
+        "insert into provider_waits select (jsonb_populate_record(w, jsonb_build_object('execution_id', c.id))).*
+         from clones c, provider_waits w join parked p on p.execution_id = w.execution_id
+         where p.execution_id not in (select id from clones) and $1 > 0",
+    ] {
+        sqlx::query(sql).bind(count).execute(&mut *writer).await.unwrap();
+    }
+    writer.commit().await.unwrap();
+    sqlx::query("analyze provider_waits, executions, parked").execute(world.pool()).await.unwrap();
+}
+
+/// How many were let go, and how many entries of the line's index that took.
+async fn tend_and_count(world: &World) -> (usize, i64) {
+    let mut tending = world.pool().begin().await.unwrap();
+    let key = key();
+    let released: i64 = sqlx::query_scalar("select count(*) from longhaul_tend_provider($1, $2, $3, 3600, $4)")
+        .bind(&key.provider)
+        .bind(&key.model)
+        .bind(&key.key)
+        .bind(RELEASED_AT_ONCE)
+        .fetch_one(&mut *tending)
+        .await
+        .unwrap();
+    let read = "select pg_stat_get_xact_tuples_returned('provider_waits_line'::regclass)";
+    let read: i64 = sqlx::query_scalar(read).fetch_one(&mut *tending).await.unwrap();
+    tending.commit().await.unwrap();
+    (released as usize, read)
 }
 
 #[tokio::test]
