@@ -66,10 +66,11 @@ async fn throttles_of_one_call_are_counted_once_each_until_another_call() {
     let all = claimed.iter().map(|one| counter.count(throttled_call(asking(&worker, one), Some(30))));
     let answers = futures::future::join_all(all).await;
     assert!(answers.iter().all(|answer| answer.as_ref().unwrap().streak == Some(1)), "{answers:?}");
-    let statements: i64 = sqlx::query_scalar("select max(xmin::text::bigint) - min(xmin::text::bigint) from provider_waits")
-        .fetch_one(world.pool())
-        .await
-        .unwrap();
+    let statements: i64 =
+        sqlx::query_scalar("select max(xmin::text::bigint) - min(xmin::text::bigint) from provider_waits")
+            .fetch_one(world.pool())
+            .await
+            .unwrap();
     assert!(statements < 20, "{statements} transactions for three hundred");
     // The same answer told twice, then another, then one to the next call.
     let again = throttled_call(asking(&worker, &claimed[0]), None);

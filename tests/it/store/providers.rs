@@ -6,9 +6,9 @@ use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
 use longhaul_shared::domain::{ExecutionId, WaitReason};
 use longhaul_shared::store::StoreError;
 use longhaul_shared::store::claims::Claimed;
+use longhaul_shared::store::maintenance::Runnable;
 use longhaul_shared::store::outcomes::Conclusion;
 use longhaul_shared::store::provider_failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses};
-use longhaul_shared::store::maintenance::Runnable;
 use longhaul_shared::store::providers::{AnsweredCall, Asking, BreakerRow, MayAsk, ModelKey, RELEASED_AT_ONCE};
 
 use crate::support::leases::{TestWorker, World};
@@ -548,11 +548,13 @@ async fn long_line_is_let_go_in_bounded_transactions_of_equal_cost() {
     let asks = worker.claim_one().await;
     wait(&world, &worker, &worker.claim_one().await).await;
     clone_waiting(&world, WAITING - 1).await;
-    sqlx::query("update provider_breakers set state = 'recovering', portion = $1, released = 0, portion_at = clock_timestamp()")
-        .bind(PORTION as i32)
-        .execute(world.pool())
-        .await
-        .unwrap();
+    sqlx::query(
+        "update provider_breakers set state = 'recovering', portion = $1, released = 0, portion_at = clock_timestamp()",
+    )
+    .bind(PORTION as i32)
+    .execute(world.pool())
+    .await
+    .unwrap();
     // Dead entries of the index stay for as long as anybody may see them.
     let mut reader = world.pool().begin().await.unwrap();
     sqlx::query("set transaction isolation level repeatable read").execute(&mut *reader).await.unwrap();

@@ -77,10 +77,15 @@ impl ThrottleCounter {
             patience: Duration::from_secs(60),
         };
         let trouble = store.trouble.clone();
-        Self(Batcher::spawn(limits, trouble, |_| 0, move |items: Vec<Arc<ThrottledCall>>| {
-            let store = store.clone();
-            async move { store.count_throttles(&items).await }
-        }))
+        Self(Batcher::spawn(
+            limits,
+            trouble,
+            |_| 0,
+            move |items: Vec<Arc<ThrottledCall>>| {
+                let store = store.clone();
+                async move { store.count_throttles(&items).await }
+            },
+        ))
     }
 
     /// Takes note of a 429; when this returns, it is committed.

@@ -170,7 +170,11 @@ impl Store {
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn provider_answered(&self, key: &ModelKey, answered: &[AnsweredCall]) -> Result<Vec<Runnable>, StoreError> {
+    pub async fn provider_answered(
+        &self,
+        key: &ModelKey,
+        answered: &[AnsweredCall],
+    ) -> Result<Vec<Runnable>, StoreError> {
         let woken = sqlx::query!(
             r#"
             with woken as materialized (

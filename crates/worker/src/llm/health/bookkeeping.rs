@@ -7,17 +7,11 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use longhaul_sdk::FailureCode;
-use longhaul_shared::{
-    queue::model_calls::CountedCall,
-    store::providers::AnsweredCall,
-};
+use longhaul_shared::{queue::model_calls::CountedCall, store::providers::AnsweredCall};
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Call, Endpoint, Health, is_outage, is_throttle,
-    endpoint::LeftPlace,
-};
+use super::{Call, Endpoint, Health, endpoint::LeftPlace, is_outage, is_throttle};
 use crate::llm::ModelError;
 
 /// Entries that wait to be written down. A process makes fewer calls at a time; more wait only while Redis or Postgres is away.

@@ -134,7 +134,8 @@ impl Health {
         patience: Duration,
         wait: Duration,
     ) -> Result<Place, StoreError> {
-        let line = patiently(self.store.trouble(), || self.store.wait_for_rate(asking, &endpoint.key, patience, None)).await?;
+        let line =
+            patiently(self.store.trouble(), || self.store.wait_for_rate(asking, &endpoint.key, patience, None)).await?;
         self.learn_now(line.now);
         if line.is_over {
             return Ok(Place::None);
