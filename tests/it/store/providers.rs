@@ -590,7 +590,8 @@ async fn long_line_is_let_go_in_bounded_transactions_of_equal_cost() {
     assert!(tend(&world).await.is_empty(), "the portion is under way");
     let runnable = "select count(*) from executions where wait_reason = 'worker'";
     let runnable: i64 = sqlx::query_scalar(runnable).fetch_one(world.pool()).await.unwrap();
-    assert_eq!(runnable, PORTION as i64);
+    // The execution that asks may be among the released, but is held.
+    assert!((PORTION as i64 - 1..=PORTION as i64).contains(&runnable), "{runnable} are runnable");
 }
 
 /// As many more executions as the one that is parked, and wait as it does.

@@ -192,5 +192,6 @@ async fn a_held_snapshot_changes_no_look_for_duties() {
     }
     let after = look_cost(&world).await;
     drop(snapshot);
-    assert!(after <= before * 2, "{before} buffers before, {after} after");
+    // A look that read the dead versions would read a thousand.
+    assert!(after <= before + 100, "{before} buffers before, {after} after");
 }
