@@ -177,7 +177,7 @@ async fn a_deadline_that_passes_in_a_wait_ends_the_execution() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &[])).await;
     let worker = fleet.worker();
-    fleet.llm.push(reply_status(429, "slow down").header("retry-after", "600"));
+    fleet.llm.push(reply_status(408, "slow down").header("retry-after", "600"));
     let mut new = fleet.new_execution("d", json!({})).await;
     (new.deadline, new.deadline_is_near) = (Duration::from_secs(300), true);
     let id = fleet.submit_new(new).await;

@@ -265,7 +265,7 @@ async fn a_longer_retry_after_is_waited_for_and_a_shorter_one_is_not() {
     fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;
     let worker = fleet.worker();
     for (retry_after, expected) in [("3", 10.0), ("120", 120.0), ("999999", 86_400.0)] {
-        fleet.llm.push(reply_status(429, "slow down").header("retry-after", retry_after));
+        fleet.llm.push(reply_status(408, "slow down").header("retry-after", retry_after));
         let id = fleet.submit("d", json!({})).await;
         let waits = backoff(&fleet, id, 1).await;
         assert!((waits - expected).abs() < 0.001, "Retry-After {retry_after}: {waits}");
