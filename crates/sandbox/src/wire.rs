@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use longhaul_sdk::numbers;
 use serde::Serialize;
 use serde_json::{
     Map, Value, json,
@@ -223,10 +222,19 @@ fn of_python(ended: &Ended) -> Parts {
     }
 }
 
-/// Refuses a result that the worker would refuse. An accepted one is passed on byte for byte.
+/// Refuses a result that most JSON readers cannot hold. An accepted one is passed on byte for byte.
 fn check(result: &RawValue) -> Result<(), String> {
     let value: Value = serde_json::from_str(result.get()).map_err(|error| error.to_string())?;
-    numbers::check(&value).map_err(|error| error.with_path())
+    if has_finite_numbers(&value) { Ok(()) } else { Err("a number is beyond the range of a double".into()) }
+}
+
+fn has_finite_numbers(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.as_f64().is_some_and(f64::is_finite),
+        Value::Array(items) => items.iter().all(has_finite_numbers),
+        Value::Object(members) => members.values().all(has_finite_numbers),
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
+    }
 }
 
 /// `=` and the text of the variable, or nothing when it is not set.
