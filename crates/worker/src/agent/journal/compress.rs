@@ -53,7 +53,6 @@ impl Journal {
     ///
     /// # Errors
     /// `context_limit_exceeded` when no compression is left or there is nothing to replace; the failure of the summary call.
-    #[expect(clippy::too_many_lines, reason = "one compression in the order in which it is recorded")]
     pub(super) async fn compress(&mut self, agent: &Agent, said: usize, cause: Option<Failure>) -> Step<()> {
         let window = u64::from(agent.config.limits.context_tokens);
         let range = self.transcript.compressible(window, said);
