@@ -24,7 +24,9 @@ create table api_keys (
     hash bytea not null unique,
     scopes text[] not null,
     created_at timestamptz not null,
-    revoked_at timestamptz
+    revoked_at timestamptz,
+    -- Sessions of the status page that began before this are over.
+    sessions_ended_at timestamptz
 );
 
 -- Database functions as `longhaul migrate` last applied them: a file of migrations/functions is applied again when its hash changes.

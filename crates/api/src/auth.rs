@@ -120,6 +120,11 @@ impl KeyCache {
         known.get(hash).filter(|(since, _)| since.elapsed() < REMEMBER).map(|(_, principal)| principal.clone())
     }
 
+    /// Looks the key up again at its next use.
+    pub(crate) fn forget(&self, hash: &[u8]) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(hash);
+    }
+
     fn remember(&self, hash: Vec<u8>, principal: Principal) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MAX_REMEMBERED {

@@ -107,6 +107,29 @@ async fn the_status_page_is_for_those_who_signed_in() {
 }
 
 #[tokio::test]
+async fn signed_out_cookie_opens_nothing() {
+    let api = TestApi::start().await;
+    let nobody = api.nobody();
+    let sign_in = async || {
+        let form = nobody
+            .request(reqwest::Method::POST, "/login")
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(format!("key={}", api.acme.key.as_deref().unwrap()));
+        let welcome = form.send().await.unwrap();
+        welcome.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned()
+    };
+    let send = async |method, path, cookie: &str| nobody.send(method, path, None, &[("cookie", cookie)]).await.status;
+    let first = sign_in().await;
+    assert_eq!(send(reqwest::Method::GET, "/", &first).await, 200);
+    assert_eq!(send(reqwest::Method::POST, "/logout", &first).await, 303);
+    assert_eq!(send(reqwest::Method::GET, "/", &first).await, 303, "the session is over, whoever has its cookie");
+    let second = sign_in().await;
+    assert_eq!(send(reqwest::Method::GET, "/", &second).await, 200);
+    assert_eq!(send(reqwest::Method::POST, "/logout", &first).await, 303);
+    assert_eq!(send(reqwest::Method::GET, "/", &second).await, 200, "an ended session ends no other");
+}
+
+#[tokio::test]
 async fn behind_tls_the_cookie_is_sent_over_tls_alone() {
     let api = TestApi::start_with(ApiOptions { secure_cookies: true, ..ApiOptions::default() }).await;
     let form = api

@@ -1,7 +1,7 @@
 //! Signing in to the status page: a key is checked once and becomes a signed cookie for twelve hours.
 //!
-//! The cookie names the key's id, hash and end of life under our signature, so it cannot be made up, and a revoked key ends
-//! it: the key is looked up at every request.
+//! The cookie holds the key's hash and the time of signing in under our signature, so it cannot be made up. The key is looked up at
+//! every request: its revocation ends the session, and so does signing out, which ends all sessions of the key.
 
 use axum::{
     Form,
@@ -10,6 +10,7 @@ use axum::{
     response::{Html, IntoResponse, Redirect, Response},
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use chrono::{DateTime, TimeDelta, Utc};
 use longhaul_shared::store::{api_keys::Scope, tenants::Reach};
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -45,10 +46,12 @@ impl FromRequestParts<ApiState> for Viewer {
         let principal = if parts.headers.contains_key(header::AUTHORIZATION) {
             Principal::from_request_parts(parts, state).await.map_err(IntoResponse::into_response)?
         } else {
-            let Some(hash) = session(state, &parts.headers) else { return Err(Redirect::to("/login").into_response()) };
-            match auth::by_hash(state, hash).await {
-                Ok(principal) => principal,
-                Err(ApiError::InvalidApiKey) => return Err(Redirect::to("/login").into_response()),
+            let Some(session) = Session::read(state, &parts.headers) else {
+                return Err(Redirect::to("/login").into_response());
+            };
+            match auth::by_hash(state, session.key_hash).await {
+                Ok(principal) if principal.key().sessions_ended_at.is_none_or(|at| session.began_at > at) => principal,
+                Ok(_) | Err(ApiError::InvalidApiKey) => return Err(Redirect::to("/login").into_response()),
                 Err(error) => return Err(error.into_response()),
             }
         };
@@ -70,20 +73,30 @@ fn is_local(parts: &Parts) -> bool {
     peer && matches!(name, "localhost" | "127.0.0.1" | "[::1]")
 }
 
-/// The hash of the key behind a cookie that is ours and not over.
-fn session(state: &ApiState, headers: &HeaderMap) -> Option<Vec<u8>> {
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let value = cookies.flat_map(|value| value.split(';')).find_map(|pair| {
-        let (name, value) = pair.trim().split_once('=')?;
-        (name == COOKIE).then(|| value.to_owned())
-    })?;
-    let mut parts = value.splitn(3, '.');
-    let (hash, until, code) = (parts.next()?, parts.next()?, parts.next()?);
-    let code = URL_SAFE_NO_PAD.decode(code).ok()?;
-    if !state.pepper.verifies(PURPOSE, &[hash.as_bytes(), until.as_bytes()], &code) {
-        return None;
+/// A session as its cookie says; whether its key has ended it is not looked up.
+struct Session {
+    key_hash: Vec<u8>,
+    began_at: DateTime<Utc>,
+}
+
+impl Session {
+    /// The session of a cookie that is ours and not too old.
+    fn read(state: &ApiState, headers: &HeaderMap) -> Option<Self> {
+        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+        let value = cookies.flat_map(|value| value.split(';')).find_map(|pair| {
+            let (name, value) = pair.trim().split_once('=')?;
+            (name == COOKIE).then(|| value.to_owned())
+        })?;
+        let mut parts = value.splitn(3, '.');
+        let (hash, began_at, code) = (parts.next()?, parts.next()?, parts.next()?);
+        let code = URL_SAFE_NO_PAD.decode(code).ok()?;
+        if !state.pepper.verifies(PURPOSE, &[hash.as_bytes(), began_at.as_bytes()], &code) {
+            return None;
+        }
+        let began_at = DateTime::from_timestamp_micros(began_at.parse().ok()?)?;
+        let is_live = state.store.believed_now() - began_at < TimeDelta::seconds(LIFE_SECONDS);
+        is_live.then_some(Self { key_hash: URL_SAFE_NO_PAD.decode(hash).ok()?, began_at })
     }
-    (until.parse::<i64>().ok()? > state.store.believed_now().timestamp()).then(|| URL_SAFE_NO_PAD.decode(hash).ok())?
 }
 
 /// A request that no page of another site made the browser send: it could sign a person in as somebody else, who then reads what
@@ -139,13 +152,17 @@ pub(crate) async fn login(
         Err(error) => return Err(error),
     }
     let hash = URL_SAFE_NO_PAD.encode(state.pepper.key_hash(key));
-    let until = (state.store.now().await?.timestamp() + LIFE_SECONDS).to_string();
-    let code = URL_SAFE_NO_PAD.encode(state.pepper.mac(PURPOSE, &[hash.as_bytes(), until.as_bytes()]));
-    Ok(with_cookie(&state, &format!("{hash}.{until}.{code}"), LIFE_SECONDS, "/"))
+    let began_at = state.store.now().await?.timestamp_micros().to_string();
+    let code = URL_SAFE_NO_PAD.encode(state.pepper.mac(PURPOSE, &[hash.as_bytes(), began_at.as_bytes()]));
+    Ok(with_cookie(&state, &format!("{hash}.{began_at}.{code}"), LIFE_SECONDS, "/"))
 }
 
-pub(crate) async fn logout(State(state): State<ApiState>, _: SameSite) -> Response {
-    with_cookie(&state, "", 0, "/login")
+pub(crate) async fn logout(State(state): State<ApiState>, _: SameSite, headers: HeaderMap) -> ApiResult<Response> {
+    if let Some(session) = Session::read(&state, &headers) {
+        state.store.end_sessions(&session.key_hash, session.began_at).await?;
+        state.keys.forget(&session.key_hash);
+    }
+    Ok(with_cookie(&state, "", 0, "/login"))
 }
 
 fn with_cookie(state: &ApiState, value: &str, life_seconds: i64, to: &str) -> Response {

@@ -147,6 +147,8 @@ pub struct ApiKey {
     pub created_at: DateTime<Utc>,
     /// When it stopped working.
     pub revoked_at: Option<DateTime<Utc>>,
+    /// When somebody signed out who had signed in with it: sessions that began before are over.
+    pub sessions_ended_at: Option<DateTime<Utc>>,
 }
 
 /// Whether `text` has the form of a key; anything else needs no look-up.
@@ -214,7 +216,7 @@ impl Store {
             KeyRow,
             r#"
             select k.id, k.tenant_id, t.org_id, nullif(t.group_id, '') as group_id, k.name, k.prefix, k.scopes, k.created_at,
-                k.revoked_at
+                k.revoked_at, k.sessions_ended_at
             from api_keys k join tenants t on t.id = k.tenant_id
             where k.hash = $1
             "#,
@@ -234,7 +236,7 @@ impl Store {
             KeyRow,
             r#"
             select k.id, k.tenant_id, t.org_id, nullif(t.group_id, '') as group_id, k.name, k.prefix, k.scopes, k.created_at,
-                k.revoked_at
+                k.revoked_at, k.sessions_ended_at
             from api_keys k join tenants t on t.id = k.tenant_id
             where k.tenant_id = $1
             order by k.created_at desc, k.id
@@ -262,6 +264,24 @@ impl Store {
         .await?;
         Ok(done.rows_affected())
     }
+
+    /// Ends every session of the status page that was signed in with the key of that hash, when the one that began at `began_at` is
+    /// not over yet; API processes honour it within 10 s.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn end_sessions(&self, hash: &[u8], began_at: DateTime<Utc>) -> Result<(), StoreError> {
+        // A cookie of an ended session must not sign out those who signed in since.
+        sqlx::query!(
+            "update api_keys set sessions_ended_at = longhaul_now() \
+             where hash = $1 and (sessions_ended_at is null or sessions_ended_at < $2)",
+            hash,
+            began_at,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
 }
 
 struct KeyRow {
@@ -274,6 +294,7 @@ struct KeyRow {
     scopes: Vec<String>,
     created_at: DateTime<Utc>,
     revoked_at: Option<DateTime<Utc>>,
+    sessions_ended_at: Option<DateTime<Utc>>,
 }
 
 impl From<KeyRow> for ApiKey {
@@ -289,6 +310,7 @@ impl From<KeyRow> for ApiKey {
             scopes: row.scopes.iter().filter_map(|name| Scope::parse(name)).collect(),
             created_at: row.created_at,
             revoked_at: row.revoked_at,
+            sessions_ended_at: row.sessions_ended_at,
         }
     }
 }
