@@ -1,8 +1,9 @@
 -- Takes note of what was settled, and grants what is free to those that wait, in the order they asked, at most
 -- `portion` of them. Returns the executions it woke. The budget's row is locked by the caller, always before any
--- execution's, and an execution's before its reservations: nobody waits the other way round. A function of single
--- statements, because each must see what was committed before the lock was had, and the snapshot of one large
--- statement is older (core-rules 12).
+-- execution's, and an execution's before its reservations: nobody waits the other way round. An execution that another
+-- transaction has locked stays in line for the next fold: a cancel locks a child and then its parent, and would wait for this
+-- function while this function waits for it. A function of single statements, because each must see what was committed
+-- before the lock was had, and the snapshot of one large statement is older (core-rules 12).
 create or replace function longhaul_fold_budget(root uuid, portion int) returns setof uuid
     language plpgsql volatile
     as $$
@@ -10,6 +11,8 @@ declare
     b budgets;
     w reservations;
     granted int := 0;
+    is_over boolean;
+    locked uuid[] := '{}';
     reply bigint;
 begin
     with gone as (
@@ -37,16 +40,21 @@ begin
     where root_id = root and total.n > 0;
 
     select * into b from budgets where root_id = root;
-    while granted < portion loop
+    while granted + cardinality(locked) < portion loop
         exit when b.spent_calls + b.reserved_calls >= b.max_calls;
         select * into w from reservations
-        where root_id = root and state = 'waiting'
+        where root_id = root and state = 'waiting' and execution_id <> all (locked)
             and (b.max_cost is null or b.spent_cost + b.reserved_cost + coalesce(cost, 0) <= b.max_cost)
             and (b.max_tokens is null or b.spent_tokens + b.reserved_tokens + tokens <= b.max_tokens)
         order by asked_at, execution_id
         limit 1;
         exit when not found;
-        if longhaul_wake(w.execution_id, 'budget') then
+        select a.is_over into is_over from longhaul_wake_all(array[w.execution_id], 'budget') a;
+        if not found then
+            locked := locked || w.execution_id;
+        elsif is_over then
+            delete from reservations where execution_id = w.execution_id and step_key = w.step_key;
+        else
             reply := longhaul_reply_limit(
                 b, w.prompt_cost, w.prompt_tokens, w.reply_price, w.reply_tokens, w.least_reply_tokens
             );
@@ -62,8 +70,6 @@ begin
             returning * into b;
             granted := granted + 1;
             return next w.execution_id;
-        else
-            delete from reservations where execution_id = w.execution_id and step_key = w.step_key;
         end if;
     end loop;
 end

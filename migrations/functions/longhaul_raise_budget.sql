@@ -1,4 +1,4 @@
--- Sets the caps of a running tree and wakes who now fits. A null leaves a cap as it is. Returns the executions it
+-- Sets the caps of a running tree and wakes who now fits and is not locked. A null leaves a cap as it is. Returns the executions it
 -- woke; the caller has seen that the tree has a budget.
 create or replace function longhaul_raise_budget(root uuid, cost bigint, tokens bigint, calls bigint, portion int) returns setof uuid
     language plpgsql volatile

@@ -14,7 +14,7 @@ use longhaul_shared::store::{Store, StoreOptions};
 use sha2::{Digest, Sha256};
 
 use crate::support::leases::{TestWorker, World, end_overdue, step, write};
-use crate::support::wait::{SOON, eventually};
+use crate::support::wait::{SOON, eventually, within};
 
 const DOLLAR: i64 = 1_000_000_000;
 
@@ -205,6 +205,57 @@ async fn a_raise_that_meets_an_uncommitted_park_waits_for_it_and_wakes_it() {
     assert_eq!(raising.await.unwrap().unwrap()[0].id, root);
     assert_eq!(world.standing(root).await.1.as_deref(), Some("worker"));
     world.check().await;
+}
+
+/// A tree that may spend a dollar: its parent has reserved it, and the child waits for it.
+async fn parent_and_waiting_child(world: &World, worker: &TestWorker) -> (Claimed, Claimed) {
+    submit(world, money("1")).await;
+    let parent = worker.claim_one().await;
+    worker.spawn(&parent, 0..1).await;
+    let child = worker.claim_one().await;
+    assert_eq!(reserve(worker, &parent, "turn", 1).await, GRANTED);
+    let wake_seq = waiting(reserve(worker, &child, "turn", 1).await);
+    worker.end(&child, park(wake_seq)).await.unwrap();
+    (parent, child)
+}
+
+/// What a cancel of the child does: it locks the child, and then its parent. `act`, done in between, must neither wait nor be in
+/// the way.
+async fn within_a_cancel<T>(world: &World, parent: &Claimed, child: &Claimed, act: impl Future<Output = T>) -> T {
+    let lock = "select from executions where id = $1 for no key update";
+    let mut cancel = world.pool().begin().await.unwrap();
+    sqlx::query(lock).bind(child.id.0).execute(&mut *cancel).await.unwrap();
+    let done = within("what is done while the child is locked", SOON, act).await;
+    sqlx::query(lock).bind(parent.id.0).execute(&mut *cancel).await.unwrap();
+    cancel.rollback().await.unwrap();
+    done
+}
+
+async fn folded(world: &World) -> Vec<ExecutionId> {
+    world.store.fold_budgets(10).await.unwrap().into_iter().map(|woken| woken.id).collect()
+}
+
+#[tokio::test]
+async fn fold_leaves_a_locked_child_for_the_next() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    let (parent, child) = parent_and_waiting_child(&world, &worker).await;
+    within_a_cancel(&world, &parent, &child, settle(&worker, &parent, 1, "turn", 0)).await;
+    assert_eq!(ledger(&world, parent.id).await.waiting, 1);
+    assert_eq!(folded(&world).await, [child.id]);
+    assert_eq!(world.standing(child.id).await.1.as_deref(), Some("worker"));
+}
+
+#[tokio::test]
+async fn raise_leaves_a_locked_child_for_the_next_fold() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    let (parent, child) = parent_and_waiting_child(&world, &worker).await;
+    let caps = Caps { max_cost: Some("2".parse().unwrap()), ..Caps::default() };
+    let raised = within_a_cancel(&world, &parent, &child, world.store.raise_budget(parent.id, caps)).await.unwrap();
+    assert!(raised.is_empty());
+    assert_eq!(folded(&world).await, [child.id]);
+    assert_eq!(world.standing(child.id).await.1.as_deref(), Some("worker"));
 }
 
 #[tokio::test]
