@@ -62,6 +62,7 @@ async fn money_for_a_model_without_a_price_is_refused_at_submit() {
         (json!({"max_cost_usd": -1}), "/budget"),
         (json!({"max_cost_usd": "1.0000000001"}), "/budget"),
         (json!({"max_turns": 1}), "/budget"),
+        (json!({"max_model_calls": 0}), "/budget/max_model_calls"),
     ] {
         let refused = submit(budget.clone()).await;
         assert_eq!(refused.error(), (422, "invalid_request"), "{budget}");
@@ -73,7 +74,9 @@ async fn money_for_a_model_without_a_price_is_refused_at_submit() {
 async fn a_raise_wakes_what_waits_and_says_how_the_budget_stands() {
     let api = TestApi::start().await;
     let worker = TestWorker::start(&api.store).await;
-    let root = api.submit_with(json!({"budget": {"max_model_calls": 0, "max_cost_usd": "2.5"}})).await;
+    let root = api.submit_with(json!({"budget": {"max_model_calls": 1, "max_cost_usd": "2.5"}})).await;
+    let lowered = api.acme.post(&format!("/v1/executions/{root}/budget"), &json!({"max_model_calls": 0})).await;
+    assert_eq!(lowered.status, 200, "{}", lowered.text);
     let parent = worker.claim_one().await;
     worker.spawn(&parent, 0..1).await;
     let child = worker.claim_one().await;

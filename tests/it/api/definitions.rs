@@ -68,7 +68,7 @@ async fn racing_puts_of_different_content_are_versions_without_gaps() {
 #[tokio::test]
 async fn what_could_never_run_is_refused() {
     let api = TestApi::start().await;
-    let cases: [(&str, Value, &[&str]); 10] = [
+    let cases: [(&str, Value, &[&str]); 11] = [
         ("invoice", definition(json!({"input_schema": {"type": "no such type"}})), &["/input_schema"]),
         ("invoice", definition(json!({"output_schema": {"$ref": "http://example.com/s"}})), &["/output_schema"]),
         ("invoice", definition(json!({"failure_codes": ["fine", "has space"]})), &["/failure_codes/1"]),
@@ -76,6 +76,7 @@ async fn what_could_never_run_is_refused() {
         ("invoice", definition(json!({"deadline_seconds": 0})), &["/deadline_seconds"]),
         ("invoice", definition(json!({"active_timeout_seconds": 0})), &["/active_timeout_seconds"]),
         ("invoice", definition(json!({"runner": "rust"})), &["/runner"]),
+        ("invoice", definition(json!({"budget": {"max_model_calls": 0}})), &["/budget/max_model_calls"]),
         ("other", definition(json!({})), &["/key"]),
         ("Bad", definition(json!({"key": "Bad"})), &["/key"]),
         ("invoice", definition(json!({"max_retires": 2})), &[""]),
@@ -273,6 +274,7 @@ async fn names_and_their_number_are_bounded() {
         (json!({"tool_refs": [long]}), "/tool_refs/0"),
         (json!({"mcp_servers": {"a b": {"url": "http://x"}}}), "/mcp_servers/0"),
         (json!({"concurrency": vec![json!({"key": "tenant", "limit": 1}); 17]}), "/concurrency"),
+        (json!({"limits": {"budget": {"max_model_calls": 0}}}), "/limits/budget/max_model_calls"),
     ] {
         let answer = put("me", more.clone()).await;
         assert_eq!((answer.error(), answer.paths()), ((422, "invalid_request"), vec![path]), "{more}");

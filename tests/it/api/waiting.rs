@@ -283,7 +283,9 @@ async fn for_people_it_tells_the_requests_and_for_children_which_are_open() {
 async fn for_money_it_tells_the_budget_and_for_a_worker_that_is_not_there_what_is_missing() {
     let api = TestApi::start().await;
     let worker = TestWorker::start(&api.store).await;
-    let id = api.submit_with(json!({"budget": {"max_model_calls": 0}})).await;
+    let id = api.submit_with(json!({"budget": {"max_model_calls": 1}})).await;
+    let lowered = api.acme.post(&format!("/v1/executions/{id}/budget"), &json!({"max_model_calls": 0})).await;
+    assert_eq!(lowered.status, 200, "{}", lowered.text);
     let claimed = worker.claim_one().await;
     let ask = Reservation {
         id,

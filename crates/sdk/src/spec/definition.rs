@@ -192,8 +192,9 @@ pub struct BudgetSpec {
     /// Tokens sent and received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
-    /// Model calls, failed ones included.
+    /// Model calls, failed ones included; at least 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
     pub max_model_calls: Option<u32>,
     /// What becomes of an execution whose next model call does not fit.
     #[serde(default)]

@@ -8,7 +8,7 @@ use axum::{
 };
 use longhaul_sdk::{
     failure::FailureCode,
-    spec::{AgentSpec, ConcurrencySpec, DefinitionSpec, Runner},
+    spec::{AgentSpec, BudgetSpec, ConcurrencySpec, DefinitionSpec, Runner},
 };
 use longhaul_shared::{
     agent_secrets,
@@ -143,6 +143,7 @@ fn key_violations(in_path: &str, in_body: &str) -> Vec<Violation> {
 
 fn agent_violations(spec: &AgentSpec) -> Vec<Violation> {
     let mut violations = limit_violations(&spec.concurrency);
+    violations.extend(budget_violation("/limits/budget", spec.limits.budget.as_ref()));
     violations.extend(name_violations("/tools", MAX_TOOLS, spec.tools.iter().map(|tool| tool.name())));
     violations.extend(name_violations("/tool_refs", MAX_TOOLS, spec.tool_refs.iter().map(String::as_str)));
     violations.extend(name_violations("/mcp_servers", MAX_SERVERS, spec.mcp_servers.keys().map(String::as_str)));
@@ -183,6 +184,7 @@ fn agent_violations(spec: &AgentSpec) -> Vec<Violation> {
 
 fn definition_violations(spec: &DefinitionSpec) -> Vec<Violation> {
     let mut violations = limit_violations(&spec.concurrency);
+    violations.extend(budget_violation("/budget", spec.budget.as_ref()));
     let validators = spec.validators.iter().map(|validator| validator.name());
     violations.extend(name_violations("/validators", MAX_VALIDATORS, validators));
     for (path, schema) in [("/input_schema", Some(&spec.input_schema)), ("/output_schema", spec.output_schema.as_ref())]
@@ -219,6 +221,12 @@ fn name_violations<'a>(path: &str, max: usize, names: impl ExactSizeIterator<Ite
     let unfit = names.enumerate().filter(|(_, name)| !is_name(name));
     let message = "must be 1 to 64 characters of a-z, A-Z, 0-9, '.', '_' and '-'";
     unfit.map(|(index, _)| Violation::new(format!("{path}/{index}"), message)).collect()
+}
+
+/// A budget under which no model is ever called.
+fn budget_violation(path: &str, budget: Option<&BudgetSpec>) -> Option<Violation> {
+    let is_nothing = budget.is_some_and(|budget| budget.max_model_calls == Some(0));
+    is_nothing.then(|| Violation::new(format!("{path}/max_model_calls"), "must be at least 1"))
 }
 
 fn limit_violations(limits: &[ConcurrencySpec]) -> Vec<Violation> {

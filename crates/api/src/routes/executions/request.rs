@@ -77,6 +77,7 @@ pub(crate) struct BudgetBody {
     /// Tokens sent and received.
     max_tokens: Option<u32>,
     /// Model calls, failed ones included.
+    #[schema(minimum = 1)]
     max_model_calls: Option<u32>,
     /// `park` (when absent): wait until the budget is raised; `fail`: FAILED `budget_exhausted`.
     on_exhausted: Option<String>,
@@ -319,6 +320,9 @@ pub(crate) fn read_budget(fields: &mut Fields<'_>) -> Option<BudgetSpec> {
     let Record(budget): Record<BudgetSpec> = fields.take("budget")?;
     if budget.max_cost_usd.is_none() && budget.max_tokens.is_none() && budget.max_model_calls.is_none() {
         fields.violation("/budget", "needs one of max_cost_usd, max_tokens and max_model_calls");
+    }
+    if budget.max_model_calls == Some(0) {
+        fields.violation("/budget/max_model_calls", "must be at least 1");
     }
     Some(budget)
 }
