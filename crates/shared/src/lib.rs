@@ -6,6 +6,7 @@ pub mod addresses;
 pub mod agent_secrets;
 pub mod clock;
 pub mod config;
+pub mod cpu_lane;
 pub mod domain;
 pub mod http;
 pub mod json_schema;

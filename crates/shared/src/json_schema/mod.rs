@@ -17,9 +17,10 @@ use jsonschema::{PatternOptions, ValidationError, ValidationOptions, Validator};
 use longhaul_sdk::numbers;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tokio::{runtime::RuntimeFlavor, sync::Semaphore, time::timeout};
+use tokio::{runtime::RuntimeFlavor, time::timeout};
 
 use self::{meter::Weight, survey::Size};
+use crate::cpu_lane::CpuLane;
 pub use survey::{MAX_EXPANSIONS, MAX_PATTERNS, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS};
 
 /// Units of work done where the caller is: about a millisecond at worst.
@@ -39,8 +40,6 @@ const MAX_STACK: usize = 16_000;
 const LARGE_STACK: usize = 128 << 20;
 /// A schema with more subschemas is compiled and dropped on a large stack: both recurse along its references.
 const SMALL_SCHEMA: usize = 100;
-/// Costly checks that run at once in a process.
-const COSTLY_AT_ONCE: usize = 2;
 /// How long a costly check waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of one compiled pattern.
@@ -51,7 +50,7 @@ const BACKTRACK_LIMIT: usize = 20_000;
 const MAX_CACHED: usize = 512;
 const MAX_CACHED_WEIGHT: usize = 128 << 20;
 
-static COSTLY: Semaphore = Semaphore::const_new(COSTLY_AT_ONCE);
+static COSTLY: CpuLane = CpuLane::new();
 
 /// Why a value was not checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -145,18 +144,9 @@ impl Schema {
                 return done;
             }
         }
-        let permit = timeout(PATIENCE, COSTLY.acquire()).await;
-        let Ok(Ok(permit)) = permit else { return Err(Unchecked::Busy) };
+        let Ok(turn) = timeout(PATIENCE, COSTLY.turn()).await else { return Err(Unchecked::Busy) };
         let (schema, value) = (self.clone(), value.clone());
-        let costly = tokio::task::spawn_blocking(move || {
-            // The permit is held until the work ends, also when nobody waits for it any more.
-            let _permit = permit;
-            on_large_stack(|| schema.run(&value, MAX_WORK, list)).unwrap_or(Err(Unchecked::Busy))
-        });
-        costly.await.unwrap_or_else(|error| match error.try_into_panic() {
-            Ok(panic) => panic::resume_unwind(panic),
-            Err(_) => Err(Unchecked::Busy),
-        })
+        turn.run(move || on_large_stack(|| schema.run(&value, MAX_WORK, list)).unwrap_or(Err(Unchecked::Busy))).await
     }
 
     /// As [`check`](Self::check), where the caller cannot wait: what would take long is refused.

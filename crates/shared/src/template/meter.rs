@@ -1,6 +1,6 @@
 //! What a rendering may still hold and look at. A rendering stays on its thread from beginning to end.
 
-use std::{cell::Cell, fmt, io};
+use std::{cell::Cell, fmt, io, thread::LocalKey};
 
 use minijinja::{Error, ErrorKind, Value, value::ValueKind};
 
@@ -8,6 +8,9 @@ use minijinja::{Error, ErrorKind, Value, value::ValueKind};
 pub const MAX_MEMORY: usize = 16 << 20;
 /// Bytes and values that one rendering may look at, in units of a few nanoseconds.
 pub const MAX_WORK: usize = 20_000_000;
+/// The allowance of a rendering on an async thread: about a millisecond.
+const BRIEF_MEMORY: usize = 1 << 20;
+const BRIEF_WORK: usize = 200_000;
 /// Levels of a value. JSON that is read has fewer.
 const MAX_DEPTH: usize = 200;
 /// Bytes taken for a value in a list or map.
@@ -16,11 +19,39 @@ pub(super) const VALUE_BYTES: usize = 32;
 thread_local! {
     static MEMORY: Cell<usize> = const { Cell::new(0) };
     static WORK: Cell<usize> = const { Cell::new(0) };
+    static EXCEEDED: Cell<bool> = const { Cell::new(false) };
 }
 
-pub(super) fn begin() {
-    MEMORY.set(MAX_MEMORY);
-    WORK.set(MAX_WORK);
+/// How much a rendering may use.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Allowance {
+    /// On an async thread.
+    Brief,
+    Whole,
+}
+
+pub(super) fn begin(allowance: Allowance) {
+    let (memory, work) = match allowance {
+        Allowance::Brief => (BRIEF_MEMORY, BRIEF_WORK),
+        Allowance::Whole => (MAX_MEMORY, MAX_WORK),
+    };
+    MEMORY.set(memory);
+    WORK.set(work);
+    EXCEEDED.set(false);
+}
+
+/// Whether the rendering was refused memory or work.
+pub(super) fn is_exceeded() -> bool {
+    EXCEEDED.get()
+}
+
+fn take(from: &'static LocalKey<Cell<usize>>, amount: usize) -> bool {
+    let left = from.get().checked_sub(amount);
+    match left {
+        Some(left) => from.set(left),
+        None => EXCEEDED.set(true),
+    }
+    left.is_some()
 }
 
 /// Takes memory, before it is allocated.
@@ -28,9 +59,8 @@ pub(super) fn begin() {
 /// # Errors
 /// The rendering has used what it may.
 pub fn hold(bytes: usize) -> Result<(), Error> {
-    let left = MEMORY.get().checked_sub(bytes);
-    MEMORY.set(left.ok_or_else(|| invalid(format!("the template needs more than {MAX_MEMORY} bytes of memory")))?);
-    Ok(())
+    let is_left = take(&MEMORY, bytes);
+    if is_left { Ok(()) } else { Err(invalid(format!("the template needs more than {MAX_MEMORY} bytes of memory"))) }
 }
 
 /// Takes work, before it is done.
@@ -38,9 +68,8 @@ pub fn hold(bytes: usize) -> Result<(), Error> {
 /// # Errors
 /// The rendering has used what it may.
 pub fn work(units: usize) -> Result<(), Error> {
-    let left = WORK.get().checked_sub(units);
-    WORK.set(left.ok_or_else(|| invalid("the template does more work than it may".into()))?);
-    Ok(())
+    let is_left = take(&WORK, units);
+    if is_left { Ok(()) } else { Err(invalid("the template does more work than it may".into())) }
 }
 
 pub(super) fn invalid(detail: String) -> Error {

@@ -5,7 +5,10 @@ mod numbers;
 mod rewrite;
 mod values;
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::OnceLock,
+};
 
 use minijinja::{
     AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehavior, Value,
@@ -13,21 +16,32 @@ use minijinja::{
     value::{Rest, ValueOrKwargs},
 };
 
+use self::meter::Allowance;
 pub use self::{
     meter::{MAX_MEMORY, MAX_WORK, hold, work},
     numbers::value_of,
     values::{held, to_json},
 };
 
+use crate::cpu_lane::CpuLane;
+
 /// Bytes of a template.
 pub const MAX_TEMPLATE_BYTES: usize = 256 << 10;
 
 const NAME: &str = "<template>";
+/// Instructions of a rendering on an async thread: about a millisecond.
+const BRIEF_FUEL: u64 = 20_000;
+/// Bytes of template and context that are parsed and converted on an async thread.
+const BRIEF_BYTES: usize = 64 << 10;
+
+static COSTLY: CpuLane = CpuLane::new();
 
 /// What renders templates: one set of filters and functions, and limits.
 #[derive(Debug)]
 pub struct Engine {
     environment: Environment<'static>,
+    /// The same, with less fuel; made when the first template is rendered.
+    brief: OnceLock<Environment<'static>>,
     filters: HashSet<&'static str>,
     max_output: usize,
 }
@@ -42,7 +56,7 @@ impl Engine {
         environment.set_fuel(Some(fuel));
         environment.set_formatter(values::emit);
         let filters = values::register(&mut environment);
-        Self { environment, filters, max_output }
+        Self { environment, brief: OnceLock::new(), filters, max_output }
     }
 
     /// Adds a filter. What it allocates it takes from [`hold`], what it looks at from [`work`].
@@ -77,16 +91,45 @@ impl Engine {
 
     /// Renders a template. The numbers that `context` makes with [`value_of`] print as they were written.
     ///
+    /// A rendering that takes longer than about a millisecond begins again on a blocking thread, in its turn.
+    /// `context_bytes` is about what `context` converts each time it is called.
+    ///
     /// # Errors
     /// As of [`check`](Self::check), what failed while it was rendered, or which limit it exceeded.
-    pub fn render(&self, source: &str, context: impl FnOnce() -> Value) -> Result<String, Error> {
+    pub async fn render(
+        &'static self,
+        source: &str,
+        context_bytes: usize,
+        context: impl Fn() -> Value + Send + 'static,
+    ) -> Result<String, Error> {
+        if source.len() + context_bytes <= BRIEF_BYTES {
+            let done = self.render_within(Allowance::Brief, source, &context);
+            let is_exceeded = |error: &Error| error.kind() == ErrorKind::OutOfFuel || meter::is_exceeded();
+            if !done.as_ref().is_err_and(is_exceeded) {
+                return done;
+            }
+        }
+        let turn = COSTLY.turn().await;
+        let source = source.to_owned();
+        turn.run(move || self.render_within(Allowance::Whole, &source, &context)).await
+    }
+
+    fn render_within(&self, allowance: Allowance, source: &str, context: &dyn Fn() -> Value) -> Result<String, Error> {
         let (instructions, _) = self.compile(source)?;
+        let environment = match allowance {
+            Allowance::Whole => &self.environment,
+            Allowance::Brief => self.brief.get_or_init(|| {
+                let mut environment = self.environment.clone();
+                environment.set_fuel(environment.fuel().map(|fuel| fuel.min(BRIEF_FUEL)));
+                environment
+            }),
+        };
         let blocks = BTreeMap::new();
         let mut text = String::new();
-        meter::begin();
+        meter::begin(allowance);
         let _kept = numbers::Kept::begin();
         let mut out = machinery::make_string_output(&mut text);
-        machinery::eval(&self.environment, &instructions, context(), &blocks, &mut out, AutoEscape::None)?;
+        machinery::eval(environment, &instructions, context(), &blocks, &mut out, AutoEscape::None)?;
         drop(out);
         if text.len() > self.max_output {
             let detail = format!("it is {} bytes long, {} are allowed", text.len(), self.max_output);

@@ -1,6 +1,10 @@
 //! Templates made to stop a process, and those that people write.
 
-use std::process::Command;
+use std::{
+    process::Command,
+    sync::{Arc, LazyLock, Mutex},
+    thread,
+};
 
 use serde_json::json;
 
@@ -9,7 +13,7 @@ use super::*;
 const MIB: usize = 1 << 20;
 
 fn render(template: &str, context: serde_json::Value) -> Result<String, Error> {
-    Engine::new(1_000_000, MIB).render(template, || value_of(&context))
+    Engine::new(1_000_000, MIB).render_within(Allowance::Whole, template, &|| value_of(&context))
 }
 
 /// Every way to make a text or a list grow, or a value deep, that was found.
@@ -169,4 +173,33 @@ fn tojson_is_as_that_of_minijinja() {
 fn many_spellings_of_one_number_are_told_apart() {
     let texts: Vec<String> = (1..100_usize).map(|zeros| format!("1.{}", "0".repeat(zeros))).collect();
     assert_eq!(written("{{ input }}", &format!("[{}]", texts.join(","))), format!("[{}]", texts.join(", ")));
+}
+
+/// Renders `source`; returns whether the rendering ended on the thread that asked for it.
+async fn is_rendered_here(source: &str, context_bytes: usize) -> bool {
+    static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new(1_000_000, MIB));
+    let whole = ENGINE.render_within(Allowance::Whole, source, &|| Value::UNDEFINED);
+    let last = Arc::new(Mutex::new(None));
+    let seen = Arc::clone(&last);
+    let context = move || {
+        *seen.lock().unwrap() = Some(thread::current().id());
+        Value::UNDEFINED
+    };
+    let rendered = ENGINE.render(source, context_bytes, context).await;
+    assert_eq!(rendered.map_err(|error| error.to_string()), whole.map_err(|error| error.to_string()));
+    *last.lock().unwrap() == Some(thread::current().id())
+}
+
+#[tokio::test]
+async fn costly_rendering_leaves_the_async_thread() {
+    assert!(is_rendered_here("{% for i in range(100) %}{{ i }},{% endfor %}", 0).await);
+    assert!(is_rendered_here("{{ nothing }}", 0).await);
+    let instructions = "{% for i in range(20000) %}x{% endfor %}";
+    let memory = format!("{{{{ 'x' * {} }}}}", 700 * 1024);
+    for costly in [instructions, memory.as_str()] {
+        assert!(!is_rendered_here(costly, 0).await, "{costly}");
+    }
+    assert!(!is_rendered_here("short", BRIEF_BYTES).await);
+    let endless = "{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}";
+    assert!(!is_rendered_here(endless, 0).await);
 }

@@ -60,14 +60,14 @@ impl Profile {
     ///
     /// # Errors
     /// The task cannot be said.
-    pub(crate) fn opening(
+    pub(crate) async fn opening(
         &self,
         instructions: String,
         references: Option<String>,
-        task: impl FnOnce() -> Result<String, Failure>,
+        task: impl Future<Output = Result<String, Failure>>,
     ) -> Result<Vec<Message>, Failure> {
         match self {
-            Self::Own => Ok(vec![Message::system(instructions), Message::user(task()?)]),
+            Self::Own => Ok(vec![Message::system(instructions), Message::user(task.await?)]),
             Self::Contract(contract) => Ok(contract.opening(instructions, references)),
         }
     }

@@ -1,6 +1,6 @@
 //! Rendering prompts: minijinja templates over `input`, strict about undefined names and bounded in work, memory and size.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use longhaul_sdk::{Failure, FailureCode};
 use longhaul_shared::template::{Engine, value_of};
@@ -14,16 +14,23 @@ const MAX_PROMPT_BYTES: usize = 1 << 20;
 
 static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new(FUEL, MAX_PROMPT_BYTES));
 
-/// Renders `template` with `input`.
+/// Renders `template` with `input`, which has about `input_bytes`.
 ///
 /// # Errors
 /// `invalid_definition` for a template that cannot be rendered or is too long.
-pub(crate) fn render(what: &str, template: &str, input: &Value) -> Result<String, Failure> {
+pub(crate) async fn render(
+    what: &str,
+    template: &str,
+    input: &Arc<Value>,
+    input_bytes: usize,
+) -> Result<String, Failure> {
     if !template.contains("{{") && !template.contains("{%") {
         return Ok(template.to_owned());
     }
+    let input = Arc::clone(input);
+    let rendered = ENGINE.render(template, input_bytes, move || context! { input => value_of(&input) }).await;
     // The error's own text names line and cause; its debug form would quote the input.
-    ENGINE.render(template, || context! { input => value_of(input) }).map_err(|error| {
+    rendered.map_err(|error| {
         let summary = format!("the {what} template cannot be rendered: {error}");
         Failure::permanent(FailureCode::INVALID_DEFINITION, summary)
     })
@@ -35,25 +42,29 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn input_is_rendered_and_unknown_names_are_refused() {
-        assert_eq!(render("user prompt", "Hi {{ input.name }}", &json!({"name": "<A>"})).unwrap(), "Hi <A>");
-        assert_eq!(render("user prompt", "plain", &json!({})).unwrap(), "plain");
-        let failure = render("user prompt", "{{ input.nme }}", &json!({"name": "A"})).unwrap_err();
+    async fn rendered(template: &str, input: Value) -> Result<String, Failure> {
+        render("user prompt", template, &Arc::new(input), 0).await
+    }
+
+    #[tokio::test]
+    async fn input_is_rendered_and_unknown_names_are_refused() {
+        assert_eq!(rendered("Hi {{ input.name }}", json!({"name": "<A>"})).await.unwrap(), "Hi <A>");
+        assert_eq!(rendered("plain", json!({})).await.unwrap(), "plain");
+        let failure = rendered("{{ input.nme }}", json!({"name": "A"})).await.unwrap_err();
         assert_eq!(failure.code, FailureCode::INVALID_DEFINITION);
     }
 
-    #[test]
-    fn long_number_keeps_its_digits() {
+    #[tokio::test]
+    async fn long_number_keeps_its_digits() {
         let input: Value = serde_json::from_str(r#"{"account": 12345678901234567890123, "amount": 1.10}"#).unwrap();
-        let rendered = render("user prompt", "{{ input.account }} {{ input.amount }} {{ input }}", &input).unwrap();
+        let rendered = rendered("{{ input.account }} {{ input.amount }} {{ input }}", input).await.unwrap();
         let expected = "12345678901234567890123 1.10 {'account': 12345678901234567890123, 'amount': 1.10}";
         assert_eq!(rendered, expected);
     }
 
-    #[test]
-    fn an_endless_template_ends() {
+    #[tokio::test]
+    async fn an_endless_template_ends() {
         let template = "{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}";
-        assert!(render("user prompt", template, &json!({})).is_err());
+        assert!(rendered(template, json!({})).await.is_err());
     }
 }

@@ -202,16 +202,20 @@ async fn execute(
         return Ok(ExecutionResult::Success { output });
     }
     let references = Box::pin(journal.retrieve(&agent)).await?;
-    let open = journal.open(&agent, &input, || {
-        let mut system = render("system prompt", &agent.config.prompt, &input)?;
+    let input_bytes = claimed.input.len();
+    let open = journal.open(&agent, &input, async {
+        let mut system = render("system prompt", &agent.config.prompt, &input, input_bytes).await?;
         if let Some(instructions) = instructions(&agent.config, &input) {
             system = format!("{system}\n\n{instructions}");
         }
-        agent.profile.opening(system, references, || match &pinned.definition.prompt {
-            Some(template) => render("prompt", template, &input),
-            None if Arc::ptr_eq(&input, &sent) => Ok(claimed.input.clone()),
-            None => Ok(input.to_string()),
-        })
+        let task = async {
+            match &pinned.definition.prompt {
+                Some(template) => render("prompt", template, &input, input_bytes).await,
+                None if Arc::ptr_eq(&input, &sent) => Ok(claimed.input.clone()),
+                None => Ok(input.to_string()),
+            }
+        };
+        agent.profile.opening(system, references, task).await
     });
     Box::pin(open).await?;
     let (definition, validators) = runner(pinned, deps)?;

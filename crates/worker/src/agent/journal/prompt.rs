@@ -71,7 +71,7 @@ impl Journal {
         &mut self,
         agent: &Agent,
         input: &Arc<Value>,
-        prompt: impl FnOnce() -> Result<Vec<Message>, Failure>,
+        prompt: impl Future<Output = Result<Vec<Message>, Failure>>,
     ) -> Step<()> {
         let (instances, limits) = (agent.config.instances.as_ref(), StateLimits::from(&agent.config.limits));
         self.state = StateLog::new(input.clone(), instances, limits);
@@ -81,7 +81,7 @@ impl Journal {
         }
         self.stage(agent, Stage::Thinking, State::Running);
         self.stage(agent, Stage::Thinking, State::Completed);
-        let appends = prompt()?.into_iter().map(|message| self.append(message)).collect::<Step<Vec<_>>>()?;
+        let appends = prompt.await?.into_iter().map(|message| self.append(message)).collect::<Step<Vec<_>>>()?;
         let (model, is_new_model) = agent.profile.pinned_model().unzip();
         let (tools, shown) = (agent.toolbox.specs().to_vec(), agent.menu.shown(Offer::All).to_vec());
         let body = PromptBody { tools, shown, contract_model: model.cloned() };

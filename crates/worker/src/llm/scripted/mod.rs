@@ -86,7 +86,7 @@ impl ChatModel for ScriptedModel {
             return Err(ModelError::ContextTooLong { answer });
         }
         let answer = match &request.model.script {
-            Some(script) => self.program(script)?.answer(&request)?,
+            Some(script) => self.program(script)?.answer(&request).await?,
             None => echo(request.messages),
         };
         if let Some(latency) = answer.latency {

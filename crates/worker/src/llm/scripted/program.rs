@@ -64,11 +64,12 @@ impl Program {
         Ok(Self::Template { source: script.to_owned(), reads })
     }
 
-    pub(super) fn answer(&self, request: &ModelRequest<'_>) -> Result<Answer, ModelError> {
+    pub(super) async fn answer(&self, request: &ModelRequest<'_>) -> Result<Answer, ModelError> {
         match self {
             Self::Constant(answer) => Ok(answer.clone()),
             Self::Template { source, reads } => {
-                let rendered = ENGINE.render(source, || context(reads, request));
+                let context = context(reads, request);
+                let rendered = ENGINE.render(source, 0, move || context.clone()).await;
                 parse(&rendered.map_err(|error| template_failed(&error))?)
             }
         }
