@@ -18,7 +18,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Datelike, Utc};
 use longhaul_sdk::numbers;
 use longhaul_shared::store::api_keys::Scope;
-use longhaul_shared::{domain::ExecutionId, store::tenants::Reach};
+use longhaul_shared::{cpu_lane::CpuLane, domain::ExecutionId, store::tenants::Reach};
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
@@ -42,6 +42,10 @@ pub(crate) const DOCUMENTS_LIMIT: usize = 8 * 1024 * 1024;
 pub(crate) const BODY_LIMIT: usize = 256 * 1024;
 /// A body that takes longer to arrive is not waited for.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes that are parsed where other requests wait for it: less than a millisecond.
+const BRIEF_BODY: usize = 64 * 1024;
+
+static LARGE_BODIES: CpuLane = CpuLane::new();
 
 /// Reads a JSON body of at most `limit` bytes. What comes back is UTF-8 text, not yet parsed.
 pub(crate) async fn read_body(headers: &HeaderMap, body: Body, limit: usize) -> ApiResult<Bytes> {
@@ -61,6 +65,14 @@ pub(crate) async fn read_body(headers: &HeaderMap, body: Body, limit: usize) -> 
         Ok(Err(_)) => Err(too_large),
         Err(_) => Err(ApiError::RequestTimeout),
     }
+}
+
+/// Parses `bytes` of a body. Large ones take turns, and other requests go on meanwhile.
+pub(crate) async fn in_turn<T>(bytes: usize, parse: impl FnOnce() -> T) -> T {
+    if bytes <= BRIEF_BODY {
+        return parse();
+    }
+    LARGE_BODIES.turn().await.run(parse)
 }
 
 /// The fields of a JSON object, taken one by one; what is wrong is collected, and what is left over is unknown.

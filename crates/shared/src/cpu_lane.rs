@@ -1,8 +1,7 @@
-//! Processor time that tenants ask for, kept off the async threads and limited to a few pieces at a time.
-
-use std::{future, panic};
+//! Processor time that tenants ask for: a few pieces of work of one kind at a time, and never where async tasks would wait for it.
 
 use tokio::{
+    runtime::{Handle, RuntimeFlavor},
     sync::{Semaphore, SemaphorePermit},
     task,
 };
@@ -14,10 +13,11 @@ const AT_ONCE: usize = 2;
 #[derive(Debug)]
 pub struct CpuLane(Semaphore);
 
-/// A piece of work's turn.
+/// A place among the running pieces of work; given back when it is dropped.
 #[derive(Debug)]
-pub struct Turn {
-    _permit: SemaphorePermit<'static>,
+pub struct Turn<'l> {
+    // A lane is never closed, so this is never an error.
+    _permit: Option<SemaphorePermit<'l>>,
 }
 
 impl CpuLane {
@@ -29,65 +29,53 @@ impl CpuLane {
     }
 
     /// Waits for the caller's turn.
-    pub async fn turn(&'static self) -> Turn {
-        match self.0.acquire().await {
-            Ok(permit) => Turn { _permit: permit },
-            // The semaphore is never closed.
-            Err(_closed) => future::pending().await,
-        }
+    pub async fn turn(&self) -> Turn<'_> {
+        Turn { _permit: self.0.acquire().await.ok() }
     }
 }
 
-impl Turn {
-    /// Runs `work` on a blocking thread. The turn lasts until the work ends, even if the caller no longer waits.
-    pub async fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let run = move || {
-            let _turn = self;
-            work()
-        };
-        match task::spawn_blocking(run).await {
-            Ok(done) => done,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => panic::resume_unwind(panic),
-                // The runtime is shutting down, and this task with it.
-                Err(_cancelled) => future::pending().await,
-            },
-        }
+impl Turn<'_> {
+    /// Does the work; the runtime's other tasks go on elsewhere.
+    pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
+        off_the_reactor(work)
+    }
+}
+
+/// Does what blocks a thread; the runtime's other tasks go on elsewhere, if it has other threads.
+pub fn off_the_reactor<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => task::block_in_place(work),
+        Ok(_) | Err(_) => work(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::{sync::mpsc, time::Duration};
 
     use futures::poll;
 
     use super::*;
 
     #[tokio::test]
-    async fn third_piece_waits_even_for_abandoned_work() {
-        static LANE: CpuLane = CpuLane::new();
-        let (release, held) = mpsc::channel::<()>();
-        for held in [held, mpsc::channel().1] {
-            let turn = LANE.turn().await;
-            // The second channel has no sender: that piece ends at once.
-            drop(task::spawn(turn.run(move || held.recv())));
-        }
-        let first = LANE.turn().await;
-        let mut second = Box::pin(LANE.turn());
-        assert!(poll!(&mut second).is_pending());
-        release.send(()).unwrap();
-        drop(second.await);
-        drop(first);
+    async fn third_piece_waits_for_the_first_two() {
+        let lane = CpuLane::new();
+        let (first, _second) = (lane.turn().await, lane.turn().await);
+        let mut third = Box::pin(lane.turn());
+        assert!(poll!(&mut third).is_pending());
+        assert_eq!(first.run(|| 7), 7);
+        assert!(poll!(&mut third).is_ready());
     }
 
-    #[tokio::test]
-    async fn panic_reaches_the_caller_and_ends_the_turn() {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn other_tasks_go_on_beside_the_work() {
         static LANE: CpuLane = CpuLane::new();
-        for _ in 0..=AT_ONCE {
-            let panicking = task::spawn(async { LANE.turn().await.run(|| panic!("work")).await });
-            assert!(panicking.await.unwrap_err().is_panic());
-        }
-        assert_eq!(LANE.turn().await.run(|| 7).await, 7);
+        let (done, heard) = mpsc::channel();
+        let work = tokio::spawn(async move {
+            let beside = tokio::spawn(async move { done.send(()).is_ok() });
+            let heard = LANE.turn().await.run(|| heard.recv_timeout(Duration::from_secs(30)));
+            heard.is_ok() && beside.await.is_ok_and(|sent| sent)
+        });
+        assert!(work.await.unwrap());
     }
 }

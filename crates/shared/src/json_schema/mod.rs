@@ -17,10 +17,10 @@ use jsonschema::{PatternOptions, ValidationError, ValidationOptions, Validator};
 use longhaul_sdk::numbers;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tokio::{runtime::RuntimeFlavor, time::timeout};
+use tokio::time::timeout;
 
 use self::{meter::Weight, survey::Size};
-use crate::cpu_lane::CpuLane;
+use crate::cpu_lane::{CpuLane, off_the_reactor};
 pub use survey::{MAX_EXPANSIONS, MAX_PATTERNS, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS};
 
 /// Units of work done where the caller is: about a millisecond at worst.
@@ -129,14 +129,14 @@ impl Schema {
     }
 
     /// What is wrong with `value`, as `list` collects it from the violations; `None` for a value that satisfies the schema.
-    /// What costs more than a moment runs on a thread of its own.
+    /// If it costs more than a moment, the runtime's other tasks go on elsewhere.
     ///
     /// # Errors
     /// The value was not checked.
-    pub async fn check<T: Send + 'static>(
+    pub async fn check<T: Send>(
         &self,
         value: &Value,
-        list: impl Fn(&mut dyn Iterator<Item = ValidationError<'_>>) -> T + Send + Clone + 'static,
+        list: impl Fn(&mut dyn Iterator<Item = ValidationError<'_>>) -> T + Clone + Send,
     ) -> Result<Option<Listing<T>>, Unchecked> {
         if self.is_inline(value)? {
             let done = self.run(value, INLINE_WORK, list.clone());
@@ -145,8 +145,7 @@ impl Schema {
             }
         }
         let Ok(turn) = timeout(PATIENCE, COSTLY.turn()).await else { return Err(Unchecked::Busy) };
-        let (schema, value) = (self.clone(), value.clone());
-        turn.run(move || on_large_stack(|| schema.run(&value, MAX_WORK, list)).unwrap_or(Err(Unchecked::Busy))).await
+        turn.run(|| on_large_stack(|| self.run(value, MAX_WORK, list)).unwrap_or(Err(Unchecked::Busy)))
     }
 
     /// As [`check`](Self::check), where the caller cannot wait: what would take long is refused.
@@ -224,14 +223,6 @@ fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
         let thread = thread::Builder::new().name("json-schema".into()).stack_size(LARGE_STACK);
         thread.spawn_scoped(scope, work)?.join().map_or_else(|panic| panic::resume_unwind(panic), Ok)
     })
-}
-
-/// Lets the runtime's other tasks go on, where it can.
-fn off_the_reactor<T>(work: impl FnOnce() -> T) -> T {
-    match tokio::runtime::Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        Ok(_) | Err(_) => work(),
-    }
 }
 
 /// Compiled schemas by content; bounded in number and weight, the oldest leaves first. Clones share it.

@@ -91,16 +91,16 @@ impl Engine {
 
     /// Renders a template. The numbers that `context` makes with [`value_of`] print as they were written.
     ///
-    /// A rendering that takes longer than about a millisecond begins again on a blocking thread, in its turn.
+    /// A rendering that takes longer than about a millisecond begins again in its turn, while the runtime's other tasks go on.
     /// `context_bytes` is about what `context` converts each time it is called.
     ///
     /// # Errors
     /// As of [`check`](Self::check), what failed while it was rendered, or which limit it exceeded.
     pub async fn render(
-        &'static self,
+        &self,
         source: &str,
         context_bytes: usize,
-        context: impl Fn() -> Value + Send + 'static,
+        context: impl Fn() -> Value,
     ) -> Result<String, Error> {
         if source.len() + context_bytes <= BRIEF_BYTES {
             let done = self.render_within(Allowance::Brief, source, &context);
@@ -109,9 +109,7 @@ impl Engine {
                 return done;
             }
         }
-        let turn = COSTLY.turn().await;
-        let source = source.to_owned();
-        turn.run(move || self.render_within(Allowance::Whole, &source, &context)).await
+        COSTLY.turn().await.run(|| self.render_within(Allowance::Whole, source, &context))
     }
 
     fn render_within(&self, allowance: Allowance, source: &str, context: &dyn Fn() -> Value) -> Result<String, Error> {

@@ -1,11 +1,8 @@
 //! Templates made to stop a process, and those that people write.
 
-use std::{
-    process::Command,
-    sync::{Arc, LazyLock, Mutex},
-    thread,
-};
+use std::{cell::Cell, process::Command};
 
+use futures::poll;
 use serde_json::json;
 
 use super::*;
@@ -175,31 +172,34 @@ fn many_spellings_of_one_number_are_told_apart() {
     assert_eq!(written("{{ input }}", &format!("[{}]", texts.join(","))), format!("[{}]", texts.join(", ")));
 }
 
-/// Renders `source`; returns whether the rendering ended on the thread that asked for it.
-async fn is_rendered_here(source: &str, context_bytes: usize) -> bool {
-    static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new(1_000_000, MIB));
-    let whole = ENGINE.render_within(Allowance::Whole, source, &|| Value::UNDEFINED);
-    let last = Arc::new(Mutex::new(None));
-    let seen = Arc::clone(&last);
-    let context = move || {
-        *seen.lock().unwrap() = Some(thread::current().id());
+/// Renders `source`; returns how often it began.
+async fn beginnings(source: &str, context_bytes: usize) -> usize {
+    let engine = Engine::new(1_000_000, MIB);
+    let whole = engine.render_within(Allowance::Whole, source, &|| Value::UNDEFINED);
+    let begun = Cell::new(0);
+    let context = || {
+        begun.set(begun.get() + 1);
         Value::UNDEFINED
     };
-    let rendered = ENGINE.render(source, context_bytes, context).await;
+    let rendered = engine.render(source, context_bytes, context).await;
     assert_eq!(rendered.map_err(|error| error.to_string()), whole.map_err(|error| error.to_string()));
-    *last.lock().unwrap() == Some(thread::current().id())
+    begun.get()
 }
 
 #[tokio::test]
-async fn costly_rendering_leaves_the_async_thread() {
-    assert!(is_rendered_here("{% for i in range(100) %}{{ i }},{% endfor %}", 0).await);
-    assert!(is_rendered_here("{{ nothing }}", 0).await);
+async fn costly_rendering_begins_again_in_its_turn() {
+    assert_eq!(beginnings("{% for i in range(100) %}{{ i }},{% endfor %}", 0).await, 1);
+    assert_eq!(beginnings("{{ nothing.at.all }}", 0).await, 1);
     let instructions = "{% for i in range(20000) %}x{% endfor %}";
-    let memory = format!("{{{{ 'x' * {} }}}}", 700 * 1024);
-    for costly in [instructions, memory.as_str()] {
-        assert!(!is_rendered_here(costly, 0).await, "{costly}");
-    }
-    assert!(!is_rendered_here("short", BRIEF_BYTES).await);
+    let memory = "{{ 'x' * 716800 }}";
     let endless = "{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}";
-    assert!(!is_rendered_here(endless, 0).await);
+    for costly in [instructions, memory, endless] {
+        assert_eq!(beginnings(costly, 0).await, 2, "{costly}");
+    }
+    // All lanes are taken: only the large one waits.
+    let _turns = (COSTLY.turn().await, COSTLY.turn().await);
+    let engine = Engine::new(1_000_000, MIB);
+    assert!(engine.render("short", 0, || Value::UNDEFINED).await.is_ok());
+    let mut large = Box::pin(engine.render("short", BRIEF_BYTES, || Value::UNDEFINED));
+    assert!(poll!(&mut large).is_pending());
 }

@@ -1,6 +1,6 @@
 //! Rendering prompts: minijinja templates over `input`, strict about undefined names and bounded in work, memory and size.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use longhaul_sdk::{Failure, FailureCode};
 use longhaul_shared::template::{Engine, value_of};
@@ -18,17 +18,11 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new(FUEL, MAX_PROMPT_
 ///
 /// # Errors
 /// `invalid_definition` for a template that cannot be rendered or is too long.
-pub(crate) async fn render(
-    what: &str,
-    template: &str,
-    input: &Arc<Value>,
-    input_bytes: usize,
-) -> Result<String, Failure> {
+pub(crate) async fn render(what: &str, template: &str, input: &Value, input_bytes: usize) -> Result<String, Failure> {
     if !template.contains("{{") && !template.contains("{%") {
         return Ok(template.to_owned());
     }
-    let input = Arc::clone(input);
-    let rendered = ENGINE.render(template, input_bytes, move || context! { input => value_of(&input) }).await;
+    let rendered = ENGINE.render(template, input_bytes, || context! { input => value_of(input) }).await;
     // The error's own text names line and cause; its debug form would quote the input.
     rendered.map_err(|error| {
         let summary = format!("the {what} template cannot be rendered: {error}");
@@ -43,7 +37,7 @@ mod tests {
     use super::*;
 
     async fn rendered(template: &str, input: Value) -> Result<String, Failure> {
-        render("user prompt", template, &Arc::new(input), 0).await
+        render("user prompt", template, &input, 0).await
     }
 
     #[tokio::test]

@@ -23,7 +23,7 @@ use super::{
     admit::{Asked, Submitter, admit, asked, ending, recorded, wait_of},
     answer::{ContractError, Envelope, name_execution},
 };
-use crate::{middleware::RequestId, state::ApiState};
+use crate::{extract::in_turn, middleware::RequestId, state::ApiState};
 
 /// A body that takes longer to arrive is not waited for.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -96,7 +96,7 @@ pub(crate) async fn create(
     body: Body,
 ) -> Result<Response, ContractError> {
     let bytes = read(&headers, body, state.options.contract.body_max_bytes).await?;
-    let request = ExecRequest::read(&bytes)?;
+    let request = in_turn(bytes.len(), || ExecRequest::read(&bytes)).await?;
     let (tenant, id) = submit(&state, request, &request_id, &headers, false).await?;
     Ok(ending(&state, tenant, id, wait_of(&headers)).await?.into_response(&id.to_string()))
 }

@@ -34,6 +34,7 @@ use super::{
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
+    extract::in_turn,
     middleware::RequestId,
     state::ApiState,
 };
@@ -90,11 +91,7 @@ async fn ask(
     let refused = |refusal: ContractRefusal| ContractError::from(refusal).into_response();
     let bytes = read(headers, body, state.options.contract.body_max_bytes).await.map_err(refused)?;
     let bytes = if bytes.trim_ascii().is_empty() { b"{}".as_slice() } else { &bytes };
-    let Ok(Value::Object(mut fields)) = serde_json::from_slice(bytes) else {
-        return Err(refused(ContractRefusal::PAYLOAD));
-    };
-    fields.retain(|name, _| FIELDS.contains(&name.as_str()));
-    let mut request = ExecRequest::read(Value::Object(fields).to_string().as_bytes()).map_err(refused)?;
+    let mut request = in_turn(bytes.len(), || read_own_fields(bytes)).await.map_err(refused)?;
     let key = principal.key();
     request.requested_by_role = principal.role().to_owned();
     if request.org_id.is_none() {
@@ -102,6 +99,14 @@ async fn ask(
         request.group_id = request.group_id.or_else(|| key.group_id.clone());
     }
     Ok(request)
+}
+
+fn read_own_fields(bytes: &[u8]) -> Result<ExecRequest, ContractRefusal> {
+    let Ok(Value::Object(mut fields)) = serde_json::from_slice(bytes) else {
+        return Err(ContractRefusal::PAYLOAD);
+    };
+    fields.retain(|name, _| FIELDS.contains(&name.as_str()));
+    ExecRequest::read(Value::Object(fields).to_string().as_bytes())
 }
 
 async fn platform(state: &ApiState) -> Result<Platform, Response> {

@@ -34,6 +34,7 @@ use super::{
     internal::{read, submit},
 };
 use crate::{
+    extract::in_turn,
     hub::{Frame, Subscription},
     middleware::RequestId,
     state::ApiState,
@@ -58,7 +59,7 @@ pub(crate) async fn create(
     body: Body,
 ) -> Result<Response, ContractError> {
     let bytes = read(&headers, body, state.options.contract.body_max_bytes).await?;
-    let request = match ExecRequest::read(&bytes) {
+    let request = match in_turn(bytes.len(), || ExecRequest::read(&bytes)).await {
         Err(refusal) if refusal == ContractRefusal::PAYLOAD => return Err(refusal.into()),
         read => read.map_err(ContractError::from),
     };

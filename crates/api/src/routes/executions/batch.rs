@@ -11,7 +11,7 @@ use super::request::{KeyIn, SubmitBody, SubmitRequest};
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult, Problem},
-    extract::{BATCH_LIMIT, Fields, SUBMIT_LIMIT, read_body},
+    extract::{BATCH_LIMIT, Fields, SUBMIT_LIMIT, in_turn, read_body},
     state::ApiState,
 };
 
@@ -55,7 +55,34 @@ pub(crate) async fn batch(
 ) -> ApiResult<Json<BatchAnswer>> {
     principal.need(Scope::ExecutionsWrite)?;
     let bytes = read_body(&headers, body, BATCH_LIMIT).await?;
-    let mut fields = Fields::parse(&bytes)?;
+    let items = in_turn(bytes.len(), || read_items(&bytes)).await?;
+    let traceparent = (state.hooks.traceparent)(&headers);
+    let mut results = Vec::with_capacity(items.len());
+    let mut rest = items.as_slice();
+    while !rest.is_empty() {
+        let (portion, others) = rest.split_at(portion(rest));
+        let size = portion.iter().map(|item| item.get().len()).sum();
+        let requests: Vec<_> = in_turn(size, || portion.iter().map(|item| read_item(item)).collect()).await;
+        // All at once: the submitter makes few statements of them.
+        let submits = requests.into_iter().map(|item| submit_one(&state, &principal, item, traceparent.clone()));
+        results.extend(join_all(submits).await);
+        rest = others;
+    }
+    Ok(Json(BatchAnswer { results }))
+}
+
+/// The items that are parsed together: parsed JSON may take thirty times the memory of its text.
+fn portion(items: &[&RawValue]) -> usize {
+    let mut size = 0;
+    let fits = |item: &&&RawValue| {
+        size += item.get().len();
+        size <= SUBMIT_LIMIT
+    };
+    items.iter().take_while(fits).count().max(1)
+}
+
+fn read_items(bytes: &[u8]) -> ApiResult<Vec<&RawValue>> {
+    let mut fields = Fields::parse(bytes)?;
     let items = fields.raw("executions").map(|raw| serde_json::from_str::<Vec<&RawValue>>(raw.get()));
     match &items {
         Some(Ok(items)) if (1..=MAX_ITEMS).contains(&items.len()) => {}
@@ -63,19 +90,23 @@ pub(crate) async fn batch(
     }
     fields.finish()?;
     let Some(Ok(items)) = items else { return Err(ApiError::Internal) };
-    let traceparent = (state.hooks.traceparent)(&headers);
-    // All at once: the submitter makes few statements of them.
-    let results = join_all(items.into_iter().map(|item| submit_one(&state, &principal, item, traceparent.clone())));
-    Ok(Json(BatchAnswer { results: results.await }))
+    Ok(items)
 }
 
-async fn submit_one(state: &ApiState, principal: &Principal, item: &RawValue, traceparent: Option<String>) -> Verdict {
-    let stored = async {
-        if item.get().len() > SUBMIT_LIMIT {
-            return Err(ApiError::PayloadTooLarge { limit_bytes: SUBMIT_LIMIT });
-        }
-        SubmitRequest::read(Fields::of(item, "")?, KeyIn::Body)?.submit(state, principal, traceparent).await
-    };
+fn read_item(item: &RawValue) -> ApiResult<SubmitRequest> {
+    if item.get().len() > SUBMIT_LIMIT {
+        return Err(ApiError::PayloadTooLarge { limit_bytes: SUBMIT_LIMIT });
+    }
+    SubmitRequest::read(Fields::of(item, "")?, KeyIn::Body)
+}
+
+async fn submit_one(
+    state: &ApiState,
+    principal: &Principal,
+    item: ApiResult<SubmitRequest>,
+    traceparent: Option<String>,
+) -> Verdict {
+    let stored = async { item?.submit(state, principal, traceparent).await };
     match stored.await {
         Ok(stored) => {
             Verdict { status: if stored.is_new { 201 } else { 200 }, id: Some(stored.id.to_string()), error: None }

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
-    extract::{Fields, SUBMIT_LIMIT, read_body},
+    extract::{Fields, SUBMIT_LIMIT, in_turn, read_body},
     state::ApiState,
 };
 
@@ -39,7 +39,8 @@ pub(crate) async fn submit(
     principal.need(Scope::ExecutionsWrite)?;
     let key = idempotency_key(&headers)?;
     let bytes = read_body(&headers, body, SUBMIT_LIMIT).await?;
-    let mut request = SubmitRequest::read(Fields::parse(&bytes)?, KeyIn::Header)?;
+    let read = || SubmitRequest::read(Fields::parse(&bytes)?, KeyIn::Header);
+    let mut request = in_turn(bytes.len(), read).await?;
     request.idempotency_key = key;
     let stored = request.submit(&state, &principal, (state.hooks.traceparent)(&headers)).await?;
     answer(&state, &principal, stored, Preference::read(&headers)).await

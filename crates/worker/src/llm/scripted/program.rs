@@ -68,8 +68,8 @@ impl Program {
         match self {
             Self::Constant(answer) => Ok(answer.clone()),
             Self::Template { source, reads } => {
-                let context = context(reads, request);
-                let rendered = ENGINE.render(source, 0, move || context.clone()).await;
+                let bytes = request.messages.iter().map(|message| message.text().len()).sum();
+                let rendered = ENGINE.render(source, bytes, || context(reads, request)).await;
                 parse(&rendered.map_err(|error| template_failed(&error))?)
             }
         }

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
-    extract::{DOCUMENTS_LIMIT, Fields, Path, Record, find_nul, read_body},
+    extract::{DOCUMENTS_LIMIT, Fields, Path, Record, find_nul, in_turn, read_body},
     state::ApiState,
 };
 
@@ -92,10 +92,16 @@ pub(crate) async fn post(
 ) -> ApiResult<Json<Ingested>> {
     principal.need(Scope::DefinitionsWrite)?;
     let bytes = read_body(&headers, body, DOCUMENTS_LIMIT).await?;
-    let mut fields = Fields::parse(&bytes)?;
+    let documents = in_turn(bytes.len(), || read_documents(&bytes, &name)).await?;
+    let ingested = state.indexes.ingest(principal.tenant(), &name, &documents).await?;
+    Ok(Json(Ingested { index: name, documents: ingested.into_iter().map(IngestedView::from).collect() }))
+}
+
+fn read_documents(bytes: &[u8], name: &str) -> ApiResult<Vec<IncomingDocument>> {
+    let mut fields = Fields::parse(bytes)?;
     let documents: Vec<Record<DocumentBody>> = fields.take("documents").unwrap_or_default();
     let documents: Vec<DocumentBody> = documents.into_iter().map(|Record(document)| document).collect();
-    if !is_own_name(&name) {
+    if !is_own_name(name) {
         fields.violation(
             "/name",
             "must be 1 to 128 characters of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
@@ -115,8 +121,7 @@ pub(crate) async fn post(
     if let Some((n, path)) = documents.iter().enumerate().find_map(|(n, document)| Some((n, nul(document)?))) {
         return Err(ApiError::InputContainsNul { path: format!("/documents/{n}{path}") });
     }
-    let ingested = state.indexes.ingest(principal.tenant(), &name, &documents).await?;
-    Ok(Json(Ingested { index: name, documents: ingested.into_iter().map(IngestedView::from).collect() }))
+    Ok(documents)
 }
 
 fn check(documents: &[DocumentBody], fields: &mut Fields<'_>) {
