@@ -9,7 +9,7 @@ create or replace function longhaul_admit(candidates uuid[], room int) returns t
 #variable_conflict use_column
 declare
     most_keys constant int := 2000;
-    most_keys_of_tenant constant int := 500;
+    most_keys_of_tenant constant int := 120;
     item record;
     needs record;
     decided uuid[];

@@ -68,11 +68,12 @@ pub(crate) async fn read_body(headers: &HeaderMap, body: Body, limit: usize) -> 
 }
 
 /// Parses `bytes` of a body. Large ones take turns, and other requests go on meanwhile.
-pub(crate) async fn in_turn<T>(bytes: usize, parse: impl FnOnce() -> T) -> T {
+pub(crate) async fn in_turn<T: Send>(bytes: usize, parse: impl Fn() -> T + Sync) -> T {
     if bytes <= BRIEF_BODY {
         return parse();
     }
-    LARGE_BODIES.turn().await.run(parse)
+    // Without a thread to be had, slowly is better than not at all.
+    LARGE_BODIES.turn().await.run(&parse).unwrap_or_else(|_| parse())
 }
 
 /// The fields of a JSON object, taken one by one; what is wrong is collected, and what is left over is unknown.

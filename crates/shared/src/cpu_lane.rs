@@ -1,4 +1,6 @@
-//! Processor time that tenants ask for: a few pieces of work of one kind at a time, and never where async tasks would wait for it.
+//! Processor time that tenants ask for: a few pieces of work of one kind at a time, on threads of low priority.
+
+use std::{io, panic, sync::LazyLock, thread};
 
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
@@ -6,12 +8,15 @@ use tokio::{
     task,
 };
 
-/// Pieces of work of one kind that run at once in a process.
-const AT_ONCE: usize = 2;
+/// Bytes of a thread's stack, of which it touches what it needs: for the deepest recursion that the limits of schemas allow.
+const STACK: usize = 128 << 20;
+/// Steps of niceness: beside a thread that serves requests, such a thread gets a tenth of a core.
+#[cfg(target_os = "linux")]
+const NICENESS: i32 = 10;
 
-/// A queue of CPU-bound work, first come, first served.
+/// A queue of CPU-bound work, first come, first served. Half of the machine's cores work on it at once.
 #[derive(Debug)]
-pub struct CpuLane(Semaphore);
+pub struct CpuLane(LazyLock<Semaphore>);
 
 /// A place among the running pieces of work; given back when it is dropped.
 #[derive(Debug)]
@@ -25,7 +30,7 @@ impl CpuLane {
     #[must_use]
     #[expect(clippy::new_without_default, reason = "a static needs a const constructor")]
     pub const fn new() -> Self {
-        Self(Semaphore::const_new(AT_ONCE))
+        Self(LazyLock::new(|| Semaphore::new(at_once())))
     }
 
     /// Waits for the caller's turn.
@@ -34,20 +39,51 @@ impl CpuLane {
     }
 }
 
+/// Pieces of work of one lane that run at once.
+pub(crate) fn at_once() -> usize {
+    thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
+}
+
 impl Turn<'_> {
-    /// Does the work; the runtime's other tasks go on elsewhere.
-    pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
-        off_the_reactor(work)
+    /// Does the work as [`aside`].
+    ///
+    /// # Errors
+    /// No thread could be started.
+    pub fn run<T: Send>(self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        aside(work)
     }
 }
 
-/// Does what blocks a thread; the runtime's other tasks go on elsewhere, if it has other threads.
-pub fn off_the_reactor<T>(work: impl FnOnce() -> T) -> T {
+/// Does the work on a thread of its own, of low priority and with a large stack. The runtime's other tasks go on meanwhile,
+/// if it has other threads.
+///
+/// # Errors
+/// No thread could be started.
+pub fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    let run = || {
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().name("cpu-lane".into()).stack_size(STACK);
+            let nice = || {
+                lower_priority();
+                work()
+            };
+            thread.spawn_scoped(scope, nice)?.join().map_or_else(|panic| panic::resume_unwind(panic), Ok)
+        })
+    };
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => task::block_in_place(work),
-        Ok(_) | Err(_) => work(),
+        Ok(RuntimeFlavor::MultiThread) => task::block_in_place(run),
+        Ok(_) | Err(_) => run(),
     }
 }
+
+#[cfg(target_os = "linux")]
+fn lower_priority() {
+    // Linux means the calling thread. A refusal costs only time.
+    let _ = rustix::process::setpriority_process(None, NICENESS);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn lower_priority() {}
 
 #[cfg(test)]
 mod tests {
@@ -58,13 +94,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn third_piece_waits_for_the_first_two() {
+    async fn work_beyond_half_of_the_cores_waits() {
         let lane = CpuLane::new();
-        let (first, _second) = (lane.turn().await, lane.turn().await);
-        let mut third = Box::pin(lane.turn());
-        assert!(poll!(&mut third).is_pending());
-        assert_eq!(first.run(|| 7), 7);
-        assert!(poll!(&mut third).is_ready());
+        let mut turns = Vec::new();
+        for _ in 0..at_once() {
+            turns.push(lane.turn().await);
+        }
+        let mut next = Box::pin(lane.turn());
+        assert!(poll!(&mut next).is_pending());
+        assert_eq!(turns.remove(0).run(|| 7).unwrap(), 7);
+        assert!(poll!(&mut next).is_ready());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -73,8 +112,8 @@ mod tests {
         let (done, heard) = mpsc::channel();
         let work = tokio::spawn(async move {
             let beside = tokio::spawn(async move { done.send(()).is_ok() });
-            let heard = LANE.turn().await.run(|| heard.recv_timeout(Duration::from_secs(30)));
-            heard.is_ok() && beside.await.is_ok_and(|sent| sent)
+            let heard = LANE.turn().await.run(move || heard.recv_timeout(Duration::from_secs(30)));
+            heard.is_ok_and(|heard| heard.is_ok()) && beside.await.is_ok_and(|sent| sent)
         });
         assert!(work.await.unwrap());
     }

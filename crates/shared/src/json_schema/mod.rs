@@ -7,9 +7,7 @@ mod survey;
 
 use std::{
     collections::{HashMap, VecDeque},
-    io, panic,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread,
     time::Duration,
 };
 
@@ -20,7 +18,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
 use self::{meter::Weight, survey::Size};
-use crate::cpu_lane::{CpuLane, off_the_reactor};
+use crate::cpu_lane::{CpuLane, aside};
 pub use survey::{MAX_EXPANSIONS, MAX_PATTERNS, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS};
 
 /// Units of work done where the caller is: about a millisecond at worst.
@@ -35,9 +33,8 @@ const MAX_LOOK: u64 = 1_000_000_000;
 const LISTING_WORK: u64 = 400_000;
 /// Subschemas that may be on the stack of a thread of usual size: in-place chain times depth of the value.
 const INLINE_STACK: usize = 400;
-/// The same for [`LARGE_STACK`].
+/// The same for the stack of [`aside`].
 const MAX_STACK: usize = 16_000;
-const LARGE_STACK: usize = 128 << 20;
 /// A schema with more subschemas is compiled and dropped on a large stack: both recurse along its references.
 const SMALL_SCHEMA: usize = 100;
 /// How long a costly check waits for its turn.
@@ -81,7 +78,7 @@ struct Compiled {
 impl Drop for Compiled {
     fn drop(&mut self) {
         let validator = self.validator.take();
-        if self.subschemas > SMALL_SCHEMA && on_large_stack(|| drop(validator)).is_err() {
+        if self.subschemas > SMALL_SCHEMA && aside(|| drop(validator)).is_err() {
             tracing::warn!("no thread could be started to drop a compiled schema; it was dropped here");
         }
     }
@@ -114,7 +111,7 @@ impl Schema {
             (built, _) => built,
         };
         let built = if survey.subschemas > SMALL_SCHEMA {
-            off_the_reactor(|| on_large_stack(build)).map_err(|error| format!("it cannot be compiled: {error}"))?
+            aside(build).map_err(|error| format!("it cannot be compiled: {error}"))?
         } else {
             build()
         };
@@ -145,7 +142,7 @@ impl Schema {
             }
         }
         let Ok(turn) = timeout(PATIENCE, COSTLY.turn()).await else { return Err(Unchecked::Busy) };
-        turn.run(|| on_large_stack(|| self.run(value, MAX_WORK, list)).unwrap_or(Err(Unchecked::Busy)))
+        turn.run(|| self.run(value, MAX_WORK, list)).unwrap_or(Err(Unchecked::Busy))
     }
 
     /// As [`check`](Self::check), where the caller cannot wait: what would take long is refused.
@@ -163,7 +160,7 @@ impl Schema {
                 return done;
             }
         }
-        off_the_reactor(|| on_large_stack(|| self.run(value, BRIEF_WORK, list)).unwrap_or(Err(Unchecked::Busy)))
+        aside(|| self.run(value, BRIEF_WORK, list)).unwrap_or(Err(Unchecked::Busy))
     }
 
     fn run<T>(
@@ -215,14 +212,6 @@ fn options() -> ValidationOptions<'static> {
 fn build_linear(metered: &Value) -> Result<Validator, String> {
     let linear = PatternOptions::regex().size_limit(PATTERN_SIZE_LIMIT).dfa_size_limit(PATTERN_SIZE_LIMIT);
     options().with_pattern_options(linear).build(metered).map_err(|error| error.to_string())
-}
-
-/// Runs `work` on a thread with a stack for the deepest recursion that the limits allow.
-fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
-    thread::scope(|scope| {
-        let thread = thread::Builder::new().name("json-schema".into()).stack_size(LARGE_STACK);
-        thread.spawn_scoped(scope, work)?.join().map_or_else(|panic| panic::resume_unwind(panic), Ok)
-    })
 }
 
 /// Compiled schemas by content; bounded in number and weight, the oldest leaves first. Clones share it.

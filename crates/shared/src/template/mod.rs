@@ -100,7 +100,7 @@ impl Engine {
         &self,
         source: &str,
         context_bytes: usize,
-        context: impl Fn() -> Value,
+        context: impl Fn() -> Value + Sync,
     ) -> Result<String, Error> {
         if source.len() + context_bytes <= BRIEF_BYTES {
             let done = self.render_within(Allowance::Brief, source, &context);
@@ -109,10 +109,16 @@ impl Engine {
                 return done;
             }
         }
-        COSTLY.turn().await.run(|| self.render_within(Allowance::Whole, source, &context))
+        let rendered = COSTLY.turn().await.run(|| self.render_within(Allowance::Whole, source, &context));
+        rendered.unwrap_or_else(|error| Err(meter::invalid(format!("no thread could be started: {error}"))))
     }
 
-    fn render_within(&self, allowance: Allowance, source: &str, context: &dyn Fn() -> Value) -> Result<String, Error> {
+    fn render_within(
+        &self,
+        allowance: Allowance,
+        source: &str,
+        context: &(dyn Fn() -> Value + Sync),
+    ) -> Result<String, Error> {
         let (instructions, _) = self.compile(source)?;
         let environment = match allowance {
             Allowance::Whole => &self.environment,

@@ -1,11 +1,15 @@
 //! Templates made to stop a process, and those that people write.
 
-use std::{cell::Cell, process::Command};
+use std::{
+    process::Command,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use futures::poll;
 use serde_json::json;
 
 use super::*;
+use crate::cpu_lane::at_once;
 
 const MIB: usize = 1 << 20;
 
@@ -176,14 +180,14 @@ fn many_spellings_of_one_number_are_told_apart() {
 async fn beginnings(source: &str, context_bytes: usize) -> usize {
     let engine = Engine::new(1_000_000, MIB);
     let whole = engine.render_within(Allowance::Whole, source, &|| Value::UNDEFINED);
-    let begun = Cell::new(0);
+    let begun = AtomicUsize::new(0);
     let context = || {
-        begun.set(begun.get() + 1);
+        begun.fetch_add(1, Ordering::Relaxed);
         Value::UNDEFINED
     };
     let rendered = engine.render(source, context_bytes, context).await;
     assert_eq!(rendered.map_err(|error| error.to_string()), whole.map_err(|error| error.to_string()));
-    begun.get()
+    begun.into_inner()
 }
 
 #[tokio::test]
@@ -196,8 +200,11 @@ async fn costly_rendering_begins_again_in_its_turn() {
     for costly in [instructions, memory, endless] {
         assert_eq!(beginnings(costly, 0).await, 2, "{costly}");
     }
-    // All lanes are taken: only the large one waits.
-    let _turns = (COSTLY.turn().await, COSTLY.turn().await);
+    // The lane is full: only the large one waits.
+    let mut turns = Vec::new();
+    for _ in 0..at_once() {
+        turns.push(COSTLY.turn().await);
+    }
     let engine = Engine::new(1_000_000, MIB);
     assert!(engine.render("short", 0, || Value::UNDEFINED).await.is_ok());
     let mut large = Box::pin(engine.render("short", BRIEF_BYTES, || Value::UNDEFINED));
