@@ -509,10 +509,10 @@ async fn one_claim_takes_a_bounded_number_of_slots_of_each_tenant() {
     let first = worker.claim(100).await;
     let is_theirs = |one: &&Claimed| one.tenant_id == other;
     assert_eq!(first.iter().filter(is_theirs).count(), theirs.len(), "the other tenant's are claimed at once");
-    assert_eq!(first.len() - theirs.len(), 500 / 60, "and as many of the first as one claim has slots for");
+    assert_eq!(first.len() - theirs.len(), 120 / 60, "and as many of the first as one claim has slots for");
     // Nothing is parked for want of a look, and the rest follows.
     assert_eq!(number(&world, "select count(*) from slot_waiters").await, 0);
-    let mut rest = 100 - 500 / 60;
+    let mut rest = 100 - 120 / 60;
     while rest > 0 {
         let claimed = worker.claim(100).await.len();
         assert!(claimed > 0, "{rest} are left");
