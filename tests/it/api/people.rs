@@ -7,11 +7,12 @@ use longhaul_shared::domain::{ExecutionId, RequestKind, WaitReason};
 use longhaul_shared::store::api_keys::Scope;
 use longhaul_shared::store::claims::Claimed;
 use longhaul_shared::store::human_requests::{HumanRequest, NewHumanRequest};
+use longhaul_shared::store::journal::StepKind;
 use longhaul_shared::store::outcomes::Conclusion;
 use serde_json::{Value, json};
 
 use crate::support::api::{Answer, Caller, EVERYDAY, TestApi};
-use crate::support::leases::TestWorker;
+use crate::support::leases::{TestWorker, step, write};
 
 const ARGUMENTS: &str = r#"{"amount": 1e2,  "to": "A"}"#;
 
@@ -176,6 +177,32 @@ async fn ask(desk: &Desk, claimed: &Claimed, allow_self: bool) -> HumanRequest {
         expires_in: Duration::from_secs(600),
     };
     desk.worker.writer.request(request).await.unwrap()
+}
+
+#[tokio::test]
+async fn replacement_that_no_tool_takes_is_refused() {
+    let desk = Desk::open().await;
+    desk.api.submit().await;
+    let claimed = desk.worker.claim_one().await;
+    let note = json!({
+        "name": "note", "description": "", "effect": "side_effect",
+        "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+    });
+    let prompt = step(1, StepKind::Prompt, &json!({"tools": [note], "shown": []}).to_string());
+    desk.worker.record(write(&claimed, 1, vec![prompt])).await.unwrap();
+    let request = ask(&desk, &claimed, false).await;
+    let replace = async |tool: &str, arguments: Value| {
+        let body = json!({"decision": "replace", "tool": tool, "arguments": arguments});
+        decide(&desk.reviewer, &request, body).await
+    };
+    for (tool, arguments, path) in
+        [("no_such", json!({"text": "x"}), "/tool"), ("note", json!({"text": 1}), "/arguments/text")]
+    {
+        let refused = replace(tool, arguments).await;
+        assert_eq!((refused.error(), refused.paths()), ((422, "invalid_request"), vec![path]), "{}", refused.text);
+    }
+    let replaced = replace("note", json!({"text": "x"})).await;
+    assert_eq!((replaced.status, &replaced.body["state"]), (200, &json!("replaced")), "{}", replaced.text);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::{Store, StoreError};
+use super::{Store, StoreError, body};
 use crate::domain::ExecutionId;
 
 /// Whether [`Store::list_steps`] reads bodies, which may be large.
@@ -127,6 +127,20 @@ impl Store {
         .fetch_all(&self.pool)
         .await?;
         Ok(steps)
+    }
+
+    /// The body of an execution's prompt step, with which its tools are pinned; `None` before it is recorded.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or the body cannot be read.
+    pub async fn prompt_body(&self, id: ExecutionId) -> Result<Option<Vec<u8>>, StoreError> {
+        let stored = sqlx::query_scalar!(
+            "select body from steps where execution_id = $1 and kind = 'prompt' order by seq limit 1",
+            id.0
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        stored.map(|stored| body::decode(&stored)).transpose()
     }
 
     /// Messages of an execution's transcript by hash, as stored (`store::body`).

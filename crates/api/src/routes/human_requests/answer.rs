@@ -56,7 +56,7 @@ pub(crate) async fn answer(
     // Its absence has been reported.
     let Some((text, value)) = answer else { return Err(ApiError::Internal) };
     refuse_decided(&request)?;
-    let found = violations(&request, &value, "/answer").await?;
+    let found = violations(request.schema.as_ref(), &value, "/answer").await?;
     if !found.is_empty() {
         return Err(ApiError::InvalidRequest(found));
     }

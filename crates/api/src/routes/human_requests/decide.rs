@@ -4,6 +4,7 @@
 //! pair of eyes.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
+use longhaul_sdk::ToolSpec;
 use longhaul_shared::{
     domain::{RequestKind, redaction::Secrets},
     store::{
@@ -12,13 +13,14 @@ use longhaul_shared::{
         journal::Hash,
     },
 };
+use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{MAX_PERSON, MAX_REASON, decide, find, refuse_decided, take_json, take_text, view::Approval, violations};
 use crate::{
     auth::Principal,
-    error::{ApiError, ApiResult},
+    error::{ApiError, ApiResult, Violation},
     extract::{Fields, Params, Path, SUBMIT_LIMIT, read_body},
     state::ApiState,
 };
@@ -87,11 +89,13 @@ pub(crate) async fn decision(
     if hash != request.hash {
         return Err(ApiError::StaleHash);
     }
-    if let (Verdict::Edit { .. }, Some((_, value))) = (&verdict, &arguments) {
-        let found = violations(&request, value, "/arguments").await?;
-        if !found.is_empty() {
-            return Err(ApiError::InvalidRequest(found));
-        }
+    let found = match (&verdict, &arguments) {
+        (Verdict::Edit { .. }, Some((_, value))) => violations(request.schema.as_ref(), value, "/arguments").await?,
+        (Verdict::Replace { tool, .. }, Some((_, value))) => misfits(&state, &request, tool, value).await?,
+        _ => Vec::new(),
+    };
+    if !found.is_empty() {
+        return Err(ApiError::InvalidRequest(found));
     }
     let by = Decider { key_id: principal.key_id(), key_name: principal.key().name.clone(), person };
     let decided = decide(&state, &principal, &request, &NewDecision { verdict, hash, by, reason }).await?;
@@ -119,6 +123,24 @@ fn put_back(request: &HumanRequest, fields: &mut Fields<'_>, verdict: &mut Verdi
     for place in places.err().into_iter().flatten() {
         fields.violation(format!("/arguments{place}"), "is redacted, and there is no value to keep here");
     }
+}
+
+/// What is wrong with a call of `tool`, as far as the execution has recorded its tools. The worker checks it again, and asks the
+/// agent's policy, whose conditions it alone can read.
+async fn misfits(state: &ApiState, request: &HumanRequest, tool: &str, value: &Value) -> ApiResult<Vec<Violation>> {
+    let Some(body) = state.store.prompt_body(request.execution_id).await? else { return Ok(Vec::new()) };
+    // A record of another release is for its workers to read.
+    let Ok(Pinned { tools }) = serde_json::from_slice(&body) else { return Ok(Vec::new()) };
+    match tools.iter().find(|pinned| pinned.name == tool) {
+        Some(pinned) => violations(Some(&pinned.parameters), value, "/arguments").await,
+        None => Ok(vec![Violation::new("/tool", "is no tool of this execution")]),
+    }
+}
+
+/// The tools in the body of a prompt step.
+#[derive(Deserialize)]
+struct Pinned {
+    tools: Vec<ToolSpec>,
 }
 
 fn read_hash(text: &str) -> Option<Hash> {

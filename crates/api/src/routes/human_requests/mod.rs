@@ -72,8 +72,8 @@ fn take_json(fields: &mut Fields<'_>, name: &str) -> Option<(Vec<u8>, Value)> {
 
 /// What is wrong with a person's value. A schema that this process cannot compile is left to the worker, which checks
 /// edited arguments again in any case.
-async fn violations(request: &HumanRequest, value: &Value, root: &str) -> ApiResult<Vec<Violation>> {
-    match request.schema.as_ref().map(schema::compile) {
+async fn violations(schema: Option<&Value>, value: &Value, root: &str) -> ApiResult<Vec<Violation>> {
+    match schema.map(schema::compile) {
         Some(Ok(compiled)) => schema::violations(&compiled, value, root).await,
         Some(Err(_)) | None => Ok(Vec::new()),
     }
