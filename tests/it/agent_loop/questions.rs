@@ -4,7 +4,7 @@ use longhaul_shared::{
     domain::{RequestKind, RequestState},
     store::human_requests::Verdict,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::people::Office;
 
@@ -52,6 +52,32 @@ async fn question_that_nobody_answers_in_time_is_an_error_to_the_model() {
     office.finished(id).await;
     assert!(office.results()["c1"].contains("nobody answered the question"), "{:?}", office.results());
     assert_eq!(office.wanted(id).await[0].state, RequestState::Expired);
+}
+
+/// A schema whose references double at each level.
+fn doubling(levels: usize) -> Value {
+    let link = |level: usize| json!({"$ref": format!("#/$defs/a{level}")});
+    let mut definitions: serde_json::Map<_, _> =
+        (0..levels).map(|level| (format!("a{level}"), json!({"allOf": [link(level + 1), link(level + 1)]}))).collect();
+    definitions.insert(format!("a{levels}"), json!({}));
+    json!({"$defs": definitions, "$ref": "#/$defs/a0"})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_schema_that_costs_too_much_is_refused() {
+    let office = Office::open(json!({}), false).await;
+    let many: Vec<_> = (0..200_000).collect();
+    office.script(vec![
+        ("c1", "ask_caller", json!({"question": "How?", "answer_schema": doubling(60)})),
+        ("c2", "ask_caller", json!({"question": "How?", "answer_schema": {"enum": many}})),
+    ]);
+    let _worker = office.worker();
+    let id = office.submit().await;
+    office.finished(id).await;
+    let results = office.results();
+    assert!(results["c1"].contains("its references repeat"), "{}", results["c1"]);
+    assert!(results["c2"].contains("structural"), "{}", results["c2"]);
+    assert!(office.wanted(id).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
