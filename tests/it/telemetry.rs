@@ -12,6 +12,8 @@ use longhaul_shared::telemetry::{
 };
 use tracing::{dispatcher::with_default, info_span};
 
+use crate::support::api::TestApi;
+
 pub(crate) type Exports = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
 /// A collector that keeps what it is sent, as (content type, body).
@@ -79,6 +81,33 @@ async fn a_collector_that_does_not_answer_costs_no_time() {
     assert!(took < Duration::from_secs(10), "10,000 spans took {took:?}");
     tokio::task::spawn_blocking(move || drop(guard)).await.unwrap();
     assert!(started.elapsed() < Duration::from_secs(30), "shutdown took {:?}", started.elapsed());
+}
+
+/// The spans of one request; the server runs on this thread.
+async fn exported(service: &'static str, api: &TestApi, path: &str) -> (u16, Vec<u8>) {
+    let (endpoint, exports) = collector().await;
+    let (dispatch, guard) = telemetry::build(&config(Some(endpoint)), service).unwrap();
+    let status = {
+        let _default = tracing::dispatcher::set_default(&dispatch);
+        api.acme.get(path).await.status
+    };
+    tokio::task::spawn_blocking(move || drop(guard)).await.unwrap();
+    let exports = exports.lock().unwrap().clone();
+    (status, exports.into_iter().flat_map(|(_, body)| body).collect())
+}
+
+#[tokio::test]
+async fn answers_of_5xx_are_failed_spans() {
+    /// `Span.status` with nothing but the code ERROR, as protobuf.
+    const FAILED: [u8; 4] = [0x7a, 2, 0x18, 2];
+    let api = TestApi::start().await;
+    let (status, refused) = exported("refused", &api, "/v1/no-such").await;
+    assert_eq!(status, 404);
+    assert!(holds(&refused, b"http.request.method") && !holds(&refused, &FAILED));
+    api.store.close().await;
+    let (status, failed) = exported("failed", &api, "/v1/definitions").await;
+    assert_eq!(status, 503);
+    assert!(holds(&failed, b"error.type") && holds(&failed, &FAILED));
 }
 
 #[tokio::test]
