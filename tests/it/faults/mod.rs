@@ -4,6 +4,7 @@ mod claim_reply_lost;
 mod drain;
 mod executor_wedged;
 mod idle_and_load;
+mod not_migrated;
 mod poison_execution;
 mod postgres_restarted;
 mod quarantine;
