@@ -148,7 +148,7 @@ async fn the_last_slot_goes_to_the_tenant_that_used_less_however_much_room_there
     let world = World::create().await;
     world.store.put_limit(None, &LimitKey::parse("definition").unwrap(), 1).await.unwrap();
     let shares = Arc::new(TenantShares::default());
-    shares.end(world.tenant, 0.0, 20_000);
+    shares.end(world.tenant, 0.0, 20_000, Duration::ZERO);
     world.submit(1).await;
     let other = world.store.ensure_tenant("other", None).await.unwrap().id;
     let later = Arc::new(NewExecution { tenant_id: other, ..world.new_execution().await });

@@ -617,10 +617,10 @@ async fn tenants_take_turns_by_what_they_used() {
     let mine = |claimed: &[Claimed]| claimed.iter().filter(|one| one.tenant_id == world.tenant).count();
     assert_eq!(mine(&fair.claim(&world, 10).await), 5, "equals share equally");
     // As much as twenty attempts usually take: the other one has that to catch up with.
-    shares.end(world.tenant, 0.0, 20_000);
+    shares.end(world.tenant, 0.0, 20_000, Duration::ZERO);
     assert_eq!(mine(&fair.claim(&world, 10).await), 0);
     // Another process learns of it.
-    shares.end(world.tenant, 0.0, 20_000);
+    shares.end(world.tenant, 0.0, 20_000, Duration::ZERO);
     world.store.exchange_usage(&shares).await.unwrap();
     let elsewhere = Arc::new(longhaul_shared::store::shares::TenantShares::default());
     world.store.exchange_usage(&elsewhere).await.unwrap();

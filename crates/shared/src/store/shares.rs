@@ -1,6 +1,7 @@
-//! What tenants used lately, as one process knows it: tokens, halved every five minutes. Claims order tenants by it.
+//! What tenants used lately, as one process knows it: tokens, or the time of places on workers where that is more, halved every five
+//! minutes. Claims order tenants by it.
 //!
-//! A claim is charged with what an attempt usually takes, because its tokens are known only at its end, which corrects the charge.
+//! A claim is charged with what an attempt usually takes, because what it takes is known only at its end, which corrects the charge.
 //! What other processes charge comes with `exchange`, every few seconds; nothing of this is a write of the hot path, and losing it
 //! costs some fairness for some minutes and nothing else.
 
@@ -19,6 +20,8 @@ use crate::domain::TenantId;
 pub const HALF_LIFE: Duration = Duration::from_secs(300);
 /// What an attempt is believed to take before any has ended.
 const FIRST_GUESS: f64 = 1_000.0;
+/// What a second of a place on a worker counts at least, in tokens: an attempt that asks no model keeps others from its place too.
+const TOKENS_PER_SECOND: f64 = 100.0;
 /// The weight of one more attempt in what an attempt usually takes.
 const LEARNING: f64 = 0.05;
 /// The most tenants that are told apart; of more, those that used least count as having used nothing.
@@ -77,11 +80,10 @@ impl TenantShares {
         usual
     }
 
-    /// An attempt ended that was charged `charged` at its beginning and took `tokens`.
-    pub fn end(&self, tenant: TenantId, charged: f64, tokens: i64) {
+    /// An attempt ended that was charged `charged` at its beginning, took `tokens`, and had a place on a worker for the time `held`.
+    pub fn end(&self, tenant: TenantId, charged: f64, tokens: i64, held: Duration) {
         let mut shares = self.lock();
-        // An attempt that asked nobody still took a place.
-        let took = (tokens.max(1)) as f64;
+        let took = (tokens.max(1) as f64).max(held.as_secs_f64() * TOKENS_PER_SECOND);
         shares.usual += LEARNING * (took - shares.usual);
         shares.charge(tenant.0, took - charged, Instant::now());
     }
@@ -200,10 +202,19 @@ mod tests {
         let charged = shares.begin(tenant(1));
         assert_eq!(charged, FIRST_GUESS);
         assert!((usage(&shares, 1) - FIRST_GUESS).abs() < 1.0);
-        shares.end(tenant(1), charged, 5_000);
+        shares.end(tenant(1), charged, 5_000, Duration::ZERO);
         assert!((usage(&shares, 1) - 5_000.0).abs() < 1.0);
         assert_eq!(shares.usual(), FIRST_GUESS + LEARNING * 4_000.0);
         assert_eq!(usage(&shares, 2), 0.0);
+    }
+
+    #[test]
+    fn a_place_that_is_held_counts_where_it_is_more_than_the_tokens() {
+        let shares = TenantShares::default();
+        shares.end(tenant(1), 0.0, 7, Duration::from_secs(30));
+        shares.end(tenant(2), 0.0, 5_000, Duration::from_secs(30));
+        assert!((usage(&shares, 1) - 3_000.0).abs() < 1.0, "{}", usage(&shares, 1));
+        assert!((usage(&shares, 2) - 5_000.0).abs() < 1.0, "{}", usage(&shares, 2));
     }
 
     #[test]
@@ -222,9 +233,9 @@ mod tests {
     fn half_is_forgotten_in_a_half_life_and_memory_is_bounded() {
         assert!((decay(HALF_LIFE) - 0.5).abs() < 1e-9);
         let shares = TenantShares::default();
-        shares.end(tenant(0), 0.0, 1);
+        shares.end(tenant(0), 0.0, 1, Duration::ZERO);
         for n in 1..=MAX_TENANTS as u128 {
-            shares.end(tenant(n), 0.0, 1_000);
+            shares.end(tenant(n), 0.0, 1_000, Duration::ZERO);
         }
         assert_eq!(shares.usage().0.len(), MAX_TENANTS);
         assert_eq!(usage(&shares, 0), 0.0, "who used least is forgotten first");

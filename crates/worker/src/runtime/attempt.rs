@@ -90,7 +90,7 @@ pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: Attemp
         let _concluding = deps.concluding.acquire().await;
         drop(permit);
         let tokens = Box::pin(conclude(&claimed, ended, started, &deps)).await;
-        deps.shared.shares.end(claimed.tenant_id, claimed.charged, tokens);
+        deps.shared.shares.end(claimed.tenant_id, claimed.charged, tokens, started.elapsed());
         deps.shared.probe.at(Point::Concluded, id).await;
     })
     .instrument(span)

@@ -408,7 +408,7 @@ async fn release(deps: Arc<(Arc<Deps>, LeaseWriter)>, held: Arc<Held>, leases: V
         held.leave(lease.claimed.id, lease.claimed.token);
         match concluded {
             Ok(concluded) => {
-                deps.shares.end(lease.claimed.tenant_id, lease.claimed.charged, 0);
+                deps.shares.end(lease.claimed.tenant_id, lease.claimed.charged, 0, Duration::ZERO);
                 maintenance::announce(deps, &concluded.woken);
                 wake(&deps.publisher, &concluded.queue, lease.claimed.id, Some(WaitReason::Worker));
             }
