@@ -16,6 +16,17 @@ const PATIENCE: Duration = Duration::from_secs(240);
 static ALONE: Mutex<()> = Mutex::const_new(());
 
 async fn bench(arguments: &[&str]) -> Value {
+    let printed = run(arguments).await;
+    for cost in ["wal_bytes_per_execution", "commits_per_execution"] {
+        assert!(printed[cost].as_f64() > Some(0.0), "{cost}: {printed}");
+    }
+    for part in ["api", "worker", "postgres", "redis", "load_and_model"] {
+        assert!(printed["cpu_seconds_per_1000_executions"][part].is_number(), "{part}: {printed}");
+    }
+    printed
+}
+
+async fn run(arguments: &[&str]) -> Value {
     let _alone = ALONE.lock().await;
     let mut command = Command::new(PROGRAM);
     command.args(["--json", "bench"]).args(arguments).stdin(Stdio::null()).kill_on_drop(true);
@@ -24,12 +35,6 @@ async fn bench(arguments: &[&str]) -> Value {
     let printed: Value = serde_json::from_slice(&ended.stdout).unwrap();
     let durable = json!({ "fsync": true, "synchronous_commit": "on", "full_page_writes": true });
     assert_eq!(printed["conditions"]["durable"], durable);
-    for cost in ["wal_bytes_per_execution", "commits_per_execution"] {
-        assert!(printed[cost].as_f64() > Some(0.0), "{cost}: {printed}");
-    }
-    for part in ["api", "worker", "postgres", "redis", "load_and_model"] {
-        assert!(printed["cpu_seconds_per_1000_executions"][part].is_number(), "{part}: {printed}");
-    }
     assert!(printed["floor"]["per_second"].as_f64() > Some(0.0), "{printed}");
     printed
 }
@@ -81,4 +86,28 @@ async fn recovery_kills_workers_that_hold_executions() {
     let rates = printed["rates"].as_array().unwrap();
     assert_eq!(rates.len(), 1, "{printed}");
     assert!(rates.iter().all(|rate| rate["before"].as_f64() > Some(0.0)), "{printed}");
+}
+
+#[tokio::test]
+async fn neighbours_start_while_each_attack_runs() {
+    let arguments = ["neighbours", "--rate", "10", "--seconds", "1", "--connections", "2", "--waiting", "500"];
+    let printed = run(&arguments).await;
+    let rows = printed["attacks"].as_array().unwrap();
+    let names: Vec<_> = rows.iter().filter_map(|row| row["attack"].as_str()).collect();
+    assert_eq!(names, ["plain", "schemas", "templates", "limits", "batches", "outage"]);
+    for row in rows {
+        let name = row["attack"].as_str().unwrap();
+        let windows = ["quiet", "attacked"].into_iter().chain((name != "plain").then_some("plain_load"));
+        for window in windows {
+            assert_eq!(row[window]["executions"], 10, "{name}, {window}: {row}");
+            assert_eq!((&row[window]["not_stored"], &row[window]["not_started"]), (&json!(0), &json!(0)), "{row}");
+        }
+        assert!(row["p99_ratio"].as_f64() > Some(0.0), "{row}");
+        assert!(row["answers"]["no answer"].is_null(), "{row}");
+    }
+    let executions = |attack: usize, standing: &str| rows[attack]["executions"][standing].as_i64().unwrap_or_default();
+    assert!(executions(2, "FAILED invalid_definition") > 0, "{}", rows[2]);
+    assert!(executions(5, "FINISHED") >= 500, "all of those that waited: {}", rows[5]);
+    assert!(rows[1]["answers"]["422 invalid_request"].as_u64() > Some(0), "{}", rows[1]);
+    assert!(rows[4]["answers"]["item 422 input_contains_nul"].as_u64() > Some(0), "{}", rows[4]);
 }

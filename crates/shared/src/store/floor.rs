@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use super::{Store, StoreError, StoreOptions};
+use crate::domain::TenantId;
 
 impl Store {
     /// Runs `executions` times three durable single-row commits (insert, update, update), shared by `clients` connections, on a
@@ -96,6 +98,43 @@ impl Store {
         .fetch_one(&self.pool)
         .await?;
         Ok((row.finished, row.failed))
+    }
+
+    /// How many executions of a tenant, created at or after `since`, stand where: `FINISHED`, `FAILED <code>`, or of the others the
+    /// status and the wait reason.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn standings(&self, tenant: TenantId, since: DateTime<Utc>) -> Result<Vec<(String, i64)>, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            select concat_ws(' ', status::text, coalesce(failure_code, wait_reason)) as "standing!", count(*) as "executions!"
+            from executions
+            where tenant_id = $1 and created_at >= $2
+            group by 1
+            "#,
+            tenant.0,
+            since,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(|row| (row.standing, row.executions)).collect())
+    }
+
+    /// Cancels up to `limit` open executions of a tenant. Returns how many were open.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn cancel_open(&self, tenant: TenantId, limit: i64) -> Result<usize, StoreError> {
+        let ids = sqlx::query_scalar!(
+            "select id from executions where tenant_id = $1 and finished_at is null limit $2",
+            tenant.0,
+            limit,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        self.cancel_rows(&ids, Some(tenant), "cancelled by the benchmark").await?;
+        Ok(ids.len())
     }
 
     /// What the server and this database have written since they were made.

@@ -1,46 +1,32 @@
 //! From the submit to the first model call: HTTP, insert, wake-up, claim, and whatever stands between, until the request
 //! arrives at the model.
 
-use std::{
-    str::FromStr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{str::FromStr, sync::Arc, time::Duration};
 
 use anyhow::ensure;
-use hdrhistogram::Histogram;
 use longhaul_shared::store::Store;
 use serde_json::json;
-use tokio::{
-    task::JoinSet,
-    time::{MissedTickBehavior, interval},
-};
 
 use super::{
     conditions::conditions,
     costs::Meter,
     floor::Floor,
     load::Load,
-    stand::{Bare, DEFINITION, Stand, StandOptions, request},
+    stand::{Bare, Stand, StandOptions},
+    starts::{Pace, Starts},
 };
 use crate::{context::Context, exit::Exit, output};
 
-/// Seconds not measured.
-const WARM_UP_SECONDS: u32 = 2;
 /// Executions of each floor measurement.
 const FLOOR_EXECUTIONS: u32 = 1_000;
 /// Bare commits at the rate of the submits, for comparison.
 const PACED_COMMITS: usize = 60;
-/// What the runtime's timers may be late by, and no submit is late for.
-const TIMER: Duration = Duration::from_millis(2);
 /// How the highest rate is looked for: single submits, as many under way as wait for a commit together.
 const HIGHEST: Load = Load { batch: 1, submitters: 64 };
 /// Executions of that search; as many before them are not counted.
 const HIGHEST_EXECUTIONS: usize = 6_000;
 /// The number of the first execution that is measured: above those of the search.
 const FIRST: u32 = 1_000_000;
-/// The longest wait for a first call.
-const GIVE_UP: Duration = Duration::from_secs(30);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct LatencyArgs {
@@ -102,32 +88,23 @@ pub(super) async fn run(args: LatencyArgs, context: &Context) -> anyhow::Result<
         stand.servers.redis.stop().await?;
     }
     let meter = Meter::read(&stand).await?;
-    let (warm_up, total) = (rate * WARM_UP_SECONDS, rate * (args.seconds + WARM_UP_SECONDS));
-    let sent = submit(&stand, pause, total).await?;
-    let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000, 3)?;
-    let mut late = Histogram::<u64>::new_with_bounds(1, 60_000_000, 3)?;
-    for one in sent.into_iter().filter(|one| one.number >= FIRST + warm_up) {
-        let asked_at = first_asked(&stand, one.number).await?;
-        histogram.record(u64::try_from(asked_at.saturating_duration_since(one.from).as_micros())?.max(1))?;
-        if let Some(by) = one.late_by {
-            late.record(u64::try_from(by.as_micros())?)?;
-        }
-    }
-    let costs = meter.since(&stand, usize::try_from(total)?).await?;
+    let pace = Pace { rate, seconds: args.seconds, first: FIRST };
+    let starts = Starts::measure(&stand, pace).await?;
+    starts.ensure_complete()?;
+    let costs = meter.since(&stand, usize::try_from(pace.submits())?).await?;
     if let Some(stand) = Arc::into_inner(stand) {
         stand.stop().await?;
     }
 
-    let millis = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1_000.0;
-    let (p50, p99, max) = (millis(0.5), millis(0.99), histogram.max() as f64 / 1_000.0);
-    let latest = late.max() as f64 / 1_000.0;
+    let (p50, p99, max) = (starts.millis(0.5), starts.millis(0.99), starts.max_millis());
+    let (late, latest) = (starts.late(), starts.latest_millis());
     if context.json {
         output::json(&costs.add_to(json!({
             "conditions": conditions, "floor": floor.json(), "rate": rate, "highest_rate": highest, "without_redis": args.without_redis,
-            "executions": histogram.len(), "p50_ms": p50, "p99_ms": p99, "max_ms": max,
+            "executions": starts.executions(), "p50_ms": p50, "p99_ms": p99, "max_ms": max,
             "median_commit_at_rate_ms": paced_ms, "p50_in_commits_at_rate": p50 / paced_ms,
             "p50_in_median_commits": p50 / floor.commit_ms, "p99_in_median_commits": p99 / floor.commit_ms,
-            "submits_sent_late": late.len(), "latest_submit_ms": latest,
+            "submits_sent_late": late, "latest_submit_ms": latest,
         })));
         return Ok(Exit::Done);
     }
@@ -135,61 +112,14 @@ pub(super) async fn run(args: LatencyArgs, context: &Context) -> anyhow::Result<
     if let Some(highest) = highest {
         output::line(format!("single submits, each by itself, submit to FINISHED: {highest:.0}/s at most"));
     }
-    output::line(format!("submit to first model call at {rate}/s over {} executions{redis}", histogram.len()));
+    output::line(format!("submit to first model call at {rate}/s over {} executions{redis}", starts.executions()));
     output::line(format!(
         "p50 {p50:.2} ms, p99 {p99:.2} ms, longest {max:.2} ms; at the median a bare commit here takes {:.2} ms when they follow \
          each other, and {paced_ms:.2} ms at this rate",
         floor.commit_ms
     ));
-    output::line(format!("{} submits were sent late, at most by {latest:.2} ms, which is counted in", late.len()));
+    output::line(format!("{} submits were sent late, at most by {latest:.2} ms, which is counted in", late));
     floor.lines().iter().for_each(output::line);
     costs.lines().iter().for_each(output::line);
     Ok(Exit::Done)
-}
-
-/// A submit.
-struct Sent {
-    number: u32,
-    /// When it was sent; when it was due, if it was late.
-    from: Instant,
-    late_by: Option<Duration>,
-}
-
-/// Submits at a steady rate, each whether or not those before it were answered. What this process, or a machine that is too busy for it,
-/// sends late counts from when it was due: who waits for a slow answer before he asks the next question never sees the slow ones.
-async fn submit(stand: &Stand, pause: Duration, total: u32) -> anyhow::Result<Vec<Sent>> {
-    let mut ticks = interval(pause);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let (mut submitting, mut sent) = (JoinSet::new(), Vec::new());
-    for number in FIRST..FIRST + total {
-        let due = ticks.tick().await.into_std();
-        let caller = stand.caller.clone();
-        submitting.spawn(async move {
-            let body = request(DEFINITION, usize::try_from(number)?);
-            let now = Instant::now();
-            let late_by = now.checked_duration_since(due).filter(|by| *by > TIMER);
-            let from = if late_by.is_some() { due } else { now };
-            caller.post("/v1/executions", &body).await?;
-            anyhow::Ok(Sent { number, from, late_by })
-        });
-        while let Some(submitted) = submitting.try_join_next() {
-            sent.push(submitted??);
-        }
-    }
-    while let Some(submitted) = submitting.join_next().await {
-        sent.push(submitted??);
-    }
-    Ok(sent)
-}
-
-/// When the model was asked, usually before the submit was answered.
-async fn first_asked(stand: &Stand, number: u32) -> anyhow::Result<Instant> {
-    let started = Instant::now();
-    loop {
-        if let Some(at) = stand.model.first_asked(number.into()) {
-            return Ok(at);
-        }
-        ensure!(started.elapsed() < GIVE_UP, "execution {number} was not started within {} s", GIVE_UP.as_secs());
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }

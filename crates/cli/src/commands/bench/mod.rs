@@ -14,9 +14,11 @@ mod latency;
 mod lists;
 mod load;
 mod model;
+mod neighbours;
 mod parked;
 mod recovery;
 mod stand;
+mod starts;
 mod throughput;
 mod tools;
 mod worker;
@@ -37,6 +39,7 @@ Examples:
   longhaul bench in-flight --executions 10000
   longhaul bench parked --executions 20000
   longhaul bench recovery --rounds 5
+  longhaul bench neighbours --attack schemas --attack batches
 
 Build with --release first; close what else runs. docs/performance.md says how to read the numbers.")]
 pub struct BenchArgs {
@@ -56,6 +59,8 @@ enum What {
     Parked(parked::ParkedArgs),
     /// From the kill of a worker until what it held runs again, and the rate before and after
     Recovery(recovery::RecoveryArgs),
+    /// The start latency of one tenant while another attacks, beside quiet and an ordinary load
+    Neighbours(neighbours::NeighboursArgs),
     /// The plan and the time of every list filter over many rows
     Lists(lists::ListsArgs),
     /// The worker of the benchmarks
@@ -74,6 +79,7 @@ pub fn run(args: BenchArgs, context: &Context) -> anyhow::Result<Exit> {
         What::InFlight(args) => runtime::plain(in_flight::run(args, context)),
         What::Parked(args) => runtime::plain(parked::run(args, context)),
         What::Recovery(args) => runtime::plain(recovery::run(args, context)),
+        What::Neighbours(args) => runtime::plain(neighbours::run(args, context)),
         What::Lists(args) => runtime::plain(lists::run(args, context)),
         What::Worker => {
             let config: Config = context.load(Vec::new())?;

@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -18,6 +18,12 @@ use crate::http_server::{self, HttpServer, Protocol};
 pub(super) const TOOL: &str = "note";
 /// The same where it is behind the server of `tools.rs`.
 pub(super) const MCP_TOOL: &str = "mcp__bench__note";
+
+/// A model of the same server that can be taken away.
+pub(super) const UNSTEADY: &str = "unsteady";
+
+/// In a request for it.
+const UNSTEADY_REQUEST: &[u8] = br#""model":"unsteady""#;
 
 /// How it answers.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +53,8 @@ pub(super) struct Model {
 #[derive(Default)]
 struct Seen {
     requests: AtomicU64,
+    /// [`UNSTEADY`] is away.
+    is_away: AtomicBool,
     /// When each number was first asked about.
     first: Mutex<HashMap<u64, Instant>>,
 }
@@ -58,6 +66,9 @@ impl Model {
         let server = HttpServer::start(answers.protocol, move |request| {
             let seen = noted.clone();
             async move {
+                if seen.is_away.load(Ordering::Relaxed) && count(request.body(), UNSTEADY_REQUEST) > 0 {
+                    return http_server::whole(503, "application/json", "{}");
+                }
                 let reply = answer(request.body(), answers, &seen).await;
                 http_server::whole(200, "text/event-stream", reply)
             }
@@ -77,6 +88,11 @@ impl Model {
     /// Requests so far.
     pub(super) fn requests(&self) -> u64 {
         self.seen.requests.load(Ordering::Relaxed)
+    }
+
+    /// Takes [`UNSTEADY`] away, or brings it back.
+    pub(super) fn set_away(&self, is_away: bool) {
+        self.seen.is_away.store(is_away, Ordering::Relaxed);
     }
 
     /// When the execution with this number in its input first asked; said once.

@@ -7,16 +7,21 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use bytes::Bytes;
 use longhaul_sdk::{
     AgentSpec, DefinitionSpec,
     spec::{AgentLimits, ToolRef},
 };
 use longhaul_shared::{
     config::{Config, Sources},
-    domain::ExecutionId,
+    domain::{ExecutionId, TenantId},
     http,
-    store::{Store, StoreOptions, api_keys::Scope},
+    store::{
+        Store, StoreOptions,
+        api_keys::{Pepper, Scope},
+    },
 };
+use reqwest::{Method, StatusCode, header::CONTENT_TYPE};
 use secrecy::ExposeSecret;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -76,6 +81,7 @@ pub(super) struct Stand {
     /// What calls of [`MCP_TOOL`] reach.
     _tools: Option<ToolServer>,
     environment: BTreeMap<String, String>,
+    pepper: Pepper,
     files: TempDir,
 }
 
@@ -129,21 +135,18 @@ impl Bare {
         }
         store.put_shared_agent(&agent).await?;
         store.put_shared_definition(&DefinitionSpec::new(DEFINITION, DEFINITION)).await?;
-        let tenant = store.ensure_tenant("bench", None).await?;
+        let pepper = compose::pepper(&config)?;
         let scopes = [Scope::ExecutionsRead, Scope::ExecutionsWrite];
-        let issued = store.issue_api_key(tenant.id, "bench", &scopes, &compose::pepper(&config)?).await?;
+        let (_, key) = issue(&store, &pepper, "bench", &scopes).await?;
         let api = start("api", &["api", "--listen", &listen], &environment, files.path()).await?;
         let mut workers = Vec::new();
         for _ in 0..options.workers {
             workers.push(start_worker(&environment, files.path()).await?);
         }
-        let caller = Caller {
-            client: http::client(&http::HttpOptions::default())?,
-            url: format!("http://{listen}"),
-            key: issued.key.expose_secret().to_owned(),
-        };
+        let caller =
+            Caller { client: http::client(&http::HttpOptions::default())?, url: format!("http://{listen}"), key };
         let servers = self;
-        let stand = Stand { store, model, caller, workers, api, servers, _tools: tools, environment, files };
+        let stand = Stand { store, model, caller, workers, api, servers, _tools: tools, environment, pepper, files };
         stand.wait_until_ready().await?;
         let first = stand.prime().await?;
         if options.stored > 0 {
@@ -152,6 +155,12 @@ impl Bare {
         stand.store.checkpoint().await?;
         Ok(stand)
     }
+}
+
+async fn issue(store: &Store, pepper: &Pepper, org: &str, scopes: &[Scope]) -> anyhow::Result<(TenantId, String)> {
+    let tenant = store.ensure_tenant(org, None).await?;
+    let issued = store.issue_api_key(tenant.id, org, scopes, pepper).await?;
+    Ok((tenant.id, issued.key.expose_secret().to_owned()))
 }
 
 async fn start_worker(environment: &BTreeMap<String, String>, dir: &Path) -> anyhow::Result<RoleProcess> {
@@ -186,7 +195,7 @@ pub(super) fn agent(key: &str) -> AgentSpec {
 }
 
 /// Processor time so far, in seconds.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Used {
     pub(super) api: f64,
     pub(super) worker: f64,
@@ -199,7 +208,16 @@ pub(super) struct Used {
 impl Used {
     /// What was used between `before` and this, for each 1,000 of `executions`.
     pub(super) fn per_thousand(self, before: Self, executions: usize) -> Self {
-        let each = |now: f64, then: f64| (now - then) * 1_000.0 / executions as f64;
+        self.scaled(before, 1_000.0 / executions as f64)
+    }
+
+    /// The cores in use between `before` and this, `elapsed` later.
+    pub(super) fn per_second(self, before: Self, elapsed: Duration) -> Self {
+        self.scaled(before, 1.0 / elapsed.as_secs_f64())
+    }
+
+    fn scaled(self, before: Self, factor: f64) -> Self {
+        let each = |now: f64, then: f64| (now - then) * factor;
         Self {
             api: each(self.api, before.api),
             worker: each(self.worker, before.worker),
@@ -221,8 +239,7 @@ impl Stand {
     async fn wait_until_ready(&self) -> anyhow::Result<()> {
         let give_up = Instant::now() + START_LIMIT;
         loop {
-            ensure!(!self.api.has_ended(), "the API ended");
-            ensure!(self.workers.iter().all(|worker| !worker.has_ended()), "a worker ended");
+            self.ensure_alive()?;
             let answer = self.caller.client.get(format!("{}/readyz", self.caller.url)).send().await;
             if answer.is_ok_and(|answer| answer.status().is_success()) {
                 return Ok(());
@@ -230,6 +247,19 @@ impl Stand {
             ensure!(Instant::now() < give_up, "the API is not ready within {} s", START_LIMIT.as_secs());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// Fails when the API or a worker has ended.
+    pub(super) fn ensure_alive(&self) -> anyhow::Result<()> {
+        ensure!(!self.api.has_ended(), "the API ended");
+        ensure!(self.workers.iter().all(|worker| !worker.has_ended()), "a worker ended");
+        Ok(())
+    }
+
+    /// A caller of another tenant.
+    pub(super) async fn add_tenant(&self, org: &str, scopes: &[Scope]) -> anyhow::Result<(TenantId, Caller)> {
+        let (id, key) = issue(&self.store, &self.pepper, org, scopes).await?;
+        Ok((id, Caller { key, ..self.caller.clone() }))
     }
 
     /// Runs one execution: what API and worker read once of a definition is measured nowhere.
@@ -295,12 +325,18 @@ impl Stand {
 impl Caller {
     /// Posts, and returns the body of a success.
     pub(super) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let request = self.client.post(format!("{}{path}", self.url)).bearer_auth(&self.key).json(body);
-        let response = request.send().await?;
-        let status = response.status();
-        let body: Value = response.json().await.context("the API answered no JSON")?;
+        let (status, body) = self.send(Method::POST, path, serde_json::to_vec(body)?.into()).await?;
+        let body: Value = serde_json::from_slice(&body).context("the API answered no JSON")?;
         ensure!(status.is_success(), "the API answered {status}: {body}");
         Ok(body)
+    }
+
+    /// Sends JSON, and returns what was answered.
+    pub(super) async fn send(&self, method: Method, path: &str, body: Bytes) -> reqwest::Result<(StatusCode, Bytes)> {
+        let request = self.client.request(method, format!("{}{path}", self.url)).bearer_auth(&self.key);
+        let response = request.header(CONTENT_TYPE, "application/json").body(body).send().await?;
+        let status = response.status();
+        Ok((status, response.bytes().await?))
     }
 }
 

@@ -1,0 +1,189 @@
+//! What one tenant can do to another: the other's start latency while the first attacks, beside a quiet time and an ordinary load.
+
+mod attacker;
+mod attacks;
+mod hostile;
+mod outage;
+mod report;
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use clap::ValueEnum as _;
+use longhaul_shared::{
+    clock::{Clock, SystemClock},
+    domain::TenantId,
+    store::api_keys::Scope,
+};
+use tokio::time::{Instant, sleep};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use self::{
+    attacker::{Attacked, Move, attack},
+    attacks::Attack,
+    report::{Row, Window},
+};
+use super::{
+    conditions::conditions,
+    floor::Floor,
+    stand::{Bare, Caller, Stand, StandOptions},
+    starts::{Pace, Starts},
+};
+use crate::{context::Context, exit::Exit};
+
+/// Executions of each floor measurement.
+const FLOOR_EXECUTIONS: u32 = 1_000;
+/// For what an attacker left to end by itself, before it is cancelled.
+const DRAIN: Duration = Duration::from_secs(10);
+/// For all of it to be over.
+const DRAIN_LIMIT: Duration = Duration::from_secs(300);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Executions cancelled by one statement.
+const CANCELLED_AT_ONCE: i64 = 500;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct NeighboursArgs {
+    /// Submits per second of the tenant that is measured
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    rate: u32,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// How many times each attack is measured
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20))]
+    rounds: u32,
+    /// Connections of the attacker
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    connections: u16,
+    /// Executions that wait for the model that comes back
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    waiting: u32,
+    /// Worker processes
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
+    workers: u8,
+    /// Only these attacks; may be given more than once
+    #[arg(long)]
+    attack: Vec<Attack>,
+}
+
+pub(super) async fn run(args: NeighboursArgs, context: &Context) -> anyhow::Result<Exit> {
+    let bare = Bare::start().await?;
+    let conditions = conditions(&bare.options).await?;
+    let floor = Floor::measure(&bare.options, FLOOR_EXECUTIONS).await?;
+    let stand = bare.stand(StandOptions { workers: args.workers.into(), ..StandOptions::default() }).await?;
+    let scopes = [Scope::ExecutionsRead, Scope::ExecutionsWrite, Scope::DefinitionsRead, Scope::DefinitionsWrite];
+    let attacker = stand.add_tenant("attacker", &scopes).await?;
+    let attacks = if args.attack.is_empty() { Attack::value_variants().to_vec() } else { args.attack.clone() };
+    let mut street = Street { stand: Arc::new(stand), attacker, args, next: 1 };
+    let mut rows = Vec::new();
+    for attack in attacks {
+        let name = attack.name();
+        rows.push(street.measure(attack).await.with_context(|| format!("while the attack `{name}` was measured"))?);
+    }
+    let Street { stand, args, .. } = street;
+    report::print(context, &args, &rows, (conditions, &floor));
+    if let Some(stand) = Arc::into_inner(stand) {
+        stand.stop().await?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Two tenants of one fleet.
+struct Street {
+    stand: Arc<Stand>,
+    attacker: (TenantId, Caller),
+    args: NeighboursArgs,
+    /// The number of the next execution that is measured.
+    next: u32,
+}
+
+/// Requests of the attacker, as fast as they are answered or at a rate.
+struct Load {
+    moves: Vec<Move>,
+    per_second: Option<f64>,
+}
+
+impl Street {
+    /// Quiet, under the attack, and under an ordinary load of as many requests a second; as many times as asked for.
+    async fn measure(&mut self, attack: Attack) -> anyhow::Result<Row> {
+        let mut row = Row::new(attack)?;
+        for _ in 0..self.args.rounds {
+            let (quiet, _) = self.window(None).await?;
+            row.quiet.add(&quiet)?;
+            let since = SystemClock::new().now();
+            let mut prepared = Attacked::default();
+            let moves = attack.prepare(&self.attacker.1, &mut prepared.answers).await?;
+            if attack == Attack::Outage {
+                outage::begin(&self.stand, &self.attacker, usize::try_from(self.args.waiting)?).await?;
+                outage::end(&self.stand).await?;
+            }
+            let (attacked, mut done) = self.window(Some(Load { moves, per_second: None })).await?;
+            row.attacked.add(&attacked)?;
+            let per_second = done.per_second();
+            done.add(prepared);
+            row.requests.add(done);
+            self.drain(false).await?;
+            for (standing, count) in self.stand.store.standings(self.attacker.0, since).await? {
+                *row.executions.entry(standing).or_default() += count;
+            }
+            self.drain(true).await?;
+            attack.clean_up(&self.attacker.1).await;
+            if attack != Attack::Plain {
+                let per_second = if attack == Attack::Outage { self.backlog_per_second() } else { per_second };
+                let plain = Load { moves: attack.plain(), per_second: Some(per_second) };
+                let (plain, done) = self.window(Some(plain)).await?;
+                row.plain.get_or_insert(Window::new()?).add(&plain)?;
+                row.plain_requests.add(done);
+                self.drain(true).await?;
+            }
+        }
+        Ok(row)
+    }
+
+    /// Batches a second that bring as many executions within a measurement as waited for the model.
+    fn backlog_per_second(&self) -> f64 {
+        f64::from(self.args.waiting) / attacks::ITEMS as f64 / f64::from(self.args.seconds)
+    }
+
+    /// Measures the start latency of the other tenant, while the attacker does what `load` says.
+    async fn window(&mut self, load: Option<Load>) -> anyhow::Result<(Window, Attacked)> {
+        let pace = Pace { rate: self.args.rate, seconds: self.args.seconds, first: self.next };
+        self.next += pace.submits();
+        let stop = CancellationToken::new();
+        let attacking = load.filter(|load| !load.moves.is_empty()).map(|load| {
+            let (caller, stop) = (self.attacker.1.clone(), stop.clone());
+            let shape = (self.args.connections.into(), load.per_second);
+            let moves = Arc::new(load.moves);
+            AbortOnDropHandle::new(tokio::spawn(async move { attack(&caller, moves, shape, stop).await }))
+        });
+        let (before, started) = (self.stand.used(), Instant::now());
+        let starts = Starts::measure(&self.stand, pace).await?;
+        let used = self.stand.used().per_second(before, started.elapsed());
+        stop.cancel();
+        let done = match attacking {
+            Some(attacking) => attacking.await??,
+            None => Attacked::default(),
+        };
+        self.stand.ensure_alive()?;
+        Ok((Window { starts, used }, done))
+    }
+
+    /// Waits until nothing of the attacker is open: for a while, or, with `is_cancelling`, until it is over.
+    async fn drain(&self, is_cancelling: bool) -> anyhow::Result<()> {
+        let started = Instant::now();
+        loop {
+            let open = if is_cancelling {
+                self.stand.store.cancel_open(self.attacker.0, CANCELLED_AT_ONCE).await?
+            } else {
+                usize::try_from(self.stand.store.open_and_all().await?.0)?
+            };
+            if open == 0 || (!is_cancelling && started.elapsed() > DRAIN) {
+                return Ok(());
+            }
+            ensure!(started.elapsed() < DRAIN_LIMIT, "{open} executions of the attacker do not end");
+            if open < usize::try_from(CANCELLED_AT_ONCE)? {
+                sleep(LOOK_EVERY).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! A model that comes back while thousands of executions wait for it.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use anyhow::ensure;
+use chrono::{DateTime, Utc};
+use longhaul_shared::{
+    clock::{Clock, SystemClock},
+    domain::TenantId,
+    store::api_keys::Scope,
+};
+use serde_json::json;
+
+use super::{
+    super::{
+        model::UNSTEADY,
+        stand::{Caller, Stand},
+    },
+    attacker::Move,
+    attacks::{ITEMS, plain_batch},
+};
+
+/// The definition of which executions wait.
+const WAITING: &str = "unsteady";
+/// Until all of them wait.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Between two looks at them: each counts them all.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Takes the model away and submits until `executions` wait for it.
+pub(super) async fn begin(
+    stand: &Stand,
+    (tenant, caller): &(TenantId, Caller),
+    executions: usize,
+) -> anyhow::Result<()> {
+    let mut answers = BTreeMap::new();
+    let agent = json!({ "key": WAITING, "name": WAITING, "prompts": { "conversation": "Answer." },
+        "model": { "name": UNSTEADY } });
+    let definition = json!({ "key": WAITING, "agent_key": WAITING, "name": WAITING });
+    Move::put(format!("/v1/agents/{WAITING}"), &agent).send(caller, &mut answers).await;
+    Move::put(format!("/v1/definitions/{WAITING}"), &definition).send(caller, &mut answers).await;
+    stand.model.set_away(true);
+    let since = SystemClock::new().now();
+    let batch = plain_batch(WAITING, ITEMS);
+    for _ in 0..executions.div_ceil(ITEMS) {
+        batch.send(caller, &mut answers).await;
+    }
+    let stored = answers.get("item 201").copied().unwrap_or_default();
+    ensure!(stored >= executions as u64, "the executions that should wait were not stored: {answers:?}");
+    wait_until_waiting(stand, *tenant, since).await
+}
+
+/// A few may be about to ask the model, or be its next probe.
+async fn wait_until_waiting(stand: &Stand, tenant: TenantId, since: DateTime<Utc>) -> anyhow::Result<()> {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let standings = stand.store.standings(tenant, since).await?;
+        let all: i64 = standings.iter().map(|(_, count)| count).sum();
+        let waiting: i64 = standings.iter().filter(|(at, _)| at.contains("provider_down")).map(|(_, n)| n).sum();
+        if waiting * 100 >= all * 98 {
+            return Ok(());
+        }
+        ensure!(Instant::now() < give_up, "they do not wait for the model: {standings:?}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Brings the model back, and says so, as its operator would.
+pub(super) async fn end(stand: &Stand) -> anyhow::Result<()> {
+    let (_, operator) = stand.add_tenant("operator", &Scope::ALL).await?;
+    stand.model.set_away(false);
+    operator.post("/v1/providers/health/reset", &json!({ "provider": "custom" })).await?;
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! Start latency: from the submit of an execution to its first model call, at a steady rate of submits.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use hdrhistogram::Histogram;
+use tokio::{
+    task::JoinSet,
+    time::{MissedTickBehavior, interval},
+};
+
+use super::stand::{DEFINITION, Stand, request};
+
+/// Seconds not measured.
+const WARM_UP_SECONDS: u32 = 2;
+/// The timer's resolution: a submit is late beyond it.
+const TIMER: Duration = Duration::from_millis(2);
+/// The longest wait for a first call, from the last submit on.
+const GIVE_UP: Duration = Duration::from_secs(30);
+
+/// A measurement.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    /// Submits a second.
+    pub(super) rate: u32,
+    /// Seconds measured, after a warm-up.
+    pub(super) seconds: u32,
+    /// The number of the first execution. No two executions of a stand may have the same.
+    pub(super) first: u32,
+}
+
+impl Pace {
+    /// Submits, those of the warm-up included.
+    pub(super) fn submits(self) -> u32 {
+        self.rate * (self.seconds + WARM_UP_SECONDS)
+    }
+
+    pub(super) fn pause(self) -> Duration {
+        Duration::from_secs(1) / self.rate
+    }
+}
+
+/// Start latencies.
+#[derive(Debug, Clone)]
+pub(super) struct Starts {
+    /// In microseconds. An execution that did not start counts as long as it was waited for.
+    taken: Histogram<u64>,
+    /// How late the late submits were sent, in microseconds.
+    late: Histogram<u64>,
+    /// Submits that the API refused, or did not answer.
+    pub(super) refused: u64,
+    /// What was said of one of them.
+    pub(super) refusal: Option<String>,
+    /// Executions that were not started within 30 s.
+    pub(super) unstarted: u64,
+}
+
+impl Starts {
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let histogram = Histogram::new_with_bounds(1, 600_000_000, 3)?;
+        Ok(Self { taken: histogram.clone(), late: histogram, refused: 0, refusal: None, unstarted: 0 })
+    }
+
+    /// Submits at the pace and waits for the first model calls.
+    pub(super) async fn measure(stand: &Stand, pace: Pace) -> anyhow::Result<Self> {
+        let mut starts = Self::new()?;
+        let sent = submit(stand, pace, &mut starts).await?;
+        let give_up = Instant::now() + GIVE_UP;
+        for one in sent {
+            let asked_at = first_asked(stand, one.number, give_up).await;
+            if one.number < pace.first + pace.rate * WARM_UP_SECONDS {
+                continue;
+            }
+            starts.unstarted += u64::from(asked_at.is_none());
+            let taken = asked_at.unwrap_or_else(Instant::now).saturating_duration_since(one.from);
+            starts.taken.record(u64::try_from(taken.as_micros())?.max(1))?;
+            if let Some(by) = one.late_by {
+                starts.late.record(u64::try_from(by.as_micros())?)?;
+            }
+        }
+        Ok(starts)
+    }
+
+    /// Fails when an execution was refused or did not start.
+    pub(super) fn ensure_complete(&self) -> anyhow::Result<()> {
+        let refusal = self.refusal.as_deref().unwrap_or_default();
+        ensure!(self.refused == 0, "{} submits were refused: {refusal}", self.refused);
+        ensure!(self.unstarted == 0, "{} executions were not started within {} s", self.unstarted, GIVE_UP.as_secs());
+        Ok(())
+    }
+
+    pub(super) fn add(&mut self, other: &Self) -> anyhow::Result<()> {
+        self.taken.add(&other.taken)?;
+        self.late.add(&other.late)?;
+        self.refused += other.refused;
+        self.refusal = self.refusal.take().or_else(|| other.refusal.clone());
+        self.unstarted += other.unstarted;
+        Ok(())
+    }
+
+    pub(super) fn millis(&self, quantile: f64) -> f64 {
+        self.taken.value_at_quantile(quantile) as f64 / 1_000.0
+    }
+
+    pub(super) fn max_millis(&self) -> f64 {
+        self.taken.max() as f64 / 1_000.0
+    }
+
+    pub(super) fn executions(&self) -> u64 {
+        self.taken.len()
+    }
+
+    /// Submits that were sent late.
+    pub(super) fn late(&self) -> u64 {
+        self.late.len()
+    }
+
+    pub(super) fn latest_millis(&self) -> f64 {
+        self.late.max() as f64 / 1_000.0
+    }
+}
+
+/// A submit.
+struct Sent {
+    number: u32,
+    /// When it was sent; when it was due, if it was late.
+    from: Instant,
+    late_by: Option<Duration>,
+}
+
+/// Submits at a steady rate, each whether or not those before it were answered, and counts those that were refused. What this process,
+/// or a machine that is too busy for it, sends late counts from when it was due: a client that waits for a slow answer before it sends
+/// the next request never sees the slow ones.
+async fn submit(stand: &Stand, pace: Pace, starts: &mut Starts) -> anyhow::Result<Vec<Sent>> {
+    let mut ticks = interval(pace.pause());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut submitting = JoinSet::new();
+    for number in pace.first..pace.first + pace.submits() {
+        let due = ticks.tick().await.into_std();
+        let caller = stand.caller.clone();
+        submitting.spawn(async move {
+            let body = request(DEFINITION, usize::try_from(number)?);
+            let now = Instant::now();
+            let late_by = now.checked_duration_since(due).filter(|by| *by > TIMER);
+            let from = if late_by.is_some() { due } else { now };
+            let answer = caller.post("/v1/executions", &body).await;
+            anyhow::Ok(answer.map(|_| Sent { number, from, late_by }))
+        });
+    }
+    let mut sent = Vec::new();
+    while let Some(submitted) = submitting.join_next().await {
+        match submitted?? {
+            Ok(one) => sent.push(one),
+            Err(error) => {
+                starts.refused += 1;
+                starts.refusal.get_or_insert_with(|| format!("{error:#}"));
+            }
+        }
+    }
+    Ok(sent)
+}
+
+/// When the model was asked, usually before the submit was answered.
+async fn first_asked(stand: &Stand, number: u32, give_up: Instant) -> Option<Instant> {
+    loop {
+        if let Some(at) = stand.model.first_asked(number.into()) {
+            return Some(at);
+        }
+        if Instant::now() > give_up {
+            return None;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
