@@ -118,7 +118,7 @@ pub(super) async fn run(args: LatencyArgs, context: &Context) -> anyhow::Result<
          each other, and {paced_ms:.2} ms at this rate",
         floor.commit_ms
     ));
-    output::line(format!("{} submits were sent late, at most by {latest:.2} ms, which is counted in", late));
+    output::line(format!("{late} submits were sent late, at most by {latest:.2} ms, which is counted in"));
     floor.lines().iter().for_each(output::line);
     costs.lines().iter().for_each(output::line);
     Ok(Exit::Done)

@@ -119,43 +119,58 @@ impl Attacked {
     }
 }
 
-/// Sends the moves in turn, from `connections` tasks, until `stop`; as fast as they are answered, or `per_second` of them.
+/// How requests are sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    /// Requests under way at once.
+    pub(super) connections: usize,
+    /// As fast as they are answered when absent.
+    pub(super) per_second: Option<f64>,
+    /// Requests in all; without a limit when absent.
+    pub(super) requests: Option<u64>,
+}
+
+/// Sends the moves in turn until `stop`.
 pub(super) async fn attack(
     caller: &Caller,
     moves: Arc<Vec<Move>>,
-    (connections, per_second): (usize, Option<f64>),
+    shape: Shape,
     stop: CancellationToken,
 ) -> anyhow::Result<Attacked> {
-    let period = per_second.map(|rate| Duration::from_secs_f64(1.0 / rate.max(0.01)));
+    let period = shape.per_second.map(|rate| Duration::from_secs_f64(1.0 / rate.max(0.01)));
     let ticks = Arc::new(period.map(|period| Mutex::new(interval(period))));
     let next = Arc::new(AtomicU64::new(0));
     let started = Instant::now();
     let mut sending = JoinSet::new();
-    for _ in 0..connections {
+    for _ in 0..shape.connections {
         let (caller, moves, stop) = (caller.clone(), moves.clone(), stop.clone());
         let (ticks, next) = (ticks.clone(), next.clone());
         sending.spawn(async move {
-            let mut answers = BTreeMap::new();
+            let (mut answers, mut sent) = (BTreeMap::new(), 0);
             loop {
                 if let Some(ticks) = ticks.as_ref() {
                     let tick = async { ticks.lock().await.tick().await };
                     stop.run_until_cancelled(tick).await;
                 }
                 if stop.is_cancelled() {
-                    return answers;
+                    return (answers, sent);
                 }
-                let turn = next.fetch_add(1, Ordering::Relaxed) as usize % moves.len();
-                if let Some(of_turn) = moves.get(turn) {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if shape.requests.is_some_and(|most| number >= most) {
+                    return (answers, sent);
+                }
+                if let Some(of_turn) = moves.get(number as usize % moves.len()) {
                     of_turn.send(&caller, &mut answers).await;
+                    sent += 1;
                 }
             }
         });
     }
     let mut attacked = Attacked::default();
-    while let Some(answers) = sending.join_next().await {
-        attacked.add(Attacked { answers: answers?, ..Attacked::default() });
+    while let Some(done) = sending.join_next().await {
+        let (answers, requests) = done?;
+        attacked.add(Attacked { answers, requests, took: Duration::ZERO });
     }
-    attacked.requests = next.load(Ordering::Relaxed);
     attacked.took = started.elapsed();
     Ok(attacked)
 }

@@ -122,7 +122,7 @@ pub(super) fn items(definition: &str, size: usize) -> Vec<String> {
     ];
     let item = |n: usize| match n % 10 {
         // The same key for the same request, for another, and for one that is nested as deeply as it may be.
-        0 if n % 20 == 0 => format!(r#""input": {{"item": 0}}, "idempotency_key": "same-{}""#, n % 60),
+        0 if n.is_multiple_of(20) => format!(r#""input": {{"item": 0}}, "idempotency_key": "same-{}""#, n % 60),
         0 => format!(r#""input": {nested}, "idempotency_key": "same-{}""#, n % 60),
         kind => bad.get(kind - 1).cloned().unwrap_or_default(),
     };

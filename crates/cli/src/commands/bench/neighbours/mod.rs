@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use self::{
-    attacker::{Attacked, Move, attack},
+    attacker::{Attacked, Move, Shape, attack},
     attacks::Attack,
     report::{Row, Window},
 };
@@ -33,8 +33,6 @@ use crate::{context::Context, exit::Exit};
 
 /// Executions of each floor measurement.
 const FLOOR_EXECUTIONS: u32 = 1_000;
-/// For what an attacker left to end by itself, before it is cancelled.
-const DRAIN: Duration = Duration::from_secs(10);
 /// For all of it to be over.
 const DRAIN_LIMIT: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -55,6 +53,9 @@ pub(super) struct NeighboursArgs {
     /// Connections of the attacker
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     connections: u16,
+    /// At most so many requests of each attack
+    #[arg(long)]
+    requests: Option<u64>,
     /// Executions that wait for the model that comes back
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     waiting: u32,
@@ -152,7 +153,8 @@ impl Street {
         let stop = CancellationToken::new();
         let attacking = load.filter(|load| !load.moves.is_empty()).map(|load| {
             let (caller, stop) = (self.attacker.1.clone(), stop.clone());
-            let shape = (self.args.connections.into(), load.per_second);
+            let connections = self.args.connections.into();
+            let shape = Shape { connections, per_second: load.per_second, requests: self.args.requests };
             let moves = Arc::new(load.moves);
             AbortOnDropHandle::new(tokio::spawn(async move { attack(&caller, moves, shape, stop).await }))
         });
@@ -168,16 +170,16 @@ impl Street {
         Ok((Window { starts, used }, done))
     }
 
-    /// Waits until nothing of the attacker is open: for a while, or, with `is_cancelling`, until it is over.
+    /// Waits until nothing of the attacker is open: as long as a measurement takes, or, with `is_cancelling`, until it is over.
     async fn drain(&self, is_cancelling: bool) -> anyhow::Result<()> {
-        let started = Instant::now();
+        let (started, patience) = (Instant::now(), Duration::from_secs(self.args.seconds.into()));
         loop {
             let open = if is_cancelling {
                 self.stand.store.cancel_open(self.attacker.0, CANCELLED_AT_ONCE).await?
             } else {
                 usize::try_from(self.stand.store.open_and_all().await?.0)?
             };
-            if open == 0 || (!is_cancelling && started.elapsed() > DRAIN) {
+            if open == 0 || (!is_cancelling && started.elapsed() > patience) {
                 return Ok(());
             }
             ensure!(started.elapsed() < DRAIN_LIMIT, "{open} executions of the attacker do not end");
