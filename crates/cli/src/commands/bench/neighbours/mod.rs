@@ -8,7 +8,7 @@ mod report;
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use clap::ValueEnum as _;
 use longhaul_shared::{
     clock::{Clock, SystemClock},
@@ -77,16 +77,23 @@ pub(super) async fn run(args: NeighboursArgs, context: &Context) -> anyhow::Resu
     let attacks = if args.attack.is_empty() { Attack::value_variants().to_vec() } else { args.attack.clone() };
     let mut street = Street { stand: Arc::new(stand), attacker, args, next: 1 };
     let mut rows = Vec::new();
+    let mut measured = Ok(());
     for attack in attacks {
-        let name = attack.name();
-        rows.push(street.measure(attack).await.with_context(|| format!("while the attack `{name}` was measured"))?);
+        match street.measure(attack).await {
+            Ok(row) => rows.push(row),
+            // Nothing can be measured beside what it left behind.
+            Err(error) => {
+                measured = Err(error.context(format!("while the attack `{}` was measured", attack.name())));
+                break;
+            }
+        }
     }
     let Street { stand, args, .. } = street;
     report::print(context, &args, &rows, (conditions, &floor));
     if let Some(stand) = Arc::into_inner(stand) {
         stand.stop().await?;
     }
-    Ok(Exit::Done)
+    measured.map(|()| Exit::Done)
 }
 
 /// Two tenants of one fleet.
