@@ -19,6 +19,9 @@ use crate::domain::{ExecutionId, LeaseToken, WorkerId};
 /// The most executions that one transaction lets go: it holds the breaker's row, which others wait for.
 pub const RELEASED_AT_ONCE: i32 = 200;
 
+/// The duty of the sweep that counts the live workers; its result is `{"live": n}`.
+pub const COUNT_WORKERS: &str = "count workers";
+
 /// What a breaker is for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModelKey {
@@ -93,7 +96,7 @@ pub struct Breaker {
 pub struct Known {
     /// The database's clock.
     pub now: DateTime<Utc>,
-    /// Workers that live.
+    /// Live workers, as last counted by the sweep; at least 1.
     pub workers: u32,
     /// Everything out of the ordinary.
     pub breakers: Vec<Breaker>,
@@ -234,15 +237,33 @@ impl Store {
         Ok(woken.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// Everything out of the ordinary: asked once a second by every worker.
+    /// Everything out of the ordinary, read once a second by every worker. Reads one row per breaker and per endpoint with a line,
+    /// however many workers live and executions wait: one worker of the fleet counts the workers, as the duty [`COUNT_WORKERS`].
     ///
     /// # Errors
     /// Postgres is unavailable.
     pub async fn known_providers(&self) -> Result<Known, StoreError> {
         let rows = sqlx::query!(
             r#"
+            with recursive line as (
+                (
+                    select w.provider, w.model, w.key from provider_waits w
+                    where w.reason = 'rate_limit' and w.pass_at is null and not w.is_released
+                    order by w.provider, w.model, w.key limit 1
+                )
+                union all
+                -- The index provider_waits_full leads from each endpoint to the next one, past its waiting executions.
+                select next.provider, next.model, next.key
+                from line, lateral (
+                    select w.provider, w.model, w.key from provider_waits w
+                    where w.reason = 'rate_limit' and w.pass_at is null and not w.is_released
+                        and (w.provider, w.model, w.key) > (line.provider, line.model, line.key)
+                    order by w.provider, w.model, w.key limit 1
+                ) next
+            )
             select longhaul_now() as "now!",
-                (select count(*) from workers w where w.dead_at is null) as "workers!",
+                coalesce((select (told ->> 'live')::bigint from sweep_duties where duty = $1 order by taken_at desc limit 1), 1)
+                    as "workers!",
                 b.provider as "provider?", b.model as "model?", b.key as "key?", b.is_closed as "is_closed?", b.concurrency,
                 b.has_line as "has_line?", b.closed_until
             from (select) as one
@@ -254,13 +275,12 @@ impl Store {
                     from provider_breakers
                     where state <> 'closed' or concurrency is not null or closed_until > longhaul_now()
                     union all
-                    select distinct provider, model, key, true, null::int, true, null::timestamptz
-                    from provider_waits
-                    where reason = 'rate_limit' and pass_at is null and not is_released
+                    select provider, model, key, true, null::int, true, null::timestamptz from line
                 ) as each
                 group by 1, 2, 3
             ) as b on true
-            "#
+            "#,
+            COUNT_WORKERS,
         )
         .fetch_all(&self.pool)
         .await?;

@@ -136,6 +136,19 @@ impl Store {
         Ok(rows.into_iter().map(|row| (row.key, row.requirements)).collect())
     }
 
+    /// Number of live workers.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn count_live_workers(&self) -> Result<u32, StoreError> {
+        let count = sqlx::query_scalar!(
+            r#"select count(*) as "count!" from live_workers where expires_at > clock_timestamp()"#
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        Ok(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
     /// The live workers.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ use longhaul_shared::{
         lease_writer::LeaseWriter,
         maintenance::Runnable,
         outcomes::{Conclusion, LeaseEnd},
+        providers::COUNT_WORKERS,
         quarantine::QuarantineRules,
         workers::HeldLease,
     },
@@ -60,6 +61,8 @@ const DECIDED_EVERY: Duration = Duration::from_secs(10);
 const DECIDED_WINDOW: Duration = Duration::from_secs(3_600);
 /// How old the shares of tenants may be that workers go by.
 const EXCHANGE_EVERY: Duration = Duration::from_secs(2);
+/// How old the number of live workers may be by which limits without Redis are shared out.
+const WORKERS_EVERY: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(600);
 const ALARMS_EVERY: Duration = Duration::from_secs(30);
 /// History partitions made ahead, in weeks.
@@ -181,7 +184,7 @@ const fn told(every: Duration, name: &'static str, count: Count, show: fn(&Value
 }
 
 /// What the sweep does, in this order.
-const DUTIES: [Duty; 23] = [
+const DUTIES: [Duty; 25] = [
     // Before the waits of their executions, which end at the same time: nobody shall find a request that is overdue and waits.
     each_tick("expire requests", |deps, _| Box::pin(announced(deps, deps.store.expire_requests(CHUNK, None)))),
     each(DECIDED_EVERY, "wake what is decided", |deps, _| {
@@ -205,6 +208,8 @@ const DUTIES: [Duty; 23] = [
     each(UNSERVED_EVERY, "wake what is not blocked", |deps, _| {
         Box::pin(announced(deps, deps.store.wake_unblocked(CHUNK as i32)))
     }),
+    each_tick("tend model endpoints", |deps, _| Box::pin(deps.health.tend())),
+    told(WORKERS_EVERY, COUNT_WORKERS, |deps| Box::pin(count_workers(deps)), |_| ()),
     each(UNSERVED_EVERY, "park what nobody serves", |deps, _| Box::pin(park_unserved(deps))),
     each(TIDY_EVERY, "tidy", |deps, _| Box::pin(deps.store.tidy(WEEKS_AHEAD))),
     each(TIDY_EVERY, "tidy slots and notes", |deps, _| {
@@ -314,6 +319,10 @@ async fn park_unserved(deps: &Deps) -> Result<(), StoreError> {
         }
     }
     Ok(())
+}
+
+async fn count_workers(deps: &Deps) -> Result<Value, StoreError> {
+    Ok(json!({ "live": deps.store.count_live_workers().await? }))
 }
 
 async fn count_waiting(deps: &Deps) -> Result<Value, StoreError> {

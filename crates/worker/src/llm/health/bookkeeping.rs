@@ -7,7 +7,10 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use longhaul_sdk::FailureCode;
-use longhaul_shared::{queue::model_calls::CountedCall, store::providers::AnsweredCall};
+use longhaul_shared::{
+    queue::model_calls::CountedCall,
+    store::providers::{AnsweredCall, ModelKey},
+};
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -126,7 +129,7 @@ impl Health {
                 .for_each_concurrent(AT_ONCE, async |(endpoint, answered, freed)| {
                     self.tell_answered(&endpoint, &answered).await;
                     if freed > 0 {
-                        self.let_go(&endpoint, freed).await;
+                        self.let_go(&endpoint.key, freed).await;
                     }
                 })
                 .await;
@@ -146,8 +149,8 @@ impl Health {
         }
     }
 
-    pub(super) async fn let_go(&self, endpoint: &Endpoint, count: i32) {
-        match self.store.wake_for_slot(&endpoint.key, count).await {
+    pub(super) async fn let_go(&self, key: &ModelKey, count: i32) {
+        match self.store.wake_for_slot(key, count).await {
             Ok(woken) => self.announce(&woken),
             Err(error) => tracing::debug!(error = %error, "a free place is left to the sweep"),
         }

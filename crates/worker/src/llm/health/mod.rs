@@ -51,7 +51,7 @@ const MAX_ENDPOINTS: usize = 10_000;
 const MIN_SHUT: Duration = Duration::from_millis(100);
 /// The 429 in a row that is a failure.
 const MAX_THROTTLES: u32 = 4;
-/// How long one tick goes on letting executions go.
+/// Time that one run of the duty spends on releases of large portions.
 const TENDING: Duration = Duration::from_millis(500);
 
 /// Whom an agent may ask: its model, or one it falls back to.
@@ -297,7 +297,7 @@ impl Health {
         }
     }
 
-    /// Learns what is out of the ordinary, and does what time brings; every second.
+    /// Refreshes what this process knows of breakers, limits and lines. Called once per second.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -328,39 +328,51 @@ impl Health {
         for (provider, count) in open {
             metrics::breakers_open(provider, count);
         }
-        // First of all: an endpoint that fails must not keep the probes and releases of the others waiting.
-        self.tend(breakers.iter().filter(|breaker| !breaker.is_closed).map(|breaker| &breaker.key)).await;
         for endpoint in &endpoints {
             if endpoint.take_answered() && endpoint.is_throttled() {
                 self.store.raise_concurrency(&endpoint.key).await?;
-            }
-            if endpoint.has_line() && endpoint.closed_until() <= Some(now) {
-                self.let_go(endpoint, 1).await;
             }
         }
         Ok(())
     }
 
-    /// Tends breakers, each in transactions of its own: a portion goes on for as long as the tick lasts.
-    async fn tend(&self, keys: impl Iterator<Item = &ModelKey>) {
+    /// The duty of the sweep about endpoints: chooses probes, releases the portions of breakers that recover, and wakes the heads of
+    /// lines whose endpoint has a free slot that no ended call announced.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or an endpoint's breaker could not be tended. The others were.
+    pub(crate) async fn tend(&self) -> Result<(), StoreError> {
+        let Known { now, workers, breakers } = self.store.known_providers().await?;
         let until = Instant::now() + TENDING;
-        for key in keys {
-            loop {
-                match self.store.tend_provider(key, self.config.max_wait).await {
-                    Ok(woken) => {
-                        self.announce(&woken);
-                        if woken.len() < RELEASED_AT_ONCE as usize || Instant::now() > until {
-                            break;
-                        }
+        let mut failed = None;
+        for breaker in &breakers {
+            if !breaker.is_closed {
+                failed = self.tend_breaker(&breaker.key, until).await.err().or(failed);
+            }
+            if breaker.has_line && breaker.closed_until.is_none_or(|closed_until| closed_until <= now) {
+                self.let_go(&breaker.key, i32::try_from(workers).unwrap_or(i32::MAX)).await;
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Tends one breaker, in transactions of a bounded size, until its portion is released or the time is over.
+    async fn tend_breaker(&self, key: &ModelKey, until: Instant) -> Result<(), StoreError> {
+        loop {
+            match self.store.tend_provider(key, self.config.max_wait).await {
+                Ok(woken) => {
+                    self.announce(&woken);
+                    if woken.len() < RELEASED_AT_ONCE as usize || Instant::now() > until {
+                        return Ok(());
                     }
-                    Err(error) => {
-                        metrics::breaker_tending_failed(&key.provider);
-                        tracing::warn!(
-                            provider.name = key.provider, error = %error,
-                            "a breaker could not be tended; what waits for its endpoint goes on waiting"
-                        );
-                        break;
-                    }
+                }
+                Err(error) => {
+                    metrics::breaker_tending_failed(&key.provider);
+                    tracing::warn!(
+                        provider.name = key.provider, error = %error,
+                        "a breaker could not be tended; the executions that wait for its endpoint go on waiting"
+                    );
+                    return Err(error);
                 }
             }
         }
