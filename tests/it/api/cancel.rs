@@ -21,7 +21,7 @@ async fn what_no_worker_holds_ends_at_once() {
     let claimed = worker.claim_one().await;
     assert_eq!(claimed.id, parked);
     let delay = std::time::Duration::from_secs(10);
-    let retry = Conclusion::Retry { failure: transient(), spent: None, delay, wake_seq: claimed.wake_seq };
+    let retry = Conclusion::Retry { failure: transient(), delay, wake_seq: claimed.wake_seq };
     worker.end(&claimed, retry).await.unwrap();
     for id in [pending, scheduled, parked] {
         let answer = cancel(&api, id).await;
@@ -76,7 +76,7 @@ async fn a_failure_that_came_first_stands() {
     let id = api.submit().await;
     let worker = TestWorker::start(&api.store).await;
     let failure = longhaul_sdk::Failure::permanent(longhaul_sdk::FailureCode::PANIC, "it panicked");
-    worker.end(&worker.claim_one().await, Conclusion::Fail { failure, spent: None }).await.unwrap();
+    worker.end(&worker.claim_one().await, Conclusion::Fail { failure }).await.unwrap();
     let answer = cancel(&api, id).await;
     assert_eq!(answer.error(), (409, "execution_is_terminal"));
     assert!(answer.body["detail"].as_str().unwrap().contains("FAILED"));

@@ -39,9 +39,9 @@ async fn variety(api: &TestApi) -> Variety {
     let claim = |id| claims.iter().find(|claimed| claimed.id == id).unwrap();
     worker.finish(claim(finished)).await.unwrap();
     let failure = Failure::permanent(FailureCode::TOOL_FAILED, "the tool failed");
-    worker.end(claim(failed), Conclusion::Fail { failure, spent: None }).await.unwrap();
+    worker.end(claim(failed), Conclusion::Fail { failure }).await.unwrap();
     let delay = std::time::Duration::from_secs(10);
-    let retry = Conclusion::Retry { failure: transient(), spent: None, delay, wake_seq: 0 };
+    let retry = Conclusion::Retry { failure: transient(), delay, wake_seq: 0 };
     worker.end(claim(backing_off), retry).await.unwrap();
     let at = api.store.now().await.unwrap() + chrono::Duration::hours(1);
     let scheduled = api.submit_with(json!({"run_at": at})).await;

@@ -145,7 +145,7 @@ async fn submitters_may_not_approve_retries_of_others() {
     both.post("/v1/executions", &body).await;
     let first = desk.worker.claim_one().await;
     let failure = Failure::permanent(FailureCode::INTERNAL_ERROR, "no");
-    desk.worker.end(&first, Conclusion::Fail { failure, spent: None }).await.unwrap();
+    desk.worker.end(&first, Conclusion::Fail { failure }).await.unwrap();
     let retried = desk.api.acme.post(&format!("/v1/executions/{}/retry", first.id), &json!({})).await;
     assert_eq!(retried.status, 201, "{}", retried.text);
     let path = format!("/v1/executions/{}/fork", retried.body["id"].as_str().unwrap());

@@ -3,6 +3,7 @@
 use longhaul_sdk::failure::{Failure, FailureCode};
 use longhaul_shared::domain::ExecutionId;
 use longhaul_shared::store::journal::StepKind::{Correction, Prompt, Turn, Verdict};
+use longhaul_shared::store::journal::StepState;
 use longhaul_shared::store::outcomes::Conclusion;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -11,15 +12,19 @@ use crate::support::api::{TestApi, invoice};
 use crate::support::leases::{TestWorker, step, write};
 
 /// An execution that made two turns, with a verdict on the second, and failed with `code`.
-async fn failed(api: &TestApi, code: FailureCode, spent: Option<i32>) -> ExecutionId {
+async fn failed(api: &TestApi, code: FailureCode, is_spent: bool) -> ExecutionId {
     let id = api.submit_with(json!({"metadata": {"order": "7"}})).await;
     let worker = TestWorker::start(&api.store).await;
     let claimed = worker.claim_one().await;
     assert_eq!(claimed.id, id);
     let steps = vec![step(1, Prompt, "system"), step(2, Turn, "turn one"), step(3, Correction, "again")];
     worker.record(write(&claimed, 1, steps)).await.unwrap();
-    worker.record(write(&claimed, 2, vec![step(4, Turn, "turn two"), step(5, Verdict, "bad")])).await.unwrap();
-    worker.end(&claimed, Conclusion::Fail { failure: Failure::permanent(code, "no"), spent }).await.unwrap();
+    let mut second = step(4, Turn, "turn two");
+    if is_spent {
+        second.state = StepState::Spent;
+    }
+    worker.record(write(&claimed, 2, vec![second, step(5, Verdict, "bad")])).await.unwrap();
+    worker.end(&claimed, Conclusion::Fail { failure: Failure::permanent(code, "no") }).await.unwrap();
     id
 }
 
@@ -37,7 +42,7 @@ fn column<'a>(steps: &'a [Value], name: &str) -> Vec<&'a Value> {
 async fn a_retry_is_a_new_execution_with_the_journal_up_to_the_failure() {
     let api = TestApi::start().await;
     // The second turn is what failed: spent, so not taken over; the verdict after it is.
-    let id = failed(&api, FailureCode::MODEL_API_ERROR, Some(4)).await;
+    let id = failed(&api, FailureCode::MODEL_API_ERROR, true).await;
     let answer = api.acme.send(Method::POST, &format!("/v1/executions/{id}/retry"), None, &[]).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
     assert_eq!(answer.body["retry_of"], id.to_string());
@@ -61,7 +66,7 @@ async fn a_retry_is_a_new_execution_with_the_journal_up_to_the_failure() {
 #[tokio::test]
 async fn an_answer_that_a_validator_refused_is_asked_for_again() {
     let api = TestApi::start().await;
-    let id = failed(&api, FailureCode::MAX_RETRIES_EXCEEDED, None).await;
+    let id = failed(&api, FailureCode::MAX_RETRIES_EXCEEDED, false).await;
     let answer = api.acme.send(Method::POST, &format!("/v1/executions/{id}/retry"), None, &[]).await;
     let copied = steps(&api, answer.body["id"].as_str().unwrap()).await;
     assert_eq!(column(&copied, "seq"), [1, 2, 3]);
@@ -70,7 +75,7 @@ async fn an_answer_that_a_validator_refused_is_asked_for_again() {
 #[tokio::test]
 async fn from_scratch_takes_nothing_over_and_the_claim_says_whether_there_is_history() {
     let api = TestApi::start().await;
-    let id = failed(&api, FailureCode::TOOL_FAILED, None).await;
+    let id = failed(&api, FailureCode::TOOL_FAILED, false).await;
     let path = format!("/v1/executions/{id}/retry");
     let answer = api.acme.post(&path, &json!({"from_scratch": true})).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
@@ -82,7 +87,7 @@ async fn from_scratch_takes_nothing_over_and_the_claim_says_whether_there_is_his
 #[tokio::test]
 async fn one_key_is_one_retry() {
     let api = TestApi::start().await;
-    let id = failed(&api, FailureCode::TOOL_FAILED, None).await;
+    let id = failed(&api, FailureCode::TOOL_FAILED, false).await;
     let path = format!("/v1/executions/{id}/retry");
     let key = [("idempotency-key", "again")];
     let first = api.acme.post_as(&path, &json!({}), &key).await;
@@ -109,7 +114,7 @@ async fn only_what_failed_can_be_retried() {
 #[tokio::test]
 async fn a_retry_stays_in_its_version_unless_the_latest_is_asked_for() {
     let api = TestApi::start().await;
-    let id = failed(&api, FailureCode::TOOL_FAILED, None).await;
+    let id = failed(&api, FailureCode::TOOL_FAILED, false).await;
     let path = format!("/v1/executions/{id}/retry");
     let mut second = invoice();
     second.prompt = Some("Read {{ input.text }}".into());

@@ -124,7 +124,7 @@ async fn for_a_time_it_tells_when_and_what_failed() {
     let id = api.submit().await;
     let claimed = worker.claim_one().await;
     let delay = Duration::from_secs(90);
-    let retry = Conclusion::Retry { failure: transient(), spent: None, delay, wake_seq: claimed.wake_seq };
+    let retry = Conclusion::Retry { failure: transient(), delay, wake_seq: claimed.wake_seq };
     worker.end(&claimed, retry).await.unwrap();
     let retried = why(&api, id).await;
     assert_eq!(retried["wait_reason"], "retry_backoff");

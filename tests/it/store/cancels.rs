@@ -32,10 +32,10 @@ async fn a_flag_that_came_before_the_end_turns_everything_but_a_finish_into_canc
                 wait: Some(Duration::from_secs(5)),
                 wake_seq: wake_seq + 1,
             },
-            Conclusion::Retry { failure: transient(), spent: None, delay: Duration::from_secs(10), wake_seq },
+            Conclusion::Retry { failure: transient(), delay: Duration::from_secs(10), wake_seq },
             Conclusion::Release { drained: true },
             Conclusion::Release { drained: false },
-            Conclusion::Fail { failure: transient(), spent: None },
+            Conclusion::Fail { failure: transient() },
             Conclusion::Cancel,
         ]
     };
@@ -88,6 +88,7 @@ async fn a_cancel_that_meets_an_uncommitted_park_sees_it_and_ends_it() {
         token: claimed.token,
         attempt: claimed.attempt,
         conclusion: park,
+        write: None,
     };
     let parking = tokio::spawn(async move { writer.conclude(end).await });
     lock.commit().await.unwrap();

@@ -181,7 +181,11 @@ async fn a_child_whose_end_meets_an_uncommitted_park_waits_for_it_alone() {
     let ending = tokio::spawn({
         let conclusion = Conclusion::Finish { output: "1".into() };
         let (id, token, attempt) = (child.id, child.token, child.attempt);
-        async move { writer.conclude(longhaul_shared::store::outcomes::LeaseEnd { id, token, attempt, conclusion }).await }
+        async move {
+            writer
+                .conclude(longhaul_shared::store::outcomes::LeaseEnd { id, token, attempt, conclusion, write: None })
+                .await
+        }
     });
     // The same writer's other executions go on: the child is left out of the batch, which does not wait.
     worker.record(write(&stranger, 1, vec![step(1, Turn, "x")])).await.unwrap();

@@ -36,7 +36,7 @@ async fn what_is_stored_is_counted_and_nothing_twice() {
     worker.spawn(&parent, 0..3).await;
     assert_eq!(counted.executions(), [5, 0, 0], "three children");
 
-    worker.end(&parent, Conclusion::Fail { failure: transient(), spent: None }).await.unwrap();
+    worker.end(&parent, Conclusion::Fail { failure: transient() }).await.unwrap();
     let retry = world.new_execution().await;
     world.store.submit_retry(id, &retry, "internal_error", Continue::FromScratch).await.unwrap();
     world.store.submit_retry(id, &retry, "internal_error", Continue::FromScratch).await.unwrap();

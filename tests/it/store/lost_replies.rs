@@ -45,7 +45,7 @@ async fn a_step_and_an_end_whose_answers_were_lost_are_written_once() {
     lost.lost().await;
     let conclusion = Conclusion::Finish { output: "7".into() };
     let lost = proxy.lose_reply("insert into attempts", "UPDATE 1");
-    let end = LeaseEnd { id, token: claimed.token, attempt: claimed.attempt, conclusion };
+    let end = LeaseEnd { id, token: claimed.token, attempt: claimed.attempt, conclusion, write: None };
     writer.conclude(end).await.unwrap();
     lost.lost().await;
     assert_eq!(world.events(id).await, ["submitted", "claimed", "turn", "finished"]);
@@ -70,7 +70,7 @@ async fn a_claim_whose_answer_was_lost_is_found_and_handed_back() {
     let conclusion = Conclusion::Release { drained: false };
     // The answer to that may be lost as well.
     let lost = proxy.lose_reply("insert into attempts", "UPDATE 1");
-    let end = LeaseEnd { id, token: held[0].token, attempt: held[0].attempt, conclusion };
+    let end = LeaseEnd { id, token: held[0].token, attempt: held[0].attempt, conclusion, write: None };
     worker.writer.conclude(end).await.unwrap();
     lost.lost().await;
     assert_eq!(worker.claim_one().await.id, id);

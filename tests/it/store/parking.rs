@@ -8,7 +8,7 @@ use longhaul_shared::store::outcomes::Conclusion;
 use crate::support::leases::{World, transient};
 
 fn retry(wake_seq: i32, seconds: u64) -> Conclusion {
-    Conclusion::Retry { failure: transient(), spent: None, delay: Duration::from_secs(seconds), wake_seq }
+    Conclusion::Retry { failure: transient(), delay: Duration::from_secs(seconds), wake_seq }
 }
 
 #[tokio::test]

@@ -236,7 +236,7 @@ async fn a_decision_does_not_cut_another_wait_short() {
     let worker = world.worker().await;
     let claimed = worker.claim_one().await;
     let request = ask(&worker, &claimed, RequestKind::Approval, 1).await;
-    let backoff = Conclusion::Retry { failure: transient(), spent: None, delay: HOUR, wake_seq: claimed.wake_seq };
+    let backoff = Conclusion::Retry { failure: transient(), delay: HOUR, wake_seq: claimed.wake_seq };
     worker.end(&claimed, backoff).await.unwrap();
     assert_eq!(decide(&world, request.id, Verdict::Approve).await.unwrap().runnable_in, None);
     assert_eq!(world.standing(id).await.1.as_deref(), Some("retry_backoff"));
@@ -321,7 +321,7 @@ async fn what_waits_for_people_ends_with_its_execution_however_that_ends() {
         requests.push(ask(&worker, claimed, RequestKind::Approval, 1).await.id);
     }
     worker.finish(&claims[0]).await.unwrap();
-    worker.end(&claims[1], Conclusion::Fail { failure: transient(), spent: None }).await.unwrap();
+    worker.end(&claims[1], Conclusion::Fail { failure: transient() }).await.unwrap();
     worker.end(&claims[2], park(WaitReason::Approval, 0)).await.unwrap();
     world.store.cancel_execution(world.tenant, claims[2].id).await.unwrap();
     // Cancelled while a dead worker holds it.

@@ -56,7 +56,7 @@ async fn fail(world: &World, worker: &TestWorker, claimed: &Claimed) -> FailedCa
 async fn back_off(worker: &TestWorker, claimed: &Claimed, seconds: u64) {
     let failure = Failure::new(FailureClass::LlmError, FailureCode::MODEL_API_ERROR, "broken");
     let delay = Duration::from_secs(seconds);
-    worker.end(claimed, Conclusion::Retry { failure, spent: None, delay, wake_seq: claimed.wake_seq }).await.unwrap();
+    worker.end(claimed, Conclusion::Retry { failure, delay, wake_seq: claimed.wake_seq }).await.unwrap();
 }
 
 async fn park(worker: &TestWorker, claimed: &Claimed, wake_seq: i32) -> Option<WaitReason> {

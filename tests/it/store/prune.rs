@@ -80,7 +80,7 @@ async fn what_ended_long_ago_goes_and_an_old_parked_execution_stays_with_its_his
     world.shift_clock(-100.0 * DAY).await;
     let worker = worker_of_the_time(&world).await;
     let finished = one(&world, &worker, finish()).await;
-    let failed = one(&world, &worker, Conclusion::Fail { failure: transient(), spent: None }).await;
+    let failed = one(&world, &worker, Conclusion::Fail { failure: transient() }).await;
     let park = Conclusion::Park { reason: WaitReason::Approval, wait: None, wake_seq: 0 };
     let parked = one(&world, &worker, park).await;
     // One with nothing that is needed any more.

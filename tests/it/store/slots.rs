@@ -123,12 +123,7 @@ async fn a_parked_execution_gives_its_slot_back_and_needs_it_again() {
     let ids = world.submit(2).await;
     let worker = world.worker().await;
     let first = worker.claim(2).await.remove(0);
-    let retry = Conclusion::Retry {
-        failure: transient(),
-        spent: None,
-        delay: Duration::from_secs(10),
-        wake_seq: first.wake_seq,
-    };
+    let retry = Conclusion::Retry { failure: transient(), delay: Duration::from_secs(10), wake_seq: first.wake_seq };
     let parked = worker.end(&first, retry).await.unwrap();
     assert_eq!(parked.woken[0].id, ids[1], "its slot was handed over");
     let second = worker.claim_one().await;

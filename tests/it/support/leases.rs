@@ -263,7 +263,7 @@ impl TestWorker {
     }
 
     pub(crate) async fn end(&self, claimed: &Claimed, conclusion: Conclusion) -> Result<Concluded, StoreError> {
-        let end = LeaseEnd { id: claimed.id, token: claimed.token, attempt: claimed.attempt, conclusion };
+        let end = LeaseEnd { id: claimed.id, token: claimed.token, attempt: claimed.attempt, conclusion, write: None };
         self.writer.conclude(end).await
     }
 

@@ -186,25 +186,28 @@ fn stored(tokens: u64) -> i64 {
     i64::try_from(tokens).unwrap_or(MOST).min(MOST)
 }
 
-/// Settlements of a batch of writes, column by column.
-#[derive(Default)]
-pub(super) struct SettlementColumns {
-    pub(super) execution_id: Vec<Uuid>,
-    pub(super) step_key: Vec<Vec<u8>>,
-    pub(super) cost: Vec<Option<i64>>,
-    pub(super) tokens: Vec<i64>,
-    pub(super) calls: Vec<i32>,
-    pub(super) is_estimate: Vec<bool>,
+/// A row of the type `journal_settlement`.
+#[derive(Debug, sqlx::Type)]
+#[sqlx(type_name = "journal_settlement")]
+pub(super) struct SettlementRow {
+    execution_id: Uuid,
+    step_key: Vec<u8>,
+    cost: Option<i64>,
+    tokens: i64,
+    calls: i32,
+    is_estimate: bool,
 }
 
-impl SettlementColumns {
-    pub(super) fn push(&mut self, id: ExecutionId, of: &Settlement) {
-        self.execution_id.push(id.0);
-        self.step_key.push(of.step_key.to_vec());
-        self.cost.push(of.cost.map(Usd::nanos));
-        self.tokens.push(stored(of.tokens));
-        self.calls.push(i32::try_from(of.calls).unwrap_or(i32::MAX));
-        self.is_estimate.push(of.is_estimate);
+impl SettlementRow {
+    pub(super) fn of(id: ExecutionId, of: &Settlement) -> Self {
+        Self {
+            execution_id: id.0,
+            step_key: of.step_key.to_vec(),
+            cost: of.cost.map(Usd::nanos),
+            tokens: stored(of.tokens),
+            calls: i32::try_from(of.calls).unwrap_or(i32::MAX),
+            is_estimate: of.is_estimate,
+        }
     }
 }
 

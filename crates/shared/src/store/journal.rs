@@ -13,7 +13,7 @@ use super::{
     Store, StoreError,
     batch::Flushed,
     body,
-    budgets::{Settlement, SettlementColumns},
+    budgets::{Settlement, SettlementRow},
     outcomes::{LeaseState, lease_state},
 };
 use crate::domain::{ExecutionId, LeaseToken, WorkerId};
@@ -201,90 +201,135 @@ pub enum Loaded {
     Newer(u8),
 }
 
-#[derive(Default)]
-struct StepColumns {
-    execution_id: Vec<Uuid>,
-    seq: Vec<i32>,
-    kind: Vec<String>,
-    state: Vec<String>,
-    key: Vec<Vec<u8>>,
-    occurrence: Vec<i32>,
-    name: Vec<Option<String>>,
+/// A row of the type `journal_step`.
+#[derive(Debug, sqlx::Type)]
+#[sqlx(type_name = "journal_step")]
+pub(super) struct StepRow {
+    execution_id: Uuid,
+    seq: i32,
+    kind: String,
+    state: String,
+    key: Vec<u8>,
+    occurrence: i32,
+    name: Option<String>,
     appends: Vec<Vec<u8>>,
-    body: Vec<Vec<u8>>,
-    preview: Vec<Option<String>>,
-    failure_code: Vec<Option<String>>,
-    input_tokens: Vec<Option<i32>>,
-    output_tokens: Vec<Option<i32>>,
-    cached_tokens: Vec<Option<i32>>,
-    took_ms: Vec<f64>,
-    cost: Vec<Option<i64>>,
+    body: Vec<u8>,
+    preview: Option<String>,
+    failure_code: Option<String>,
+    input_tokens: Option<i32>,
+    output_tokens: Option<i32>,
+    cached_tokens: Option<i32>,
+    cost: Option<i64>,
+    took_ms: f64,
 }
 
-impl StepColumns {
-    fn push(&mut self, id: ExecutionId, step: &JournalStep) {
-        self.execution_id.push(id.0);
-        self.seq.push(step.seq);
-        self.kind.push(step.kind.as_str().into());
-        self.state.push(step.state.as_str().into());
-        self.key.push(step.key.to_vec());
-        self.occurrence.push(step.occurrence);
-        self.name.push(step.name.as_deref().map(storable));
-        self.appends.push(step.appends.concat());
-        self.body.push(body::encode_step(&step.body));
-        self.preview.push(step.preview.as_deref().map(storable));
-        self.failure_code.push(step.failure_code.clone());
-        self.input_tokens.push(step.usage.input_tokens);
-        self.output_tokens.push(step.usage.output_tokens);
-        self.cached_tokens.push(step.usage.cached_tokens);
-        self.took_ms.push(step.took.as_secs_f64() * 1_000.0);
-        self.cost.push(step.usage.cost.map(Usd::nanos));
+impl StepRow {
+    fn of(id: ExecutionId, step: &JournalStep) -> Self {
+        Self {
+            execution_id: id.0,
+            seq: step.seq,
+            kind: step.kind.as_str().into(),
+            state: step.state.as_str().into(),
+            key: step.key.to_vec(),
+            occurrence: step.occurrence,
+            name: step.name.as_deref().map(storable),
+            appends: step.appends.iter().map(|hash| hash.to_vec()).collect(),
+            body: body::encode_step(&step.body),
+            preview: step.preview.as_deref().map(storable),
+            failure_code: step.failure_code.clone(),
+            input_tokens: step.usage.input_tokens,
+            output_tokens: step.usage.output_tokens,
+            cached_tokens: step.usage.cached_tokens,
+            cost: step.usage.cost.map(Usd::nanos),
+            took_ms: step.took.as_secs_f64() * 1_000.0,
+        }
     }
 }
 
-#[derive(Default)]
-struct MessageColumns {
-    execution_id: Vec<Uuid>,
-    hash: Vec<Vec<u8>>,
-    body: Vec<Vec<u8>>,
+/// A row of the type `journal_message`.
+#[derive(Debug, sqlx::Type)]
+#[sqlx(type_name = "journal_message")]
+pub(super) struct MessageRow {
+    execution_id: Uuid,
+    hash: Vec<u8>,
+    body: Vec<u8>,
 }
 
-#[derive(Default)]
-struct EventColumns {
-    execution_id: Vec<Uuid>,
-    number: Vec<i32>,
-    kind: Vec<String>,
-    data: Vec<Value>,
+/// A row of the type `journal_event`.
+#[derive(Debug, sqlx::Type)]
+#[sqlx(type_name = "journal_event")]
+pub(super) struct EventRow {
+    execution_id: Uuid,
+    number: i32,
+    kind: String,
+    data: Value,
 }
 
-/// A batch of writes, column by column.
-#[derive(Default)]
-struct WriteColumns {
-    steps: StepColumns,
-    messages: MessageColumns,
-    events: EventColumns,
-    settlements: SettlementColumns,
+/// A row of the type `journal_write`.
+#[derive(Debug, sqlx::Type)]
+#[sqlx(type_name = "journal_write")]
+pub(super) struct WriteRow {
+    execution_id: Uuid,
+    token: Uuid,
+    write: i32,
+    events: i32,
+    turns: i32,
+    calls: i32,
+    input_tokens: i64,
+    output_tokens: i64,
+    cost: i64,
+    uncosted_turns: i32,
+    is_progress: bool,
 }
 
-impl WriteColumns {
-    fn of(items: &[Arc<JournalWrite>]) -> Self {
-        let mut columns = Self::default();
-        for item in items {
-            item.steps.iter().for_each(|step| columns.steps.push(item.id, step));
-            for (hash, bytes) in &item.messages {
-                columns.messages.execution_id.push(item.id.0);
-                columns.messages.hash.push(hash.to_vec());
-                columns.messages.body.push(body::encode(bytes));
-            }
-            item.settlements.iter().for_each(|settlement| columns.settlements.push(item.id, settlement));
-            for (number, event) in (1..).zip(&item.events) {
-                columns.events.execution_id.push(item.id.0);
-                columns.events.number.push(number);
-                columns.events.kind.push(event.kind.to_owned());
-                columns.events.data.push(storable_json(event.data.clone()));
-            }
+impl From<&JournalWrite> for WriteRow {
+    fn from(of: &JournalWrite) -> Self {
+        let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+        Self {
+            execution_id: of.id.0,
+            token: of.token.0,
+            write: of.write,
+            events: count(of.events.len()),
+            turns: of.turns,
+            calls: of.calls,
+            input_tokens: of.tokens(|usage| usage.input_tokens),
+            output_tokens: of.tokens(|usage| usage.output_tokens),
+            cost: of.steps.iter().filter_map(|step| step.usage.cost).map(Usd::nanos).sum(),
+            uncosted_turns: count(of.steps.iter().filter(|step| is_uncosted(step)).count()),
+            is_progress: of.is_progress(),
         }
-        columns
+    }
+}
+
+/// Contents of the writes of a batch: rows of the tables of history, and settlements.
+#[derive(Debug, Default)]
+pub(super) struct WriteContents {
+    pub(super) steps: Vec<StepRow>,
+    pub(super) messages: Vec<MessageRow>,
+    pub(super) events: Vec<EventRow>,
+    pub(super) settlements: Vec<SettlementRow>,
+}
+
+impl WriteContents {
+    pub(super) fn of<'a>(writes: impl Iterator<Item = &'a JournalWrite>) -> Self {
+        let mut rows = Self::default();
+        for write in writes {
+            let execution_id = write.id.0;
+            rows.steps.extend(write.steps.iter().map(|step| StepRow::of(write.id, step)));
+            rows.messages.extend(write.messages.iter().map(|(hash, bytes)| MessageRow {
+                execution_id,
+                hash: hash.to_vec(),
+                body: body::encode(bytes),
+            }));
+            rows.events.extend((1..).zip(&write.events).map(|(number, event)| EventRow {
+                execution_id,
+                number,
+                kind: event.kind.to_owned(),
+                data: storable_json(event.data.clone()),
+            }));
+            rows.settlements.extend(write.settlements.iter().map(|settled| SettlementRow::of(write.id, settled)));
+        }
+        rows
     }
 }
 
@@ -322,56 +367,16 @@ impl Store {
         worker: WorkerId,
         items: &[Arc<JournalWrite>],
     ) -> Result<Vec<Flushed<Recorded>>, StoreError> {
-        macro_rules! column {
-            ($item:ident => $value:expr) => {
-                &items.iter().map(|$item| $value).collect::<Vec<_>>()
-            };
-        }
-        let WriteColumns { steps, messages, events, settlements } = WriteColumns::of(items);
+        let contents = WriteContents::of(items.iter().map(|item| &**item));
         let mut connection = self.commits.lend().await?;
         let rows = sqlx::query_file!(
             "src/store/sql/record.sql",
             worker.0,
-            column!(item => item.id.0),
-            column!(item => item.token.0),
-            column!(item => item.write),
-            column!(item => i32::try_from(item.events.len()).unwrap_or(i32::MAX)),
-            column!(item => item.turns),
-            column!(item => item.calls),
-            column!(item => item.tokens(|usage| usage.input_tokens)),
-            column!(item => item.tokens(|usage| usage.output_tokens)),
-            column!(item => item.steps.iter().filter_map(|step| step.usage.cost).map(Usd::nanos).sum()),
-            column!(item => i32::try_from(item.steps.iter().filter(|step| is_uncosted(step)).count()).unwrap_or(i32::MAX)),
-            &steps.execution_id,
-            &steps.seq,
-            &steps.kind,
-            &steps.state,
-            &steps.key,
-            &steps.occurrence,
-            &steps.name as _,
-            &steps.appends,
-            &steps.body,
-            &steps.preview as _,
-            &steps.failure_code as _,
-            &steps.input_tokens as _,
-            &steps.output_tokens as _,
-            &steps.cached_tokens as _,
-            &steps.took_ms,
-            &steps.cost as _,
-            &messages.execution_id,
-            &messages.hash,
-            &messages.body,
-            &events.execution_id,
-            &events.number,
-            &events.kind,
-            &events.data,
-            &settlements.execution_id,
-            &settlements.step_key,
-            &settlements.cost as _,
-            &settlements.tokens,
-            &settlements.calls,
-            &settlements.is_estimate,
-            column!(item => item.is_progress()),
+            &items.iter().map(|item| WriteRow::from(&**item)).collect::<Vec<_>>() as _,
+            &contents.steps as _,
+            &contents.messages as _,
+            &contents.events as _,
+            &contents.settlements as _,
         )
         .fetch_all(&mut *connection)
         .await;

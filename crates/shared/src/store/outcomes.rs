@@ -10,7 +10,12 @@ use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Store, StoreError, batch::Flushed, journal::storable, maintenance::Runnable};
+use super::{
+    Store, StoreError,
+    batch::Flushed,
+    journal::{JournalWrite, WriteContents, WriteRow, storable},
+    maintenance::Runnable,
+};
 use crate::domain::{ExecutionId, ExecutionStatus, LeaseToken, WaitReason, WorkerId};
 
 /// How a lease ends.
@@ -25,8 +30,6 @@ pub enum Conclusion {
     Fail {
         /// The cause.
         failure: Failure,
-        /// The step the attempt ended because of, if it was one.
-        spent: Option<i32>,
     },
     /// FAILED, permanently, because the definition judged so.
     Refuse {
@@ -41,8 +44,6 @@ pub enum Conclusion {
     Retry {
         /// The cause of this attempt's end.
         failure: Failure,
-        /// The step the attempt ended because of, if it was one.
-        spent: Option<i32>,
         /// How long to wait.
         delay: Duration,
         /// The wake counter read before the decision.
@@ -89,12 +90,14 @@ pub struct LeaseEnd {
     pub attempt: i32,
     /// How it ends.
     pub conclusion: Conclusion,
+    /// The last write under the lease, when it is committed together with the end.
+    pub write: Option<Arc<JournalWrite>>,
 }
 
 impl LeaseEnd {
     /// About its size in a statement.
     pub(super) fn bytes(&self) -> usize {
-        match &self.conclusion {
+        let output = match &self.conclusion {
             Conclusion::Finish { output } => output.len(),
             Conclusion::Fail { .. }
             | Conclusion::Refuse { .. }
@@ -103,7 +106,8 @@ impl LeaseEnd {
             | Conclusion::Park { .. }
             | Conclusion::Cancel
             | Conclusion::Release { .. } => 0,
-        }
+        };
+        output + self.write.as_ref().map_or(0, |write| write.bytes())
     }
 }
 
@@ -158,74 +162,83 @@ pub(super) fn refused(worker: WorkerId, token: LeaseToken, state: Option<&LeaseS
     }
 }
 
-/// What a conclusion writes, column by column.
-struct EndColumns {
-    verb: &'static str,
-    outcome: &'static str,
+/// A row of the type `lease_end`.
+#[derive(Debug, sqlx::Type)]
+#[sqlx(type_name = "lease_end")]
+struct EndRow {
+    execution_id: Uuid,
+    token: Uuid,
+    verb: String,
+    outcome: String,
     output: Option<String>,
-    failure_class: Option<FailureClass>,
-    failure_code: Option<FailureCode>,
+    failure_class: Option<String>,
+    failure_code: Option<String>,
     failure_summary: Option<String>,
     failure_detail: Option<String>,
-    wait_reason: Option<WaitReason>,
-    wait: Option<Duration>,
+    wait_reason: Option<String>,
+    wait_seconds: Option<f64>,
     wake_seq: i32,
-    spent: Option<i32>,
+    write: Option<WriteRow>,
 }
 
-impl From<&Conclusion> for EndColumns {
-    fn from(conclusion: &Conclusion) -> Self {
-        let columns = |verb, outcome| Self {
-            verb,
-            outcome,
+impl From<&LeaseEnd> for EndRow {
+    fn from(end: &LeaseEnd) -> Self {
+        let row = |verb: &str, outcome: &str| Self {
+            execution_id: end.id.0,
+            token: end.token.0,
+            verb: verb.to_owned(),
+            outcome: outcome.to_owned(),
             output: None,
             failure_class: None,
             failure_code: None,
             failure_summary: None,
             failure_detail: None,
             wait_reason: None,
-            wait: None,
+            wait_seconds: None,
             wake_seq: 0,
-            spent: None,
+            write: end.write.as_deref().map(WriteRow::from),
         };
-        let because = |failure: Failure, columns: Self| Self {
-            failure_class: Some(failure.class),
-            failure_code: Some(failure.code),
-            failure_summary: Some(failure.summary),
-            failure_detail: failure.detail.map(|detail| detail.to_string()),
-            ..columns
-        };
-        match conclusion.clone() {
-            Conclusion::Finish { output } => Self { output: Some(output), ..columns("finish", "finished") },
-            Conclusion::Fail { failure, spent } => because(failure, Self { spent, ..columns("fail", "failed") }),
+        match &end.conclusion {
+            Conclusion::Finish { output } => Self { output: Some(output.clone()), ..row("finish", "finished") },
+            Conclusion::Fail { failure } => row("fail", "failed").because(failure),
             Conclusion::Refuse { code, summary, detail } => Self {
-                failure_class: Some(FailureClass::Permanent),
-                failure_code: Some(code),
-                failure_summary: summary,
-                failure_detail: detail.map(|detail| detail.to_string()),
-                ..columns("fail", "failed")
+                failure_class: Some(FailureClass::Permanent.as_str().to_owned()),
+                failure_code: Some(code.to_string()),
+                failure_summary: summary.as_deref().map(storable),
+                failure_detail: detail.as_ref().map(Value::to_string),
+                ..row("fail", "failed")
             },
-            Conclusion::Retry { failure, spent, delay, wake_seq } => {
-                let wait_reason = Some(WaitReason::RetryBackoff);
-                because(
-                    failure,
-                    Self { spent, wait_reason, wait: Some(delay), wake_seq, ..columns("park", "retrying") },
-                )
+            Conclusion::Retry { failure, delay, wake_seq } => {
+                row("park", "retrying").because(failure).waits(WaitReason::RetryBackoff, Some(*delay), *wake_seq)
             }
             Conclusion::Reconnect { failure, delay, wake_seq } => {
-                let wait_reason = Some(WaitReason::RetryBackoff);
-                because(failure, Self { wait_reason, wait: Some(delay), wake_seq, ..columns("park", "parked") })
+                row("park", "parked").because(failure).waits(WaitReason::RetryBackoff, Some(*delay), *wake_seq)
             }
-            Conclusion::Park { reason, wait, wake_seq } => {
-                Self { wait_reason: Some(reason), wait, wake_seq, ..columns("park", "parked") }
-            }
+            Conclusion::Park { reason, wait, wake_seq } => row("park", "parked").waits(*reason, *wait, *wake_seq),
             Conclusion::Cancel => {
                 let failure = Failure::permanent(FailureCode::CANCELLED, "cancelled on request");
-                because(failure, columns("fail", "cancelled"))
+                row("fail", "cancelled").because(&failure)
             }
-            Conclusion::Release { drained: true } => columns("release", "drained"),
-            Conclusion::Release { drained: false } => columns("release", "released"),
+            Conclusion::Release { drained: true } => row("release", "drained"),
+            Conclusion::Release { drained: false } => row("release", "released"),
         }
+    }
+}
+
+impl EndRow {
+    fn because(self, failure: &Failure) -> Self {
+        Self {
+            failure_class: Some(failure.class.as_str().to_owned()),
+            failure_code: Some(failure.code.to_string()),
+            failure_summary: Some(storable(&failure.summary)),
+            failure_detail: failure.detail.as_ref().map(Value::to_string),
+            ..self
+        }
+    }
+
+    fn waits(self, reason: WaitReason, wait: Option<Duration>, wake_seq: i32) -> Self {
+        let wait_seconds = wait.map(|wait| wait.as_secs_f64());
+        Self { wait_reason: Some(reason.as_str().to_owned()), wait_seconds, wake_seq, ..self }
     }
 }
 
@@ -239,29 +252,16 @@ impl Store {
         worker: WorkerId,
         items: &[Arc<LeaseEnd>],
     ) -> Result<Vec<Flushed<Ended>>, StoreError> {
-        let ends: Vec<EndColumns> = items.iter().map(|item| EndColumns::from(&item.conclusion)).collect();
-        macro_rules! column {
-            ($end:ident => $value:expr) => {
-                &ends.iter().map(|$end| $value).collect::<Vec<_>>()
-            };
-        }
+        let contents = WriteContents::of(items.iter().filter_map(|item| item.write.as_deref()));
         let mut connection = self.commits.lend().await?;
         let rows = sqlx::query_file!(
             "src/store/sql/conclude.sql",
             worker.0,
-            &items.iter().map(|item| item.id.0).collect::<Vec<_>>(),
-            &items.iter().map(|item| item.token.0).collect::<Vec<_>>(),
-            column!(end => end.verb.to_owned()),
-            column!(end => end.output.clone()) as _,
-            column!(end => end.failure_class.map(|class| class.as_str().to_owned())) as _,
-            column!(end => end.failure_code.as_ref().map(ToString::to_string)) as _,
-            column!(end => end.failure_summary.as_deref().map(storable)) as _,
-            column!(end => end.failure_detail.clone()) as _,
-            column!(end => end.wait_reason.map(|reason| reason.as_str().to_owned())) as _,
-            column!(end => end.wait.map(|wait| wait.as_secs_f64())) as _,
-            column!(end => end.wake_seq),
-            column!(end => end.spent) as _,
-            column!(end => end.outcome.to_owned()),
+            &items.iter().map(|item| EndRow::from(&**item)).collect::<Vec<_>>() as _,
+            &contents.steps as _,
+            &contents.messages as _,
+            &contents.events as _,
+            &contents.settlements as _,
         )
         .fetch_all(&mut *connection)
         .await;

@@ -49,7 +49,7 @@ use crate::{
     direct::AgentDirectly,
     patience::patiently,
     probe::Point,
-    validators::{effective_validators, with_output_schema},
+    validators::{effective_validators, is_built_in, with_output_schema},
 };
 
 /// Tool servers that take longer than this to say what they offer are spoken of.
@@ -219,6 +219,12 @@ async fn execute(
     });
     Box::pin(open).await?;
     let (definition, validators) = runner(pinned, deps)?;
+    // A child's end waits for its parent's row: its last turn must not wait with it.
+    let is_built_in =
+        pinned.definition.runner == Runner::Declarative && validators.iter().all(|v| is_built_in(v.name()));
+    if is_built_in && claimed.depth == 0 {
+        journal.end_in_one_commit();
+    }
     let mut conversation = JournaledConversation {
         agent: &agent,
         journal,

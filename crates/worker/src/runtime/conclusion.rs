@@ -1,6 +1,9 @@
 //! The end of one attempt: what became of it is decided purely (`domain::decision`), written down once, and told.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use longhaul_sdk::{ExecutionResult, Failure, FailureClass, FailureCode, Interrupt, Step, StepError};
 use longhaul_shared::{
@@ -8,10 +11,12 @@ use longhaul_shared::{
     store::{
         StoreError,
         claims::Claimed,
+        journal::JournalWrite,
         outcomes::{Concluded, Conclusion, LeaseEnd, MAX_OUTPUT_BYTES},
     },
     telemetry::{metrics, trace},
 };
+use serde_json::Value;
 use tracing::Span;
 
 use super::{attempt::between, maintenance::announce};
@@ -24,35 +29,17 @@ use crate::{
 /// What is left of an attempt for its conclusion.
 pub(super) type Ended = (Step<ExecutionResult>, Option<Box<Journal>>, RetryPolicy);
 
-/// Decides what becomes of the execution, and writes it down. Returns the tokens that this attempt took, as far as they are known.
-#[expect(clippy::too_many_lines, reason = "the end of an attempt on one page")]
+/// Decides the fate of the execution and commits it. Returns the tokens that this attempt used, as far as they are known.
 pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &AttemptDeps) -> i64 {
-    let (mut outcome, journal, policy) = ended;
-    let (mut spent, mut wake_seq, mut parked) = (None, claimed.wake_seq, None);
-    let (mut server, mut complaint) = (None, None);
-    if let Some(mut journal) = journal {
-        if let Some(reason) = aborted(&outcome)
-            && let Err(error) = journal.answer_open_calls(reason)
-        {
-            outcome = merge(outcome, error);
-        }
-        // What waits for a commit belongs to the record, whatever the attempt came to; a lost lease cannot write it.
-        if outcome != Err(StepError::Interrupt(Interrupt::LeaseLost))
-            && let Err(error) = journal.flush().await
-        {
-            outcome = merge(outcome, error);
-        }
-        (spent, wake_seq, parked) = (journal.blamed(), journal.wake_seq(), journal.parked());
-        server = journal.server_wait();
-        complaint = journal.complaint().cloned();
-    }
+    let (outcome, journal, policy) = ended;
+    let Settled { outcome, write, wake_seq, parked, server, complaint } = settle(outcome, journal, claimed).await;
     deps.shared.probe.at(Point::BeforeConclusion, claimed.id).await;
     let decision = decide(outcome, &policy, claimed.retries, claimed.token.chance());
     let conclusion = match decision {
         Decision::Finish(output) => finish(output.to_string()),
-        Decision::Fail(failure) => Conclusion::Fail { failure, spent },
+        Decision::Fail(failure) => Conclusion::Fail { failure },
         Decision::Refuse { code, summary } => Conclusion::Refuse { code, summary, detail: complaint },
-        Decision::Retry { failure, delay } => Conclusion::Retry { failure, spent, delay, wake_seq },
+        Decision::Retry { failure, delay } => Conclusion::Retry { failure, delay, wake_seq },
         Decision::Park => match server {
             // What else it waits for wakes it all the same.
             Some((failure, delay)) => {
@@ -68,20 +55,8 @@ pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, 
             return 0;
         }
     };
-    let end = |conclusion| LeaseEnd { id: claimed.id, token: claimed.token, attempt: claimed.attempt, conclusion };
-    let is_finish = matches!(conclusion, Conclusion::Finish { .. });
-    // Without the output, which may be large.
-    let mut noted = if is_finish { Conclusion::Finish { output: String::new() } } else { conclusion.clone() };
-    let mut concluded = deps.writer.conclude(end(conclusion)).await;
-    if let Err(StoreError::Rejected(error)) = &concluded {
-        // Repeating the attempt would end here again, for ever.
-        tracing::error!(error = %error, "the store refused the end of an attempt");
-        let failure = Failure::permanent(FailureCode::INTERNAL_ERROR, "the result could not be stored");
-        noted = Conclusion::Fail { failure, spent: None };
-        concluded = deps.writer.conclude(end(noted.clone())).await;
-    }
-    match concluded {
-        Ok(concluded) => {
+    match end_lease(claimed, conclusion, write, deps).await {
+        Ok((noted, concluded)) => {
             note_end(&noted, concluded.status);
             tell(claimed, &concluded, deps).await;
             concluded.tokens - claimed.tokens
@@ -94,13 +69,83 @@ pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, 
     }
 }
 
+/// An attempt whose record is committed, or ready to be committed with the end of its lease.
+struct Settled {
+    outcome: Step<ExecutionResult>,
+    /// The last write, when the run came to its own end.
+    write: Option<Arc<JournalWrite>>,
+    wake_seq: i32,
+    parked: Option<Parked>,
+    server: Option<(Failure, Duration)>,
+    complaint: Option<Value>,
+}
+
+/// Commits what is left of the record. The last write of a run that came to its own end is left to the statement that ends the
+/// lease (docs/adr/0041-one-commit-ends-a-run.md); every other outcome may change by what the commit finds.
+async fn settle(mut outcome: Step<ExecutionResult>, journal: Option<Box<Journal>>, claimed: &Claimed) -> Settled {
+    let Some(mut journal) = journal else {
+        let wake_seq = claimed.wake_seq;
+        return Settled { outcome, write: None, wake_seq, parked: None, server: None, complaint: None };
+    };
+    if let Some(reason) = aborted(&outcome)
+        && let Err(error) = journal.answer_open_calls(reason)
+    {
+        outcome = merge(outcome, error);
+    }
+    let mut write = None;
+    // A lost lease can write nothing.
+    if outcome != Err(StepError::Interrupt(Interrupt::LeaseLost)) {
+        let committed = if outcome.is_ok() {
+            journal.last_write().await.map(|last| write = last.map(Arc::new))
+        } else {
+            journal.flush().await
+        };
+        if let Err(error) = committed {
+            outcome = merge(outcome, error);
+        }
+    }
+    let (wake_seq, parked, server) = (journal.wake_seq(), journal.parked(), journal.server_wait());
+    Settled { outcome, write, wake_seq, parked, server, complaint: journal.complaint().cloned() }
+}
+
+/// Ends the lease, together with the last write under it. Gives the conclusion that was accepted, without its output, which may be
+/// large.
+async fn end_lease(
+    claimed: &Claimed,
+    conclusion: Conclusion,
+    write: Option<Arc<JournalWrite>>,
+    deps: &AttemptDeps,
+) -> Result<(Conclusion, Concluded), StoreError> {
+    let end = |conclusion, write| {
+        let (id, token, attempt) = (claimed.id, claimed.token, claimed.attempt);
+        deps.writer.conclude(LeaseEnd { id, token, attempt, conclusion, write })
+    };
+    let is_finish = matches!(conclusion, Conclusion::Finish { .. });
+    let noted = if is_finish { Conclusion::Finish { output: String::new() } } else { conclusion.clone() };
+    match end(conclusion, write.clone()).await {
+        Err(StoreError::Rejected(error)) => {
+            // Repeating the attempt would end here again, for ever.
+            tracing::error!(error = %error, "the store refused the end of an attempt");
+            if let Some(write) = write
+                && let Err(error) = deps.writer.record(write).await
+            {
+                tracing::error!(error = %error, "the store refused the last write of an attempt");
+            }
+            let failure = Failure::permanent(FailureCode::INTERNAL_ERROR, "the result could not be stored");
+            let failed = Conclusion::Fail { failure };
+            end(failed.clone(), None).await.map(|concluded| (failed, concluded))
+        }
+        concluded => concluded.map(|concluded| (noted, concluded)),
+    }
+}
+
 /// An output that is too large to be stored ends as one that the store refused.
 fn finish(output: String) -> Conclusion {
     if output.len() <= MAX_OUTPUT_BYTES {
         return Conclusion::Finish { output };
     }
     let summary = format!("the output is {} bytes long; at most {MAX_OUTPUT_BYTES} are stored", output.len());
-    Conclusion::Fail { failure: Failure::permanent(FailureCode::INTERNAL_ERROR, summary), spent: None }
+    Conclusion::Fail { failure: Failure::permanent(FailureCode::INTERNAL_ERROR, summary) }
 }
 
 /// Why calls that were under way have no result, where the execution ends with them.

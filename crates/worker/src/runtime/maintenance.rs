@@ -454,7 +454,8 @@ pub(crate) async fn reconcile(
                     metrics::unheld_lease();
                     tracing::warn!(execution.id = %lease.id, "a lease nobody holds is handed back");
                     let conclusion = Conclusion::Release { drained: false };
-                    let end = LeaseEnd { id: lease.id, token: lease.token, attempt: lease.attempt, conclusion };
+                    let (id, token, attempt) = (lease.id, lease.token, lease.attempt);
+                    let end = LeaseEnd { id, token, attempt, conclusion, write: None };
                     match writer.conclude(end).await {
                         Ok(concluded) => {
                             announce(&deps, &concluded.woken);

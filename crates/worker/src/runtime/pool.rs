@@ -402,7 +402,13 @@ async fn release(deps: Arc<(Arc<Deps>, LeaseWriter)>, held: Arc<Held>, leases: V
     let ends = leases.iter().map(|lease| {
         let claimed = &lease.claimed;
         let conclusion = Conclusion::Release { drained: true };
-        writer.conclude(LeaseEnd { id: claimed.id, token: claimed.token, attempt: claimed.attempt, conclusion })
+        writer.conclude(LeaseEnd {
+            id: claimed.id,
+            token: claimed.token,
+            attempt: claimed.attempt,
+            conclusion,
+            write: None,
+        })
     });
     for (lease, concluded) in leases.iter().zip(futures::future::join_all(ends).await) {
         held.leave(lease.claimed.id, lease.claimed.token);

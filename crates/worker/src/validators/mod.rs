@@ -9,5 +9,6 @@ mod tests;
 
 pub use effective::{FailedValidation, effective_validators, first_failure, with_output_schema};
 pub use json_schema::{JSON_SCHEMA, JsonSchemaValidator};
+pub(crate) use registry::is_built_in;
 pub use registry::{ValidatorFactory, ValidatorRegistry, ValidatorRegistryError};
 pub use stop_execution::StopExecutionValidator;

@@ -38,6 +38,14 @@ pub enum ValidatorRegistryError {
     },
 }
 
+/// Validators that every worker has. They have no effects.
+const BUILT_IN: [&str; 3] = [IS_VALID_JSON, STOP_EXECUTION, JSON_SCHEMA];
+
+/// True if a worker's application cannot register a validator of this name.
+pub(crate) fn is_built_in(name: &str) -> bool {
+    BUILT_IN.contains(&name)
+}
+
 /// Validators by name.
 pub struct ValidatorRegistry {
     factories: BTreeMap<String, ValidatorFactory>,

@@ -434,12 +434,9 @@ impl Walk {
             Verb::Finish => Conclusion::Finish { output: "1".into() },
             Verb::Cancel => Conclusion::Cancel,
             Verb::Release => Conclusion::Release { drained: false },
-            Verb::Park(Wait::Backoff, wake_seq) => Conclusion::Retry {
-                failure: transient(),
-                spent: None,
-                delay: Duration::ZERO,
-                wake_seq: wake_seq.into(),
-            },
+            Verb::Park(Wait::Backoff, wake_seq) => {
+                Conclusion::Retry { failure: transient(), delay: Duration::ZERO, wake_seq: wake_seq.into() }
+            }
             Verb::Park(wait, wake_seq) => {
                 let reason = match wait {
                     Wait::Approval => WaitReason::Approval,
@@ -450,7 +447,7 @@ impl Walk {
                 Conclusion::Park { reason, wait: None, wake_seq: wake_seq.into() }
             }
         };
-        let end = LeaseEnd { id: claimed.id, token: claimed.token, attempt: claimed.attempt, conclusion };
+        let end = LeaseEnd { id: claimed.id, token: claimed.token, attempt: claimed.attempt, conclusion, write: None };
         match worker.writer.conclude(end).await {
             Ok(_) => Reply::Concluded,
             Err(StoreError::LeaseLost | StoreError::LeaseStale) => Reply::Lost,

@@ -1,6 +1,6 @@
--- Ends leases, many at once: finish, fail, park (retry included) and release. A cancel that came meanwhile turns everything but a
--- finish into FAILED `cancelled`; a wake that came meanwhile turns a park into runnable (core-rules 3, 17). The trigger
--- `executions_slots` clears the slots it held; whoever runs this hands them over afterwards.
+-- Ends leases, many at once: finish, fail, park (retry included) and release, each with what its attempt last wrote. A cancel that
+-- came meanwhile turns everything but a finish into FAILED `cancelled`; a wake that came meanwhile turns a park into runnable
+-- (core-rules 3, 17). The trigger `executions_slots` clears the slots that the execution held; the caller hands them over.
 with me as materialized (
     select id from workers where id = $1 and dead_at is null for key share
 ),
@@ -8,19 +8,14 @@ now as materialized (
     select longhaul_now() as now from me
 ),
 item as (
-    select * from unnest(
-        $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
-        $11::float8[], $12::int[], $13::int[], $14::text[]
-    ) as item (
-        id, token, verb, output, failure_class, failure_code, failure_summary, failure_detail, wait_reason,
-        wait_seconds, wake_seq, spent_seq, outcome
-    )
+    select * from unnest($2::lease_end[])
 ),
 held as materialized (
     select e.id, e.tenant_id, e.definition_key, e.agent_key, e.created_at, e.attempt, e.claimed_at, e.deadline_at,
         e.cancel_requested_at, e.wake_seq, e.event_seq
-    from me, item join executions e on e.id = item.id
+    from me, item join executions e on e.id = item.execution_id
     where e.worker_id is not distinct from $1 and e.lease_token = item.token
+        and (item.write is null or e.lease_write = (item.write).write - 1)
         -- The end of a child changes its parent.
         and (
             e.parent_id is null
@@ -32,7 +27,7 @@ held as materialized (
 ),
 verdict as materialized (
     select
-        held.*, item.token, item.output, item.failure_detail, item.spent_seq, now.now, cancelled, woken,
+        held.*, item.token, item.output, item.failure_detail, item.write, now.now, cancelled, woken,
         case
             when item.verb = 'finish' then 'FINISHED'
             when item.verb = 'fail' or cancelled then 'FAILED'
@@ -49,7 +44,7 @@ verdict as materialized (
             least(now.now + item.wait_seconds * interval '1 second', held.deadline_at)
         end as wait_until,
         (item.verb = 'park' and item.outcome = 'retrying' and not cancelled)::int as retried
-    from now, item join held on held.id = item.id
+    from now, item join held on held.id = item.execution_id
     cross join lateral (
         select item.verb <> 'finish' and held.cancel_requested_at is not null as cancelled,
             -- A backoff waits for its time and for nothing that a wake could tell.
@@ -64,9 +59,42 @@ ended as (
     select id, attempt, $1, token, claimed_at, now, outcome, failure_class, failure_code, failure_summary, wait_reason
     from verdict
 ),
+recorded as (
+    insert into steps as s (
+        execution_id, seq, attempt, kind, state, key, occurrence, name, appends, body, preview, failure_code,
+        input_tokens, output_tokens, cached_tokens, cost, started_at, finished_at
+    )
+    select verdict.id, step.seq, verdict.attempt, step.kind, step.state, step.key, step.occurrence, step.name, step.appends,
+        step.body, step.preview, step.failure_code, step.input_tokens, step.output_tokens, step.cached_tokens, step.cost,
+        verdict.now - step.took_ms * interval '1 millisecond', case when step.state <> 'intent' then verdict.now end
+    from unnest($3::journal_step[]) as step join verdict on verdict.id = step.execution_id
+    on conflict (execution_id, seq) do update
+    set state = excluded.state, name = excluded.name, appends = excluded.appends, body = excluded.body,
+        preview = excluded.preview, failure_code = excluded.failure_code, input_tokens = excluded.input_tokens,
+        output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens, cost = excluded.cost,
+        started_at = excluded.started_at, finished_at = excluded.finished_at
+    where s.state = 'intent'
+),
+appended as (
+    insert into messages (execution_id, hash, body)
+    select verdict.id, message.hash, message.body
+    from unnest($4::journal_message[]) as message join verdict on verdict.id = message.execution_id
+    on conflict do nothing
+),
+settled as (
+    update reservations r
+    set state = 'settled', charged_cost = case when settlement.is_estimate then r.cost else settlement.cost end,
+        charged_tokens = case when settlement.is_estimate then r.tokens else settlement.tokens end,
+        charged_calls = settlement.calls, is_estimate = settlement.is_estimate
+    from unnest($6::journal_settlement[]) as settlement join verdict on verdict.id = settlement.execution_id
+    where r.execution_id = verdict.id and r.step_key = settlement.step_key and r.state = 'open'
+),
 told as (
     insert into events (execution_id, seq, at, kind, data)
-    select id, event_seq + 1, now,
+    select verdict.id, verdict.event_seq + event.number, verdict.now, event.kind, event.data
+    from unnest($5::journal_event[]) as event join verdict on verdict.id = event.execution_id
+    union all
+    select id, event_seq + coalesce((write).events, 0) + 1, now,
         case status when 'FINISHED' then 'finished' when 'FAILED' then 'failed' else
             case when wait_reason = 'worker' then 'released' when retried = 1 then 'retrying' else 'parked' end
         end,
@@ -99,11 +127,6 @@ waits as (
     -- There is none. Were there one all the same, the wait that it tells of is over, and this one must not fail for it.
     on conflict (execution_id) do update set wait_reason = excluded.wait_reason, wait_until = excluded.wait_until
 ),
-spent as (
-    update steps s set state = 'spent'
-    from verdict
-    where s.execution_id = verdict.id and s.seq = verdict.spent_seq
-),
 closed as (
     -- By the statement's snapshot: a function call for every end would cost the hot path more than its worth. What is being
     -- written beside it is closed at its expiry.
@@ -130,7 +153,15 @@ set status = v.status, wait_reason = v.wait_reason, wait_until = v.wait_until, w
     tool_error_retries = e.tool_error_retries + v.retried * (v.failure_class is not distinct from 'tool_error')::int,
     llm_error_retries = e.llm_error_retries + v.retried * (v.failure_class is not distinct from 'llm_error')::int,
     active_time = e.active_time + (v.now - v.claimed_at),
-    event_seq = e.event_seq + 1
+    event_seq = e.event_seq + coalesce((v.write).events, 0) + 1,
+    turns = e.turns + coalesce((v.write).turns, 0),
+    calls = e.calls + coalesce((v.write).calls, 0),
+    input_tokens = e.input_tokens + coalesce((v.write).input_tokens, 0),
+    output_tokens = e.output_tokens + coalesce((v.write).output_tokens, 0),
+    cost = e.cost + coalesce((v.write).cost, 0),
+    uncosted_turns = e.uncosted_turns + coalesce((v.write).uncosted_turns, 0),
+    crash_count = case when (v.write).is_progress then 0 else e.crash_count end,
+    lane = case when (v.write).is_progress then 0 else e.lane end
 from verdict v
 where e.id = v.id
 returning e.id as "id!", e.status::text as "status!", e.wait_reason, e.queue as "queue!", e.parent_id,

@@ -69,6 +69,9 @@ impl Journal {
     /// # Errors
     /// An interrupt, or a result that cannot be written.
     pub(crate) async fn join_detached(&mut self, agent: &Agent) -> Step<()> {
+        if self.detached.running.is_empty() {
+            return Ok(());
+        }
         while let Some(ended) = self.detached.running.join_next().await {
             self.record_detached(agent, ended)?;
         }

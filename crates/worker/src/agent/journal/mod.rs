@@ -139,8 +139,7 @@ pub(crate) struct Journal {
     secrets: ToolSecrets,
     /// The last refusal of an answer, as the detail of a failure.
     complaint: Option<Value>,
-    /// The step the attempt is about to end because of.
-    blamed: Option<i32>,
+    ends_in_one_commit: bool,
     /// What the attempt is about to wait for.
     parked: Option<Parked>,
     servers: Servers,
@@ -208,7 +207,7 @@ impl Journal {
             scratchpad: Arc::default(),
             said: Vec::new(),
             secrets: ToolSecrets::default(),
-            blamed: None,
+            ends_in_one_commit: false,
             complaint: None,
             parked: None,
             servers: Servers::default(),
@@ -241,9 +240,15 @@ impl Journal {
         &self.scratchpad
     }
 
-    /// The step to mark as spent when the attempt ends with a failure.
-    pub(crate) fn blamed(&self) -> Option<i32> {
-        self.blamed
+    /// The run ends with the answer to its last turn, and nothing that judges the answer has effects: that turn may wait for the
+    /// statement that ends the lease (docs/adr/0041-one-commit-ends-a-run.md).
+    pub(crate) fn end_in_one_commit(&mut self) {
+        self.ends_in_one_commit = true;
+    }
+
+    /// True if a turn without calls waits for the end of the lease, instead of a commit of its own.
+    pub(crate) fn is_last_turn_deferred(&self) -> bool {
+        self.ends_in_one_commit && self.detached_count() == 0
     }
 
     /// What the attempt waits for when it ends by [`Interrupt::Waiting`].
@@ -280,11 +285,33 @@ impl Journal {
         if let Some(write) = self.under_way.take() {
             self.commit(write).await?;
         }
+        match self.take_pending() {
+            Some(write) => self.commit(Arc::new(write)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Gives away what waits for a commit, for the statement that ends the lease. Nothing may be under way.
+    ///
+    /// # Errors
+    /// An interrupt, or a failure of the store, of a write that was under way.
+    pub(crate) async fn last_write(&mut self) -> Step<Option<JournalWrite>> {
+        if let Some(write) = self.under_way.take() {
+            self.commit(write).await?;
+        }
+        Ok(self.take_pending())
+    }
+
+    fn has_pending_turn(&self) -> bool {
+        self.pending.steps.iter().any(|step| step.kind == StepKind::Turn)
+    }
+
+    fn take_pending(&mut self) -> Option<JournalWrite> {
         if self.pending.is_empty() {
-            return Ok(());
+            return None;
         }
         let pending = std::mem::take(&mut self.pending);
-        let write = JournalWrite {
+        Some(JournalWrite {
             id: self.id,
             token: self.control.token,
             write: self.writes + 1,
@@ -294,8 +321,7 @@ impl Journal {
             turns: pending.turns,
             calls: pending.calls,
             settlements: pending.settlements,
-        };
-        self.commit(Arc::new(write)).await
+        })
     }
 
     async fn commit(&mut self, write: Arc<JournalWrite>) -> Step<()> {

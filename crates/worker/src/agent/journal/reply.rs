@@ -113,11 +113,14 @@ impl Journal {
             request_id: reply.request_id,
             contract_calls: agent.profile.noted_turn(self.turns, None),
         };
-        let seq = self.push_turn(agent, asked, body, Some(reply.message), took)?;
+        self.push_turn(agent, asked, body, Some(reply.message), took)?;
         self.stage(agent, Stage::Generating, State::Completed);
         self.empty_turns = 0;
         if is_cut {
-            self.blamed = Some(seq);
+            // The attempt ends because of this reply, so that the next one does not find it (core-rules 6).
+            if let Some(step) = self.pending.steps.last_mut() {
+                step.state = StepState::Spent;
+            }
             self.flush().await?;
             self.at(Point::TurnRecorded).await;
             let summary = "the model's reply was cut at its output limit";
@@ -202,13 +205,12 @@ impl Journal {
         body: TurnBody,
         reply: Option<Message>,
         took: Duration,
-    ) -> Step<i32> {
+    ) -> Step<()> {
         let route = &agent.routes[asked.route];
         let mut step = self.step(StepKind::Turn, asked.key, &body)?;
         if let Some(begun) = asked.seq {
             step.seq = begun;
         }
-        let seq = step.seq;
         let (text, calls) = match &reply {
             Some(reply) => (preview(reply.text()), reply.calls().len()),
             None => (String::new(), 0),
@@ -234,7 +236,7 @@ impl Journal {
                 "took_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             }),
         );
-        Ok(seq)
+        Ok(())
     }
 
     /// Whether a turn that was answered 429 is asked again, without a retry. Nothing of it is recorded.

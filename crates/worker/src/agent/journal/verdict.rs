@@ -1,14 +1,23 @@
 //! What validators said of an answer, and the correction that follows.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use longhaul_sdk::{FailureCode, Step, Validation, Validator, ValidatorResponse};
 use longhaul_shared::store::journal::{JournalStep, StepKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::{Journal, preview, read_body};
-use crate::{agent::transcript::hash_parts, llm::Message, validators::first_failure};
+use crate::{
+    agent::transcript::hash_parts,
+    llm::Message,
+    probe::Point,
+    validators::{FailedValidation, first_failure},
+};
+
+/// Time that validators may take while a paid turn is in memory alone.
+const VERDICT_IN_TIME: Duration = Duration::from_millis(10);
 
 /// A validator and the beginning of its words.
 fn complaint(validator: &str, feedback: Option<&str>) -> Value {
@@ -41,7 +50,7 @@ impl Journal {
             self.complaint = Some(complaint(step.name.as_deref().unwrap_or_default(), feedback.as_deref()));
             return Ok(Some(ValidatorResponse { validation_successful: false, retry_needed, feedback, failure_code }));
         }
-        let Some(refusal) = first_failure(validators, validation).await else { return Ok(None) };
+        let Some(refusal) = self.first_refusal(validators, validation).await? else { return Ok(None) };
         let response = refusal.response;
         self.refuse_output(response.feedback.as_deref());
         let complaint = complaint(&refusal.validator, response.feedback.as_deref());
@@ -62,6 +71,34 @@ impl Journal {
         self.event("verdict", event);
         self.complaint = Some(complaint);
         Ok(Some(response))
+    }
+
+    /// Asks the validators. A turn that waits for the end of the run is committed alone when they take long, or refuse.
+    async fn first_refusal(
+        &mut self,
+        validators: &[Arc<dyn Validator>],
+        validation: Validation<'_>,
+    ) -> Step<Option<FailedValidation>> {
+        let mut judged = pin!(first_failure(validators, validation));
+        let refusal = match timeout(VERDICT_IN_TIME, &mut judged).await {
+            Ok(refusal) => refusal,
+            Err(_elapsed) => {
+                self.commit_deferred_turn().await?;
+                judged.await
+            }
+        };
+        if refusal.is_some() {
+            self.commit_deferred_turn().await?;
+        }
+        Ok(refusal)
+    }
+
+    async fn commit_deferred_turn(&mut self) -> Step<()> {
+        if self.is_last_turn_deferred() && self.has_pending_turn() {
+            self.flush().await?;
+            self.at(Point::TurnRecorded).await;
+        }
+        Ok(())
     }
 
     /// The last refusal of an answer: `validator` and `feedback`.

@@ -214,7 +214,9 @@ impl<'a> Tick<'a> {
     async fn closed(mut self: Box<Self>, turn: Turn) -> Step<Ticked> {
         // Boxed, what calls need: thousands of turns wait here for their commit at once, and most have none.
         if turn.calls.is_empty() && !turn.is_broken {
-            self.commit().await?;
+            if !self.journal.is_last_turn_deferred() {
+                self.commit().await?;
+            }
             return Ok(Ticked::Output(turn.text));
         }
         if let Err(ending) = self.agent.profile.check_round(self.journal.turns()) {
