@@ -1,7 +1,7 @@
 //! Forks through a real worker: what is shared is never asked again, whatever differs.
 
 use longhaul_sdk::spec::{AgentOverrides, ModelSpec};
-use longhaul_sdk::{DefinitionSpec, ToolEffect};
+use longhaul_sdk::{DefinitionSpec, ToolEffect, ValidatorResponse};
 use longhaul_shared::domain::ExecutionId;
 use longhaul_shared::store::control::Fork;
 use longhaul_shared::store::submit::Submitted;
@@ -9,7 +9,7 @@ use longhaul_worker::probe::Point;
 use serde_json::{Value, json};
 
 use super::journal::{Holds, quick_fleet};
-use super::kit::{TestTool, agent_with, definition, said};
+use super::kit::{TestTool, TestValidator, agent_with, definition, said};
 use crate::support::fleet::Fleet;
 use crate::support::llm::{reply_calls, reply_text};
 
@@ -75,9 +75,11 @@ async fn another_prompt_and_input_stand_before_what_is_shared_over_every_resume(
     let fleet = quick_fleet().await;
     answer_by_model(&fleet);
     let look = TestTool::recording("look", ToolEffect::SideEffect);
-    let spec = DefinitionSpec { prompt: Some("about {{ input.topic }}".into()), ..definition("d", &["is_valid_json"]) };
+    // A validator of the application: the fork's turn is committed before its end.
+    let pads = TestValidator::always("pads", ValidatorResponse::success());
+    let spec = DefinitionSpec { prompt: Some("about {{ input.topic }}".into()), ..definition("d", &["pads"]) };
     fleet.apply(&agent_with(&["look"]), &spec).await;
-    let first = fleet.worker_with(|builder| builder.tool(look.clone()).unwrap());
+    let first = fleet.worker_with(|builder| builder.tool(look.clone()).unwrap().validator(pads.clone()).unwrap());
     let origin = fleet.submit("d", json!({ "topic": "ships" })).await;
     fleet.ended(origin).await;
     let before = last_turn(&fleet, origin).await;
@@ -87,10 +89,10 @@ async fn another_prompt_and_input_stand_before_what_is_shared_over_every_resume(
     let id = fork(&fleet, origin, Fork { before, input, overrides, has_new_prompt: true }).await;
     let holds = Holds::default();
     holds.plan(id, Point::TurnRecorded, 1);
-    let doomed = fleet.worker_with(|builder| builder.tool(look.clone()).unwrap().probe(holds.probe()));
+    let doomed = fleet.worker_with(|builder| builder.tool(look.clone()).unwrap().validator(pads.clone()).unwrap().probe(holds.probe()));
     holds.all_held().await;
     doomed.kill().await;
-    let _worker = fleet.worker_with(|builder| builder.tool(look.clone()).unwrap());
+    let _worker = fleet.worker_with(|builder| builder.tool(look.clone()).unwrap().validator(pads.clone()).unwrap());
     let row = fleet.ended(id).await;
     assert_eq!((&row["status"], row["turns"].as_i64(), look.count()), (&json!("FINISHED"), Some(1), 1));
     let requests = fleet.llm.requests();

@@ -4,6 +4,7 @@ mod budget_bounds;
 mod budgets;
 mod children;
 mod commands;
+mod commits;
 mod concluding;
 mod control;
 mod diverged;
