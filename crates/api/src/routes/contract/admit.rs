@@ -1,4 +1,4 @@
-//! From a request to a stored execution: one that is queued, or one that failed as it was submitted.
+//! Stores a request as an execution: a queued one, or one that failed at its submit.
 
 use std::time::Duration;
 
@@ -31,47 +31,46 @@ use crate::{
     state::ApiState,
 };
 
-/// What the contract's surface waits where the caller says nothing.
+/// Wait of the contract API if the caller states none.
 const DEFAULT_WAIT: Duration = Duration::from_secs(60);
 const QUEUE: &str = "default";
 
-/// Who submits, beside what the body says.
+/// The origin of a request, apart from its body.
 pub(super) struct Submitter<'a> {
-    /// Whose the execution is.
+    /// Owner of the execution.
     pub(super) tenant: TenantId,
-    /// By which API key.
+    /// API key of the caller.
     pub(super) key: Option<ApiKeyId>,
-    /// Whose organisation policy looks at; a caller with an API key cannot choose it.
+    /// Organisation that the access policy checks; a caller with an API key cannot choose it.
     pub(super) org_id: Option<&'a str>,
-    /// Whose group.
+    /// Group that the access policy checks.
     pub(super) group_id: Option<&'a str>,
-    /// `X-Request-Id`.
     pub(super) request_id: &'a str,
-    /// The request's headers.
     pub(super) headers: &'a HeaderMap,
-    /// Whether somebody follows what happens.
+    /// True if the caller follows the run as a stream.
     pub(super) streams: bool,
 }
 
-/// Whether a request was made before.
+/// Result of an idempotency key's look-up.
 pub(super) enum Asked {
-    /// Under the same key: the execution that is stored.
+    /// The execution stored under the same key.
     Before(ExecutionId),
-    /// It is new; the key it is to be stored under, where it has one.
+    /// A new request, with the key to store it under if it has one.
     Now(Option<Idempotency>),
 }
 
-/// Looks the request's key up. `request` is as the caller sent it: nothing that this process knows is filled in yet.
+/// Looks up the request's idempotency key. `request` must be as the caller sent it, before this process fills in
+/// values.
 ///
 /// # Errors
-/// The key stands for another request, cannot be a key, or Postgres is unavailable.
+/// The key belongs to another request or is malformed, or Postgres is unavailable.
 pub(super) async fn asked(
     state: &ApiState,
     submitter: &Submitter<'_>,
     request: &ExecRequest,
 ) -> Result<Asked, ContractError> {
     let Some(own) = idempotency(submitter.headers, request)? else { return Ok(Asked::Now(None)) };
-    // What was accepted under the key stays accepted, whatever has changed since.
+    // An accepted request stays accepted under its key, whatever has changed since.
     match state.store.find_idempotency_key(submitter.tenant, &own.key).await? {
         Some((id, hash)) if hash == own.request_hash => Ok(Asked::Before(id)),
         Some((id, _)) => Err(ContractError::KeyReused(id)),
@@ -82,7 +81,7 @@ pub(super) async fn asked(
 /// Stores the execution that `request` asks for.
 ///
 /// # Errors
-/// It cannot be stored as it is, or Postgres is unavailable.
+/// The request cannot be stored, or Postgres is unavailable.
 pub(super) async fn admit(
     state: &ApiState,
     submitter: Submitter<'_>,
@@ -115,7 +114,7 @@ pub(super) async fn admit(
     store(state, new, failure.as_ref()).await
 }
 
-/// What the worker needs beside the input. Takes the snapshot out of the request.
+/// Builds the worker's data beside the input. Moves the platform snapshot out of `request`.
 fn run(
     request: &mut ExecRequest,
     submitter: &Submitter<'_>,
@@ -161,7 +160,7 @@ async fn row(
         definition_key: AGENT_DEFINITION.to_owned(),
         definition_version_id: state.catalog.agent_definition_id().await?,
         agent_key: request.agent_ref.clone(),
-        // Of an agent that there is not.
+        // Stays nil if the agent does not exist.
         agent_version_id: AgentVersionId(Uuid::nil()),
         queue: QUEUE.to_owned(),
         serve_key: ServeKey::default(),
@@ -212,7 +211,7 @@ async fn store(state: &ApiState, new: NewExecution, failure: Option<&Failure>) -
     }
 }
 
-/// What filters find it by.
+/// Metadata that list filters search.
 fn metadata(request: &ExecRequest, submitter: &Submitter<'_>) -> Value {
     let mut metadata = Map::from_iter([
         ("surface".to_owned(), json!("agent-executions")),
@@ -229,11 +228,11 @@ fn metadata(request: &ExecRequest, submitter: &Submitter<'_>) -> Value {
     Value::Object(metadata)
 }
 
-/// The hash stands for what was asked for, not for how it was written, nor for how a release of ours keeps it; secrets are part of it
-/// and cannot be read from it.
+/// The hash covers the values of the request, not their spelling nor how a release stores them. It covers secrets,
+/// which cannot be read from it.
 fn idempotency(headers: &HeaderMap, request: &ExecRequest) -> ApiResult<Option<Idempotency>> {
     let Some(key) = idempotency_key(headers)? else { return Ok(None) };
-    // The keys of a JSON object are in the order of their names.
+    // Object keys are sorted by name.
     let asked = json!({
         "agent_ref": request.agent_ref,
         "version": request.version,
@@ -251,12 +250,12 @@ fn idempotency(headers: &HeaderMap, request: &ExecRequest) -> ApiResult<Option<I
     }))
 }
 
-/// How long the caller waits.
+/// The time that the caller waits for the end of the execution.
 pub(super) fn wait_of(headers: &HeaderMap) -> Duration {
     Preference::read(headers).wait.unwrap_or(DEFAULT_WAIT)
 }
 
-/// Waits until it is over, or for as long as the caller does, and says what it came to.
+/// Waits until the execution is over or `wait` has passed, and returns its result.
 ///
 /// # Errors
 /// Postgres is unavailable.
@@ -266,15 +265,15 @@ pub(super) async fn ending(
     id: ExecutionId,
     wait: Duration,
 ) -> Result<Ending, ContractError> {
-    // It is stored: when it cannot be waited for, an error would make the caller send it again.
+    // The execution is stored: an error of the wait would make the caller send the request again.
     let _ = state.hub.wait_until_over(tenant, id, wait).await;
     recorded(state, &Reach::Everybody, id).await.map(Ending::of).map_err(|error| error.of(id))
 }
 
-/// The record of an execution.
+/// Reads the record of an execution.
 ///
 /// # Errors
-/// There is none within `reach`, or Postgres is unavailable.
+/// `reach` has no such execution, or Postgres is unavailable.
 pub(super) async fn recorded(state: &ApiState, reach: &Reach, id: ExecutionId) -> Result<Recorded, ContractError> {
     let stored = state.store.contract_execution(reach, id).await?.ok_or(ContractError::NotFound)?;
     Ok(state.store.contract_record(stored).await?)

@@ -1,4 +1,4 @@
-//! Answers of the contract: records, errors, and what a request without either comes to.
+//! Answers of the contract: records and errors.
 
 use axum::{
     Json,
@@ -18,23 +18,23 @@ use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 
-/// Names the execution that an answer is about, whatever it says.
+/// Header with the id of the execution that an answer is about.
 pub(crate) const EXECUTION_ID: HeaderName = HeaderName::from_static("x-execution-id");
 
-/// Why a request came to no execution.
+/// The reasons why a request is answered without a record.
 #[derive(Debug)]
 pub(crate) enum ContractError {
-    /// It was not accepted; nothing is stored.
+    /// The request was not accepted; nothing is stored.
     Refused(ContractRefusal),
-    /// A literal secret cannot be kept safe.
+    /// A literal secret cannot be sealed.
     Secret(SealError),
-    /// The `Idempotency-Key` stands for another request.
+    /// The `Idempotency-Key` was used for another request.
     KeyReused(ExecutionId),
-    /// There is no such execution.
+    /// The execution does not exist within the caller's reach.
     NotFound,
-    /// It is stored, and what it came to cannot be told now.
+    /// The execution is stored, but its result cannot be read now.
     Untold(ExecutionId, ApiError),
-    /// Anything else, as the rest of the API says it.
+    /// Any other error of the API.
     Api(ApiError),
 }
 
@@ -57,7 +57,7 @@ impl From<StoreError> for ContractError {
 }
 
 impl ContractError {
-    /// Its status and body.
+    /// Status and body of the answer.
     pub(crate) fn body(&self) -> (StatusCode, ErrorBody) {
         match self {
             Self::Refused(of) => refusal(of),
@@ -95,7 +95,7 @@ impl ContractError {
         }
     }
 
-    /// The same, of an execution that is stored: whoever is told it can find that.
+    /// Adds the id of a stored execution, so that the caller can find it.
     pub(crate) fn of(self, id: ExecutionId) -> Self {
         match self {
             Self::Api(error) => Self::Untold(id, error),
@@ -120,7 +120,7 @@ fn refusal(of: &ContractRefusal) -> (StatusCode, ErrorBody) {
     (status, ErrorBody { error: of.error.into(), message: of.message.into(), details: None })
 }
 
-/// An error of the rest of the API in the contract's shape: what is our fault says so in the contract's own words.
+/// Converts an error of the API into the contract's shape. Server errors get the contract's own codes and messages.
 pub(crate) fn of_api(error: &ApiError) -> (StatusCode, ErrorBody) {
     let problem = error.problem();
     of_problem(error.status(), &problem.code, &problem.detail)
@@ -148,17 +148,17 @@ pub(crate) struct Envelope {
     pub(crate) execution: ExecutionView,
 }
 
-/// What a run came to, for who asked for it.
+/// Result of a run for its caller.
 #[derive(Debug)]
 pub(crate) enum Ending {
-    /// The record: it succeeded, was cancelled, or goes on.
+    /// The record of an execution that succeeded, was cancelled or still runs.
     Record(Box<ExecutionView>),
-    /// It failed.
+    /// The error of an execution that failed.
     Failed(StatusCode, ErrorBody),
 }
 
 impl Ending {
-    /// A failure is told with its code's status and, always, the execution's id.
+    /// A failure gets the status of its code and always carries the execution's id.
     pub(crate) fn of(recorded: Recorded) -> Self {
         let stored = (recorded.status, recorded.failure_code.as_deref());
         let code = match stored {

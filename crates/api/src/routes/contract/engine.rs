@@ -1,7 +1,8 @@
-//! Another engine that speaks the contract, as a client.
+//! HTTP client of another engine that speaks the contract.
 //!
-//! What must hold: a request is sent once. Connections are not kept, so that no request meets one that is just being closed, and
-//! nothing below retries. What an engine says of an execution passes through; what keeps it from being asked is told apart.
+//! Invariant: a request is sent at most once. Connections are not reused, so that no request meets one that is
+//! just being closed, and no layer below retries. The engine's answers about an execution pass through; failures
+//! to reach it are reported as [`Transport`].
 
 use std::time::Duration;
 
@@ -13,10 +14,10 @@ use serde_json::{Map, Value, json, value::RawValue};
 
 use super::options::EngineOptions;
 
-/// The largest answer that is read.
+/// Maximum size of an answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 32 << 20;
 
-/// What is wanted; named in the fallback's answer.
+/// The requested operation, named in the fallback's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
     Create,
@@ -32,30 +33,30 @@ impl Operation {
     }
 }
 
-/// What an engine said.
+/// Outcome of a request to an engine.
 #[derive(Debug)]
 pub(super) enum Said {
-    /// A record, with the status and the exact text of `execution`.
+    /// A record: its status and the exact text of `execution`.
     Execution { status: StatusCode, id: Option<String>, execution: Box<RawValue> },
-    /// An error of its own.
+    /// An error of the engine.
     Error { status: StatusCode, body: Map<String, Value> },
-    /// Nothing that tells of an execution.
+    /// No usable answer.
     Transport(Transport),
 }
 
-/// Why an engine said nothing of use.
+/// The reasons why there is no usable answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transport {
-    /// It cannot be reached, or the connection broke.
+    /// The engine cannot be reached, or the connection broke.
     Unreachable,
-    /// It did not answer in time.
+    /// The engine did not answer in time.
     Timeout,
-    /// Something else answered in its place, or it does not know us.
+    /// The answer is malformed, too large or from something else, or the engine refuses our service token.
     Garbled,
 }
 
 impl Transport {
-    /// What a caller is told without the fallback.
+    /// Status, code and message for the caller if the fallback is off.
     pub(super) fn answer(self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Self::Unreachable => (StatusCode::BAD_GATEWAY, "agent_engine_unreachable", "Agent engine is unreachable"),
@@ -67,7 +68,7 @@ impl Transport {
     }
 }
 
-/// The fallback's answer.
+/// Body of the contract's fallback answer.
 pub(super) fn fallback(operation: Operation, request_id: &str) -> Value {
     json!({
         "error": "EXEC_UPSTREAM_UNAVAILABLE",
@@ -76,7 +77,7 @@ pub(super) fn fallback(operation: Operation, request_id: &str) -> Value {
     })
 }
 
-/// A client of one engine. Cheap to make once, shared by all requests.
+/// Client of one engine, shared by all requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Engine {
     client: Client,
@@ -91,18 +92,18 @@ impl Engine {
         Ok(Self { client, options })
     }
 
-    /// How long it is to wait for an execution's end where a caller waits for `asked`: an answer of `running` that comes in time is
-    /// worth more than none, so `margin` is left of the time that a request may take.
+    /// The wait to request from the engine when the caller waits for `asked`. Leaves `margin` of the request
+    /// timeout, because an answer of `running` in time is worth more than a timeout.
     pub(super) fn wait(&self, asked: Duration, margin: Duration) -> Duration {
         asked.min(self.options.timeout.saturating_sub(margin))
     }
 
-    /// Asks for an execution.
+    /// Creates an execution.
     pub(super) async fn create(&self, body: &Value, headers: &[(&str, &str)]) -> Said {
         self.send(Method::POST, "/v1/internal/agent-executions", Some(body), headers).await
     }
 
-    /// Reads one. The id is one that an engine gave.
+    /// Reads an execution by the id that an engine gave.
     pub(super) async fn get(&self, id: &str, headers: &[(&str, &str)]) -> Said {
         self.send(Method::GET, &format!("/v1/internal/agent-executions/{id}"), None, headers).await
     }
@@ -161,13 +162,13 @@ fn understood(status: StatusCode, bytes: &[u8]) -> Said {
         return Said::Execution { status, id, execution };
     }
     match serde_json::from_slice(bytes) {
-        // Of our token, not of the caller's request.
+        // This error is about our token, not about the caller's request.
         Ok(Value::Object(body)) if body.get("error").and_then(Value::as_str) == Some("invalid_service_token") => {
             tracing::error!("the agent engine refuses the service token");
             Said::Transport(Transport::Garbled)
         }
         Ok(Value::Object(body)) if body.get("error").is_some_and(Value::is_string) => Said::Error { status, body },
-        // What stands before it says that it is not there.
+        // A proxy in front of the engine reports that the engine is away.
         _ if [502, 503].contains(&status.as_u16()) => Said::Transport(Transport::Unreachable),
         _ if status.as_u16() == 504 => Said::Transport(Transport::Timeout),
         _ => Said::Transport(Transport::Garbled),

@@ -1,5 +1,5 @@
-//! Around everything below `/v1/internal` and `/v1/agent-executions`: the service token before anything else, and the contract's shape
-//! for whatever the framework answered.
+//! Wraps `/v1/internal` and `/v1/agent-executions`: checks the service token first, and converts errors of the
+//! framework into the contract's shape.
 
 use axum::{
     Json,
@@ -20,7 +20,7 @@ use crate::state::ApiState;
 
 const INTERNAL: &str = "/v1/internal";
 const PUBLIC: &str = "/v1/agent-executions";
-/// No problem of ours is longer.
+/// Larger than any problem body of ours.
 const MAX_PROBLEM_BYTES: usize = 256 * 1024;
 
 pub(crate) async fn around(State(state): State<ApiState>, request: Request, next: Next) -> Response {
@@ -38,7 +38,8 @@ fn is_below(path: &str, root: &str) -> bool {
     path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether the request carries one of the tokens. Every token is compared, whole: the time says nothing about any.
+/// Returns true if the request carries one of the tokens. All tokens are compared in full, so that timing reveals
+/// nothing.
 fn opens(tokens: &[SecretString], headers: &HeaderMap) -> bool {
     let given = headers.get("x-service-token").map(|value| value.as_bytes().trim_ascii()).unwrap_or_default();
     let given = Sha256::digest(given);
@@ -49,7 +50,7 @@ fn opens(tokens: &[SecretString], headers: &HeaderMap) -> bool {
     bool::from(matches)
 }
 
-/// An answer in the shape of the rest of the API, in the contract's.
+/// Converts an error in the shape of the rest of the API into the contract's shape.
 async fn reshaped(response: Response) -> Response {
     let status = response.status();
     let content_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());

@@ -1,4 +1,4 @@
-//! `/v1/internal/agent-executions`: for a backend that holds a service token.
+//! `/v1/internal/agent-executions`: for a backend with a service token.
 
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ use super::{
 };
 use crate::{extract::in_turn, middleware::RequestId, state::ApiState};
 
-/// A body that takes longer to arrive is not waited for.
+/// Time limit for a body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Reads a body of at most `limit` bytes, whatever it says it is.
+/// Reads a body of at most `limit` bytes, whatever its content type.
 pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, ContractRefusal> {
     let stated = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if stated.is_some_and(|length| length > limit) {
@@ -36,13 +36,13 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Resul
     }
     match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, limit)).await {
         Ok(Ok(bytes)) => Ok(bytes),
-        // Either the limit, or the caller went away and nobody reads the answer.
+        // Either the body exceeds the limit, or the caller went away and reads no answer.
         Ok(Err(_)) => Err(ContractRefusal::TOO_LARGE),
         Err(_) => Err(ContractRefusal::SLOW),
     }
 }
 
-/// Stores what a backend asks for, and says for which tenant.
+/// Stores the execution that a backend asks for; returns its tenant and id.
 pub(super) async fn submit(
     state: &ApiState,
     request: ExecRequest,
@@ -71,8 +71,10 @@ pub(super) async fn submit(
     Ok((tenant, id))
 }
 
-/// Runs an agent. The answer is held until the execution is over, or the wait is (`Prefer: wait=N`, 60 s when absent); then it is the
-/// record as it stands.
+/// Runs an agent.
+///
+/// The answer is held until the execution is over or the wait has passed (`Prefer: wait=N`, 60 s when absent). It
+/// is the record at that time.
 #[utoipa::path(post, operation_id = "createInternalAgentExecution", path = "/v1/internal/agent-executions", tag = "agent executions", request_body(content = Object, description = "docs/agent-execution-contract.md"),
     params(
         ("X-Request-Id" = Option<String>, Header, description = "For correlation; made when absent"),
@@ -107,7 +109,9 @@ struct Executions {
     executions: Vec<ExecutionView>,
 }
 
-/// The executions that were asked for under one `X-Request-Id`, newest first: for a caller that gave up before it was told an id.
+/// Lists the executions that were requested under one `X-Request-Id`, newest first.
+///
+/// For a caller that gave up before it received an id.
 #[utoipa::path(get, operation_id = "findInternalAgentExecutions", path = "/v1/internal/agent-executions", tag = "agent executions",
     params(("request_id" = String, Query, description = "The `X-Request-Id` of the POST")),
     responses((status = 200, description = "`{\"executions\": [record]}`, at most 20"),
@@ -126,7 +130,7 @@ pub(crate) async fn of_request(
     Ok(Json(Executions { executions }).into_response())
 }
 
-/// The record of an execution, as it stands.
+/// Returns the current record of an execution.
 #[utoipa::path(get, operation_id = "getInternalAgentExecution", path = "/v1/internal/agent-executions/{id}", tag = "agent executions", params(("id" = String, Path, description = "Its id")),
     responses(
         (status = 200, description = "`{\"execution\": record}`"),
@@ -137,7 +141,7 @@ pub(crate) async fn get(State(state): State<ApiState>, Path(id): Path<String>) -
     show(&state, &Reach::Everybody, &id).await
 }
 
-/// `GET …/`: an empty id.
+/// `GET …/` with an empty id.
 pub(crate) async fn no_id() -> ContractError {
     ContractError::Refused(ContractRefusal {
         status: 400,
@@ -146,10 +150,10 @@ pub(crate) async fn no_id() -> ContractError {
     })
 }
 
-/// 200 with the record, whatever it says.
+/// Answers 200 with the record, whatever its status.
 ///
 /// # Errors
-/// There is none within `reach`.
+/// `reach` has no such execution, or Postgres is unavailable.
 pub(super) async fn show(state: &ApiState, reach: &Reach, id: &str) -> Result<Response, ContractError> {
     let parsed: ExecutionId = id.parse().map_err(|_| ContractError::NotFound)?;
     let execution = recorded(state, reach, parsed).await?.view();
@@ -158,12 +162,12 @@ pub(super) async fn show(state: &ApiState, reach: &Reach, id: &str) -> Result<Re
     Ok(response)
 }
 
-/// `GET /health` of the engine that this stands in for.
+/// `GET /health` of the engine that this API replaces.
 pub(crate) async fn health() -> Json<Health> {
     Json(Health { status: "ok", service: "agent_engine" })
 }
 
-/// See [`health`].
+/// Answer of [`health`].
 #[derive(Debug, Serialize)]
 pub(crate) struct Health {
     status: &'static str,

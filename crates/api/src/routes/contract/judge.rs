@@ -1,5 +1,5 @@
-//! What is known of a request before anything runs, judged in the order of the contract: the agent, its version, permission, runtime
-//! profile, default model, tools, bindings.
+//! Checks a request before anything runs, in the contract's order: agent, version, permission, runtime profile,
+//! default model, tools, bindings.
 
 use std::sync::Arc;
 
@@ -22,15 +22,15 @@ use crate::{
     state::ApiState,
 };
 
-/// What was found of the agent.
+/// Result of the checks.
 pub(super) struct Judged {
-    /// The agent, when there is one in the version.
+    /// The agent version, if it exists.
     pub(super) runnable: Option<Arc<Runnable>>,
-    /// Its tools, or why it does not run.
+    /// The agent's tools, or the failure that prevents the run.
     pub(super) verdict: Result<Vec<ContractTool>, ExecFailure>,
 }
 
-/// Judges `request`.
+/// Checks `request` for `asker`.
 ///
 /// # Errors
 /// Postgres is unavailable.
@@ -60,7 +60,7 @@ async fn find(
         ExecFailure::with_message(ExecCode::AgentVersionNotFound, message).detail("agent_version", version)
     };
     let number = request.version.as_deref().map(version_number);
-    // Of a version that cannot be one, whether there is the agent is told first.
+    // For a malformed version, a missing agent is reported first.
     let found = match resolve(state, tenant, key, number.flatten()).await {
         Ok(_) if number == Some(None) => Err(no_version(request.version.as_deref().unwrap_or_default())),
         Ok(runnable) => Ok(runnable),
@@ -75,7 +75,7 @@ async fn find(
     Ok(found)
 }
 
-/// The tenant's agent or one that all share; else that of the organisation which the surface itself stands for.
+/// Resolves the tenant's agent or a shared one, else the agent of the contract API's own organisation.
 async fn resolve(state: &ApiState, tenant: TenantId, key: &str, version: Option<i32>) -> ApiResult<Arc<Runnable>> {
     let target = Target::Agent(key.to_owned());
     match state.catalog.resolve(tenant, &target, version).await {
@@ -136,7 +136,7 @@ fn is_bound(platform: &PlatformRuntime, model: &str) -> bool {
     binding.is_ok_and(|binding| binding.resources.iter().any(|resource| resource.id.as_deref() == Some(model)))
 }
 
-/// The agent's tools; one that cannot be used blocks the whole run.
+/// The agent's tools. One tool that cannot be used blocks the whole run.
 fn tools(
     agent: &AgentSpec,
     catalogue: &[CatalogueTool],
@@ -176,10 +176,10 @@ fn tools(
     Ok(tools)
 }
 
-/// Whether what the run needs is bound: all of its tools, its sandbox, its model. Its worker asks the same of tools and model before it
-/// retrieves anything (docs/adr/0016-contract-engine.md); what retrieval needs is told by the retrieval.
+/// Checks that the run's tools, sandbox and model are bound. The worker checks tools and model again before it
+/// retrieves anything (docs/adr/0016-contract-engine.md); the retrieval itself reports its missing bindings.
 fn bound(request: &ExecRequest, agent: &AgentSpec, tools: &[ContractTool]) -> Result<(), ExecFailure> {
-    // It is answered without a model, and so without tools.
+    // A request without messages is answered without a model, and so without tools.
     if request.messages.is_empty() {
         return Ok(());
     }

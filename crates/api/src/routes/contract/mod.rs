@@ -1,8 +1,8 @@
 //! The agent-execution contract: `/v1/internal/agent-executions` for a backend, `/v1/agent-executions` for its callers.
 //!
-//! What must hold: nothing below `/v1/internal` is answered without a service token, not even that a path does not exist; every
-//! answer is a JSON object of the contract's shape, whoever made it; a request is an ordinary queued execution, and the answer is
-//! held until it ends or the wait is over; a request is sent to another engine once at most.
+//! Invariants: without a service token nothing below `/v1/internal` is answered, not even with 404; every answer but a
+//! stream is a JSON object of the contract's shape, also those of the framework; a request is an ordinary queued
+//! execution, whose answer is held until it ends or the wait is over; a request is sent to another engine at most once.
 
 pub(crate) mod admit;
 pub(crate) mod answer;

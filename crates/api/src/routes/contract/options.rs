@@ -1,4 +1,4 @@
-//! How the contract's surface behaves.
+//! Settings of the agent-execution contract.
 
 use std::time::Duration;
 
@@ -8,43 +8,43 @@ use secrecy::SecretString;
 /// See [`ApiOptions`](crate::ApiOptions).
 #[derive(Debug, Clone)]
 pub struct ContractOptions {
-    /// What opens `/v1/internal`; none: nothing does.
+    /// Service tokens that open `/v1/internal`; if empty, it stays closed.
     pub tokens: Vec<SecretString>,
-    /// Whether `/v1/agent-executions` takes requests.
+    /// True if `/v1/agent-executions` takes requests.
     pub is_enabled: bool,
-    /// Who runs what `/v1/agent-executions` takes; `None`: this installation.
+    /// Engine that runs the executions of `/v1/agent-executions`; `None`: this installation.
     pub engine: Option<EngineOptions>,
-    /// Whose the executions of `/v1/internal` are that name no organisation.
+    /// Organisation of `/v1/internal` executions that name none.
     pub org_id: String,
-    /// The runtime profile that operators force.
+    /// Runtime profile that operators force.
     pub forced_profile: Option<RuntimeProfile>,
-    /// The largest request.
+    /// Maximum size of a request, in bytes.
     pub body_max_bytes: usize,
-    /// Seals literal secrets.
+    /// Seals literal secrets before they are stored.
     pub sealer: Sealer,
-    /// How providers are asked whether they are well; `None`: this process does not ask.
+    /// Health probes of providers; `None`: this process does not probe.
     pub health: Option<HealthOptions>,
 }
 
-/// Another engine.
+/// Connection to another engine.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// Its address.
+    /// Base URL.
     pub url: String,
-    /// What it is sent as `X-Service-Token`.
+    /// Value of the `X-Service-Token` header.
     pub token: SecretString,
-    /// The longest one request may take.
+    /// Timeout of one request.
     pub timeout: Duration,
-    /// Whether a failure to reach it is answered with the contract's fallback.
+    /// True if a failure to reach the engine is answered with the contract's fallback.
     pub fallback: bool,
 }
 
-/// Questions to providers.
+/// Health probes of providers.
 #[derive(Debug, Clone, Copy)]
 pub struct HealthOptions {
-    /// How often each is asked, over all processes.
+    /// Interval between two probes of one provider, over all processes.
     pub every: Duration,
-    /// The longest one may take.
+    /// Timeout of one probe.
     pub timeout: Duration,
 }
 

@@ -1,8 +1,8 @@
-//! `/v1/agent-executions`: for callers with an API key. Who they are, the runtime profile and the platform's snapshot are filled in
-//! here; the execution runs here, or in the engine that is configured.
+//! `/v1/agent-executions`: for callers with an API key. Fills in the caller, the runtime profile and the
+//! platform's snapshot; the execution runs here or in the configured engine.
 //!
-//! What must hold: whose an execution is, whose agents and indexes it sees and what policy looks at come from the API key, here and in
-//! another engine. What the body says of `org_id` and `group_id` is kept as data.
+//! Invariant: the owner of an execution, the agents and indexes it sees and the subject of policy come from the
+//! API key, here and in another engine. `org_id` and `group_id` of the body are kept as data.
 
 use std::time::Duration;
 
@@ -39,16 +39,18 @@ use crate::{
     state::ApiState,
 };
 
-/// What a caller may say; everything else is ignored.
+/// Fields that a caller may send; all others are ignored.
 const FIELDS: [&str; 5] = ["agent_id", "agent_version", "input", "org_id", "group_id"];
-/// An engine's ids are no longer.
+/// Maximum bytes of an engine's execution id.
 const MAX_ID_BYTES: usize = 128;
-/// Of the time that an engine has, what it does not wait for the execution's end: its answer must arrive before we stop listening.
+/// Part of the engine's timeout in which it must not wait for the execution's end, so that its answer arrives in time.
 const ANSWER_MARGIN: Duration = Duration::from_secs(2);
 
 type Caller = Result<Principal, ApiError>;
 
-/// Runs an agent on the platform's active bindings. The answer is held as in `/v1/internal/agent-executions`.
+/// Runs an agent on the platform's active bindings.
+///
+/// The answer is held as in `/v1/internal/agent-executions`.
 #[utoipa::path(post, operation_id = "createAgentExecution", path = "/v1/agent-executions", tag = "agent executions", request_body(content = Object, description = "`agent_id`, `agent_version`, `input`, `org_id`, `group_id`"),
     params(("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution, where it runs here"),
         ("Prefer" = Option<String>, Header, description = "`wait=N`: seconds, at most 60")),
@@ -80,8 +82,8 @@ pub(crate) async fn create(
     }
 }
 
-/// Reads the request and says who asks. Its snapshot is still to be filled in: what the platform is at this moment is no part of what
-/// was asked, and so of what an idempotency key stands for.
+/// Reads the request and fills in the caller. The platform snapshot is filled in later, because the state of the
+/// platform is not part of the request that an idempotency key covers.
 async fn ask(
     state: &ApiState,
     principal: &Principal,
@@ -113,7 +115,7 @@ async fn platform(state: &ApiState) -> Result<Platform, Response> {
     state.store.platform().await.map_err(|error| ContractError::from(error).into_response())
 }
 
-/// The capabilities without which `request` cannot run.
+/// The capabilities that `request` needs to run.
 fn needed(request: &ExecRequest) -> Vec<Capability> {
     let is_keyword = request.retrieval.as_ref().is_some_and(|of| of.search_method == SearchMethod::Keyword);
     let mut needed = Vec::new();
@@ -174,7 +176,8 @@ async fn here(
     Ok(ending.into_response(&id.to_string()))
 }
 
-/// What an engine says is told with its whole answer as `details`; the execution's id stands there, too.
+/// Puts the whole error body into `details`, where answers of another engine have it, too, and the execution's id
+/// beside it.
 fn wrapped(body: ErrorBody) -> ErrorBody {
     let id = body.details.as_ref().and_then(|details| details.get("execution_id")).cloned();
     let (error, message) = (body.error.clone(), body.message.clone());
@@ -216,13 +219,13 @@ async fn forward(
     let Some(engine) = &state.engine else {
         return Ok(transport(state, Transport::Unreachable, Operation::Create, request_id));
     };
-    // A literal goes to the engine as the caller of the contract sends it: the engine has no key of ours.
+    // Send literal secrets in the clear, as the contract's callers do: the engine does not have our sealing key.
     let sealer = &state.options.contract.sealer;
     if let Err(error) = snapshot.change_sealed_secrets(|sealed| sealer.open(sealed)) {
         tracing::error!(error = %error, "a provider's secret cannot be sent to the agent engine");
         return Ok(transport(state, Transport::Garbled, Operation::Create, request_id));
     }
-    // The engine believes what it is sent, where we believe our operator and the stored value: a request itself names no profile.
+    // The engine trusts the profile it is sent; the request names none, so the forced or the stored profile applies.
     let profile = RuntimeProfile::resolve(None, state.options.contract.forced_profile, platform.runtime_profile);
     let wait = engine.wait(wait_of(headers), ANSWER_MARGIN);
     let wait = format!("wait={}", wait.as_secs());
@@ -242,13 +245,14 @@ async fn forward(
     if let Some(id) = id.filter(|id| is_id(id))
         && let Err(error) = state.store.put_forwarded(principal.tenant(), &id).await
     {
-        // The caller has its answer; that it cannot read it again later is the smaller evil.
+        // The caller gets its answer all the same, but cannot read the execution again later.
         tracing::warn!(error = %error, execution.id = id, "whose a forwarded execution is was not stored");
     }
     Ok(tell(state, said, Operation::Create, request_id))
 }
 
-/// What an engine is asked. It makes tenant, look-ups and policy of `org_id` and `group_id`, so they are the key's.
+/// Body for another engine, which derives tenant, look-ups and policy from `org_id` and `group_id`: both come from
+/// the key.
 fn forwarded(principal: &Principal, request: ExecRequest, snapshot: PlatformRuntime, profile: RuntimeProfile) -> Value {
     let key = principal.key();
     let mut body = json!({
@@ -305,7 +309,7 @@ fn transport(state: &ApiState, of: Transport, operation: Operation, request_id: 
     (status, Json(plain(code, message, facts))).into_response()
 }
 
-/// The record of an execution of the caller's tenant.
+/// Returns the record of an execution of the caller's tenant.
 #[utoipa::path(get, operation_id = "getAgentExecution", path = "/v1/agent-executions/{id}", tag = "agent executions", params(("id" = String, Path, description = "Its id")),
     responses(
         (status = 200, description = "`{\"execution\": record}`"),
@@ -325,14 +329,14 @@ pub(crate) async fn get(
     let is_own =
         is_id(&id) && state.store.is_forwarded(principal.tenant(), &id).await.map_err(|error| nested(error.into()))?;
     if !is_own {
-        // Executions that ran here before an engine was set stay readable.
+        // Executions that ran here before an engine was configured stay readable.
         return show(&state, &principal.reach(), &id).await.map_err(IntoResponse::into_response);
     }
     let said = engine.get(&id, &[("x-request-id", &request_id)]).await;
     Ok(tell(&state, said, Operation::Get, &request_id))
 }
 
-/// What an engine may call an execution, so that it is one segment of a path.
+/// Returns true if `id` is a valid id of an engine and one segment of a path.
 fn is_id(id: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(fits) && id != "." && id != ".."
@@ -343,7 +347,7 @@ fn needs(principal: Principal, scope: Scope) -> ApiResult<Principal> {
     Ok(principal)
 }
 
-/// Why a caller was not let in, in the contract's words.
+/// Answers an authentication or authorization error with the contract's codes.
 fn refused(error: &ApiError) -> Response {
     let (status, body) = of_api(error);
     let code = match error.problem().code.as_str() {

@@ -1,8 +1,8 @@
-//! `POST /v1/internal/agent-executions/stream`: the same with what happens on the way.
+//! `POST /v1/internal/agent-executions/stream`: runs an agent and streams its progress.
 //!
-//! Frames are `event: NAME`, `data: JSON`, an empty line; LF alone, ASCII alone: there are clients that decode each byte by itself. The
-//! stream ends with `complete` or `error` and the connection. What is wrong with a request that is JSON is an `error` in the stream,
-//! with its status in `status_code`.
+//! Frames are `event: NAME`, `data: JSON` and an empty line, with LF and ASCII only, because some clients decode
+//! each byte by itself. The stream ends with `complete` or `error`, then the connection closes. An error in a
+//! request that is JSON is an `error` in the stream, with its status in `status_code`.
 
 use std::{collections::HashMap, convert::Infallible, time::Duration};
 
@@ -40,12 +40,12 @@ use crate::{
     state::ApiState,
 };
 
-/// Silence after which a comment keeps the connection open.
+/// Silence after which a comment is sent to keep the connection open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Status events of one run that are remembered until they end; a run has a few dozen.
+/// Maximum number of running status entries remembered per run; a run has a few dozen.
 const MAX_OPEN: usize = 1_000;
 
-/// Runs an agent and tells what happens.
+/// Runs an agent and streams its progress.
 #[utoipa::path(post, operation_id = "streamInternalAgentExecution", path = "/v1/internal/agent-executions/stream", tag = "agent executions", request_body(content = Object, description = "docs/agent-execution-contract.md"),
     responses(
         (status = 200, description = "`status`, `delta`, then `complete` or `error`", content((String = "text/event-stream"))),
@@ -94,7 +94,7 @@ async fn begin(
     let (tenant, id) = submit(state, request, request_id, headers, true).await?;
     let subscription = match state.hub.subscribe(tenant, id, 0).await {
         Ok(subscription) => subscription,
-        // It is stored and runs: that nobody can follow it here is told with its id.
+        // The execution is stored and runs: the error carries its id.
         Err(error) => return Ok((Telling::Last(error_frame(&ContractError::from(error).of(id))), id)),
     };
     let shutdown = state.shutdown.clone();
@@ -110,7 +110,7 @@ async fn begin(
     Ok((Telling::Following(Box::new(following)), id))
 }
 
-/// An `error`: a body of the contract with its status.
+/// Data of an `error` frame: an error body with its status.
 #[derive(Debug, Serialize)]
 struct Told {
     error: String,
@@ -126,7 +126,7 @@ impl Told {
     }
 }
 
-/// A `status`: something that runs or has ended.
+/// Data of a `status` frame: an operation that runs or has ended.
 #[derive(Debug, Serialize)]
 struct StatusView {
     id: String,
@@ -163,9 +163,9 @@ struct Following {
     id: ExecutionId,
     subscription: Subscription,
     shutdown: CancellationToken,
-    /// In reverse, so that the next one is last.
+    /// In reverse order, so that `pop` returns the next frame.
     ready: Vec<String>,
-    /// When what still runs began.
+    /// Start times of running operations, by id.
     open: HashMap<String, DateTime<Utc>>,
     is_over: bool,
 }
@@ -178,7 +178,8 @@ impl Telling {
             Self::Following(mut following) => match following.next().await {
                 Some(frame) => Some((frame, Self::Following(following))),
                 None if following.is_over => Some((following.end().await, Self::Over)),
-                // The process stops, or the reader was too slow: the execution goes on, and its id was told.
+                // The process stops, or the reader was too slow. The execution goes on; the caller knows its id
+                // from the header.
                 None => None,
             },
         }
@@ -211,7 +212,7 @@ impl Following {
         }
     }
 
-    /// What is told of an event; nothing of those that are not for the contract.
+    /// The frame for an event; `None` for events that are not part of the contract.
     fn status(&mut self, event: &Event) -> Option<String> {
         let data = event.data.as_ref().filter(|_| event.kind == "status")?;
         let text = |name: &str| data.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -239,7 +240,7 @@ impl Following {
         Some(frame("status", &view))
     }
 
-    /// The last words: the text of an agent without tools as one delta, and what it came to.
+    /// The last frames: the text of an agent without tools as one delta, then the result.
     async fn end(&self) -> String {
         let recorded = match recorded(&self.state, &Reach::Everybody, self.id).await {
             Ok(recorded) => recorded,
