@@ -13,7 +13,7 @@ use crate::{
     state::ApiState,
 };
 
-/// One ended lease of a worker on the execution.
+/// An ended lease of a worker on the execution.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AttemptView {
     number: i32,
@@ -28,11 +28,11 @@ pub(crate) struct AttemptView {
     wait_reason: Option<String>,
 }
 
-/// Attempts in order.
+/// Attempts, in order.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AttemptPage {
     attempts: Vec<AttemptView>,
-    /// For the next page, as `?after=`; null on the last one.
+    /// Value of `?after=` for the next page; null on the last one.
     next_after: Option<i32>,
 }
 
@@ -52,7 +52,7 @@ impl From<Attempt> for AttemptView {
     }
 }
 
-/// The ended leases of an execution.
+/// Lists the ended attempts of an execution.
 #[utoipa::path(get, operation_id = "listAttempts", path = "/v1/executions/{id}/attempts", tag = "executions",
     params(("id" = String, Path, description = "Its id"), ("after" = Option<i32>, Query, description = "Attempts after this number"),
         ("limit" = Option<i64>, Query, description = "1 to 200; 100 when absent")),

@@ -21,19 +21,19 @@ const MAX_ITEMS: usize = 1_000;
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "describes the body in OpenAPI")]
 pub(crate) struct BatchBody {
-    /// At most 1,000.
+    /// 1 to 1,000 submits.
     executions: Vec<SubmitBody>,
 }
 
-/// What became of one item.
+/// Outcome of one item.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Verdict {
-    /// As the item alone would have been answered: 201, 200, or that of `error`.
+    /// Status that the item alone would have got: 201, 200, or that of `error`.
     status: u16,
-    /// The execution, when there is one.
+    /// Id of the execution, if it was stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
-    /// Why it was refused.
+    /// Reason of the refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Problem>,
 }
@@ -44,7 +44,9 @@ pub(crate) struct BatchAnswer {
     results: Vec<Verdict>,
 }
 
-/// Submits up to 1,000 executions; one that is refused does not stop the others.
+/// Submits up to 1,000 executions.
+///
+/// An item that is refused does not stop the others.
 #[utoipa::path(post, operation_id = "submitExecutions", path = "/v1/executions/batch", tag = "executions", request_body = BatchBody,
     responses((status = 200, description = "A verdict per item, in order", body = BatchAnswer)))]
 pub(crate) async fn batch(
@@ -63,7 +65,7 @@ pub(crate) async fn batch(
         let (portion, others) = rest.split_at(portion(rest));
         let size = portion.iter().map(|item| item.get().len()).sum();
         let requests: Vec<_> = in_turn(size, || portion.iter().map(|item| read_item(item)).collect()).await;
-        // All at once: the submitter makes few statements of them.
+        // Submit concurrently: group commit turns the submits into few statements.
         let submits = requests.into_iter().map(|item| submit_one(&state, &principal, item, traceparent.clone()));
         results.extend(join_all(submits).await);
         rest = others;
@@ -71,7 +73,7 @@ pub(crate) async fn batch(
     Ok(Json(BatchAnswer { results }))
 }
 
-/// The items that are parsed together: parsed JSON may take thirty times the memory of its text.
+/// Number of items to parse together, because parsed JSON may take thirty times the memory of its text.
 fn portion(items: &[&RawValue]) -> usize {
     let mut size = 0;
     let fits = |item: &&&RawValue| {

@@ -1,4 +1,4 @@
-//! `POST /v1/executions/{id}/budget`: new caps for a tree, which wake what waits for them.
+//! `POST /v1/executions/{id}/budget`: sets new caps for a tree and wakes the executions that wait for them.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_sdk::Usd;
@@ -16,7 +16,7 @@ use crate::{
     state::ApiState,
 };
 
-/// What a budget caps. Null: not limited.
+/// Caps of a budget. Null: not limited.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct CapsView {
     #[schema(value_type = Option<f64>)]
@@ -40,25 +40,25 @@ impl From<Amounts> for AmountsView {
     }
 }
 
-/// What an execution and everything it starts may spend.
+/// Budget of an execution and everything it starts.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct BudgetView {
-    /// The execution that the budget belongs to.
+    /// Execution that owns the budget.
     root_id: String,
     max: CapsView,
     spent: AmountsView,
-    /// By model calls that are being made.
+    /// Reserved by model calls under way.
     reserved: AmountsView,
-    /// Calls among the spent ones whose cost is not known.
+    /// Spent calls whose cost is not known.
     uncosted_calls: i64,
-    /// Calls among the spent ones that were charged at their estimate, because nobody can say what became of them.
+    /// Spent calls that were charged at their estimate, because their outcome is unknown.
     estimated_calls: i64,
-    /// Charges above what calls had reserved, their sum and their number: a provider wrote more than the limit that it was sent, or
-    /// counted more for a prompt than its bytes allow.
+    /// Sum and number of charges above what the calls had reserved: a provider wrote more than the limit it was
+    /// sent, or counted more for a prompt than its bytes allow.
     over_limit: AmountsView,
-    /// Executions that wait for it.
+    /// Executions that wait for the budget.
     waiting: i64,
-    /// `park` or `fail`.
+    /// Behaviour when a cap is reached: `park` or `fail`.
     on_exhausted: &'static str,
 }
 
@@ -78,18 +78,20 @@ impl From<Ledger> for BudgetView {
     }
 }
 
-/// New caps. They replace the old ones, so sending the same again changes nothing; what is left out stays.
+/// New caps. Each replaces the old one, so repeating a request changes nothing; caps left out stay.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "describes the body in OpenAPI")]
 pub(crate) struct RaiseBody {
-    /// Money in US dollars; a number or a text.
+    /// US dollars; a number or a string.
     #[schema(example = 2.5)]
     max_cost_usd: Option<f64>,
     max_tokens: Option<u32>,
     max_model_calls: Option<u32>,
 }
 
-/// Sets the caps of the budget of the execution's whole tree, and wakes what waits for it and now fits.
+/// Sets the caps of the budget of the execution's whole tree.
+///
+/// Wakes executions that wait for the budget and now fit.
 #[utoipa::path(post, operation_id = "raiseBudget", path = "/v1/executions/{id}/budget", tag = "executions", request_body = RaiseBody,
     params(("id" = String, Path, description = "The id of any execution of the tree")),
     responses((status = 200, description = "The budget as it stands", body = BudgetView)))]
@@ -131,7 +133,7 @@ fn read_caps(bytes: &[u8], ledger: &Ledger) -> ApiResult<Caps> {
     for (path, (given, limited)) in
         ["/max_cost_usd", "/max_tokens", "/max_model_calls"].into_iter().zip(given.into_iter().zip(limited))
     {
-        // A cap that was not there when calls were reserved would not know of them.
+        // Calls reserved before the cap existed would not be counted against it.
         if given && !limited {
             fields.violation(path, "is not limited by this budget");
         }

@@ -11,13 +11,15 @@ use crate::{
     state::ApiState,
 };
 
-/// Descendants told by one statement.
+/// Maximum number of descendants per statement.
 const CHUNK: i64 = 500;
-/// Statements of one request.
+/// Maximum number of statements per request.
 const LEVELS: usize = 8;
 
-/// Ends an execution as FAILED `cancelled`: at once when no worker holds it, within seconds otherwise, with everything it started.
-/// Idempotent: one that was cancelled before is answered as it stands; one that ended in another way is a conflict.
+/// Ends an execution and everything it started as FAILED `cancelled`.
+///
+/// It ends at once if no worker holds it, otherwise within seconds. Idempotent: an execution that was cancelled
+/// before is returned as it stands; one that ended in another way is a conflict.
 #[utoipa::path(post, operation_id = "cancelExecution", path = "/v1/executions/{id}/cancel", tag = "executions", params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "It is cancelled, now or before", body = Execution),
         (status = 202, description = "Its worker was told", body = Execution)))]
@@ -37,7 +39,7 @@ pub(crate) async fn cancel(
     if cancelled != Cancelled::Before {
         (state.hooks.announce)(id);
     }
-    // The rest of its tree, one level after the other. What is left when this fails or stops early is the sweep's.
+    // Cancel the rest of the tree, level by level. If this fails or stops early, the sweep cancels what is left.
     for _ in 0..LEVELS {
         match state.store.cancel_descendants(CHUNK).await {
             Ok(cancelled) if cancelled.is_empty() => break,

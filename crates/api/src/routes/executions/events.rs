@@ -34,13 +34,13 @@ use crate::{
 };
 
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// What browsers wait before they reconnect.
+/// Delay before browsers reconnect.
 const RECONNECT: Duration = Duration::from_secs(1);
 
 /// One event.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct EventView {
-    /// Counted from 1; the SSE `id`.
+    /// Number of the event, from 1; the SSE `id`.
     seq: i32,
     at: DateTime<Utc>,
     #[schema(example = "submitted")]
@@ -53,11 +53,11 @@ pub(crate) struct EventView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct EventPage {
     events: Vec<EventView>,
-    /// The number of the execution's last event.
+    /// Number of the execution's last event.
     last: i32,
-    /// Whether no event will follow `last`.
+    /// True if no event will follow `last`.
     is_over: bool,
-    /// Whether events after the cursor are no longer kept: look at the execution itself.
+    /// True if events after the cursor are no longer kept: read the execution itself.
     resync: bool,
 }
 
@@ -67,7 +67,9 @@ impl From<Event> for EventView {
     }
 }
 
-/// What happens to an execution. With `Accept: text/event-stream` a stream that ends with the execution; otherwise a page.
+/// Lists or streams the events of an execution.
+///
+/// With `Accept: text/event-stream` the answer is a stream that ends with the execution, otherwise a page.
 #[utoipa::path(get, operation_id = "listEvents", path = "/v1/executions/{id}/events", tag = "executions",
     params(("id" = String, Path, description = "Its id"),
         ("Last-Event-ID" = Option<i32>, Header, description = "Events after this one"),
@@ -118,7 +120,7 @@ async fn page(state: &ApiState, execution: ExecutionId, after: i32, limit: i64) 
 }
 
 async fn follow(state: &ApiState, tenant: TenantId, execution: ExecutionId, after: i32) -> ApiResult<Response> {
-    // A browser reconnects after every end of a stream; 204 tells it that there is nothing to come back for.
+    // A browser reconnects after every end of a stream; 204 stops it when no event will follow.
     let news = state.store.events_after(&[Cursor { execution, after }], 1).await?;
     if news.iter().flatten().any(|news| news.is_over && news.last == after) {
         return Ok(StatusCode::NO_CONTENT.into_response());
@@ -133,7 +135,7 @@ async fn follow(state: &ApiState, tenant: TenantId, execution: ExecutionId, afte
 
 struct Following {
     subscription: Subscription,
-    /// In reverse, so that the next one is last.
+    /// In reverse order, so that `pop` returns the next event.
     ready: Vec<SseEvent>,
     shutdown: CancellationToken,
     is_over: bool,

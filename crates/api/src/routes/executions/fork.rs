@@ -1,4 +1,4 @@
-//! `POST /v1/executions/{id}/fork`: a new execution that shares another's record up to a step and goes its own way from there.
+//! `POST /v1/executions/{id}/fork`: a new execution that shares another's record up to a step and continues on its own.
 
 use axum::{body::Body, extract::State, http::HeaderMap, response::Response};
 use longhaul_sdk::{
@@ -34,19 +34,19 @@ use crate::{
     state::ApiState,
 };
 
-/// How the fork differs from its origin. What is left out stays.
+/// Changes relative to the origin. Fields left out keep the origin's value.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "describes the body in OpenAPI")]
 pub(crate) struct ForkBody {
-    /// The first step that is not shared: it and all after it are done again. 1: nothing is shared.
+    /// First step that is not shared: it and all after it are done again. 1: nothing is shared.
     #[schema(example = 7)]
     from_step: u32,
-    /// Another agent, in its newest version: its prompt, model, tools and policy hold from the fork on. What the origin changed of its
-    /// own agent is left behind.
+    /// Another agent, in its newest version: its prompt, model, tools and policy hold from the fork on. The
+    /// origin's overrides of its own agent are dropped.
     #[schema(example = "second-opinion")]
     agent: Option<String>,
-    /// Another system prompt, a minijinja template over `input`. Needs the scope `definitions:write`, and `admin` too where all tenants
-    /// share the agent, unless it says `fork_overrides`; so does `model`.
+    /// Another system prompt, a minijinja template over `input`. Needs the scope `definitions:write`, and also
+    /// `admin` if all tenants share the agent and it does not set `fork_overrides`. The same holds for `model`.
     prompt: Option<String>,
     /// Another model: its name, or an object whose fields replace those of the agent's `model`.
     #[schema(value_type = Value, required = false)]
@@ -54,12 +54,14 @@ pub(crate) struct ForkBody {
     /// Another input, valid against the definition's input schema.
     #[schema(value_type = Value, required = false)]
     input: Option<Value>,
-    /// Another budget; the origin's, anew, when absent.
+    /// Another budget; when absent, a new one with the origin's caps.
     budget: Option<BudgetBody>,
 }
 
-/// Starts an execution that takes over what another recorded before `from_step`, without asking for it again, and goes on from
-/// there, with another agent, prompt, model or input where the body says so.
+/// Starts an execution that shares what another recorded before `from_step`.
+///
+/// Shared steps are not repeated. From `from_step` on the fork continues by itself, with another agent, prompt,
+/// model or input if the body names one.
 #[utoipa::path(post, operation_id = "forkExecution", path = "/v1/executions/{id}/fork", tag = "executions", request_body = ForkBody,
     params(("id" = String, Path, description = "The origin's id; it may stand anywhere"),
         ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution")),
@@ -96,7 +98,7 @@ pub(crate) async fn fork(
     answer(&state, &principal, stored, Preference::read(&headers)).await
 }
 
-/// What is to be stored, and how it differs from its origin.
+/// Returns the execution to store and its differences from the origin.
 async fn plan(
     state: &ApiState,
     origin: Origin,
@@ -115,7 +117,7 @@ async fn plan(
         execution.serve_key = other.serve_key;
         pinned.agent_owner = other.owner;
         pinned.agent = other.spec;
-        // They were made to the agent that is replaced.
+        // The overrides belong to the agent that is replaced.
         overrides = AgentOverrides::default();
     }
     let prompt: Option<String> = fields.take("prompt");
@@ -135,7 +137,7 @@ async fn plan(
     if let Some(text) = &input {
         check_input(text, &pinned.definition.input_schema).await?;
     }
-    // Another agent has other tools, too, and those are pinned with the prompt.
+    // Another agent also has other tools, which are pinned with the prompt.
     let has_new_prompt = agent.is_some() || prompt.is_some() || input.is_some();
     let AgentOverrides { prompt: own_prompt, model: own_model, contract } = overrides;
     let changed = AgentOverrides { prompt: prompt.or(own_prompt), model: model.or(own_model), contract };
@@ -150,12 +152,13 @@ async fn plan(
     if let Some(model) = unpriced(model, &state.prices).filter(|_| is_in_money) {
         return Err(ApiError::PriceUnknown { model });
     }
-    // Without any of its own a fork has its origin's.
+    // `None`: the fork inherits its origin's overrides.
     let overrides = (agent.is_some() || changed != AgentOverrides::default()).then_some(changed);
     Ok((execution, Fork { before, input, overrides, has_new_prompt }))
 }
 
-/// With another prompt or model the caller writes an agent that has the tools and rights of this one.
+/// Checks the scopes for another prompt or model: with it the caller writes an agent with the tools and rights of
+/// this one.
 fn need_overrides(principal: &Principal, pinned: &PinnedVersions) -> ApiResult<()> {
     principal.need(Scope::DefinitionsWrite)?;
     if pinned.agent_owner.is_none() && !pinned.agent.fork_overrides {
@@ -177,7 +180,7 @@ fn read_step(fields: &mut Fields<'_>, last_step: i32) -> i32 {
     before.unwrap_or(1)
 }
 
-/// The model `base` with the fields of `changes`, or of that name.
+/// Applies `changes` to the model `base`: a model's name, or fields to replace.
 fn overlaid(base: &ModelSpec, changes: Value) -> Result<ModelSpec, String> {
     let changes = match changes {
         Value::String(_) => Map::from_iter([("name".to_owned(), changes)]),

@@ -11,7 +11,7 @@ use crate::{
     state::ApiState,
 };
 
-/// One execution, in full.
+/// Returns one execution in full.
 #[utoipa::path(get, operation_id = "getExecution", path = "/v1/executions/{id}", tag = "executions", params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "The execution", body = Execution)))]
 pub(crate) async fn get(

@@ -1,4 +1,4 @@
-//! `GET /v1/executions/{id}/ledger`: what an execution may have changed.
+//! `GET /v1/executions/{id}/ledger`: the calls of an execution that may have had an effect.
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
@@ -14,40 +14,40 @@ use crate::{
     state::ApiState,
 };
 
-/// Steps read for one page; their bodies may be large.
+/// Maximum number of steps per page. Bounded, because their bodies may be large.
 const MAX_STEPS: i64 = 50;
 
-/// One call that may have changed something.
+/// A call that may have changed something.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LedgerEntryView {
-    /// Its step.
+    /// Number of its step.
     seq: i32,
-    /// 0: copied by a retry or a fork.
+    /// Attempt that made the call; 0: copied by a retry or a fork.
     attempt: i32,
     tool: String,
     /// `idempotent` or `side_effect`.
     #[schema(value_type = String)]
     effect: ToolEffect,
-    /// `intended` (may have begun, no result), `withdrawn` (never began), `done`, `failed`, `reconciled` or `unknown` (a worker died
-    /// while it ran, and its tool could or could not say what became of it).
+    /// `intended` (may have begun, no result), `withdrawn` (never began), `done`, `failed`, `reconciled` or
+    /// `unknown` (a worker died during the call, and the tool could, or could not, tell its outcome).
     #[schema(example = "done")]
     state: &'static str,
-    /// What its tool was given to recognise a repetition by.
+    /// Idempotency key that the tool received.
     idempotency_key: Option<String>,
     preview: Option<String>,
     started_at: DateTime<Utc>,
     finished_at: Option<DateTime<Utc>>,
 }
 
-/// Calls in the order of their steps.
+/// Calls, in the order of their steps.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LedgerPage {
     entries: Vec<LedgerEntryView>,
-    /// For the next page, as `?after=`; null on the last one. A page may be empty and not be the last.
+    /// Value of `?after=` for the next page; null on the last one. A page before the last may be empty.
     next_after: Option<i32>,
 }
 
-/// The calls of an execution that may have changed something, with what is known of each.
+/// Lists the calls of an execution that may have changed something, with the state of each.
 #[utoipa::path(get, operation_id = "getLedger", path = "/v1/executions/{id}/ledger", tag = "executions",
     params(("id" = String, Path, description = "Its id"), ("after" = Option<i32>, Query, description = "Calls after this step")),
     responses((status = 200, description = "Calls with an effect, in order", body = LedgerPage)))]

@@ -18,16 +18,18 @@ use crate::{
     state::ApiState,
 };
 
-/// One page of a list.
+/// A page of executions.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ExecutionPage {
-    /// Newest first.
+    /// Executions, newest first.
     executions: Vec<Execution>,
-    /// For the next page; null on the last one.
+    /// Cursor of the next page; null on the last one.
     next_cursor: Option<String>,
 }
 
-/// Executions, newest first. Filters combine with "and".
+/// Lists executions, newest first.
+///
+/// Filters combine with "and".
 #[utoipa::path(get, operation_id = "listExecutions", path = "/v1/executions", tag = "executions",
     params(
         ("status" = Option<String>, Query, description = "PENDING, IN_PROGRESS, FINISHED or FAILED"),

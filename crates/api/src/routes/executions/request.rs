@@ -1,4 +1,4 @@
-//! A submit, read and checked. Nothing is stored of one that fails any check.
+//! Reads and checks a submit. A submit that fails a check stores nothing.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,45 +33,44 @@ const MAX_PRIORITY: i16 = 9;
 const MAX_METADATA_BYTES: usize = 16 * 1024;
 const MAX_METADATA_KEYS: usize = 64;
 const MAX_KEY_CHARS: usize = 255;
-/// `Prefer: wait` beyond this is cut.
+/// Maximum of `Prefer: wait`; a longer wait is cut to it.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// The body of a submit, as documented; read by hand so that every violation is reported at once.
+/// Body of a submit. All violations are reported at once.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "describes the body in OpenAPI")]
 pub(crate) struct SubmitBody {
-    /// What to run; exactly one of `definition` and `agent`.
+    /// Definition to run; exactly one of `definition` and `agent`.
     #[schema(example = "invoice-extraction")]
     definition: Option<String>,
-    /// Runs an agent directly, on `{"prompt": …}` or `{"messages": […]}`.
+    /// Agent to run directly, on `{"prompt": …}` or `{"messages": […]}`.
     agent: Option<String>,
-    /// Of the definition or agent; the newest when absent.
+    /// Version of the definition or agent; the newest when absent.
     version: Option<i32>,
-    /// Valid against the definition's input schema, and kept byte for byte as it is sent; `{}` when absent, where
-    /// nothing is required. Prompts and tools see it with the schema's defaults. A number may have 128 digits; none is
-    /// rounded.
+    /// Input, valid against the definition's input schema and kept byte for byte as sent; `{}` when absent, if nothing
+    /// is required. Prompts and tools see it with the schema's defaults. A number may have 128 digits; none is rounded.
     #[schema(value_type = Option<Value>, example = json!({"text": "Invoice 17, total 12.50 EUR"}))]
     input: Option<Value>,
-    /// 0 to 9, higher first; 5 when absent.
+    /// Priority, 0 to 9, higher first; 5 when absent.
     priority: Option<i16>,
-    /// `[a-z0-9._-]{1,64}`; `default` when absent.
+    /// Queue, `[a-z0-9._-]{1,64}`; `default` when absent.
     queue: Option<String>,
-    /// Not before this time.
+    /// Earliest start.
     run_at: Option<DateTime<Utc>>,
-    /// Longest life in seconds, waits included; at most 30 days. The definition's when absent.
+    /// Maximum lifetime in seconds, waits included; at most 30 days. The definition's when absent.
     deadline_seconds: Option<u32>,
-    /// An object of at most 64 keys and 16 KiB, for filters.
+    /// Metadata for filters: an object of at most 64 keys and 16 KiB.
     #[schema(value_type = Option<Object>)]
     metadata: Option<Value>,
-    /// What it and everything it starts may spend; the definition's or the agent's when absent.
+    /// Budget of the execution and everything it starts; the definition's or the agent's when absent.
     budget: Option<BudgetBody>,
 }
 
-/// A budget. What is left out is not limited.
+/// A budget. Caps left out are not limited.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "describes the body in OpenAPI")]
 pub(crate) struct BudgetBody {
-    /// Money in US dollars, exact to nine decimal places; a number or a text.
+    /// Money in US dollars, exact to nine decimal places; a number or a string.
     #[schema(example = 0.5)]
     max_cost_usd: Option<f64>,
     /// Tokens sent and received.
@@ -83,7 +82,7 @@ pub(crate) struct BudgetBody {
     on_exhausted: Option<String>,
 }
 
-/// A submit as asked for. Its serialized form is what an idempotency key stands for.
+/// A parsed submit. An idempotency key stands for the hash of its serialized form.
 #[derive(Debug, Serialize)]
 pub(crate) struct SubmitRequest {
     #[serde(serialize_with = "write_target")]
@@ -114,7 +113,7 @@ fn write_target<S: serde::Serializer>(target: &Target, serializer: S) -> Result<
     }
 }
 
-/// Whether the body itself may name an idempotency key: items of a batch do.
+/// Source of the idempotency key: the header, or the body for items of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyIn {
     Header,
@@ -123,14 +122,14 @@ pub(crate) enum KeyIn {
 
 impl SubmitRequest {
     /// # Errors
-    /// Everything that is wrong with the shape of the request.
+    /// All violations in the shape of the request.
     pub(crate) fn read(mut fields: Fields<'_>, key_in: KeyIn) -> ApiResult<Self> {
         let target = read_target(&mut fields);
         let version = fields.take("version");
         let input = fields.raw("input");
         let input_is_absent = input.is_none();
         let input_text = input.map(RawValue::get).unwrap_or("{}").to_owned();
-        // Lone surrogates, deep nesting and oversized numbers pass as text; they end here.
+        // As raw text, lone surrogates, deep nesting and oversized numbers pass; parsing finds them.
         let input: Value = serde_json::from_str(&input_text).unwrap_or_else(|error| {
             fields.violation("/input", format!("cannot be stored: {error}"));
             Value::Null
@@ -185,10 +184,11 @@ impl SubmitRequest {
         Sha256::digest(serde_json::to_vec(self).unwrap_or_default()).to_vec()
     }
 
-    /// Checks the request against what it names and stores it.
+    /// Checks the request against its definition and agent, and stores it.
     ///
     /// # Errors
-    /// It names what does not exist, its input is invalid, its key was used for another request, or Postgres is away.
+    /// The definition or agent does not exist, the input is invalid, the key was used for another request, or
+    /// Postgres is unavailable.
     pub(crate) async fn submit(
         self,
         state: &ApiState,
@@ -204,13 +204,13 @@ impl SubmitRequest {
                 let stored = Stored::from(submitted)?;
                 if stored.is_new && execution.run_at.is_none() {
                     (state.hooks.wake)(&execution.queue, stored.id);
-                    // The wake-up leaves first: a worker waits for it, while the answer is still to be written.
+                    // Let the wake-up leave first: a worker waits for it, while the answer has yet to be written.
                     tokio::task::yield_now().await;
                 }
                 Ok(Stored { begun: beginning.map(|beginning| Begun { execution, beginning, versions }), ..stored })
             }
             Err(error) => {
-                // What was accepted under the key stays accepted, even when the definition has changed since.
+                // An accepted request stays accepted under its key, even if the definition has changed since.
                 if let Some(key) = key
                     && let Some((id, stored)) = state.store.find_idempotency_key(principal.tenant(), &key).await?
                 {
@@ -315,7 +315,7 @@ fn read_metadata(fields: &mut Fields<'_>) -> Value {
     metadata
 }
 
-/// A budget that limits something.
+/// Reads a budget; a budget without caps is a violation.
 pub(crate) fn read_budget(fields: &mut Fields<'_>) -> Option<BudgetSpec> {
     let Record(budget): Record<BudgetSpec> = fields.take("budget")?;
     if budget.max_cost_usd.is_none() && budget.max_tokens.is_none() && budget.max_model_calls.is_none() {
@@ -341,10 +341,10 @@ fn key_is_wrong(key: &str) -> Option<&'static str> {
     }
 }
 
-/// The `Idempotency-Key` header.
+/// Reads the `Idempotency-Key` header.
 ///
 /// # Errors
-/// It is empty, too long, or not printable ASCII.
+/// The key is empty, too long, or not printable ASCII.
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let wrong = |why: &str| ApiError::invalid("/header/Idempotency-Key", why);
@@ -355,12 +355,12 @@ pub(crate) fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> 
     }
 }
 
-/// What a caller prefers (RFC 7240).
+/// The caller's preferences (RFC 7240).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Preference {
     /// `wait=N`: hold the answer until the execution is over, at most this long.
     pub(crate) wait: Option<Duration>,
-    /// `return=minimal`: the id alone.
+    /// `return=minimal`: answer with the id alone.
     pub(crate) is_minimal: bool,
 }
 
@@ -374,14 +374,14 @@ impl Preference {
                     preference.wait = seconds.parse().ok().map(|s| Duration::from_secs(s).min(MAX_WAIT));
                 }
                 Some(("return", "minimal")) => preference.is_minimal = true,
-                // Preferences are wishes; those we do not know are ignored.
+                // Unknown preferences are ignored, as RFC 7240 requires.
                 Some(_) | None => {}
             }
         }
         preference
     }
 
-    /// The `Preference-Applied` header.
+    /// Value of the `Preference-Applied` header.
     pub(crate) fn applied(self) -> Option<String> {
         let wait = self.wait.map(|wait| format!("wait={}", wait.as_secs()));
         let minimal = self.is_minimal.then(|| "return=minimal".to_owned());
@@ -394,13 +394,13 @@ impl Preference {
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) id: ExecutionId,
-    /// False when the same request was accepted before.
+    /// False if the same request was accepted before.
     pub(crate) is_new: bool,
-    /// How it begins, where that need not be read.
+    /// Data of the new record, if it need not be read.
     pub(crate) begun: Option<Begun>,
 }
 
-/// What a submit has just stored.
+/// Data of an execution that was just stored.
 #[derive(Debug)]
 pub(crate) struct Begun {
     execution: Arc<NewExecution>,
@@ -409,7 +409,7 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// As a reading would tell it; `None` when only that can.
+    /// The record as a read would return it; `None` if it must be read.
     pub(crate) fn record(self, principal: &Principal) -> Option<ExecutionRecord> {
         ExecutionRecord::begun(&self.execution, self.beginning, self.versions, principal.key()).ok()
     }
@@ -417,7 +417,7 @@ impl Begun {
 
 impl Stored {
     /// # Errors
-    /// The key stands for another request.
+    /// The key was used for another request.
     pub(crate) fn from(submitted: Submitted) -> ApiResult<Self> {
         match submitted {
             Submitted::Created(id) => Ok(Self { id, is_new: true, begun: None }),

@@ -1,4 +1,4 @@
-//! `POST /v1/executions/{id}/retry`: a new execution that points back. Only FAILED ones: a FINISHED one has its answer.
+//! `POST /v1/executions/{id}/retry`: a new execution that points back to a FAILED one.
 
 use axum::{
     body::{Body, HttpBody},
@@ -32,19 +32,21 @@ use crate::{
     state::ApiState,
 };
 
-/// Who may execute an agent over the contract, and with what, is judged of each request.
+/// The contract authorizes each request by itself, so its executions cannot be retried or forked.
 pub(super) const OF_THE_CONTRACT: &str =
     "an execution of the agent-execution contract is asked for again by its caller, not retried or forked";
 
-/// How to retry. The body may be left out.
+/// Options of a retry. The body may be left out.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "describes the body in OpenAPI")]
 pub(crate) struct RetryBody {
-    /// Asks everything again; otherwise what was answered before the failure is kept.
+    /// If true, asks everything again; otherwise keeps the answers from before the failure.
     from_scratch: Option<bool>,
 }
 
-/// Starts a new execution with the same input that goes on where the FAILED one ended.
+/// Retries a FAILED execution as a new one with the same input.
+///
+/// The new execution continues where the FAILED one ended, unless the body says otherwise.
 #[utoipa::path(post, operation_id = "retryExecution", path = "/v1/executions/{id}/retry", tag = "executions", request_body = Option<RetryBody>,
     params(("id" = String, Path, description = "Its id"),
         ("version" = Option<String>, Query, description = "`latest`: in the newest version; otherwise the same"),

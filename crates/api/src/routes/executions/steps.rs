@@ -22,14 +22,14 @@ use crate::{
 };
 
 const MAX_LIMIT: i64 = 500;
-/// With bodies, a page is shorter: a body may be large.
+/// Shorter with bodies, because a body may be large.
 const MAX_LIMIT_WITH_BODIES: i64 = 50;
 
-/// One recorded step.
+/// A recorded step.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct StepView {
     seq: i32,
-    /// 0: copied by a retry or a fork.
+    /// Attempt that recorded the step; 0: copied by a retry or a fork.
     attempt: i32,
     #[schema(example = "turn")]
     kind: String,
@@ -41,30 +41,30 @@ pub(crate) struct StepView {
     input_tokens: Option<i32>,
     output_tokens: Option<i32>,
     cached_tokens: Option<i32>,
-    /// In US dollars; null when it is not known, and for what is no model call.
+    /// Cost in US dollars; null if it is not known or the step is no model call.
     #[schema(value_type = Option<f64>)]
     cost_usd: Option<Usd>,
     started_at: DateTime<Utc>,
     finished_at: Option<DateTime<Utc>>,
-    /// With `include=body`: the recorded body.
+    /// Recorded body; only with `include=body`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Value, required = false)]
     body: Option<Value>,
-    /// With `include=body`: the messages it added to the transcript.
+    /// Messages that the step added to the transcript; only with `include=body`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
     messages: Option<Vec<Value>>,
 }
 
-/// Steps in order.
+/// Steps, in order.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct StepPage {
     steps: Vec<StepView>,
-    /// For the next page, as `?after=`; null on the last one.
+    /// Value of `?after=` for the next page; null on the last one.
     next_after: Option<i32>,
 }
 
-/// The journal of an execution.
+/// Lists the recorded steps (the journal) of an execution.
 #[utoipa::path(get, operation_id = "listSteps", path = "/v1/executions/{id}/steps", tag = "executions",
     params(("id" = String, Path, description = "Its id"), ("after" = Option<i32>, Query, description = "Steps after this number"),
         ("limit" = Option<i64>, Query, description = "1 to 500, or to 50 with bodies; 50 when absent"),
@@ -123,7 +123,7 @@ fn view(step: RecordedStep, bodies: Bodies, messages: &HashMap<Vec<u8>, Vec<u8>>
     })
 }
 
-/// A stored body as JSON where it is JSON, as text otherwise.
+/// Decodes a stored body: JSON if it parses, otherwise a string.
 fn readable(stored: &[u8]) -> ApiResult<Value> {
     let bytes = body::decode(stored)?;
     Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned())))

@@ -20,7 +20,7 @@ use crate::{
     state::ApiState,
 };
 
-/// Submits an execution. When this answers, it is stored for good.
+/// Submits an execution. When this answers, the execution is committed.
 #[utoipa::path(post, operation_id = "submitExecution", path = "/v1/executions", tag = "executions", request_body = SubmitBody,
     params(
         ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution; at most 255 characters"),
@@ -46,7 +46,7 @@ pub(crate) async fn submit(
     answer(&state, &principal, stored, Preference::read(&headers)).await
 }
 
-/// 201 or 200 with the record as it begins or, after the wait the caller prefers, as it stands.
+/// Answers 201 or 200 with the initial record or, after the wait that the caller prefers, with the current one.
 pub(crate) async fn answer(
     state: &ApiState,
     principal: &Principal,
@@ -54,7 +54,7 @@ pub(crate) async fn answer(
     preference: Preference,
 ) -> ApiResult<Response> {
     if let Some(wait) = preference.wait {
-        // The submit is committed: when it cannot be waited for, an error would make the caller send it again.
+        // The submit is committed: an error of the wait would make the caller send it again.
         let _ = state.hub.wait_until_over(principal.tenant(), stored.id, wait).await;
     }
     let status = if stored.is_new { StatusCode::CREATED } else { StatusCode::OK };
@@ -62,7 +62,7 @@ pub(crate) async fn answer(
     let mut response = if preference.is_minimal {
         (status, Json(serde_json::json!({ "id": stored.id.to_string() }))).into_response()
     } else {
-        // Its submitter is told how it began: reading it would cost as much as storing it did.
+        // Answer with the record as it was stored: a read would cost as much as the submit did.
         let begun = stored.begun.filter(|_| preference.wait.is_none());
         let record = match begun.and_then(|begun| begun.record(principal)) {
             Some(record) => record,

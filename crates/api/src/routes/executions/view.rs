@@ -9,23 +9,23 @@ use utoipa::ToSchema;
 
 use super::budget::BudgetView;
 
-/// A key in a version.
+/// A key with its version.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Versioned {
     #[schema(example = "invoice-extraction")]
     pub(crate) key: String,
-    /// The pinned version.
+    /// Pinned version.
     pub(crate) version: Option<i32>,
 }
 
-/// Whose an execution is.
+/// Tenant of an execution.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TenantView {
     org_id: String,
     group_id: Option<String>,
 }
 
-/// Retries spent, by class of failure.
+/// Retries spent, by failure class.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Retries {
     transient: i16,
@@ -33,23 +33,23 @@ pub(crate) struct Retries {
     llm_error: i16,
 }
 
-/// What the execution used.
+/// Usage of the execution.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Usage {
     turns: i32,
     calls: i32,
     input_tokens: i64,
     output_tokens: i64,
-    /// What its model calls cost, in US dollars; null when that is not known of all of them.
+    /// Cost of its model calls in US dollars; null if the cost of any is not known.
     #[schema(value_type = Option<f64>)]
     cost_usd: Option<Usd>,
     /// Model calls whose cost is not known.
     uncosted_turns: i32,
-    /// Seconds workers held it.
+    /// Seconds during which workers held it.
     active_seconds: f64,
 }
 
-/// Why the execution failed.
+/// Failure of the execution.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FailureView {
     #[schema(example = "permanent")]
@@ -62,15 +62,15 @@ pub(crate) struct FailureView {
     detail: Option<Box<RawValue>>,
 }
 
-/// Where a fork left its origin.
+/// Origin of a fork.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ForkedFrom {
     id: String,
-    /// The first step that is not shared.
+    /// First step that is not shared.
     step: i32,
 }
 
-/// Where more of the execution is.
+/// Links to more about the execution.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Links {
     #[serde(rename = "self")]
@@ -81,7 +81,7 @@ pub(crate) struct Links {
     cancel: String,
     retry: String,
     fork: String,
-    /// What it started.
+    /// Executions that it started.
     children: String,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Execution {
     /// `PENDING`, `IN_PROGRESS`, `FINISHED` or `FAILED`.
     #[schema(example = "IN_PROGRESS")]
     pub(crate) status: &'static str,
-    /// What it waits for; null while a worker holds it, and when it is over.
+    /// Reason of the wait; null while a worker holds the execution and when it is over.
     #[schema(example = "retry_backoff")]
     pub(crate) wait_reason: Option<&'static str>,
     pub(crate) wait_until: Option<DateTime<Utc>>,
@@ -105,15 +105,15 @@ pub(crate) struct Execution {
     pub(crate) attempts: i32,
     pub(crate) retries: Retries,
     pub(crate) usage: Usage,
-    /// Byte for byte as it was sent.
+    /// Input, byte for byte as it was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Value, required = false)]
     pub(crate) input: Option<Box<RawValue>>,
-    /// Once FINISHED.
+    /// Output, once FINISHED.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Value, required = false)]
     pub(crate) output: Option<Box<RawValue>>,
-    /// Once FAILED.
+    /// Failure, once FAILED.
     pub(crate) failure: Option<FailureView>,
     pub(crate) created_at: DateTime<Utc>,
     pub(crate) started_at: Option<DateTime<Utc>>,
@@ -121,17 +121,17 @@ pub(crate) struct Execution {
     pub(crate) deadline_at: DateTime<Utc>,
     pub(crate) cancel_requested_at: Option<DateTime<Utc>>,
     pub(crate) retry_of: Option<String>,
-    /// The execution whose record it shares up to a step.
+    /// Execution whose record it shares up to a step.
     pub(crate) forked_from: Option<ForkedFrom>,
-    /// The execution that started it; null when a caller did.
+    /// Execution that started it; null if a caller did.
     pub(crate) parent_id: Option<String>,
-    /// The topmost execution of its tree: itself, when a caller started it.
+    /// Topmost execution of its tree; itself if a caller started it.
     pub(crate) root_id: String,
     /// Levels below the root.
     pub(crate) depth: i16,
-    /// How many executions it started.
+    /// Number of executions it started.
     pub(crate) children: i32,
-    /// What its tree may spend, when it has a budget. Left out of lists.
+    /// Budget of its tree, if it has one. Left out of lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) budget: Option<BudgetView>,
     pub(crate) worker_id: Option<String>,

@@ -1,4 +1,4 @@
-//! `GET /v1/executions/{id}/waiting`: why it is where it is, and how it goes on.
+//! `GET /v1/executions/{id}/waiting`: explains why an execution waits and what ends the wait.
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
@@ -21,47 +21,47 @@ use crate::{
     state::ApiState,
 };
 
-/// A place in a line.
+/// Place in a line.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PlaceView {
     /// Executions of the same tenant before it; counted up to 1000.
     ahead: i64,
-    /// Whether there may be more.
+    /// True if there may be more than `ahead`.
     is_at_least: bool,
-    /// Other tenants that wait in the same line. Tenants take turns by what they used.
+    /// Other tenants that wait in the same line. Tenants take turns by their usage.
     other_tenants: i64,
 }
 
-/// The live workers that could run it.
+/// Live workers that could run it.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LiveWorkersView {
     count: i64,
-    /// Executions they run at most.
+    /// Maximum number of executions that they run at a time.
     permits: i64,
     free: i64,
 }
 
-/// A concurrency limit it needs a slot of.
+/// A concurrency limit of which it needs a slot.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct NeededLimitView {
-    /// What executions are grouped by, with this one's value.
+    /// Key that groups executions, with this execution's value.
     #[schema(example = "metadata.customer:acme")]
     key: String,
     /// `definition`, `agent` or `operator`.
     source: String,
-    /// The definition or agent that has it.
+    /// Definition or agent that has the limit.
     subject: Option<String>,
     limit: i32,
     held: i64,
-    /// Who holds the slots, of the same tenant; at most twenty.
+    /// Executions of the same tenant that hold slots; at most twenty.
     holders: Vec<String>,
-    /// Slots that other tenants hold.
+    /// Slots held by other tenants.
     held_by_others: i64,
-    /// Whether this is the one it stands in line for.
+    /// True if the execution waits for this limit.
     is_waited_for: bool,
 }
 
-/// A person's word it waits for.
+/// A request to a person that it waits for.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OpenRequestView {
     id: String,
@@ -71,7 +71,7 @@ pub(crate) struct OpenRequestView {
     expires_at: DateTime<Utc>,
 }
 
-/// An execution it started that is not over.
+/// An execution that it started and that is not over.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OpenChildView {
     id: String,
@@ -79,7 +79,7 @@ pub(crate) struct OpenChildView {
     wait_reason: Option<String>,
 }
 
-/// Why its last attempt ended.
+/// Failure of its last attempt.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LastFailureView {
     attempt: i32,
@@ -88,83 +88,84 @@ pub(crate) struct LastFailureView {
     summary: Option<String>,
 }
 
-/// The model it waits for.
+/// Model endpoint that it waits for.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AwaitedEndpointView {
     provider: String,
     model: String,
-    /// Of its breaker: `closed`, `open`, `half_open` (one execution tries it) or `recovering` (those that wait are let go in portions).
+    /// State of the circuit breaker: `closed`, `open`, `half_open` (one execution probes the endpoint) or
+    /// `recovering` (waiting executions are released in portions).
     state: String,
-    /// Why it is not closed: `outage`, `quota` or `operator`.
+    /// Cause while it is not closed: `outage`, `quota` or `operator`.
     cause: Option<String>,
-    /// While it is open: when it is asked again.
+    /// Time of the next probe, while it is open.
     until: Option<DateTime<Utc>>,
-    /// Whether the provider itself said so.
+    /// True if the provider itself stated `until`.
     is_stated: bool,
-    /// When the execution asks another model, or fails.
+    /// Time at which the execution asks another model, or fails.
     give_up_at: DateTime<Utc>,
-    /// Executions before it, of all tenants; counted up to 1000. Null when it stands in no line.
+    /// Executions before it, of all tenants; counted up to 1000. Null if it stands in no line.
     ahead: Option<i64>,
-    /// Whether there may be more.
+    /// True if there may be more than `ahead`.
     is_at_least: bool,
 }
 
-/// What is missing for it to run at all.
+/// An execution that no live worker can run.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct UnservedView {
     definition: String,
     version: Option<i32>,
     queue: String,
-    /// What a worker must have, beyond what every worker has.
+    /// Requirements for a worker, beyond those that every worker meets.
     requirements: Vec<String>,
 }
 
-/// Why new executions like it are held back.
+/// The hold on new executions of the same version.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct HoldingView {
     definition: String,
     version: Option<i32>,
-    /// Executions of this version that killed their workers and are in quarantine.
+    /// Executions of this version in quarantine, because they killed their workers.
     quarantined: i64,
-    /// What they wait for together with it.
+    /// Their quarantine group.
     group: GroupView,
 }
 
-/// How long it may take from here.
+/// Estimate of the remaining time.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct EstimateView {
-    /// Seconds from now; null when nobody can say.
+    /// Seconds from now; null if unknown.
     seconds: Option<f64>,
-    /// From what this was estimated, or why it was not.
+    /// Basis of the estimate, or the reason why there is none.
     basis: String,
 }
 
-/// Why an execution is where it is.
+/// Explanation of an execution's current state.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct WaitingView {
     execution_id: String,
     #[schema(example = "PENDING")]
     status: &'static str,
-    /// Null while a worker holds it, and when it is over.
+    /// Null while a worker holds the execution and when it is over.
     #[schema(example = "concurrency_limit")]
     wait_reason: Option<&'static str>,
     /// One sentence for people.
     summary: String,
-    /// What ends the wait.
+    /// Event that ends the wait.
     ends_when: Option<&'static str>,
     since: DateTime<Utc>,
-    /// When the wait ends at the latest.
+    /// Latest end of the wait.
     until: Option<DateTime<Utc>>,
-    /// When the execution must have ended.
+    /// Time by which the execution must have ended.
     deadline_at: DateTime<Utc>,
-    /// Who holds it.
+    /// Worker that holds it.
     worker_id: Option<String>,
     place: Option<PlaceView>,
     workers: Option<LiveWorkersView>,
     limits: Vec<NeededLimitView>,
     requests: Vec<OpenRequestView>,
     open_children: i32,
-    /// At most twenty of them.
+    /// Open children, at most twenty.
     children: Vec<OpenChildView>,
     last_failure: Option<LastFailureView>,
     endpoint: Option<AwaitedEndpointView>,
@@ -174,7 +175,7 @@ pub(crate) struct WaitingView {
     estimate: EstimateView,
 }
 
-/// What an execution waits for, since when, until when, who stands before it, and how long that may take.
+/// Explains what an execution waits for: since when, until when, its place in line and an estimate.
 #[utoipa::path(get, operation_id = "getWaiting", path = "/v1/executions/{id}/waiting", tag = "executions", params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "Why it is where it is", body = WaitingView)))]
 pub(crate) async fn waiting(
@@ -281,7 +282,7 @@ impl From<LimitStanding> for NeededLimitView {
     }
 }
 
-/// One sentence: what it does, or what it waits for.
+/// One sentence that says what the execution does or waits for.
 fn summary(found: &Waiting) -> String {
     let Some(reason) = found.reason else {
         return match (found.status, &found.worker) {
@@ -357,7 +358,7 @@ fn provider_summary(endpoint: Option<&EndpointStanding>) -> String {
     }
 }
 
-/// What ends a wait; its deadline, a cancel and, where there is one, `until` do too.
+/// The event that ends a wait. The deadline, a cancel and `until`, if set, end it too.
 fn ends_when(found: &Waiting) -> Option<&'static str> {
     Some(match found.reason? {
         WaitReason::Worker => "a worker with a free permit takes it",
