@@ -19,18 +19,20 @@ use crate::{
     state::ApiState,
 };
 
-/// An answer, as documented; read by hand so that every violation is reported at once.
+/// Answer to a question. All violations are reported at once.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "describes the body in OpenAPI")]
 pub(crate) struct AnswerBody {
-    /// Any JSON but null; valid against the question's schema when it has one.
+    /// Any JSON but null; valid against the question's schema if it has one.
     #[schema(value_type = Value)]
     answer: Value,
-    /// In whose name; the key itself is always recorded.
+    /// Name of the person who answers; the key itself is always recorded.
     answered_by: Option<String>,
 }
 
-/// Answers a waiting question; the model reads it as the result of its call. Once: a second answer is 409.
+/// Answers a waiting question.
+///
+/// The model reads the answer as the result of its call. A second answer is 409.
 #[utoipa::path(post, operation_id = "answerQuestion", path = "/v1/questions/{id}/answer", tag = "people", request_body = AnswerBody,
     params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "Answered", body = Question)))]
@@ -53,7 +55,7 @@ pub(crate) async fn answer(
     }
     let person = take_text(&mut fields, "answered_by", MAX_PERSON);
     fields.finish()?;
-    // Its absence has been reported.
+    // A missing answer has been reported above.
     let Some((text, value)) = answer else { return Err(ApiError::Internal) };
     refuse_decided(&request)?;
     let found = violations(request.schema.as_ref(), &value, "/answer").await?;

@@ -1,7 +1,7 @@
 //! `POST /v1/approvals/{id}/decision`.
 //!
-//! Nobody decides on an execution submitted with the same key, unless the agent's policy allows it: an approval is a second
-//! pair of eyes.
+//! An approval needs a second key (four-eyes principle): a key that submitted the execution, its origins or its
+//! parents may not decide, unless the agent's policy allows it.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_sdk::ToolSpec;
@@ -25,30 +25,32 @@ use crate::{
     state::ApiState,
 };
 
-/// Characters of a tool's name.
+/// Maximum length of a tool's name, in characters.
 const MAX_TOOL: usize = 128;
 
-/// A decision, as documented; read by hand so that every violation is reported at once.
+/// Decision on an approval. All violations are reported at once.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "describes the body in OpenAPI")]
 pub(crate) struct DecisionBody {
     /// `approve`, `edit` (with `arguments`), `replace` (with `tool` and `arguments`) or `reject`.
     #[schema(example = "approve")]
     decision: String,
-    /// The `hash` of the approval as it was seen.
+    /// `hash` of the approval as the decider saw it.
     hash: String,
-    /// What the call, or the one in its place, is given. `[redacted]` where the approval shows it keeps the value.
+    /// Arguments of the call or of its replacement. `[redacted]`, where the approval shows it, keeps the value.
     #[schema(value_type = Option<Object>)]
     arguments: Option<Value>,
-    /// The tool that runs in its place; the agent's policy is asked about it again.
+    /// Tool that runs instead; the agent's policy is checked for it.
     tool: Option<String>,
-    /// At most 2,000 characters; the model is told why a call was rejected.
+    /// Reason, at most 2,000 characters; the model is told why a call was rejected.
     reason: Option<String>,
-    /// In whose name; the key itself is always recorded.
+    /// Name of the person who decides; the key itself is always recorded.
     decided_by: Option<String>,
 }
 
-/// Decides on a waiting call. Once: a second decision is 409 and says who made the first.
+/// Decides on a waiting call.
+///
+/// A second decision is 409 and says who made the first.
 #[utoipa::path(post, operation_id = "decideApproval", path = "/v1/approvals/{id}/decision", tag = "people", request_body = DecisionBody,
     params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "Decided", body = Approval)))]
@@ -80,7 +82,7 @@ pub(crate) async fn decision(
     let reason = take_text(&mut fields, "reason", MAX_REASON);
     let person = take_text(&mut fields, "decided_by", MAX_PERSON);
     fields.finish()?;
-    // What was absent has been reported.
+    // Missing fields have been reported above.
     let (Some(hash), Some(verdict)) = (hash, verdict) else { return Err(ApiError::Internal) };
     if !request.allow_self && state.store.submitters_of(request.execution_id).await?.contains(&principal.key_id()) {
         return Err(ApiError::SelfApproval);
@@ -102,7 +104,8 @@ pub(crate) async fn decision(
     Ok(Json(Approval::full(&decided)?))
 }
 
-/// Where an edit repeats `[redacted]`, the value that its maker was not shown stays. Another tool is given no secret that nobody saw.
+/// Restores the secret values that an edit repeats as `[redacted]`. Anywhere else, and for another tool,
+/// `[redacted]` is a violation.
 fn put_back(request: &HumanRequest, fields: &mut Fields<'_>, verdict: &mut Verdict, value: &mut Value) {
     let Ok(real) = serde_json::from_slice::<Value>(&request.arguments) else { return };
     if request.secrets().are_none(&real) {
@@ -125,11 +128,11 @@ fn put_back(request: &HumanRequest, fields: &mut Fields<'_>, verdict: &mut Verdi
     }
 }
 
-/// What is wrong with a call of `tool`, as far as the execution has recorded its tools. The worker checks it again, and asks the
-/// agent's policy, whose conditions it alone can read.
+/// Violations of a call of `tool`, as far as the execution has recorded its tools. The worker checks the call
+/// again and applies the agent's policy, whose conditions only the worker can read.
 async fn misfits(state: &ApiState, request: &HumanRequest, tool: &str, value: &Value) -> ApiResult<Vec<Violation>> {
     let Some(body) = state.store.prompt_body(request.execution_id).await? else { return Ok(Vec::new()) };
-    // A record of another release is for its workers to read.
+    // A record of another release is checked by the worker.
     let Ok(Pinned { tools }) = serde_json::from_slice(&body) else { return Ok(Vec::new()) };
     match tools.iter().find(|pinned| pinned.name == tool) {
         Some(pinned) => violations(Some(&pinned.parameters), value, "/arguments").await,
@@ -147,7 +150,7 @@ fn read_hash(text: &str) -> Option<Hash> {
     hex::decode(text).ok()?.try_into().ok()
 }
 
-/// The verdict, when it has what it needs and nothing else.
+/// Reads the verdict; `None` if a required field is missing or an unexpected one is present.
 fn read_verdict(fields: &mut Fields<'_>, arguments: Option<Vec<u8>>) -> Option<Verdict> {
     let tool = take_text(fields, "tool", MAX_TOOL);
     let Some(decision) = fields.take::<String>("decision") else {

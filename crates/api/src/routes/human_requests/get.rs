@@ -14,7 +14,7 @@ use crate::{
     state::ApiState,
 };
 
-/// One approval, in full: what a decider must have seen.
+/// Returns one approval with everything that a decider must see.
 #[utoipa::path(get, operation_id = "getApproval", path = "/v1/approvals/{id}", tag = "people", params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "The approval", body = Approval)))]
 pub(crate) async fn approval(
@@ -29,7 +29,7 @@ pub(crate) async fn approval(
     Ok(Json(Approval::full(&find(&state, &reach, RequestKind::Approval, path).await?)?))
 }
 
-/// One question, with the schema of its answer.
+/// Returns one question with the schema of its answer.
 #[utoipa::path(get, operation_id = "getQuestion", path = "/v1/questions/{id}", tag = "people", params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "The question", body = Question)))]
 pub(crate) async fn question(

@@ -23,22 +23,22 @@ use crate::{
 /// One page of approvals.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ApprovalPage {
-    /// Newest first.
+    /// Approvals, newest first.
     approvals: Vec<Approval>,
-    /// For the next page; null on the last one.
+    /// Cursor of the next page; null on the last one.
     next_cursor: Option<String>,
 }
 
 /// One page of questions.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct QuestionPage {
-    /// Newest first.
+    /// Questions, newest first.
     questions: Vec<Question>,
-    /// For the next page; null on the last one.
+    /// Cursor of the next page; null on the last one.
     next_cursor: Option<String>,
 }
 
-/// Calls that wait, or waited, for a person's word; newest first.
+/// Lists calls that wait, or waited, for a person's decision; newest first.
 #[utoipa::path(get, operation_id = "listApprovals", path = "/v1/approvals", tag = "people",
     params(
         ("state" = Option<String>, Query, description = "`waiting`, `approved`, `edited`, `replaced`, `rejected`, `expired` or `closed`"),
@@ -60,7 +60,7 @@ pub(crate) async fn approvals(
     Ok(Json(ApprovalPage { approvals: found.iter().map(Approval::brief).collect(), next_cursor }))
 }
 
-/// Questions of executions to their callers; newest first.
+/// Lists questions of executions to their callers; newest first.
 #[utoipa::path(get, operation_id = "listQuestions", path = "/v1/questions", tag = "people",
     params(
         ("state" = Option<String>, Query, description = "`waiting`, `answered`, `expired` or `closed`"),

@@ -1,4 +1,4 @@
-//! `/v1/approvals` and `/v1/questions`: what executions want of people.
+//! `/v1/approvals` and `/v1/questions`: requests of executions to people.
 
 pub(crate) mod answer;
 pub(crate) mod decide;
@@ -23,12 +23,12 @@ use crate::{
     state::ApiState,
 };
 
-/// Characters of a reason.
+/// Maximum length of a reason, in characters.
 const MAX_REASON: usize = 2_000;
-/// Characters of a person's name.
+/// Maximum length of a person's name, in characters.
 const MAX_PERSON: usize = 200;
 
-/// What people call a request of that kind.
+/// The kind's name in error messages.
 fn noun(kind: RequestKind) -> &'static str {
     match kind {
         RequestKind::Approval => "approval",
@@ -36,14 +36,14 @@ fn noun(kind: RequestKind) -> &'static str {
     }
 }
 
-/// The request that a path names. What is no id names nothing.
+/// Finds the request that a path names. A malformed id is not found.
 async fn find(state: &ApiState, reach: &Reach, kind: RequestKind, Path(id): Path<String>) -> ApiResult<HumanRequest> {
     let not_found = || ApiError::NotFound(noun(kind));
     let id: HumanRequestId = id.parse().map_err(|_| not_found())?;
     state.store.get_request(reach, kind, id).await?.ok_or_else(not_found)
 }
 
-/// A text of at most `max` characters that can be stored.
+/// Reads a text field; U+0000, or more than `max` characters, is a violation.
 fn take_text(fields: &mut Fields<'_>, name: &str, max: usize) -> Option<String> {
     let text: String = fields.take(name)?;
     if text.contains('\0') {
@@ -55,7 +55,7 @@ fn take_text(fields: &mut Fields<'_>, name: &str, max: usize) -> Option<String> 
     Some(text)
 }
 
-/// A field's exact text, together with its value. Lone surrogates, deep nesting and oversized numbers end here.
+/// Reads a field as exact text and as a value. Lone surrogates, deep nesting and oversized numbers are violations.
 fn take_json(fields: &mut Fields<'_>, name: &str) -> Option<(Vec<u8>, Value)> {
     let raw: &RawValue = fields.raw(name)?;
     match serde_json::from_str(raw.get()) {
@@ -70,8 +70,8 @@ fn take_json(fields: &mut Fields<'_>, name: &str) -> Option<(Vec<u8>, Value)> {
     }
 }
 
-/// What is wrong with a person's value. A schema that this process cannot compile is left to the worker, which checks
-/// edited arguments again in any case.
+/// Violations of a value that a person sent. If this process cannot compile the schema, the check is left to the
+/// worker, which checks edited arguments again in any case.
 async fn violations(schema: Option<&Value>, value: &Value, root: &str) -> ApiResult<Vec<Violation>> {
     match schema.map(schema::compile) {
         Some(Ok(compiled)) => schema::violations(&compiled, value, root).await,
@@ -80,7 +80,7 @@ async fn violations(schema: Option<&Value>, value: &Value, root: &str) -> ApiRes
 }
 
 /// # Errors
-/// Somebody decided before, or nobody did in time.
+/// The request was decided before, has expired, or its execution ended.
 fn refuse_decided(request: &HumanRequest) -> ApiResult<()> {
     match view::standing(request) {
         None => Ok(()),
@@ -88,7 +88,7 @@ fn refuse_decided(request: &HumanRequest) -> ApiResult<()> {
     }
 }
 
-/// Stores a decision on `request` and tells whoever waits for it.
+/// Stores a decision on `request`, wakes the execution and notifies observers.
 async fn decide(
     state: &ApiState,
     principal: &Principal,
@@ -99,7 +99,7 @@ async fn decide(
     let now = state.store.get_request(&principal.reach(), request.kind, request.id).await?;
     let now = now.ok_or(ApiError::NotFound(noun(request.kind)))?;
     let Some(Decided { execution_id, runnable_in }) = decided else {
-        // Between the look and the statement somebody else decided, the time ran out, or the execution ended.
+        // Since the request was read, another caller decided, it expired, or the execution ended.
         refuse_decided(&now)?;
         return Err(ApiError::AlreadyDecided("the execution ended".into()));
     };

@@ -11,47 +11,47 @@ use utoipa::ToSchema;
 
 use crate::error::{ApiError, ApiResult};
 
-/// Who decided.
+/// Key and person that decided.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DeciderView {
     key_id: String,
     #[schema(example = "operations")]
     key_name: String,
-    /// In whose name, as the caller said.
+    /// Name of the person, as the caller stated it.
     person: Option<String>,
 }
 
-/// A call that a person must allow. Lists leave out `arguments`.
+/// A call that needs a person's approval. Lists leave out `arguments`.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Approval {
     pub(crate) id: String,
     pub(crate) execution_id: String,
-    /// The agent's key.
+    /// Key of the agent.
     pub(crate) agent: String,
     pub(crate) tool: String,
-    /// The beginning of the arguments, for people.
+    /// Beginning of the arguments, for people.
     pub(crate) preview: String,
-    /// What the tool will be given, byte for byte: references are resolved. Where its agent or its schema says that a value is secret,
-    /// `[redacted]` stands in its place; sent back in an edit it keeps the value.
+    /// Arguments that the tool will get, byte for byte, with references resolved. A value that the agent or the
+    /// tool's schema marks as secret is shown as `[redacted]`; sent back in an edit, `[redacted]` keeps the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub(crate) arguments: Option<Box<RawValue>>,
-    /// SHA-256 over tool and arguments; a decision names it.
+    /// SHA-256 over tool and arguments; a decision must name it.
     pub(crate) hash: String,
-    /// The rule of the agent that asks for it.
+    /// Rule of the agent that asks for the approval.
     pub(crate) policy: Option<String>,
-    /// `waiting`, `approved`, `edited`, `replaced`, `rejected`, `expired`, or `closed` when the execution ended first.
+    /// `waiting`, `approved`, `edited`, `replaced`, `rejected`, `expired`, or `closed` if the execution ended first.
     #[schema(example = "waiting")]
     pub(crate) state: &'static str,
     pub(crate) requested_at: DateTime<Utc>,
-    /// Nobody's decision until then counts as a rejection.
+    /// Without a decision until then, the call is rejected.
     pub(crate) expires_at: DateTime<Utc>,
     pub(crate) decided_at: Option<DateTime<Utc>>,
     pub(crate) decided_by: Option<DeciderView>,
     pub(crate) reason: Option<String>,
-    /// The tool that runs in its place.
+    /// Tool that runs instead.
     pub(crate) decided_tool: Option<String>,
-    /// What runs instead of the arguments.
+    /// Arguments that replace the proposed ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub(crate) decided_arguments: Option<Box<RawValue>>,
@@ -62,19 +62,19 @@ pub(crate) struct Approval {
 pub(crate) struct Question {
     pub(crate) id: String,
     pub(crate) execution_id: String,
-    /// The agent's key.
+    /// Key of the agent.
     pub(crate) agent: String,
     pub(crate) question: String,
     /// JSON Schema of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub(crate) schema: Option<Value>,
-    /// `waiting`, `answered`, `expired`, or `closed` when the execution ended first.
+    /// `waiting`, `answered`, `expired`, or `closed` if the execution ended first.
     #[schema(example = "waiting")]
     pub(crate) state: &'static str,
     pub(crate) requested_at: DateTime<Utc>,
     pub(crate) expires_at: DateTime<Utc>,
-    /// Byte for byte.
+    /// Answer, byte for byte as it was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Value, required = false)]
     pub(crate) answer: Option<Box<RawValue>>,
@@ -82,7 +82,7 @@ pub(crate) struct Question {
     pub(crate) answered_by: Option<DeciderView>,
 }
 
-/// The state as a caller sees it: what is overdue has expired, whether or not the sweep was there.
+/// The state as a caller sees it: an overdue request is expired even if the sweep has not marked it yet.
 fn state(request: &HumanRequest) -> RequestState {
     match request.state {
         RequestState::Waiting if request.execution_is_over => RequestState::Closed,
@@ -98,7 +98,7 @@ fn state(request: &HumanRequest) -> RequestState {
     }
 }
 
-/// Why nothing can be decided any more, in words; `None` while something can.
+/// Explains why the request cannot be decided any more; `None` while it can.
 pub(crate) fn standing(request: &HumanRequest) -> Option<String> {
     let state = state(request);
     if state == RequestState::Waiting {
@@ -120,7 +120,7 @@ fn raw(bytes: &[u8]) -> ApiResult<Box<RawValue>> {
     RawValue::from_string(text).map_err(|_| ApiError::Internal)
 }
 
-/// The exact text of arguments; without its secrets where it has any.
+/// The exact text of the arguments, or, if they contain secrets, a copy with the secrets hidden.
 fn shown(request: &HumanRequest, arguments: &[u8]) -> ApiResult<Box<RawValue>> {
     let exact = raw(arguments)?;
     let value: Value = serde_json::from_str(exact.get()).map_err(|_| ApiError::Internal)?;
