@@ -11,7 +11,7 @@ use crate::{
     state::ApiState,
 };
 
-/// One definition, with its input and output schema.
+/// Returns one definition with its input and output schema.
 #[utoipa::path(get, operation_id = "getDefinition", path = "/v1/definitions/{key}", tag = "definitions",
     params(("key" = String, Path, description = "Its key"), ("version" = Option<i32>, Query, description = "The newest when absent")),
     responses((status = 200, description = "The version", body = VersionView)))]
@@ -27,7 +27,7 @@ pub(crate) async fn definition(
     Ok(Json(VersionView::of(found.ok_or(ApiError::NotFound("definition"))?)?))
 }
 
-/// One agent.
+/// Returns one agent.
 #[utoipa::path(get, operation_id = "getAgent", path = "/v1/agents/{key}", tag = "agents",
     params(("key" = String, Path, description = "Its key"), ("version" = Option<i32>, Query, description = "The newest when absent")),
     responses((status = 200, description = "The version", body = VersionView)))]

@@ -6,7 +6,7 @@ use longhaul_shared::store::api_keys::Scope;
 use super::view::VersionPage;
 use crate::{auth::Principal, error::ApiResult, extract::Params, state::ApiState};
 
-/// The newest version of every definition the caller sees.
+/// Lists the newest version of every definition that the caller sees.
 #[utoipa::path(get, operation_id = "listDefinitions", path = "/v1/definitions", tag = "definitions",
     params(("after" = Option<String>, Query, description = "Keys after this one"), ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
     responses((status = 200, description = "In the order of keys", body = VersionPage)))]
@@ -20,7 +20,7 @@ pub(crate) async fn definitions(
     Ok(Json(VersionPage::of(state.store.list_definitions(Some(principal.tenant()), &after, limit).await?, limit)?))
 }
 
-/// The newest version of every agent the caller sees.
+/// Lists the newest version of every agent that the caller sees.
 #[utoipa::path(get, operation_id = "listAgents", path = "/v1/agents", tag = "agents",
     params(("after" = Option<String>, Query, description = "Keys after this one"), ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
     responses((status = 200, description = "In the order of keys", body = VersionPage)))]

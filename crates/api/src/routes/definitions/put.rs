@@ -1,4 +1,5 @@
-//! `PUT /v1/definitions/{key}` and `PUT /v1/agents/{key}`: a new version, of the caller's own unless `?shared=true`.
+//! `PUT /v1/definitions/{key}` and `PUT /v1/agents/{key}`: a new version for the caller's tenant, or with
+//! `?shared=true` for all.
 
 use axum::{
     Json,
@@ -28,17 +29,17 @@ use crate::{
     state::ApiState,
 };
 
-/// Of keys of agents and definitions, names of tools and validators: they are joined into what Postgres keeps in indexes.
+/// Maximum bytes of a key or name. Keys and names are joined into values that Postgres indexes.
 const MAX_NAME_BYTES: usize = 64;
-/// A model API accepts no more.
+/// Model APIs accept no more tools.
 const MAX_TOOLS: usize = 128;
 const MAX_VALIDATORS: usize = 32;
 const MAX_SERVERS: usize = 32;
 const MAX_CONCURRENCY: usize = 16;
-/// A model chooses among them by name.
+/// Bounded, because a model chooses among the datasets by name.
 const MAX_DATASETS: usize = 50;
 
-/// Puts a definition. The content of the newest version again is that version.
+/// Puts a definition as a new version, unless its newest version has the same content.
 #[utoipa::path(put, operation_id = "putDefinition", path = "/v1/definitions/{key}", tag = "definitions", request_body(content = Object, description = "The record, as in YAML"),
     params(("key" = String, Path, description = "Its key"), ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`")),
     responses((status = 201, description = "A new version", body = VersionView), (status = 200, description = "Nothing changed", body = VersionView)))]
@@ -67,7 +68,7 @@ pub(crate) async fn definition(
     answer(put.created, VersionView::of(stored.ok_or(ApiError::NotFound("definition"))?)?)
 }
 
-/// Puts an agent. The content of the newest version again is that version.
+/// Puts an agent as a new version, unless its newest version has the same content.
 #[utoipa::path(put, operation_id = "putAgent", path = "/v1/agents/{key}", tag = "agents", request_body(content = Object, description = "The record, as in YAML"),
     params(("key" = String, Path, description = "Its key"), ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`")),
     responses((status = 201, description = "A new version", body = VersionView), (status = 200, description = "Nothing changed", body = VersionView)))]
@@ -107,7 +108,7 @@ pub(crate) async fn agent(
     answer(put.created, VersionView::of(stored.ok_or(ApiError::NotFound("agent"))?)?)
 }
 
-/// Whose version it becomes: the caller's, or everybody's.
+/// The owner of the new version: the caller's tenant, or `None` for all tenants.
 pub(crate) fn owner(principal: &Principal, mut params: Params) -> ApiResult<Option<TenantId>> {
     principal.need(Scope::DefinitionsWrite)?;
     let is_shared = params.take("shared").unwrap_or(false);
@@ -211,7 +212,7 @@ fn definition_violations(spec: &DefinitionSpec) -> Vec<Violation> {
     violations
 }
 
-/// Names that no tool, validator or server can have, and too many of them.
+/// Violations for malformed names of tools, validators or servers, and for too many of them.
 fn name_violations<'a>(path: &str, max: usize, names: impl ExactSizeIterator<Item = &'a str>) -> Vec<Violation> {
     if names.len() > max {
         return vec![Violation::new(path, format!("has {} entries; at most {max} are allowed", names.len()))];
@@ -223,7 +224,7 @@ fn name_violations<'a>(path: &str, max: usize, names: impl ExactSizeIterator<Ite
     unfit.map(|(index, _)| Violation::new(format!("{path}/{index}"), message)).collect()
 }
 
-/// A budget under which no model is ever called.
+/// Violation for a budget that allows no model call.
 fn budget_violation(path: &str, budget: Option<&BudgetSpec>) -> Option<Violation> {
     let is_nothing = budget.is_some_and(|budget| budget.max_model_calls == Some(0));
     is_nothing.then(|| Violation::new(format!("{path}/max_model_calls"), "must be at least 1"))

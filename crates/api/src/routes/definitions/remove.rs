@@ -1,4 +1,5 @@
-//! `DELETE /v1/definitions/{key}/versions/{version}` and the same of agents: no new submits; what runs goes on.
+//! `DELETE /v1/definitions/{key}/versions/{version}`, and the same for agents: stops new submits; running
+//! executions continue.
 
 use axum::{extract::State, http::StatusCode};
 

@@ -14,7 +14,7 @@ pub(crate) struct VersionView {
     #[schema(example = "invoice-extraction")]
     key: String,
     version: i32,
-    /// Whether it is shared by all tenants.
+    /// True if all tenants share the version.
     shared: bool,
     created_at: DateTime<Utc>,
     removed_at: Option<DateTime<Utc>>,
@@ -22,18 +22,18 @@ pub(crate) struct VersionView {
     spec: Value,
 }
 
-/// Newest versions by key.
+/// Newest versions, ordered by key.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct VersionPage {
     items: Vec<VersionView>,
-    /// For the next page, as `?after=`; null on the last one.
+    /// Value of `?after=` for the next page; null on the last one.
     next_after: Option<String>,
 }
 
 impl VersionView {
     pub(crate) fn of<S: Serialize>(of: Version<S>) -> ApiResult<Self> {
         let mut spec = serde_json::to_value(&of.spec).map_err(|_| ApiError::Internal)?;
-        // Every tenant may read what is shared.
+        // Every tenant may read a shared version.
         if of.tenant_id.is_none() {
             agent_secrets::hide(&mut spec);
         }
