@@ -6,7 +6,7 @@ use longhaul_shared::store::api_keys::Scope;
 use super::{find, view::IndexView};
 use crate::{auth::Principal, error::ApiResult, extract::Path, state::ApiState};
 
-/// One of the caller's indexes.
+/// Returns one of the caller's indexes.
 #[utoipa::path(get, operation_id = "getIndex", path = "/v1/indexes/{name}", tag = "indexes",
     params(("name" = String, Path, description = "Its name")),
     responses((status = 200, description = "The index", body = IndexView)))]

@@ -6,7 +6,7 @@ use longhaul_shared::store::api_keys::Scope;
 use super::view::{IndexView, IndexesPage};
 use crate::{auth::Principal, error::ApiResult, extract::Params, state::ApiState};
 
-/// The caller's indexes.
+/// Lists the caller's indexes.
 #[utoipa::path(get, operation_id = "listIndexes", path = "/v1/indexes", tag = "indexes",
     params(("after" = Option<String>, Query, description = "Names after this one"), ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
     responses((status = 200, description = "In the order of names", body = IndexesPage)))]

@@ -1,4 +1,4 @@
-//! `/v1/indexes`: documents that agents search. Each tenant has its own; docs/retrieval.md.
+//! `/v1/indexes`: documents that agents search. Each tenant has its own indexes (docs/retrieval.md).
 
 pub(crate) mod documents;
 pub(crate) mod get;
@@ -18,9 +18,9 @@ use crate::{
     state::ApiState,
 };
 
-/// An index of the caller's own.
+/// Finds an index of the caller's tenant.
 async fn find(state: &ApiState, tenant: TenantId, name: &str) -> ApiResult<Index> {
-    // What is no name may hold what cannot be asked for.
+    // A malformed name cannot exist, and may contain characters that Postgres rejects.
     if !is_own_name(name) {
         return Err(ApiError::NotFound("index"));
     }

@@ -1,4 +1,4 @@
-//! `DELETE /v1/indexes/{name}`: with everything in it.
+//! `DELETE /v1/indexes/{name}`: removes an index with everything in it.
 
 use axum::{extract::State, http::StatusCode};
 use longhaul_shared::store::api_keys::Scope;

@@ -1,4 +1,4 @@
-//! `POST /v1/indexes/{name}/search`: what an agent's `search_dataset` would find.
+//! `POST /v1/indexes/{name}/search`: the search that an agent's `search_dataset` performs.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_shared::{
@@ -17,32 +17,33 @@ use crate::{
     state::ApiState,
 };
 
-/// What to search for.
+/// A search.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "describes the body in OpenAPI")]
 pub(crate) struct SearchBody {
     /// Words or a question.
     #[schema(example = "how long is the notice period")]
     query: String,
-    /// Results, up to 100; 5 when absent.
+    /// Maximum number of results, up to 100; 5 when absent.
     top_k: Option<u32>,
-    /// `semantic`, `keyword` or `hybrid`. When absent `semantic`, or `keyword` where the index holds no embeddings.
+    /// `semantic`, `keyword` or `hybrid`. When absent: `semantic`, or `keyword` if the index holds no embeddings.
     search_method: Option<String>,
     /// `none` (when absent) or `normalize`.
     query_preprocessing: Option<String>,
-    /// The weight of the semantic side of a hybrid search, 0 to 1; 0.5 when absent.
+    /// Weight of the semantic side of a hybrid search, 0 to 1; 0.5 when absent.
     hybrid_alpha: Option<f64>,
-    /// What results must have: texts, numbers or booleans by key of the metadata.
+    /// Metadata that results must have: strings, numbers or booleans by key.
     #[schema(value_type = Option<Object>)]
     filters: Option<Value>,
 }
 
-/// What was found, best first.
+/// Results, best first.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SearchResults {
     /// The query after preprocessing.
     query: String,
-    /// `{id, text, metadata, score, score_kind, relevance_score, relevance_kind}`, and `relevance_components` of a hybrid search.
+    /// `{id, text, metadata, score, score_kind, relevance_score, relevance_kind}`, and `relevance_components` for
+    /// a hybrid search.
     #[schema(value_type = Vec<Object>)]
     results: Vec<longhaul_shared::domain::retrieval::RetrievedItem>,
 }

@@ -6,24 +6,24 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// An index.
+/// A search index.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct IndexView {
-    /// Its name.
+    /// Name of the index.
     #[schema(example = "handbook")]
     name: String,
-    /// Where its chunks are: `pgvector`, `qdrant_http` or `weaviate_http`.
+    /// Store of its chunks: `pgvector`, `qdrant_http` or `weaviate_http`.
     store: String,
-    /// What made its embeddings; null when it is searched by words alone.
+    /// Model of its embeddings; null if it is searched by keywords only.
     embeddings_model: Option<String>,
-    /// Numbers of one embedding.
+    /// Numbers per embedding.
     dimension: Option<i32>,
-    /// Documents in it.
+    /// Number of documents.
     documents: i32,
-    /// Chunks in it.
+    /// Number of chunks.
     chunks: i32,
     created_at: DateTime<Utc>,
-    /// When a document was last put or removed.
+    /// Time at which a document was last put or removed.
     updated_at: DateTime<Utc>,
 }
 
@@ -42,30 +42,31 @@ impl From<Index> for IndexView {
     }
 }
 
-/// Indexes.
+/// A page of indexes.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct IndexesPage {
     pub(crate) indexes: Vec<IndexView>,
-    /// For the next page, as `?after=`; null on the last one.
+    /// Value of `?after=` for the next page; null on the last one.
     pub(crate) next_after: Option<String>,
 }
 
 /// A document of an index.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DocumentView {
-    /// The caller's id of it.
+    /// The caller's id of the document.
     id: String,
-    /// What filters compare with.
+    /// Metadata that filters compare with.
     #[schema(value_type = Object)]
     metadata: Map<String, Value>,
-    /// Bytes of its text.
+    /// Size of its text in bytes.
     bytes: i32,
-    /// Chunks it was cut into.
+    /// Number of its chunks.
     chunks: i32,
-    /// Of everything its chunks were made from: the same again is not embedded again. Empty until all of them are stored.
+    /// Hash of everything its chunks are made from. Content with the same hash is not embedded again. Empty until
+    /// all chunks are stored.
     content_hash: String,
     created_at: DateTime<Utc>,
-    /// When its content last changed.
+    /// Time at which its content last changed.
     updated_at: DateTime<Utc>,
 }
 
@@ -83,10 +84,10 @@ impl From<Document> for DocumentView {
     }
 }
 
-/// Documents.
+/// A page of documents.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DocumentsPage {
     pub(crate) documents: Vec<DocumentView>,
-    /// For the next page, as `?after=`; null on the last one.
+    /// Value of `?after=` for the next page; null on the last one.
     pub(crate) next_after: Option<String>,
 }

@@ -11,7 +11,7 @@ use crate::{
     state::ApiState,
 };
 
-/// One document: what is kept beside its chunks.
+/// Returns one document: the data that is kept beside its chunks.
 #[utoipa::path(get, operation_id = "getDocument", path = "/v1/indexes/{name}/documents/{id}", tag = "indexes",
     params(("name" = String, Path, description = "The index"), ("id" = String, Path, description = "The document")),
     responses((status = 200, description = "The document", body = DocumentView)))]

@@ -14,7 +14,7 @@ use crate::{
     state::ApiState,
 };
 
-/// The documents of one of the caller's indexes.
+/// Lists the documents of one of the caller's indexes.
 #[utoipa::path(get, operation_id = "listDocuments", path = "/v1/indexes/{name}/documents", tag = "indexes",
     params(("name" = String, Path, description = "The index"), ("after" = Option<String>, Query, description = "Ids after this one"),
         ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),

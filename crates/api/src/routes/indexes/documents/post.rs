@@ -1,6 +1,7 @@
-//! `POST /v1/indexes/{name}/documents`: puts documents; the index is made when it is new.
+//! `POST /v1/indexes/{name}/documents`: puts documents and creates the index if it is new.
 //!
-//! What must hold: the same request again changes nothing, so a caller that was not answered repeats it (docs/adr/0017-retrieval.md).
+//! Invariant: repeating a request changes nothing, so a caller that got no answer sends it again
+//! (docs/adr/0017-retrieval.md).
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_shared::{
@@ -19,30 +20,30 @@ use crate::{
     state::ApiState,
 };
 
-/// Documents of one request.
+/// Maximum number of documents per request.
 const MAX_DOCUMENTS: usize = 100;
-/// Bytes of one document's text: some 700 pages.
+/// Maximum bytes of one document's text: some 700 pages.
 const MAX_TEXT_BYTES: usize = 2 * 1024 * 1024;
-/// Bytes of the texts of one request together. Its embeddings are held in memory.
+/// Maximum bytes of all texts of a request, whose embeddings are held in memory.
 const MAX_TEXTS_BYTES: usize = 4 * 1024 * 1024;
-/// It goes with every chunk that is found.
+/// Bounded, because the metadata is returned with every chunk that is found.
 const MAX_METADATA_BYTES: usize = 16 * 1024;
 const MAX_ID_CHARS: usize = 256;
 
-/// A document.
+/// A document to put into an index.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DocumentBody {
-    /// Your id of it, up to 256 characters. The same id again replaces it.
+    /// Your id of the document, up to 256 characters. The same id again replaces it.
     #[schema(example = "handbook/leave.md")]
     id: String,
-    /// Its text, up to 2 MiB.
+    /// Text of the document, up to 2 MiB.
     text: String,
-    /// What filters compare with, and models are shown with every chunk: `title` and `uri` name its source.
+    /// Metadata that filters compare with and models see with every chunk; `title` and `uri` name the source.
     #[serde(default)]
     #[schema(value_type = Object)]
     metadata: Map<String, Value>,
-    /// `text` (when absent) or `markdown`: where it may be cut.
+    /// `text` (when absent) or `markdown`: determines where the text may be cut.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     format: DocumentFormat,
@@ -55,17 +56,17 @@ pub(crate) struct DocumentsBody {
     documents: Vec<DocumentBody>,
 }
 
-/// What became of a document.
+/// Outcome for one document.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct IngestedView {
     id: String,
-    /// `stored`, or `unchanged`: it was there already, the same.
+    /// `stored`, or `unchanged` if the index already holds the same document.
     status: &'static str,
-    /// Chunks it was cut into.
+    /// Number of its chunks.
     chunks: usize,
 }
 
-/// What became of the documents, in their order.
+/// Outcomes, in the order of the documents.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Ingested {
     index: String,
@@ -78,8 +79,10 @@ impl From<IngestedDocument> for IngestedView {
     }
 }
 
-/// Puts documents into an index: cut into chunks, embedded, and in the place of what they were before. What has not changed is not
-/// embedded again, so the same request may be repeated freely.
+/// Puts documents into an index.
+///
+/// Documents are cut into chunks, embedded, and replace their former content. Unchanged documents are not embedded
+/// again, so the same request may be repeated freely.
 #[utoipa::path(post, operation_id = "putDocuments", path = "/v1/indexes/{name}/documents", tag = "indexes", request_body = DocumentsBody,
     params(("name" = String, Path, description = "The index, made when it is new: a-z, 0-9, '.', '_', '-', up to 128 characters")),
     responses((status = 200, description = "All of them are stored and found from now on", body = Ingested)))]

@@ -1,4 +1,4 @@
-//! `DELETE /v1/indexes/{name}/documents/{id}`: with its chunks.
+//! `DELETE /v1/indexes/{name}/documents/{id}`: removes a document with its chunks.
 
 use axum::{extract::State, http::StatusCode};
 use longhaul_shared::store::api_keys::Scope;
