@@ -14,7 +14,9 @@ use crate::{
 
 const PAGE: i64 = 100;
 
-/// Executions that killed their workers, oldest first: what each was doing, where, and what it waits for.
+/// Lists executions that killed their workers, oldest first.
+///
+/// Shows the last activity of each, the workers that died and what it waits for.
 #[utoipa::path(get, operation_id = "listQuarantine", path = "/v1/quarantine", tag = "quarantine",
     params(("state" = Option<String>, Query, description = "`all`: also those that were released, withdrawn or are overdue"),
         ("after" = Option<String>, Query, description = "Executions after this one"),
@@ -36,7 +38,7 @@ pub(crate) async fn list(
     Ok(Json(QuarantinePage { quarantined: found.into_iter().map(QuarantinedView::from).collect(), next_after }))
 }
 
-/// What is known of one execution that killed its workers.
+/// Returns one execution that killed its workers.
 #[utoipa::path(get, operation_id = "getQuarantine", path = "/v1/quarantine/{id}", tag = "quarantine",
     params(("id" = String, Path, description = "The execution's id"),
         ("all_tenants" = Option<bool>, Query, description = "Of anybody; needs the scope `admin`")),

@@ -1,4 +1,4 @@
-//! `POST /v1/quarantine/{id}/release`: a person says that what killed the workers is gone.
+//! `POST /v1/quarantine/{id}/release`: lets a person retry an execution after its cause was fixed.
 
 use axum::{
     Json,
@@ -17,25 +17,26 @@ use crate::{
     state::ApiState,
 };
 
-/// How much is released. The body may be left out.
+/// Extent of the release. The body may be left out.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "describes the body in OpenAPI")]
 pub(crate) struct ReleaseBody {
-    /// Everything that is quarantined with it, a portion at a time and without trying one first.
+    /// Releases the whole group, a portion at a time and without a canary.
     all: Option<bool>,
 }
 
-/// What was begun.
+/// Result of a release.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ReleaseView {
-    /// The retry that is tried now; the rest follows when it ends without killing its worker. Null with `all`.
+    /// Retry that runs now; the rest of the group follows if it ends without killing its worker. Null with `all`.
     released_as: Option<String>,
-    /// Whether all of its group are released.
+    /// True if the whole group is released.
     all: bool,
 }
 
-/// Retries a quarantined execution whatever the build of the workers, as the canary of those that are quarantined with it; with `all`
-/// lets all of them go.
+/// Retries a quarantined execution as the canary of its group.
+///
+/// The retry runs whatever the build of the workers. With `all`, releases the whole group without a canary.
 #[utoipa::path(post, operation_id = "releaseFromQuarantine", path = "/v1/quarantine/{id}/release", tag = "quarantine", request_body = Option<ReleaseBody>,
     params(("id" = String, Path, description = "The execution's id"),
         ("all_tenants" = Option<bool>, Query, description = "Of anybody; needs the scope `admin`")),

@@ -6,17 +6,18 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// What is quarantined together: executions of one tenant with the same definition and agent version.
+/// A quarantine group: executions of one tenant with the same definition and agent version.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct GroupView {
-    /// `shut` (waits for a worker of a build that it has not killed), `canary` (one is tried) or `releasing` (the rest follows).
+    /// `shut` (waits for a worker of a build that the group has not killed), `canary` (one execution is tried) or
+    /// `releasing` (the rest follows).
     #[schema(example = "shut")]
     state: String,
-    /// Builds of workers that it killed.
+    /// Builds of workers that the group killed.
     died_builds: Vec<String>,
-    /// The execution that is tried.
+    /// Execution that is tried as the canary.
     canary: Option<String>,
-    /// Since when new executions of this version are held back.
+    /// Time since which new executions of this version are held back.
     held_since: Option<DateTime<Utc>>,
 }
 
@@ -42,23 +43,24 @@ pub(crate) struct QuarantinedView {
     /// `quarantined`, `released`, `withdrawn` (cancelled by its caller) or `expired` (its deadline passed).
     state: String,
     quarantined_at: DateTime<Utc>,
-    /// After this it is not released any more.
+    /// Time after which it cannot be released.
     deadline_at: DateTime<Utc>,
-    /// Whether it is the child of another execution, which was told of its end: only a person releases it.
+    /// True if it is a child whose parent was told of its end: only a person can release it.
     is_child: bool,
-    /// What it was doing at the last death.
+    /// Activity at the last death.
     #[schema(example = "calling render_pdf")]
     phase: String,
-    /// The last step of its journal: `seq`, `kind`, `state`, `name`.
+    /// Last step of its journal: `seq`, `kind`, `state`, `name`.
     last_step: Option<Value>,
-    /// Resident memory of the last worker, as it was last known.
+    /// Resident memory of the last worker in bytes, as last known.
     memory_bytes: Option<i64>,
-    /// The deaths since it last made progress, oldest first: `at`, `attempt`, `worker_id`, `host`, `build`, `memory_bytes`.
+    /// Worker deaths since its last progress, oldest first: `at`, `attempt`, `worker_id`, `host`, `build`,
+    /// `memory_bytes`.
     deaths: Value,
-    /// The retry that released it.
+    /// Retry that released it.
     released_as: Option<String>,
     released_at: Option<DateTime<Utc>>,
-    /// Whom it waits with, and for what.
+    /// Group that it is quarantined with.
     group: Option<GroupView>,
 }
 
@@ -85,10 +87,10 @@ impl From<Quarantined> for QuarantinedView {
     }
 }
 
-/// The quarantine.
+/// A page of quarantined executions.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct QuarantinePage {
     pub(crate) quarantined: Vec<QuarantinedView>,
-    /// For the next page, as `?after=`; null on the last one.
+    /// Value of `?after=` for the next page; null on the last one.
     pub(crate) next_after: Option<String>,
 }
