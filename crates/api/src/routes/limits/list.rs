@@ -1,4 +1,4 @@
-//! `GET /v1/limits`: the limits that the caller's executions meet.
+//! `GET /v1/limits`: the limits that apply to the caller's executions.
 
 use axum::{Json, extract::State};
 use longhaul_shared::store::api_keys::Scope;
@@ -14,7 +14,9 @@ use crate::{
 
 const PAGE: i64 = 100;
 
-/// Limits that the caller's executions meet: those set here, those of definitions and agents, and those about everybody.
+/// Lists the limits that apply to the caller's executions.
+///
+/// They are set here, come from definitions and agents, or cover all tenants.
 #[utoipa::path(get, operation_id = "listLimits", path = "/v1/limits", tag = "limits",
     params(("after" = Option<String>, Query, description = "Limits after this one"),
         ("all_tenants" = Option<bool>, Query, description = "Of everybody; needs the scope `admin`")),

@@ -1,4 +1,4 @@
-//! `/v1/limits`: how many executions may run at a time, by what they are grouped by.
+//! `/v1/limits`: concurrency limits by tenant, definition, agent or metadata.
 
 pub(crate) mod list;
 pub(crate) mod put;

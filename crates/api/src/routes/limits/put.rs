@@ -1,4 +1,4 @@
-//! `PUT /v1/limits/{key}`: a limit of an operator.
+//! `PUT /v1/limits/{key}`: sets a limit as an operator.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_sdk::spec::ConcurrencySpec;
@@ -15,30 +15,32 @@ use crate::{
     state::ApiState,
 };
 
-/// Limits of one owner: each claim asks them of each execution.
+/// Maximum number of limits per owner. Bounded, because every claim checks them for every execution.
 const MAX_LIMITS: usize = 100;
 
-/// How many.
+/// The new limit.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "describes the body in OpenAPI")]
 pub(crate) struct LimitBody {
-    /// At most so many executions at a time for each value of the key, up to 10000; 0 holds all of them back.
+    /// Maximum number of concurrent executions for each value of the key, 0 to 10000; 0 holds all of them back.
     #[schema(example = 10)]
     limit: u32,
 }
 
-/// The limit as it holds from now on.
+/// The limit that holds from now on.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LimitSet {
     key: String,
     limit: i32,
     shared: bool,
-    /// Executions that waited for it and may run now.
+    /// Executions that waited for the limit and may run now.
     woken: usize,
 }
 
-/// Sets how many executions may run at a time: the caller's, or with `?shared=true` everybody's. It holds from the next claim on;
-/// what runs goes on.
+/// Sets how many executions may run at a time.
+///
+/// The limit covers the caller's executions, or all tenants' with `?shared=true`. It holds from the next claim on;
+/// running executions continue.
 #[utoipa::path(put, operation_id = "putLimit", path = "/v1/limits/{key}", tag = "limits", request_body = LimitBody,
     params(
         ("key" = String, Path, description = "tenant, definition, agent or metadata.<path>; with :value about that value alone"),
@@ -74,7 +76,7 @@ pub(crate) async fn put(
     Ok(Json(LimitSet { key, limit, shared: owner.is_none(), woken: woken.len() }))
 }
 
-/// Two puts at a time may each be the last one that is allowed: what the cap bounds may be over it by a few.
+/// Two concurrent puts may both pass this check, so the cap may be exceeded by a few limits.
 async fn refuse_beyond_cap(state: &ApiState, owner: Option<TenantId>, key: &LimitKey) -> ApiResult<()> {
     let own = state.store.operator_limits(owner).await?;
     if own.len() >= MAX_LIMITS && !own.contains(key) {

@@ -1,4 +1,4 @@
-//! `DELETE /v1/limits/{key}`: who waits for it goes on.
+//! `DELETE /v1/limits/{key}`: executions that wait for the limit go on.
 
 use axum::{extract::State, http::StatusCode};
 
@@ -11,7 +11,9 @@ use crate::{
     state::ApiState,
 };
 
-/// Removes a limit that was set here. Those of definitions and agents go with their versions.
+/// Removes a limit that was set here.
+///
+/// Limits of definitions and agents are removed with their versions.
 #[utoipa::path(delete, operation_id = "removeLimit", path = "/v1/limits/{key}", tag = "limits",
     params(
         ("key" = String, Path, description = "As it was set"),

@@ -1,4 +1,4 @@
-//! A limit as the API shows it, and its key as the API reads it.
+//! A limit as the API shows it, and the parser of its key.
 
 use longhaul_shared::{domain::LimitKey, store::slots::Limit};
 use serde::Serialize;
@@ -9,23 +9,23 @@ use crate::{
     state::ApiState,
 };
 
-/// A concurrency limit and how it stands.
+/// A concurrency limit and its current use.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LimitView {
-    /// What executions are grouped by, and the one value it is about if it is about one.
+    /// Key that groups executions, with a value if the limit covers only that value.
     #[schema(example = "metadata.customer")]
     key: String,
     /// `operator` (set here), `definition` or `agent` (part of their newest version).
     source: String,
-    /// The definition or agent that has it.
+    /// Definition or agent that has the limit.
     subject: Option<String>,
-    /// Whether it is about everybody's executions.
+    /// True if the limit covers all tenants' executions.
     shared: bool,
-    /// At most so many for each value of the key.
+    /// Maximum number of concurrent executions for each value of the key.
     limit: i32,
-    /// Slots that are held, over all values.
+    /// Held slots, over all values.
     held: i64,
-    /// Executions that wait for one; counted up to 10000.
+    /// Executions that wait for a slot; counted up to 10000.
     waiting: i64,
 }
 
@@ -43,15 +43,15 @@ impl From<Limit> for LimitView {
     }
 }
 
-/// Limits.
+/// A page of limits.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LimitsPage {
     pub(crate) limits: Vec<LimitView>,
-    /// For the next page, as `?after=`; null on the last one.
+    /// Value of `?after=` for the next page; null on the last one.
     pub(crate) next_after: Option<String>,
 }
 
-/// Reads a key. A tenant is named by its organisation and stored by its id.
+/// Parses a limit key. Callers name a tenant by its organisation; the store names it by its id.
 pub(crate) async fn read_key(state: &ApiState, text: &str) -> ApiResult<LimitKey> {
     let refused =
         || ApiError::invalid("/key", "must be tenant, definition, agent or metadata.<path>, with or without :value");
