@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use crate::{auth::Principal, error::ApiResult, state::ApiState};
 
-/// Shown instead of what a secret is or refers to; put back, it means what is stored.
+/// Shown in place of a secret. When a document contains it, it stands for the stored secret.
 pub(super) const SECRET: &str = "[secret]";
 
 /// A model under the name that requests use.
@@ -27,7 +27,7 @@ struct ModelView {
     metadata: Value,
 }
 
-/// What a provider's `healthcheck_url` answered last.
+/// Last result of a provider's `healthcheck_url`.
 #[derive(Debug, Serialize, ToSchema)]
 struct ProviderHealthView {
     /// `unknown`, `up` or `down`.
@@ -37,7 +37,7 @@ struct ProviderHealthView {
     since: Option<DateTime<Utc>>,
 }
 
-/// A provider; secrets are shown as references at most.
+/// A provider. Secrets are shown only if they are references.
 #[derive(Debug, Serialize, ToSchema)]
 struct ProviderView {
     slug: String,
@@ -76,22 +76,22 @@ struct ProfileView {
     bindings: BTreeMap<String, BindingView>,
 }
 
-/// The platform as it stands.
+/// The current platform.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PlatformView {
     active_profile: Option<String>,
-    /// Of runs that ask for none; `offline` when null.
+    /// Runtime profile of runs that ask for none; `offline` when null.
     runtime_profile: Option<&'static str>,
     profiles: Vec<ProfileView>,
     providers: Vec<ProviderView>,
     managed_models: Vec<ModelView>,
-    /// As in a document.
+    /// Tools, as in the document of `PUT /v1/platform`.
     #[schema(value_type = Vec<Object>)]
     tools: Vec<Value>,
-    /// As in a document.
+    /// Access to agents, as in the document.
     #[schema(value_type = Vec<Object>)]
     access: Vec<Value>,
-    /// As in a document.
+    /// Policy rules, as in the document.
     #[schema(value_type = Vec<Object>)]
     policy_rules: Vec<Value>,
 }
@@ -120,8 +120,9 @@ impl From<ProviderRow> for ProviderView {
     }
 }
 
-/// Deployment profiles with their bindings, providers with their health, models, tools, and who may execute which agent. Needs the
-/// scope `admin`.
+/// Returns deployment profiles with bindings, providers with health, models, tools, and access to agents.
+///
+/// Needs the scope `admin`.
 #[utoipa::path(get, operation_id = "getPlatform", path = "/v1/platform", tag = "operation",
     responses((status = 200, description = "The platform", body = PlatformView)))]
 pub(crate) async fn platform(State(state): State<ApiState>, principal: Principal) -> ApiResult<Json<PlatformView>> {

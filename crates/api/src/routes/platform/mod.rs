@@ -1,4 +1,4 @@
-//! `/v1/platform`: who provides what to the agent-execution contract. Operators alone: it is everybody's.
+//! `/v1/platform`: the providers of the agent-execution contract. For operators only, because all tenants share them.
 
 pub(crate) mod get;
 pub(crate) mod put;

@@ -1,4 +1,4 @@
-//! `PUT /v1/platform`: a document, put entry by entry and all at once.
+//! `PUT /v1/platform`: puts the entries of a document in one statement.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_shared::{
@@ -16,7 +16,9 @@ use crate::{
     state::ApiState,
 };
 
-/// Puts the entries of a document; what it does not name stays as it is. Needs the scope `admin`.
+/// Puts the entries of a document; entries that it does not name stay as they are.
+///
+/// Needs the scope `admin`.
 #[utoipa::path(put, operation_id = "putPlatform", path = "/v1/platform", tag = "operation", request_body(content = Object, description = "The document, as in YAML; docs/agent-execution-contract.md"),
     responses((status = 200, description = "The platform as it stands", body = PlatformView)))]
 pub(crate) async fn platform(
@@ -56,7 +58,7 @@ pub(crate) async fn platform(
     Ok(Json(view(&state).await?))
 }
 
-/// Names of providers and profiles that are neither in the document nor there.
+/// Violations for providers and profiles that exist neither in the document nor in the store.
 fn names(known: &Platform, spec: &PlatformSpec) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (at, profile) in spec.profiles.iter().enumerate() {
@@ -80,8 +82,7 @@ fn names(known: &Platform, spec: &PlatformSpec) -> Vec<Violation> {
     violations
 }
 
-/// What `GET /v1/platform` shows instead of a secret means the stored one when it is put back; where there is none it is told, since it
-/// is nobody's key.
+/// Replaces [`SECRET`] by the stored secret. Without a stored secret it is a violation, because it is not a key.
 fn keep_secrets(known: &Platform, spec: &mut PlatformSpec) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (at, provider) in spec.providers.iter_mut().enumerate() {

@@ -10,8 +10,9 @@ use crate::{
     state::ApiState,
 };
 
-/// Removes one entry: of `managed_models`, `providers`, `profiles`, `tools`, `access` or `policy_rules`. An agent without `access` is
-/// open to everybody who may submit. Needs the scope `admin`.
+/// Removes one entry of `managed_models`, `providers`, `profiles`, `tools`, `access` or `policy_rules`.
+///
+/// An agent without `access` is open to every caller that may submit. Needs the scope `admin`.
 #[utoipa::path(delete, operation_id = "removeFromPlatform", path = "/v1/platform/{kind}/{name}", tag = "operation",
     params(("kind" = String, Path, description = "The list it is in"), ("name" = String, Path, description = "Its id, slug, ref or key")),
     responses((status = 204, description = "It is gone")))]
