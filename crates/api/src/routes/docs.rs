@@ -1,4 +1,4 @@
-//! The OpenAPI document and its viewer, which asks nobody else for anything.
+//! The OpenAPI document and its viewer, which loads nothing from other hosts.
 
 use axum::{
     Json,

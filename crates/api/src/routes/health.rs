@@ -1,4 +1,4 @@
-//! Whether this process lives, and whether it can do its work.
+//! Liveness, readiness and metrics of this process.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::state::{ApiState, QueueState};
 
 const PING_LIMIT: Duration = Duration::from_secs(2);
 
-/// What `/readyz` answers.
+/// Answer of `/readyz`.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Readiness {
-    /// Whether requests can be served: Postgres answers, and has the schema of this release.
+    /// True if requests can be served: Postgres answers and has the schema of this release.
     ready: bool,
     /// `up` or `down`.
     #[schema(example = "up")]
@@ -32,13 +32,13 @@ pub(crate) struct Readiness {
     redis: &'static str,
 }
 
-/// The process lives.
+/// Checks that the process runs.
 #[utoipa::path(get, operation_id = "getHealth", path = "/healthz", tag = "operation", security(()), responses((status = 200, description = "It lives", content_type = "text/plain", body = String)))]
 pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// The process can serve requests.
+/// Checks that the process can serve requests.
 #[utoipa::path(get, operation_id = "getReadiness", path = "/readyz", tag = "operation", security(()), responses(
     (status = 200, description = "Ready", body = Readiness), (status = 503, description = "Postgres does not answer, or has not the schema of this release", body = Readiness)))]
 pub(crate) async fn readyz(State(state): State<ApiState>) -> Response {
@@ -57,7 +57,7 @@ pub(crate) async fn readyz(State(state): State<ApiState>) -> Response {
     (status, Json(Readiness { ready, postgres, schema, redis })).into_response()
 }
 
-/// Prometheus metrics of this process.
+/// Returns the Prometheus metrics of this process.
 #[utoipa::path(get, operation_id = "getMetrics", path = "/metrics", tag = "operation", security(()), responses((status = 200, description = "Prometheus text format", content_type = "text/plain", body = String)))]
 pub(crate) async fn metrics(State(state): State<ApiState>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], (state.hooks.metrics)())

@@ -1,4 +1,4 @@
-//! Handlers, one file per verb; request and response types beside them.
+//! Handlers, one file per verb, with their request and response types.
 
 pub(crate) mod contract;
 pub(crate) mod definitions;

@@ -1,4 +1,4 @@
-//! `GET /v1/providers/health` and its reset: the breakers and limits of model endpoints, for operators.
+//! `GET /v1/providers/health` and its reset: circuit breakers and limits of model endpoints, for operators.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use chrono::{DateTime, Utc};
@@ -16,30 +16,30 @@ use crate::{
     state::ApiState,
 };
 
-/// One endpoint: a provider, a model and a key. Listed when it ever failed, or had too much to do, within a week.
+/// A model endpoint: a provider, a model and a key. Listed if it failed or was overloaded within a week.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct EndpointView {
     provider: String,
     model: String,
-    /// A fingerprint of its address and key; the key itself is nowhere.
+    /// Fingerprint of the endpoint's address and API key; the key itself is not shown.
     #[schema(example = "3f9c2a71d0be")]
     key: String,
-    /// `closed`, `open` (nobody asks it), `half_open` (one probe at a time asks) or `recovering` (those that wait are let go in
-    /// growing portions).
+    /// State of its circuit breaker: `closed`, `open` (no calls), `half_open` (one probe at a time) or
+    /// `recovering` (waiting executions are released in growing portions).
     state: String,
-    /// `outage`, `quota` or `operator`.
+    /// Cause while it is not closed: `outage`, `quota` or `operator`.
     cause: Option<String>,
     /// The failure that opened it.
     failure_code: Option<String>,
-    /// When it opened last.
+    /// Time at which it last opened.
     since: Option<DateTime<Utc>>,
-    /// When it is tried again.
+    /// Time at which the next probe is allowed.
     until: Option<DateTime<Utc>>,
-    /// The provider itself said until when.
+    /// True if the provider itself stated `until`.
     is_stated: bool,
     /// Probes so far.
     probes: i64,
-    /// Calls at a time over all workers, since it said that there were too many; null: not limited.
+    /// Limit of concurrent calls over all workers, set when the provider reported too many; null: not limited.
     concurrency: Option<i32>,
     /// Executions that wait with `provider_down`.
     waiting: i64,
@@ -67,13 +67,13 @@ impl From<BreakerRow> for EndpointView {
     }
 }
 
-/// The endpoints of models.
+/// The model endpoints.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct HealthView {
     endpoints: Vec<EndpointView>,
 }
 
-/// Which endpoint is well. What is left out stands for any.
+/// The endpoints to reset. An absent `model` or `key` matches any.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "describes the body in OpenAPI")]
 pub(crate) struct ResetBody {
@@ -82,7 +82,9 @@ pub(crate) struct ResetBody {
     key: Option<String>,
 }
 
-/// The endpoints of models that are, or were, down or at their limits. Needs the scope `admin`: keys are the fleet's.
+/// Lists the model endpoints that are, or were, down or at their limits.
+///
+/// Needs the scope `admin`: the keys belong to the whole fleet.
 #[utoipa::path(get, operation_id = "getProviderHealth", path = "/v1/providers/health", tag = "operation",
     responses((status = 200, description = "The endpoints", body = HealthView)))]
 pub(crate) async fn health(State(state): State<ApiState>, principal: Principal) -> ApiResult<Json<HealthView>> {
@@ -90,7 +92,9 @@ pub(crate) async fn health(State(state): State<ApiState>, principal: Principal) 
     Ok(Json(view(&state).await?))
 }
 
-/// Says that a provider is well again: one execution that waits for it goes ahead, then two, four, and so on as it answers.
+/// Resets the circuit breakers of a provider that works again.
+///
+/// One waiting execution goes ahead, then two, four, and so on as the provider answers.
 #[utoipa::path(post, operation_id = "resetProviderHealth", path = "/v1/providers/health/reset", tag = "operation", request_body = ResetBody,
     responses((status = 200, description = "The endpoints as they stand", body = HealthView)))]
 pub(crate) async fn reset(
