@@ -1,4 +1,4 @@
-//! The status page: the same truth as the API, for people, without scripts.
+//! The status page: the data of the API for people, without scripts.
 
 pub(crate) mod session;
 mod templates;
@@ -107,7 +107,7 @@ pub(crate) async fn detail(
     .into_response())
 }
 
-/// What a person is asked for. The page only shows it: a decision needs a key with the scope for it.
+/// A request to a person. The page only shows it: a decision needs a key with the scope for it.
 fn wanted(request: &HumanRequest) -> Value {
     let what = match request.kind {
         RequestKind::Approval => format!("approval of {}", request.tool),

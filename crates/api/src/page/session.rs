@@ -1,7 +1,7 @@
-//! Signing in to the status page: a key is checked once and becomes a signed cookie for twelve hours.
+//! Sessions of the status page: an API key is checked once and becomes a signed cookie for twelve hours.
 //!
-//! The cookie holds the key's hash and the time of signing in under our signature, so it cannot be made up. The key is looked up at
-//! every request: its revocation ends the session, and so does signing out, which ends all sessions of the key.
+//! The cookie holds the key's hash and the time of signing in, signed by us, so it cannot be forged. Every request
+//! looks the key up: revoking it ends the session, and signing out ends all sessions of the key.
 
 use axum::{
     Form,
@@ -27,12 +27,12 @@ const COOKIE: &str = "longhaul_session";
 const LIFE_SECONDS: i64 = 12 * 3_600;
 const PURPOSE: &str = "status-page-session";
 
-/// Who looks at the page, and what it may show.
+/// The viewer of the page.
 pub(crate) struct Viewer {
     pub(crate) reach: Reach,
-    /// Shown at the top: whose executions these are.
+    /// The tenant of the shown executions, at the top of the page.
     pub(crate) label: String,
-    /// Whether there is a session to end.
+    /// False on a page that is open without a key.
     pub(crate) is_signed_in: bool,
 }
 
@@ -62,7 +62,7 @@ impl FromRequestParts<ApiState> for Viewer {
     }
 }
 
-/// A connection from this machine that also names this machine: a page elsewhere cannot point its own name at us.
+/// True if the connection comes from this machine and its `Host` names this machine, which prevents DNS rebinding.
 fn is_local(parts: &Parts) -> bool {
     let peer =
         parts.extensions.get::<ConnectInfo<SocketAddr>>().is_some_and(|ConnectInfo(peer)| peer.ip().is_loopback());
@@ -73,14 +73,14 @@ fn is_local(parts: &Parts) -> bool {
     peer && matches!(name, "localhost" | "127.0.0.1" | "[::1]")
 }
 
-/// A session as its cookie says; whether its key has ended it is not looked up.
+/// A session as its cookie states it. The caller checks that its key has not ended it.
 struct Session {
     key_hash: Vec<u8>,
     began_at: DateTime<Utc>,
 }
 
 impl Session {
-    /// The session of a cookie that is ours and not too old.
+    /// Reads the session of a cookie with a valid signature that has not expired.
     fn read(state: &ApiState, headers: &HeaderMap) -> Option<Self> {
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let value = cookies.flat_map(|value| value.split(';')).find_map(|pair| {
@@ -99,8 +99,8 @@ impl Session {
     }
 }
 
-/// A request that no page of another site made the browser send: it could sign a person in as somebody else, who then reads what
-/// that person believes to be private.
+/// Extractor that refuses requests sent by pages of other sites. Such a page could sign a visitor in with its own
+/// key (login CSRF).
 pub(crate) struct SameSite;
 
 impl FromRequestParts<ApiState> for SameSite {
@@ -111,7 +111,7 @@ impl FromRequestParts<ApiState> for SameSite {
     }
 }
 
-/// Browsers say where a request comes from; what says nothing is no browser.
+/// Browsers state where a request comes from; a request that states nothing does not come from a browser.
 fn is_same_site(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     match (text("sec-fetch-site"), text("origin")) {
@@ -128,7 +128,7 @@ pub(crate) async fn form() -> Html<String> {
     Html(templates::login(None))
 }
 
-/// What the form sends.
+/// Fields of the login form.
 #[derive(Deserialize)]
 pub(crate) struct Login {
     key: String,
@@ -187,7 +187,7 @@ mod tests {
         let host = ("host", "api:8080");
         assert!(is_same(&[host]));
         assert!(is_same(&[host, ("origin", "http://api:8080")]));
-        // A proxy may have changed the host; the browser knows.
+        // A proxy may have changed `Host`; the browser's `Sec-Fetch-Site` decides.
         assert!(is_same(&[host, ("origin", "https://status.example"), ("sec-fetch-site", "same-origin")]));
         assert!(!is_same(&[host, ("origin", "http://evil")]));
         assert!(!is_same(&[host, ("origin", "null")]));

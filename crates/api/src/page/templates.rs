@@ -1,4 +1,4 @@
-//! Renders the templates; HTML is escaped by their file names.
+//! Renders the templates. minijinja escapes HTML because their names end in `.html`.
 
 use std::sync::LazyLock;
 
