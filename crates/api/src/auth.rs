@@ -1,7 +1,7 @@
-//! Who is asking: a Bearer API key, looked up by its HMAC and remembered for a few seconds.
+//! Authenticates callers by bearer API key, which is looked up by its HMAC and cached for a few seconds.
 //!
-//! What must hold: a revoked key stops working within 10 s; a caller sees its own tenant alone unless its key has the scope
-//! `admin` and it names another.
+//! Invariants: a revoked key stops working within 10 s; a caller sees only its own tenant, unless its key has the
+//! scope `admin` and the request names another.
 
 use std::{
     collections::HashMap,
@@ -27,11 +27,11 @@ use crate::{
     state::ApiState,
 };
 
-/// How long a key is believed without asking. Half of what is promised, because a look-up may take a while itself.
+/// Time to live of a cached key. Half of the promised 10 s, because a look-up may itself take a while.
 const REMEMBER: Duration = Duration::from_secs(5);
 const MAX_REMEMBERED: usize = 10_000;
 
-/// The caller of a request.
+/// The authenticated caller of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Principal(Arc<ApiKey>);
 
@@ -44,7 +44,7 @@ impl Principal {
         self.0.tenant_id
     }
 
-    /// What the caller may read without naming a tenant.
+    /// The executions that the caller may read when it names no tenant.
     pub(crate) fn reach(&self) -> Reach {
         self.0.tenant_id.into()
     }
@@ -53,7 +53,7 @@ impl Principal {
         &self.0
     }
 
-    /// The role in which policy sees the caller.
+    /// The caller's role in agent access policy.
     pub(crate) fn role(&self) -> &'static str {
         if self.0.scopes.contains(&Scope::Admin) { "superadmin" } else { "user" }
     }
@@ -80,7 +80,7 @@ fn bearer(headers: &HeaderMap) -> ApiResult<&str> {
     if scheme.eq_ignore_ascii_case("bearer") { Ok(key.trim()) } else { Err(ApiError::Unauthenticated) }
 }
 
-/// The caller behind `key`.
+/// Authenticates the caller by `key`.
 ///
 /// # Errors
 /// The key is unknown or revoked, or Postgres is unavailable.
@@ -88,11 +88,11 @@ pub(crate) async fn authenticate(state: &ApiState, key: &str) -> ApiResult<Princ
     if !api_keys::is_well_formed(key) {
         return Err(ApiError::InvalidApiKey);
     }
-    // The look-up is by a keyed hash: how long it takes says nothing about other keys.
+    // The look-up uses a keyed hash, so its timing reveals nothing about other keys.
     by_hash(state, state.pepper.key_hash(key)).await
 }
 
-/// The caller whose key has that hash: of a session that was signed in with it.
+/// Authenticates the caller by the HMAC of its key, as a session cookie stores it.
 ///
 /// # Errors
 /// As [`authenticate`].
@@ -110,7 +110,7 @@ pub(crate) async fn by_hash(state: &ApiState, hash: Vec<u8>) -> ApiResult<Princi
     }
 }
 
-/// Keys seen lately, by hash.
+/// Recently used keys by HMAC.
 #[derive(Debug, Default)]
 pub(crate) struct KeyCache(Mutex<HashMap<Vec<u8>, (Instant, Principal)>>);
 
@@ -120,7 +120,7 @@ impl KeyCache {
         known.get(hash).filter(|(since, _)| since.elapsed() < REMEMBER).map(|(_, principal)| principal.clone())
     }
 
-    /// Looks the key up again at its next use.
+    /// Drops a cached key, so that its next use reads Postgres.
     pub(crate) fn forget(&self, hash: &[u8]) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(hash);
     }

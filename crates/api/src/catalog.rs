@@ -1,7 +1,6 @@
-//! What can be run and by whom, remembered: versions and permits for a second, compiled schemas for good.
+//! Caches the definitions and agents that callers may run: versions and permits for 1 s, compiled schemas for good.
 //!
-//! A version or a rule put or removed through another process is noticed within [`REMEMBER`]; through this one, at once. What
-//! does not exist is never remembered.
+//! A put or remove is noticed at once in this process, and within [`REMEMBER`] in the others. Misses are never cached.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -33,22 +32,22 @@ use crate::{
 };
 
 const REMEMBER: Duration = Duration::from_secs(1);
-/// Entries of each memory; a full one is emptied, which costs a few reads.
+/// Maximum number of entries per cache. A full cache is emptied, which costs a few reads.
 const MAX_REMEMBERED: usize = 2_000;
 
-/// Put again after this, so that the sweep, which forgets what was not put for a day, knows that it is in use.
+/// Age at which a serve key in use is stored again: the sweep deletes those that were not stored for a day.
 const PUT_AGAIN: Duration = Duration::from_secs(3_600);
 
-/// What a submit names.
+/// The target that a submit names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
-    /// A definition, in a version.
+    /// A definition by key.
     Definition(String),
-    /// An agent, in a version, through the built-in definition.
+    /// An agent by key, run by the built-in definition.
     Agent(String),
 }
 
-/// A definition and an agent version, ready to take submits.
+/// A resolved definition and agent version, ready to take submits.
 pub(crate) struct Runnable {
     pub(crate) definition_key: String,
     pub(crate) definition_version_id: DefinitionVersionId,
@@ -62,19 +61,19 @@ pub(crate) struct Runnable {
     pub(crate) deadline: Duration,
     pub(crate) active_timeout: Duration,
     pub(crate) input: Schema,
-    /// What an execution may spend when its submit says nothing.
+    /// Default budget of a submit that names none.
     pub(crate) budget: Option<BudgetSpec>,
 }
 
 impl Runnable {
-    /// The model, when `budget` is in money and there is no price for it.
+    /// Returns the agent's model if `budget` caps money and the model has no price.
     pub(crate) fn unpriced(&self, budget: Option<&BudgetSpec>, prices: &Prices) -> Option<String> {
         let is_in_money = budget.is_some_and(|budget| budget.max_cost_usd.is_some());
         unpriced(&self.agent.model, prices).filter(|_| is_in_money)
     }
 }
 
-/// The model, for people, when there is no price for it.
+/// Returns the model's display name if it has no price.
 pub(crate) fn unpriced(model: &ModelSpec, prices: &Prices) -> Option<String> {
     prices.of(model).is_none().then(|| {
         let name = model.name.as_deref().unwrap_or("its default");
@@ -82,7 +81,7 @@ pub(crate) fn unpriced(model: &ModelSpec, prices: &Prices) -> Option<String> {
     })
 }
 
-/// An agent that takes another one's place.
+/// An agent that replaces the agent of a forked execution.
 pub(crate) struct Substitute {
     pub(crate) version_id: AgentVersionId,
     pub(crate) serve_key: ServeKey,
@@ -91,7 +90,7 @@ pub(crate) struct Substitute {
 }
 
 type Known = HashMap<(TenantId, Target, Option<i32>), (Instant, Arc<Runnable>)>;
-/// Of a tenant, whose keys are all of one organisation and group, in a role.
+/// Keyed by tenant and role: all keys of a tenant have the same organisation and group.
 type Permits = HashMap<(AgentVersionId, TenantId, &'static str), (Instant, Access)>;
 
 /// See the module.
@@ -122,10 +121,10 @@ impl Catalog {
         }
     }
 
-    /// What a caller of `tenant` means by `target`.
+    /// Resolves `target` as a caller of `tenant` sees it.
     ///
     /// # Errors
-    /// There is no such thing, it was removed, or Postgres is unavailable.
+    /// The definition, agent or version does not exist or was removed, or Postgres is unavailable.
     pub(crate) async fn resolve(
         &self,
         tenant: TenantId,
@@ -139,21 +138,21 @@ impl Catalog {
         {
             return Ok(runnable);
         }
-        // Taken before reading, so that what is remembered is never younger than it says.
+        // Taken before the read, so that an entry is never older than its timestamp says.
         let since = Instant::now();
         let runnable = Arc::new(self.read(tenant, target, version).await?);
         remember(&mut lock(&self.known), asked, (since, runnable.clone()));
         Ok(runnable)
     }
 
-    /// After a put or a remove through this process.
+    /// Empties the caches after a put or remove through this process.
     pub(crate) fn forget(&self) {
         lock(&self.known).clear();
         lock(&self.permits).clear();
     }
 
-    /// Whether the caller may execute the agent of `version`; `own_org` is the installation's own organisation. Remembered like versions
-    /// are: a submit of an agent that runs often asks nobody.
+    /// Checks that the caller may execute the agent of `version`. `own_org` is the installation's own
+    /// organisation. The result is cached like versions are, so that frequent submits of one agent cost no query.
     ///
     /// # Errors
     /// [`ApiError::AgentNotAllowed`], or Postgres is unavailable.
@@ -217,10 +216,10 @@ impl Catalog {
         })
     }
 
-    /// The newest version of the agent `key`, to run the definition that `pinned` holds.
+    /// Resolves the newest version of the agent `key`, to run the definition in `pinned`.
     ///
     /// # Errors
-    /// There is no such agent, or Postgres is unavailable.
+    /// The agent does not exist, or Postgres is unavailable.
     pub(crate) async fn agent_for(
         &self,
         tenant: TenantId,
@@ -235,7 +234,7 @@ impl Catalog {
         Ok(Substitute { version_id, serve_key, owner: agent.tenant_id, spec: agent.spec })
     }
 
-    /// What a worker must have to run `runnable` over the agent-execution contract.
+    /// The serve key a worker needs to run `runnable` over the agent-execution contract.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -247,7 +246,7 @@ impl Catalog {
         Ok(key)
     }
 
-    /// The built-in definition that runs an agent directly.
+    /// The version of the built-in definition that runs an agent directly.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -314,7 +313,7 @@ impl Catalog {
         Ok(compiled)
     }
 
-    /// Before the first submit that carries it, so that a claim finds what it asks for.
+    /// Stores a serve key before the first submit that carries it, so that claims can match it to workers.
     async fn put_serve_key(&self, key: &ServeKey, requirements: &[String]) -> ApiResult<()> {
         if lock(&self.serve_keys).get(key).is_some_and(|put_at| put_at.elapsed() < PUT_AGAIN) {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Every error a caller can see: problem+json (RFC 9457) with a stable `code`. Causes are logged here, once, and never
-//! returned. docs/api.md lists the codes; a test holds the two together.
+//! Every error a caller can see: problem+json (RFC 9457) with a stable `code`. Causes are logged here, once, and
+//! never returned. docs/api.md lists the codes; a test compares both.
 
 use std::net::IpAddr;
 
@@ -15,20 +15,20 @@ use longhaul_shared::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// More violations than this are not listed.
+/// Maximum number of violations in a response.
 pub(crate) const MAX_VIOLATIONS: usize = 100;
-/// A message may quote what was sent; not more of it than this.
+/// Maximum length of a message, in characters. Messages may quote the request.
 const MAX_MESSAGE_CHARS: usize = 400;
 
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
-/// One thing wrong with a request.
+/// A violation in a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Violation {
-    /// JSON Pointer into the body; `/query/<name>` and `/header/<name>` for what is not in it.
+    /// JSON Pointer into the body; `/query/<name>` for a query parameter, `/header/<name>` for a header.
     #[schema(example = "/input/amount")]
     pub path: String,
-    /// What is wrong there.
+    /// Description of the violation.
     #[schema(example = "\"twelve\" is not of type \"number\"")]
     pub message: String,
 }
@@ -44,7 +44,7 @@ impl Violation {
     }
 }
 
-/// Why a request was not carried out.
+/// The reasons why a request fails.
 #[derive(Debug, Clone)]
 pub(crate) enum ApiError {
     Unauthenticated,
@@ -142,7 +142,7 @@ impl ApiError {
         }
     }
 
-    /// Stable; part of the API.
+    /// The stable error code; part of the API.
     pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::Unauthenticated => "unauthenticated",
@@ -259,7 +259,7 @@ impl ApiError {
         }
     }
 
-    /// The body, as in a response of its own or as the verdict of one item of a batch.
+    /// The problem body, for a whole response or for one item of a batch.
     pub(crate) fn problem(&self) -> Problem {
         let status = self.status();
         let errors = self.violations();
@@ -274,7 +274,7 @@ impl ApiError {
         }
     }
 
-    /// Another execution that stands in the way.
+    /// The other execution that caused the conflict.
     fn execution_id(&self) -> Option<ExecutionId> {
         let (Self::IdempotencyKeyReused(id) | Self::NotReleasable(Refused::Before(id) | Refused::CanaryRuns(id))) =
             self
@@ -284,7 +284,7 @@ impl ApiError {
         Some(*id)
     }
 
-    /// What is wrong with which place of the request.
+    /// The violations, each with its path in the request.
     fn violations(&self) -> Vec<Violation> {
         match self {
             Self::InvalidRequest(all) | Self::InvalidInput(all) => all.iter().take(MAX_VIOLATIONS).cloned().collect(),
@@ -341,24 +341,24 @@ impl ApiError {
     }
 }
 
-/// The body of every error.
+/// Body of every error response.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Problem {
     /// `urn:longhaul:error:<code>`.
     #[schema(example = "urn:longhaul:error:invalid_input")]
     pub r#type: String,
-    /// The status in words.
+    /// HTTP reason phrase of the status.
     #[schema(example = "Unprocessable Entity")]
     pub title: String,
-    /// The status.
+    /// HTTP status.
     #[schema(example = 422)]
     pub status: u16,
     /// Stable name of the error; docs/api.md lists them.
     #[schema(example = "invalid_input")]
     pub code: String,
-    /// What happened, for people. May change.
+    /// Description for people. May change.
     pub detail: String,
-    /// Everything wrong with the request, at most 100.
+    /// All violations of the request, at most 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub errors: Option<Vec<Violation>>,
     /// The execution that the error is about.
@@ -416,7 +416,7 @@ impl From<StoreError> for ApiError {
 mod tests {
     use std::collections::BTreeSet;
 
-    /// Read from the source, so that a variant without a row cannot be forgotten here.
+    /// Read from the source, so that a variant without a row cannot be missed here.
     #[test]
     fn every_code_is_a_row_of_the_guide_and_every_row_a_code() {
         let source = include_str!("error.rs");

@@ -1,4 +1,4 @@
-//! Reading requests: bodies within a limit, fields with every violation found at once, query parameters, ids, cursors.
+//! Reads requests: bodies within a limit, fields with all violations at once, query parameters, ids, cursors.
 
 use std::{
     collections::BTreeMap,
@@ -32,22 +32,22 @@ use crate::{
     state::ApiState,
 };
 
-/// One execution's submit.
+/// Body limit of one submit, in bytes.
 pub(crate) const SUBMIT_LIMIT: usize = 1024 * 1024;
-/// A batch of submits.
+/// Body limit of a batch of submits, in bytes.
 pub(crate) const BATCH_LIMIT: usize = 16 * 1024 * 1024;
-/// Documents for an index.
+/// Body limit of documents for an index, in bytes.
 pub(crate) const DOCUMENTS_LIMIT: usize = 8 * 1024 * 1024;
-/// Everything else.
+/// Body limit of all other requests, in bytes.
 pub(crate) const BODY_LIMIT: usize = 256 * 1024;
-/// A body that takes longer to arrive is not waited for.
+/// Time limit for a body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes that are parsed where other requests wait for it: less than a millisecond.
+/// Largest body that is parsed on the async thread, in bytes: less than a millisecond of work.
 const BRIEF_BODY: usize = 64 * 1024;
 
 static LARGE_BODIES: CpuLane = CpuLane::new();
 
-/// Reads a JSON body of at most `limit` bytes. What comes back is UTF-8 text, not yet parsed.
+/// Reads a JSON body of at most `limit` bytes, without parsing it.
 pub(crate) async fn read_body(headers: &HeaderMap, body: Body, limit: usize) -> ApiResult<Bytes> {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
@@ -61,22 +61,22 @@ pub(crate) async fn read_body(headers: &HeaderMap, body: Body, limit: usize) -> 
     }
     match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, limit)).await {
         Ok(Ok(bytes)) => Ok(bytes),
-        // Either the limit, or the caller went away and nobody reads the answer.
+        // Either the body exceeds the limit, or the caller went away and reads no answer.
         Ok(Err(_)) => Err(too_large),
         Err(_) => Err(ApiError::RequestTimeout),
     }
 }
 
-/// Parses `bytes` of a body. Large ones take turns, and other requests go on meanwhile.
+/// Parses a body of `bytes` bytes. Large ones queue for a CPU thread of their own, so that other requests continue.
 pub(crate) async fn in_turn<T: Send>(bytes: usize, parse: impl Fn() -> T + Sync) -> T {
     if bytes <= BRIEF_BODY {
         return parse();
     }
-    // Without a thread to be had, slowly is better than not at all.
+    // If no thread can be started, parse here: slow is better than an error.
     LARGE_BODIES.turn().await.run(&parse).unwrap_or_else(|_| parse())
 }
 
-/// The fields of a JSON object, taken one by one; what is wrong is collected, and what is left over is unknown.
+/// The fields of a JSON object, taken one by one. Violations are collected; fields left over are unknown.
 pub(crate) struct Fields<'a> {
     fields: BTreeMap<String, &'a RawValue>,
     violations: Vec<Violation>,
@@ -98,19 +98,19 @@ impl<'a> Fields<'a> {
         Ok(Self { fields, violations: Vec::new() })
     }
 
-    /// The text of a field; null is absent.
+    /// The raw text of a field; null counts as absent.
     pub(crate) fn raw(&mut self, name: &str) -> Option<&'a RawValue> {
         self.fields.remove(name).filter(|raw| raw.get() != "null")
     }
 
-    /// A field of a type.
+    /// A field, deserialized. A value of the wrong type becomes a violation.
     pub(crate) fn take<T: DeserializeOwned>(&mut self, name: &str) -> Option<T> {
         let raw = self.raw(name)?;
         match serde_json::from_str(raw.get()) {
             Ok(value) => Some(value),
             Err(error) => {
                 let text = error.to_string();
-                // The position is that within the field, which means nothing to the caller.
+                // Drop the position: it is relative to the field's text, which the caller cannot map.
                 let why = text.split(" at line ").next().unwrap_or_default();
                 self.violation(format!("/{name}"), why);
                 None
@@ -122,13 +122,13 @@ impl<'a> Fields<'a> {
         self.violations.push(Violation::new(path, message));
     }
 
-    /// Notes the first number in a field's value that is too long to be kept as it is.
+    /// Adds a violation for the first number in `value` that is too long to be stored exactly.
     pub(crate) fn oversized_number(&mut self, value: &Value, path: &str) {
         self.violations.extend(oversized_number(value, path));
     }
 
     /// # Errors
-    /// Something was wrong, or a field is unknown.
+    /// The request has violations or unknown fields.
     pub(crate) fn finish(mut self) -> ApiResult<()> {
         for name in self.fields.keys() {
             let path = format!("/{}", escape_pointer(name));
@@ -138,7 +138,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A record that is written as an object and in no other way: serde also reads one from the list of its fields.
+/// A record that must be written as a JSON object. serde alone also accepts a list of the fields' values.
 pub(crate) struct Record<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Record<T> {
@@ -161,10 +161,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Record<T> {
     }
 }
 
-/// Reads a whole record.
+/// Deserializes a whole record.
 ///
 /// # Errors
-/// What does not fit, or a list in the place of a record.
+/// The value does not match, or a list stands in place of a record.
 pub(crate) fn read_record<T: DeserializeOwned + Serialize>(value: &Value) -> ApiResult<T> {
     let record: T = T::deserialize(value).map_err(|error| ApiError::invalid("", error.to_string()))?;
     let read = serde_json::to_value(&record).map_err(|error| ApiError::invalid("", error.to_string()))?;
@@ -173,7 +173,7 @@ pub(crate) fn read_record<T: DeserializeOwned + Serialize>(value: &Value) -> Api
     if violations.is_empty() { Ok(record) } else { Err(ApiError::InvalidRequest(violations)) }
 }
 
-/// Finds lists that were read as records.
+/// Finds lists that serde read as records.
 fn find_lists(given: &Value, read: &Value, path: &str, violations: &mut Vec<Violation>) {
     match (given, read) {
         (Value::Array(_), Value::Object(_)) => violations.push(Violation::new(path, "must be an object")),
@@ -213,13 +213,13 @@ pub(crate) fn find_nul(value: &Value, path: &str) -> Option<String> {
     }
 }
 
-/// The violation of the first number in a value that is too long to be kept as it is.
+/// The violation for the first number in a value that is too long to be stored exactly.
 pub(crate) fn oversized_number(value: &Value, path: &str) -> Option<Violation> {
     let oversized = numbers::check(value).err()?;
     Some(Violation::new(format!("{path}{}", oversized.path), oversized.to_string()))
 }
 
-/// Query parameters, taken one by one; what is left over is unknown.
+/// Query parameters, taken one by one. Parameters left over are unknown.
 pub(crate) struct Params {
     pairs: Vec<(String, String)>,
     violations: Vec<Violation>,
@@ -235,7 +235,7 @@ impl FromRequestParts<ApiState> for Params {
 }
 
 impl Params {
-    /// A parameter as text. U+0000 cannot be stored, so nothing has it.
+    /// A parameter as text. U+0000 is a violation, since Postgres cannot store it.
     pub(crate) fn text(&mut self, name: &str) -> Option<String> {
         let at = self.pairs.iter().position(|(key, _)| key == name)?;
         let (_, value) = self.pairs.remove(at);
@@ -251,7 +251,7 @@ impl Params {
         text.parse().map_err(|error| self.violation(name, format!("`{text}`: {error}"))).ok()
     }
 
-    /// An instant of the years 0 to 9999, which both Postgres and ids can hold.
+    /// A time in the years 0 to 9999, which both Postgres and execution ids can represent.
     pub(crate) fn instant(&mut self, name: &str) -> Option<DateTime<Utc>> {
         let instant: DateTime<Utc> = self.take(name)?;
         if !(0..=9_999).contains(&instant.year()) {
@@ -261,7 +261,7 @@ impl Params {
         Some(instant)
     }
 
-    /// A parameter out of a closed set.
+    /// A parameter with a closed set of values.
     pub(crate) fn named<T>(&mut self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
         let text = self.text(name)?;
         let parsed = parse(&text);
@@ -271,7 +271,7 @@ impl Params {
         parsed
     }
 
-    /// The parameters `prefix<rest>`, as `(rest, value)`.
+    /// The parameters named `prefix<rest>`, as `(rest, value)`.
     pub(crate) fn prefixed(&mut self, prefix: &str) -> Vec<(String, String)> {
         let (own, others) = self.pairs.drain(..).partition(|(key, _)| key.starts_with(prefix));
         self.pairs = others;
@@ -279,7 +279,7 @@ impl Params {
         own.into_iter().map(|(key, value)| (key[prefix.len()..].to_owned(), value)).collect()
     }
 
-    /// `limit`, between 1 and `max`.
+    /// The parameter `limit`, between 1 and `max`.
     pub(crate) fn limit(&mut self, default: i64, max: i64) -> i64 {
         let limit = self.take("limit").unwrap_or(default);
         if !(1..=max).contains(&limit) {
@@ -293,7 +293,7 @@ impl Params {
     }
 
     /// # Errors
-    /// Something was wrong, or a parameter is unknown or given twice.
+    /// The query has violations, unknown parameters, or one given twice.
     pub(crate) fn finish(mut self) -> ApiResult<()> {
         for (name, _) in std::mem::take(&mut self.pairs) {
             self.violation(&name, "unknown parameter, or given twice");
@@ -302,10 +302,11 @@ impl Params {
     }
 }
 
-/// Whose executions the caller asks for: `org_id` with or without `group_id`, or `all_tenants=true`; its own otherwise.
+/// Reads the tenants that the caller asks for: `org_id` with or without `group_id`, or `all_tenants=true`; its own
+/// otherwise.
 ///
 /// # Errors
-/// It names another tenant without the scope `admin`.
+/// The query names other tenants and the key lacks the scope `admin`, or Postgres is unavailable.
 pub(crate) async fn take_reach(state: &ApiState, principal: &Principal, params: &mut Params) -> ApiResult<Reach> {
     let org = params.text("org_id");
     let group = params.text("group_id");
@@ -326,7 +327,7 @@ pub(crate) async fn take_reach(state: &ApiState, principal: &Principal, params: 
     }
 }
 
-/// What a path names, as `axum::extract::Path`: a text that is not UTF-8 names nothing.
+/// Like `axum::extract::Path`, but a path that does not parse is [`ApiError::NoSuchRoute`].
 #[derive(Debug)]
 pub(crate) struct Path<T>(pub(crate) T);
 
@@ -339,7 +340,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
     }
 }
 
-/// The execution that a path names. What is no id names nothing.
+/// The execution id in the path. A malformed id is not found.
 pub(crate) struct ExecutionPath(pub(crate) ExecutionId);
 
 impl FromRequestParts<ApiState> for ExecutionPath {
@@ -352,7 +353,7 @@ impl FromRequestParts<ApiState> for ExecutionPath {
     }
 }
 
-/// Cursors are opaque: a version byte and an id.
+/// First byte of a cursor, before the id. Cursors are opaque to callers.
 const CURSOR_VERSION: u8 = 1;
 
 pub(crate) fn write_cursor(last: Uuid) -> String {

@@ -1,8 +1,8 @@
 //! Follows the events of many executions with one query.
 //!
-//! What must hold (core-rules 18): all streams of a process share one statement per hint and one per second; a stream is
-//! registered before it is first read, so nothing falls between the two; a reader that does not keep up is disconnected and
-//! comes back with its cursor, never buffered for. Hints may be lost or doubled.
+//! Invariants (core-rules 18): all streams of a process share one statement per hint and one per second; a stream
+//! is registered before its first read, so that no event falls in between; a reader more than [`MAX_BEHIND`]
+//! batches behind is disconnected and resumes from its cursor. Hints may be lost or duplicated.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -30,32 +30,32 @@ use crate::{
     stream_places::{Place, StreamPlaces},
 };
 
-/// Without hints, news is at most this old.
+/// Interval of reads without hints.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Between two reads hints gather, so that a storm of them is a few reads.
+/// Pause between two reads in which hints gather, so that a burst of hints causes few reads.
 const GATHER: Duration = Duration::from_millis(5);
-/// Events of one stream in one read; what remains is read next.
+/// Maximum number of events per stream and read; the rest follows in the next read.
 const EVENTS_PER_READ: i64 = 200;
 /// Batches that a reader may be behind before it is disconnected.
 const MAX_BEHIND: usize = 8;
-/// A read that takes longer is given up and repeated.
+/// Timeout of a read; a read that times out is repeated.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a stream is told.
+/// A message to a stream's reader.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Frame {
-    /// These came next.
+    /// The next events, in order.
     Events(Vec<Event>),
-    /// Events between the cursor and `last` are gone: look at the execution itself, then go on after `last`.
+    /// Events between the cursor and `last` are gone: read the execution itself, then continue after `last`.
     Resync {
-        /// The number of the execution's last event.
+        /// Number of the execution's last event.
         last: i32,
     },
     /// No event will follow.
     Over,
 }
 
-/// One stream; dropping it unregisters.
+/// One stream. Dropping it unregisters the stream.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     frames: mpsc::Receiver<Frame>,
@@ -63,7 +63,7 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    /// The next frame; `None` when this reader was too slow, another tenant got its place, or the process shuts down.
+    /// The next frame; `None` if this reader was too slow, another tenant took its place, or the process shuts down.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         tokio::select! {
             frame = self.frames.recv() => frame,
@@ -102,10 +102,10 @@ impl Hub {
         }
     }
 
-    /// Follows an execution's events after `after`, for a caller of `tenant`.
+    /// Follows the events of an execution after number `after`, for a caller of `tenant`.
     ///
     /// # Errors
-    /// The process follows as many as it may, or shuts down.
+    /// The process has no place for another stream, or it shuts down.
     pub(crate) async fn subscribe(
         &self,
         tenant: TenantId,
@@ -119,10 +119,10 @@ impl Hub {
         Ok(Subscription { frames: receiver, place })
     }
 
-    /// Waits until the execution is over, or `limit` has passed.
+    /// Waits until the execution is over or `limit` has passed.
     ///
     /// # Errors
-    /// The process follows as many as it may, or shuts down.
+    /// The process has no place for another stream, or it shuts down.
     pub(crate) async fn wait_until_over(
         &self,
         tenant: TenantId,
@@ -218,7 +218,7 @@ impl Follower {
         }
     }
 
-    /// Reads what is due; false when Postgres did not answer.
+    /// Reads the streams that are due; returns false if Postgres did not answer.
     async fn read(&mut self) -> bool {
         let gone: Vec<u64> =
             self.due.iter().copied().filter(|key| self.streams.get(key).is_none_or(|s| s.frames.is_closed())).collect();
@@ -252,7 +252,7 @@ impl Follower {
     }
 }
 
-/// How a stream stands after a read.
+/// State of a stream after a read.
 enum Standing {
     UpToDate,
     Behind,
@@ -289,7 +289,7 @@ impl Stream {
     }
 }
 
-/// The next hint; for ever pending when hints have ended.
+/// The next hint; pending for ever once the hints have ended.
 async fn next_look(looks: &mut Option<BoxStream<'static, Look>>) -> Look {
     if let Some(stream) = looks {
         if let Some(look) = stream.next().await {
@@ -340,7 +340,7 @@ mod tests {
             let line = text.lines().find_map(|line| line.strip_prefix("longhaul_events_streams_open "));
             line.map(str::to_owned)
         };
-        // No stream that is still open is read, so nobody asks this database.
+        // Only streams whose reader hung up are read, so no query reaches this database.
         let store = Store::open(StoreOptions::new("postgres://nobody@127.0.0.1:1/none")).unwrap();
         let (_subscribes, inbox) = mpsc::channel(1);
         let looks = Box::pin(futures::stream::pending());
@@ -350,7 +350,7 @@ mod tests {
         follower.add(first);
         follower.add(second);
         assert_eq!(shown().as_deref(), Some("2"));
-        // Readers that hang up are noticed at the next read.
+        // The hub notices readers that hang up at its next read.
         drop((first_reader, second_reader));
         assert!(follower.read().await);
         assert_eq!(shown().as_deref(), Some("0"));

@@ -1,8 +1,8 @@
-//! The HTTP surface: routes, authentication, event streams, OpenAPI, status page.
+//! The HTTP API: routes, authentication, event streams, OpenAPI, status page.
 //!
-//! What must hold: nothing is stored of a request that is refused; a 2xx submit is committed; a caller sees its own tenant
-//! alone; every error is problem+json with a stable code; everything has a size limit (docs/api.md). Not here: SQL (it is in
-//! `shared::store`) and Redis (hooks and hints come from the caller).
+//! Invariants: a refused request stores nothing; a submit answered 2xx is committed; a caller sees only its own
+//! tenant; every error is problem+json with a stable code; every input has a size limit (docs/api.md). SQL lives
+//! in `shared::store`; Redis stays outside: the caller passes hooks and hints.
 
 mod auth;
 mod catalog;
@@ -34,13 +34,13 @@ pub use state::{
     Announce, ApiDeps, ApiOptions, Hooks, Look, QueueState, RenderMetrics, ReportQueue, Traceparent, Wake,
 };
 
-/// Serves until `shutdown`, then finishes what is under way: streams end, held submits answer with what there is.
+/// Serves until `shutdown`, then completes open requests: streams end, held submits answer with the current record.
 pub async fn serve(deps: ApiDeps, listener: TcpListener, shutdown: CancellationToken) {
     let limits = ConnectionLimits::new(deps.options.max_connections);
     server::serve(limits, router::router(deps, shutdown.clone()), listener, shutdown).await;
 }
 
-/// The router without a listener, for tests that call it in-process.
+/// Returns the router without a listener, for tests that call it in-process.
 pub fn router(deps: ApiDeps, shutdown: CancellationToken) -> axum::Router {
     router::router(deps, shutdown)
 }

@@ -1,6 +1,6 @@
-//! Around every request: an id, a span, security headers, a log line at debug, and a problem instead of a panic.
+//! Wraps every request: request id, span, security headers, debug log line, and a problem response instead of a panic.
 //!
-//! Neither bodies nor the Authorization header are ever logged.
+//! Bodies and the Authorization header are never logged.
 
 use std::any::Any;
 
@@ -18,11 +18,11 @@ use uuid::Uuid;
 use crate::error::ApiError;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Our pages need their own style alone; the viewer of the API sets a policy of its own.
+/// Content security policy of our own pages, which need only inline styles. The API viewer sets its own policy.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; \
                            frame-ancestors 'none'";
 
-/// The caller's request id when it is printable and short, else one of ours.
+/// The caller's request id if it is printable and at most 128 bytes, otherwise a new one.
 fn request_id(request: &Request) -> HeaderValue {
     let given = request.headers().get(&REQUEST_ID);
     let is_plain =
@@ -32,7 +32,7 @@ fn request_id(request: &Request) -> HeaderValue {
     })
 }
 
-/// The id of a request, as it is logged and answered.
+/// The request id that is logged and returned.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestId(pub(crate) String);
 
@@ -52,14 +52,14 @@ pub(crate) async fn around(mut request: Request, next: Next) -> Response {
         error.type = tracing::field::Empty,
         otel.status_code = tracing::field::Empty,
     );
-    // The caller's trace goes on; what is stored with an execution is a child of it.
+    // The span joins the caller's trace; the trace context stored with an execution is a child of the span.
     if let Some(traceparent) = request.headers().get("traceparent").and_then(|value| value.to_str().ok()) {
         trace::set_parent(&span, traceparent);
     }
     let began = Instant::now();
     let mut response = next.run(request).instrument(span.clone()).await;
     let status = response.status();
-    // Signed: unsigned numbers are exported as text.
+    // Signed, because unsigned numbers are exported as text.
     span.record("http.response.status_code", i64::from(status.as_u16()));
     if status.is_server_error() {
         trace::fail(&span, status.as_str());
@@ -70,7 +70,7 @@ pub(crate) async fn around(mut request: Request, next: Next) -> Response {
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, id);
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // With `no-referrer` a form of our own page would name no origin.
+    // Under `no-referrer`, browsers would not name the origin when they submit our own forms.
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
     headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
     let policy = headers.entry(header::CONTENT_SECURITY_POLICY);
@@ -79,12 +79,12 @@ pub(crate) async fn around(mut request: Request, next: Next) -> Response {
     response
 }
 
-/// Methods are open text; labels are a closed set.
+/// Maps a method to a closed set of labels, since callers can send any method.
 fn method_label(method: &axum::http::Method) -> &'static str {
     ["GET", "POST", "PUT", "DELETE", "HEAD"].into_iter().find(|known| method == *known).unwrap_or("other")
 }
 
-/// A panic in a handler is a 500 and a log line; the process lives on.
+/// Answers 500 and logs a panic of a handler; the process continues.
 pub(crate) fn on_panic(panic: Box<dyn Any + Send>) -> Response {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(panic = text.unwrap_or("not a text"), "a handler panicked");

@@ -1,4 +1,4 @@
-//! The OpenAPI document: what the routes say, and the errors that all of them share.
+//! Builds the OpenAPI document: the routes, plus the errors that they share.
 
 use longhaul_sdk::FailureClass;
 use longhaul_shared::domain::{ExecutionStatus, WaitReason};
@@ -26,7 +26,7 @@ struct Base;
 
 const SERVICE_TOKEN: &str = "service_token";
 
-/// Errors that every `/v1` operation can answer.
+/// Errors that every `/v1` operation can return.
 const SHARED: [(&str, &str, &str); 6] = [
     ("401", "unauthenticated", "No API key, or one that is unknown or revoked"),
     ("403", "missing_scope", "The key lacks a scope"),
@@ -35,7 +35,7 @@ const SHARED: [(&str, &str, &str); 6] = [
     ("500", "internal_error", "Our fault"),
     ("503", "unavailable", "The database is away; try again after `Retry-After`"),
 ];
-/// Errors of operations with a body.
+/// Errors of operations with a request body.
 const WITH_BODY: [(&str, &str, &str); 4] = [
     ("400", "malformed_json", "The body is not JSON"),
     ("409", "idempotency_key_reused", "It conflicts with what is stored"),
@@ -43,7 +43,7 @@ const WITH_BODY: [(&str, &str, &str); 4] = [
     ("415", "unsupported_media_type", "The body is not `application/json`"),
 ];
 
-/// The document of this build.
+/// Returns the OpenAPI document of this build.
 #[must_use]
 pub fn openapi() -> Document {
     let mut document = router::described().into_openapi();
@@ -70,7 +70,7 @@ pub fn openapi() -> Document {
             }
             continue;
         }
-        // The contract has a shape of its own for errors, and its operations list theirs.
+        // The contract has its own error shape, and its operations list their errors themselves.
         if !path.starts_with("/v1/") || path.starts_with("/v1/agent-executions") {
             continue;
         }
@@ -85,7 +85,7 @@ pub fn openapi() -> Document {
     document
 }
 
-/// Properties that are texts out of a closed set: schema, property, values.
+/// String properties with a closed set of values, as (schema, property, values).
 fn closed_sets() -> [(&'static str, &'static str, Vec<Value>); 3] {
     let statuses = ExecutionStatus::ALL.iter().map(|status| status.as_str().into()).collect();
     let reasons = WaitReason::ALL.iter().map(|reason| reason.as_str().into()).chain([Value::Null]).collect();

@@ -1,8 +1,8 @@
-//! Asks the providers of the platform whether they are well, at their `healthcheck_url`.
+//! Probes the health of the platform's providers at their `healthcheck_url`.
 //!
-//! What must hold: of all processes one asks a provider in an interval; a question has a limit, and so has their number at a time; an
-//! outage of Postgres or of a provider is waited out. What is found is shown in `/v1/platform` and in the metrics, and decides
-//! nothing by itself: a run meets its provider as it is then.
+//! Invariants: one process of the fleet probes a provider per interval; each probe has a timeout and the number of
+//! concurrent probes is bounded; the loop outlives outages of Postgres and of providers. Results appear in
+//! `/v1/platform` and in the metrics. They decide nothing: a run calls its provider whatever the last probe said.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::routes::contract::options::HealthOptions;
 
-/// Between two looks for providers that are due.
+/// Interval between two looks for providers that are due.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Questions at a time.
+/// Maximum number of concurrent probes.
 const AT_A_TIME: usize = 8;
 
-/// See the module; dropping it stops the questions.
+/// See the module. Dropping it stops the probes.
 #[derive(Debug)]
 pub(crate) struct PlatformHealth {
     _task: AbortOnDropHandle<()>,
@@ -49,7 +49,7 @@ async fn ask_for_ever(store: Store, client: Client, options: HealthOptions, shut
             _ = ticks.tick() => {}
             () = shutdown.cancelled() => return,
         }
-        // The next tick is the repeat.
+        // A failure is retried at the next tick.
         let Ok(due) = store.take_probes(options.every).await else { continue };
         stream::iter(due).for_each_concurrent(AT_A_TIME, |probe| ask(&store, &client, options.timeout, probe)).await;
         if let Ok(counts) = store.count_health().await {

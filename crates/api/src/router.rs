@@ -1,4 +1,4 @@
-//! Every route of the product, one screen.
+//! All routes of the API.
 
 use axum::{Router, extract::DefaultBodyLimit, middleware as axum_middleware, routing::get};
 use longhaul_shared::domain::ExecutionStatus;
@@ -18,7 +18,7 @@ use crate::{
     unread_body,
 };
 
-/// What OpenAPI describes.
+/// The routes that the OpenAPI document describes.
 pub(crate) fn described() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         // executions
@@ -100,6 +100,6 @@ pub(crate) fn router(deps: ApiDeps, shutdown: CancellationToken) -> Router {
         .with_state(state)
 }
 
-/// The statuses in the order people expect them.
+/// Statuses in the order in which people expect them.
 pub(crate) const STATUSES: [ExecutionStatus; 4] =
     [ExecutionStatus::Pending, ExecutionStatus::InProgress, ExecutionStatus::Finished, ExecutionStatus::Failed];

@@ -1,4 +1,4 @@
-//! JSON Schemas that callers wrote, and what is wrong with a value, with paths.
+//! Compiles JSON Schemas written by callers, and lists the violations of a value with their paths.
 
 use jsonschema::{ValidationError, error::ValidationErrorKind};
 use longhaul_shared::json_schema::{Listing, Patterns, Schema, TOO_LONG, Unchecked};
@@ -9,19 +9,20 @@ use crate::{
     extract::escape_pointer,
 };
 
-/// Compiles a schema. What needs backtracking is refused here, when the version is put.
+/// Compiles a schema. Refuses patterns that need backtracking, so that such a schema fails when its version is put.
 ///
 /// # Errors
-/// It is no schema, exceeds a limit, refers to another document, or has a pattern that only backtracking can match.
+/// The schema is invalid, exceeds a limit, refers to another document, or has a pattern that only backtracking can
+/// match.
 pub(crate) fn compile(schema: &Value) -> Result<Schema, String> {
     Schema::compile(schema, Patterns::Linear)
 }
 
-/// Everything that is wrong with `value`, with paths below `root`; at most [`MAX_VIOLATIONS`]. A value that would take too
-/// long to check is wrong as a whole.
+/// Lists all violations of `value`, with paths below `root`, at most [`MAX_VIOLATIONS`]. A value that would take
+/// too long to check is one violation at `root`.
 ///
 /// # Errors
-/// Other large values are being checked, for longer than a request waits.
+/// [`ApiError::Busy`]: other large values kept the checker busy for longer than a request waits.
 pub(crate) async fn violations(schema: &Schema, value: &Value, root: &str) -> ApiResult<Vec<Violation>> {
     let below = root.to_owned();
     match schema.check(value, move |errors| list(errors, &below)).await {
@@ -42,7 +43,7 @@ fn list(errors: &mut dyn Iterator<Item = ValidationError<'_>>, root: &str) -> Ve
     for error in errors {
         let at = format!("{root}{}", error.instance_path());
         match error.kind() {
-            // The path of the field at fault, not of the object around it.
+            // Point to the field at fault, not to the object around it.
             ValidationErrorKind::AdditionalProperties { unexpected } => violations.extend(
                 unexpected.iter().map(|name| Violation::new(format!("{at}/{}", escape_pointer(name)), "unknown field")),
             ),

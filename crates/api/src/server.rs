@@ -1,4 +1,4 @@
-//! The listener: bounds the number of connections, and the time one takes to send a request head or to read its response.
+//! The listener: bounds the number of connections, the time to send a request head and the time to read a response.
 //!
 //! `axum::serve` has no such limits: a client without a key could hold every file descriptor of the process.
 
@@ -19,21 +19,20 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
-/// Pause after a failed accept: file descriptors are exhausted, most likely.
+/// Pause after a failed accept, which most likely means that file descriptors are exhausted.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
-/// A request head beyond this is answered 431. hyper's default of 400 KiB is held for each connection.
+/// Maximum bytes of a request head; a larger one is answered 431. hyper's default is 400 KiB for each connection.
 const HEAD_BYTES: usize = 64 * 1024;
 
-/// Limits of the listener.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
-    /// Open connections; further ones wait in the listen queue.
+    /// Maximum number of open connections; further ones wait in the listen queue.
     pub(crate) connections: usize,
-    /// From the accept to the end of the first request's head.
+    /// Time from the accept to the end of the first request head.
     pub(crate) first_head: Duration,
-    /// For each further head, the idle time before it included. Longer than clients keep an idle connection.
+    /// Time to the end of each further request head, idle time included. Longer than clients keep idle connections.
     pub(crate) next_head: Duration,
-    /// Response bytes that the client does not acknowledge (Linux alone).
+    /// Time that response bytes may stay unacknowledged by the client (Linux only).
     pub(crate) stalled_write: Duration,
 }
 
@@ -48,7 +47,7 @@ impl ConnectionLimits {
     }
 }
 
-/// Serves until `shutdown`, then lets open requests end.
+/// Serves until `shutdown`, then waits for open requests to complete.
 pub(crate) async fn serve(
     limits: ConnectionLimits,
     router: Router,
@@ -58,7 +57,7 @@ pub(crate) async fn serve(
     let permits = Arc::new(Semaphore::new(limits.connections));
     let connections = TaskTracker::new();
     loop {
-        // The permit comes first: what cannot be served is left to the listen queue.
+        // Take the permit before the accept: connections beyond the limit stay in the listen queue.
         let accepted = tokio::select! {
             accepted = accept(&permits, &listener) => accepted,
             () = shutdown.cancelled() => break,
@@ -118,7 +117,7 @@ async fn serve_connection(
     let mut served = std::pin::pin!(served);
     let has_asked = timeout(limits.first_head, first_head.cancelled());
     tokio::select! {
-        // A client that goes away is no failure of ours.
+        // An error here means that the client went away; it is not logged.
         _ = served.as_mut() => return,
         asked = has_asked => if asked.is_err() { return },
         () = shutdown.cancelled() => {}
@@ -131,7 +130,8 @@ async fn serve_connection(
     let _ = served.await;
 }
 
-/// Events are small and must not wait for more; unread responses must not hold a connection.
+/// Sends small events at once (`TCP_NODELAY`), and drops connections whose client does not read
+/// (`TCP_USER_TIMEOUT`).
 fn set_options(stream: &TcpStream, stalled_write: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     #[cfg(target_os = "linux")]
@@ -155,12 +155,12 @@ mod tests {
 
     use super::*;
 
-    /// Limit of what must come about.
+    /// Time limit for an expected outcome.
     const PATIENCE: Duration = Duration::from_secs(60);
     const SHORT: Duration = Duration::from_millis(300);
     const LARGE: usize = 4 * 1024 * 1024;
 
-    /// A server with two connections, other limits as given.
+    /// Starts a server with `limits` on a free port.
     async fn server(limits: ConnectionLimits) -> (SocketAddr, JoinHandle<()>) {
         let router = Router::new().route("/", get(async || "ok")).route("/large", get(async || "x".repeat(LARGE)));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -191,7 +191,7 @@ mod tests {
 
     async fn is_closed(client: &mut TcpStream) {
         let mut rest = Vec::new();
-        // Closed or reset.
+        // The connection is closed or reset; both count.
         let _ = timeout(PATIENCE, client.read_to_end(&mut rest)).await.expect("the server closes");
     }
 

@@ -1,4 +1,4 @@
-//! What every handler shares, and what the caller of the crate supplies.
+//! State shared by all handlers, and the dependencies that the caller of the crate supplies.
 
 use std::{fmt, ops::Deref, sync::Arc};
 
@@ -20,20 +20,20 @@ use crate::{
     routes::contract::{engine::Engine, options::ContractOptions},
 };
 
-/// How the API behaves.
+/// Settings of the API.
 #[derive(Debug, Clone)]
 pub struct ApiOptions {
-    /// Shows the status page without a key to browsers on this machine. For development.
+    /// Shows the status page without a key to browsers on this machine. For development only.
     pub open_status_page: bool,
-    /// Event streams (and held submits) that one process follows; beyond it 503.
+    /// Maximum number of event streams and held submits per process; beyond it the API answers 503.
     pub max_streams: usize,
-    /// Connections that one process holds open; further ones wait to be accepted.
+    /// Maximum number of open connections per process; further ones wait in the listen queue.
     pub max_connections: usize,
-    /// Cookies of the status page are sent over TLS alone.
+    /// Sends the status page's cookies over TLS only.
     pub secure_cookies: bool,
-    /// What agents may say of tool servers.
+    /// Rules for the tool servers that agents may use.
     pub tool_servers: McpConfig,
-    /// The agent-execution contract.
+    /// Settings of the agent-execution contract.
     pub contract: ContractOptions,
 }
 
@@ -50,49 +50,49 @@ impl Default for ApiOptions {
     }
 }
 
-/// A hint that executions changed. May be lost or doubled: streams read each second all the same.
+/// A hint that executions changed. Hints may be lost or duplicated: streams also read once per second.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Look {
-    /// These.
+    /// The executions that changed.
     At(Vec<ExecutionId>),
-    /// Any: hints were lost.
+    /// Any execution may have changed, because hints were lost.
     Everywhere,
 }
 
-/// Whether the queue's transport answers. It is reported and never required: Postgres is the truth.
+/// State of the queue's transport. Reported, never required: Postgres is the truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueState {
-    /// It answers.
+    /// The transport answers.
     Up,
-    /// It does not; workers poll Postgres.
+    /// The transport does not answer; workers poll Postgres.
     Down,
-    /// Nobody told us how to ask.
+    /// No hook reports the state.
     Unknown,
 }
 
-/// Renders the metrics of the process.
+/// Renders the process's metrics as Prometheus text.
 pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;
-/// Says that an execution of a queue became runnable. Must return at once.
+/// Signals that an execution of a queue became runnable. Must not block.
 pub type Wake = Arc<dyn Fn(&str, ExecutionId) + Send + Sync>;
-/// Says that an execution changed and observers should look. Must return at once.
+/// Signals that an execution changed and observers should read it. Must not block.
 pub type Announce = Arc<dyn Fn(ExecutionId) + Send + Sync>;
-/// The W3C trace context under which an execution is submitted.
+/// Returns the W3C trace context under which an execution is submitted.
 pub type Traceparent = Arc<dyn Fn(&HeaderMap) -> Option<String> + Send + Sync>;
-/// The transport's state, from memory. Must return at once.
+/// Returns the transport's state from memory. Must not block.
 pub type ReportQueue = Arc<dyn Fn() -> QueueState + Send + Sync>;
 
-/// What the API calls out to. Every hook has a default that does nothing.
+/// Callbacks of the API. By default they do nothing, except `traceparent`, which reads the request header.
 #[derive(Clone)]
 pub struct Hooks {
-    /// After a submit.
+    /// Called for each execution that a request made runnable.
     pub wake: Wake,
-    /// After a cancel.
+    /// Called for each existing execution that a request changed.
     pub announce: Announce,
-    /// At a submit.
+    /// Called at each submit.
     pub traceparent: Traceparent,
-    /// For `/metrics`.
+    /// Called for `/metrics`.
     pub metrics: RenderMetrics,
-    /// For `/readyz`.
+    /// Called for `/readyz`.
     pub queue: ReportQueue,
 }
 
@@ -114,7 +114,7 @@ impl fmt::Debug for Hooks {
     }
 }
 
-/// The `traceparent` header when it has the form of version 00.
+/// The `traceparent` header, if it is well-formed version 00.
 fn incoming_traceparent(headers: &HeaderMap) -> Option<String> {
     let text = headers.get("traceparent")?.to_str().ok()?;
     let lengths: Vec<usize> = text.split('-').map(str::len).collect();
@@ -122,23 +122,22 @@ fn incoming_traceparent(headers: &HeaderMap) -> Option<String> {
     (lengths == [2, 32, 16, 2] && is_hex && text.starts_with("00-")).then(|| text.to_owned())
 }
 
-/// What the API needs to run.
+/// Dependencies of the API.
 pub struct ApiDeps {
-    /// Postgres.
     pub store: Store,
-    /// The process's batch of submits.
+    /// Group commit of submits, shared by the process.
     pub submitter: Submitter,
-    /// What models cost.
+    /// Prices of models.
     pub prices: Prices,
-    /// What tenants search.
+    /// Search indexes of the tenants.
     pub indexes: OwnIndexes,
-    /// Under which keys are hashed and cookies signed.
+    /// Secret that keys the hashes of API keys and signs cookies.
     pub pepper: Pepper,
     /// Hints for event streams.
     pub looks: BoxStream<'static, Look>,
-    /// Calls out.
+    /// Callbacks.
     pub hooks: Hooks,
-    /// Behaviour.
+    /// Settings.
     pub options: ApiOptions,
 }
 
@@ -148,7 +147,6 @@ impl fmt::Debug for ApiDeps {
     }
 }
 
-/// Shared by all handlers. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct ApiState(Arc<Shared>);
 
@@ -163,7 +161,7 @@ pub(crate) struct Shared {
     pub(crate) keys: KeyCache,
     pub(crate) catalog: Catalog,
     pub(crate) hub: Hub,
-    /// Who runs what `/v1/agent-executions` takes, when it is not this installation.
+    /// The other engine that runs the executions of `/v1/agent-executions`; `None`: this installation runs them.
     pub(crate) engine: Option<Engine>,
     _health: Option<PlatformHealth>,
     pub(crate) shutdown: CancellationToken,
@@ -198,7 +196,7 @@ impl ApiState {
     }
 }
 
-/// A client that cannot be made is an engine that cannot be reached: the rest of the API is served all the same.
+/// Builds the client of the other engine. A failure is logged, and the rest of the API is still served.
 fn engine(options: &ContractOptions) -> Option<Engine> {
     let made = Engine::new(options.engine.clone()?);
     made.inspect_err(|error| tracing::error!(error = %error, "no client of the agent engine can be made")).ok()

@@ -1,7 +1,7 @@
-//! Shares the event streams and held submits of a process between tenants.
+//! Shares the event streams and held submits of a process fairly between tenants.
 //!
 //! A tenant may take every free place. When none is free, a tenant that holds at least two fewer than the largest
-//! holder takes that one's oldest: its client reconnects with its cursor, or is told the execution as it stands.
+//! holder takes that holder's oldest place: the evicted client reconnects with its cursor, or gets the current record.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,11 +20,11 @@ struct Held {
     max: usize,
     total: usize,
     next: u64,
-    /// By age: the first one of a tenant is its oldest.
+    /// Ordered by age: a tenant's first entry is its oldest.
     of: HashMap<TenantId, BTreeMap<u64, CancellationToken>>,
 }
 
-/// A place; dropping it frees it.
+/// A held place; dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: StreamPlaces,
@@ -38,7 +38,7 @@ impl StreamPlaces {
         Self(Arc::new(Mutex::new(Held { max, total: 0, next: 0, of: HashMap::new() })))
     }
 
-    /// A place for `tenant`, or `None` if none is free and its share is used up.
+    /// Takes a place for `tenant`; `None` if none is free and the tenant has its share.
     pub(crate) fn take(&self, tenant: TenantId) -> Option<Place> {
         let mut held = self.lock();
         if held.total >= held.max && !held.make_room(tenant) {
@@ -80,7 +80,7 @@ impl Held {
 }
 
 impl Place {
-    /// Resolves when another tenant got the place.
+    /// Resolves when another tenant takes the place.
     pub(crate) async fn taken_away(&self) {
         self.taken_away.cancelled().await;
     }
@@ -113,7 +113,7 @@ mod tests {
         assert!(places.take(tenant(2)).is_none(), "more than a share is taken");
         let third = places.take(tenant(3)).unwrap();
         assert!(places.take(tenant(3)).is_none());
-        // A place that was taken away is not freed a second time.
+        // An evicted place is not freed a second time.
         first.drain(..2);
         assert!(places.take(tenant(1)).is_none() && places.lock().total == 4);
         drop((first, second, third));

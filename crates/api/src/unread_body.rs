@@ -1,8 +1,8 @@
-//! Responses that were decided before the request body was read.
+//! Drains request bodies that a route left unread when it responded.
 //!
-//! A client that sends its whole body first (`urllib`, most of them) never sees such a response if the connection is reset under it,
-//! and its next request on the connection fails. The rest of the body is therefore read and dropped, bounded by bytes and
-//! time; beyond that the response says `Connection: close`.
+//! A client that sends its whole body first, as `urllib` and most do, never sees such a response if the connection
+//! is reset, and its next request on the connection fails. The rest of the body is therefore read and dropped, up
+//! to a limit in bytes and time; beyond it the response says `Connection: close`.
 
 use std::{
     pin::Pin,
@@ -22,16 +22,16 @@ use futures::StreamExt;
 use hyper::body::{Frame, SizeHint};
 use tokio::time::timeout;
 
-/// The largest body of any route, so that a client just beyond a limit learns of it.
+/// The largest body limit of any route, so that a client slightly beyond a limit still gets the response.
 const DRAIN_BYTES: u64 = 16 * 1024 * 1024;
 const DRAIN_TIME: Duration = Duration::from_secs(10);
 
-/// Drains what the routes left unread.
+/// Middleware that drains the part of the request body that the routes left unread.
 pub(crate) async fn drain(request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
     }
-    // hyper asks for the body with its first read: a client that waits for `100 Continue` has sent nothing.
+    // hyper sends `100 Continue` at the first read of the body: a client that still waits for it has sent nothing.
     let awaits_continue = request.headers().contains_key(header::EXPECT);
     let left = Arc::new(Mutex::new(Left::default()));
     let returned = Arc::clone(&left);
@@ -48,7 +48,7 @@ pub(crate) async fn drain(request: Request, next: Next) -> Response {
     response
 }
 
-/// Reads `body` to its end within the bounds; false if it goes on.
+/// Reads `body` to its end; returns false if it exceeds the byte or time limit.
 async fn ends_soon(body: Body) -> bool {
     if body.size_hint().lower() > DRAIN_BYTES {
         return false;
@@ -67,14 +67,14 @@ async fn ends_soon(body: Body) -> bool {
     timeout(DRAIN_TIME, drained).await.unwrap_or(false)
 }
 
-/// What the routes dropped before its end.
+/// The unread rest of a request body.
 #[derive(Debug, Default)]
 struct Left {
     body: Option<Body>,
     is_read: bool,
 }
 
-/// A request body that comes back when a route drops it before its end.
+/// A request body that is handed back when a route drops it before its end.
 struct Lent {
     body: Option<Body>,
     is_read: bool,
@@ -132,7 +132,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// `/refused` looks at no body, `/first` at its first part.
+    /// `/refused` does not read the body; `/first` reads its first chunk.
     async fn server() -> SocketAddr {
         let first = async |body: Body| {
             let _ = body.into_data_stream().next().await;
@@ -148,7 +148,7 @@ mod tests {
         address
     }
 
-    /// Sends the whole request, as `urllib` does, and only then reads the response's head.
+    /// Sends the whole request, as `urllib` does, and only then reads the response head.
     async fn exchange(client: &mut TcpStream, head: &str, body: &[u8]) -> std::io::Result<String> {
         let exchange = async {
             client.write_all(head.as_bytes()).await?;
@@ -170,7 +170,7 @@ mod tests {
     async fn refusals_reach_clients_that_send_first() {
         let mut client = TcpStream::connect(server().await).await.unwrap();
         let body = vec![b'x'; 4 * 1024 * 1024 + 1];
-        // Over one connection: each response leaves it usable.
+        // All on one connection: each response must leave it usable.
         for (path, status) in [("/refused", "401"), ("/first", "413"), ("/refused", "401")] {
             let response = exchange(&mut client, &head(path, body.len()), &body).await.unwrap();
             assert!(response.contains(status) && !response.contains("connection: close"), "{path}: {response}");
