@@ -38,10 +38,8 @@ const MAX_REMEMBERED: usize = 2_000;
 /// Age at which a serve key in use is stored again: the sweep deletes those that were not stored for a day.
 const PUT_AGAIN: Duration = Duration::from_secs(3_600);
 
-/// The target that a submit names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
-    /// A definition by key.
     Definition(String),
     /// An agent by key, run by the built-in definition.
     Agent(String),
@@ -93,7 +91,6 @@ type Known = HashMap<(TenantId, Target, Option<i32>), (Instant, Arc<Runnable>)>;
 /// Keyed by tenant and role: all keys of a tenant have the same organisation and group.
 type Permits = HashMap<(AgentVersionId, TenantId, &'static str), (Instant, Access)>;
 
-/// See the module.
 pub(crate) struct Catalog {
     store: Store,
     known: Mutex<Known>,

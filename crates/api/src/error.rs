@@ -44,7 +44,6 @@ impl Violation {
     }
 }
 
-/// The reasons why a request fails.
 #[derive(Debug, Clone)]
 pub(crate) enum ApiError {
     Unauthenticated,
@@ -284,7 +283,6 @@ impl ApiError {
         Some(*id)
     }
 
-    /// The violations, each with its path in the request.
     fn violations(&self) -> Vec<Violation> {
         match self {
             Self::InvalidRequest(all) | Self::InvalidInput(all) => all.iter().take(MAX_VIOLATIONS).cloned().collect(),

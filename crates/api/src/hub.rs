@@ -41,14 +41,11 @@ const MAX_BEHIND: usize = 8;
 /// Timeout of a read; a read that times out is repeated.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A message to a stream's reader.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Frame {
-    /// The next events, in order.
     Events(Vec<Event>),
     /// Events between the cursor and `last` are gone: read the execution itself, then continue after `last`.
     Resync {
-        /// Number of the execution's last event.
         last: i32,
     },
     /// No event will follow.
@@ -72,7 +69,6 @@ impl Subscription {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Hub {
     subscribes: mpsc::Sender<Stream>,
@@ -252,7 +248,6 @@ impl Follower {
     }
 }
 
-/// State of a stream after a read.
 enum Standing {
     UpToDate,
     Behind,

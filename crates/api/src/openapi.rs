@@ -35,7 +35,6 @@ const SHARED: [(&str, &str, &str); 6] = [
     ("500", "internal_error", "Our fault"),
     ("503", "unavailable", "The database is away; try again after `Retry-After`"),
 ];
-/// Errors of operations with a request body.
 const WITH_BODY: [(&str, &str, &str); 4] = [
     ("400", "malformed_json", "The body is not JSON"),
     ("409", "idempotency_key_reused", "It conflicts with what is stored"),
@@ -43,7 +42,6 @@ const WITH_BODY: [(&str, &str, &str); 4] = [
     ("415", "unsupported_media_type", "The body is not `application/json`"),
 ];
 
-/// Returns the OpenAPI document of this build.
 #[must_use]
 pub fn openapi() -> Document {
     let mut document = router::described().into_openapi();

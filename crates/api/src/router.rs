@@ -18,7 +18,6 @@ use crate::{
     unread_body,
 };
 
-/// The routes that the OpenAPI document describes.
 pub(crate) fn described() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         // executions

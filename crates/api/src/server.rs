@@ -160,7 +160,6 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(300);
     const LARGE: usize = 4 * 1024 * 1024;
 
-    /// Starts a server with `limits` on a free port.
     async fn server(limits: ConnectionLimits) -> (SocketAddr, JoinHandle<()>) {
         let router = Router::new().route("/", get(async || "ok")).route("/large", get(async || "x".repeat(LARGE)));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -20,7 +20,6 @@ use crate::{
     routes::contract::{engine::Engine, options::ContractOptions},
 };
 
-/// Settings of the API.
 #[derive(Debug, Clone)]
 pub struct ApiOptions {
     /// Shows the status page without a key to browsers on this machine. For development only.
@@ -33,7 +32,6 @@ pub struct ApiOptions {
     pub secure_cookies: bool,
     /// Rules for the tool servers that agents may use.
     pub tool_servers: McpConfig,
-    /// Settings of the agent-execution contract.
     pub contract: ContractOptions,
 }
 
@@ -62,7 +60,6 @@ pub enum Look {
 /// State of the queue's transport. Reported, never required: Postgres is the truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueState {
-    /// The transport answers.
     Up,
     /// The transport does not answer; workers poll Postgres.
     Down,
@@ -90,9 +87,7 @@ pub struct Hooks {
     pub announce: Announce,
     /// Called at each submit.
     pub traceparent: Traceparent,
-    /// Called for `/metrics`.
     pub metrics: RenderMetrics,
-    /// Called for `/readyz`.
     pub queue: ReportQueue,
 }
 
@@ -122,12 +117,10 @@ fn incoming_traceparent(headers: &HeaderMap) -> Option<String> {
     (lengths == [2, 32, 16, 2] && is_hex && text.starts_with("00-")).then(|| text.to_owned())
 }
 
-/// Dependencies of the API.
 pub struct ApiDeps {
     pub store: Store,
     /// Group commit of submits, shared by the process.
     pub submitter: Submitter,
-    /// Prices of models.
     pub prices: Prices,
     /// Search indexes of the tenants.
     pub indexes: OwnIndexes,
@@ -135,9 +128,7 @@ pub struct ApiDeps {
     pub pepper: Pepper,
     /// Hints for event streams.
     pub looks: BoxStream<'static, Look>,
-    /// Callbacks.
     pub hooks: Hooks,
-    /// Settings.
     pub options: ApiOptions,
 }
 

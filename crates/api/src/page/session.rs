@@ -27,7 +27,6 @@ const COOKIE: &str = "longhaul_session";
 const LIFE_SECONDS: i64 = 12 * 3_600;
 const PURPOSE: &str = "status-page-session";
 
-/// The viewer of the page.
 pub(crate) struct Viewer {
     pub(crate) reach: Reach,
     /// The tenant of the shown executions, at the top of the page.
@@ -128,7 +127,6 @@ pub(crate) async fn form() -> Html<String> {
     Html(templates::login(None))
 }
 
-/// Fields of the login form.
 #[derive(Deserialize)]
 pub(crate) struct Login {
     key: String,

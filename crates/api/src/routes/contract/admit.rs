@@ -37,9 +37,7 @@ const QUEUE: &str = "default";
 
 /// The origin of a request, apart from its body.
 pub(super) struct Submitter<'a> {
-    /// Owner of the execution.
     pub(super) tenant: TenantId,
-    /// API key of the caller.
     pub(super) key: Option<ApiKeyId>,
     /// Organisation that the access policy checks; a caller with an API key cannot choose it.
     pub(super) org_id: Option<&'a str>,

@@ -21,16 +21,13 @@ use crate::error::ApiError;
 /// Header with the id of the execution that an answer is about.
 pub(crate) const EXECUTION_ID: HeaderName = HeaderName::from_static("x-execution-id");
 
-/// The reasons why a request is answered without a record.
 #[derive(Debug)]
 pub(crate) enum ContractError {
     /// The request was not accepted; nothing is stored.
     Refused(ContractRefusal),
     /// A literal secret cannot be sealed.
     Secret(SealError),
-    /// The `Idempotency-Key` was used for another request.
     KeyReused(ExecutionId),
-    /// The execution does not exist within the caller's reach.
     NotFound,
     /// The execution is stored, but its result cannot be read now.
     Untold(ExecutionId, ApiError),
@@ -57,7 +54,6 @@ impl From<StoreError> for ContractError {
 }
 
 impl ContractError {
-    /// Status and body of the answer.
     pub(crate) fn body(&self) -> (StatusCode, ErrorBody) {
         match self {
             Self::Refused(of) => refusal(of),
@@ -153,7 +149,6 @@ pub(crate) struct Envelope {
 pub(crate) enum Ending {
     /// The record of an execution that succeeded, was cancelled or still runs.
     Record(Box<ExecutionView>),
-    /// The error of an execution that failed.
     Failed(StatusCode, ErrorBody),
 }
 

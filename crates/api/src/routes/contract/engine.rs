@@ -33,7 +33,6 @@ impl Operation {
     }
 }
 
-/// Outcome of a request to an engine.
 #[derive(Debug)]
 pub(super) enum Said {
     /// A record: its status and the exact text of `execution`.
@@ -44,12 +43,10 @@ pub(super) enum Said {
     Transport(Transport),
 }
 
-/// The reasons why there is no usable answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transport {
     /// The engine cannot be reached, or the connection broke.
     Unreachable,
-    /// The engine did not answer in time.
     Timeout,
     /// The answer is malformed, too large or from something else, or the engine refuses our service token.
     Garbled,
@@ -68,7 +65,6 @@ impl Transport {
     }
 }
 
-/// Body of the contract's fallback answer.
 pub(super) fn fallback(operation: Operation, request_id: &str) -> Value {
     json!({
         "error": "EXEC_UPSTREAM_UNAVAILABLE",
@@ -77,7 +73,6 @@ pub(super) fn fallback(operation: Operation, request_id: &str) -> Value {
     })
 }
 
-/// Client of one engine, shared by all requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Engine {
     client: Client,
@@ -98,7 +93,6 @@ impl Engine {
         asked.min(self.options.timeout.saturating_sub(margin))
     }
 
-    /// Creates an execution.
     pub(super) async fn create(&self, body: &Value, headers: &[(&str, &str)]) -> Said {
         self.send(Method::POST, "/v1/internal/agent-executions", Some(body), headers).await
     }

@@ -103,7 +103,6 @@ pub(crate) async fn create(
     Ok(ending(&state, tenant, id, wait_of(&headers)).await?.into_response(&id.to_string()))
 }
 
-/// The records of one request.
 #[derive(Debug, Serialize)]
 struct Executions {
     executions: Vec<ExecutionView>,
@@ -167,7 +166,6 @@ pub(crate) async fn health() -> Json<Health> {
     Json(Health { status: "ok", service: "agent_engine" })
 }
 
-/// Answer of [`health`].
 #[derive(Debug, Serialize)]
 pub(crate) struct Health {
     status: &'static str,

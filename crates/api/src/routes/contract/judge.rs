@@ -22,7 +22,6 @@ use crate::{
     state::ApiState,
 };
 
-/// Result of the checks.
 pub(super) struct Judged {
     /// The agent version, if it exists.
     pub(super) runnable: Option<Arc<Runnable>>,

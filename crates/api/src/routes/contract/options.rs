@@ -26,25 +26,20 @@ pub struct ContractOptions {
     pub health: Option<HealthOptions>,
 }
 
-/// Connection to another engine.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// Base URL.
     pub url: String,
     /// Value of the `X-Service-Token` header.
     pub token: SecretString,
-    /// Timeout of one request.
     pub timeout: Duration,
     /// True if a failure to reach the engine is answered with the contract's fallback.
     pub fallback: bool,
 }
 
-/// Health probes of providers.
 #[derive(Debug, Clone, Copy)]
 pub struct HealthOptions {
     /// Interval between two probes of one provider, over all processes.
     pub every: Duration,
-    /// Timeout of one probe.
     pub timeout: Duration,
 }
 

@@ -381,7 +381,6 @@ impl Preference {
         preference
     }
 
-    /// Value of the `Preference-Applied` header.
     pub(crate) fn applied(self) -> Option<String> {
         let wait = self.wait.map(|wait| format!("wait={}", wait.as_secs()));
         let minimal = self.is_minimal.then(|| "return=minimal".to_owned());
@@ -390,7 +389,6 @@ impl Preference {
     }
 }
 
-/// An accepted submit.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) id: ExecutionId,
@@ -400,7 +398,6 @@ pub(crate) struct Stored {
     pub(crate) begun: Option<Begun>,
 }
 
-/// Data of an execution that was just stored.
 #[derive(Debug)]
 pub(crate) struct Begun {
     execution: Arc<NewExecution>,
