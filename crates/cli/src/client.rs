@@ -1,4 +1,5 @@
-//! The API as the client commands see it: requests with a key, problems as sentences, events as a stream.
+//! HTTP client of the API for the client commands: authenticated requests, problem documents as errors, event
+//! streams.
 
 use std::{collections::VecDeque, fmt, time::Duration};
 
@@ -14,44 +15,42 @@ use serde_json::Value;
 
 use crate::exit::Exit;
 
-/// The API holds requests for at most a minute, and keeps idle streams open with a comment every 15 s.
+/// Read timeout. The API holds a long poll for at most a minute and sends a comment on idle event streams every 15 s.
 const READ_TIMEOUT: Duration = Duration::from_secs(90);
-/// A line of an event stream; beyond it the peer is not our API.
+/// Longest line of an event stream, in bytes. A longer line means that the peer is not Longhaul's API.
 const MAX_LINE: usize = 16 << 20;
 
-/// Why a request came to nothing.
+/// A failed request to the API.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody said with which key.
+    /// No API key is configured.
     #[error("no API key: set LONGHAUL_API_KEY (made by `longhaul keys create`), or run where `longhaul dev` runs")]
     NoKey,
-    /// The configuration refers to a key that is not there.
+    /// The configured API key refers to a variable that is not set.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Nobody answered, or the answer broke off.
+    /// The connection failed, or broke off during the answer.
     #[error("{url} does not answer; is `longhaul api` or `longhaul dev` running there?")]
     Unreachable {
-        /// Where.
+        /// Base URL of the API.
         url: String,
-        /// Why.
         #[source]
         source: reqwest::Error,
     },
-    /// The API said what is wrong.
+    /// The API answered with a problem document.
     #[error("{0}")]
     Problem(Box<Problem>),
-    /// Somebody answered, but not the API.
+    /// The server answered with an error status and no problem document.
     #[error("{url} answered {status} without a problem document; is it Longhaul's API?")]
     Foreign {
-        /// Where.
+        /// Requested base URL.
         url: String,
-        /// What.
         status: StatusCode,
     },
 }
 
 impl ClientError {
-    /// The exit code it stands for.
+    /// The exit code of a command that fails with this error.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
@@ -67,7 +66,7 @@ impl ClientError {
     }
 }
 
-/// RFC 9457, as the API writes it.
+/// An RFC 9457 problem document of the API.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Problem {
     status: u16,
@@ -78,7 +77,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Whether the same request may succeed later.
+    /// Returns true if the same request may succeed later.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         self.status == 503 && self.code != "retrieval_not_configured"
@@ -102,7 +101,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Requests to one API under one key.
+/// Sends requests to one API with one key.
 #[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
@@ -110,37 +109,36 @@ pub struct Client {
     key: SecretString,
 }
 
-/// An answer with its status: 201 and 200 often differ.
+/// An answer with its status: some endpoints tell 201 from 200.
 #[derive(Debug)]
 pub struct Answer {
-    /// The status.
     pub status: StatusCode,
-    /// The body.
+    /// Body as JSON; null if the answer has none.
     pub body: Value,
 }
 
 impl Client {
     /// # Errors
-    /// There is no key.
+    /// No API key is configured, or it refers to a variable that is not set.
     pub fn new(config: &Config) -> anyhow::Result<Self> {
         let key = reveal(config.client.api_key.as_ref().ok_or(ClientError::NoKey)?)?;
         Self::with(&config.client.url, key)
     }
 
     /// # Errors
-    /// The machine's TLS roots cannot be read.
+    /// The system's TLS roots cannot be read.
     pub fn with(url: &str, key: SecretString) -> anyhow::Result<Self> {
         let options = HttpOptions { read_timeout: Some(READ_TIMEOUT), ..HttpOptions::default() };
         Ok(Self { http: client(&options)?, url: url.trim_end_matches('/').to_owned(), key })
     }
 
-    /// Where it talks to.
+    /// The base URL, without a trailing slash.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// A request to a path below the API's address.
+    /// Builds an authenticated request for a path below the base URL.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, format!("{}{path}", self.url)).bearer_auth(self.key.expose_secret())
     }
@@ -151,7 +149,7 @@ impl Client {
         Ok(self.send(self.request(Method::GET, path)).await?.body)
     }
 
-    /// Sends a request and reads its JSON; null where there is none.
+    /// Sends a request and reads its JSON body; null for 204.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -166,7 +164,8 @@ impl Client {
         Ok(Answer { status, body })
     }
 
-    /// The events of an execution after `after`, until it is over or the connection ends; `None` when nothing will follow.
+    /// Streams the events of an execution with a number above `after`. Returns `None` if the execution is over and no
+    /// event follows.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -202,16 +201,16 @@ impl Client {
 /// One event of an execution, as the API sends it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Its number.
+    /// Number within the execution.
     pub seq: i64,
-    /// What happened.
+    /// Event kind, such as `turn` or `finished`.
     pub kind: String,
-    /// `{seq, at, kind, data}`; of a `resync` `{last}`.
+    /// `{seq, at, kind, data}`; for a `resync`, `{last}`.
     pub body: Value,
 }
 
 impl Event {
-    /// The facts.
+    /// The `data` field of the body; null if absent.
     #[must_use]
     pub fn data(&self) -> &Value {
         self.body.get("data").unwrap_or(&Value::Null)
@@ -220,14 +219,15 @@ impl Event {
 
 type Bytes = std::pin::Pin<Box<dyn Stream<Item = reqwest::Result<tokio_util::bytes::Bytes>> + Send>>;
 
-/// Events as they arrive.
+/// A stream of server-sent events.
 pub struct EventStream {
     bytes: Bytes,
     parser: Parser,
 }
 
 impl EventStream {
-    /// The next one; `None` when the connection ended, in order or not: a caller reads on after the last one it has.
+    /// Reads the next event. Returns `None` when the connection has ended or failed; the caller reconnects after the
+    /// last event it has.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.parser.ready.pop_front() {
@@ -241,7 +241,7 @@ impl EventStream {
     }
 }
 
-/// Server-sent events, as far as our API uses them.
+/// Parses the subset of server-sent events that the API uses.
 #[derive(Debug, Default)]
 struct Parser {
     line: Vec<u8>,
@@ -252,7 +252,7 @@ struct Parser {
 }
 
 impl Parser {
-    /// False when the peer sends something else.
+    /// Parses a chunk. Returns false if a line or an event is too long to come from the API.
     fn feed(&mut self, chunk: &[u8]) -> bool {
         for &byte in chunk {
             if byte == b'\n' {

@@ -1,4 +1,4 @@
-//! Where the parts meet: configuration in, running API and worker out. Nothing else constructs a store or a queue for them.
+//! Builds the store, the queue and the options from the configuration, and runs the API and the worker on them.
 
 use std::{
     future::Future,
@@ -31,18 +31,18 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::open_files;
 
-/// How long a submit waits out an outage of Postgres before it is answered 503; callers rarely wait longer.
+/// Longest time a submit waits for Postgres before the API answers 503.
 const SUBMIT_PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is asked whether Redis answers; `/readyz` reports what was found last.
+/// Interval of the Redis probe; `/readyz` reports the last result.
 const PROBE_EVERY: Duration = Duration::from_secs(2);
 
-/// Files that are not connections of callers: those to Postgres, Redis and the contract's engine among them.
+/// File descriptors kept free for connections other than callers': Postgres, Redis, the contract's engine.
 const NOT_CALLERS: usize = 128;
 
-/// Postgres as configured. Nothing is connected yet.
+/// Makes the Postgres store from the configuration, without connecting.
 ///
 /// # Errors
-/// There is no address, or it cannot be read.
+/// The address is missing, or cannot be parsed.
 pub fn store(config: &Config, application: &str) -> anyhow::Result<Store> {
     let database = &config.database;
     Ok(Store::open(StoreOptions {
@@ -55,10 +55,8 @@ pub fn store(config: &Config, application: &str) -> anyhow::Result<Store> {
     })?)
 }
 
-/// The pepper of API keys.
-///
 /// # Errors
-/// It is not set.
+/// The pepper is not set.
 pub fn pepper(config: &Config) -> anyhow::Result<Pepper> {
     Ok(Pepper::from(config.key_pepper()?))
 }
@@ -66,7 +64,7 @@ pub fn pepper(config: &Config) -> anyhow::Result<Pepper> {
 /// Serves the API on `listener` until `shutdown`.
 ///
 /// # Errors
-/// A setting is missing, or Postgres may lose what it acknowledges.
+/// A setting is missing, or the Postgres server may lose acknowledged writes.
 pub async fn serve_api(
     config: &Config,
     store: Store,
@@ -98,18 +96,18 @@ pub async fn serve_api(
     let served = longhaul_api::serve(deps, listener, shutdown.clone());
     tokio::select! {
         served = within_shutdown(served, shutdown, config.api.shutdown) => served,
-        // Beside the serving: a server that is away at the start is no reason not to say so.
+        // Runs beside the server: the check waits while Postgres is down, and the API has to answer meanwhile.
         Err(error) = judge(&judged) => Err(error.into()),
     }
 }
 
-/// What is wrong with the database for good is returned, and what an operator has to do is said once.
+/// Fails if the Postgres server is unsafe, then waits for the schema and logs once if it is missing.
 async fn judge(store: &Store) -> Result<(), StoreError> {
     store.refuse_unsafe_server().await?;
     store.await_schema().await
 }
 
-/// The surface of the agent-execution contract as configured.
+/// The options of the agent-execution contract.
 ///
 /// # Errors
 /// A secret refers to a variable that is not set.
@@ -134,7 +132,7 @@ fn contract(config: &Config) -> anyhow::Result<ContractOptions> {
     })
 }
 
-/// A client that never ends its request must not keep the process.
+/// Limits the time after `shutdown`, so that a client that never ends its request cannot keep the process alive.
 async fn within_shutdown<T>(
     work: impl Future<Output = T>,
     shutdown: CancellationToken,
@@ -157,11 +155,12 @@ fn hooks(publisher: &WakeupPublisher, state: Arc<AtomicU8>) -> Hooks {
         wake: Arc::new(move |queue, id| {
             match QueueName::new(queue) {
                 Ok(queue) => {
-                    // Shows in the trace that and when the wake-up was handed over; the message itself carries no trace.
+                    // Records in the trace when the wake-up was published; the message itself carries no trace
+                    // context.
                     let span = tracing::info_span!("wakeup", otel.kind = "producer", execution.id = %id, queue.name = queue.as_str());
                     span.in_scope(|| wakes.publish(&queue, id.0, 1));
                 }
-                // The API has checked the name; the sweep would find the execution all the same.
+                // The API has validated the name, and the sweep finds the execution without a wake-up.
                 Err(error) => tracing::warn!(%error, "no wake-up was sent"),
             }
         }),
@@ -180,12 +179,12 @@ const UNKNOWN: u8 = 0;
 const UP: u8 = 1;
 const DOWN: u8 = 2;
 
-/// Asks Redis now and then, so that a request for readiness need not.
+/// Probes Redis in the background, so that a readiness request does not have to.
 fn watch_queue(publisher: WakeupPublisher) -> (Arc<AtomicU8>, AbortOnDropHandle<()>) {
     let state = Arc::new(AtomicU8::new(UNKNOWN));
     let told = Arc::clone(&state);
     let task = tokio::spawn(async move {
-        // A name nobody serves: only whether it answers is of interest.
+        // The depth itself is not used, only that Redis answered.
         let Ok(queue) = QueueName::new("default") else { return };
         let mut ticks = tokio::time::interval(PROBE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -198,7 +197,7 @@ fn watch_queue(publisher: WakeupPublisher) -> (Arc<AtomicU8>, AbortOnDropHandle<
     (state, AbortOnDropHandle::new(task))
 }
 
-/// The looks of Redis as the API takes them; the subscription lives as long as the stream.
+/// Converts the Redis look messages to the API's type. The subscription lives as long as the stream.
 fn looks(subscriber: LookSubscriber) -> BoxStream<'static, Look> {
     let receiver = subscriber.subscribe();
     stream::unfold((subscriber, receiver), |(subscriber, mut receiver)| async move {
@@ -212,10 +211,10 @@ fn looks(subscriber: LookSubscriber) -> BoxStream<'static, Look> {
     .boxed()
 }
 
-/// Runs a stock worker, which serves declarative definitions, until it has drained after `shutdown`.
+/// Runs a stock worker for declarative definitions until it has drained after `shutdown`.
 ///
 /// # Errors
-/// A setting is missing, or the worker could not go on.
+/// A setting is missing, or the worker failed.
 pub async fn run_worker(config: Config, shutdown: CancellationToken) -> anyhow::Result<()> {
     Ok(WorkerBuilder::new(config).build()?.run(shutdown).await?)
 }

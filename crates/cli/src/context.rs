@@ -1,4 +1,4 @@
-//! What all commands have in common: the global flags, and the configuration made from them.
+//! The global flags, and the configuration loaded with them.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,9 @@ use longhaul_shared::config::{Config, ConfigError, Sources};
 
 use crate::env_file;
 
-/// Where `longhaul dev` keeps its data, and the client commands look for its address and key.
+/// Data directory of `longhaul dev`; the client commands read its address and key from there.
 pub const DATA_DIR: &str = ".longhaul";
 
-/// The global flags.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Context {
     /// Configuration file; see `deploy/config.default.toml` for every setting
@@ -21,22 +20,23 @@ pub struct Context {
 }
 
 impl Context {
-    /// The layers of settings with flags of the command on top.
+    /// The sources of the configuration, with the command's `flags` taking precedence.
     #[must_use]
     pub fn sources(&self, flags: Vec<(String, String)>) -> Sources {
         Sources::of_process(self.config.clone(), flags)
     }
 
     /// # Errors
-    /// The configuration cannot be used.
+    /// The configuration is invalid.
     pub fn load(&self, flags: Vec<(String, String)>) -> Result<Config, ConfigError> {
         Config::load(&self.sources(flags))
     }
 
-    /// For the client commands: when neither address nor key is given, those of the development server here.
+    /// Loads the configuration for a client command. If neither the URL nor the key is set, both come from the
+    /// development server's env file.
     ///
     /// # Errors
-    /// The configuration cannot be used.
+    /// The configuration is invalid.
     pub fn load_for_client(&self) -> Result<Config, ConfigError> {
         let mut sources = self.sources(Vec::new());
         let names = ["LONGHAUL_URL", "LONGHAUL_API_KEY"];
@@ -53,7 +53,7 @@ impl Context {
     }
 }
 
-/// A flag as a setting, when it was given.
+/// The setting of a flag, if the flag was given.
 pub(crate) fn flag(key: &str, value: Option<impl ToString>) -> Option<(String, String)> {
     value.map(|value| (key.to_owned(), value.to_string()))
 }

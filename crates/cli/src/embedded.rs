@@ -1,8 +1,8 @@
 //! `longhaul dev` and `longhaul demo`: API, worker and status page in one process, on a private PostgreSQL and Redis.
 //!
-//! It is the same SQL, the same queue and the same roles as in production; only who starts the servers differs. What must
-//! hold: what an earlier start stored is there again at the next one, keys included; how to reach it all is written to
-//! `env` in the data directory for the other commands; everything stops with the process.
+//! SQL, queue and roles are those of production; only the servers are started here. Invariants: data and keys of an
+//! earlier start are there at the next one; the addresses and keys are written to `env` in the data directory for the
+//! other commands; everything stops with the process.
 
 use std::{
     fs,
@@ -32,33 +32,32 @@ use crate::{
     spec_files::SpecFiles,
 };
 
-/// The tenant of the development key, and the key's name.
+/// Tenant of the development key, and name of the key.
 const DEV: &str = "dev";
-/// A developer who stops the server waits for it; what was not finished goes on at the next start.
+/// Drain limit, in seconds: short because a developer waits for it. Unfinished executions continue at the next start.
 const DRAIN_SECONDS: &str = "5";
-/// Whoever applies agents here owns the machine on which their tool servers start.
+/// Value of `tools.mcp.stdio`: agents of any tenant may start tool servers, since the developer owns the machine.
 const STDIO: &str = "any";
 
-/// How to start.
 #[derive(Debug)]
 pub struct EmbeddedOptions {
-    /// Where everything is kept.
+    /// Data directory of the servers and of `env`.
     pub data_dir: PathBuf,
-    /// Where the API listens.
+    /// Address of the API.
     pub listen: SocketAddr,
-    /// What to apply.
+    /// Agents, definitions and platform documents to apply at the start.
     pub files: SpecFiles,
 }
 
-/// Everything, running.
+/// The running servers and roles.
 pub struct Embedded {
-    /// The API's address.
+    /// The API's URL.
     pub url: String,
     /// A key of the tenant `dev` with every scope.
     pub key: SecretString,
-    /// What was applied at the start.
+    /// The result of applying the files at the start.
     pub applied: Vec<Applied>,
-    /// The settings it runs with.
+    /// The configuration of the roles.
     pub config: Config,
     env_path: PathBuf,
     roles: JoinSet<anyhow::Result<()>>,
@@ -68,17 +67,17 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Starts the servers and the roles; they end with `shutdown`.
+    /// Starts the servers and the roles; the roles end when `shutdown` is cancelled.
     ///
     /// # Errors
-    /// A server is missing or does not start, the address is taken, or a file cannot be applied.
+    /// A server is missing or does not start, the address is in use, or a file cannot be applied.
     pub async fn start(
         mut options: EmbeddedOptions,
         mut sources: Sources,
         shutdown: CancellationToken,
     ) -> anyhow::Result<Self> {
         preflight(&Host::detect())?;
-        // Before the servers: a port that is taken should not cost their start.
+        // Bind before starting the servers: an address in use then fails at once.
         let listener =
             TcpListener::bind(options.listen).await.with_context(|| format!("cannot listen on {}", options.listen))?;
         let url = format!("http://{}", listener.local_addr()?);
@@ -89,7 +88,7 @@ impl Embedded {
         )?;
         let env_path = options.data_dir.join(env_file::NAME);
         let known = env_file::read(&env_path);
-        // The pepper of the first start: another one would make every key unusable.
+        // Reuse the first start's pepper: another one would invalidate every key.
         let pepper = known.get("LONGHAUL_API_KEY_PEPPER").cloned().unwrap_or_else(random_secret);
         sources.flags.extend(settings(&postgres, &redis, &pepper, &url));
         let kept = |name: &str| known.get(name).cloned().unwrap_or_else(random_secret);
@@ -104,7 +103,8 @@ impl Embedded {
         if let Ok(own) = std::env::current_exe() {
             options.files.start_own_tools_with(&own);
         }
-        // Where `longhaul apply` with the development key puts them too: the newest is what runs, whoever put it.
+        // The same tenant as `longhaul apply` with the development key: the newest version applies, from either
+        // source.
         let tenant = store.ensure_tenant(DEV, None).await?.id;
         let applied = apply::directly(&store, Some(tenant), &options.files, &config.contract.sealer()?).await?;
         let key = development_key(&store, tenant, &pepper, known.get("LONGHAUL_API_KEY").map(String::as_str)).await?;
@@ -118,7 +118,7 @@ impl Embedded {
                 ("LONGHAUL_API_KEY", key.expose_secret()),
                 ("AGENT_ENGINE_SERVICE_TOKEN", shown(&config.contract.service_tokens, &token)),
                 ("LONGHAUL_SECRET_KEYS", shown(&config.contract.secret_keys, &secret_key)),
-                // For workers started beside this one.
+                // For workers started from another shell.
                 ("LONGHAUL__TOOLS__MCP__STDIO", STDIO),
             ],
         )
@@ -136,10 +136,10 @@ impl Embedded {
         Ok(Self { url, key, applied, config, env_path, roles, store, postgres, redis })
     }
 
-    /// Waits until a role or a server ends; with `shutdown`, until both roles have.
+    /// Waits until a role or a server ends; after `shutdown`, until both roles have ended.
     ///
     /// # Errors
-    /// Something ended that was not asked to.
+    /// A role failed, or a role or a server ended before `shutdown`.
     pub async fn ended(&mut self, shutdown: &CancellationToken) -> anyhow::Result<()> {
         loop {
             let ended = tokio::select! {
@@ -155,7 +155,7 @@ impl Embedded {
         }
     }
 
-    /// Stops what still runs, the servers last.
+    /// Stops the roles, then the servers.
     ///
     /// # Errors
     /// A server does not stop.
@@ -167,19 +167,18 @@ impl Embedded {
         Ok(())
     }
 
-    /// How to reach everything, from other shells.
+    /// Path of the env file with addresses and keys, for other shells.
     #[must_use]
     pub fn env_path(&self) -> &Path {
         &self.env_path
     }
 
-    /// Postgres, for SQL by hand.
     #[must_use]
     pub fn database_url(&self) -> &str {
         self.postgres.url()
     }
 
-    /// Which model agents get that name none, in words.
+    /// Describes the model of agents that name none.
     #[must_use]
     pub fn model(&self) -> String {
         let name = &self.config.llm.default_provider;
@@ -197,10 +196,10 @@ impl Embedded {
     }
 }
 
-/// `./agents` and `./definitions` as far as they are there, or what was asked for.
+/// Reads the files in `asked`; without any, `./agents` and `./definitions` if they exist.
 ///
 /// # Errors
-/// A file is wrong.
+/// A file is invalid.
 pub fn files(asked: &[PathBuf]) -> anyhow::Result<SpecFiles> {
     let mut files = SpecFiles::default();
     for path in asked {
@@ -227,7 +226,8 @@ fn settings(postgres: &PrivatePostgres, redis: &PrivateRedis, pepper: &str, url:
     settings.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-/// What the agent-execution contract needs and nobody set: a token, a key for secrets, and the organisation whose agents were applied.
+/// Settings of the agent-execution contract that the configuration leaves unset: service token, key for secrets, and
+/// the organisation of the applied agents.
 fn contract_settings(given: &ContractConfig, token: &str, secret_key: &str) -> Vec<(String, String)> {
     let missing = [
         ("contract.service_tokens", token, given.service_tokens.is_none()),
@@ -238,17 +238,17 @@ fn contract_settings(given: &ContractConfig, token: &str, secret_key: &str) -> V
     missing.map(|(key, value, _)| (key.to_owned(), value.to_owned())).collect()
 }
 
-/// A secret for the file that other commands read.
+/// The configured secret, else the generated one.
 fn shown<'a>(set: &'a Option<SecretString>, made: &'a str) -> &'a str {
     set.as_ref().map_or(made, ExposeSecret::expose_secret)
 }
 
 fn make_data_dir(dir: &Path) -> anyhow::Result<()> {
-    // Others may pass through: started as root, the servers run as another user below it. What is private is so by itself.
+    // 0755: when started as root, the servers run as another user below it. The files in it protect themselves.
     fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).with_context(|| dir.display().to_string())
 }
 
-/// 244 random bits.
+/// A secret of 244 random bits.
 fn random_secret() -> String {
     [(); 2].map(|()| uuid::Uuid::new_v4().simple().to_string()).concat()
 }

@@ -1,6 +1,8 @@
-//! `.longhaul/env`: how to reach a development server, as a file that a shell can source and the client commands read.
+//! `.longhaul/env`: address and keys of a development server, in a form that a shell can source and the client
+//! commands read.
 //!
-//! It holds keys, so only its owner may read it; it is replaced whole, so a reader never sees half of it.
+//! The file holds keys, so only its owner may read it. It is replaced by a rename, so a reader never sees a partial
+//! file.
 
 use std::{
     collections::BTreeMap,
@@ -10,10 +12,10 @@ use std::{
     path::Path,
 };
 
-/// Its name within the data directory.
+/// File name within the data directory.
 pub const NAME: &str = "env";
 
-/// What it says; nothing when it is not there.
+/// Reads the variables of the file; empty if the file cannot be read.
 #[must_use]
 pub fn read(path: &Path) -> BTreeMap<String, String> {
     let text = fs::read_to_string(path).unwrap_or_default();
@@ -26,10 +28,8 @@ fn parse(line: &str) -> Option<(String, String)> {
     Some((name.to_owned(), value.replace(r"'\''", "'")))
 }
 
-/// Replaces the file.
-///
 /// # Errors
-/// The directory cannot be written.
+/// The file cannot be written.
 pub fn write(path: &Path, values: &[(&str, &str)]) -> io::Result<()> {
     let mut text =
         String::from("# Written by `longhaul dev`. In a shell: `. ./.longhaul/env`. It holds keys: keep it private.\n");
@@ -37,7 +37,7 @@ pub fn write(path: &Path, values: &[(&str, &str)]) -> io::Result<()> {
         text += &format!("export {name}='{}'\n", value.replace('\'', r"'\''"));
     }
     let unfinished = path.with_extension("new");
-    // A file left by a crash may have other permissions; `mode` holds for new files alone.
+    // A file left by a crash may have other permissions; `mode` applies to new files only.
     let _ = fs::remove_file(&unfinished);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
     file.write_all(text.as_bytes())?;

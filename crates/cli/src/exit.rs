@@ -1,4 +1,4 @@
-//! Exit codes. They are part of the interface: scripts branch on them, `longhaul --help` lists them.
+//! Exit codes, part of the interface: scripts branch on them, `longhaul --help` lists them.
 
 #[cfg(target_os = "linux")]
 use longhaul_sandbox::StartError;
@@ -6,30 +6,30 @@ use longhaul_shared::config::ConfigError;
 
 use crate::{client::ClientError, servers::ServersError, spec_files::SpecFileError};
 
-/// How a command ended.
+/// The outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It did what was asked.
+    /// Success.
     Done,
-    /// It could not: something did not answer, or went wrong.
+    /// A server did not answer, or the command failed.
     Failure,
-    /// What was asked makes no sense: flags, configuration, files. clap ends with the same code.
+    /// Invalid flags, configuration or files. clap exits with the same code.
     Usage,
-    /// PostgreSQL or Redis is not installed, or nothing confines a sandbox here.
+    /// PostgreSQL or Redis is not installed, or the system offers no confinement for the sandbox.
     MissingPrerequisites,
-    /// The command worked; the execution it waited for ended FAILED.
+    /// The command succeeded, but the execution it waited for ended FAILED.
     ExecutionFailed,
-    /// There is no such execution, definition, agent or key.
+    /// The execution, definition, agent or key does not exist.
     NotFound,
-    /// The API refused: no or a wrong key, a missing scope, an invalid or conflicting request.
+    /// The API refused the request: no or a wrong key, a missing scope, an invalid or conflicting request.
     Refused,
     /// Stopped by a second Ctrl-C.
     Interrupted,
-    /// The code of a command that was run for the caller.
+    /// The exit code of a program that was run for the caller.
     Of(u8),
 }
 
-/// For `longhaul --help`.
+/// The part of `longhaul --help` that lists the exit codes.
 pub const EXIT_CODES: &str = "Exit codes:
   0  done
   1  failure: something did not answer or went wrong
@@ -40,7 +40,7 @@ pub const EXIT_CODES: &str = "Exit codes:
   6  refused by the API: key, scope, invalid or conflicting request";
 
 impl Exit {
-    /// As the shell sees it.
+    /// The process exit code.
     #[must_use]
     pub fn code(self) -> u8 {
         match self {
@@ -51,13 +51,13 @@ impl Exit {
             Self::ExecutionFailed => 4,
             Self::NotFound => 5,
             Self::Refused => 6,
-            // As shells do for SIGINT.
+            // 128 + SIGINT, as in a shell.
             Self::Interrupted => 130,
             Self::Of(code) => code,
         }
     }
 
-    /// What an error means, by its most telling cause.
+    /// The exit code of an error: the first cause in its chain that has one decides.
     #[must_use]
     pub fn of_error(error: &anyhow::Error) -> Self {
         for cause in error.chain() {
@@ -85,12 +85,12 @@ impl Exit {
     }
 }
 
-/// What was asked makes no sense, in a way that clap cannot see.
+/// A usage error that clap cannot detect.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);
 
-/// There is no such thing.
+/// The named object does not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NotFoundError(pub String);

@@ -1,4 +1,5 @@
-//! The smallest HTTP server that the models and tools of `verify` and `bench` need: whole requests in; answers, streams or a dropped connection out.
+//! A minimal HTTP server for the model and tool servers of `verify` and `bench`: handlers get whole requests and
+//! answer, stream or drop the connection.
 
 use std::{
     error::Error,
@@ -29,12 +30,11 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Larger than any request of the fleet.
+/// Largest request body, in bytes; above any request of the fleet.
 const MAX_REQUEST_BYTES: usize = 16 * 1024 * 1024;
-/// What the servers of model providers allow on one HTTP/2 connection.
+/// Streams per HTTP/2 connection; model providers allow as many.
 const MAX_STREAMS: u32 = 100;
 
-/// What a handler answers with.
 pub type Answer = Response<UnsyncBoxBody<Bytes, HangUp>>;
 
 /// Drops the connection instead of answering.
@@ -42,21 +42,20 @@ pub type Answer = Response<UnsyncBoxBody<Bytes, HangUp>>;
 #[error("the connection is dropped on purpose")]
 pub struct HangUp;
 
-/// Why a server does not start.
+/// A server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// There is no port.
+    /// No port of the loopback can be bound.
     #[error("no port of the loopback can be listened on")]
     Listen(#[from] io::Error),
-    /// There is no certificate.
+    /// The certificate could not be generated.
     #[error("no certificate could be made")]
     Certificate(#[from] rcgen::Error),
-    /// The certificate is of no use.
+    /// The certificate was refused by rustls.
     #[error("the certificate is of no use")]
     Tls(#[from] rustls::Error),
 }
 
-/// How a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocol {
     /// HTTP/1.1, without TLS.
@@ -64,26 +63,27 @@ pub enum Protocol {
     Http1,
     /// HTTP/1.1 over TLS.
     Https1,
-    /// HTTP/2 over TLS, a hundred streams on a connection: how the providers of models are met.
+    /// HTTP/2 over TLS with 100 streams per connection, as model providers serve it.
     Http2,
 }
 
-/// A running server; it stops with its owner.
+/// A running server, stopped when dropped.
 #[derive(Debug)]
 pub struct HttpServer {
     address: SocketAddr,
-    /// In PEM.
+    /// PEM; `None` without TLS.
     certificate: Option<String>,
     connections: Arc<AtomicUsize>,
     _serving: AbortOnDropHandle<()>,
 }
 
 impl HttpServer {
-    /// Serves `handle` on a free port of the loopback. Its future is dropped when the client goes away. Its error ends the connection, over
-    /// HTTP/2 the stream, there for the reason that an `h2::Error` gives.
+    /// Serves `handle` on a free port of the loopback. The handler's future is dropped when the client disconnects.
+    /// An error of the handler ends the connection; with HTTP/2 it resets the stream, with the reason of an
+    /// `h2::Error`.
     ///
     /// # Errors
-    /// There is no port, or no certificate.
+    /// No port can be bound, or no certificate can be made.
     pub async fn start<H, F, E>(protocol: Protocol, handle: H) -> Result<Self, StartError>
     where
         H: Fn(Request<Bytes>) -> F + Clone + Send + 'static,
@@ -116,30 +116,31 @@ impl HttpServer {
         Ok(Self { address, certificate, connections, _serving: serving })
     }
 
-    /// Where it is, without a path.
+    /// Base URL, without a path.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.certificate.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
-    /// What a client has to trust, in PEM; `None` without TLS.
+    /// The self-signed certificate to trust, in PEM; `None` without TLS.
     #[must_use]
     pub fn certificate(&self) -> Option<&str> {
         self.certificate.as_deref()
     }
 
-    /// How many connections it has accepted so far.
+    /// Number of connections accepted so far.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 }
 
-/// TLS under a certificate of its own for the loopback, with the one protocol that is offered; and the certificate, in PEM.
+/// Makes a TLS acceptor for the loopback with a new self-signed certificate and `protocol` as the only ALPN protocol.
+/// Returns it with the certificate in PEM.
 ///
 /// # Errors
-/// There is no certificate, or it is of no use.
+/// The certificate cannot be made, or rustls refuses it.
 pub fn tls(protocol: &[u8]) -> Result<(TlsAcceptor, String), StartError> {
     let made = rcgen::generate_simple_self_signed([Ipv4Addr::LOCALHOST.to_string()])?;
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
@@ -152,7 +153,7 @@ pub fn tls(protocol: &[u8]) -> Result<(TlsAcceptor, String), StartError> {
     Ok((TlsAcceptor::from(Arc::new(config)), made.cert.pem()))
 }
 
-/// Serves one connection to its end, whatever that is.
+/// Serves one connection until it ends; errors of the connection are ignored.
 async fn serve<H, F, E>(protocol: Protocol, tls: Option<TlsAcceptor>, stream: TcpStream, handle: H)
 where
     H: Fn(Request<Bytes>) -> F + Clone + Send + 'static,
@@ -187,18 +188,18 @@ where
     handle(Request::from_parts(parts, body)).await.map_err(Into::into)
 }
 
-/// A whole answer.
+/// Builds an answer with a complete body.
 ///
 /// # Errors
-/// The status is none.
+/// The status code is invalid.
 pub fn whole(status: u16, content_type: &'static str, body: impl Into<Bytes>) -> Result<Answer, HangUp> {
     build(status, content_type, Full::new(body.into()).map_err(|never| match never {}).boxed_unsync())
 }
 
-/// An answer in pieces; the connection is dropped where there is an error instead of one.
+/// Builds a streamed answer. An error item drops the connection.
 ///
 /// # Errors
-/// Never; the same type as for a whole one.
+/// None; the result type is that of [`whole`].
 pub fn stream(
     content_type: &'static str,
     pieces: impl Stream<Item = Result<Bytes, HangUp>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! JSON from where an argument says.
+//! JSON from a command-line argument, a file or standard input.
 
 use std::io::Read;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::exit::UsageError;
 
-/// JSON from where an argument says: itself, `@FILE`, or `-` for standard input.
+/// Parses JSON given as the argument itself, as `@FILE`, or as `-` for standard input. `what` names it in errors.
 pub(crate) fn json_input(what: &str, from: &str) -> anyhow::Result<Value> {
     let text = match from.strip_prefix('@') {
         Some(path) => std::fs::read_to_string(path).with_context(|| format!("{what} {from}"))?,

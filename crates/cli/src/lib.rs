@@ -18,7 +18,8 @@ pub mod servers;
 pub mod signals;
 pub mod spec_files;
 
-/// Executions are many small pieces of memory that live for milliseconds. Without huge pages: one that is used in part is held whole, and
-/// thousands that wait for their models use of each page little.
+/// mimalloc, since executions allocate many small blocks that live for milliseconds. Built without huge pages
+/// (`no_thp`): a huge page stays resident when only part of it is used, and thousands of waiting executions use
+/// little of each page.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

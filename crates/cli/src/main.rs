@@ -1,4 +1,4 @@
-//! The `longhaul` program: flags in, one command run, an exit code out.
+//! The `longhaul` program: parses the flags, runs one command, returns its exit code.
 
 use std::process::ExitCode;
 
@@ -101,7 +101,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
             run::role(Config::load(&sources)?, "longhaul-dev", |_| dev::run(args, sources))
         }
         Command::Demo(args) => {
-            // What is shown is the demonstration; a log beside it would hide it.
+            // Log warnings only: log lines would hide the demonstration's output.
             let mut sources = context.sources(Vec::new());
             let filter = "LONGHAUL__TELEMETRY__LOG_FILTER".to_owned();
             sources.environment.entry(filter).or_insert_with(|| "warn".to_owned());

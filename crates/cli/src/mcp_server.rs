@@ -1,20 +1,21 @@
-//! The smallest MCP server that `verify` and `bench` need: tools over streamable HTTP, with no session and no stream of its own.
+//! A minimal MCP server for `verify` and `bench`: tools over streamable HTTP, without sessions or server-sent
+//! streams.
 
 use hyper::{Method, Request, body::Bytes};
 use serde_json::{Value, json};
 
 use crate::http_server::{self, Answer, HangUp};
 
-/// Answers one request to a server that lists `tools`; a call with the text that `call` makes of its parameters.
+/// Answers one request: `tools` for `tools/list`, and the text that `call` returns for `tools/call`.
 ///
 /// # Errors
-/// `call` hangs up.
+/// `call` drops the connection.
 pub(crate) async fn answer<F: Future<Output = Result<String, HangUp>>>(
     request: &Request<Bytes>,
     tools: Value,
     call: impl FnOnce(Value) -> F,
 ) -> Result<Answer, HangUp> {
-    // A client that asks for a session or a stream goes on without.
+    // GET (stream) and DELETE (session) get 405, after which a client continues without them.
     if request.method() != Method::POST {
         return http_server::whole(405, "text/plain", "only POST");
     }
@@ -43,7 +44,7 @@ pub(crate) async fn answer<F: Future<Output = Result<String, HangUp>>>(
     http_server::whole(200, "application/json", json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string())
 }
 
-/// One tool of a list, with arguments that are all whole numbers.
+/// Describes a tool whose arguments are all integers, for `tools/list`.
 pub(crate) fn listed(name: &str, description: &str, arguments: &[&str]) -> Value {
     let properties: serde_json::Map<String, Value> =
         arguments.iter().map(|name| ((*name).to_owned(), json!({ "type": "integer" }))).collect();

@@ -1,9 +1,9 @@
-//! The process's limit of open files: a connection each to callers, models and servers.
+//! The process's limit of open files: each connection to a caller, a model or a server needs one.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the limit as far as the process may, since the usual 1,024 are too few for thousands of connections, and
-/// returns what it is now.
+/// Raises the soft limit to the hard limit, since the usual 1,024 are too few for thousands of connections. Returns
+/// the limit in force.
 pub(crate) fn raise() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };

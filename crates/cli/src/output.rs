@@ -1,6 +1,6 @@
-//! The one place that prints: answers to standard output, everything said beside them to standard error.
+//! All output of the program: results to standard output, messages to standard error.
 //!
-//! A closed pipe (`longhaul list | head`) is no error: what nobody reads need not be written.
+//! Write errors are ignored: a closed pipe (`longhaul list | head`) is not a failure.
 
 #![expect(clippy::print_stderr, reason = "the one module of the command that talks to its user")]
 
@@ -8,28 +8,28 @@ use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
-/// Prints a line of the answer.
+/// Prints a line to standard output.
 pub fn line(text: impl AsRef<str>) {
     let _ = writeln!(io::stdout().lock(), "{}", text.as_ref());
 }
 
-/// Prints the answer as JSON: indented for people, one line otherwise.
+/// Prints JSON to standard output: indented on a terminal, on one line otherwise.
 pub fn json(value: &impl Serialize) {
     let text = if io::stdout().is_terminal() { pretty(value) } else { compact(value) };
     line(text);
 }
 
-/// One line of JSON, for streams.
+/// Prints JSON on one line, for streams.
 pub fn json_line(value: &impl Serialize) {
     line(compact(value));
 }
 
-/// Says something to the person, beside the answer.
+/// Prints a message to standard error.
 pub fn note(text: impl AsRef<str>) {
     eprintln!("{}", text.as_ref());
 }
 
-/// Says why the command failed: the error with its causes.
+/// Prints an error with its causes to standard error.
 pub fn failure(error: &anyhow::Error) {
     eprintln!("longhaul: {error:#}");
 }
@@ -43,7 +43,7 @@ fn compact(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// Whether a person reads standard output.
+/// Returns true if standard output is a terminal.
 #[must_use]
 pub fn to_terminal() -> bool {
     io::stdout().is_terminal()

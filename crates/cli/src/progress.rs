@@ -1,4 +1,4 @@
-//! How an execution is shown to people: its events as they come, and what it is in the end.
+//! Shows an execution to a person: its events as they arrive, and its final state.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::{
     output,
 };
 
-/// A stream that breaks is followed again after this long.
+/// Pause before an event stream is reopened.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// So many streams in a row may break without a single event before we give up.
+/// Largest number of streams in a row that may end without an event; then following fails.
 const MAX_BREAKS: u32 = 30;
 
-/// A plain table: no borders, so that columns can be cut and searched.
+/// A table without borders, so that `cut` and `grep` work on it.
 pub fn table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
@@ -28,17 +28,18 @@ pub fn table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-/// Hands every event of an execution to `see`, over broken connections, until it is over; then the execution.
+/// Passes every event of an execution to `see`, reconnecting when the stream breaks. Returns the execution once it is
+/// over.
 ///
 /// # Errors
-/// The API refuses, or stays away.
+/// The API refuses the first request, or stays unreachable.
 pub async fn follow(client: &Client, id: &str, mut see: impl FnMut(&Event)) -> anyhow::Result<Value> {
     let (mut after, mut breaks) = (0, 0);
     loop {
         let stream = match client.events(id, after).await {
             Ok(Some(stream)) => Some(stream),
             Ok(None) => break,
-            // Before anything was seen, a refusal is final; an outage later is waited out.
+            // Fail if no event was seen yet; later an outage is retried.
             Err(error) if after == 0 || breaks >= MAX_BREAKS => return Err(error.into()),
             Err(_) => None,
         };
@@ -59,10 +60,10 @@ pub async fn follow(client: &Client, id: &str, mut see: impl FnMut(&Event)) -> a
     client.get(&path(id)).await.with_context(|| format!("execution {id}"))
 }
 
-/// Follows with a live display on standard error.
+/// As [`follow`], with a spinner and the last event on standard error.
 ///
 /// # Errors
-/// As [`follow`].
+/// As for [`follow`].
 pub async fn follow_live(client: &Client, id: &str) -> anyhow::Result<Value> {
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template("{spinner} {elapsed:>4} {msg}")?);
@@ -80,7 +81,7 @@ pub async fn follow_live(client: &Client, id: &str) -> anyhow::Result<Value> {
     followed
 }
 
-/// The status that an event leads to.
+/// The execution status after an event.
 #[must_use]
 pub fn phase(event: &Event) -> &'static str {
     match event.kind.as_str() {
@@ -91,7 +92,7 @@ pub fn phase(event: &Event) -> &'static str {
     }
 }
 
-/// An event in a few words: its kind and its facts.
+/// An event on one line: its kind and its data.
 #[must_use]
 pub fn describe(event: &Event) -> String {
     let facts = event.data().as_object().into_iter().flatten().map(|(name, value)| {
@@ -102,7 +103,7 @@ pub fn describe(event: &Event) -> String {
     if facts.is_empty() { event.kind.clone() } else { format!("{} {}", event.kind, facts.join(" ")) }
 }
 
-/// An event as a person would say it.
+/// An event as an English phrase.
 #[must_use]
 pub fn sentence(event: &Event) -> String {
     let data = event.data();
@@ -127,25 +128,25 @@ pub fn sentence(event: &Event) -> String {
     }
 }
 
-/// Where an execution is.
+/// The API path of an execution.
 #[must_use]
 pub fn path(id: &str) -> String {
     format!("/v1/executions/{id}")
 }
 
-/// Whether an execution has ended.
+/// Returns true if the execution has ended.
 #[must_use]
 pub fn is_over(execution: &Value) -> bool {
     matches!(execution["status"].as_str(), Some("FINISHED" | "FAILED"))
 }
 
-/// The exit code for having waited for an execution.
+/// The exit code of a command that waited for the execution.
 #[must_use]
 pub fn exit_of(execution: &Value) -> Exit {
     if execution["status"] == "FAILED" { Exit::ExecutionFailed } else { Exit::Done }
 }
 
-/// Prints an execution: the record for programs, what matters for people.
+/// Prints an execution: the API's JSON if `as_json`, else its main fields.
 pub fn print(execution: &Value, as_json: bool) {
     if as_json {
         return output::json(execution);

@@ -1,6 +1,6 @@
-//! Runs a command on a runtime, with telemetry where it is a role.
+//! Runs a command on a Tokio runtime, with telemetry for a role.
 //!
-//! Telemetry starts before the runtime and ends after it, because its exporter has one of its own.
+//! Telemetry starts before the runtime and ends after it, because its exporter has a runtime of its own.
 
 use std::future::Future;
 
@@ -9,18 +9,18 @@ use tokio::runtime::Runtime;
 
 use crate::exit::Exit;
 
-/// A command that logs nothing of its own.
+/// Runs a command without telemetry.
 ///
 /// # Errors
-/// Those of the command.
+/// As for the command.
 pub fn plain(command: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
     finish(runtime()?, command)
 }
 
-/// A role: logs, traces and metrics as configured, under the name of the service.
+/// Runs a role with logs, traces and metrics under the service name `service`.
 ///
 /// # Errors
-/// Telemetry does not start, and those of the role.
+/// Telemetry does not start, or the role fails.
 pub fn role<F>(config: Config, service: &str, role: impl FnOnce(Config) -> F) -> anyhow::Result<Exit>
 where
     F: Future<Output = anyhow::Result<Exit>>,
@@ -35,7 +35,7 @@ fn runtime() -> anyhow::Result<Runtime> {
 
 fn finish(runtime: Runtime, command: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
     let ended = runtime.block_on(command);
-    // A blocking read that nobody waits for any more must not hold up the end.
+    // Do not wait for blocking reads (standard input): their result is no longer needed.
     runtime.shutdown_background();
     ended
 }

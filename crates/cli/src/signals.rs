@@ -1,4 +1,4 @@
-//! SIGTERM and Ctrl-C: the first asks a role to stop in good order, the second does not wait for it.
+//! SIGTERM and SIGINT: the first starts a graceful shutdown, the second ends the command at once.
 
 use std::future::Future;
 
@@ -7,10 +7,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{exit::Exit, output};
 
-/// Runs `work`; the first signal cancels `shutdown`, on which `work` should end by itself.
+/// Runs `work`. The first signal cancels `shutdown`, upon which `work` should end by itself; the second returns
+/// [`Exit::Interrupted`].
 ///
 /// # Errors
-/// Those of `work`.
+/// As for `work`.
 pub async fn with_shutdown<F>(shutdown: CancellationToken, work: F) -> anyhow::Result<Exit>
 where
     F: Future<Output = anyhow::Result<Exit>>,

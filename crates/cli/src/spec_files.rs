@@ -1,9 +1,8 @@
-//! Agents, definitions and documents of the platform in YAML files: reading them, and saying what is wrong with one, by file, line
-//! and key.
+//! Reads agents, definitions and platform documents from YAML files. Errors name file, line and key.
 //!
-//! Everything that can be checked without a worker is checked before the first file is applied: unknown keys, schemas that
-//! do not compile, scripts that do not parse. A file is an agent when it has `prompts`, a definition when it has `agent_key`, and
-//! of the platform when it says `kind: platform`.
+//! Everything that can be checked without a worker is checked before the first file is applied: unknown keys, schemas
+//! that do not compile, scripts that do not parse. A file with `prompts` is an agent, one with `agent_key` a
+//! definition, one with `kind: platform` a platform document.
 
 use std::{
     collections::BTreeMap,
@@ -20,18 +19,18 @@ use longhaul_worker::llm::scripted::ScriptedModel;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// What a file, or a directory of them, says.
+/// The records read from a file or a directory.
 #[derive(Debug, Default)]
 pub struct SpecFiles {
-    /// Agents, with where they were written.
+    /// Agents with their source files.
     pub agents: Vec<(PathBuf, AgentSpec)>,
-    /// Definitions, with where they were written.
+    /// Definitions with their source files.
     pub definitions: Vec<(PathBuf, DefinitionSpec)>,
-    /// Documents of the platform, with where they were written.
+    /// Platform documents with their source files.
     pub platforms: Vec<(PathBuf, PlatformSpec)>,
 }
 
-/// What is wrong with a file.
+/// An unreadable or invalid file.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {what}", path.display())]
 pub struct SpecFileError {
@@ -46,10 +45,10 @@ impl SpecFileError {
 }
 
 impl SpecFiles {
-    /// Reads a file, or every `*.yaml` and `*.yml` below a directory in the order of their names.
+    /// Reads a file, or every `*.yaml` and `*.yml` below a directory in order of name.
     ///
     /// # Errors
-    /// The first thing that is wrong with the first file that is wrong.
+    /// The first error of the first invalid file.
     pub fn read(path: &Path) -> Result<Self, SpecFileError> {
         let read = Self::read_any(path)?;
         if read.agents.is_empty() && read.definitions.is_empty() && read.platforms.is_empty() {
@@ -58,10 +57,10 @@ impl SpecFiles {
         Ok(read)
     }
 
-    /// As [`read`](Self::read); a directory may be empty.
+    /// As [`read`](Self::read), but a directory without files is no error.
     ///
     /// # Errors
-    /// The first thing that is wrong with the first file that is wrong.
+    /// The first error of the first invalid file.
     pub fn read_any(path: &Path) -> Result<Self, SpecFileError> {
         let mut files = Vec::new();
         collect(path, &mut files)?;
@@ -73,20 +72,20 @@ impl SpecFiles {
         Ok(read)
     }
 
-    /// Adds what another one has.
+    /// Adds the records of `other`.
     pub fn extend(&mut self, other: Self) {
         self.agents.extend(other.agents);
         self.definitions.extend(other.definitions);
         self.platforms.extend(other.platforms);
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if no record was read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.agents.is_empty() && self.definitions.is_empty() && self.platforms.is_empty()
     }
 
-    /// Makes tool servers that are started as `longhaul` start as `program`: the development server need not be on the path.
+    /// Replaces the command `longhaul` of tool servers by `program`, which need not be in the search path.
     pub fn start_own_tools_with(&mut self, program: &Path) {
         for (_, agent) in &mut self.agents {
             for server in agent.mcp_servers.values_mut() {
@@ -154,7 +153,7 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), SpecFileError> {
 }
 
 fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, SpecFileError> {
-    // YAML 1.2: `n`, `y`, `no` and `on` are strings.
+    // YAML 1.2: only `true` and `false` are booleans; `n`, `y`, `no` and `on` are strings.
     let options = serde_saphyr::options! { strict_booleans: true };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| SpecFileError::new(path, error))
 }
@@ -207,7 +206,7 @@ fn platform(path: &Path, text: &str) -> Result<PlatformSpec, SpecFileError> {
     }
 }
 
-/// ` (line 12)`: where a key stands, for errors found after parsing.
+/// ` (line 12)`: the first line that starts with `key`, for errors found after parsing.
 fn at(text: &str, key: &str) -> String {
     let line = text.lines().position(|line| line.trim_start().starts_with(key));
     line.map_or_else(String::new, |line| format!(" (line {})", line + 1))

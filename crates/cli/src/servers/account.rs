@@ -1,4 +1,4 @@
-//! The user a private server runs as. PostgreSQL refuses to run as root, and neither server needs to be.
+//! The user account of a private server. PostgreSQL refuses to run as root, and neither server needs root.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Tried in this order when we are root; the first is made by the PostgreSQL packages.
+/// Accounts tried in this order when running as root; the PostgreSQL packages create the first.
 const CANDIDATES: [&str; 2] = ["postgres", "nobody"];
 
 /// A user and its primary group.
@@ -14,18 +14,18 @@ const CANDIDATES: [&str; 2] = ["postgres", "nobody"];
 pub(super) struct Account {
     pub(super) uid: u32,
     pub(super) gid: u32,
-    /// True when a process must change to this user, which only root can.
+    /// True if the process must change to this user, which only root can.
     switch: bool,
 }
 
 impl Account {
-    /// Ourselves.
+    /// The account of this process.
     pub(super) fn own_account() -> Self {
         Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), switch: false }
     }
 
-    /// The account for a server whose data directory is `dir`. Ourselves, unless we are root: then the owner of an
-    /// existing directory (so that it stays usable for who made it), else an unprivileged system user.
+    /// The account for a server whose data directory is `dir`: this process's, unless it is root. Root uses the owner
+    /// of an existing directory, so that it stays usable for that user, else an unprivileged system user.
     pub(super) fn for_directory(dir: &Path) -> Self {
         let own = Self::own_account();
         if own.uid != 0 {
@@ -40,22 +40,22 @@ impl Account {
         CANDIDATES
             .into_iter()
             .find_map(|name| lookup(&passwd, name))
-            // 65534 is nobody everywhere that has no entry for it.
+            // 65534 is the conventional uid and gid of the unprivileged user.
             .unwrap_or(Self { uid: 65534, gid: 65534, switch: true })
     }
 
-    /// Makes `command` run as this account.
+    /// Makes `command` run under this account.
     pub(super) fn apply<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         if self.switch { command.uid(self.uid).gid(self.gid) } else { command }
     }
 
-    /// Gives `path` to this account.
+    /// Changes the owner of `path` to this account.
     pub(super) fn own(&self, path: &Path) -> std::io::Result<()> {
         if self.switch { std::os::unix::fs::chown(path, Some(self.uid), Some(self.gid)) } else { Ok(()) }
     }
 
-    /// Whether this account can enter `dir`: asked of the system, because a directory below one that is closed to
-    /// others (root's home) looks fine by its own mode.
+    /// Returns true if this account can enter and write `dir`. Runs a probe process: below a closed directory (root's
+    /// home) the mode of `dir` alone says nothing.
     pub(super) fn can_enter(&self, dir: &Path) -> bool {
         let mut probe = Command::new("/bin/sh");
         probe.args(["-c", "cd -- \"$1\" && test -w .", "sh"]).arg(dir).current_dir("/");

@@ -1,13 +1,13 @@
-//! Finds the installed servers. A directory counts as a PostgreSQL only when `initdb`, `pg_ctl` and `postgres` lie in it
-//! side by side: a link or a wrapper in the search path is followed to the real place first.
+//! Finds the installed servers. A directory counts as a PostgreSQL installation only if it holds `initdb`, `pg_ctl`
+//! and `postgres`; links and wrappers in the search path are resolved first.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The oldest PostgreSQL that the schema and the queries are written for.
+/// Oldest major version that the schema and the queries support.
 pub(super) const OLDEST_POSTGRES: u32 = 15;
 
-/// Where packages put servers outside the search path: Debian, Red Hat, Homebrew on both processors.
+/// Package directories outside the search path: Debian, Red Hat, Homebrew on ARM and Intel.
 const VERSIONED: [(&str, &str); 4] = [
     ("/usr/lib/postgresql", ""),
     ("/usr", "pgsql-"),
@@ -15,7 +15,6 @@ const VERSIONED: [(&str, &str); 4] = [
     ("/usr/local/opt", "postgresql@"),
 ];
 
-/// One installed PostgreSQL.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PostgresInstall {
     pub(super) major: u32,
@@ -50,14 +49,14 @@ fn install_at(dir: &Path) -> Option<PostgresInstall> {
     (major >= OLDEST_POSTGRES).then_some(PostgresInstall { major, bin })
 }
 
-/// Reads `postgres (PostgreSQL) 15.14 (Debian …)`.
+/// Parses `postgres (PostgreSQL) 15.14 (Debian …)`.
 fn major_version(text: &str) -> Option<u32> {
     let version = text.split(") ").nth(1)?;
     let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
 }
 
-/// The `redis-server` of the search path or of Homebrew.
+/// The `redis-server` in the search path or of Homebrew.
 pub(super) fn redis_server() -> Option<PathBuf> {
     let mut candidates = search_path();
     candidates.push(PathBuf::from("/opt/homebrew/bin"));

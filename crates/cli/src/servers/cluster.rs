@@ -1,4 +1,4 @@
-//! The files of a private PostgreSQL: made once, whole or not at all, and checked before each use.
+//! The data directory of a private PostgreSQL: created atomically, checked before each use.
 
 use std::fs;
 use std::io::Write;
@@ -14,16 +14,16 @@ use super::place::{Keep, Place};
 use super::process_tree::is_alive;
 
 pub(super) const NAME: &str = "PostgreSQL";
-/// The superuser and the database.
+/// Name of the superuser and of the database.
 pub(super) const OWNER: &str = "longhaul";
 
 const PASSWORD_FILE: &str = "password";
-/// A server whose owner was killed is stopped by its guard; a next start waits that long for it.
+/// Longest wait for a server whose owner was killed: its guard is stopping it.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
 const TOOL_TAIL_CHARS: usize = 2_000;
 
-/// A cluster that is ready to be served by the binaries in `bin`.
+/// A cluster ready to be served by the binaries in `bin`.
 #[derive(Debug)]
 pub(super) struct Cluster {
     pub(super) place: Place,
@@ -33,7 +33,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Opens the cluster in `place`, making it when there is none. `installs` is newest first and not empty.
+    /// Opens the cluster in `place`, creating it if there is none. `installs` is newest first and not empty.
     pub(super) fn open(place: Place, installs: &[PostgresInstall]) -> Result<Self, ServersError> {
         let data = place.dir.join("data");
         let made_by = fs::read_to_string(data.join("PG_VERSION")).ok().and_then(|text| text.trim().parse::<u32>().ok());
@@ -46,7 +46,7 @@ impl Cluster {
             let path = place.dir.join(PASSWORD_FILE);
             fs::read_to_string(&path).map_err(ServersError::io(format!("read {}", path.display())))?
         } else {
-            // 122 random bits: nobody guesses it over loopback.
+            // 122 random bits cannot be guessed over loopback.
             uuid::Uuid::new_v4().simple().to_string()
         };
         let cluster = Self { place, data, bin, password };
@@ -61,7 +61,8 @@ impl Cluster {
         self.data.join("postmaster.pid")
     }
 
-    /// Made beside its final place and renamed, so that an interrupted start leaves nothing that looks usable.
+    /// Creates the cluster in a temporary directory and renames it, so that an interrupted start leaves no partial
+    /// cluster.
     fn make(&self) -> Result<(), ServersError> {
         let partial = self.place.dir.join("data.partial");
         if partial.exists() {
@@ -73,7 +74,7 @@ impl Cluster {
         initdb.args(["--auth=scram-sha-256", "--pwfile"]).arg(&password_file);
         match self.place.keep {
             Keep::Kept => {}
-            // Only the making of a directory that nobody keeps is not flushed; the server itself does as always.
+            // Skip fsync while creating a temporary cluster; the running server still syncs.
             Keep::Removed => {
                 initdb.arg("--no-sync");
             }
@@ -83,7 +84,7 @@ impl Cluster {
         fs::rename(&partial, &self.data).map_err(ServersError::io(format!("rename {}", partial.display())))
     }
 
-    /// Through the single-user server, so that no client program is needed.
+    /// Uses the single-user mode, so that no client program is needed.
     fn create_database(&self, data: &Path) -> Result<(), ServersError> {
         let mut single = self.tool("postgres");
         single.args(["--single", "-D"]).arg(data).arg("postgres");
@@ -100,13 +101,13 @@ impl Cluster {
 
     fn tool(&self, program: &str) -> Command {
         let mut command = Command::new(self.bin.join(program));
-        // Without a readable working directory the tools warn and may fail.
+        // The tools warn and may fail if they cannot read the working directory.
         command.current_dir(&self.place.dir).env("LC_ALL", "C").stdin(Stdio::null());
         self.place.account.apply(&mut command);
         command
     }
 
-    /// The server of an owner that was killed may still be on its way out; one that stays is somebody else's.
+    /// Waits for the server of a killed owner to exit. A server that stays belongs to another owner.
     fn wait_for_predecessor(&self) -> Result<(), ServersError> {
         let deadline = Instant::now() + PREDECESSOR_LIMIT;
         while let Some(pid) = self.live_postmaster() {
@@ -118,7 +119,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The process named in the pid file, when it runs and is a `postgres`: a stale file may name a reused pid.
+    /// The process in the pid file, if it is alive and a `postgres`: a stale file may name a reused pid.
     fn live_postmaster(&self) -> Option<Pid> {
         let text = fs::read_to_string(self.pid_file()).ok()?;
         let pid = text.lines().next()?.trim().parse().ok().and_then(Pid::from_raw)?;

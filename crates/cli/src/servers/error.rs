@@ -1,4 +1,4 @@
-//! What can go wrong with a private server, each with what the reader needs to put it right.
+//! Errors of the private servers, with the facts needed to fix them.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,82 +9,76 @@ use super::preflight::MissingServers;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServersError {
-    /// The binaries are not installed; the text holds the command that installs them.
+    /// The binaries are not installed; the text includes the install command.
     #[error(transparent)]
     Missing(#[from] MissingServers),
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried, with its path or program.
+        /// The attempted action, with its path or program.
         action: String,
-        /// The system's answer.
         #[source]
         source: io::Error,
     },
-    /// Another live process holds the directory.
+    /// Another live process uses the directory.
     #[error("{} is in use by process {pid}", dir.display())]
     InUse {
-        /// The directory.
         dir: PathBuf,
-        /// Its owner, or a server that an earlier owner left and that does not stop.
+        /// The owner, or a server left by an earlier owner that does not stop.
         pid: i32,
     },
-    /// The data directory belongs to somebody else, so the server would refuse it.
+    /// The data directory belongs to another user, so the server would refuse it.
     #[error("{} belongs to user id {owner}, not {expected}: remove it or run as its owner", dir.display())]
     ForeignDirectory {
-        /// The directory.
         dir: PathBuf,
-        /// Who owns it.
+        /// User id of the owner.
         owner: u32,
-        /// Who would have to.
+        /// User id of the server's account.
         expected: u32,
     },
-    /// The data directory was made by a PostgreSQL whose binaries are gone.
+    /// The cluster needs a PostgreSQL version that is not installed.
     #[error("{} was made by PostgreSQL {wanted}, which is not installed: install it or remove the directory", dir.display())]
     OtherVersion {
-        /// The data directory.
         dir: PathBuf,
-        /// The major version that made it.
+        /// Major version that made the cluster.
         wanted: u32,
     },
-    /// A helper program of the server failed.
+    /// `initdb` or the single-user server failed.
     #[error("{program} failed: {output}")]
     Tool {
-        /// The program.
         program: &'static str,
-        /// The end of what it printed.
+        /// The end of its output.
         output: String,
     },
     /// The server exited or was not ready in time.
     #[error("{server} did not start ({reason}); the end of {}:\n{tail}", log.display())]
     DidNotStart {
-        /// Which server.
+        /// Name of the server.
         server: &'static str,
-        /// What was seen.
+        /// Exit status, or the time limit that passed.
         reason: String,
-        /// Its log file.
         log: PathBuf,
         /// The last lines of the log.
         tail: String,
     },
-    /// The server survived SIGKILL for longer than the system should take.
+    /// The server survived SIGKILL beyond the time limit.
     #[error("{server} (process {pid}) did not stop")]
     DidNotStop {
-        /// Which server.
+        /// Name of the server.
         server: &'static str,
-        /// Its process.
+        /// Process id.
         pid: i32,
     },
-    /// A signal was asked for while the server was stopped.
+    /// The operation needs a running server.
     #[error("{server} is not running")]
     NotRunning {
-        /// Which server.
+        /// Name of the server.
         server: &'static str,
     },
-    /// The blocking half of an operation was cancelled by the runtime's end.
+    /// The runtime ended before a blocking operation completed.
     #[error("the runtime ended before {server} was handled")]
     Cancelled {
-        /// Which server.
+        /// Name of the server.
         server: &'static str,
     },
 }

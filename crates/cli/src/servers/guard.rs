@@ -1,8 +1,8 @@
-//! One run of a server process, or of a role of Longhaul, under its guard.
+//! One run of a server process, or of a role of Longhaul, under a guard process.
 //!
-//! The guard is a small shell script that is the server's parent and holds the read end of a pipe. When the pipe ends,
-//! because the owner closed it or died in whatever way, the guard stops the server. Both live in a process group of
-//! their own, so that Ctrl-C in a terminal reaches the owner alone and the owner decides when the servers stop.
+//! The guard is a small shell script: it is the server's parent and holds the read end of a pipe. When the pipe
+//! closes, because the owner closed it or died, the guard stops the server. Both run in a process group of their own,
+//! so that Ctrl-C in a terminal reaches only the owner, which decides when the servers stop.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -20,15 +20,15 @@ use super::process_tree::{kill_tree, signal_tree};
 
 const SCRIPT: &str = include_str!("guard.sh");
 
-/// A killed process is gone in milliseconds; this is for a machine that swaps.
+/// Time limit after SIGKILL. A killed process is gone in milliseconds; the limit allows for a machine that swaps.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
 
-/// How to ask a server to stop in order.
+/// The signal for a graceful stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StopSignal {
     /// PostgreSQL's fast shutdown: open transactions are rolled back, a checkpoint is written.
     Interrupt,
-    /// Redis' ordinary shutdown.
+    /// The normal shutdown of Redis and of Longhaul's roles.
     Terminate,
 }
 
@@ -48,29 +48,29 @@ impl StopSignal {
     }
 }
 
-/// Everything that one run of a server needs.
+/// The command line and environment of one run of a server.
 #[derive(Debug, Clone)]
 pub(super) struct Launch {
     pub(super) server: &'static str,
     pub(super) program: PathBuf,
     pub(super) args: Vec<OsString>,
-    /// Its whole environment, where it is not ours.
+    /// The complete environment; `None` inherits this process's.
     pub(super) env: Option<Vec<(String, String)>>,
     pub(super) dir: PathBuf,
     pub(super) log: PathBuf,
     pub(super) account: Account,
     pub(super) stop: StopSignal,
-    /// Removed by the guard when the owner ends without having stopped the server.
+    /// Directory that the guard removes if the owner ends without having stopped the server.
     pub(super) scratch: Option<PathBuf>,
 }
 
-/// A running server. Dropping it stops the server too, but only [`Guarded::stop`] waits for that.
+/// A running server. Dropping it also stops the server, but only [`Guarded::stop`] waits for its end.
 #[derive(Debug)]
 pub(super) struct Guarded {
     launch: Launch,
     server: Pid,
     exit: Arc<Exit>,
-    /// The write end of the guard's pipe; its close is the guard's signal.
+    /// Write end of the guard's pipe; closing it makes the guard stop the server.
     _pipe: ChildStdin,
 }
 
@@ -105,28 +105,28 @@ impl Guarded {
         self.server
     }
 
-    /// How the server ended, once it has.
+    /// The server's exit status; `None` while it runs.
     pub(super) fn exited(&self) -> Option<ExitStatus> {
         self.exit.wait(Duration::ZERO)
     }
 
-    /// Resolves when the server has ended, for whatever reason. Cancel-safe.
+    /// A handle whose [`Exit::ended`] resolves when the server has ended.
     pub(super) fn exit(&self) -> Arc<Exit> {
         Arc::clone(&self.exit)
     }
 
-    /// Asks the server to stop, waits `grace`, then kills it.
+    /// Sends the stop signal, waits `grace`, then kills the server.
     pub(super) fn stop(self, grace: Duration) -> Result<(), ServersError> {
         if self.exited().is_some() {
             return Ok(());
         }
-        // A paused server would not hear the next signal.
+        // Resume first: a stopped process does not handle the signal.
         signal_tree(self.server, Signal::CONT);
         let _ = kill_process(self.server, self.launch.stop.signal());
         if self.exit.wait(grace).is_some() { Ok(()) } else { self.kill() }
     }
 
-    /// Kills the server and its children, as a power cut would.
+    /// Kills the server and its children with SIGKILL.
     pub(super) fn kill(self) -> Result<(), ServersError> {
         if self.exited().is_none() && !kill_tree(self.server, KILL_LIMIT) {
             return Err(ServersError::DidNotStop {
@@ -138,20 +138,20 @@ impl Guarded {
         Ok(())
     }
 
-    /// Freezes the server and its children where they are.
+    /// Sends SIGSTOP to the server and its children.
     pub(super) fn pause(&self) {
         signal_tree(self.server, Signal::STOP);
-        // A child that was started while the list was read is in the second one.
+        // The second pass catches a child that was forked while the first one read the list.
         signal_tree(self.server, Signal::STOP);
     }
 
-    /// Ends [`Guarded::pause`].
+    /// Sends SIGCONT after a [`Guarded::pause`].
     pub(super) fn resume(&self) {
         signal_tree(self.server, Signal::CONT);
     }
 }
 
-/// The end of a guard, known as soon as a thread that waits for it sees it.
+/// The exit of a guard, observed by a waiting thread.
 #[derive(Debug)]
 pub(super) struct Exit {
     status: Mutex<Option<ExitStatus>>,
@@ -164,7 +164,7 @@ impl Exit {
         let exit =
             Arc::new(Self { status: Mutex::new(None), changed: Condvar::new(), ended: tokio::sync::Semaphore::new(0) });
         let seen = Arc::clone(&exit);
-        // Owned by the guard: the thread ends with it, and the guard ends with its server.
+        // The thread owns the guard handle and ends with the guard, which ends with its server.
         std::thread::Builder::new().name("server-exit".to_owned()).spawn(move || {
             let status = guard.wait().unwrap_or_else(|_| ExitStatus::from_raw(0));
             *seen.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
@@ -180,9 +180,9 @@ impl Exit {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Resolves at the end of the process. Cancel-safe.
+    /// Resolves when the process has ended. Cancel-safe.
     pub(super) async fn ended(&self) {
-        // Never given a permit: acquiring ends only by the close.
+        // The semaphore never has a permit: `acquire` returns only when it is closed.
         let _ = self.ended.acquire().await;
     }
 }

@@ -1,8 +1,8 @@
 //! Private PostgreSQL and Redis servers, started from the installed binaries and stopped with their owner.
 //!
-//! `longhaul dev`, `longhaul demo` and the tests run on them. What must hold: a server never outlives its owner,
-//! even one killed with SIGKILL (`guard.rs`); it listens on loopback only and asks for a random password; durability
-//! is PostgreSQL's own default and never traded for speed. Nothing here is used by the production roles.
+//! Used by `longhaul dev`, `longhaul demo` and the tests, not by the production roles. Invariants: a server never
+//! outlives its owner, even if the owner is killed with SIGKILL (`guard.rs`); it listens on loopback only and
+//! requires a random password; durability settings are PostgreSQL's defaults.
 
 mod account;
 mod binaries;

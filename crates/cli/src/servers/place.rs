@@ -1,4 +1,4 @@
-//! Where a private server keeps its files: a directory that its account can reach and owns, closed to others.
+//! The directory of a private server: reachable and owned by its account, closed to others.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,24 +10,24 @@ use std::sync::Arc;
 use super::account::Account;
 use super::error::ServersError;
 
-/// What becomes of the directory when the server stops for good.
+/// The fate of the directory after the final stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// It stays and is used again by the next start.
+    /// Kept for the next start.
     Kept,
-    /// It goes with its owner.
+    /// Removed with its owner.
     Removed,
 }
 
-/// A directory that is ready for a server.
+/// A directory prepared for a server.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     pub(super) dir: PathBuf,
     pub(super) account: Account,
     pub(super) keep: Keep,
-    /// Removes the directory with the last clone when it is not kept.
+    /// Removes the directory when the last clone is dropped, unless it is kept.
     scratch: Arc<Scratch>,
-    /// Held as long as any clone lives; the system lets go of it when the owner dies.
+    /// File lock held while any clone lives; the system releases it when the owner dies.
     _lock: Arc<File>,
 }
 
@@ -37,15 +37,15 @@ struct Scratch(Option<PathBuf>);
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Some(dir) = &self.0 {
-            // Best effort: it lies below the system's temporary directory.
+            // Best effort: the directory is below the system's temporary directory.
             let _ = fs::remove_dir_all(dir);
         }
     }
 }
 
 impl Place {
-    /// Prepares `wanted`, or, when the server's account cannot reach it, a directory of the same use below the
-    /// system's temporary directory. The name of that one follows from `wanted`, so a next start finds it again.
+    /// Prepares `wanted`. If the server's account cannot reach it, prepares a directory below the system's temporary
+    /// directory instead, whose name is derived from `wanted`, so that the next start finds it again.
     pub(super) fn prepare(wanted: &Path, keep: Keep) -> Result<Self, ServersError> {
         let wanted = std::path::absolute(wanted).map_err(ServersError::io(format!("resolve {}", wanted.display())))?;
         let account = Account::for_directory(&wanted);
@@ -55,7 +55,7 @@ impl Place {
             return Self::lock(wanted, account, keep);
         }
         if !existed {
-            // Made a moment ago and of no use.
+            // Created above, and unusable.
             let _ = fs::remove_dir(&wanted);
         }
         let dir = std::env::temp_dir().join(format!("longhaul-{}-{:016x}", account.uid, fingerprint(&wanted)));
@@ -70,11 +70,11 @@ impl Place {
         Self::lock(dir, account, keep)
     }
 
-    /// Takes the directory for this process. Two owners would make the same cluster twice.
+    /// Locks the directory for this process: two owners would create the same cluster twice.
     fn lock(dir: PathBuf, account: Account, keep: Keep) -> Result<Self, ServersError> {
         let path = dir.join("owner");
         let refused = || ServersError::io(format!("lock {}", path.display()));
-        // The server's user could put a link here; we may be root and must not follow it.
+        // As root, do not follow a link that the server's user may have put here.
         let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(no_follow);
@@ -101,17 +101,17 @@ impl Place {
         Ok(Self { dir, account, keep, scratch: Arc::new(Scratch(scratch)), _lock: Arc::new(file) })
     }
 
-    /// The directory when it is to go with its owner.
+    /// The directory, if it is removed with its owner.
     pub(super) fn scratch(&self) -> Option<PathBuf> {
         self.scratch.0.clone()
     }
 
-    /// Writes a file that only the server's user can read, whole or not at all.
+    /// Writes a file that only the server's user can read, atomically by a rename.
     pub(super) fn write_private(&self, name: &str, text: &str) -> Result<PathBuf, ServersError> {
         let path = self.dir.join(name);
         let partial = self.dir.join(format!("{name}.partial"));
         let write = || {
-            // Made anew and never through a link that the server's user may have put there.
+            // Create the file anew, never through a link that the server's user may have put there.
             match fs::remove_file(&partial) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 Ok(()) | Err(_) => {}
@@ -126,8 +126,8 @@ impl Place {
     }
 }
 
-/// Makes `dir` when it is not there, closed to others, and checks that it belongs to `account`. The check matters in
-/// a directory where anybody may create names.
+/// Creates `dir` with mode 0700 if it does not exist, and checks that `account` owns it. The check matters in a
+/// world-writable directory.
 fn make(dir: &Path, account: &Account) -> Result<(), ServersError> {
     if !dir.exists() {
         if let Some(parent) = dir.parent() {
@@ -138,7 +138,7 @@ fn make(dir: &Path, account: &Account) -> Result<(), ServersError> {
     }
     let found = fs::symlink_metadata(dir).map_err(ServersError::io(format!("read {}", dir.display())))?;
     if found.uid() == 0 && account.uid != 0 && found.is_dir() {
-        // Left by a start that was interrupted between the two steps above.
+        // Left by a start that was interrupted between create and chown above.
         return account.own(dir).map_err(ServersError::io(format!("give {} to the server's user", dir.display())));
     }
     if found.uid() != account.uid {
@@ -148,7 +148,7 @@ fn make(dir: &Path, account: &Account) -> Result<(), ServersError> {
 }
 
 fn fingerprint(path: &Path) -> u64 {
-    // Not a secret and not stored: it only has to be the same for the same path and build.
+    // Not a secret and not stored: it only has to be stable for the same path and build.
     let mut hasher = DefaultHasher::new();
     path.hash(&mut hasher);
     hasher.finish()

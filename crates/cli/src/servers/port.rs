@@ -1,7 +1,7 @@
-//! A free loopback port outside the range the system hands to outgoing connections.
+//! A free loopback port outside the ephemeral range of outgoing connections.
 //!
-//! A server that is stopped and started again must find its port free. A port from the ephemeral range can be taken
-//! by any outgoing connection meanwhile; worse, a client that keeps dialling it can connect to itself.
+//! A server that restarts must find its port free. An outgoing connection can take a port of the ephemeral range
+//! meanwhile, and a client that keeps dialling such a port can connect to itself.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -9,12 +9,12 @@ use std::net::{Ipv4Addr, TcpListener};
 const LOWEST: u16 = 10_240;
 const ATTEMPTS: usize = 64;
 
-/// A port that was free on 127.0.0.1 a moment ago. Another process may still take it first: a caller that binds it
-/// later tries again with another when that fails.
+/// Returns a port of 127.0.0.1 that was free just now. Another process may still take it: a caller that fails to bind
+/// it tries again with another port.
 ///
 /// # Errors
 ///
-/// When nothing can be bound on loopback at all.
+/// Fails if no loopback port can be bound.
 pub fn free_port() -> io::Result<u16> {
     let ceiling = ephemeral_start();
     for _ in 0..ATTEMPTS {
@@ -24,11 +24,11 @@ pub fn free_port() -> io::Result<u16> {
             return Ok(port);
         }
     }
-    // An unusual machine: any port the system offers is better than none.
+    // No free port was found in the range: take any port the system offers.
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// The first port of the ephemeral range; 32768 is Linux's default and below macOS' 49152.
+/// First port of the ephemeral range. The fallback, 32768, is Linux's default and below macOS' 49152.
 fn ephemeral_start() -> u16 {
     std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()

@@ -1,7 +1,7 @@
-//! A private PostgreSQL: a cluster of its own in a directory of its own.
+//! A private PostgreSQL with its own cluster directory.
 //!
-//! It listens on 127.0.0.1 only and asks for a random password, because everybody on a machine can dial its loopback.
-//! `fsync` and `full_page_writes` are never touched.
+//! It listens on 127.0.0.1 only and requires a random password, because every user of the machine can dial its
+//! loopback. `fsync` and `full_page_writes` keep their defaults.
 
 use std::ffi::OsString;
 use std::ops::Deref;
@@ -16,10 +16,10 @@ use super::port::free_port;
 use super::preflight::{Host, preflight};
 use super::supervised::{PrivateServer, Probe};
 
-/// A port that was free can be taken before the server binds it.
+/// Start attempts: another process can take the free port before the server binds it.
 const PORT_ATTEMPTS: usize = 5;
 
-/// How to run a private PostgreSQL.
+/// Options of a private PostgreSQL.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
     dir: PathBuf,
@@ -28,7 +28,7 @@ pub struct PostgresOptions {
 }
 
 impl PostgresOptions {
-    /// For `longhaul dev`: the cluster in `dir` is made at the first start and used again by the next.
+    /// For `longhaul dev`: the first start creates the cluster in `dir`, later starts reuse it.
     #[must_use]
     pub fn dev(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), keep: Keep::Kept, settings: Vec::new() }
@@ -36,7 +36,7 @@ impl PostgresOptions {
             .with("shared_buffers", "256MB")
     }
 
-    /// For tests: a new cluster in a temporary directory that goes with its owner. As durable as any other.
+    /// For tests: a new cluster in a temporary directory, removed with its owner. As durable as any other.
     #[must_use]
     pub fn scratch() -> Self {
         let dir = std::env::temp_dir().join(format!("longhaul-postgres-{}", uuid::Uuid::new_v4().simple()));
@@ -45,7 +45,7 @@ impl PostgresOptions {
             .with("shared_buffers", "128MB")
     }
 
-    /// Adds a server setting, as `postgres -c name=value`; a later one replaces an earlier one of the same name.
+    /// Adds a server setting, passed as `-c name=value`. A later setting replaces an earlier one of the same name.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.settings.push((name, value.into()));
@@ -61,11 +61,11 @@ pub struct PrivatePostgres {
 }
 
 impl PrivatePostgres {
-    /// Makes the cluster when the directory is new, starts the server and waits until it takes connections.
+    /// Creates the cluster if the directory is new, starts the server and waits until it accepts connections.
     ///
     /// # Errors
     ///
-    /// When the binaries are missing, the directory is in use or belongs to others, or the server does not come up.
+    /// The binaries are missing, the directory is in use or owned by another user, or the server does not start.
     pub async fn start(options: PostgresOptions) -> Result<Self, ServersError> {
         let started = tokio::task::spawn_blocking(move || Self::start_blocking(&options)).await;
         started.unwrap_or(Err(ServersError::Cancelled { server: NAME }))
@@ -75,7 +75,7 @@ impl PrivatePostgres {
     ///
     /// # Errors
     ///
-    /// As [`PrivatePostgres::start`].
+    /// As for [`PrivatePostgres::start`].
     pub fn start_blocking(options: &PostgresOptions) -> Result<Self, ServersError> {
         let installs = postgres_installs();
         if installs.is_empty() {
@@ -103,7 +103,8 @@ impl PrivatePostgres {
         }
     }
 
-    /// `postgres://user:password@127.0.0.1:port/database`, the same for the whole life of the directory but for the port.
+    /// `postgres://user:password@127.0.0.1:port/database`. Only the port differs between starts in the same
+    /// directory.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
@@ -124,7 +125,7 @@ fn launch(options: &PostgresOptions, cluster: &Cluster, port: u16) -> Launch {
     let fixed = [
         ("listen_addresses", "127.0.0.1"),
         ("port", port.as_str()),
-        // A socket path has a length limit that a deep checkout exceeds; loopback serves everybody.
+        // A deep checkout exceeds the length limit of a socket path; all clients use loopback.
         ("unix_socket_directories", ""),
         ("timezone", "UTC"),
         ("log_timezone", "UTC"),

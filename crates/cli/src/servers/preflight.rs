@@ -1,36 +1,35 @@
-//! Says what is missing on this machine for the private servers, and the command that installs it.
+//! Checks that the private servers are installed, and names the command that installs them.
 
 use std::fmt;
 use std::path::Path;
 
 use super::binaries;
 
-/// The systems whose install command we know.
+/// Operating systems with a known install command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Platform {
     /// Debian, Ubuntu and their kin: `apt-get`.
     Debian,
-    /// macOS: Homebrew. The command is printed but was never run by us.
+    /// macOS: Homebrew. The command is untested.
     MacOs,
     /// Any other system.
     Other,
 }
 
-/// What matters about a machine. Built by [`Host::detect`] or, in tests, by hand.
+/// The facts about a machine that decide. Built by [`Host::detect`] or, in tests, by hand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// The system.
     pub platform: Platform,
-    /// True when we run as root, so that the command needs no `sudo`.
+    /// True if this process runs as root, so that the command needs no `sudo`.
     pub root: bool,
-    /// True when a usable PostgreSQL is installed.
+    /// True if a usable PostgreSQL is installed.
     pub postgres: bool,
-    /// True when Redis is installed.
+    /// True if Redis is installed.
     pub redis: bool,
 }
 
 impl Host {
-    /// Looks at this machine. Runs `postgres --version` for each candidate and nothing else.
+    /// Inspects this machine. Runs only `postgres --version`, once for each candidate.
     #[must_use]
     pub fn detect() -> Self {
         let platform = if cfg!(target_os = "macos") {
@@ -49,19 +48,17 @@ impl Host {
     }
 }
 
-/// One of the two servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Package {
     /// PostgreSQL 15 or newer.
     Postgres,
-    /// Redis.
     Redis,
 }
 
-/// What is missing, and where.
+/// The missing servers. Its text includes the install command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct MissingServers {
-    /// The missing servers, at least one.
+    /// At least one.
     pub packages: Vec<Package>,
     platform: Platform,
     root: bool,
@@ -71,7 +68,7 @@ pub struct MissingServers {
 ///
 /// # Errors
 ///
-/// With what is missing; its text holds the install command.
+/// [`MissingServers`] if one is not installed.
 pub fn preflight(host: &Host) -> Result<(), MissingServers> {
     let mut packages = Vec::new();
     if !host.postgres {
@@ -87,7 +84,7 @@ pub fn preflight(host: &Host) -> Result<(), MissingServers> {
 }
 
 impl MissingServers {
-    /// The command that installs what is missing, `None` on a system we do not know.
+    /// The command that installs the missing servers; `None` on an unknown system.
     #[must_use]
     pub fn install_command(&self) -> Option<String> {
         let names = |postgres, redis| {

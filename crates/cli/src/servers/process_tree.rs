@@ -1,5 +1,5 @@
-//! Signals to a server and its children. PostgreSQL's backends are processes in sessions of their own, so a
-//! process group does not reach them.
+//! Signals to a server and its children. A process group does not reach PostgreSQL's backends, which run in sessions
+//! of their own.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,18 +8,18 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// Signals `root` first and then every child it has had, so that a postmaster starts no new one in between.
+/// Signals `root`, then its children, so that a stopped postmaster forks no new child in between.
 pub(super) fn signal_tree(root: Pid, signal: Signal) {
-    // A process that is already gone is what a signal is for: nothing to report.
+    // The process may already be gone.
     let _ = kill_process(root, signal);
     for child in children(root) {
         let _ = kill_process(child, signal);
     }
 }
 
-/// Kills `root` and its children and waits until none is left, at most `limit`. False when one is.
+/// Kills `root` and its children and waits up to `limit`. Returns false if one is still alive.
 pub(super) fn kill_tree(root: Pid, limit: Duration) -> bool {
-    // Stopped first, so that the list of children is final.
+    // Stop first, so that the list of children is final.
     signal_tree(root, Signal::STOP);
     let mut all = children(root);
     all.insert(0, root);
@@ -36,11 +36,11 @@ pub(super) fn kill_tree(root: Pid, limit: Duration) -> bool {
     true
 }
 
-/// Whether `pid` runs. A process that has ended and waits for its parent to ask is not alive.
+/// Returns true if `pid` runs. A zombie is not alive.
 pub(super) fn is_alive(pid: Pid) -> bool {
     match std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) {
         Ok(stat) => stat_fields(&stat).is_some_and(|(state, _)| state != 'Z' && state != 'X'),
-        // No /proc: ask with the signal that does nothing.
+        // Without /proc, probe with signal 0.
         Err(_) => !has_proc() && rustix::process::test_kill_process(pid).is_ok(),
     }
 }
@@ -66,7 +66,8 @@ fn has_proc() -> bool {
     std::path::Path::new("/proc/self/stat").exists()
 }
 
-/// State and parent of a `/proc/<pid>/stat` line. The name before them is in parentheses and may hold any character.
+/// State and parent of a `/proc/<pid>/stat` line. The process name before them is in parentheses and may contain any
+/// character.
 fn stat_fields(stat: &str) -> Option<(char, i32)> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();

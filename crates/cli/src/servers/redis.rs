@@ -1,5 +1,4 @@
-//! A private Redis. It carries wake-ups only, so it keeps nothing on disk: what it loses is republished from the
-//! database.
+//! A private Redis without persistence: it carries only wake-ups, which are republished from the database.
 
 use std::ffi::OsString;
 use std::ops::Deref;
@@ -14,10 +13,10 @@ use super::preflight::{Host, preflight};
 use super::supervised::{PrivateServer, Probe};
 
 const NAME: &str = "Redis";
-/// A port that was free can be taken before the server binds it.
+/// Start attempts: another process can take the free port before the server binds it.
 const PORT_ATTEMPTS: usize = 5;
 
-/// How to run a private Redis.
+/// Options of a private Redis.
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
     dir: PathBuf,
@@ -25,13 +24,13 @@ pub struct RedisOptions {
 }
 
 impl RedisOptions {
-    /// For `longhaul dev`: `dir` holds its configuration and log.
+    /// For `longhaul dev`: `dir` holds the configuration and the log.
     #[must_use]
     pub fn dev(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), keep: Keep::Kept }
     }
 
-    /// For tests: a temporary directory that goes with its owner.
+    /// For tests: a temporary directory, removed with its owner.
     #[must_use]
     pub fn scratch() -> Self {
         let dir = std::env::temp_dir().join(format!("longhaul-redis-{}", uuid::Uuid::new_v4().simple()));
@@ -39,7 +38,7 @@ impl RedisOptions {
     }
 }
 
-/// A running private Redis, stopped when dropped. Stopping empties it.
+/// A running private Redis, stopped when dropped. A stop loses its data.
 #[derive(Debug)]
 pub struct PrivateRedis {
     server: PrivateServer,
@@ -51,7 +50,7 @@ impl PrivateRedis {
     ///
     /// # Errors
     ///
-    /// When the binary is missing, the directory cannot be used, or the server does not come up.
+    /// The binary is missing, the directory cannot be used, or the server does not start.
     pub async fn start(options: RedisOptions) -> Result<Self, ServersError> {
         let started = tokio::task::spawn_blocking(move || Self::start_blocking(&options)).await;
         started.unwrap_or(Err(ServersError::Cancelled { server: NAME }))
@@ -61,7 +60,7 @@ impl PrivateRedis {
     ///
     /// # Errors
     ///
-    /// As [`PrivateRedis::start`].
+    /// As for [`PrivateRedis::start`].
     pub fn start_blocking(options: &RedisOptions) -> Result<Self, ServersError> {
         let Some(program) = redis_server() else {
             preflight(&Host { postgres: true, redis: false, ..Host::detect() })?;
@@ -72,7 +71,7 @@ impl PrivateRedis {
         let mut attempts = 1;
         loop {
             let port = free_port().map_err(ServersError::io("find a free port"))?;
-            // In a file, because a command line is readable by everybody on the machine.
+            // The password goes into a file, because every user of the machine can read a command line.
             let config = place.write_private("redis.conf", &config(port, &password))?;
             let launch = Launch {
                 server: NAME,

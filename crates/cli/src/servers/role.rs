@@ -1,4 +1,4 @@
-//! A role of Longhaul as a process of its own: the same program, under the same guard as the servers it works on.
+//! A role of Longhaul as a child process, under the same guard as the private servers.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -8,29 +8,29 @@ use super::{
     guard::{Guarded, Launch, StopSignal},
 };
 
-/// How to start a role.
+/// The command line of a role.
 #[derive(Debug, Clone)]
 pub struct Role {
-    /// The program; this one, usually.
+    /// Program to run, usually this one.
     pub program: PathBuf,
-    /// The command and its flags.
+    /// Subcommand and flags.
     pub args: Vec<String>,
-    /// Its whole environment.
+    /// The complete environment.
     pub env: Vec<(String, String)>,
-    /// Where it runs.
+    /// Working directory.
     pub dir: PathBuf,
-    /// What it says is added to this file.
+    /// File to which standard output and standard error are appended.
     pub log: PathBuf,
 }
 
-/// A running role. It ends with its owner, even with one that is killed.
+/// A running role. It ends with its owner, even if the owner is killed.
 #[derive(Debug)]
 pub struct RoleProcess {
     run: Guarded,
 }
 
 impl RoleProcess {
-    /// Starts the process; whether it can do its work yet is for the caller to find out.
+    /// Starts the process. Does not wait until the role is ready.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -49,40 +49,39 @@ impl RoleProcess {
         blocking(move || Guarded::spawn(launch)).await.map(|run| Self { run })
     }
 
-    /// Its process id.
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.run.server().as_raw_nonzero().get()
     }
 
-    /// Whether it has ended by itself.
+    /// Returns true if the process has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.run.exited().is_some()
     }
 
-    /// Stops it where it is (SIGSTOP): its connections stay open and it does not know.
+    /// Sends SIGSTOP: the process freezes and its connections stay open.
     pub fn pause(&self) {
         self.run.pause();
     }
 
-    /// Ends [`RoleProcess::pause`].
+    /// Sends SIGCONT after a [`RoleProcess::pause`].
     pub fn resume(&self) {
         self.run.resume();
     }
 
-    /// `kill -9`; returns when it is gone.
+    /// Sends SIGKILL and waits for the end.
     ///
     /// # Errors
-    /// It survives.
+    /// The process survives.
     pub async fn kill(self) -> Result<(), ServersError> {
         blocking(move || self.run.kill()).await
     }
 
-    /// Asks it to end (SIGTERM) and waits; killed after `grace`.
+    /// Sends SIGTERM and waits; sends SIGKILL after `grace`.
     ///
     /// # Errors
-    /// It survives even the kill.
+    /// The process survives SIGKILL.
     pub async fn stop(self, grace: Duration) -> Result<(), ServersError> {
         blocking(move || self.run.stop(grace)).await
     }

@@ -1,4 +1,4 @@
-//! A private server that can be stopped and started again in the same place and on the same port.
+//! A private server that can be stopped and restarted in the same directory and on the same port.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -11,29 +11,28 @@ use super::error::ServersError;
 use super::guard::{Guarded, Launch};
 use super::place::Place;
 
-/// Time for a checkpoint on a slow disk. After it the server is killed, which it survives: both recover.
+/// Time for the checkpoint of a shutdown on a slow disk; then the server is killed, from which both servers recover.
 const STOP_GRACE: Duration = Duration::from_secs(15);
-/// Includes crash recovery after a kill.
+/// Longest start, crash recovery included.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 const LOG_TAIL_LINES: usize = 12;
 
-/// How to tell that a server takes connections.
+/// Readiness check of a server.
 #[derive(Debug, Clone)]
 pub(super) enum Probe {
     /// The status line that the postmaster keeps in its pid file, as `pg_ctl` reads it: needs no client and no login.
     PostmasterFile(PathBuf),
-    /// Redis' answer to PING with the password.
+    /// The answer to an authenticated PING.
     RedisPing {
-        /// The port on loopback.
+        /// Loopback port.
         port: u16,
-        /// Its password.
         password: String,
     },
 }
 
-/// A private server process. All methods may be called from any task; dropping the last handle stops the server and
-/// waits for it.
+/// A private server process. All methods may be called from any task. Dropping the last handle stops the server and
+/// waits for its end.
 #[derive(Debug)]
 pub struct PrivateServer {
     inner: Arc<Inner>,
@@ -49,42 +48,41 @@ struct Inner {
 }
 
 impl PrivateServer {
-    /// Starts the server and waits until it takes connections.
+    /// Starts the server and waits until it accepts connections.
     pub(super) fn launch(launch: Launch, place: Place, probe: Probe, port: u16) -> Result<Self, ServersError> {
-        // The log of this owner alone, and the one before it: a kept directory would fill up otherwise.
+        // Start a new log and keep one old log, so that a kept directory does not fill up.
         let _ = std::fs::rename(&launch.log, launch.log.with_extension("log.1"));
         let inner = Inner { launch, place, probe, port, running: Mutex::new(None) };
         inner.start()?;
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Where the server listens.
+    /// The listening address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.inner.port))
     }
 
-    /// The directory that holds its files: the one that was asked for, or another when the server's user could not
-    /// have reached that.
+    /// The directory of the server's files: the requested one, or a substitute if the server's account cannot reach
+    /// it.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.inner.place.dir
     }
 
-    /// Its log file.
     #[must_use]
     pub fn log(&self) -> &Path {
         &self.inner.launch.log
     }
 
-    /// The process id of the server itself, `None` while it is stopped.
+    /// Process id of the server itself; `None` while it is stopped.
     #[must_use]
     pub fn pid(&self) -> Option<i32> {
         let running = self.inner.lock();
         running.as_ref().filter(|run| run.exited().is_none()).map(|run| run.server().as_raw_nonzero().get())
     }
 
-    /// Resolves when the run that is going on now has ended, at once when there is none. Cancel-safe.
+    /// Resolves when the current run has ended; at once if there is none. Cancel-safe.
     pub async fn ended(&self) {
         let exit = self.inner.lock().as_ref().map(Guarded::exit);
         if let Some(exit) = exit {
@@ -92,57 +90,55 @@ impl PrivateServer {
         }
     }
 
-    /// Starts the server again in the same place and on the same port; nothing when it runs.
+    /// Starts the server again in the same directory and on the same port. Does nothing if it runs.
     ///
     /// # Errors
     ///
-    /// When it does not come up.
+    /// The server does not start.
     pub async fn start_again(&self) -> Result<(), ServersError> {
         self.blocking(Inner::start).await
     }
 
-    /// Asks the server to shut down in order and waits for it; killed after a grace period. Nothing when it is stopped.
+    /// Asks the server to shut down, waits, and kills it after a grace period. Does nothing if it is stopped.
     ///
     /// # Errors
     ///
-    /// When it survives even SIGKILL.
+    /// The server survives SIGKILL.
     pub async fn stop(&self) -> Result<(), ServersError> {
         self.blocking(Inner::stop).await
     }
 
-    /// Stops and starts.
-    ///
     /// # Errors
     ///
-    /// As [`PrivateServer::stop`] and [`PrivateServer::start_again`].
+    /// As for [`PrivateServer::stop`] and [`PrivateServer::start_again`].
     pub async fn restart(&self) -> Result<(), ServersError> {
         self.stop().await?;
         self.start_again().await
     }
 
-    /// Kills the server and all its children at once, as a power cut would.
+    /// Sends SIGKILL to the server and all its children.
     ///
     /// # Errors
     ///
-    /// When a process survives SIGKILL.
+    /// A process survives SIGKILL.
     pub async fn kill(&self) -> Result<(), ServersError> {
         self.blocking(Inner::kill).await
     }
 
-    /// Freezes the server and its children: connections stay open and nothing is answered.
+    /// Sends SIGSTOP to the server and its children: connections stay open, requests get no answer.
     ///
     /// # Errors
     ///
-    /// When it is not running.
+    /// The server is not running.
     pub async fn pause(&self) -> Result<(), ServersError> {
         self.blocking(|inner| inner.with_running(Guarded::pause)).await
     }
 
-    /// Ends [`PrivateServer::pause`].
+    /// Sends SIGCONT after a [`PrivateServer::pause`].
     ///
     /// # Errors
     ///
-    /// When it is not running.
+    /// The server is not running.
     pub async fn resume(&self) -> Result<(), ServersError> {
         self.blocking(|inner| inner.with_running(Guarded::resume)).await
     }
@@ -214,7 +210,7 @@ impl Probe {
     fn answers(&self, run: &Guarded) -> bool {
         match self {
             Self::PostmasterFile(path) => {
-                // Line 1 is the postmaster, line 8 its state. A file of an earlier run names another process.
+                // Line 1 is the postmaster's pid, line 8 its state. The file of an earlier run names another pid.
                 let Ok(text) = std::fs::read_to_string(path) else { return false };
                 let own = run.server().as_raw_nonzero().to_string();
                 text.lines().next().map(str::trim) == Some(own.as_str())
@@ -230,7 +226,7 @@ fn redis_answers(port: u16, password: &str) -> std::io::Result<bool> {
     let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), limit)?;
     stream.set_read_timeout(Some(limit))?;
     stream.write_all(format!("AUTH {password}\r\nPING\r\n").as_bytes())?;
-    // Another server on the same port would refuse the password, so this also tells ours from a stranger's.
+    // Another server on the same port would refuse the password.
     let mut reply = [0_u8; 12];
     stream.read_exact(&mut reply)?;
     Ok(&reply == b"+OK\r\n+PONG\r\n")

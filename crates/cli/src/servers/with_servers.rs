@@ -1,4 +1,4 @@
-//! Runs one command beside two private servers.
+//! Runs a command with two private servers.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,13 +7,13 @@ use super::error::ServersError;
 use super::postgres::{PostgresOptions, PrivatePostgres};
 use super::redis::{PrivateRedis, RedisOptions};
 
-/// Starts an empty PostgreSQL and Redis in temporary directories, runs `command` with `DATABASE_URL`, `REDIS_URL` and
-/// their `LONGHAUL_TEST_` twins set, stops both servers and returns the command's exit code. A command ended by a signal
-/// counts as 128 plus its number, as in a shell.
+/// Starts an empty PostgreSQL and Redis in temporary directories and runs `program` with `DATABASE_URL`, `REDIS_URL`
+/// and the same two prefixed with `LONGHAUL_TEST_`. Stops both servers and returns the exit code; if a signal ended
+/// the program, 128 plus its number, as in a shell.
 ///
 /// # Errors
 ///
-/// When a server or the command cannot be started.
+/// A server or the program cannot be started.
 pub async fn with_servers(program: &Path, args: &[std::ffi::OsString]) -> Result<u8, ServersError> {
     let postgres = PrivatePostgres::start(PostgresOptions::scratch()).await?;
     let redis = PrivateRedis::start(RedisOptions::scratch()).await?;
