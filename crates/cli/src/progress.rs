@@ -39,7 +39,7 @@ pub async fn follow(client: &Client, id: &str, mut see: impl FnMut(&Event)) -> a
         let stream = match client.events(id, after).await {
             Ok(Some(stream)) => Some(stream),
             Ok(None) => break,
-            // Fail if no event was seen yet; later an outage is retried.
+            // Fail at once if no event was seen yet; later, retry.
             Err(error) if after == 0 || breaks >= MAX_BREAKS => return Err(error.into()),
             Err(_) => None,
         };

@@ -1,4 +1,4 @@
-//! `longhaul api`: the HTTP role.
+//! `longhaul api`: the API role.
 
 use std::net::SocketAddr;
 
@@ -20,23 +20,22 @@ Examples:
   longhaul api
   longhaul api --listen 0.0.0.0:8080")]
 pub struct ApiArgs {
-    /// Address and port; 127.0.0.1:8080 unless configured otherwise
+    /// Address and port to listen on; 127.0.0.1:8080 unless configured
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
 }
 
 impl ApiArgs {
-    /// What the flags set.
     #[must_use]
     pub fn flags(&self) -> Vec<(String, String)> {
         flag("api.listen", self.listen).into_iter().collect()
     }
 }
 
-/// Serves until a signal.
+/// Serves the API until a signal.
 ///
 /// # Errors
-/// A setting is missing, or the address is taken.
+/// A setting is missing, or the address is in use.
 pub async fn run(config: Config) -> anyhow::Result<Exit> {
     let shutdown = CancellationToken::new();
     let store = compose::store(&config, "longhaul-api")?;

@@ -1,4 +1,4 @@
-//! `longhaul apply`: puts agents, definitions and documents of the platform from YAML files.
+//! `longhaul apply`: applies agents, definitions and platform documents from YAML files.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ use crate::{
     spec_files::SpecFiles,
 };
 
-/// Put agents, definitions and the platform from YAML files
+/// Apply agents, definitions and the platform from YAML files
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 All files are read and checked before the first one is applied; what has not changed makes no new version. Agents go first,
@@ -34,31 +34,31 @@ Examples:
   longhaul apply -f agents/invoice-clerk.yaml --shared
   DATABASE_URL=… longhaul apply -f . --direct")]
 pub struct ApplyArgs {
-    /// File or directory; may be repeated
+    /// File or directory to apply; may be repeated
     #[arg(short, long = "file", required = true, value_name = "PATH")]
     files: Vec<PathBuf>,
-    /// For all tenants; needs the scope `admin`
+    /// Apply for all tenants; needs the scope `admin`
     #[arg(long)]
     shared: bool,
-    /// Into the database of `DATABASE_URL` instead of through the API, for all tenants
+    /// Write to the database of `DATABASE_URL` for all tenants, instead of through the API
     #[arg(long)]
     direct: bool,
 }
 
-/// What became of one record.
+/// The result of applying one record.
 #[derive(Debug, Serialize)]
 pub struct Applied {
     kind: &'static str,
     key: String,
-    /// Of the platform there are none.
+    /// `None` for a platform document, which has no versions.
     version: Option<i64>,
     created: bool,
 }
 
-/// Applies.
+/// Reads all files, then applies them.
 ///
 /// # Errors
-/// A file is wrong, the API refuses, or Postgres is away.
+/// A file is invalid, the API refuses, or Postgres is unreachable.
 pub async fn run(args: ApplyArgs, context: &Context) -> anyhow::Result<Exit> {
     let mut files = SpecFiles::default();
     for path in &args.files {
@@ -80,17 +80,17 @@ pub async fn run(args: ApplyArgs, context: &Context) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Whether `url` is the server that `longhaul dev` runs here. It starts tools called `longhaul` from its own program, on the
-/// path or not, and what is applied to it later must work the same.
+/// Returns true if `url` is the server of `longhaul dev` in this directory. That server replaces the command
+/// `longhaul` of tool servers by its own program, so files applied to it later need the same.
 fn is_development_server(url: &str) -> bool {
     let written = env_file::read(&Path::new(DATA_DIR).join(env_file::NAME));
     written.get("LONGHAUL_URL").is_some_and(|own| own == url)
 }
 
-/// Puts everything into the database, agents first; without an owner for all tenants.
+/// Writes everything to the database, agents first. Without an owner, for all tenants.
 ///
 /// # Errors
-/// A definition's agent is missing, or Postgres is away.
+/// A definition's agent does not exist, or Postgres is unreachable.
 pub async fn directly(
     store: &Store,
     owner: Option<TenantId>,
@@ -160,7 +160,7 @@ async fn put(client: &Client, kind: &'static str, key: &str, spec: &Value, share
     Ok(Applied { kind, key: key.to_owned(), version: Some(version), created: answer.status == StatusCode::CREATED })
 }
 
-/// Says what was applied.
+/// Prints the applied records.
 pub fn print(applied: &[Applied], context: &Context) {
     if context.json {
         return output::json(&json!({ "applied": applied }));

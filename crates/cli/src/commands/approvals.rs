@@ -1,11 +1,11 @@
-//! `longhaul approvals`: what executions want to do and a person must allow.
+//! `longhaul approvals`: lists tool calls that wait for an approval, and decides on them.
 
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
 use crate::{client::Client, context::Context, exit::Exit, json_input::json_input, output, progress};
 
-/// List calls that wait for a person, and decide on them
+/// List tool calls that wait for an approval, and decide on them
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Without a subcommand: those that wait. A decision needs a key with the scope approvals:decide, other than the one that submitted
@@ -26,72 +26,72 @@ pub struct ApprovalsArgs {
 enum ApprovalsCommand {
     /// List approvals, newest first
     List(ListArgs),
-    /// Show the exact call, with its hash
+    /// Show the exact call and its hash
     Show {
-        /// The approval's id
+        /// Id of the approval
         id: String,
     },
-    /// Let the call run as it is
+    /// Approve the call as it is
     Approve(DecideArgs),
-    /// Let it run with other arguments
+    /// Approve the call with other arguments
     Edit {
         #[command(flatten)]
         decide: DecideArgs,
-        /// JSON, or @FILE, or - for standard input
+        /// The arguments as JSON, @FILE, or - for standard input
         #[arg(long, value_name = "JSON")]
         arguments: String,
     },
-    /// Run another call in its place; the agent's policy is asked about that one again
+    /// Run another call instead; the agent's approval policy applies to that call again
     Replace {
         #[command(flatten)]
         decide: DecideArgs,
-        /// The other tool
+        /// Name of the tool to run instead
         #[arg(long)]
         tool: String,
-        /// JSON, or @FILE, or - for standard input
+        /// Its arguments as JSON, @FILE, or - for standard input
         #[arg(long, value_name = "JSON")]
         arguments: String,
     },
-    /// Keep it from running; the model is told why
+    /// Reject the call; the model is told the reason
     Reject(DecideArgs),
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ListArgs {
-    /// What came of them; `all` for any
+    /// List requests in this state; `all` for every state
     #[arg(long, default_value = "waiting")]
     pub(super) state: String,
-    /// Of one execution
+    /// List requests of this execution only
     #[arg(long, value_name = "ID")]
     pub(super) execution: Option<String>,
-    /// By agent key
+    /// List requests of this agent only, by key
     #[arg(long)]
     pub(super) agent: Option<String>,
-    /// 1 to 200
+    /// Requests per page, 1 to 200
     #[arg(long, default_value_t = 50)]
     pub(super) limit: u32,
-    /// `next_cursor` of the page before
+    /// Page to continue with: `next_cursor` of the previous page
     #[arg(long)]
     pub(super) cursor: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 struct DecideArgs {
-    /// The approval's id
+    /// Id of the approval
     id: String,
-    /// The hash of the call as you saw it; when absent, the call is shown and its hash taken
+    /// Hash of the call you decide on; if absent, the call is printed and its current hash used
     #[arg(long)]
     hash: Option<String>,
-    /// Why
+    /// Reason for the decision
     #[arg(long)]
     reason: Option<String>,
-    /// In whose name
+    /// Name of the person who decides
     #[arg(long, value_name = "PERSON")]
     by: Option<String>,
 }
 
 impl ListArgs {
-    /// What waits, when nothing else is asked for.
+    /// The filter of a command without a subcommand.
     pub(super) fn waiting() -> Self {
         Self { state: "waiting".to_owned(), execution: None, agent: None, limit: 50, cursor: None }
     }
@@ -105,10 +105,10 @@ impl ListArgs {
     }
 }
 
-/// Runs a subcommand.
+/// Runs a subcommand; without one, lists the waiting approvals.
 ///
 /// # Errors
-/// There is no such approval, nothing can be decided any more, the key may not, or the API is away.
+/// The approval does not exist or is already decided, the key lacks the scope, or the API is unreachable.
 pub async fn run(args: ApprovalsArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     match args.command {

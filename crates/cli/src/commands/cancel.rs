@@ -12,14 +12,12 @@ One that no worker holds ends at once; a running one within 5 seconds. One that 
 Example:
   longhaul cancel 019a2c3e-…")]
 pub struct CancelArgs {
-    /// The execution's id
+    /// Id of the execution
     id: String,
 }
 
-/// Cancels it.
-///
 /// # Errors
-/// There is none, it is over, or the API is away.
+/// The execution does not exist or is over, or the API is unreachable.
 pub async fn run(args: CancelArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     let request = client.request(Method::POST, &format!("{}/cancel", progress::path(&args.id)));

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{client::Client, context::Context, exit::Exit, output, progress};
 
-/// Show two executions side by side: outcome, cost, turns, calls, tokens, time
+/// Compare two executions: outcome, cost, turns, calls, tokens, time
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A fork is charged for what it did itself: what it shares with its origin was paid there.
@@ -14,16 +14,14 @@ A fork is charged for what it did itself: what it shares with its origin was pai
 Example:
   longhaul compare 019a2c3e-… 019a2c41-…")]
 pub struct CompareArgs {
-    /// One execution's id
+    /// Id of the first execution
     a: String,
-    /// The other's
+    /// Id of the second execution
     b: String,
 }
 
-/// Compares them.
-///
 /// # Errors
-/// One of them does not exist, or the API is away.
+/// An execution does not exist, or the API is unreachable.
 pub async fn run(args: CompareArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     let read = async |id: &str| -> anyhow::Result<Value> {
@@ -41,7 +39,7 @@ pub async fn run(args: CompareArgs, context: &Context) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// What is compared of an execution, as the API shows it.
+/// The compared fields of an execution, as the API returns them.
 fn summary(execution: &Value) -> Value {
     let usage = &execution["usage"];
     let instant = |field: &str| execution[field].as_str().and_then(|text| DateTime::parse_from_rfc3339(text).ok());

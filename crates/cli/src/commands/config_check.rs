@@ -1,4 +1,4 @@
-//! `longhaul config check`: what a process would run with, and which of it is risky.
+//! `longhaul config check`: prints the effective configuration and warns of risky settings.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{compose, context::Context, exit::Exit, output};
 
-/// Postgres is asked for its settings when it answers within this time.
+/// Longest wait for the settings of Postgres.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Show and check the configuration
@@ -20,7 +20,7 @@ pub struct ConfigArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum ConfigCommand {
-    /// Print every setting, secrets left out, and warn of risky ones
+    /// Print every setting without secrets, and warn of risky settings
     #[command(after_help = "\
 A broken rule or an unknown setting ends with exit code 2. Warnings do not change the exit code.
 
@@ -30,10 +30,10 @@ Examples:
     Check,
 }
 
-/// Prints settings and warnings.
+/// Prints the settings and the warnings.
 ///
 /// # Errors
-/// The configuration cannot be used.
+/// The configuration is invalid.
 pub async fn run(args: ConfigArgs, context: &Context) -> anyhow::Result<Exit> {
     let ConfigCommand::Check = args.command;
     let config = context.load(Vec::new())?;
@@ -113,7 +113,7 @@ fn warnings(config: &Config) -> Vec<String> {
     warnings
 }
 
-/// What Postgres itself is set to. An acknowledged write is only as safe as the server makes it.
+/// Warnings about the server's own settings: an acknowledged write is only as durable as they make it.
 async fn database_warnings(config: &Config) -> Vec<String> {
     if config.database.url.is_none() {
         return Vec::new();

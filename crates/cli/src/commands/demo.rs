@@ -1,4 +1,4 @@
-//! `longhaul demo`: the example definitions over the sample input of the repository, from start to finish.
+//! `longhaul demo`: runs the example definitions over the repository's sample input.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ use crate::{
     output, progress, servers, signals,
 };
 
-/// The scripted model answers in milliseconds; a real one may think.
+/// Time limit for all executions. The scripted model answers in milliseconds; a real model may need minutes.
 const PATIENCE_SCRIPTED: Duration = Duration::from_secs(90);
 const PATIENCE_REAL: Duration = Duration::from_secs(900);
 
@@ -34,25 +34,23 @@ Run it in the repository: it applies ./agents and ./definitions and reads ./exam
 the result changes with it. With no terminal attached, or DEMO_EXIT=1, it stops after the last execution (exit code 0 when
 all FINISHED); otherwise it goes on serving until Ctrl-C.")]
 pub struct DemoArgs {
-    /// Address and port of API and status page; a free port when absent
+    /// Address and port of API and status page; a free port if absent
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// Where everything is kept
+    /// Data directory
     #[arg(long, value_name = "DIR", default_value_os_t = Path::new(DATA_DIR).join("demo"))]
     data_dir: PathBuf,
 }
 
-/// One execution of the demonstration.
+/// One execution of the demo.
 struct Sample {
     definition: &'static str,
     label: String,
     input: Value,
 }
 
-/// Runs it.
-///
 /// # Errors
-/// The samples are not here, or the servers do not start.
+/// The sample files are not in the working directory, or the servers do not start.
 pub async fn run(args: DemoArgs, sources: Sources) -> anyhow::Result<Exit> {
     let samples = samples(Path::new("examples/data"))?;
     let files = embedded::files(&[])?;
@@ -96,7 +94,7 @@ impl Embedded {
     }
 }
 
-/// Every invoice and mail is one execution; the catalogue is enriched by category.
+/// One execution for each invoice and mail, and one for each of two product categories.
 fn samples(data: &Path) -> anyhow::Result<Vec<Sample>> {
     let mut samples = Vec::new();
     for (definition, dir, field) in [("invoice-extraction", "invoices", "text"), ("mail-triage", "mails", "mail")] {
@@ -119,7 +117,7 @@ fn samples(data: &Path) -> anyhow::Result<Vec<Sample>> {
     Ok(samples)
 }
 
-/// Submits all and prints what happens to each until all are over.
+/// Submits all samples and prints their events until all executions are over.
 async fn show(client: &Client, samples: &[Sample], is_scripted: bool) -> anyhow::Result<Exit> {
     let mut submitted = Vec::new();
     for sample in samples {
@@ -174,12 +172,12 @@ fn print_status(id: &str, sample: &Sample, note: &str, status: &str) {
     output::line(format!("{} {:<21} {:<24} {note:<10} {status}", short(id), sample.definition, sample.label));
 }
 
-/// The end of an id: the beginning is its time and the same for all.
+/// The last 12 characters of an id: the first part is a timestamp and the same for all.
 fn short(id: &str) -> &str {
     id.get(id.len().saturating_sub(12)..).unwrap_or(id)
 }
 
-/// One result in full, and whether all are FINISHED.
+/// Prints the totals and the first output. [`Exit::Done`] if all executions are FINISHED.
 fn print_ends(ended: &[Value], submitted: &[(String, &Sample)]) -> Exit {
     let of =
         |key: &str| ended.iter().map(|execution| execution["usage"][key].as_i64().unwrap_or_default()).sum::<i64>();

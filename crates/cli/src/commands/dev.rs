@@ -27,10 +27,10 @@ pub struct DevArgs {
     /// Address and port of API and status page
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Where everything is kept
+    /// Data directory
     #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
     data_dir: PathBuf,
-    /// Files or directories to apply instead of ./agents and ./definitions; may be repeated
+    /// File or directory to apply instead of ./agents and ./definitions; may be repeated
     #[arg(long, value_name = "PATH")]
     apply: Vec<PathBuf>,
 }
@@ -38,7 +38,7 @@ pub struct DevArgs {
 /// Serves until a signal.
 ///
 /// # Errors
-/// What [`Embedded::start`] and [`Embedded::ended`] fail with.
+/// As for [`Embedded::start`] and [`Embedded::ended`].
 pub async fn run(args: DevArgs, sources: Sources) -> anyhow::Result<Exit> {
     let files = embedded::files(&args.apply)?;
     let options = EmbeddedOptions { data_dir: args.data_dir, listen: args.listen, files };
@@ -54,7 +54,7 @@ pub async fn run(args: DevArgs, sources: Sources) -> anyhow::Result<Exit> {
     .await
 }
 
-/// Where everything is.
+/// Prints the addresses of the running parts.
 pub(super) fn say(running: &Embedded) {
     let url = &running.url;
     let env = shell_path(running.env_path());
@@ -66,13 +66,13 @@ pub(super) fn say(running: &Embedded) {
     output::line(format!("  another worker   . {env} && {} worker      (kill it: nothing is lost)", own_name()));
 }
 
-/// As a shell's `.` wants it: with a slash, or it would look along the path.
+/// The path for a shell's `.`, which searches PATH for a name without a slash.
 pub(super) fn shell_path(path: &std::path::Path) -> String {
     let text = path.display().to_string();
     if path.is_absolute() || text.starts_with("./") { text } else { format!("./{text}") }
 }
 
-/// How this program can be started from here.
+/// The path of this program, relative to the working directory if possible.
 fn own_name() -> String {
     let own = std::env::current_exe().unwrap_or_else(|_| "longhaul".into());
     let here = std::env::current_dir().unwrap_or_default();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::submit::finish;
 use crate::{client::Client, context::Context, exit::Exit, json_input::json_input, progress};
 
-/// Start an execution that shares another's record up to a step, and goes its own way from there
+/// Start an execution that shares another's record up to a step and continues differently
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 What was recorded before the step costs nothing again. The steps are in `longhaul get ID --json` under links.steps.
@@ -17,32 +17,30 @@ Examples:
   longhaul fork 019a2c3e-… --from-step 4 --agent second-opinion --wait
   longhaul compare 019a2c3e-… 019a2c41-…")]
 pub struct ForkArgs {
-    /// The id of the execution to fork; it may stand anywhere
+    /// Id of the execution to fork; it may be in any state
     id: String,
-    /// The first step that is not shared
+    /// First step that is not shared
     #[arg(long, value_name = "N")]
     from_step: u32,
-    /// Another agent, in its newest version; its prompt, model and tools from here on
+    /// Continue with this agent in its newest version: its prompt, model and tools
     #[arg(long, value_name = "KEY")]
     agent: Option<String>,
-    /// Another system prompt
+    /// Replace the system prompt
     #[arg(long)]
     prompt: Option<String>,
-    /// Another model: a name, or JSON of the fields that change
+    /// Replace the model: a name, or a JSON object of the fields to change
     #[arg(long, value_name = "NAME|JSON")]
     model: Option<String>,
-    /// Another input: JSON, @FILE, or - for standard input
+    /// Replace the input: JSON, @FILE, or - for standard input
     #[arg(long, value_name = "JSON|@FILE|-")]
     input: Option<String>,
-    /// Wait until it is over, with live progress
+    /// Wait until the execution is over, with live progress
     #[arg(long)]
     wait: bool,
 }
 
-/// Forks it.
-///
 /// # Errors
-/// There is none, the step or what is changed is wrong, or the API is away.
+/// The execution does not exist, the step or a change is invalid, or the API is unreachable.
 pub async fn run(args: ForkArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     let mut body = json!({ "from_step": args.from_step });

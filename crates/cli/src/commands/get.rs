@@ -9,14 +9,12 @@ Examples:
   longhaul get 019a2c3e-…
   longhaul get 019a2c3e-… --json | jq .output")]
 pub struct GetArgs {
-    /// The execution's id
+    /// Id of the execution
     id: String,
 }
 
-/// Shows it.
-///
 /// # Errors
-/// There is none, or the API is away.
+/// The execution does not exist, or the API is unreachable.
 pub async fn run(args: GetArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     progress::print(&client.get(&progress::path(&args.id)).await?, context.json);

@@ -18,11 +18,11 @@ use crate::{
     output,
 };
 
-/// Documents of one request; the API takes 100.
+/// Largest number of documents in a request; the API accepts 100.
 const BATCH_DOCUMENTS: usize = 25;
-/// Bytes of their texts, unless one alone is larger; the API takes 4 MiB.
+/// Largest size of their texts in a request, unless one document alone is larger; the API accepts 4 MiB.
 const BATCH_BYTES: usize = 1024 * 1024;
-/// A request that found nobody to embed is repeated this often; what is stored already is not embedded again.
+/// Attempts of a request while the embedder is unavailable. Documents already stored are not embedded again.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -39,34 +39,32 @@ Examples:
   longhaul ingest faq faq.jsonl --metadata lang=en
   cat notes.txt | longhaul ingest notes - --id notes-2026")]
 pub struct IngestArgs {
-    /// The index; made when it is new
+    /// Index to add to; created if it does not exist
     index: String,
     /// Files, directories, or - for standard input
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<String>,
-    /// How to read what is not told by its name
+    /// Format of input without a known file extension
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-    /// The id of the document on standard input
+    /// Id of the document on standard input
     #[arg(long, default_value = "stdin")]
     id: String,
-    /// Added to the metadata of every document; may be repeated
+    /// Metadata to add to every document; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     metadata: Vec<(String, String)>,
 }
 
-/// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// Cut at sentences and paragraphs
+    /// Split at sentences and paragraphs
     Text,
-    /// Cut at headings, too
+    /// Split at headings, too
     Markdown,
-    /// One document a line
+    /// Read one document per line
     Jsonl,
 }
 
-/// What came of it.
 #[derive(Debug, Default)]
 struct Counts {
     stored: u64,
@@ -79,10 +77,8 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// Ingests.
-///
 /// # Errors
-/// A file cannot be read, or the API refuses. What was put before stays.
+/// A file cannot be read, or the API refuses a request. Documents of earlier requests stay stored.
 pub async fn run(args: IngestArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     let documents = documents(&args)?;
@@ -116,7 +112,7 @@ async fn put(client: &Client, index: &str, batch: &[Value], counts: &mut Counts)
     let mut attempt = 1;
     let answer = loop {
         let request = client.request(Method::POST, &format!("/v1/indexes/{index}/documents"));
-        // Embedding a megabyte may take longer than other requests may be silent.
+        // Embedding a megabyte may exceed the client's read timeout.
         let sent = client.send(request.timeout(Duration::from_secs(600)).json(&body)).await;
         match sent {
             Ok(answer) => break answer,
@@ -178,7 +174,8 @@ fn documents(args: &IngestArgs) -> anyhow::Result<Vec<Value>> {
     Ok(documents)
 }
 
-/// A file that is named, whatever it is; below a directory those that are told by their names, in order.
+/// Adds `path` itself if it was named on the command line; below a directory, the files with a known extension, in
+/// order of name.
 fn find(path: &Path, is_named: bool, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     let kind = std::fs::metadata(path).with_context(|| path.display().to_string())?;
     if kind.is_dir() {
@@ -186,7 +183,7 @@ fn find(path: &Path, is_named: bool, files: &mut Vec<PathBuf>) -> anyhow::Result
         let mut entries: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
         entries.sort();
         for entry in entries {
-            // A link may lead round in circles.
+            // Do not follow links: they may form a cycle.
             if !std::fs::symlink_metadata(&entry).is_ok_and(|kind| kind.is_symlink()) {
                 find(&entry, false, files)?;
             }
@@ -221,7 +218,7 @@ fn read(id: &str, file: Option<&Path>, text: &str, format: Format, documents: &m
         }
         return Ok(());
     }
-    // An empty file has nothing to find.
+    // An empty file has no text to index.
     if text.trim().is_empty() {
         return Ok(());
     }

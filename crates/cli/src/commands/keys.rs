@@ -1,4 +1,4 @@
-//! `longhaul keys`: the keys of callers. Speaks to the database, since the first key cannot come through the API.
+//! `longhaul keys`: manages API keys in the database directly, since the first key cannot be made through the API.
 
 use longhaul_shared::{
     config::Config,
@@ -18,7 +18,7 @@ use crate::{
     output,
 };
 
-/// Make, list and revoke API keys
+/// Create, list and revoke API keys
 #[derive(Debug, clap::Args)]
 pub struct KeysArgs {
     #[command(subcommand)]
@@ -27,7 +27,7 @@ pub struct KeysArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum KeysCommand {
-    /// Make a key; it is shown once and stored as a hash
+    /// Create a key; it is printed once and stored as a hash
     #[command(after_help = "\
 Needs DATABASE_URL and the API's LONGHAUL_API_KEY_PEPPER.
 Scopes: executions:read, executions:write, approvals:decide, definitions:read, definitions:write, admin.
@@ -36,11 +36,11 @@ Examples:
   longhaul keys create --name checkout --org acme
   export LONGHAUL_API_KEY=$(longhaul keys create --name ci --org acme --scopes executions:read,executions:write)")]
     Create(CreateArgs),
-    /// List the keys of a tenant, revoked ones included
+    /// List the keys of a tenant, including revoked keys
     List(TenantArgs),
-    /// Revoke a key by its id or prefix; processes honour it within 10 seconds
+    /// Revoke a key by its id or prefix; all processes refuse it within 10 seconds
     Revoke {
-        /// Id, or the 8 characters after `lh_`
+        /// Id of the key, or the 8 characters after `lh_`
         key: String,
         #[command(flatten)]
         tenant: TenantArgs,
@@ -49,22 +49,22 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 struct TenantArgs {
-    /// The organisation
+    /// Organisation of the tenant
     #[arg(long, value_name = "ORG")]
     org: String,
-    /// The group within it; the organisation itself when absent
+    /// Group within the organisation; the organisation itself if absent
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 struct CreateArgs {
-    /// What the key is for
+    /// Name of the key
     #[arg(long)]
     name: String,
     #[command(flatten)]
     tenant: TenantArgs,
-    /// What it may do, with commas between them
+    /// Scopes of the key, separated by commas
     #[arg(long, value_delimiter = ',', value_parser = scope,
         default_value = "executions:read,executions:write,definitions:read")]
     scopes: Vec<Scope>,
@@ -80,7 +80,7 @@ fn scope(name: &str) -> Result<Scope, String> {
 /// Runs a subcommand.
 ///
 /// # Errors
-/// A setting is missing, Postgres is away, or there is no such tenant.
+/// A setting is missing, Postgres is unreachable, or the tenant does not exist.
 pub async fn run(config: Config, args: KeysArgs, context: &Context) -> anyhow::Result<Exit> {
     let store = compose::store(&config, "longhaul-keys")?;
     store.check_server().await?;
@@ -116,7 +116,7 @@ async fn make(config: &Config, store: &Store, args: &CreateArgs, context: &Conte
             "org_id": tenant.org_id, "group_id": tenant.group_id, "scopes": scopes,
         }));
     } else {
-        // The key alone on standard output, so that a shell can capture it.
+        // Only the key goes to standard output, so that a shell can capture it.
         output::note(format!(
             "made key {} for {} with {}; it is shown this once:",
             key.prefix,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{client::Client, context::Context, exit::Exit, output, progress};
 
-/// List the calls of an execution that may have changed something
+/// List the tool calls of an execution that may have had a side effect
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 States: intended (may have begun, no result), withdrawn (never began), done, failed, reconciled and unknown (a worker died
@@ -14,14 +14,14 @@ while the call ran, and its tool could or could not say what became of it).
 Example:
   longhaul ledger 019a2c3e-…")]
 pub struct LedgerArgs {
-    /// The execution's id
+    /// Id of the execution
     id: String,
 }
 
-/// Lists them, page by page.
+/// Reads all pages and prints the calls.
 ///
 /// # Errors
-/// There is no such execution, or the API is away.
+/// The execution does not exist, or the API is unreachable.
 pub async fn run(args: LedgerArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     let path = format!("{}/ledger", progress::path(&args.id));

@@ -1,4 +1,4 @@
-//! `longhaul limits`: how many executions may run at a time.
+//! `longhaul limits`: manages concurrency limits.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -24,30 +24,30 @@ pub struct LimitsArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum LimitsCommand {
-    /// Set how many may run; what runs goes on
+    /// Set a limit; executions that already run continue
     Set {
-        /// tenant, definition, agent or `metadata.<path>`, with or without :value
+        /// Key of the limit: tenant, definition, agent or `metadata.<path>`, optionally with :value
         key: String,
-        /// At most so many, up to 10000; 0 holds all back
+        /// Largest number of executions that may run at a time, up to 10000; 0 holds all back
         limit: u32,
-        /// About all tenants
+        /// Apply the limit to all tenants
         #[arg(long)]
         shared: bool,
     },
-    /// Remove a limit; who waits for it goes on
+    /// Remove a limit; executions that wait for it may run
     Remove {
-        /// As it was set
+        /// Key of the limit, as it was set
         key: String,
-        /// The one about all tenants
+        /// Remove the limit for all tenants
         #[arg(long)]
         shared: bool,
     },
 }
 
-/// Runs a subcommand; without one, lists.
+/// Runs a subcommand; without one, lists the limits.
 ///
 /// # Errors
-/// The key is none, there is no such limit, or the API is away.
+/// The key is invalid, the limit does not exist, or the API is unreachable.
 pub async fn run(args: LimitsArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     match args.command {
@@ -70,7 +70,7 @@ pub async fn run(args: LimitsArgs, context: &Context) -> anyhow::Result<Exit> {
     }
 }
 
-/// A value may hold whatever a path may not.
+/// Percent-encodes the key, since a value may contain characters that a path may not.
 fn path(key: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b':');
     let encode = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };

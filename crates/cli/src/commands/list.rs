@@ -15,43 +15,43 @@ Examples:
   longhaul list --wait-reason retry_backoff
   longhaul list --metadata customer=acme --limit 200 --json | jq -r '.executions[].id'")]
 pub struct ListArgs {
-    /// `PENDING`, `IN_PROGRESS`, `FINISHED` or `FAILED`
+    /// Filter by status: `PENDING`, `IN_PROGRESS`, `FINISHED` or `FAILED`
     #[arg(long)]
     status: Option<String>,
-    /// What they wait for, such as `retry_backoff`
+    /// Filter by wait reason, such as `retry_backoff`
     #[arg(long)]
     wait_reason: Option<String>,
-    /// By definition key
+    /// Filter by definition key
     #[arg(long)]
     definition: Option<String>,
-    /// By agent key
+    /// Filter by agent key
     #[arg(long)]
     agent: Option<String>,
-    /// By failure code
+    /// Filter by failure code
     #[arg(long)]
     failure_code: Option<String>,
-    /// By queue
+    /// Filter by queue
     #[arg(long)]
     queue: Option<String>,
-    /// Started by this execution
+    /// List executions started by this execution
     #[arg(long, value_name = "ID")]
     parent: Option<String>,
-    /// Of the tree below this execution, itself included
+    /// List the tree below this execution, including itself
     #[arg(long, value_name = "ID")]
     root: Option<String>,
-    /// Created at or after this time (RFC 3339)
+    /// List executions created at or after this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     created_after: Option<String>,
-    /// Created before this time (RFC 3339)
+    /// List executions created before this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     created_before: Option<String>,
-    /// By metadata; may be repeated
+    /// Filter by metadata; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     metadata: Vec<String>,
-    /// 1 to 200
+    /// Executions per page, 1 to 200
     #[arg(long, default_value_t = 50)]
     limit: u32,
-    /// `next_cursor` of the page before
+    /// Page to continue with: `next_cursor` of the previous page
     #[arg(long)]
     cursor: Option<String>,
 }
@@ -80,10 +80,8 @@ impl ListArgs {
     }
 }
 
-/// Lists.
-///
 /// # Errors
-/// A filter is wrong, or the API is away.
+/// A filter is invalid, or the API is unreachable.
 pub async fn run(args: ListArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     let page = client.send(client.request(Method::GET, "/v1/executions").query(&args.query())).await?.body;

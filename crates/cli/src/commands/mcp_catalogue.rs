@@ -1,7 +1,8 @@
-//! `longhaul mcp-catalogue`: a small tool server over a product file, for the demonstration. Speaks MCP on its standard streams.
+//! `longhaul mcp-catalogue`: a small tool server over a product file, for the demo. Speaks MCP on standard input and
+//! output.
 //!
-//! What must hold: the product file itself is never written; enrichments go to a file beside it that is replaced whole, and
-//! putting the same enrichment twice changes nothing, so a call that is repeated after a crash is harmless.
+//! Invariants: the product file is never written; enrichments go to a second file that is replaced atomically.
+//! Storing the same enrichment twice changes nothing, so a call repeated after a crash is harmless.
 
 use std::{
     collections::BTreeMap,
@@ -25,10 +26,10 @@ use crate::exit::Exit;
 /// Serve a product file as MCP tools
 #[derive(Debug, clap::Args)]
 pub struct McpCatalogueArgs {
-    /// Products as CSV: a header line, then one product a line; the first column is the key. Never written
+    /// Products as CSV: a header line, then one product per line; the first column is the key. Never written
     #[arg(long, value_name = "CSV")]
     file: PathBuf,
-    /// Where enrichments are kept, as JSON by key
+    /// File for enrichments, as JSON by key
     #[arg(long, value_name = "JSON")]
     scratch: PathBuf,
 }
@@ -36,7 +37,7 @@ pub struct McpCatalogueArgs {
 /// Serves until standard input ends.
 ///
 /// # Errors
-/// The file cannot be read, or the streams break.
+/// The file cannot be read, or standard input or output fails.
 pub async fn run(args: McpCatalogueArgs) -> anyhow::Result<Exit> {
     let text = fs::read_to_string(&args.file).with_context(|| args.file.display().to_string())?;
     let catalogue = Catalogue { products: parse(&text)?, scratch: args.scratch };
@@ -108,7 +109,7 @@ impl Catalogue {
         }
         let mut enrichment = arguments.clone();
         enrichment.remove("sku");
-        // Reading, changing and writing is one step, for other processes too: each worker starts a server of its own.
+        // Lock the file during read, change and write: each worker starts its own server process.
         let _lock = lock(&self.scratch).map_err(|error| format!("{}: {error}", self.scratch.display()))?;
         let mut all = read_scratch(&self.scratch)?;
         let before = all.insert(sku.to_owned(), enrichment.clone().into());
@@ -132,7 +133,7 @@ fn read_scratch(path: &Path) -> Result<BTreeMap<String, Value>, String> {
     }
 }
 
-/// Held until it is dropped.
+/// Locks the scratch file against other processes until the returned file is dropped.
 fn lock(scratch: &Path) -> std::io::Result<fs::File> {
     if let Some(dir) = scratch.parent() {
         fs::create_dir_all(dir)?;
@@ -148,7 +149,7 @@ fn write_scratch(path: &Path, all: &BTreeMap<String, Value>) -> std::io::Result<
     fs::rename(&unfinished, path)
 }
 
-/// A header line and one product a line. Fields may be quoted; a quote within is doubled.
+/// Parses CSV: a header line, then one product per line. Fields may be quoted; a quote inside is doubled.
 fn parse(text: &str) -> anyhow::Result<BTreeMap<String, Map<String, Value>>> {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let header = fields(lines.next().context("the file is empty")?);

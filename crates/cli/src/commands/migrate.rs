@@ -1,10 +1,10 @@
-//! `longhaul migrate`: brings the schema up to this build.
+//! `longhaul migrate`: migrates the schema to this build.
 
 use longhaul_shared::config::Config;
 
 use crate::{compose, context::Context, exit::Exit, output};
 
-/// Apply the migrations that are missing, and publish the built-in definition
+/// Apply the missing migrations and publish the built-in definition
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Needs DATABASE_URL. Safe to repeat, and to run while older processes work: they run on the newer schema.
@@ -13,10 +13,8 @@ Example:
   DATABASE_URL=postgres://longhaul:…@db/longhaul longhaul migrate")]
 pub struct MigrateArgs {}
 
-/// Migrates.
-///
 /// # Errors
-/// Postgres is away, or a migration fails.
+/// Postgres is unreachable or unsafe, or a migration fails.
 pub async fn run(config: Config, context: &Context) -> anyhow::Result<Exit> {
     let store = compose::store(&config, "longhaul-migrate")?;
     store.check_server().await?;

@@ -1,4 +1,4 @@
-//! `longhaul openapi`: the document of this build, without a server.
+//! `longhaul openapi`: prints the document of this build without a server.
 
 use crate::{exit::Exit, output};
 
@@ -9,8 +9,6 @@ Example:
   longhaul openapi > openapi.json")]
 pub struct OpenapiArgs {}
 
-/// Prints it.
-///
 /// # Errors
 /// None.
 pub fn run() -> anyhow::Result<Exit> {

@@ -1,11 +1,11 @@
-//! `longhaul providers`: which model endpoints are down or at their limits, and who waits for them.
+//! `longhaul providers`: lists the state of the model endpoints and their waiters, and resets circuit breakers.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::{client::Client, context::Context, exit::Exit, output};
 
-/// List model endpoints that are down or at their limits, and say that one is well again
+/// List model endpoints that are down or at their limits, and reset one
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Needs a key with the scope admin. Without a subcommand: the list. After a reset one execution that waits goes ahead, then two, four,
@@ -22,23 +22,23 @@ pub struct ProvidersArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum ProvidersCommand {
-    /// Say that a provider is well again, for instance after its quota was raised
+    /// Mark a provider as available again, for instance after its quota was raised
     Reset {
-        /// Its name in the configuration
+        /// Name of the provider in the configuration
         provider: String,
-        /// One of its models; all when absent
+        /// Model to reset; all if absent
         #[arg(long)]
         model: Option<String>,
-        /// One of its keys, by its fingerprint; all when absent
+        /// Fingerprint of the key to reset; all keys if absent
         #[arg(long, value_name = "FINGERPRINT")]
         key: Option<String>,
     },
 }
 
-/// Lists them, or resets one.
+/// Lists the endpoints, or resets some.
 ///
 /// # Errors
-/// There is no such endpoint, the key lacks the scope, or the API is away.
+/// The endpoint does not exist, the key lacks the scope, or the API is unreachable.
 pub async fn run(args: ProvidersArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     let answer = match args.command {

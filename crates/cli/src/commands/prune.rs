@@ -1,4 +1,4 @@
-//! `longhaul prune`: removes what ended long ago.
+//! `longhaul prune`: removes old executions.
 
 use std::time::Duration;
 
@@ -26,18 +26,16 @@ Examples:
   longhaul prune --older-than 60d --dry-run
   longhaul prune --older-than 13w")]
 pub struct PruneArgs {
-    /// How long executions are kept after their end, in days (60d) or weeks (13w); at least 31d
+    /// Keep executions for this time after their end, in days (60d) or weeks (13w); at least 31d
     #[arg(long, value_name = "AGE", value_parser = age)]
     older_than: Duration,
-    /// Say what would be removed, and remove nothing
+    /// Count what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Prunes.
-///
 /// # Errors
-/// The age is too short, or Postgres is away.
+/// The age is too short, or Postgres is unreachable.
 pub async fn run(config: Config, args: PruneArgs, context: &Context) -> anyhow::Result<Exit> {
     let retention =
         Retention::new(args.older_than).map_err(|error| UsageError(format!("--older-than is too short: {error}")))?;

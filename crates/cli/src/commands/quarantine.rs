@@ -1,11 +1,11 @@
-//! `longhaul quarantine`: executions that killed their workers, and letting them go.
+//! `longhaul quarantine`: lists and releases executions that killed their workers.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::{client::Client, context::Context, exit::Exit, output};
 
-/// List executions that killed their workers, say what is known of one, and release it
+/// List executions that killed their workers, show the details of one, and release it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 They are retried by themselves when a worker of a new build starts: one of each definition version first, the rest when that one
@@ -24,34 +24,34 @@ pub struct QuarantineArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum QuarantineCommand {
-    /// List them; the default
+    /// List quarantined executions (default)
     List {
-        /// Also those that were released, withdrawn or are overdue
+        /// Include released, withdrawn and expired executions
         #[arg(long)]
         all: bool,
-        /// Of all tenants; needs the scope admin
+        /// List all tenants; needs the scope admin
         #[arg(long)]
         all_tenants: bool,
     },
-    /// Say what is known of one: its deaths, its last step, what it waits for
+    /// Show the details of one execution: its worker deaths, its last step, what it waits for
     Show {
-        /// The execution's id
+        /// Id of the execution
         id: String,
     },
-    /// Retry one whatever the build of the workers
+    /// Retry one execution without waiting for a new build of the workers
     Release {
-        /// The execution's id
+        /// Id of the execution
         id: String,
-        /// All that are quarantined with it, a portion at a time
+        /// Release all executions quarantined with it, in batches
         #[arg(long)]
         all: bool,
     },
 }
 
-/// Runs a subcommand; without one, lists.
+/// Runs a subcommand; without one, lists the quarantined executions.
 ///
 /// # Errors
-/// There is no such execution, it cannot be released, or the API is away.
+/// The execution does not exist or cannot be released, or the API is unreachable.
 pub async fn run(args: QuarantineArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     match args.command.unwrap_or(QuarantineCommand::List { all: false, all_tenants: false }) {
@@ -138,7 +138,7 @@ fn mebibytes(of: &Value) -> String {
     of["memory_bytes"].as_i64().map_or_else(|| "unknown".into(), |bytes| format!("{} MiB", bytes / 1_048_576))
 }
 
-/// What is known of one, as a person reads it.
+/// Formats the details of one execution for a terminal.
 fn lines(found: &Value) -> Vec<String> {
     let mut lines = vec![format!("{}: {}", text(found, "execution_id"), text(found, "state"))];
     let mut say = |label: &str, what: String| lines.push(format!("  {label:<12} {what}"));

@@ -1,4 +1,4 @@
-//! `longhaul questions`: what executions ask their caller.
+//! `longhaul questions`: lists and answers questions that executions ask their caller.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -26,27 +26,27 @@ pub struct QuestionsArgs {
 enum QuestionsCommand {
     /// List questions, newest first
     List(ListArgs),
-    /// Show a question, with the schema of its answer
+    /// Show a question and the schema of its answer
     Show {
-        /// The question's id
+        /// Id of the question
         id: String,
     },
-    /// Answer one
+    /// Answer a question
     Answer {
-        /// The question's id
+        /// Id of the question
         id: String,
-        /// JSON, or @FILE, or - for standard input
+        /// The answer as JSON, @FILE, or - for standard input
         answer: String,
-        /// In whose name
+        /// Name of the person who answers
         #[arg(long, value_name = "PERSON")]
         by: Option<String>,
     },
 }
 
-/// Runs a subcommand.
+/// Runs a subcommand; without one, lists the waiting questions.
 ///
 /// # Errors
-/// There is no such question, it takes no answer any more, the answer does not fit, or the API is away.
+/// The question does not exist or is closed, the answer does not match its schema, or the API is unreachable.
 pub async fn run(args: QuestionsArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     match args.command {

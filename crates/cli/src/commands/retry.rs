@@ -1,11 +1,11 @@
-//! `longhaul retry ID`: a new execution that goes on where a FAILED one ended.
+//! `longhaul retry ID`: a new execution that continues where a FAILED one ended.
 
 use reqwest::Method;
 use serde_json::json;
 
 use crate::{client::Client, context::Context, exit::Exit, progress};
 
-/// Retry a FAILED execution as a new one
+/// Retry a FAILED execution as a new execution
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 What the model and the tools answered before the failure is kept, unless --from-scratch. Prints the new execution's id.
@@ -14,23 +14,21 @@ Examples:
   longhaul retry 019a2c3e-… --wait
   longhaul retry 019a2c3e-… --latest --from-scratch")]
 pub struct RetryArgs {
-    /// The failed execution's id
+    /// Id of the failed execution
     id: String,
-    /// Ask everything again
+    /// Repeat all model and tool calls
     #[arg(long)]
     from_scratch: bool,
-    /// In the newest version of its definition and agent, not in the one it ran
+    /// Use the newest version of its definition and agent, not the one it ran
     #[arg(long)]
     latest: bool,
-    /// Wait until it is over, with live progress
+    /// Wait until the execution is over, with live progress
     #[arg(long)]
     wait: bool,
 }
 
-/// Retries it.
-///
 /// # Errors
-/// There is none, it did not fail, or the API is away.
+/// The execution does not exist or did not fail, or the API is unreachable.
 pub async fn run(args: RetryArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     let mut request = client.request(Method::POST, &format!("{}/retry", progress::path(&args.id)));

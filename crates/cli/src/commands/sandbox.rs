@@ -1,4 +1,4 @@
-//! `longhaul sandbox`: the role that runs code which nobody has read. Its two hidden commands are what it starts for each request.
+//! `longhaul sandbox`: the role that runs untrusted code. It starts the two hidden commands for each request.
 
 use std::{env, net::SocketAddr, path::PathBuf};
 
@@ -22,31 +22,30 @@ Examples:
   longhaul sandbox --listen 0.0.0.0:6000 --concurrency 8 --languages python
   curl http://127.0.0.1:6000/v1/execute -d '{\"language\": \"python\", \"code\": \"result = input_payload * 2\", \"input\": 21}'")]
 pub struct SandboxArgs {
-    /// Address and port; 127.0.0.1:6000 unless configured otherwise
+    /// Address and port to listen on; 127.0.0.1:6000 unless configured
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// Runs at a time
+    /// Largest number of runs at a time
     #[arg(long, value_name = "N")]
     concurrency: Option<usize>,
-    /// Memory of one run, in bytes
+    /// Memory limit of one run, in bytes
     #[arg(long, value_name = "BYTES")]
     memory_bytes: Option<u64>,
-    /// The longest a run may take, in seconds, whatever the request says
+    /// Upper bound for the timeout of a run, in seconds, whatever the request says
     #[arg(long, value_name = "SECONDS")]
     timeout_max_seconds: Option<f64>,
-    /// What code may be written in, with commas between them: python, bash
+    /// Allowed languages, separated by commas: python, bash
     #[arg(long, value_name = "A,B")]
     languages: Option<String>,
-    /// What keeps code in: auto, namespaces or landlock
+    /// Method of confinement: auto, namespaces or landlock
     #[arg(long, value_name = "WHAT")]
     confinement: Option<String>,
-    /// Serve even where nothing keeps code in: it then does what this user may do
+    /// Serve even if no confinement is available: code may then do what this user may do
     #[arg(long)]
     dangerously_run_unconfined: bool,
 }
 
 impl SandboxArgs {
-    /// What the flags set.
     #[must_use]
     pub fn flags(&self) -> Vec<(String, String)> {
         let unconfined = self.dangerously_run_unconfined.then_some("true");
@@ -66,7 +65,7 @@ impl SandboxArgs {
 /// Serves until a signal.
 ///
 /// # Errors
-/// A setting is missing, nothing confines here, the address is taken, or the listener failed.
+/// A setting is missing, no confinement is available, the address is in use, or the listener failed.
 pub async fn run(config: Config) -> anyhow::Result<Exit> {
     let shutdown = CancellationToken::new();
     let listen = config.sandbox.listen;
@@ -132,28 +131,28 @@ fn options(config: &Config) -> Result<Options, ConfigError> {
     })
 }
 
-/// Holds one run; the sandbox starts it
+/// Supervise one run; started by the sandbox
 #[derive(Debug, clap::Args)]
 pub struct WardenArgs {}
 
-/// Runs one request of the service that is on the other end of standard input.
+/// Runs the request that the sandbox sends on standard input.
 ///
 /// # Errors
-/// That end is gone, or makes no sense.
+/// Standard input is closed, or holds no valid request.
 pub fn hold() -> anyhow::Result<Exit> {
     warden::run()?;
     Ok(Exit::Done)
 }
 
-/// Confines itself and becomes an interpreter; the warden starts it
+/// Confine this process and become an interpreter; started by the warden
 #[derive(Debug, clap::Args)]
 pub struct InitArgs {
-    /// What to become and what to keep, as JSON
+    /// Setup of the run as JSON: program, confinement, limits, readable files
     inside: String,
 }
 
 /// # Errors
-/// It could not; otherwise it does not come back.
+/// The process cannot confine itself or start the interpreter; on success it does not return.
 pub fn confine(args: &InitArgs) -> anyhow::Result<Exit> {
     Err(init::run(&args.inside).into())
 }

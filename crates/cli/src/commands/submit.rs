@@ -1,4 +1,4 @@
-//! `longhaul submit`: starts an execution, and waits for it when asked to.
+//! `longhaul submit`: starts an execution and optionally waits for it.
 
 use anyhow::Context as _;
 use longhaul_sdk::Usd;
@@ -19,56 +19,56 @@ Examples:
   jq -n '{text: \"…\"}' | longhaul submit mail-triage --input - --priority 9 --metadata customer=acme
   longhaul submit invoice-extraction --input @invoice.json --idempotency-key inv-17 --run-at $(date -u -d +1hour +%FT%TZ)")]
 pub struct SubmitArgs {
-    /// The definition's key
+    /// Key of the definition
     #[arg(required_unless_present = "agent", conflicts_with = "agent")]
     definition: Option<String>,
     /// Run an agent directly, on {"prompt": …} or {"messages": […]}
     #[arg(long, value_name = "KEY")]
     agent: Option<String>,
-    /// JSON, @FILE, or - for standard input
+    /// The input as JSON, @FILE, or - for standard input
     #[arg(long, value_name = "JSON|@FILE|-")]
     input: String,
-    /// Of the definition or agent; the newest when absent
+    /// Version of the definition or agent; the newest if absent
     #[arg(long, value_name = "N")]
     definition_version: Option<i32>,
-    /// Wait until it is over, with live progress
+    /// Wait until the execution is over, with live progress
     #[arg(long)]
     wait: bool,
-    /// 0 to 9, higher first; 5 when absent
+    /// Priority from 0 to 9, higher first; 5 if absent
     #[arg(long, value_name = "N")]
     priority: Option<i16>,
-    /// `default` when absent
+    /// Queue; `default` if absent
     #[arg(long)]
     queue: Option<String>,
-    /// For filters; may be repeated
+    /// Metadata for filters; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     metadata: Vec<(String, String)>,
-    /// The same key gives the same execution, never a second
+    /// Idempotency key: the same key gives the same execution, never a second one
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     #[command(flatten)]
     caps: Caps,
-    /// Not before this time (RFC 3339)
+    /// Start no earlier than this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     run_at: Option<chrono::DateTime<chrono::Utc>>,
 }
 
-/// What a tree of executions may spend.
+/// The budget of a tree of executions.
 #[derive(Debug, clap::Args)]
 pub(super) struct Caps {
-    /// The most it and everything it starts may cost, in US dollars
+    /// Largest cost of the execution and everything it starts, in US dollars
     #[arg(long, value_name = "USD")]
     max_cost: Option<Usd>,
-    /// The most tokens, sent and received
+    /// Largest number of tokens, sent and received
     #[arg(long, value_name = "N")]
     max_tokens: Option<u32>,
-    /// The most model calls
+    /// Largest number of model calls
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_model_calls: Option<u32>,
 }
 
 impl Caps {
-    /// As the API reads them; `None` when there are none.
+    /// The caps as the API's request body; `None` if no cap is given.
     pub(super) fn body(&self) -> Option<Value> {
         let given = [
             ("max_cost_usd", self.max_cost.map(|cost| json!(cost))),
@@ -86,10 +86,8 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// Submits.
-///
 /// # Errors
-/// The input is not JSON, or the API refuses.
+/// The input is not JSON, the API refuses, or it is unreachable.
 pub async fn run(args: SubmitArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     let body = body(&args)?;
@@ -101,7 +99,7 @@ pub async fn run(args: SubmitArgs, context: &Context) -> anyhow::Result<Exit> {
     finish(&client, execution, args.wait, context).await
 }
 
-/// What follows a submit or a retry: its id, or the wait for its end.
+/// Completes a submit, retry or fork: prints the id, or waits and prints the result.
 pub(super) async fn finish(client: &Client, execution: Value, wait: bool, context: &Context) -> anyhow::Result<Exit> {
     let id = execution["id"].as_str().context("the answer has no id")?.to_owned();
     if !wait {

@@ -20,16 +20,14 @@ Examples:
   longhaul top-up 019a2c3e-… --max-cost 5.00
   longhaul top-up 019a2c3e-… --max-model-calls 200")]
 pub struct TopUpArgs {
-    /// The id of any execution of the tree
+    /// Id of any execution of the tree
     id: String,
     #[command(flatten)]
     caps: Caps,
 }
 
-/// Raises it.
-///
 /// # Errors
-/// There is no such execution, it has no such budget, it is over, or the API is away.
+/// The execution does not exist, has no such budget or is over, or the API is unreachable.
 pub async fn run(args: TopUpArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     let Some(caps) = args.caps.body() else {

@@ -1,4 +1,4 @@
-//! `longhaul watch ID`: its events as they happen.
+//! `longhaul watch ID`: prints events as they happen.
 
 use crate::{client::Client, context::Context, exit::Exit, output, progress};
 
@@ -11,14 +11,12 @@ Examples:
   longhaul watch 019a2c3e-…
   longhaul watch 019a2c3e-… --json | jq -c .kind")]
 pub struct WatchArgs {
-    /// The execution's id
+    /// Id of the execution
     id: String,
 }
 
-/// Follows it.
-///
 /// # Errors
-/// There is none, or the API stays away.
+/// The execution does not exist, or the API stays unreachable.
 pub async fn run(args: WatchArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     let ended = progress::follow(&client, &args.id, |event| {

@@ -5,20 +5,18 @@ use serde_json::Value;
 
 use crate::{client::Client, context::Context, exit::Exit, output, progress};
 
-/// Say why an execution is where it is, who stands before it, and how it goes on
+/// Explain why an execution is in its state, what is ahead of it, and how it continues
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
   longhaul why 019a2c3e-…")]
 pub struct WhyArgs {
-    /// The execution's id
+    /// Id of the execution
     id: String,
 }
 
-/// Says it.
-///
 /// # Errors
-/// There is no such execution, or the API is away.
+/// The execution does not exist, or the API is unreachable.
 pub async fn run(args: WhyArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     let request = client.request(Method::GET, &format!("{}/waiting", progress::path(&args.id)));
@@ -41,7 +39,7 @@ fn each<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
     value[field].as_array().into_iter().flatten()
 }
 
-/// The answer as a person reads it: the sentence first, then what it rests on.
+/// Formats the answer for a terminal: the summary first, then the facts behind it.
 fn lines(waiting: &Value) -> Vec<String> {
     let mut lines = vec![format!("{}: {}", text(waiting, "status"), text(waiting, "summary"))];
     let mut say = |label: &str, what: String| lines.push(format!("  {label:<10} {what}"));

@@ -1,24 +1,24 @@
-//! `longhaul with-servers -- COMMAND`: runs a command beside a private PostgreSQL and Redis. For developers, hidden from the
-//! help.
+//! `longhaul with-servers -- COMMAND`: runs a command with a private PostgreSQL and Redis. For developers, hidden
+//! from the help.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use crate::{exit::Exit, servers};
 
-/// Run a command with `DATABASE_URL` and `REDIS_URL` naming an empty PostgreSQL and Redis that live as long as it does.
+/// Run a command with `DATABASE_URL` and `REDIS_URL` set to an empty PostgreSQL and Redis that end with it
 #[derive(Debug, clap::Args)]
 pub struct WithServersArgs {
-    /// The program and its arguments, after `--`.
+    /// The program and its arguments, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 
-/// Runs the command; its exit code is ours.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
 ///
-/// When a server or the command cannot be started.
+/// A server or the command cannot be started.
 pub async fn run(args: &WithServersArgs) -> anyhow::Result<Exit> {
     let Some((program, rest)) = args.command.split_first() else { anyhow::bail!("no command given") };
     Ok(Exit::Of(servers::with_servers(Path::new(program), rest).await?))

@@ -17,16 +17,15 @@ Examples:
   longhaul worker
   longhaul worker --concurrency 2000 --queues default,reports")]
 pub struct WorkerArgs {
-    /// Executions at a time
+    /// Largest number of executions at a time
     #[arg(long, value_name = "N")]
     concurrency: Option<usize>,
-    /// Queues to serve, with commas between them
+    /// Queues to serve, separated by commas
     #[arg(long, value_name = "A,B")]
     queues: Option<String>,
 }
 
 impl WorkerArgs {
-    /// What the flags set.
     #[must_use]
     pub fn flags(&self) -> Vec<(String, String)> {
         let concurrency = flag("worker.concurrency", self.concurrency);
@@ -34,14 +33,14 @@ impl WorkerArgs {
     }
 }
 
-/// Works until a signal, then drains.
+/// Runs the worker until a signal, then drains.
 ///
 /// # Errors
-/// A setting is missing, or the worker could not go on.
+/// A setting is missing, or the worker failed.
 pub async fn run(config: Config) -> anyhow::Result<Exit> {
     open_files::raise();
     let shutdown = CancellationToken::new();
-    // A future as large as everything a worker holds.
+    // Boxed, because the future holds all state of the worker.
     let work = Box::pin(compose::run_worker(config, shutdown.clone()));
     signals::with_shutdown(shutdown, async {
         work.await?;
