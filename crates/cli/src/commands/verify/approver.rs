@@ -1,4 +1,4 @@
-//! Approves every call that waits for a person, through the API, under a key of its own.
+//! Approves every waiting call through the API with a key of its own.
 
 use std::time::Duration;
 
@@ -9,10 +9,9 @@ use tokio::time::{sleep, timeout};
 
 use super::{fleet::Fleet, load::ANSWER_LIMIT};
 
-/// Pause between two looks at the list.
+/// Pause between two requests for the list.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// The person of the fleet.
 pub(super) struct Approver {
     client: reqwest::Client,
     url: String,
@@ -25,7 +24,7 @@ impl Approver {
         Ok(Self { client, url: format!("{}/v1/approvals", fleet.url), key: fleet.approver_key.clone() })
     }
 
-    /// Approves until it is dropped. A decision that fails or gets no answer is sent again with the next look.
+    /// Approves until it is dropped. A decision that fails or times out is repeated in the next round.
     pub(super) async fn run(self) {
         loop {
             if let Ok(Some(waiting)) = timeout(ANSWER_LIMIT, self.waiting()).await {

@@ -1,4 +1,4 @@
-//! The ways to break a fleet, and how long each lasts.
+//! The faults that can be injected into a fleet, and how long each lasts.
 
 use std::time::Duration;
 
@@ -14,69 +14,70 @@ use super::{
 };
 use crate::servers::PrivateServer;
 
-/// How long a server is away, or Redis hangs. Shorter than a lease, so that what a fleet does in it can be told from a dead worker.
+/// Length of a short fault: shorter than a lease, so that its effect cannot be taken for that of a dead worker.
 const OUTAGE: Duration = Duration::from_secs(3);
-/// A supervisor's pause before it starts a role again.
+/// Pause of a supervisor before it restarts a role.
 const RESTART_PAUSE: Duration = Duration::from_millis(300);
-/// Beyond its lease by enough for a reaper to see it and another worker to go on.
+/// Length of a pause or partition: the lease, and time for a reaper to notice and another worker to continue.
 const BEYOND_LEASE: Duration = Duration::from_secs(9);
-/// Beyond what a caller waits for: what it had sent is answered to nobody, and comes again.
+/// Length of an API pause: longer than a caller waits, so that answers reach closed connections and the submits are
+/// repeated.
 const BEYOND_PATIENCE: Duration = Duration::from_secs(7);
-/// Wake-ups added at a time, and how often.
+/// Number of wake-ups added at a time; their interval is below.
 const EXTRA_WAKEUPS: usize = 50;
 const WAKEUPS_EVERY: Duration = Duration::from_millis(20);
-/// How long a fault that loses wake-ups waits for one: longer than the pause between two submits at the lowest rate.
+/// Longest wait for a wake-up to lose: longer than the interval of submits at the lowest rate.
 const SOMETHING_TO_LOSE: Duration = Duration::from_secs(12);
-/// How long a fault with a victim waits for one that holds something.
+/// Longest wait for a victim that holds an execution.
 const SOMEBODY_TO_HIT: Duration = Duration::from_secs(30);
-/// What the victim that was drawn holds at least, for all of it not to end before the fault comes.
+/// Fewest executions that the drawn victim must hold, so that not all of them end before the fault.
 const WORTH_HITTING: i64 = 2;
-/// How long the breaker of the model may take to close when the model is back: it is asked again after ten seconds at most.
+/// Longest time for the model's circuit breaker to close after the model is back: its next probe is after at most ten
+/// seconds.
 const BREAKER_CLOSES: Duration = Duration::from_secs(30);
-/// Replies of Postgres that are lost to each process.
+/// Replies of Postgres lost for each process.
 const LOST_REPLIES: usize = 3;
 
-/// A way to break a fleet.
+/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum FaultKind {
-    /// `kill -9` of a worker, which is started again
+    /// Kill a worker with SIGKILL and restart it
     KillWorker,
-    /// SIGSTOP of a worker for longer than its lease, then SIGCONT
+    /// Pause a worker (SIGSTOP) for longer than its lease, then resume it (SIGCONT)
     PauseWorker,
-    /// Nothing passes between a worker and Postgres for longer than its lease; what was under way arrives afterwards
+    /// Hold all traffic between a worker and Postgres for longer than its lease, then deliver it
     PartitionWorker,
-    /// SIGTERM to one process after the other, each started again when it has drained
+    /// Stop the processes one after another with SIGTERM; restart each when it has drained
     RollingRestart,
-    /// `kill -9` of the API, which is started again
+    /// Kill the API with SIGKILL and restart it
     KillApi,
-    /// SIGSTOP of the API for longer than a caller waits, then SIGCONT
+    /// Pause the API (SIGSTOP) for longer than a caller waits, then resume it (SIGCONT)
     PauseApi,
-    /// Redis killed, and back three seconds later with nothing in it
+    /// Kill Redis and restart it empty after three seconds
     RedisRestart,
-    /// FLUSHALL, at a moment when there are wake-ups to lose
+    /// Empty Redis (FLUSHALL) at a moment when it holds wake-ups
     RedisFlush,
-    /// Redis stands still for three seconds
+    /// Pause Redis for three seconds
     RedisPause,
-    /// Postgres killed with all its backends, and started again
+    /// Kill Postgres with all its backends and restart it
     PostgresRestart,
-    /// Postgres stands still for longer than a lease
+    /// Pause Postgres for longer than a lease
     PostgresPause,
-    /// Every session of Postgres ended by an administrator
+    /// End every session of Postgres as an administrator
     EndSessions,
-    /// Every connection to Postgres and Redis cut
+    /// Cut every connection to Postgres and Redis
     CutConnections,
-    /// Answers of Postgres lost together with their connections: what was committed is not known to be
+    /// Lose answers of Postgres with their connections, so that the outcome of a commit is unknown
     LoseReplies,
-    /// Wake-ups for no work, a thousand a second
+    /// Add wake-ups without work, up to 2,500 per second
     DoubleWakeups,
-    /// Every wake-up lost on its way to a worker, for three seconds
+    /// Lose every wake-up on its way to a worker for three seconds
     DropWakeups,
-    /// The model refuses everybody for three seconds, and answers nothing that it was asked before
+    /// Let the model refuse all requests for three seconds and leave earlier ones unanswered
     ModelOutage,
 }
 
 impl FaultKind {
-    /// All.
     pub const ALL: [Self; 17] = [
         Self::KillWorker,
         Self::PauseWorker,
@@ -97,7 +98,7 @@ impl FaultKind {
         Self::ModelOutage,
     ];
 
-    /// As on the command line.
+    /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -121,8 +122,9 @@ impl FaultKind {
         }
     }
 
-    /// Whose journal it may interrupt. A drain finishes its step first, nobody's journal needs Redis or the API, and of a model that is away
-    /// there is nothing to record.
+    /// The processes whose journal writes the fault may interrupt. None for a rolling restart (a drain finishes its
+    /// step), for Redis and the API (no journal write needs them) and for the model (without it there is nothing to
+    /// record).
     #[must_use]
     pub fn reach(self) -> Reach {
         match self {
@@ -144,23 +146,23 @@ impl FaultKind {
         }
     }
 
-    /// Whether Postgres itself is away or hangs.
+    /// Returns true if the fault makes Postgres itself unavailable.
     #[must_use]
     pub fn is_of_postgres(self) -> bool {
         matches!(self, Self::PostgresRestart | Self::PostgresPause | Self::EndSessions)
     }
 
-    /// Whether the rate must be back within the bar after it.
+    /// Returns true if the rate must recover within the bar after the fault.
     #[must_use]
     pub fn is_of_a_server(self) -> bool {
         self.is_of_postgres() || matches!(self, Self::RedisRestart | Self::RedisFlush | Self::RedisPause)
     }
 }
 
-/// Does one fault from its beginning to its end. Afterwards everything runs again.
+/// Injects one fault from start to end. Afterwards everything runs again.
 ///
 /// # Errors
-/// A process or a server could not be started again.
+/// A process or a server could not be restarted.
 pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Random) -> anyhow::Result<Fault> {
     let drawn = random.below(fleet.workers.len());
     let clock = SystemClock::new();
@@ -214,11 +216,12 @@ pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Ran
     Ok(fault)
 }
 
-/// Waits for a worker that holds something. The audit finds a fault whose victim held nothing all the same.
+/// Waits for a worker that holds executions, the drawn one if possible. Returns the drawn one after the limit; the
+/// audit then reports a fault without effect.
 async fn somebody_to_hit(fleet: &Fleet, drawn: usize) -> usize {
     let give_up = Instant::now() + SOMEBODY_TO_HIT;
     while Instant::now() < give_up {
-        // The sessions of this process end with everybody's: whoever has just lost his asks again.
+        // A fault may have ended this process's session: an error counts as no worker, and the loop asks again.
         let by_process = fleet.store.held_by_process().await.unwrap_or_default();
         let held = |pid: i32| by_process.get(&pid).copied().unwrap_or_default();
         let held: Vec<i64> = fleet.workers.iter().map(|worker| worker.pid().map_or(0, held)).collect();
@@ -230,7 +233,7 @@ async fn somebody_to_hit(fleet: &Fleet, drawn: usize) -> usize {
     drawn
 }
 
-/// The worker that was drawn if it holds enough, else the one that holds the most; `None` when nobody holds anything.
+/// The drawn worker if it holds enough, else the worker that holds the most; `None` if none holds any.
 fn worth_hitting(held: &[i64], drawn: usize) -> Option<usize> {
     if held.get(drawn).is_some_and(|held| *held >= WORTH_HITTING) {
         return Some(drawn);
@@ -288,8 +291,8 @@ async fn rolling_restart(fleet: &mut Fleet) -> anyhow::Result<()> {
     fleet.start_api().await
 }
 
-/// Empties Redis when it holds something. A wake-up is gone from its list the moment a worker listens, so the workers are kept from
-/// listening until there is one.
+/// Empties Redis while it holds wake-ups. A listening worker takes a wake-up from its list at once, so the workers'
+/// connections to Redis are held until the list is not empty.
 async fn flush_redis(fleet: &mut Fleet) -> anyhow::Result<()> {
     fleet.workers.iter().for_each(|worker| worker.redis.hold());
     let give_up = Instant::now() + SOMETHING_TO_LOSE;
@@ -302,7 +305,7 @@ async fn flush_redis(fleet: &mut Fleet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Throws away whatever wake-up Redis hands to a worker.
+/// Discards every wake-up that Redis hands to a worker.
 async fn drop_wakeups(fleet: &mut Fleet) {
     let lost = |fleet: &Fleet| fleet.workers.iter().map(|worker| worker.redis.wakeups_lost()).sum::<usize>();
     let before = lost(fleet);
@@ -331,7 +334,8 @@ async fn take_model_away(fleet: &mut Fleet) {
     }
 }
 
-/// Waits until everybody may ask the model again, which nobody but the fleet itself sees to. Before that another fault would hit no work.
+/// Waits until every breaker is closed, which only the fleet's own probes can do. Until then another fault would
+/// affect no work.
 async fn breakers_close(fleet: &mut Fleet) {
     let give_up = Instant::now() + BREAKER_CLOSES;
     while !are_breakers(fleet, |state| state == "closed").await {
@@ -344,13 +348,13 @@ async fn breakers_close(fleet: &mut Fleet) {
     }
 }
 
-/// Whether there are breakers, and all of them are so.
+/// Returns true if there are breakers and all their states match `so`.
 async fn are_breakers(fleet: &Fleet, so: impl Fn(&str) -> bool) -> bool {
     let breakers = fleet.store.list_breakers().await.unwrap_or_default();
     !breakers.is_empty() && breakers.iter().all(|breaker| so(&breaker.state))
 }
 
-/// A fault that did nothing proves nothing.
+/// Records a complaint if the fault lost no wake-up: a fault without effect proves nothing.
 fn complain_of_nothing(fleet: &mut Fleet, kind: FaultKind, wakeups: usize) {
     fleet.wakeups_lost += wakeups;
     if wakeups == 0 {
@@ -358,7 +362,7 @@ fn complain_of_nothing(fleet: &mut Fleet, kind: FaultKind, wakeups: usize) {
     }
 }
 
-// A pause or a partition that a lease outlives would show nothing, nor would a pause of the API that every caller waits for.
+// A pause or partition within the lease would have no effect, nor would an API pause that callers wait out.
 const _: () = assert!(BEYOND_PATIENCE.as_secs() > ANSWER_LIMIT.as_secs());
 const _: () =
     assert!(BEYOND_LEASE.as_secs() > LEASE.num_seconds() as u64 + 1 && OUTAGE.as_secs() < LEASE.num_seconds() as u64);

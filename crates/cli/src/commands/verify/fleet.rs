@@ -1,5 +1,5 @@
-//! The fleet under test: PostgreSQL, Redis, one API and several workers, every one a process of its own, with a proxy between each
-//! role and each server.
+//! The fleet under test: PostgreSQL, Redis, one API and several workers, each a separate process, with a proxy
+//! between each role and each server.
 
 use std::{
     fs,
@@ -33,56 +33,56 @@ use crate::servers::{
     Host, PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, Role, RoleProcess, free_port, preflight,
 };
 
-/// What is run, and by which agent.
+/// Key of the definition of plain executions, and of its agent.
 pub(super) const DEFINITION: &str = "verify";
-/// The same, by an agent whose charges wait for an approval.
+/// Key of the definition and agent whose charges wait for an approval.
 pub(super) const APPROVALS: &str = "verify-approvals";
-/// An agent that hands its task to two sub-agents.
+/// Key of the definition and agent that starts two sub-agents.
 pub(super) const TREE: &str = "verify-tree";
-/// The tool that starts sub-agents.
 pub(super) const SPAWN_SUB_AGENT: &str = "spawn_sub_agent";
-/// The header in which a worker tells the model and the tool server who it is. One word: no shell passes on a variable with a hyphen.
+/// Header in which a worker names its process to the model server and the tool server. One word, because a shell does
+/// not pass on an environment variable with a hyphen.
 pub(super) const PROCESS_HEADER: &str = "process";
-/// The variable that its value for the tool server is read from.
+/// Environment variable with the header's value for the tool server.
 const PROCESS_VARIABLE: &str = "VERIFY_PROCESS";
-/// And the one that sets it for the model.
+/// Environment variable that sets the header for the model server.
 const PROCESS_HEADER_OF_MODEL: &str = "LONGHAUL__LLM__PROVIDERS__CUSTOM__HEADERS__PROCESS";
-/// A role that has not drained by then is killed, and `verify` fails. Longer than what a worker gives itself.
+/// Time limit of a drain, longer than the worker's own. A role that exceeds it is killed, and `verify` fails.
 pub(super) const DRAIN_LIMIT: Duration = Duration::from_secs(45);
 const DRAIN_SECONDS: &str = "30";
-/// Executions a worker runs at a time: never the limit here.
+/// Executions a worker runs at a time, more than the load ever needs.
 const CONCURRENCY: &str = "500";
 const SLOTS: u32 = 2_000;
 const START_PATIENCE: Duration = Duration::from_secs(60);
-/// The queue's prefix; the configuration's default.
+/// Prefix of the queue's keys; the configuration's default.
 const PREFIX: &str = "longhaul";
 
-/// Everything that runs. Dropping it stops it.
+/// All processes and servers of the fleet, stopped when dropped.
 pub(super) struct Fleet {
     pub(super) postgres: PrivatePostgres,
     pub(super) redis: PrivateRedis,
-    /// Past the proxies.
+    /// Direct connection, not through a proxy.
     pub(super) store: Store,
     pub(super) wakeups: Disturber,
-    /// The one queue there is.
+    /// The only queue.
     pub(super) queue: QueueName,
     pub(super) api: Member,
     pub(super) workers: Vec<Member>,
     pub(super) model: Switch,
     pub(super) url: String,
     pub(super) key: String,
-    /// The key that decides approvals.
+    /// API key that may decide approvals.
     pub(super) approver_key: String,
-    /// Every process there ever was.
+    /// Every process ever started.
     pub(super) processes: Vec<Process>,
-    /// What no process may do, end by itself or not end when asked, and no fault: do nothing.
+    /// Processes that ended unexpectedly or did not end when asked, and faults without effect.
     pub(super) complaints: Vec<String>,
-    /// Wake-ups that faults threw away.
+    /// Number of wake-ups lost by faults.
     pub(super) wakeups_lost: usize,
     common: Common,
 }
 
-/// What all roles have in common.
+/// Settings shared by all roles.
 struct Common {
     dir: PathBuf,
     program: PathBuf,
@@ -92,7 +92,7 @@ struct Common {
     model_url: String,
 }
 
-/// One role, over all its processes.
+/// One role and its current process.
 pub(super) struct Member {
     name: String,
     args: Vec<String>,
@@ -102,7 +102,7 @@ pub(super) struct Member {
     pub(super) redis: Proxy,
 }
 
-/// Where the servers that count are.
+/// The model server and the tool server, which count requests.
 pub(super) struct Counters {
     pub(super) model_url: String,
     pub(super) model: Switch,
@@ -110,7 +110,7 @@ pub(super) struct Counters {
 }
 
 impl Fleet {
-    /// Starts everything in `dir` and waits until all take part. `path` is the search path of the children.
+    /// Starts everything in `dir` and waits until all roles are ready. All roles get `environment`.
     pub(super) async fn start(
         dir: &Path,
         workers: usize,
@@ -118,7 +118,7 @@ impl Fleet {
         environment: Vec<(String, String)>,
     ) -> anyhow::Result<Self> {
         preflight(&Host::detect())?;
-        // Others may pass through: the servers run as another user when we are root.
+        // 0755: when started as root, the servers run as another user below it.
         fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).with_context(|| dir.display().to_string())?;
         let (postgres, redis) = tokio::try_join!(
             PrivatePostgres::start(PostgresOptions::dev(dir.join("postgres"))),
@@ -183,12 +183,11 @@ impl Fleet {
         Ok(())
     }
 
-    /// Every role.
     pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
         std::iter::once(&self.api).chain(&self.workers)
     }
 
-    /// Starts again, as a supervisor would, what ended by itself, and takes note of it.
+    /// Restarts roles that ended unexpectedly, as a supervisor would, and records a complaint for each.
     pub(super) async fn revive(&mut self) -> anyhow::Result<()> {
         for member in std::iter::once(&mut self.api).chain(&mut self.workers) {
             if member.process.as_ref().is_some_and(RoleProcess::has_ended) {
@@ -199,7 +198,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Stops everything, the servers last.
+    /// Stops the roles, then the servers.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         for member in std::iter::once(&mut self.api).chain(&mut self.workers) {
             member.stop().await?;
@@ -209,7 +208,7 @@ impl Fleet {
         Ok(self.postgres.stop().await?)
     }
 
-    /// Ends everything at once.
+    /// Kills all roles and servers.
     pub(super) async fn kill(mut self) -> anyhow::Result<()> {
         for member in std::iter::once(&mut self.api).chain(&mut self.workers) {
             member.kill().await?;
@@ -248,12 +247,12 @@ impl Member {
         Ok(Self { name, args, starts: 0, process: None, postgres, redis })
     }
 
-    /// Its present process.
+    /// Process id of the current process.
     pub(super) fn pid(&self) -> Option<i32> {
         self.process.as_ref().map(RoleProcess::pid)
     }
 
-    /// The name of its present process.
+    /// Name of the current process: the role and the number of its start.
     pub(super) fn process_name(&self) -> String {
         format!("{}.{}", self.name, self.starts)
     }
@@ -314,7 +313,7 @@ impl Member {
     }
 }
 
-/// Migrates, puts agents and definitions, and issues the keys of the submitter and of the approver.
+/// Migrates, stores agents and definitions, and issues the keys of the submitter and the approver.
 async fn prepare(store: &Store, pepper: &str, tools_url: &str) -> anyhow::Result<(String, String)> {
     store.migrate().await?;
     store.put_agent_definition().await?;
@@ -338,7 +337,8 @@ async fn prepare(store: &Store, pepper: &str, tools_url: &str) -> anyhow::Result
     tree.tools = serde_json::from_value(json!([{ "name": SPAWN_SUB_AGENT, "settings": { "agents": [DEFINITION] } }]))?;
     store.put_shared_agent(&tree).await?;
     let mut definition = DefinitionSpec::new(DEFINITION, DEFINITION);
-    // More than ever run at once: every claim takes a slot and every end clears one, under every fault, and none waits for it.
+    // More slots than executions ever run at once: every claim takes a slot and every end clears it, under every
+    // fault, and no execution waits for one.
     definition.concurrency = vec![ConcurrencySpec { key: "definition".into(), limit: SLOTS }];
     definition.prompt = Some(format!("{}{{{{ input.number }}}}", model_server::MARK));
     store.put_shared_definition(&definition).await?;

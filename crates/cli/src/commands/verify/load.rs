@@ -1,4 +1,4 @@
-//! A steady stream of submits over HTTP, each under an idempotency key and repeated until it is answered.
+//! Submits at a steady rate over HTTP, each under an idempotency key and repeated until it is answered.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -25,29 +25,30 @@ use super::{
     seen::Submit,
 };
 
-/// The member of the metadata that holds an execution's number.
+/// Metadata field that holds the number of an execution.
 pub(super) const NUMBER: &str = "verify";
-/// A submit that has no answer by then is sent again.
+/// Time limit of a submit request; without an answer, the request is repeated.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// The pause before it is, doubled each time: callers that hammer a service that is down keep it down.
+/// First and longest pause before a repeat. The pause doubles each time (exponential backoff), so that callers do not
+/// keep a failing service down.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// How long what was not answered is repeated after the load has ended.
+/// Longest time for repeats after the load has ended.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Every so many submits is sent again after its answer: it must come to the same execution.
+/// Every tenth submit is sent again after its answer and must return the same execution.
 const SENT_AGAIN: i64 = 10;
 
-/// What an execution does, by its number.
+/// The shape of an execution, derived from its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Turns and calls.
+    /// Model turns and tool calls.
     Plain,
-    /// The same, and each charge waits for an approval.
+    /// As plain, but each charge waits for an approval.
     Approvals,
-    /// Two sub-agents, under one budget.
+    /// Two sub-agents under one budget.
     Tree,
 }
 
-/// One execution in ten is a tree, and one asks for approvals.
+/// One execution in ten is a tree, and one in ten needs approvals.
 pub(super) fn kind(number: i64) -> Kind {
     match number % 10 {
         _ if number >= CHILDREN_FROM => Kind::Plain,
@@ -57,12 +58,13 @@ pub(super) fn kind(number: i64) -> Kind {
     }
 }
 
-/// Children of execution `n` are numbered `n + CHILDREN_FROM` and `n + 2 * CHILDREN_FROM`.
+/// Children of execution `n` have the numbers `n + CHILDREN_FROM` and `n + 2 * CHILDREN_FROM`.
 pub(super) const CHILDREN_FROM: i64 = 1_000_000_000;
-/// Caps of a tree: more than faults can make it spend, so that it never waits for a top-up.
+/// Caps of a tree, in model calls and tokens: more than it can spend under faults, so that it never waits for a
+/// top-up.
 const TREE_BUDGET: (u32, u32) = (200, 20_000_000);
 
-/// What the load saw so far.
+/// The submits so far, as the load saw them.
 #[derive(Clone, Default)]
 pub(super) struct Submits(Arc<Mutex<Vec<Submit>>>);
 
@@ -71,12 +73,12 @@ impl Submits {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All, in order of their numbers.
+    /// All submits in order of number.
     pub(super) fn all(&self) -> Vec<Submit> {
         self.lock().clone()
     }
 
-    /// How many were sent, and how many of them answered.
+    /// Number of submits, and how many of them are answered.
     pub(super) fn counts(&self) -> (usize, usize) {
         let submits = self.lock();
         (submits.len(), submits.iter().filter(|submit| !submit.answers.is_empty()).count())
@@ -89,7 +91,7 @@ impl Submits {
     }
 }
 
-/// Who submits, and where.
+/// A client that submits executions.
 #[derive(Clone)]
 pub(super) struct Submitter {
     client: reqwest::Client,
@@ -109,12 +111,13 @@ impl Submitter {
         self.submits.clone()
     }
 
-    /// Submits `rate` a second until `stop`, then goes on with what is not answered. Returns when the first was due and the last.
+    /// Submits `rate` executions per second until `stop`, then repeats the unanswered ones. Returns the start and the
+    /// end of the load.
     pub(super) async fn run(self, rate: f64, stop: CancellationToken) -> (DateTime<Utc>, DateTime<Utc>) {
         let clock = SystemClock::new();
         let mut sending = JoinSet::new();
         let mut due = interval(Duration::from_secs_f64(1.0 / rate));
-        // The rate is a promise to the fleet's measurement: a late tick is made up for.
+        // Send late submits at once: the measurements assume this average rate.
         due.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let started = clock.now();
         while stop.run_until_cancelled(due.tick()).await.is_some() {
@@ -130,7 +133,7 @@ impl Submitter {
         }
         let ended = clock.now();
         let rest = async { while sending.join_next().await.is_some() {} };
-        // What is unanswered by then stays so in the record.
+        // Submits still unanswered after this stay unanswered in the evidence.
         let _ = timeout(PATIENCE, rest).await;
         (started, ended)
     }
@@ -187,7 +190,7 @@ impl Submitter {
     }
 }
 
-/// What came of one request.
+/// The result of one request.
 enum Sent {
     Answered(ExecutionId),
     Refused(String),

@@ -1,8 +1,9 @@
-//! `longhaul verify`: breaks a fleet under load in every way it knows, and proves from outside that nothing was lost or done twice.
+//! `longhaul verify`: injects faults into a fleet under load, and proves from outside that nothing was lost or done
+//! twice.
 //!
-//! What must hold: the judgement rests on what others counted (the model and the tools, which are told nothing of what is expected)
-//! and on the rows, never on what the fleet says of itself; everything that is started is stopped by its process id, also when this
-//! process is killed; what failed can be looked at afterwards.
+//! Invariants: the audit rests on the counts of the model and tool servers, which do not know the expected result,
+//! and on the database rows, never on what the fleet reports of itself. Every child process is stopped by its process
+//! id, even if this process is killed. Data and logs of a failed run are kept.
 
 mod approver;
 pub mod audit;
@@ -50,20 +51,21 @@ use self::{
 };
 use crate::{context::Context, exit::Exit, output, signals};
 
-/// How long executions may take to end once all is quiet.
+/// Longest wait for all executions to end after the load.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long what they leave may take to be cleared by the sweep.
+/// Longest wait for the sweep to clear what executions leave behind.
 const CLEARING: Duration = Duration::from_secs(15);
-/// How long the rows may take to be read after faults.
+/// Longest time to read the rows after faults.
 const READING: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// What a child needs of our environment; everything else would make two runs differ, or cost somebody money.
+/// Environment variables passed to the children. Any other could make two runs differ, and a model key could cost
+/// money.
 const INHERITED: [&str; 5] = ["PATH", "HOME", "TMPDIR", "LANG", "LONGHAUL__TELEMETRY__LOG_FILTER"];
 
 /// Runs the verification.
 ///
 /// # Errors
-/// The fleet cannot be started, or a server does not come back. A bar that does not hold is no error but an exit code.
+/// The fleet cannot be started, or a server does not start again. A violated bar is an exit code, not an error.
 pub async fn run(args: VerifyArgs, context: &Context) -> anyhow::Result<Exit> {
     let shutdown = CancellationToken::new();
     signals::with_shutdown(shutdown.clone(), Box::pin(verify(args, context, shutdown))).await
@@ -100,7 +102,7 @@ async fn verify(args: VerifyArgs, context: &Context, shutdown: CancellationToken
     Ok(if report.holds() { Exit::Done } else { Exit::Failure })
 }
 
-/// Starts everything, watches it, and stops it, whatever came of it. `None` when it was interrupted.
+/// Starts the fleet, watches it, and stops it in every case. Returns `None` if it was interrupted.
 async fn drive(
     args: &VerifyArgs,
     seed: u64,
@@ -127,7 +129,7 @@ async fn drive(
     }
 }
 
-/// Load and faults, then quiet, then what the rows say.
+/// Runs the load and the faults, waits until the fleet is idle, and reads the rows.
 async fn watch(args: &VerifyArgs, seed: u64, fleet: &mut Fleet) -> anyhow::Result<Evidence> {
     let submitter = Submitter::new(fleet)?;
     let (submits, end) = (submitter.submits(), CancellationToken::new());
@@ -152,7 +154,7 @@ async fn watch(args: &VerifyArgs, seed: u64, fleet: &mut Fleet) -> anyhow::Resul
     })
 }
 
-/// One fault after the other until the time is over.
+/// Injects one fault after another until the time is over.
 async fn disturb(args: &VerifyArgs, seed: u64, fleet: &mut Fleet, shown: &Shown) -> anyhow::Result<Vec<Fault>> {
     let pace = Pace::new(args.timing, args.every, args.duration);
     let (mut random, mut schedule) = (Random::new(seed), Schedule::new(args.kinds(), pace));
@@ -168,7 +170,7 @@ async fn disturb(args: &VerifyArgs, seed: u64, fleet: &mut Fleet, shown: &Shown)
     Ok(faults)
 }
 
-/// Waits until every execution is over and what they leave is cleared, or patience is.
+/// Waits until every execution is over and the sweep has cleared what they leave, each within its limit.
 async fn quiet(fleet: &mut Fleet, shown: &Shown) -> anyhow::Result<()> {
     shown.say("the load has ended; waiting for what is under way");
     let give_up = Instant::now() + PATIENCE;
@@ -198,7 +200,7 @@ async fn read(store: &Store, roll: &Roll) -> anyhow::Result<Evidence> {
     })
 }
 
-/// The sessions of this process were ended with everybody's.
+/// Repeats a query after a retryable error: a fault may have ended this process's sessions.
 async fn patiently<T, F: Future<Output = Result<T, StoreError>>>(ask: impl Fn() -> F) -> anyhow::Result<T> {
     let give_up = Instant::now() + READING;
     loop {
@@ -209,7 +211,7 @@ async fn patiently<T, F: Future<Output = Result<T, StoreError>>>(ask: impl Fn() 
     }
 }
 
-/// The line that shows how far it is.
+/// The progress line.
 struct Shown {
     bar: ProgressBar,
     _updating: AbortOnDropHandle<()>,
@@ -238,7 +240,7 @@ impl Shown {
         Self { bar, _updating: updating }
     }
 
-    /// A line that stays.
+    /// Prints a line above the progress line.
     fn say(&self, text: &str) {
         if self.bar.is_hidden() { output::note(text) } else { self.bar.println(text) }
     }

@@ -1,5 +1,5 @@
-//! The model: chat completions over HTTP, streamed to every other execution, that follow a fixed plan, and a record of every request
-//! with its idempotency key, who asked, and when the answer was out.
+//! The model server: chat completions over HTTP that follow a fixed plan, streamed for every other execution. Records
+//! every request with its idempotency key, its process, and the time its answer was complete.
 
 use std::{
     sync::{
@@ -22,28 +22,28 @@ use super::{
 };
 use crate::http_server::{self, Answer, HangUp, HttpServer, Protocol, StartError};
 
-/// What the tool server is called in the agent.
+/// Name of the tool server in the agent.
 pub(super) const TOOL_SERVER: &str = "verify";
-/// Precedes an execution's number in its first message.
+/// Text before the number of an execution in its first message.
 pub(super) const MARK: &str = "verify execution ";
-/// A model thinks for so long at least, and at most.
+/// Shortest and longest delay of an answer, in milliseconds.
 const THINKS_MS: (u64, u64) = (60, 240);
-/// Between the pieces of a streamed answer, so that calls start while it streams.
+/// Pause between the pieces of a streamed answer, so that calls can start while it streams.
 const BETWEEN_PIECES: Duration = Duration::from_millis(15);
 
-/// The server. It stops with its owner.
+/// The running server, stopped when dropped.
 pub(super) struct ModelServer {
     server: HttpServer,
     log: Log,
     switch: Switch,
 }
 
-/// Takes the model away from everybody, and gives it back.
+/// Makes the model unavailable and available again.
 #[derive(Clone, Default)]
 pub(super) struct Switch(Arc<AtomicBool>);
 
 impl Switch {
-    /// From now on, whoever asks is refused, and nothing that was asked before is answered, or goes on being answered.
+    /// From now on new requests are refused, and earlier ones get no answer or no more of it.
     pub(super) fn take_away(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -65,7 +65,7 @@ impl Log {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The whole answer was handed to the connection.
+    /// Records that the whole answer was handed to the connection.
     fn answered(&self, number: usize) {
         let now = SystemClock::new().now();
         if let Some(asked) = self.lock().get_mut(number) {
@@ -84,7 +84,7 @@ impl ModelServer {
         Ok(Self { server, log, switch })
     }
 
-    /// Its address. The same for everybody who asks: they share its breaker.
+    /// Base URL, the same for all processes: they share one breaker.
     pub(super) fn url(&self) -> String {
         format!("{}/v1", self.server.url())
     }
@@ -93,13 +93,14 @@ impl ModelServer {
         self.switch.clone()
     }
 
-    /// Every request so far.
+    /// All requests so far.
     pub(super) fn asked(&self) -> Vec<Asked> {
         self.log.lock().clone()
     }
 }
 
-/// The calls of a turn, numbered within their execution; none ends it. Every kind of tool, alone and beside others.
+/// The calls of a turn, numbered within their execution; no calls end the execution. Covers every kind of tool, alone
+/// and with others.
 fn plan(execution: i64, turn: usize) -> Vec<(i64, CountedTool)> {
     let turns = 3 + usize::try_from(execution % 3).unwrap_or_default();
     let first = i64::try_from(turn).unwrap_or_default() * 2;
@@ -112,7 +113,7 @@ fn plan(execution: i64, turn: usize) -> Vec<(i64, CountedTool)> {
     }
 }
 
-/// The calls of a turn as the wire has them.
+/// The calls of a turn in the wire format.
 fn wire_calls(execution: i64, turn: usize) -> Vec<Value> {
     if kind(execution) == Kind::Tree {
         return if turn == 0 { vec![spawn_call(execution)] } else { Vec::new() };
@@ -128,7 +129,7 @@ fn spawn_call(execution: i64) -> Value {
     json!({ "index": 0, "id": "call_0", "type": "function", "function": { "name": SPAWN_SUB_AGENT, "arguments": arguments } })
 }
 
-/// What is asked for, as far as the plan needs it.
+/// The parts of a request that the plan needs.
 struct Question {
     process: String,
     key: String,
@@ -230,7 +231,7 @@ fn whole(text: &str, calls: &[Value]) -> Value {
     })
 }
 
-/// The same as server-sent events: the text, call after call, the end.
+/// The answer as server-sent events: the text, each call, the end.
 fn pieces(text: &str, calls: Vec<Value>) -> Vec<Bytes> {
     let end = json!({ "index": 0, "delta": {}, "finish_reason": finish_reason(&calls) });
     let delta = |delta: Value| json!({ "index": 0, "delta": delta, "finish_reason": null });

@@ -1,4 +1,4 @@
-//! What `longhaul verify` can be told.
+//! Options of `longhaul verify`.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -19,45 +19,45 @@ Examples:
 
 docs/verify.md says what it proves, what it does not, and how to read the report.")]
 pub struct VerifyArgs {
-    /// How long the load and the faults last, auditing not included; until every fault was done once when absent
+    /// Duration of the load and the faults, without the audit; if absent, until every fault was injected once
     #[arg(long, value_name = "TIME", value_parser = read_duration)]
     pub(super) duration: Option<Duration>,
-    /// A fault begins so often, instead of a pause after the one before; at once when that one took longer
+    /// Start a fault at this interval, instead of after a pause; at once if the fault before took longer
     #[arg(long, value_name = "TIME", value_parser = read_duration)]
     pub(super) every: Option<Duration>,
-    /// Executions submitted a second
+    /// Executions submitted per second
     #[arg(long, value_name = "N", default_value_t = 20.0, value_parser = read_rate)]
     pub(super) rate: f64,
-    /// Worker processes
+    /// Number of worker processes
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=32))]
     pub(super) workers: u8,
-    /// Decides the order and the victims of the faults; a random one when absent. It is printed
+    /// Seed for the order and the victims of the faults, printed at the start; random if absent
     #[arg(long, value_name = "N")]
     pub(super) seed: Option<u64>,
-    /// Only these faults, with commas between them; all when absent
+    /// Inject only these faults, separated by commas; all if absent
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_enum)]
     pub(super) faults: Vec<FaultKind>,
-    /// Where the report goes; `./longhaul-verify-<time>.json` when absent
+    /// File for the report; `./longhaul-verify-<time>.json` if absent
     #[arg(long, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
-    /// Keep the data directory and the logs even when all bars hold
+    /// Keep the data directory and the logs even if all bars hold
     #[arg(long)]
     pub(super) keep: bool,
-    /// Hold recovery times to their bars, and leave room between faults to measure them; on in a release build. What was to be measured
-    /// and was not does not hold
+    /// Check recovery times against their bars, and leave room between faults to measure them; on in a release build.
+    /// A time that was to be measured and was not violates its bar
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value_t = !cfg!(debug_assertions))]
     pub(super) timing: bool,
 }
 
 impl VerifyArgs {
-    /// The faults that were asked for, each once.
+    /// The selected faults, each once.
     pub(super) fn kinds(&self) -> Vec<FaultKind> {
         let asked = |kind: &FaultKind| self.faults.is_empty() || self.faults.contains(kind);
         FaultKind::ALL.into_iter().filter(asked).collect()
     }
 }
 
-/// `90`, `90s`, `10m` or `1h`.
+/// Parses `90`, `90s`, `10m` or `1h`.
 fn read_duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
     let factor = match &text[digits.len()..] {

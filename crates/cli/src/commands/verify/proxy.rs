@@ -1,4 +1,4 @@
-//! A TCP proxy between one process and one server, through which the network between them is broken.
+//! A TCP proxy between one process and one server, to inject network faults.
 
 use std::{
     borrow::Cow,
@@ -21,7 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// A running proxy; it stops with its owner, and its connections with it.
+/// A running proxy. Dropping it stops it and its connections.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -32,15 +32,14 @@ pub struct Proxy {
 #[derive(Debug)]
 struct Shared {
     upstream: SocketAddr,
-    /// Whether bytes pass; what was read while they do not passes later.
+    /// True while bytes pass; bytes read while it is false pass later.
     passes: watch::Sender<bool>,
-    /// Counts the cuts.
+    /// Number of cuts; a change ends every connection.
     cuts: watch::Sender<u64>,
-    /// Replies still to be lost.
+    /// Number of replies still to lose.
     to_lose: AtomicUsize,
-    /// Whether wake-ups are lost on their way.
+    /// True while wake-ups are lost.
     loses_wakeups: AtomicBool,
-    /// How many were.
     wakeups_lost: AtomicUsize,
 }
 
@@ -48,7 +47,7 @@ impl Proxy {
     /// Starts a proxy on a free port of the loopback.
     ///
     /// # Errors
-    /// No port can be had.
+    /// No port can be bound.
     pub async fn before(upstream: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -64,10 +63,10 @@ impl Proxy {
         Ok(Self { address, shared, _serving: serving })
     }
 
-    /// `url` with the proxy in place of its host and port.
+    /// Returns `url` with the proxy's host and port.
     ///
     /// # Errors
-    /// It is no URL with a host.
+    /// `url` is invalid or has no host.
     pub fn url_through(&self, url: &str) -> anyhow::Result<String> {
         let mut url = url::Url::parse(url)?;
         url.set_host(Some(&self.address.ip().to_string()))?;
@@ -75,37 +74,38 @@ impl Proxy {
         Ok(url.into())
     }
 
-    /// Nothing passes any more; connections stay, and what is under way arrives later.
+    /// Holds all traffic; connections stay open, and bytes in transit arrive after [`Proxy::pass`].
     pub fn hold(&self) {
         self.shared.passes.send_replace(false);
     }
 
-    /// Ends [`Proxy::hold`].
+    /// Releases the traffic after a [`Proxy::hold`].
     pub fn pass(&self) {
         self.shared.passes.send_replace(true);
     }
 
-    /// Drops every connection; new ones are taken.
+    /// Drops every connection; new ones are accepted.
     pub fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// The next so many replies are thrown away, each with its connection: the server has done its work, and the client cannot know.
+    /// Discards the next `replies` replies, each with its connection: the server has done the work, and the client
+    /// cannot know.
     pub fn lose_replies(&self, replies: usize) {
         self.shared.to_lose.store(replies, Ordering::Relaxed);
     }
 
-    /// From now on every wake-up that Redis hands out is thrown away here; whoever waits for one hears that there is none.
+    /// From now on discards every wake-up that Redis hands out; the waiting client gets an empty answer.
     pub fn lose_wakeups(&self) {
         self.shared.loses_wakeups.store(true, Ordering::Relaxed);
     }
 
-    /// Ends [`Proxy::lose_wakeups`].
+    /// Ends the effect of [`Proxy::lose_wakeups`].
     pub fn pass_wakeups(&self) {
         self.shared.loses_wakeups.store(false, Ordering::Relaxed);
     }
 
-    /// How many wake-ups were thrown away so far.
+    /// Number of wake-ups discarded so far.
     #[must_use]
     pub fn wakeups_lost(&self) -> usize {
         self.shared.wakeups_lost.load(Ordering::Relaxed)
@@ -113,7 +113,7 @@ impl Proxy {
 }
 
 impl Shared {
-    /// What the client gets to see of `bytes`; `None` when its connection is lost with them.
+    /// The bytes to pass on to the client; `None` if the reply is lost with its connection.
     fn answered<'a>(&self, bytes: &'a [u8], pops: &Mutex<PopAnswers>) -> Option<Cow<'a, [u8]>> {
         let one_less = |left: usize| left.checked_sub(1);
         if self.to_lose.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
@@ -142,7 +142,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// One connection, until either side ends it, or a cut.
+/// Carries one connection until either side ends it or a cut does.
 async fn carry(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
     let mut cuts = shared.cuts.subscribe();
     let mut server = TcpStream::connect(shared.upstream).await?;
@@ -159,7 +159,7 @@ async fn carry(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
     }
 }
 
-/// Carries bytes one way, as far as `passed` lets them; the connection ends with what it does not.
+/// Carries bytes in one direction through `passed`; ends the connection if `passed` returns `None`.
 async fn pump(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
@@ -173,7 +173,7 @@ async fn pump(
         if read == 0 {
             return Ok(());
         }
-        // The sender is in `shared`.
+        // Cannot fail: the sender is in `shared`.
         let _ = passes.wait_for(|passes| *passes).await;
         let Some(rest) = passed(&chunk[..read]) else { return Ok(()) };
         to.write_all(&rest).await?;

@@ -1,4 +1,4 @@
-//! The verdict as people and programs read it: a table of bars, and a JSON file with everything behind them.
+//! The verdict: a table of bars for people, and a JSON file with all details.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -15,31 +15,32 @@ use super::{
 };
 use crate::{output, progress};
 
-/// Findings of one bar that are printed; the file has more.
+/// Largest number of findings printed per bar; the file has more.
 const PRINTED: usize = 5;
-/// Findings of one bar that the file holds.
+/// Largest number of findings per bar in the file.
 const WRITTEN: usize = 1_000;
 
-/// From the last byte of an answer to the commit of its step, in seconds: some tens of milliseconds, and room for a loaded machine.
+/// Limit from the last byte of an answer to the commit of its step, in seconds. Tens of milliseconds are normal; the
+/// rest allows for a loaded machine.
 const COMMITTED_WITHIN: f64 = 0.5;
 
-/// From submit to the first attempt at a steady light rate, in seconds: milliseconds, and room for a loaded machine. A wake-up that
-/// is lost and found by the sweep takes longer.
+/// Limit from submit to the first attempt at a steady light rate, in seconds. Milliseconds are normal; the rest
+/// allows for a loaded machine. A wake-up that is lost and found by the sweep takes longer.
 const STARTED_WITHIN: f64 = 0.5;
 
-/// One condition.
+/// A condition with its measured value.
 #[derive(Debug, Serialize)]
 struct Bar {
     name: &'static str,
     found: String,
     limit: &'static str,
     holds: bool,
-    /// Whether it decides about the exit status: not when nothing was to be measured.
+    /// True if the bar counts for the exit status; false if it was not to be measured.
     is_checked: bool,
     findings: Vec<Value>,
 }
 
-/// Everything that is known at the end.
+/// The result of a run.
 pub(super) struct Report {
     bars: Vec<Bar>,
     counts: Vec<(&'static str, usize)>,
@@ -63,7 +64,7 @@ impl Report {
     ) -> Self {
         let taken = [FaultKind::KillWorker, FaultKind::PauseWorker, FaultKind::PartitionWorker];
         let recoveries = taken.map(|kind| (kind.name(), timing::run_again(evidence, kind))).into();
-        // Without room between faults there is no rate of one alone.
+        // The rate of one fault can be measured only with room between faults.
         let rates = if args.timing { timing::rates(evidence, FaultKind::is_of_a_server) } else { Vec::new() };
         let mut bars = zero_bars(findings);
         let timed = if args.timing { args.kinds() } else { Vec::new() };
@@ -110,7 +111,7 @@ impl Report {
         }
     }
 
-    /// Whether every bar that counts holds.
+    /// Returns true if every checked bar holds.
     pub(super) fn holds(&self) -> bool {
         self.bars.iter().all(|bar| bar.holds || !bar.is_checked)
     }
@@ -222,7 +223,7 @@ fn zero_bars(findings: &Findings) -> Vec<Bar> {
     bars.collect()
 }
 
-/// The bar of the start latency at a steady rate, away from faults.
+/// The bar for start latency at a steady rate, away from faults.
 fn start_bar(latency: Spread, is_checked: bool) -> Bar {
     Bar {
         name: "submit to start away from faults, p99",
@@ -234,7 +235,7 @@ fn start_bar(latency: Spread, is_checked: bool) -> Bar {
     }
 }
 
-/// `wanted` are the faults that recoveries from were to be measured: what was not measured does not hold.
+/// The bars for recovery times. `wanted` are the faults to measure; a fault that was not measured violates its bar.
 fn time_bars(
     recoveries: &BTreeMap<&'static str, Spread>,
     rates: &[RateAfter],
@@ -292,7 +293,7 @@ mod tests {
         RateAfter { fault, before: 20.0, after: 20.0, back_after }
     }
 
-    /// Whether each bar decides, and whether it holds.
+    /// `(is_checked, holds)` of the two bars.
     fn verdicts(killed: Spread, rates: &[RateAfter], wanted: &[FaultKind]) -> [(bool, bool); 2] {
         let recoveries = [(FaultKind::KillWorker.name(), killed)].into();
         let [again, _, back] = time_bars(&recoveries, rates, 0.0, wanted.to_vec());

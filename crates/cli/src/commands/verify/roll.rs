@@ -1,4 +1,4 @@
-//! Who held leases: the row of every worker, read before the sweep forgets it.
+//! Collects the row of every worker before the sweep deletes it, to know which process held a lease.
 
 use std::{
     collections::HashMap,
@@ -13,10 +13,11 @@ use longhaul_shared::{
 use tokio::time::interval;
 use tokio_util::task::AbortOnDropHandle;
 
-/// The sweep forgets a dead worker after an hour; a Postgres that is away hides the rows for minutes at most.
+/// Interval of reads. The sweep deletes a dead worker's row after an hour; an outage of Postgres hides the rows for
+/// minutes at most.
 const READ_EVERY: Duration = Duration::from_secs(120);
 
-/// Every worker that was seen. Reading ends with its owner.
+/// All workers seen so far. Dropping it ends the reads.
 pub(super) struct Roll {
     seen: Seen,
     _reading: AbortOnDropHandle<()>,
@@ -41,14 +42,14 @@ impl Roll {
             let mut due = interval(READ_EVERY);
             loop {
                 due.tick().await;
-                // The next reading finds what this one did not.
+                // The next read makes up for a failed one.
                 let _ = own.read(&store).await;
             }
         });
         Self { seen, _reading: AbortOnDropHandle::new(reading) }
     }
 
-    /// Reads once more. Returns all that were ever seen.
+    /// Reads once more and returns all workers ever seen.
     pub(super) async fn all(&self, store: &Store) -> Result<HashMap<WorkerId, AuditedWorker>, StoreError> {
         self.seen.read(store).await?;
         Ok(self.seen.0.lock().unwrap_or_else(PoisonError::into_inner).clone())

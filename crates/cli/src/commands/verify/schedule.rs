@@ -1,25 +1,26 @@
-//! Which fault comes next, and when: the same for the same seed.
+//! The order and the times of the faults, determined by the seed.
 //!
-//! Faults come one after the other, each kind once in every round, in an order of its own each round. One at a time, because only
-//! then can a recovery be laid at the door of one fault; what overlaps is the recovery of the last with the next.
+//! Every round injects each kind of fault once, in a new random order. Faults do not overlap, so that a recovery
+//! belongs to one fault; only the recovery from a fault may overlap the next fault.
 
 use std::time::Duration;
 
 use super::faults::FaultKind;
 
-/// The load runs undisturbed for so long at first.
+/// Time of undisturbed load before the first fault.
 const WARM_UP: Duration = Duration::from_secs(4);
-/// Between two faults, where recoveries are measured: the bar is ten seconds, and the rate before the next needs some as well.
+/// Pause between two faults when recoveries are measured: the bar is ten seconds, and the rate before the next fault
+/// is measured too.
 const MEASURED_GAP: Duration = Duration::from_secs(13);
-/// Between two faults otherwise.
+/// Pause between two faults otherwise.
 const GAP: Duration = Duration::from_secs(2);
 
-/// `SplitMix64`: small, and the same everywhere for ever.
+/// `SplitMix64`: small, and the same sequence on every platform.
 #[derive(Debug)]
 pub(super) struct Random(u64);
 
 impl Random {
-    /// A sequence.
+    /// Starts the sequence of a seed.
     #[must_use]
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
@@ -33,21 +34,21 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`, which is not zero.
+    /// A number below `limit`, which must not be zero.
     pub(super) fn below(&mut self, limit: usize) -> usize {
-        // The bias of the remainder is of no interest for a handful of victims.
+        // The modulo bias does not matter for a handful of victims.
         usize::try_from(self.next() % limit.max(1) as u64).unwrap_or_default()
     }
 }
 
-/// When faults come.
+/// The intervals of the faults.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
-    /// The pause after each.
+    /// Pause after each fault.
     gap: Duration,
-    /// From the beginning of one to the beginning of the next, instead.
+    /// Interval between the starts of two faults; replaces `gap`.
     every: Option<Duration>,
-    /// Until when they do; one whole round when absent.
+    /// Total duration; one whole round if absent.
     lasts: Option<Duration>,
 }
 
@@ -57,30 +58,30 @@ impl Pace {
     }
 }
 
-/// The faults in their order.
 #[derive(Debug)]
 pub(super) struct Schedule {
     kinds: Vec<FaultKind>,
     round: Vec<FaultKind>,
     pace: Pace,
-    /// How many came.
+    /// Number of faults so far.
     came: usize,
-    /// When the last one began.
+    /// Start of the last fault, relative to the start of the load.
     began_at: Duration,
 }
 
 impl Schedule {
-    /// `kinds` round after round.
+    /// Schedules `kinds` round after round.
     pub(super) fn new(kinds: Vec<FaultKind>, pace: Pace) -> Self {
         Self { kinds, round: Vec::new(), pace, came: 0, began_at: Duration::ZERO }
     }
 
-    /// The next fault, and how long to wait for it, when the load has run for so long. `None` when it is over.
+    /// The next fault and the wait before it, at `elapsed` since the start of the load. `None` when the schedule is
+    /// over.
     pub(super) fn next(&mut self, elapsed: Duration, random: &mut Random) -> Option<(Duration, FaultKind)> {
         let Pace { gap, every, lasts } = self.pace;
         let begins_at = match every {
             _ if self.came == 0 => gap.max(WARM_UP),
-            // One that took longer than there is between two is followed at once.
+            // A fault that took longer than the interval is followed at once.
             Some(every) => (self.began_at + every).max(elapsed),
             None => elapsed + gap,
         };
@@ -101,7 +102,7 @@ impl Schedule {
         self.round.pop().map(|kind| (begins_at.saturating_sub(elapsed), kind))
     }
 
-    /// When the load ends: after an undisturbed time in which the last fault is recovered from.
+    /// End of the load, which leaves time to recover from the last fault.
     pub(super) fn ends_at(&self, elapsed: Duration) -> Duration {
         self.pace.lasts.unwrap_or(elapsed + self.pace.gap)
     }
@@ -113,7 +114,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// What comes when each fault takes `takes`, and when.
+    /// The faults and their times if each takes `takes`.
     fn all(kinds: &[FaultKind], pace: Pace, takes: Duration, seed: u64) -> (Vec<FaultKind>, Vec<u64>) {
         let (mut schedule, mut random) = (Schedule::new(kinds.to_vec(), pace), Random::new(seed));
         let (mut elapsed, mut came, mut at) = (Duration::ZERO, Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! What was seen from outside: by the load, the model server, the tool server, and whoever did the faults. Together with the database
-//! it is all that the audit judges by.
+//! The evidence: observations of the load, the model server, the tool server and the fault injector, and rows of the
+//! database. The audit judges by nothing else.
 
 use std::collections::HashMap;
 
@@ -13,121 +13,116 @@ use longhaul_shared::{
 
 use super::faults::FaultKind;
 
-/// The lease of a worker: the default, with which the fleet runs.
+/// Lease of a worker: the default, which the fleet uses.
 pub const LEASE: TimeDelta = TimeDelta::seconds(6);
 
-/// Everything.
+/// All evidence of a run.
 #[derive(Debug, Default)]
 pub struct Evidence {
-    /// What was submitted.
     pub submits: Vec<Submit>,
-    /// What the model was asked.
+    /// Requests to the model.
     pub asked: Vec<Asked>,
-    /// What the tools did.
+    /// Executions of tools.
     pub effects: Vec<Effect>,
-    /// What was broken.
+    /// Injected faults.
     pub faults: Vec<Fault>,
-    /// Every process of the fleet that ever was.
+    /// Every process of the fleet ever started.
     pub processes: Vec<Process>,
-    /// Every worker that ever was, by its row.
+    /// Every worker ever seen, by its row.
     pub workers: HashMap<WorkerId, AuditedWorker>,
-    /// Processes that ended although nobody had asked them to, or did not when asked, and faults that did nothing.
+    /// Processes that ended unexpectedly or did not end when asked, and faults without effect.
     pub complaints: Vec<String>,
-    /// Wake-ups that faults threw away.
+    /// Number of wake-ups lost by faults.
     pub wakeups_lost: usize,
-    /// The rows, when all was quiet.
+    /// Rows of the executions at the end.
     pub executions: Vec<AuditedExecution>,
-    /// Their leases.
+    /// Leases of the executions.
     pub attempts: Vec<AuditedAttempt>,
-    /// Their turns and calls.
+    /// Turns and calls of the executions.
     pub steps: Vec<AuditedStep>,
-    /// Budgets of trees.
+    /// Budgets of execution trees.
     pub budgets: Vec<AuditedBudget>,
-    /// Those whose history contradicts itself.
+    /// Executions with an inconsistent history.
     pub histories: Vec<BrokenHistory>,
-    /// What was left of them.
+    /// Rows left behind at the end.
     pub leftovers: Leftovers,
-    /// When the first submit was due, and the last.
+    /// Start and end of the load.
     pub load: Option<(DateTime<Utc>, DateTime<Utc>)>,
 }
 
 impl Evidence {
-    /// The process that held a lease; `None` when nobody saw the row of its worker.
+    /// Process id of the lease's holder; `None` if its worker's row was never seen.
     #[must_use]
     pub fn pid(&self, attempt: &AuditedAttempt) -> Option<i32> {
         self.workers.get(&attempt.worker).map(|worker| worker.pid)
     }
 }
 
-/// One execution as its submitter saw it.
+/// An execution from its submitter's view.
 #[derive(Debug, Clone, Default)]
 pub struct Submit {
-    /// Its number.
+    /// Number given by the submitter.
     pub number: i64,
-    /// The ids that 2xx answers named, in order.
+    /// Ids from 2xx answers, in order.
     pub answers: Vec<ExecutionId>,
-    /// Requests it took to get the first.
+    /// Number of requests sent.
     pub tries: u32,
-    /// An answer that no repetition can better.
+    /// A refusal that no repeat can change.
     pub refused: Option<String>,
 }
 
-/// One request to the model.
+/// A request to the model.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// The number of the answer, which its text repeats.
+    /// Number of the answer, which its text repeats.
     pub number: usize,
-    /// Its idempotency key.
+    /// Idempotency key.
     pub key: String,
-    /// Who asked.
+    /// Name of the requesting process.
     pub process: String,
-    /// For which execution.
+    /// Number of the execution.
     pub execution: i64,
-    /// For which of its turns, by the answers that the request repeats.
+    /// Index of the turn, from the number of earlier answers in the request.
     pub turn: usize,
-    /// When.
     pub at: DateTime<Utc>,
-    /// When the whole answer had been handed to the connection; `None` when whoever asked was gone.
+    /// Time at which the whole answer had been handed to the connection; `None` if the client was gone.
     pub answered_at: Option<DateTime<Utc>>,
 }
 
-/// One execution of a tool.
+/// An execution of a tool.
 #[derive(Debug, Clone)]
 pub struct Effect {
-    /// Its number, which its answer repeats.
+    /// Number of the effect, which its answer repeats.
     pub number: usize,
-    /// Which tool.
     pub tool: CountedTool,
-    /// The idempotency key that the call carried.
+    /// Idempotency key of the call.
     pub key: String,
-    /// Who called.
+    /// Name of the calling process.
     pub process: String,
-    /// For which execution.
+    /// Number of the execution.
     pub execution: i64,
-    /// Which of its calls, by what the model wrote.
+    /// Number of the call within the execution, as the model wrote it.
     pub call: i64,
-    /// When.
     pub at: DateTime<Utc>,
 }
 
-/// The tools, by what running them twice would do.
+/// The tools, by the consequence of running them twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CountedTool {
-    /// Changes nothing.
+    /// Read-only.
     Look,
-    /// The same key changes things once. Now and then its answer is lost.
+    /// Idempotent under its key. Some first answers are lost.
     Put,
-    /// Must not run twice.
+    /// A side effect that must not run twice.
     Charge,
-    /// Must not run twice, and its answer is always lost.
+    /// A side effect that must not run twice, and whose answer is always lost.
     ChargeUnanswered,
 }
 
 impl CountedTool {
-    /// All.
     pub const ALL: [Self; 4] = [Self::Look, Self::Put, Self::Charge, Self::ChargeUnanswered];
 
-    /// As the server lists it.
+    /// The tool's name on the server.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -142,27 +137,23 @@ impl CountedTool {
 /// A process of the fleet.
 #[derive(Debug, Clone)]
 pub struct Process {
-    /// Its name: the role, and the number of its start.
+    /// The role and the number of its start.
     pub name: String,
-    /// Its process id.
     pub pid: i32,
 }
 
-/// Something that was broken.
+/// An injected fault.
 #[derive(Debug, Clone)]
 pub struct Fault {
-    /// What.
     pub kind: FaultKind,
-    /// Whose process, for faults that have one victim.
+    /// Name of the victim process, for faults with one victim.
     pub process: Option<String>,
-    /// From when.
     pub from: DateTime<Utc>,
-    /// Until when.
     pub until: DateTime<Utc>,
 }
 
 impl Fault {
-    /// Whether it may have kept `process` from recording what it was answered.
+    /// Returns true if the fault may have kept `process` from recording an answer.
     #[must_use]
     pub fn disturbs(&self, process: &str) -> bool {
         match self.kind.reach() {
@@ -173,13 +164,13 @@ impl Fault {
     }
 }
 
-/// Whose journal a fault may interrupt.
+/// The processes whose journal writes a fault may interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// One process.
+    /// The victim process.
     Victim,
     /// Every process.
     Everybody,
-    /// None: it must not show in what is asked or done at all.
+    /// No process: the fault must not cause any repeated request or effect.
     Nobody,
 }

@@ -1,4 +1,5 @@
-//! How fast a fleet came back: executions of killed workers, and the rate after faults. For `longhaul bench recovery` too.
+//! Recovery times of a fleet: executions of killed workers, and the rate after faults. Also used by `longhaul bench
+//! recovery`.
 
 use std::collections::HashMap;
 
@@ -12,30 +13,31 @@ use super::{
     seen::{Evidence, Fault, LEASE},
 };
 
-/// The bar of both, in seconds.
+/// The bar for both times, in seconds.
 pub(super) const BAR: f64 = 10.0;
-/// The share of the rate before that counts as back.
+/// Share of the earlier rate at which the rate counts as recovered.
 const BACK: f64 = 0.95;
-/// The rate is counted over so long.
+/// Window over which a rate is measured.
 const COUNTED_OVER: TimeDelta = TimeDelta::seconds(4);
-/// The share of what was submitted that ended before a fault at least: with less there was no rate that could come back.
+/// Smallest rate before a fault, as a share of the submit rate, for the fault to be measured.
 const A_RATE: f64 = 0.5;
-/// And in the first second of that there is this share of it: what piled up and ended at once later does not make up for none.
+/// Smallest share of the earlier rate in the first second of a window, so that a backlog that ends late in the window
+/// does not count as recovery.
 const FROM_THE_START: (TimeDelta, f64) = (TimeDelta::seconds(1), 0.5);
 const STEP: TimeDelta = TimeDelta::milliseconds(250);
-/// A recovery is looked for so long.
+/// Longest search for a recovery after a fault.
 const LOOKED_FOR: TimeDelta = TimeDelta::seconds(40);
 
-/// How long something took, over all cases, in seconds.
+/// Distribution of a duration, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// Cases.
+    /// Number of samples.
     pub cases: usize,
-    /// The median.
+    /// Median.
     pub p50: f64,
-    /// The 99th percentile.
+    /// 99th percentile.
     pub p99: f64,
-    /// The longest.
+    /// Maximum.
     pub max: f64,
 }
 
@@ -50,7 +52,7 @@ impl Spread {
     }
 }
 
-/// From submit to the first attempt, of executions submitted when no fault was near.
+/// Time from submit to the first attempt, for executions submitted away from faults.
 pub(in crate::commands) fn start_latency(evidence: &Evidence) -> Spread {
     let settled = TimeDelta::seconds(BAR as i64);
     let is_disturbed = |at: DateTime<Utc>| {
@@ -61,8 +63,8 @@ pub(in crate::commands) fn start_latency(evidence: &Evidence) -> Spread {
     Spread::of(submitted.filter_map(|one| Some((one.started_at? - one.created_at).as_seconds_f64())).collect())
 }
 
-/// What was held by the processes that a kind of fault took, and when it ran again, counted from the fault. Kills within a lease
-/// of a fault of Postgres are left out: nobody may be declared dead there (core-rules 4).
+/// Time from a fault of this kind until the executions that its victim held run again. Omits faults within a lease of
+/// a Postgres fault, when no worker may be declared dead (core-rules 4).
 pub(in crate::commands) fn run_again(evidence: &Evidence, kind: FaultKind) -> Spread {
     let pids: HashMap<&str, i32> =
         evidence.processes.iter().map(|process| (process.name.as_str(), process.pid)).collect();
@@ -91,21 +93,23 @@ fn is_near_postgres(evidence: &Evidence, fault: &Fault) -> bool {
     postgres.into_iter().any(|other| fault.from > other.from - LEASE && fault.from < other.until + LEASE)
 }
 
-/// The rate around one fault of a server.
+/// The rate around one fault.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RateAfter {
-    /// The fault.
+    /// Name of the fault.
     pub fault: &'static str,
-    /// Executions that ended a second before it; at most what was submitted, because what is being caught up on is no steady rate.
+    /// Executions ended per second before the fault, at most the submit rate, since catching up on a backlog is no
+    /// steady rate.
     pub before: f64,
-    /// The same where it was back, or at the end of what was looked at.
+    /// The same in the window of the recovery, or in the last window examined.
     pub after: f64,
-    /// Seconds from its end to the beginning of the first four in which at least 95 % as many ended again, and as many over all the time
-    /// that is left before the next fault. Of what was submitted after it: what had piled up is no rate. `None`: there were none.
+    /// Seconds from the end of the fault to the first window of four seconds with at least 95 % of `before`, if the
+    /// rate then stays there until the next fault. Counts only executions submitted after the fault, since a backlog
+    /// is no rate. `None` if there is no such window.
     pub back_after: Option<f64>,
 }
 
-/// For each of the faults that is of interest and has enough undisturbed time around it.
+/// The rates around each selected fault that has enough undisturbed time before and after it.
 pub(in crate::commands) fn rates(evidence: &Evidence, is_of_interest: impl Fn(FaultKind) -> bool) -> Vec<RateAfter> {
     let Some((load_from, load_until)) = evidence.load else { return Vec::new() };
     let all = ends(evidence, load_from);
@@ -128,7 +132,7 @@ pub(in crate::commands) fn rates(evidence: &Evidence, is_of_interest: impl Fn(Fa
                     && rate(&new, from, from + at_first) >= share * before
                     && rate(&new, from, limit) >= BACK * before
                 {
-                    // Already so at the beginning of what was counted.
+                    // The recovery is at the start of the window.
                     back_after = Some((from - fault.until).as_seconds_f64());
                     break;
                 }
@@ -140,7 +144,7 @@ pub(in crate::commands) fn rates(evidence: &Evidence, is_of_interest: impl Fn(Fa
         .collect()
 }
 
-/// When those that were submitted since then ended, in order.
+/// End times of the executions submitted since `since`, sorted.
 fn ends(evidence: &Evidence, since: DateTime<Utc>) -> Vec<DateTime<Utc>> {
     let new = evidence.executions.iter().filter(|execution| execution.created_at >= since);
     let mut ends: Vec<_> = new.filter_map(|execution| execution.finished_at).collect();
@@ -148,7 +152,7 @@ fn ends(evidence: &Evidence, since: DateTime<Utc>) -> Vec<DateTime<Utc>> {
     ends
 }
 
-/// How many of `ends` there are a second.
+/// Number of `ends` per second in an interval.
 fn rate(ends: &[DateTime<Utc>], from: DateTime<Utc>, until: DateTime<Utc>) -> f64 {
     let ended = ends.partition_point(|end| *end < until) - ends.partition_point(|end| *end < from);
     ended as f64 / (until - from).as_seconds_f64()
@@ -165,8 +169,8 @@ mod tests {
         DateTime::UNIX_EPOCH + TimeDelta::milliseconds(millis)
     }
 
-    /// Ten a second for a minute, ended as they were submitted but for those of an outage, which end at `back`; `catching_up` more
-    /// end in the second before the fault.
+    /// Ten executions per second for a minute. Each ends when it is submitted, except during an outage, when it ends
+    /// at `back`. `catching_up` more end half a second before the fault.
     fn outage(from: i64, until: i64, back: i64, catching_up: usize) -> Evidence {
         let ended = |number: i64| {
             let due = number * 100;
@@ -198,7 +202,7 @@ mod tests {
         let back =
             |evidence: &Evidence| rates(evidence, FaultKind::is_of_a_server).first().and_then(|rate| rate.back_after);
         assert_eq!(back(&outage(20_000, 23_000, 23_000, 0)), Some(0.0));
-        // The second from here holds the moment at which all that waited ends.
+        // The next second contains the moment at which the whole backlog ends.
         assert_eq!(back(&outage(20_000, 23_000, 33_000, 0)), Some(9.25));
         assert_eq!(
             back(&outage(20_000, 23_000, 33_000, 100)),
@@ -210,7 +214,7 @@ mod tests {
 
     #[test]
     fn what_piled_up_in_a_fault_and_ends_after_it_is_no_rate() {
-        // All that was submitted before its end ends in the four seconds after it, and nothing else for eight.
+        // All executions submitted before its end finish within four seconds after it, and no others for eight.
         let mut evidence = outage(10_000, 23_000, 23_500, 0);
         for execution in &mut evidence.executions {
             if (at(23_000)..at(31_000)).contains(&execution.created_at) {
@@ -227,7 +231,7 @@ mod tests {
         evidence.faults.push(next);
         let back = |evidence: &Evidence| rates(evidence, FaultKind::is_of_a_server)[0].back_after;
         assert_eq!(back(&evidence), Some(0.0));
-        // Five good seconds, and then half of what is submitted.
+        // Five seconds at the full rate, then half of the submits.
         for execution in &mut evidence.executions {
             if (at(28_000)..at(36_000)).contains(&execution.created_at) && execution.number % 2 == 0 {
                 execution.finished_at = Some(at(58_000));
@@ -247,7 +251,7 @@ mod tests {
     fn start_latency_leaves_out_disturbed_submits() {
         let evidence = outage(20_000, 23_000, 23_000, 0);
         let spread = start_latency(&evidence);
-        // A minute of ten a second, less those from one second before the fault to ten seconds after it.
+        // 600 submits in a minute, less those from one second before the fault to ten seconds after it.
         assert_eq!((spread.cases, spread.p50, spread.max), (600 - 139, 0.01, 0.7));
     }
 

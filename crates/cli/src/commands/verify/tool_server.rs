@@ -1,6 +1,6 @@
-//! The tools: an MCP server over streamable HTTP that does nothing but count what it was told to do, and now and then loses its answer.
+//! The tool server: an MCP server over streamable HTTP that only counts calls, and loses some answers.
 //!
-//! What a tool does happens at the beginning of a call and its answer comes later, so that faults fall in between.
+//! The effect happens at the start of a call and the answer comes later, so that faults fall between them.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -21,12 +21,12 @@ use crate::{
     mcp_server,
 };
 
-/// From the effect to its answer.
+/// Time from the effect to its answer.
 const TAKES: Duration = Duration::from_millis(40);
-/// Of the executions whose number this divides, the first answer to `put` is lost.
+/// The first answer to `put` is lost for executions whose number is a multiple of this.
 const LOSES_ONCE: i64 = 5;
 
-/// The server. It stops with its owner.
+/// The running server, stopped when dropped.
 pub(super) struct ToolServer {
     server: HttpServer,
     log: Log,
@@ -53,7 +53,7 @@ impl ToolServer {
         format!("{}/mcp", self.server.url())
     }
 
-    /// Everything that was done so far.
+    /// All effects so far.
     pub(super) fn effects(&self) -> Vec<Effect> {
         self.log.lock().clone()
     }

@@ -1,6 +1,7 @@
-//! Judges what was seen. Pure: evidence in, findings out, so that tests can doctor the evidence and see every lie found.
+//! Judges the evidence. A pure function from evidence to findings, so that tests can falsify evidence and check that
+//! each lie is found.
 //!
-//! What counts as a repetition, and what is explained by a fault, is decided here and nowhere else.
+//! Only this module decides what is a repetition and which faults explain it.
 
 #[cfg(test)]
 mod tests;
@@ -19,78 +20,76 @@ use super::{
     seen::{Asked, CountedTool, Evidence, Fault, LEASE, Reach},
 };
 
-/// From the last byte of an answer to the commit of its step: what a fault can cost. A repetition of anything that was answered longer
-/// before it is not explained by it.
+/// Longest time from the last byte of an answer to the commit of its step. A fault explains a repetition only if the
+/// answer was not older.
 const COMMIT_WINDOW: TimeDelta = TimeDelta::seconds(2);
-/// How long after its end a fault of everybody's Postgres still explains that an attempt was given up: what it answered meanwhile is lost
-/// with its lease.
+/// Time after a Postgres fault during which it still explains that an attempt was given up: answers received
+/// meanwhile are lost with the lease.
 const AFTERMATH: TimeDelta = TimeDelta::seconds(LEASE.num_seconds() + 4);
-/// A request that a paused process was about to send goes out when it wakes.
+/// Time after a pause in which the process may send a request that it was about to send.
 const ON_WAKING: TimeDelta = TimeDelta::seconds(2);
-/// So many can be past their last look at the lease and not yet sent when a process is stopped, of all that it holds
-/// (`tests/it/faults/worker_paused.rs`). A worker that did not look would send one for each.
+/// Largest number of requests that a paused worker may have between their last lease check and sending
+/// (`tests/it/faults/worker_paused.rs`). A worker without the check would send one for each execution it holds.
 const SENT_ON_WAKING: usize = 3;
-/// What a call says whose outcome nobody knows, and which therefore repeats no number.
+/// Texts of calls with an unknown outcome, which repeat no number.
 const OUTCOME_UNKNOWN: [&str; 2] =
     ["the worker died while this call ran", "the connection to the tool server was lost while the call ran"];
-/// Two readings of one clock by two processes.
+/// Tolerance between the clock readings of two processes.
 const CLOCKS: TimeDelta = TimeDelta::milliseconds(10);
 
-/// One thing that must not be.
+/// A violation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Whose.
     pub execution: Option<ExecutionId>,
-    /// What is wrong.
     pub what: String,
 }
 
-/// What the audit came to. Every list must be empty.
+/// The result of the audit. Every list must be empty.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// Submits that were answered and have no execution.
+    /// Submits answered with 2xx whose execution does not exist.
     pub lost: Vec<Finding>,
-    /// Executions that are not over although all is quiet.
+    /// Executions that are not over at the end.
     pub stuck: Vec<Finding>,
-    /// Executions that failed although none can.
+    /// Executions that FAILED, although none can fail by itself.
     pub failed: Vec<Finding>,
-    /// Submits that came to two executions, or to a refusal, or to no answer at all.
+    /// Submits with two executions, a refusal or no answer.
     pub submits: Vec<Finding>,
-    /// Model calls that were made again after their step was recorded, or with no fault to blame.
+    /// Model calls repeated after their step was recorded, or without a fault that explains it.
     pub calls_repeated: Vec<Finding>,
-    /// Side effects that happened twice, and repetitions under another key.
+    /// Side effects that ran twice, and repetitions under another key.
     pub effects_repeated: Vec<Finding>,
-    /// Writes of those who had no right to.
+    /// Writes without a valid lease.
     pub stale_writes: Vec<Finding>,
-    /// Budgets that were overshot, or that do not know of a recorded model call.
+    /// Budgets that were overshot, not charged for a recorded model call, or still reserved.
     pub budgets: Vec<Finding>,
-    /// Histories that contradict themselves.
+    /// Inconsistent histories.
     pub histories: Vec<Finding>,
-    /// Rows that should be gone, processes that ended by themselves, and faults that did nothing.
+    /// Rows that should be gone, processes that ended unexpectedly, and faults without effect.
     pub leftovers: Vec<Finding>,
-    /// Counted apart: not violations.
+    /// Counted separately, not violations.
     pub window: Window,
 }
 
-/// Calls that were answered, not yet recorded at the instant of a fault, and asked again under the same key.
+/// Counts of repetitions that are not violations.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Window {
-    /// Model calls answered inside the commit window of a fault and asked again.
+    /// Model calls answered within the commit window of a fault and repeated.
     pub calls: usize,
-    /// The longest time between such an answer and the beginning of the next fault, in seconds.
+    /// Longest time from such an answer to the start of the nearest fault, in seconds.
     pub longest: f64,
-    /// The same where nothing but the kill of a worker can have kept the answer from the record.
+    /// The same for answers that only kills of a worker explain.
     pub longest_before_a_kill: f64,
-    /// The longest time between the end of a fault and such an answer, in seconds.
+    /// Longest time from the end of a fault to such an answer, in seconds.
     pub longest_after: f64,
-    /// Requests that a process was about to send when it was paused, and sent when it woke.
+    /// Requests that a process was about to send when it was paused, and sent on waking.
     pub sent_on_waking: usize,
-    /// Calls of tools that may be repeated and were, under the same key.
+    /// Repeated calls of idempotent or read-only tools under the same key.
     pub tool_calls: usize,
 }
 
 impl Window {
-    /// Counts an answer that any of `faults` can have kept from the record, at its distance from the nearest.
+    /// Counts an answer that each of `faults` may have kept from the record, with its distance from the nearest.
     fn count<'a>(&mut self, faults: impl Iterator<Item = &'a Fault> + Clone, answered_at: DateTime<Utc>) {
         let is_of_kills = faults.clone().all(|fault| fault.kind == FaultKind::KillWorker);
         let distances = faults.map(|fault| (fault.from - answered_at, answered_at - fault.until));
@@ -104,7 +103,7 @@ impl Window {
     }
 }
 
-/// Judges everything.
+/// Judges all evidence.
 #[must_use]
 pub fn judge(evidence: &Evidence) -> Findings {
     let index = Index::of(evidence);
@@ -147,11 +146,11 @@ impl Finding {
     }
 }
 
-/// Ways into the evidence.
+/// Indexes into the evidence.
 struct Index<'a> {
-    /// Executions by the number their submitter gave them.
+    /// Executions by the submitter's number.
     by_number: HashMap<i64, ExecutionId>,
-    /// Turns by the key under which they were asked.
+    /// Turns by idempotency key.
     turns: HashMap<&'a str, &'a AuditedStep>,
     pids: HashMap<&'a str, i32>,
     attempts: HashMap<ExecutionId, Vec<&'a AuditedAttempt>>,
@@ -177,7 +176,7 @@ impl<'a> Index<'a> {
     }
 }
 
-/// Every answered submit is exactly one execution.
+/// Every answered submit must be exactly one execution.
 fn submits(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
     let stored: BTreeSet<_> = evidence.executions.iter().map(|execution| execution.id.0).collect();
     for submit in &evidence.submits {
@@ -208,7 +207,7 @@ fn submits(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
     }
 }
 
-/// A recorded turn is never asked again; an answered one only when a fault kept it from the record.
+/// A recorded turn must not be requested again, an answered turn only if a fault kept the answer from the record.
 fn model_calls(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
     let mut by_key: BTreeMap<&str, Vec<&Asked>> = BTreeMap::new();
     for asked in &evidence.asked {
@@ -238,7 +237,7 @@ fn model_calls(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) 
         }
         let in_time = requests.iter().filter(|asked| !is_late(asked));
         let mut answered: Vec<_> = in_time.filter_map(|asked| Some((asked.answered_at?, *asked))).collect();
-        // The last one is on record.
+        // The last answer is the recorded one.
         answered.pop();
         unrecorded.append(&mut answered);
     }
@@ -246,7 +245,7 @@ fn model_calls(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) 
     blame(evidence, index, &unrecorded, findings);
 }
 
-/// A turn is asked for under one key, however often: under another one it is a new request to the model, whatever the record says.
+/// A turn must be requested under one key only: under another key it is a new request to the model.
 fn keys(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
     let mut by_turn: BTreeMap<(i64, usize), BTreeSet<&str>> = BTreeMap::new();
     for asked in &evidence.asked {
@@ -258,12 +257,13 @@ fn keys(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
     }
 }
 
-/// Finds the fault that kept each answer from the record. One fault costs an execution one answer: more cannot be under way.
+/// Finds the fault that kept each answer from the record. A fault explains one answer per execution, since an
+/// execution has one model call in progress at a time.
 fn blame(evidence: &Evidence, index: &Index<'_>, unrecorded: &[(DateTime<Utc>, &Asked)], findings: &mut Findings) {
     let mut cost: BTreeMap<(DateTime<Utc>, i64), usize> = BTreeMap::new();
     for (answered_at, asked) in unrecorded {
         let explains = |fault: &&Fault| explains(fault, asked, *answered_at, evidence, index);
-        // Of several, one that has cost this execution nothing yet, and the one that soonest explains nothing any more.
+        // Prefer a fault that has cost this execution nothing yet, then the one that stops explaining first.
         let fault = evidence.faults.iter().filter(explains).min_by_key(|fault| {
             (cost.get(&(fault.from, asked.execution)).copied().unwrap_or_default(), explains_until(fault))
         });
@@ -284,8 +284,8 @@ fn blame(evidence: &Evidence, index: &Index<'_>, unrecorded: &[(DateTime<Utc>, &
     }
 }
 
-/// Whether `fault` can have kept an answer from the record. One of everybody's Postgres does only when the attempt that asked was given
-/// up: one that goes on has its answer in its hands, and records it when Postgres is back.
+/// Returns true if `fault` may have kept an answer from the record. A Postgres fault does so only if the attempt that
+/// asked was given up: an attempt that continues holds its answer and records it when Postgres is back.
 fn explains(fault: &Fault, asked: &Asked, answered_at: DateTime<Utc>, evidence: &Evidence, index: &Index<'_>) -> bool {
     let is_given_up = || match fault.kind.reach() {
         Reach::Victim => true,
@@ -301,8 +301,8 @@ fn explains_until(fault: &Fault) -> DateTime<Utc> {
     fault.until + if fault.kind.reach() == Reach::Everybody { AFTERMATH } else { ON_WAKING }
 }
 
-/// Whether the attempt in which a process asked ended without a word of its own: declared dead with its worker, or handed back because
-/// nobody held it any more.
+/// Returns true if the attempt in which the process asked was lost (its worker was declared dead) or released (no
+/// executor held it any more).
 fn gave_up(asked: &Asked, evidence: &Evidence, index: &Index<'_>) -> bool {
     let pid = index.pids.get(asked.process.as_str()).copied();
     let attempts = index.by_number.get(&asked.execution).and_then(|id| index.attempts.get(id));
@@ -315,15 +315,15 @@ fn gave_up(asked: &Asked, evidence: &Evidence, index: &Index<'_>) -> bool {
     })
 }
 
-/// A process that was stopped between its look at the lease and the sending of a request sends it when it wakes. One that was cut off
-/// from Postgres went on all the time, and knew when its lease was over.
+/// Returns true if the request was sent just after a pause: the process was stopped between its lease check and the
+/// sending. A partitioned worker keeps running and knows when its lease expires.
 fn woke_just_before(fault: &Fault, asked: &Asked) -> bool {
     fault.kind == FaultKind::PauseWorker
         && fault.process.as_deref() == Some(asked.process.as_str())
         && (fault.until - CLOCKS..=fault.until + ON_WAKING).contains(&asked.at)
 }
 
-/// What must not run twice ran once, whatever key it came under; what may was repeated under its own key alone.
+/// A side effect must run once under any key; an idempotent call may be repeated under its own key only.
 fn effects(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
     let mut by_call: BTreeMap<(i64, i64), Vec<_>> = BTreeMap::new();
     for effect in &evidence.effects {
@@ -352,7 +352,7 @@ fn effects(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
     }
 }
 
-/// No tree spent more than its caps, none keeps a reservation, and each recorded turn was charged.
+/// No tree may spend more than its caps or keep a reservation, and each recorded turn must be charged.
 fn budgets(evidence: &Evidence, findings: &mut Findings) {
     for budget in &evidence.budgets {
         let mut found = |what: String| findings.budgets.push(Finding::of(budget.root, what));
@@ -372,9 +372,10 @@ fn budgets(evidence: &Evidence, findings: &mut Findings) {
     }
 }
 
-/// Every answer on record was got by the worker that held the lease, while it held it. Whose number is not on record cannot be judged.
+/// Every recorded answer must have been received by the worker that held the lease, during the lease. An answer
+/// without a number cannot be judged.
 fn writers(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
-    // Results of sub-agents are not counted by the tool server: their own steps are judged.
+    // The tool server does not count results of sub-agents; the steps of the sub-agents are judged.
     for step in evidence.steps.iter().filter(|step| step.name.as_deref() != Some(SPAWN_SUB_AGENT)) {
         let text = step.preview.as_deref().unwrap_or_default();
         let Some(number) = numbered(text) else {
@@ -397,7 +398,7 @@ fn writers(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
         };
         let pid = index.pids.get(process).copied();
         let attempts = index.attempts.get(&step.execution).map(Vec::as_slice).unwrap_or_default();
-        // A turn is in the name of the attempt that asked. A call may have its intent from an attempt that died.
+        // A turn belongs to the attempt that asked. A call may have its intent from an earlier attempt that died.
         let had_lease = attempts.iter().any(|attempt| {
             let is_its =
                 if step.kind == "turn" { attempt.number == step.attempt } else { attempt.number >= step.attempt };
@@ -419,7 +420,8 @@ fn writers(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
     }
 }
 
-/// Nobody concludes anything after he was declared dead, and everybody who held a lease is known: whose process is not cannot be judged.
+/// No attempt may be concluded by a worker after it was declared dead. A lease whose worker was never seen cannot be
+/// judged and is a finding.
 fn conclusions(evidence: &Evidence, findings: &mut Findings) {
     let mut unknown: BTreeMap<ExecutionId, usize> = BTreeMap::new();
     for attempt in &evidence.attempts {
@@ -440,7 +442,7 @@ fn conclusions(evidence: &Evidence, findings: &mut Findings) {
     }
 }
 
-/// A fault that hit nobody proves nothing: whom it took held a lease then.
+/// The victim of a fault must have held a lease: a fault without effect proves nothing.
 fn victims(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
     for fault in evidence.faults.iter().filter(|fault| fault.kind.reach() == Reach::Victim) {
         let process = fault.process.as_deref().unwrap_or_default();
@@ -458,7 +460,7 @@ fn victims(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
     }
 }
 
-/// The number that an answer repeats in its text.
+/// The number between `#` marks in the text of an answer.
 fn numbered(text: &str) -> Option<usize> {
     let rest = &text[text.find('#')? + 1..];
     rest[..rest.find('#')?].parse().ok()

@@ -1,4 +1,4 @@
-//! The audit must be able to fail: one honest record, and every lie about it.
+//! Tests that the audit can fail: one honest set of evidence, and every falsification of it.
 
 use longhaul_shared::{
     domain::WorkerId,
@@ -21,7 +21,7 @@ fn id(number: u128) -> ExecutionId {
 }
 
 fn asked(number: usize, key: &str, process: &str, from: i64, until: i64) -> Asked {
-    // Keys here end with the number of their turn.
+    // Keys in these tests end with the number of their turn.
     let turn = key.trim_start_matches('k').parse().unwrap();
     let (key, process) = (key.into(), process.into());
     Asked { number, key, process, execution: 0, turn, at: at(from), answered_at: Some(at(until)) }
@@ -56,7 +56,7 @@ fn attempt(number: i32, pid: i32, from: i64, until: i64, outcome: &str) -> Audit
     }
 }
 
-/// The worker that a process is; alive.
+/// The live worker of a process.
 fn worker(pid: i32) -> AuditedWorker {
     AuditedWorker { id: WorkerId(Uuid::from_u128(u128::from(pid.unsigned_abs()))), pid, dead_at: None }
 }
@@ -65,8 +65,8 @@ fn fault(kind: FaultKind, process: Option<&str>, from: i64, until: i64) -> Fault
     Fault { kind, process: process.map(Into::into), from: at(from), until: at(until) }
 }
 
-/// One execution: `one` recorded a turn and a charge, and died a moment after the second turn was answered; `two` asked for that
-/// turn again and finished.
+/// One execution: `one` recorded a turn and a charge, and was killed just after the second turn was answered. `two`
+/// asked for that turn again and finished.
 fn honest() -> Evidence {
     Evidence {
         submits: vec![Submit { number: 0, answers: vec![id(1), id(1)], tries: 3, refused: None }],
@@ -99,7 +99,7 @@ fn honest() -> Evidence {
     }
 }
 
-/// What the audit says of a doctored record, each list by its name.
+/// The number of findings per list after `doctor` has changed the honest evidence.
 fn found(doctor: impl FnOnce(&mut Evidence)) -> Vec<(&'static str, usize)> {
     let mut evidence = honest();
     doctor(&mut evidence);
@@ -124,7 +124,7 @@ fn an_honest_record_has_no_findings_and_its_window_is_counted() {
     assert_eq!(found(|_| {}), []);
     let window = judge(&honest()).window;
     assert_eq!(window, Window { calls: 1, longest: 0.01, longest_before_a_kill: 0.01, ..Window::default() });
-    // With Postgres away as well, it need not have been the kill.
+    // With Postgres unavailable as well, the kill need not be the cause.
     let mut evidence = honest();
     evidence.faults.push(fault(FaultKind::PostgresRestart, None, 410, 900));
     assert_eq!(judge(&evidence).window, Window { calls: 1, longest: 0.01, ..Window::default() });
@@ -185,14 +185,14 @@ fn a_submit_that_came_to_two_executions_or_to_none_is_found() {
 #[test]
 fn a_recorded_turn_that_is_asked_for_again_is_found_whatever_was_killed() {
     assert_eq!(found(|e| e.asked.push(asked(3, "k0", "two", 6_950, 7_000))), [("calls", 1)]);
-    // Unanswered, it was asked all the same.
+    // An unanswered request counts too.
     let unanswered = |e: &mut Evidence| e.asked.push(Asked { answered_at: None, ..asked(3, "k0", "two", 6_950, 0) });
     assert_eq!(found(unanswered), [("calls", 1)]);
 }
 
 #[test]
 fn a_turn_that_is_asked_for_under_another_key_is_found() {
-    // Before its step was recorded, and after.
+    // Before the step was recorded, and after.
     for when in [(205, 206), (6_950, 7_000)] {
         let again = |e: &mut Evidence| e.asked.push(Asked { turn: 0, ..asked(3, "k9", "two", when.0, when.1) });
         assert_eq!(found(again), [("calls", 1)]);
@@ -211,7 +211,7 @@ fn an_answer_that_no_fault_kept_from_the_record_is_found() {
     assert_eq!(found(|e| e.faults[0].kind = FaultKind::PostgresRestart), [], "nothing could be recorded");
 }
 
-/// `one` is answered at 10,800 instead, and the second turn is asked for again after that.
+/// `one` is answered at 10,800 instead, and the second turn is requested again after that.
 fn answered_later(e: &mut Evidence) {
     e.faults = vec![fault(FaultKind::PostgresRestart, None, 410, 900)];
     e.asked[1] = asked(1, "k1", "one", 10_700, 10_800);
@@ -288,11 +288,11 @@ fn a_request_that_a_paused_process_sends_as_it_wakes_is_counted_apart() {
     evidence.faults.push(fault(FaultKind::PauseWorker, Some("one"), 1_000, 10_000));
     evidence.asked.push(asked(3, "k1", "one", 10_001, 10_100));
     assert_eq!(judge(&evidence).window.sent_on_waking, 1);
-    // Cut off from Postgres, it was awake all the time.
+    // A partitioned process was awake all the time.
     evidence.faults[1].kind = FaultKind::PartitionWorker;
     assert_eq!(judge(&evidence).calls_repeated.len(), 1);
     evidence.faults[1].kind = FaultKind::PauseWorker;
-    // Long after, it should have known better.
+    // Long after waking, the lease check must have stopped the request.
     evidence.asked[3].at = at(12_500);
     assert_eq!(judge(&evidence).calls_repeated.len(), 1);
 }
@@ -307,7 +307,7 @@ fn more_requests_of_a_process_that_wakes_than_it_can_have_been_about_to_send_are
     };
     assert_eq!(found(woken(3)), []);
     assert_eq!(found(woken(5)), [("calls", 2)]);
-    // Each pause has its own.
+    // Each pause has its own allowance.
     let twice = |e: &mut Evidence| {
         woken(3)(e);
         e.faults.push(fault(FaultKind::PauseWorker, Some("one"), 2_000, 30_000));
@@ -337,25 +337,25 @@ fn an_idempotent_call_may_be_repeated_under_its_own_key_alone() {
 
 #[test]
 fn an_answer_recorded_by_who_had_no_lease_is_found() {
-    // What the dead worker had got lands in the name of the next attempt.
+    // The dead worker's answer is recorded by the next attempt.
     assert_eq!(found(|e| e.steps[2].preview = Some("answer #1#".into())), [("stale", 1)]);
-    // A call's result that was written after its attempt had ended.
+    // A call's result was written after its attempt had ended.
     assert_eq!(found(|e| e.steps[1].finished_at = Some(at(6_600))), [("stale", 1)]);
-    // One that was got before the attempt began.
+    // An answer was requested before the attempt started.
     assert_eq!(found(|e| e.asked[2].at = at(6_000)), [("stale", 1)]);
-    // What a process got whose lease nobody knows of, because the row of the worker that had it is gone.
+    // The holder of the lease is unknown, because its worker's row is gone.
     let forgotten = |e: &mut Evidence| {
         e.workers.remove(&worker(22).id);
         e.asked[2].process = "three".into();
         e.processes.push(Process { name: "three".into(), pid: 33 });
     };
     assert_eq!(found(forgotten), [("stale", 2)]);
-    // A conclusion of the dead.
+    // A worker that is declared dead concludes an attempt.
     let dead = |e: &mut Evidence| {
         e.workers.insert(worker(22).id, AuditedWorker { dead_at: Some(at(7_150)), ..worker(22) });
     };
     assert_eq!(found(dead), [("stale", 1)]);
-    // An answer that nobody gave.
+    // An answer that the model never gave.
     assert_eq!(found(|e| e.steps[0].preview = Some("answer #77#".into())), [("stale", 1)]);
 }
 
@@ -371,7 +371,7 @@ fn an_answer_on_record_that_repeats_no_number_is_found() {
         assert_eq!(found(says(1, Some(text))), [], "nobody knows what the call came to");
         assert_eq!(found(says(0, Some(text))), [("stale", 1)], "a turn has an answer or none");
     }
-    // A call that was begun and has no result yet.
+    // A call that has started and has no result yet.
     let begun = |e: &mut Evidence| {
         e.steps[1].preview = None;
         e.steps[1].state = "intent".into();
