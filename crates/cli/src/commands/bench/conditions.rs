@@ -1,11 +1,11 @@
-//! What a number was measured under.
+//! The conditions of a measurement.
 
 use std::fs;
 
 use longhaul_shared::store::{Store, StoreOptions};
 use serde_json::{Value, json};
 
-/// The machine, the build, and how safe this server keeps what it acknowledged.
+/// The machine, the build, and the durability settings of the Postgres server.
 pub(super) async fn conditions(options: &StoreOptions) -> anyhow::Result<Value> {
     let store = Store::open(options.clone())?;
     let durability = store.durability().await?;

@@ -1,19 +1,19 @@
-//! What executions cost beside their time: processor time of every part, write-ahead log and transactions.
+//! Costs of executions besides time: CPU time of every part, write-ahead log and transactions.
 
 use longhaul_shared::store::floor::Written;
 use serde_json::{Map, Value, json};
 
 use super::stand::{Stand, Used};
 
-/// What was used and written until a moment.
+/// Readings of the counters at one moment.
 pub(super) struct Meter {
     used: Used,
     written: Written,
 }
 
-/// What each execution cost, on average.
+/// Average costs per execution.
 pub(super) struct Costs {
-    /// For each 1,000.
+    /// Per 1,000 executions.
     used: Used,
     wal_bytes: f64,
     commits: f64,
@@ -24,7 +24,7 @@ impl Meter {
         Ok(Self { used: stand.used(), written: stand.store.written().await? })
     }
 
-    /// What each of `executions` cost since then.
+    /// The costs per execution since this reading.
     pub(super) async fn since(&self, stand: &Stand, executions: usize) -> anyhow::Result<Costs> {
         let now = Self::read(stand).await?;
         let each = |now: i64, then: i64| (now - then) as f64 / executions.max(1) as f64;
@@ -37,7 +37,7 @@ impl Meter {
 }
 
 impl Costs {
-    /// Adds them to what a benchmark prints as JSON.
+    /// Adds the costs to a benchmark's JSON result.
     pub(super) fn add_to(&self, mut result: Value) -> Value {
         let costs = json!({
             "cpu_seconds_per_1000_executions": self.used.json(),

@@ -1,26 +1,26 @@
-//! How a load went: when it was over, and the rate at which it ran once it had settled.
+//! The course of a load: its duration, and its rate in the settled middle part.
 
 use std::time::Duration;
 
-/// What was seen of a load on its way.
+/// Observations of a load over time.
 #[derive(Debug)]
 pub(super) struct Course {
-    /// Executions in all.
     pub(super) executions: usize,
-    /// Until the last was over.
+    /// Time until the last execution ended.
     pub(super) took: Duration,
-    /// How many were over at a time, in the order of time.
+    /// Number of ended executions at each time, in order of time.
     pub(super) looks: Vec<(Duration, usize)>,
 }
 
 impl Course {
-    /// All of them over the whole time, the beginning and the end included.
+    /// The rate over the whole time, start and end included.
     pub(super) fn per_second(&self) -> f64 {
         self.executions as f64 / self.took.as_secs_f64()
     }
 
-    /// The slope of the line through the looks of the middle: behind the first third, in which what was submitted at one moment spreads,
-    /// and before the last tenth, in which there is less and less left to run. `None` when nobody looked twice meanwhile.
+    /// The slope of a least-squares line through the middle part: after the first third, in which executions
+    /// submitted at once spread out, and before the last tenth, in which fewer and fewer run. `None` with fewer than
+    /// two observations there.
     pub(super) fn settled_per_second(&self) -> Option<f64> {
         let (from, to) = (self.executions / 3, self.executions * 9 / 10);
         let middle = self.looks.iter().filter(|(_, over)| (from..to).contains(over));
@@ -37,7 +37,7 @@ impl Course {
 mod tests {
     use super::*;
 
-    /// Looks ten times a second at what `over` says, until `executions` are.
+    /// Observes `over` ten times per second until `executions` have ended.
     fn course(executions: usize, over: impl Fn(f64) -> usize) -> Course {
         let looks: Vec<_> = (0..)
             .map(|tenth| (Duration::from_millis(100 * tenth), over(tenth as f64 / 10.0)))
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn the_settled_rate_leaves_out_the_beginning_and_the_end() {
-        // Nothing in the first five seconds, a hundred a second then, and a last tenth that drags on.
+        // No ends in the first five seconds, then 100 per second, then a slow last tenth.
         let slow_ends =
             course(
                 1_000,

@@ -1,33 +1,33 @@
-//! What processes have used, from `/proc`; nothing elsewhere.
+//! CPU time and memory of processes, from `/proc`; `None` on other systems.
 
 use std::fs;
 
-/// Ticks of `/proc/<pid>/stat`, which Linux fixes at 100 a second for user space.
+/// Unit of `/proc/<pid>/stat`, which Linux fixes at 100 per second for user space.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Seconds of processor time of `pid`, in user and kernel mode, with the children it has waited for.
+/// CPU time of `pid` in user and kernel mode, in seconds, including children it has waited for.
 pub(super) fn seconds(pid: i32) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(fields(&stat)?.ticks / TICKS_PER_SECOND)
 }
 
-/// The same of this process.
+/// CPU time of this process, in seconds.
 pub(super) fn own_seconds() -> Option<f64> {
     seconds(i32::try_from(std::process::id()).ok()?)
 }
 
-/// The same of `root` and its children, running or not.
+/// CPU time of `root` and its children, running or waited for, in seconds.
 pub(super) fn seconds_with_children(root: i32) -> Option<f64> {
     let mut total = seconds(root)?;
     for entry in fs::read_dir("/proc").ok()?.flatten() {
-        // A process that ended meanwhile is counted by its parent.
+        // The parent counts a process that has ended meanwhile.
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
         total += fields(&stat).filter(|of| of.parent == root).map_or(0.0, |of| of.ticks / TICKS_PER_SECOND);
     }
     Some(total)
 }
 
-/// Bytes of `pid` that are in memory.
+/// Resident memory of `pid`, in bytes.
 pub(super) fn resident_bytes(pid: i32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -39,7 +39,7 @@ struct Fields {
     ticks: f64,
 }
 
-/// The name in front is in parentheses and may hold any character.
+/// The process name at the start is in parentheses and may contain any character.
 fn fields(stat: &str) -> Option<Fields> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();

@@ -1,19 +1,19 @@
-//! The yardstick: what this PostgreSQL does, alone, with three bare single-row commits per execution.
+//! The floor: the rate of this PostgreSQL alone, with three bare single-row commits per execution.
 
 use longhaul_shared::store::{Store, StoreOptions};
 use serde_json::{Value, json};
 
-/// The best of these counts.
+/// Numbers of clients to try; the best rate counts.
 const CLIENTS: [u32; 3] = [1, 8, 32];
 
 pub(super) struct Floor {
     by_clients: Vec<(u32, f64)>,
-    /// The median of a single commit of one client, in milliseconds.
+    /// Median duration of a single commit with one client, in milliseconds.
     pub(super) commit_ms: f64,
 }
 
 impl Floor {
-    /// Measures `executions` per number of clients.
+    /// Measures `executions` with each number of clients.
     pub(super) async fn measure(options: &StoreOptions, executions: u32) -> anyhow::Result<Self> {
         let (mut by_clients, mut commit_ms) = (Vec::new(), 0.0);
         for clients in CLIENTS {
@@ -26,7 +26,7 @@ impl Floor {
         Ok(Self { by_clients, commit_ms })
     }
 
-    /// Executions a second.
+    /// Executions per second at the best number of clients.
     pub(super) fn per_second(&self) -> f64 {
         self.by_clients.iter().map(|(_, rate)| *rate).fold(0.0, f64::max)
     }

@@ -1,5 +1,5 @@
-//! Many executions that wait for a slow model at once: what one worker process needs for them, and how near it comes to the
-//! rate that the model alone would allow.
+//! Many executions in flight against a slow model: the memory of one worker process, and its rate compared with the
+//! rate that the model's delay allows.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{context::Context, exit::Exit, http_server::Protocol, output};
 
-/// How often memory is looked at.
+/// Interval of memory readings.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Debug, clap::Args)]
@@ -24,13 +24,14 @@ pub(super) struct InFlightArgs {
     /// Executions in flight at once
     #[arg(long, default_value_t = 1_000)]
     executions: usize,
-    /// The model's delay, in milliseconds
+    /// Delay of the model, in milliseconds
     #[arg(long, default_value_t = 10_000)]
     delay_ms: u64,
-    /// How many times as many are run
+    /// Number of waves: this many times the executions are run
     #[arg(long, default_value_t = 3)]
     waves: usize,
-    /// The model speaks HTTP/2 over TLS, as those of providers do, a hundred requests on a connection; else HTTP/1.1 without TLS
+    /// Serve the model over HTTP/2 with TLS, 100 requests per connection, as providers do; otherwise HTTP/1.1 without
+    /// TLS
     #[arg(long)]
     http2: bool,
     #[command(flatten)]

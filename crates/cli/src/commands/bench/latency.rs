@@ -1,5 +1,5 @@
-//! From the submit to the first model call: HTTP, insert, wake-up, claim, and whatever stands between, until the request
-//! arrives at the model.
+//! Start latency: HTTP, insert, wake-up, claim and everything else from the submit until the request arrives at the
+//! model.
 
 use std::{str::FromStr, sync::Arc, time::Duration};
 
@@ -19,29 +19,29 @@ use crate::{context::Context, exit::Exit, output};
 
 /// Executions of each floor measurement.
 const FLOOR_EXECUTIONS: u32 = 1_000;
-/// Bare commits at the rate of the submits, for comparison.
+/// Number of bare commits at the rate of the submits, for comparison.
 const PACED_COMMITS: usize = 60;
-/// How the highest rate is looked for: single submits, as many under way as wait for a commit together.
+/// Load that finds the highest rate: 64 single submits in progress, which share group commits.
 const HIGHEST: Load = Load { batch: 1, submitters: 64 };
-/// Executions of that search; as many before them are not counted.
+/// Executions of that search; as many run before it without being counted.
 const HIGHEST_EXECUTIONS: usize = 6_000;
-/// The number of the first execution that is measured: above those of the search.
+/// Number of the first measured execution, above those of the search.
 const FIRST: u32 = 1_000_000;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct LatencyArgs {
-    /// Submits per second; `half` for half of the most single submits that this machine takes, which is measured first
+    /// Submits per second, or `half` of the highest rate of single submits, which is measured first
     #[arg(long, default_value = "20")]
     rate: Rate,
-    /// How long, in seconds
+    /// Duration of the measurement, in seconds
     #[arg(long, default_value_t = 20)]
     seconds: u32,
-    /// Stop Redis first
+    /// Stop Redis before the measurement
     #[arg(long)]
     without_redis: bool,
 }
 
-/// How often is submitted.
+/// The rate of submits.
 #[derive(Debug, Clone, Copy)]
 enum Rate {
     PerSecond(u32),
@@ -61,7 +61,7 @@ impl FromStr for Rate {
 }
 
 impl Rate {
-    /// The rate to run at, and the highest if it was measured.
+    /// The rate to run at, and the highest rate if it was measured.
     async fn settle(self, stand: &Arc<Stand>) -> anyhow::Result<(u32, Option<f64>)> {
         match self {
             Self::PerSecond(rate) => Ok((rate, None)),

@@ -1,4 +1,4 @@
-//! The plan and the time of every list filter over many rows, one tenant, the first page and a late one.
+//! The plan and the time of every list filter over many rows of one tenant.
 
 use std::time::Instant;
 
@@ -17,10 +17,10 @@ use crate::{context::Context, exit::Exit, output};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ListsArgs {
-    /// Rows of `executions`
+    /// Rows in `executions`
     #[arg(long, default_value_t = 1_000_000)]
     rows: i32,
-    /// Print the whole plans
+    /// Print the full query plans
     #[arg(long)]
     plans: bool,
 }
@@ -34,7 +34,7 @@ pub(super) async fn run(args: ListsArgs, context: &Context) -> anyhow::Result<Ex
     let reach = Reach::from(tenant.id);
     let mut found = Vec::new();
     for (name, filter) in filters(&store).await? {
-        // Twice: the first run reads from disk what a dashboard that is looked at has in memory.
+        // Run twice: the first run loads pages from disk that a dashboard in use has in memory.
         store.list_executions(&reach, &filter).await?;
         let started = Instant::now();
         let rows = store.list_executions(&reach, &filter).await?.len();
@@ -59,7 +59,7 @@ pub(super) async fn run(args: ListsArgs, context: &Context) -> anyhow::Result<Ex
     Ok(Exit::Done)
 }
 
-/// The index a line of a plan scans on `executions` or `parked`.
+/// The name of the index on `executions` or `parked` that a line of a plan scans.
 fn index_of(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once(" using ").or_else(|| line.split_once("Bitmap Index Scan on "))?;
     let name = rest.split_whitespace().next()?;

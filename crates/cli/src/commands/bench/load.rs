@@ -1,4 +1,4 @@
-//! Submits in batches, as fast as they are taken.
+//! Submits in batches, as fast as the API accepts them.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -14,22 +14,21 @@ use super::{
     stand::{DEFINITION, Stand, request},
 };
 
-/// How often the end is looked for.
+/// Interval of checks for the end.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The shape of the load.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct Load {
-    /// Executions of one HTTP request; 1 submits each by itself
+    /// Executions per HTTP request; 1 submits each by itself
     #[arg(long, default_value_t = 200)]
     pub(super) batch: usize,
-    /// HTTP requests under way at once
+    /// Concurrent HTTP requests
     #[arg(long, default_value_t = 4)]
     pub(super) submitters: usize,
 }
 
 impl Load {
-    /// Submits `executions` and waits until all have FINISHED.
+    /// Submits `executions` and waits until all are FINISHED.
     pub(super) async fn drive(self, stand: &Arc<Stand>, executions: usize) -> anyhow::Result<Course> {
         let (finished_before, _) = stand.ended().await?;
         let started = Instant::now();
@@ -47,7 +46,7 @@ impl Load {
         }
     }
 
-    /// Submits `executions` of a definition and waits until all have been taken.
+    /// Submits `executions` of a definition and waits until the API has accepted all.
     pub(super) async fn submit(
         self,
         stand: &Arc<Stand>,

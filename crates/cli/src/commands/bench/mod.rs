@@ -1,8 +1,8 @@
-//! `longhaul bench`: what this machine does, with the conditions beside every number.
+//! `longhaul bench`: measures this machine, and reports the conditions with every number.
 //!
-//! What must hold: private servers with every write durable; API and worker are processes of their own, so that what each uses
-//! is known; the model and the load run in this process and use the same cores. Numbers of different machines, or of a busy
-//! one, do not compare; the ratios of one run do.
+//! Invariants: private servers with every write durable; API and worker as separate processes, so that the usage of
+//! each is known; model and load in this process, on the same cores. Numbers of different or busy machines are not
+//! comparable; the ratios of one run are.
 
 mod conditions;
 mod costs;
@@ -49,26 +49,26 @@ pub struct BenchArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Executions per second from submit to FINISHED, beside the floor of bare commits
+    /// Measure executions per second from submit to FINISHED, and compare with a floor of bare commits
     Throughput(throughput::ThroughputArgs),
-    /// From the submit to the first model call, at a given rate
+    /// Measure the time from submit to the first model call at a given rate
     Latency(latency::LatencyArgs),
-    /// Many executions that wait for a slow model at once: memory, and the rate beside the ideal one
+    /// Measure memory and rate of many executions that wait for a slow model at once
     InFlight(in_flight::InFlightArgs),
-    /// Many executions that wait for a person: memory and processor time beside an idle worker's
+    /// Measure memory and CPU time of many executions that wait for a person, and compare with an idle worker
     Parked(parked::ParkedArgs),
-    /// From the kill of a worker until what it held runs again, and the rate before and after
+    /// Measure the time from the kill of a worker until its executions run again, and the rate before and after
     Recovery(recovery::RecoveryArgs),
-    /// The start latency of one tenant while another attacks, beside quiet and an ordinary load
+    /// Measure one tenant's start latency while another attacks, and compare with quiet and ordinary load
     Neighbours(neighbours::NeighboursArgs),
-    /// The plan and the time of every list filter over many rows
+    /// Measure the plan and the time of every list filter over many rows
     Lists(lists::ListsArgs),
-    /// The worker of the benchmarks
+    /// Run the worker of the benchmarks
     #[command(hide = true)]
     Worker,
 }
 
-/// Runs the benchmark.
+/// Runs the selected benchmark.
 ///
 /// # Errors
 /// The servers cannot be started, or executions do not finish.

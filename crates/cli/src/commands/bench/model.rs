@@ -1,5 +1,5 @@
-//! The model of the benchmarks: an OpenAI-compatible server in this process that answers every request the same way, after
-//! a delay, asking for as many rounds of tools as it is told.
+//! The model of the benchmarks: an OpenAI-compatible server in this process that gives every request the same answer
+//! after a delay, with a configured number of tool rounds before the end.
 
 use std::{
     collections::HashMap,
@@ -14,27 +14,26 @@ use hyper::body::Bytes;
 
 use crate::http_server::{self, HttpServer, Protocol};
 
-/// The tool that the rounds call.
+/// Name of the tool called in the rounds.
 pub(super) const TOOL: &str = "note";
-/// The same where it is behind the server of `tools.rs`.
+/// Its name when the server of `tools.rs` provides it.
 pub(super) const MCP_TOOL: &str = "mcp__bench__note";
 
-/// A model of the same server that can be taken away.
+/// Name of a second model of the same server, which can be made unavailable.
 pub(super) const UNSTEADY: &str = "unsteady";
 
-/// In a request for it.
+/// Part of a request that selects [`UNSTEADY`].
 const UNSTEADY_REQUEST: &[u8] = br#""model":"unsteady""#;
 
-/// How it answers.
+/// Configuration of the answers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Answers {
-    /// Before each answer.
+    /// Delay before each answer.
     pub(super) delay: Duration,
-    /// Rounds of one call each, before the answer that ends the execution.
+    /// Rounds of one tool call each, before the answer that ends the execution.
     pub(super) rounds: usize,
-    /// The tool they call, as the agent names it.
+    /// Name of the called tool, as the agent knows it.
     pub(super) tool: &'static str,
-    /// What it speaks.
     pub(super) protocol: Protocol,
 }
 
@@ -53,9 +52,9 @@ pub(super) struct Model {
 #[derive(Default)]
 struct Seen {
     requests: AtomicU64,
-    /// [`UNSTEADY`] is away.
+    /// True while [`UNSTEADY`] is unavailable.
     is_away: AtomicBool,
-    /// When each number was first asked about.
+    /// Time of the first request for each execution number.
     first: Mutex<HashMap<u64, Instant>>,
 }
 
@@ -80,22 +79,22 @@ impl Model {
         self.server.url()
     }
 
-    /// What its clients have to trust, in PEM; `None` without TLS.
+    /// The self-signed certificate to trust, in PEM; `None` without TLS.
     pub(super) fn certificate(&self) -> Option<&str> {
         self.server.certificate()
     }
 
-    /// Requests so far.
+    /// Number of requests so far.
     pub(super) fn requests(&self) -> u64 {
         self.seen.requests.load(Ordering::Relaxed)
     }
 
-    /// Takes [`UNSTEADY`] away, or brings it back.
+    /// Makes [`UNSTEADY`] unavailable or available.
     pub(super) fn set_away(&self, is_away: bool) {
         self.seen.is_away.store(is_away, Ordering::Relaxed);
     }
 
-    /// When the execution with this number in its input first asked; said once.
+    /// Time of the first request of the execution with this input number. Returned once, then forgotten.
     pub(super) fn first_asked(&self, number: u64) -> Option<Instant> {
         self.seen.first.lock().unwrap_or_else(PoisonError::into_inner).remove(&number)
     }
@@ -131,7 +130,7 @@ fn call(tool: &str, round: usize) -> Bytes {
     ))
 }
 
-/// The number in the execution's input, which is its first user message.
+/// The number in the execution's input, which is in the first user message.
 fn number(body: &[u8]) -> Option<u64> {
     let marker = br#"\"number\":"#;
     let at = body.windows(marker.len()).position(|window| window == marker)? + marker.len();

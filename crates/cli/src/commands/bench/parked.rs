@@ -1,4 +1,5 @@
-//! Many executions that wait for a person: what one worker process needs while they do, beside the same process when it is idle.
+//! Many executions that wait for a person: the memory and CPU time of a worker process meanwhile, compared with the
+//! same process when idle.
 
 use std::{
     sync::Arc,
@@ -24,11 +25,11 @@ use super::{
 };
 use crate::{context::Context, exit::Exit, output};
 
-/// The agent, and its definition, whose calls a person must allow.
+/// Key of the agent and definition whose calls need an approval.
 const ASKING: &str = "bench-asking";
-/// For what a wave of executions leaves to be cleared, before anything is measured.
+/// Time for the effects of a wave of executions to settle before a measurement.
 const SETTLES: Duration = Duration::from_secs(5);
-/// The longest time in which not one more is parked.
+/// Longest time without a newly parked execution.
 const GIVE_UP: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Executions of each floor measurement.
@@ -39,7 +40,7 @@ pub(super) struct ParkedArgs {
     /// Executions parked at once
     #[arg(long, default_value_t = 20_000)]
     executions: usize,
-    /// How long each state is looked at, in seconds
+    /// Duration of the measurement of each state, in seconds
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
     #[command(flatten)]
@@ -51,7 +52,7 @@ pub(super) async fn run(args: ParkedArgs, context: &Context) -> anyhow::Result<E
     let bare = Bare::start().await?;
     let conditions = conditions(&bare.options).await?;
     let floor = Floor::measure(&bare.options, FLOOR_EXECUTIONS).await?;
-    // One call, which runs by itself or waits for a person.
+    // One call, which runs at once or waits for an approval.
     let answers = Answers { rounds: 1, ..Answers::default() };
     let stand = Arc::new(bare.stand(StandOptions { answers, ..StandOptions::default() }).await?);
     let approvals = ApprovalsSpec { default: Access::Ask, ..ApprovalsSpec::default() };
@@ -60,7 +61,7 @@ pub(super) async fn run(args: ParkedArgs, context: &Context) -> anyhow::Result<E
     let seconds = Duration::from_secs(args.seconds.into());
 
     let started = Resting::watch(&stand, seconds).await?;
-    // As many go through first: what a process keeps of a busy time is not what waiting executions cost it.
+    // Run as many executions first: memory kept from a busy time is no cost of waiting executions.
     args.load.drive(&stand, args.executions).await?;
     let idle = Resting::watch(&stand, seconds).await?;
     let meter = Meter::read(&stand).await?;
@@ -105,10 +106,10 @@ async fn wait_until_parked(stand: &Stand, executions: usize) -> anyhow::Result<(
     }
 }
 
-/// What a stand uses while nothing is done.
+/// Resource usage of a stand without activity.
 struct Resting {
     worker_megabytes: f64,
-    /// Of a core, in percent.
+    /// Percent of a core, as are those below.
     worker: f64,
     postgres: f64,
     redis: f64,

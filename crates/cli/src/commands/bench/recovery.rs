@@ -1,4 +1,4 @@
-//! Workers that are killed under load: how long until what they held runs again, and what becomes of the rate.
+//! Kills workers under load: the time until their executions run again, and the rate before and after.
 
 use std::{
     collections::HashMap,
@@ -33,11 +33,11 @@ use crate::{
     output,
 };
 
-/// A supervisor's pause before it starts a worker again.
+/// Pause of a supervisor before it restarts a worker.
 const RESTART_PAUSE: Duration = Duration::from_millis(300);
-/// The member of the metadata that holds an execution's number.
+/// Metadata field that holds the number of an execution.
 const NUMBER: &str = "bench";
-/// How long executions may take to end after the load.
+/// Longest wait for all executions to end after the load.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Executions of each floor measurement.
@@ -45,19 +45,20 @@ const FLOOR_EXECUTIONS: u32 = 1_000;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct RecoveryArgs {
-    /// Workers killed, one after the other
+    /// Number of workers to kill, one after another
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Seconds before each and after the last: the rate is measured in them
+    /// Seconds before each kill and after the last; the rate is measured in them
     #[arg(long, default_value_t = 13, value_parser = clap::value_parser!(u32).range(11..=30))]
     pause_seconds: u32,
-    /// Executions submitted a second
+    /// Executions submitted per second
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=5_000))]
     rate: u32,
-    /// The model's delay, in milliseconds: a worker holds as many executions as come in that time, divided by the workers
+    /// Delay of the model, in milliseconds; a worker holds the executions submitted in that time, divided by the
+    /// number of workers
     #[arg(long, default_value_t = 1_000)]
     delay_ms: u64,
-    /// Worker processes
+    /// Number of worker processes
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=16))]
     workers: u8,
 }
@@ -72,7 +73,7 @@ pub(super) async fn run(args: RecoveryArgs, context: &Context) -> anyhow::Result
     let meter = Meter::read(&stand).await?;
     let (evidence, refused) = kill_workers(&args, &mut stand).await?;
     let submitted = evidence.submits.len();
-    // What the killed processes used is not among it: they took it along.
+    // Without the usage of the killed processes, which is lost with them.
     let costs = meter.since(&stand, submitted).await?;
     stand.stop().await?;
 
@@ -102,8 +103,8 @@ pub(super) async fn run(args: RecoveryArgs, context: &Context) -> anyhow::Result
     Ok(Exit::Done)
 }
 
-/// Kills one worker after the other under a steady load. Returns what was seen of it, as `longhaul verify` would, and how many submits
-/// were not taken.
+/// Kills workers one after another under a steady load. Returns the evidence, in the form of `longhaul verify`, and
+/// the number of submits that failed.
 async fn kill_workers(args: &RecoveryArgs, stand: &mut Stand) -> anyhow::Result<(Evidence, usize)> {
     let (clock, pause) = (SystemClock::new(), Duration::from_secs(args.pause_seconds.into()));
     let stop = CancellationToken::new();
@@ -111,7 +112,7 @@ async fn kill_workers(args: &RecoveryArgs, stand: &mut Stand) -> anyhow::Result<
     let (mut faults, mut processes) = (Vec::new(), processes(stand));
     for _ in 0..args.rounds {
         sleep(pause).await;
-        // The one that has run for longest.
+        // The oldest worker.
         let (victim, from) = (stand.worker_pids().first().map(|pid| name(*pid)), clock.now());
         stand.kill_worker(0).await?;
         sleep(RESTART_PAUSE).await;
@@ -150,8 +151,8 @@ fn name(pid: i32) -> String {
     format!("worker with process id {pid}")
 }
 
-/// Submits at a steady rate until `stop`. Returns how many, how many of them were not taken, and when the first was due and the last. A
-/// caller whose submit fails would repeat it; here it is only counted, because what is measured is what was taken.
+/// Submits at a steady rate until `stop`. Returns the number of submits, the number of failed ones, and the start and
+/// end of the load. A failed submit is only counted, not repeated: the measurement is about accepted ones.
 async fn submit(
     caller: Caller,
     rate: u32,

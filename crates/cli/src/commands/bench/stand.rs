@@ -1,4 +1,5 @@
-//! What the benchmarks run on: private servers, an API and workers as processes of their own, and the model in this one.
+//! The environment of the benchmarks: private servers, an API and workers as separate processes, and the model in
+//! this process.
 
 use std::{
     collections::BTreeMap,
@@ -37,30 +38,29 @@ use crate::{
     servers::{PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, Role, RoleProcess, free_port},
 };
 
-/// The definition that is run.
+/// Key of the definition to run.
 pub(super) const DEFINITION: &str = "bench";
-/// For migrations and the first connections.
+/// Time limit for migrations and the first connections.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// For a drain with nothing left to do.
+/// Time limit for a drain of an idle process.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
-/// The servers alone, for the floor.
+/// The servers without API and worker, for the floor.
 pub(super) struct Bare {
     pub(super) options: StoreOptions,
     pub(super) postgres: PrivatePostgres,
     pub(super) redis: PrivateRedis,
 }
 
-/// What runs on the servers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StandOptions {
-    /// Executions a worker holds at most.
+    /// Largest number of executions a worker holds.
     pub(super) concurrency: usize,
-    /// Worker processes.
+    /// Number of worker processes.
     pub(super) workers: usize,
-    /// How the model answers.
+    /// Answers of the model.
     pub(super) answers: Answers,
-    /// Finished executions that are there before the first one.
+    /// Finished executions in the database before the first one.
     pub(super) stored: i32,
 }
 
@@ -70,7 +70,7 @@ impl Default for StandOptions {
     }
 }
 
-/// The running parts. Dropping it stops them.
+/// The running parts, stopped when dropped.
 pub(super) struct Stand {
     pub(super) store: Store,
     pub(super) model: Model,
@@ -78,14 +78,14 @@ pub(super) struct Stand {
     workers: Vec<RoleProcess>,
     api: RoleProcess,
     pub(super) servers: Bare,
-    /// What calls of [`MCP_TOOL`] reach.
+    /// Serves calls of [`MCP_TOOL`].
     _tools: Option<ToolServer>,
     environment: BTreeMap<String, String>,
     pepper: Pepper,
     files: TempDir,
 }
 
-/// Who submits.
+/// A client of the API with the key of one tenant.
 #[derive(Clone)]
 pub(super) struct Caller {
     client: reqwest::Client,
@@ -101,7 +101,7 @@ impl Bare {
         Ok(Self { options, postgres, redis })
     }
 
-    /// Starts API and worker on the servers.
+    /// Starts API and workers on the servers.
     pub(super) async fn stand(self, options: StandOptions) -> anyhow::Result<Stand> {
         let model = Model::start(options.answers).await?;
         let listen = format!("127.0.0.1:{}", free_port()?);
@@ -167,7 +167,7 @@ async fn start_worker(environment: &BTreeMap<String, String>, dir: &Path) -> any
     start("worker", &["bench", "worker"], environment, dir).await
 }
 
-/// Starts this program as a role. Nothing of the caller's environment: a model key that is set there must not be used.
+/// Starts this program as a role without the caller's environment, so that a model key set there is not used.
 async fn start(
     name: &str,
     args: &[&str],
@@ -184,7 +184,7 @@ async fn start(
     Ok(RoleProcess::start(role).await?)
 }
 
-/// The agent that answers, after as many calls of its tool as the model asks for.
+/// An agent that answers, after the tool calls that the model asks for.
 pub(super) fn agent(key: &str) -> AgentSpec {
     AgentSpec {
         name: "Benchmark".into(),
@@ -194,24 +194,24 @@ pub(super) fn agent(key: &str) -> AgentSpec {
     }
 }
 
-/// Processor time so far, in seconds.
+/// CPU time so far, in seconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Used {
     pub(super) api: f64,
     pub(super) worker: f64,
     pub(super) postgres: f64,
     pub(super) redis: f64,
-    /// Load and model.
+    /// Load and model, in this process.
     pub(super) bench: f64,
 }
 
 impl Used {
-    /// What was used between `before` and this, for each 1,000 of `executions`.
+    /// Usage between `before` and this, per 1,000 executions.
     pub(super) fn per_thousand(self, before: Self, executions: usize) -> Self {
         self.scaled(before, 1_000.0 / executions as f64)
     }
 
-    /// The cores in use between `before` and this, `elapsed` later.
+    /// Cores in use between `before` and this, `elapsed` later.
     pub(super) fn per_second(self, before: Self, elapsed: Duration) -> Self {
         self.scaled(before, 1.0 / elapsed.as_secs_f64())
     }
@@ -249,20 +249,20 @@ impl Stand {
         }
     }
 
-    /// Fails when the API or a worker has ended.
+    /// Fails if the API or a worker has ended.
     pub(super) fn ensure_alive(&self) -> anyhow::Result<()> {
         ensure!(!self.api.has_ended(), "the API ended");
         ensure!(self.workers.iter().all(|worker| !worker.has_ended()), "a worker ended");
         Ok(())
     }
 
-    /// A caller of another tenant.
+    /// Adds a tenant and returns a client with its key.
     pub(super) async fn add_tenant(&self, org: &str, scopes: &[Scope]) -> anyhow::Result<(TenantId, Caller)> {
         let (id, key) = issue(&self.store, &self.pepper, org, scopes).await?;
         Ok((id, Caller { key, ..self.caller.clone() }))
     }
 
-    /// Runs one execution: what API and worker read once of a definition is measured nowhere.
+    /// Runs one execution, so that the one-time loading of the definition in API and worker is not measured.
     async fn prime(&self) -> anyhow::Result<ExecutionId> {
         let (before, _) = self.ended().await?;
         let submitted = self.caller.post("/v1/executions", &request(DEFINITION, 0)).await?;
@@ -274,12 +274,12 @@ impl Stand {
         Ok(ExecutionId::deserialize(&submitted["id"])?)
     }
 
-    /// How many executions stand as FINISHED and FAILED.
+    /// Number of FINISHED and of FAILED executions.
     pub(super) async fn ended(&self) -> anyhow::Result<(i64, i64)> {
         Ok(self.store.ended_executions().await?)
     }
 
-    /// What each part has used.
+    /// CPU time of each part so far.
     pub(super) fn used(&self) -> Used {
         let tree = |pid: Option<i32>| pid.and_then(cpu::seconds_with_children).unwrap_or_default();
         Used {
@@ -291,29 +291,27 @@ impl Stand {
         }
     }
 
-    /// Bytes of the workers that are in memory.
+    /// Resident memory of all workers, in bytes.
     pub(super) fn worker_bytes(&self) -> u64 {
         self.workers.iter().filter_map(|worker| cpu::resident_bytes(worker.pid())).sum()
     }
 
-    /// The process ids of the workers.
     pub(super) fn worker_pids(&self) -> Vec<i32> {
         self.workers.iter().map(RoleProcess::pid).collect()
     }
 
-    /// `kill -9` of a worker.
+    /// Kills a worker with SIGKILL.
     pub(super) async fn kill_worker(&mut self, worker: usize) -> anyhow::Result<()> {
         Ok(self.workers.remove(worker).kill().await?)
     }
 
-    /// Starts one more worker.
     pub(super) async fn add_worker(&mut self) -> anyhow::Result<()> {
         let worker = start_worker(&self.environment, self.files.path()).await?;
         self.workers.push(worker);
         Ok(())
     }
 
-    /// Drains workers and API.
+    /// Drains the workers and the API.
     pub(super) async fn stop(self) -> anyhow::Result<()> {
         for worker in self.workers {
             worker.stop(STOP_LIMIT).await?;
@@ -323,7 +321,7 @@ impl Stand {
 }
 
 impl Caller {
-    /// Posts, and returns the body of a success.
+    /// Posts JSON and returns the body of a 2xx answer.
     pub(super) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         let (status, body) = self.send(Method::POST, path, serde_json::to_vec(body)?.into()).await?;
         let body: Value = serde_json::from_slice(&body).context("the API answered no JSON")?;
@@ -331,7 +329,7 @@ impl Caller {
         Ok(body)
     }
 
-    /// Sends JSON, and returns what was answered.
+    /// Sends JSON and returns status and body.
     pub(super) async fn send(&self, method: Method, path: &str, body: Bytes) -> reqwest::Result<(StatusCode, Bytes)> {
         let request = self.client.request(method, format!("{}{path}", self.url)).bearer_auth(&self.key);
         let response = request.header(CONTENT_TYPE, "application/json").body(body).send().await?;
@@ -340,7 +338,7 @@ impl Caller {
     }
 }
 
-/// One execution's request.
+/// The request body of one execution.
 pub(super) fn request(definition: &str, number: usize) -> Value {
     json!({ "definition": definition, "input": { "number": number } })
 }

@@ -11,26 +11,26 @@ use tokio::{
 
 use super::stand::{DEFINITION, Stand, request};
 
-/// Seconds not measured.
+/// Duration of the warm-up, which is not measured.
 const WARM_UP_SECONDS: u32 = 2;
-/// The timer's resolution: a submit is late beyond it.
+/// Resolution of the timer: a submit is late beyond it.
 const TIMER: Duration = Duration::from_millis(2);
-/// The longest wait for a first call, from the last submit on.
+/// Longest wait for a first model call after the last submit.
 const GIVE_UP: Duration = Duration::from_secs(30);
 
-/// A measurement.
+/// The rate and duration of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
-    /// Submits a second.
+    /// Submits per second.
     pub(super) rate: u32,
-    /// Seconds measured, after a warm-up.
+    /// Measured seconds, after the warm-up.
     pub(super) seconds: u32,
-    /// The number of the first execution. No two executions of a stand may have the same.
+    /// Number of the first execution. Numbers must be unique within a stand.
     pub(super) first: u32,
 }
 
 impl Pace {
-    /// Submits, those of the warm-up included.
+    /// Number of submits, including the warm-up.
     pub(super) fn submits(self) -> u32 {
         self.rate * (self.seconds + WARM_UP_SECONDS)
     }
@@ -40,18 +40,18 @@ impl Pace {
     }
 }
 
-/// Start latencies.
+/// Measured start latencies.
 #[derive(Debug, Clone)]
 pub(super) struct Starts {
-    /// In microseconds. An execution that did not start counts as long as it was waited for.
+    /// In microseconds. An execution that did not start counts with the time it was waited for.
     taken: Histogram<u64>,
-    /// How late the late submits were sent, in microseconds.
+    /// Delay of the late submits, in microseconds.
     late: Histogram<u64>,
-    /// Submits that the API refused, or did not answer.
+    /// Submits that the API refused or did not answer.
     pub(super) refused: u64,
-    /// What was said of one of them.
+    /// The error of one refused submit.
     pub(super) refusal: Option<String>,
-    /// Executions that were not started within 30 s.
+    /// Executions that did not start within 30 s.
     pub(super) unstarted: u64,
 }
 
@@ -81,7 +81,7 @@ impl Starts {
         Ok(starts)
     }
 
-    /// Fails when an execution was refused or did not start.
+    /// Fails if a submit was refused or an execution did not start.
     pub(super) fn ensure_complete(&self) -> anyhow::Result<()> {
         let refusal = self.refusal.as_deref().unwrap_or_default();
         ensure!(self.refused == 0, "{} submits were refused: {refusal}", self.refused);
@@ -110,7 +110,7 @@ impl Starts {
         self.taken.len()
     }
 
-    /// Submits that were sent late.
+    /// Number of submits that were sent late.
     pub(super) fn late(&self) -> u64 {
         self.late.len()
     }
@@ -120,17 +120,16 @@ impl Starts {
     }
 }
 
-/// A submit.
+/// An accepted submit.
 struct Sent {
     number: u32,
-    /// When it was sent; when it was due, if it was late.
+    /// Time of sending; the due time if it was late.
     from: Instant,
     late_by: Option<Duration>,
 }
 
-/// Submits at a steady rate, each whether or not those before it were answered, and counts those that were refused. What this process,
-/// or a machine that is too busy for it, sends late counts from when it was due: a client that waits for a slow answer before it sends
-/// the next request never sees the slow ones.
+/// Submits at a steady rate without waiting for earlier answers, and counts refusals. A submit that this process
+/// sends late counts from its due time, which avoids coordinated omission.
 async fn submit(stand: &Stand, pace: Pace, starts: &mut Starts) -> anyhow::Result<Vec<Sent>> {
     let mut ticks = interval(pace.pause());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -160,7 +159,7 @@ async fn submit(stand: &Stand, pace: Pace, starts: &mut Starts) -> anyhow::Resul
     Ok(sent)
 }
 
-/// When the model was asked, usually before the submit was answered.
+/// Time of the first model request, usually before the submit was answered.
 async fn first_asked(stand: &Stand, number: u32, give_up: Instant) -> Option<Instant> {
     loop {
         if let Some(at) = stand.model.first_asked(number.into()) {

@@ -1,4 +1,4 @@
-//! Executions per second through everything: HTTP submit, claim, turns and tool calls, conclusion.
+//! Executions per second through the whole path: HTTP submit, claim, turns and tool calls, conclusion.
 
 use std::sync::Arc;
 
@@ -14,26 +14,26 @@ use super::{
 };
 use crate::{context::Context, exit::Exit, output};
 
-/// Executions not measured: connections, caches and plans warm up.
+/// Unmeasured executions that warm up connections, caches and plans.
 const WARM_UP: usize = 1_000;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ThroughputArgs {
-    /// Executions measured
+    /// Number of measured executions
     #[arg(long, default_value_t = 30_000)]
     executions: usize,
     /// Rounds of one tool call each before the answer
     #[arg(long, default_value_t = 0)]
     rounds: usize,
-    /// Then the same on new servers, with the tool behind MCP over streamable HTTP instead of in the worker
+    /// Then measure on new servers with the tool over MCP (streamable HTTP) instead of in the worker
     #[arg(long, requires = "rounds")]
     mcp: bool,
-    /// Finished executions that are in the database before
+    /// Number of finished executions in the database before the measurement
     #[arg(long, default_value_t = 0)]
     stored: i32,
     #[command(flatten)]
     load: Load,
-    /// Executions the worker holds at most
+    /// Largest number of executions the worker holds
     #[arg(long, default_value_t = 1_000)]
     concurrency: usize,
     /// Executions of each floor measurement
@@ -41,7 +41,7 @@ pub(super) struct ThroughputArgs {
     floor_executions: u32,
 }
 
-/// What executions came to on one stand.
+/// The result of one stand.
 struct Measured {
     rate: f64,
     model_calls: u64,

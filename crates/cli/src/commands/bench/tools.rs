@@ -1,4 +1,4 @@
-//! The tool of the rounds behind MCP: the same that the worker has of its own, as a server in this process.
+//! The tool of the rounds over MCP: the worker's own tool as a server in this process.
 
 use hyper::{Request, body::Bytes};
 use longhaul_sdk::spec::McpServerSpec;
@@ -10,7 +10,7 @@ use crate::{
     mcp_server,
 };
 
-/// What the server is called in the agent.
+/// Name of the server in the agent.
 pub(super) const SERVER: &str = "bench";
 
 /// The running server.
@@ -21,7 +21,7 @@ impl ToolServer {
         Ok(Self(HttpServer::start(Protocol::Http1, answer).await?))
     }
 
-    /// As an agent names it.
+    /// The server as an agent configures it.
     pub(super) fn spec(&self) -> serde_json::Result<McpServerSpec> {
         serde_json::from_value(json!({ "url": format!("{}/mcp", self.0.url()), "effects": { TOOL: "read_only" } }))
     }

@@ -1,4 +1,4 @@
-//! The worker of the benchmarks: a stock one with a tool that costs nothing, so that what is measured is ours.
+//! The worker of the benchmarks: a stock worker with a tool that costs nothing, so that only Longhaul is measured.
 
 use async_trait::async_trait;
 use longhaul_sdk::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput};
@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 use super::model::TOOL;
 use crate::{exit::Exit, signals};
 
-/// What a round of the model calls it with.
+/// Arguments of the tool.
 #[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
 struct NoteArgs {
-    /// Which round.
+    /// Number of the round.
     round: u32,
 }
 
@@ -39,7 +39,7 @@ impl Tool for Note {
     }
 }
 
-/// Works until a signal, then drains.
+/// Runs the worker until a signal, then drains.
 pub(super) async fn run(config: Config) -> anyhow::Result<Exit> {
     let shutdown = CancellationToken::new();
     let worker = WorkerBuilder::new(config).tool(Note)?.build()?;
