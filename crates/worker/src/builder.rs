@@ -1,4 +1,4 @@
-//! Puts a worker together: the built-in parts, what an application registers, and what the configuration says.
+//! Assembles a worker from built-in parts, the application's registrations and the configuration.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -47,66 +47,64 @@ use crate::{
     validators::{ValidatorRegistry, ValidatorRegistryError},
 };
 
-/// Why a worker cannot be built. All of it is found before it registers.
+/// Errors that prevent building a worker. All are found before the worker registers.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The configuration.
+    /// Invalid configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The models.
+    /// Unusable model provider settings.
     #[error(transparent)]
     Models(#[from] ModelsError),
-    /// A tool.
+    /// A tool cannot be registered.
     #[error(transparent)]
     Tool(#[from] ToolRegistryError),
-    /// A validator.
+    /// A validator cannot be registered.
     #[error(transparent)]
     Validator(#[from] ValidatorRegistryError),
     /// A definition or an agent was registered twice.
     #[error("{what} `{key}` is registered twice")]
     Duplicate {
-        /// Definition or agent.
+        /// `definition` or `agent`.
         what: &'static str,
-        /// Its key.
         key: String,
     },
-    /// The store's settings.
+    /// Unusable settings of the Postgres store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The queue's settings.
+    /// Unusable settings of the Redis queue.
     #[error(transparent)]
     Queue(#[from] QueueError),
-    /// An HTTP client.
+    /// An HTTP client cannot be built.
     #[error("{0}")]
     Client(String),
 }
 
-/// Why a worker stopped unasked. The process should exit with a failure and be started again.
+/// Errors that stop a running worker. The process should exit with a failure and be restarted.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// What it registered could not be published.
+    /// Registered definitions or agents cannot be published to Postgres.
     #[error("the worker's definitions could not be published")]
     Publish(#[source] StoreError),
-    /// The Postgres server may lose what it acknowledged.
+    /// The Postgres server may lose acknowledged writes, for example with `fsync` off.
     #[error("the Postgres server is not safe to work on")]
     UnsafeServer(#[source] StoreError),
     /// The heartbeat thread could not be started.
     #[error("the heartbeat could not be started")]
     Heartbeat(#[source] std::io::Error),
-    /// Nobody could ask for its metrics.
+    /// The metrics server cannot listen on its address.
     #[error("the metrics cannot be served at {address}")]
     Metrics {
         /// `worker.metrics_listen`.
         address: SocketAddr,
-        /// What is wrong with it.
         source: std::io::Error,
     },
-    /// The consumer ended.
+    /// The queue consumer ended.
     #[error("the worker stopped consuming")]
     Queue(#[source] QueueError),
 }
 
-/// Collects what a worker has beyond the built-in parts.
+/// Collects the definitions, agents, tools and validators that an application adds to the built-in ones.
 #[derive(Debug)]
 pub struct WorkerBuilder {
     config: Config,
@@ -120,7 +118,7 @@ pub struct WorkerBuilder {
 }
 
 impl WorkerBuilder {
-    /// A stock worker with this configuration.
+    /// Returns a builder with the built-in tools and validators only.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let fetch = FetchUrlSettings {
@@ -140,10 +138,10 @@ impl WorkerBuilder {
         }
     }
 
-    /// Adds a definition; it is published when the worker starts, and only workers that registered it run it.
+    /// Adds a definition. The worker publishes it when it starts; only workers that registered it run it.
     ///
     /// # Errors
-    /// Its key is taken.
+    /// The key is already registered.
     pub fn definition<D: ExecutionDefinition>(mut self, definition: D) -> Result<Self, BuildError> {
         let registered = RegisteredDefinition::new(definition);
         let key = registered.spec.key.clone();
@@ -156,7 +154,7 @@ impl WorkerBuilder {
     /// Adds a tool, which agents name in their `tools`.
     ///
     /// # Errors
-    /// Its name is taken or not well-formed.
+    /// The name is taken or malformed.
     pub fn tool<T: Tool>(mut self, tool: T) -> Result<Self, BuildError> {
         self.tools.register(tool)?;
         Ok(self)
@@ -165,16 +163,16 @@ impl WorkerBuilder {
     /// Adds a validator, which definitions name in their `validators`.
     ///
     /// # Errors
-    /// Its name is taken.
+    /// The name is taken.
     pub fn validator<V: Validator>(mut self, validator: V) -> Result<Self, BuildError> {
         self.validators.register(validator)?;
         Ok(self)
     }
 
-    /// Adds an agent; it is published when the worker starts.
+    /// Adds an agent. The worker publishes it when it starts.
     ///
     /// # Errors
-    /// Its key is taken.
+    /// The key is already registered.
     pub fn agent<P: AgentConfigProvider>(mut self, provider: P) -> Result<Self, BuildError> {
         let key = provider.key().to_owned();
         if self.agents.iter().any(|agent| agent.key == key) {
@@ -199,21 +197,21 @@ impl WorkerBuilder {
         Ok(self)
     }
 
-    /// Sets what happens at the named points of every attempt; for tests.
+    /// Sets the hook called at the named points of every attempt; for tests.
     #[must_use]
     pub fn probe(mut self, probe: Probe) -> Self {
         self.probe = probe;
         self
     }
 
-    /// Claims to know journals of formats up to `newest`, as a later release will; for tests of upgrades.
+    /// Accepts journals of formats up to `newest`, as a later release would; for tests of upgrades.
     #[must_use]
     pub fn journal_format(mut self, newest: u8) -> Self {
         self.journal_format = newest;
         self
     }
 
-    /// Connects nothing yet: Postgres and Redis may be away when a worker starts.
+    /// Builds the worker without connecting: Postgres and Redis may be down when a worker starts.
     ///
     /// # Errors
     /// See [`BuildError`].
@@ -221,7 +219,7 @@ impl WorkerBuilder {
         let config = self.config;
         let redis = config.queue_options()?;
         let store = Store::open(StoreOptions {
-            // The heartbeat's connection is one of them.
+            // The heartbeat has a connection of its own, which counts towards the configured maximum.
             max_connections: config.database.max_connections.saturating_sub(1).max(1),
             statement_timeout: config.database.statement_timeout,
             lock_timeout: config.database.lock_timeout,
@@ -275,7 +273,7 @@ impl WorkerBuilder {
     }
 }
 
-/// What the secrets of a platform's bindings refer to: variables that the configuration lets be read, and what was sealed.
+/// Resolves secrets in a platform's bindings: environment variables that the configuration allows, and sealed values.
 fn platform_secrets(config: &ContractConfig) -> Result<SecretResolver, BuildError> {
     let (sealer, settings) = (config.sealer()?, config.clone());
     Ok(SecretResolver::new(move |reference| match SecretRef::read(reference)? {
@@ -285,7 +283,7 @@ fn platform_secrets(config: &ContractConfig) -> Result<SecretResolver, BuildErro
     }))
 }
 
-/// What headers and variables of tool servers refer to: variables of the worker, and what was sealed.
+/// Resolves secrets in the headers and variables of tool servers: environment variables and sealed values.
 fn tool_server_secrets(config: &ContractConfig) -> Result<SecretResolver, BuildError> {
     let sealer = config.sealer()?;
     Ok(SecretResolver::new(move |reference| {
@@ -323,7 +321,7 @@ fn models(config: &Config) -> Result<Models, BuildError> {
     Ok(Models::from_config(providers, config.llm.default_provider.clone())?)
 }
 
-/// A worker, ready to run.
+/// A worker that is ready to run.
 #[derive(Debug)]
 pub struct Worker {
     deps: Deps,
@@ -333,12 +331,13 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Publishes what is registered and works until `shutdown`; then drains: the current steps end, everything is handed back.
+    /// Publishes registered agents and definitions, then works until `shutdown`. Then drains: finishes the
+    /// current steps and releases its leases.
     ///
     /// # Errors
     /// See [`WorkerError`].
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), WorkerError> {
-        // To the end of the drain; before the servers are asked, which may be away.
+        // Metrics are served before Postgres and Redis are contacted, which may be down, and until the drain ends.
         let _metrics = match self.config.worker.metrics_listen {
             Some(address) => {
                 Some(metrics_server::start(address).await.map_err(|source| WorkerError::Metrics { address, source })?)
@@ -367,7 +366,7 @@ impl Worker {
         process.run(shutdown).await
     }
 
-    /// Makes registered agents and definitions known, so that the API lists and validates them.
+    /// Stores the registered agents and definitions, so that the API lists them and validates against them.
     async fn publish(&mut self) -> Result<(), StoreError> {
         for agent in &self.agents {
             self.deps.store.put_shared_agent(agent).await?;

@@ -1,4 +1,4 @@
-//! What every attempt of a worker shares.
+//! Dependencies that all attempts of a worker share.
 
 use std::{
     collections::HashMap,
@@ -23,10 +23,10 @@ use crate::{
     validators::ValidatorRegistry,
 };
 
-/// Versions kept in memory; they are immutable.
+/// Pairs of definition and agent versions cached in memory. Versions are immutable, so entries never go stale.
 const MAX_VERSIONS: usize = 10_000;
 
-/// What attempts share, whatever identity the process has.
+/// Dependencies of the process. They outlive a worker id: a fenced worker registers again under a new one.
 #[derive(Debug)]
 pub(crate) struct Deps {
     pub(crate) store: Store,
@@ -37,37 +37,37 @@ pub(crate) struct Deps {
     /// Reply limits of calls under a budget.
     pub(crate) budget: BudgetConfig,
     pub(crate) tools: ToolSources,
-    /// What contract runs share.
+    /// Bindings and endpoints of contract executions.
     pub(crate) platform: Platform,
     pub(crate) validators: ValidatorRegistry,
-    /// The installation's own organisation, whose agents rules mean by name.
+    /// The installation's own organisation. Policy rules that name an agent mean agents of this organisation.
     pub(crate) own_org: String,
-    /// What agents may say of tool servers.
+    /// Limits on the tool servers that agents may declare.
     pub(crate) tool_servers: McpConfig,
     pub(crate) definitions: HashMap<String, RegisteredDefinition>,
     pub(crate) versions: Versions,
     pub(crate) agents: PreparedAgents,
-    /// What tenants used lately: claims are ordered by it.
+    /// Recent usage by tenant, which orders claims.
     pub(crate) shares: Arc<TenantShares>,
     pub(crate) probe: Probe,
-    /// The newest journals that attempts go on from.
+    /// The newest journal format that attempts can resume.
     pub(crate) journal_format: u8,
-    /// Journals that may load at once, so that a mass takeover does not load thousands (core-rules 4).
+    /// Limits concurrent journal loads, so that a mass takeover does not load thousands at once (core-rules 4).
     pub(crate) loading: Semaphore,
-    /// Tool calls that may run at once.
+    /// Limits concurrent tool calls.
     pub(crate) call_permits: CallPermits,
 }
 
-/// What attempts of one identity share.
+/// Dependencies of attempts under one worker id.
 #[derive(Debug, Clone)]
 pub(crate) struct AttemptDeps {
     pub(crate) shared: Arc<Deps>,
     pub(crate) writer: LeaseWriter,
-    /// Attempts that have run and are only to be written down, beside as many that run: one more waits with its permit.
+    /// Limits attempts that have run and are being recorded. An attempt without a slot here keeps its run permit.
     pub(crate) concluding: Arc<Semaphore>,
 }
 
-/// Definition and agent versions by id, bounded.
+/// Bounded cache of definition and agent versions by id.
 #[derive(Debug, Default)]
 pub(crate) struct Versions(Mutex<HashMap<(DefinitionVersionId, AgentVersionId), Arc<PinnedVersions>>>);
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use longhaul_sdk::{Conversation, DefinitionSpec, ExecutionResult, Step, Validator, definition::AnyDefinition};
 use serde_json::{Value, json};
 
-/// Any answer counts and is the output's `response`, JSON or not.
+/// Accepts any answer and returns it as the output's `response`, JSON or not.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AgentDirectly;
 

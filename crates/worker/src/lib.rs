@@ -1,7 +1,7 @@
 //! The runtime that leases executions and runs the agent loop: models, tools, validators.
 //!
-//! Read `runtime/attempt.rs` (one attempt) and `agent/run.rs` (the loop) first. An application with definitions, tools or
-//! validators in Rust registers them on a [`WorkerBuilder`] and gets its own worker.
+//! Read `runtime/attempt.rs` (one attempt) and `agent/run.rs` (the loop) first. An application with
+//! definitions, tools or validators in Rust registers them on a [`WorkerBuilder`] and builds its own worker.
 
 mod agent;
 mod builder;
@@ -21,7 +21,7 @@ use longhaul_shared::{
     queue::{QueueName, producer::WakeupPublisher},
 };
 
-/// Publishes a wake-up for an execution that is runnable again. Nothing depends on its arrival.
+/// Publishes a wake-up for an execution that is runnable again. A lost wake-up only delays the execution.
 pub(crate) fn wake(publisher: &WakeupPublisher, queue: &str, id: ExecutionId, waits_for: Option<WaitReason>) {
     if waits_for == Some(WaitReason::Worker)
         && let Ok(queue) = QueueName::new(queue)

@@ -1,15 +1,16 @@
-//! Waiting for Postgres where an attempt can do nothing without it.
+//! Repeats store operations while Postgres is unavailable.
 
 use std::time::Duration;
 
 use longhaul_shared::store::{StoreError, trouble::Trouble};
 
-/// The first pause, doubled up to the second.
+/// Backoff: starts at `PAUSE` and doubles up to `PAUSE_MAX`.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Repeats what may be repeated while Postgres is away or overloaded, and while a lease that ran out meanwhile waits for its renewal:
-/// that is no failure of the execution and spends none of its retries. The caller's interrupt ends the wait.
+/// Repeats `ask` with exponential backoff while its error is retryable: Postgres is unreachable or overloaded,
+/// or the lease expired meanwhile and awaits renewal. This is not a failure of the execution and spends no
+/// retries. The loop has no limit; the caller's interrupt cancels it by dropping the future.
 pub(crate) async fn patiently<T, F: Future<Output = Result<T, StoreError>>>(
     trouble: &Trouble,
     ask: impl Fn() -> F,

@@ -1,42 +1,41 @@
-//! Named points in the life of an execution. They do nothing unless a test arms them: a test waits at one, fails at one, or
-//! kills the worker there.
+//! Named points in the life of an execution. They do nothing unless a test arms them to wait, to fail or to
+//! kill the worker.
 
 use std::{fmt, sync::Arc};
 
 use futures::future::BoxFuture;
 use longhaul_shared::domain::ExecutionId;
 
-/// A point that an attempt passes.
+/// A named point of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Point {
-    /// Claimed, nothing done yet.
+    /// The execution is claimed; nothing else has happened.
     Claimed,
-    /// The journal is loaded.
     Restored,
-    /// About to ask the model.
+    /// The model call is about to start.
     BeforeTurn,
-    /// The turn is committed in part: a call of it is about to start, and its reply still streams.
+    /// The turn is partly committed: one of its calls is about to start while the reply still streams.
     TurnBegun,
-    /// The model answered; nothing is recorded.
+    /// The model has replied; nothing is recorded.
     TurnAnswered,
-    /// The turn, with the intents of its calls, is committed.
+    /// The turn and the intents of its calls are committed.
     TurnRecorded,
-    /// A call is put before people; nobody waits for them yet.
+    /// The approval request is committed; the execution is not parked yet.
     PutBeforePeople,
-    /// About to run a call.
+    /// A tool call is about to run.
     BeforeCall,
-    /// The call ran; nothing is recorded.
+    /// The tool call has returned; its result is not recorded.
     CallAnswered,
-    /// The call's result is committed.
+    /// The tool call's result is committed.
     CallRecorded,
-    /// The attempt is decided; nothing is recorded.
+    /// The outcome of the attempt is decided but not recorded.
     BeforeConclusion,
     /// The end of the lease is committed.
     Concluded,
 }
 
 impl Point {
-    /// Every point, in order.
+    /// Every point, in the order an attempt passes them.
     pub const ALL: [Self; 12] = [
         Self::Claimed,
         Self::Restored,
@@ -55,7 +54,7 @@ impl Point {
 
 type Hook = dyn Fn(Point, ExecutionId) -> BoxFuture<'static, ()> + Send + Sync;
 
-/// What happens at the points.
+/// The hook that runs at each point, if armed.
 #[derive(Clone, Default)]
 pub struct Probe(Option<Arc<Hook>>);
 
@@ -66,7 +65,7 @@ impl fmt::Debug for Probe {
 }
 
 impl Probe {
-    /// Calls `hook` at every point; the attempt goes on when its future ends.
+    /// Calls `hook` at every point. The attempt continues when the returned future completes.
     pub fn armed(hook: impl Fn(Point, ExecutionId) -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(hook)))
     }
