@@ -1,7 +1,7 @@
-//! What an endpoint says when it fails: reading it, keeping secrets out of it, and telling the failures apart.
+//! Parses error responses of model endpoints, removes secrets from them and classifies them.
 //!
-//! Error bodies differ by provider and by gateway; a shape this file does not know still yields its status. What is kept is
-//! scrubbed and cut, because it is stored with the failure and shown.
+//! Error bodies differ by provider and gateway; of an unknown shape only the status is used. Texts are scrubbed
+//! and truncated because they are stored with the failure and shown to users.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -11,13 +11,13 @@ use serde_json::Value;
 
 use super::{error::ModelError, retry_after};
 
-/// The longest sentence kept of an endpoint's answer, in characters.
+/// Longest error message kept, in characters.
 const MAX_MESSAGE_CHARS: usize = 500;
 
-/// The longest type, code or request id kept.
+/// Longest error type, code or request id kept, in characters.
 const MAX_NAME_CHARS: usize = 100;
 
-/// What an endpoint said about a failure: the parts of its error body, scrubbed of secrets and cut.
+/// The error that an endpoint reported, scrubbed of secrets and truncated.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Answer {
     /// HTTP status; absent for an error inside a reply.
@@ -26,15 +26,15 @@ pub struct Answer {
     pub kind: Option<String>,
     /// The provider's error code, for instance `context_length_exceeded`.
     pub code: Option<String>,
-    /// The provider's sentence.
+    /// The provider's error message.
     pub message: Option<String>,
-    /// The provider's id of the request.
+    /// The provider's request id.
     pub request_id: Option<String>,
 }
 
 impl Answer {
-    /// Reads an error body; `status` is absent for an error inside a reply. A body of an unknown shape gives no more than
-    /// the status.
+    /// Parses an error body. `status` is absent for an error inside a reply. An unknown shape yields only the
+    /// status.
     pub(crate) fn read(status: Option<u16>, body: &[u8], scrub: &Scrub) -> Self {
         let mut answer = Self { status, ..Self::default() };
         let Ok(body) = serde_json::from_slice::<Value>(body) else {
@@ -65,7 +65,7 @@ impl Answer {
         answer
     }
 
-    /// The failure that this answer is: quota and window by what it says, everything else by its status.
+    /// Classifies the error: exhausted quota and exceeded context window by names and text, all others by status.
     pub(crate) fn into_error(self, retry_after: Option<Duration>) -> ModelError {
         let retry_after = retry_after.or_else(|| retry_after::in_text(self.message.as_deref()?));
         if self.says_quota_exhausted() {
@@ -114,10 +114,10 @@ impl Answer {
             // LiteLLM's exception, in front of whatever its provider said.
             "contextwindowexceedederror",
         ];
-        // A body too large for the endpoint is cured by the same compression.
+        // A body too large for the endpoint is cured like a full context window: by compression.
         self.status == Some(413)
             || self.is_named(&NAMES)
-            // Sentences are believed of client errors only: a 5xx may quote anything.
+            // Match sentences in client errors only: a 5xx body may quote anything.
             || (self.status.is_none_or(|status| status < 500 && status != 429) && self.says(&SENTENCES))
     }
 
@@ -131,7 +131,7 @@ impl Answer {
         sentences.iter().any(|sentence| message.contains(sentence))
     }
 
-    /// Facts for machines.
+    /// Structured fields for the failure's `detail`.
     pub(crate) fn detail(&self) -> Value {
         let mut detail = serde_json::Map::new();
         if let Some(status) = self.status {
@@ -164,20 +164,21 @@ impl std::fmt::Display for Answer {
     }
 }
 
-/// Removes secrets from text that an endpoint wrote.
+/// Removes secrets from text written by an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Scrub {
     secrets: Vec<SecretString>,
 }
 
-/// Keys and tokens by their shape, also masked ones: an endpoint may echo a key that is not ours to know.
+/// Matches keys and tokens by shape, also masked ones: an endpoint may echo a key that this worker does not know.
 static KEY_SHAPES: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"(?i)\b(?:sk|pk|rk)-[\w*.\-]{6,}|\bbearer\s+[\w.~+/=\-]{6,}").ok());
 
 const REDACTED: &str = "[redacted]";
 
 impl Scrub {
-    /// Knows the secrets that requests carry. One of a few characters is not looked for: it would redact half of a sentence.
+    /// Takes the secrets that requests carry. Secrets under 4 bytes are ignored: replacing them would garble
+    /// the text.
     pub(crate) fn new(secrets: impl IntoIterator<Item = SecretString>) -> Self {
         Self { secrets: secrets.into_iter().filter(|secret| secret.expose_secret().len() >= 4).collect() }
     }

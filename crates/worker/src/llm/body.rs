@@ -1,4 +1,4 @@
-//! A request body as an ordered list of fields, so that the same request always has the same bytes.
+//! A request body as an ordered list of fields, so that equal requests have equal bytes.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::ModelError;
 
-/// Beside a field's name and value: two quotes, a colon, and a comma or the first brace.
+/// JSON punctuation per field, in bytes: two quotes, a colon, and a comma or the opening brace.
 const PUNCTUATION: usize = 4;
 
 /// The top level of a request body.
@@ -17,7 +17,7 @@ pub(super) struct Body {
 }
 
 impl Body {
-    /// Adds a field after those that are there.
+    /// Sets a field: replaces it in place, or appends it.
     pub(super) fn set(&mut self, name: &str, value: &impl Serialize) -> Result<(), ModelError> {
         let value =
             to_raw_value(value).map_err(|error| ModelError::InvalidSettings { what: format!("{name}: {error}") })?;
@@ -28,12 +28,12 @@ impl Body {
         Ok(())
     }
 
-    /// Adds a field if it has a value.
+    /// Sets a field if `value` is present.
     pub(super) fn set_some(&mut self, name: &str, value: Option<&impl Serialize>) -> Result<(), ModelError> {
         value.map_or(Ok(()), |value| self.set(name, value))
     }
 
-    /// Adds the agent's own fields, which replace parameters of ours, but not what makes the request: `reserved`.
+    /// Adds the agent's `extra` fields, which replace our parameters. Fails if one is in `reserved`.
     pub(super) fn merge(
         &mut self,
         extra: &BTreeMap<String, serde_json::Value>,
@@ -48,12 +48,12 @@ impl Body {
         Ok(())
     }
 
-    /// Leaves out every field but `names`.
+    /// Removes every field not in `names`.
     pub(super) fn keep(&mut self, names: &[&str]) {
         self.fields.retain(|(name, _)| names.contains(&name.as_str()));
     }
 
-    /// Without room to spare, which would be as much again as a conversation.
+    /// Serialises into a buffer of exact size: spare capacity could double the memory of a conversation.
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, ModelError> {
         let lengths = self.fields.iter().map(|(name, value)| name.len() + value.get().len() + PUNCTUATION);
         let mut bytes = Vec::with_capacity(lengths.sum::<usize>() + "}".len());

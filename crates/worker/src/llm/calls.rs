@@ -1,4 +1,4 @@
-//! What both wire formats do with calls: ids that are unique, and arguments that may not be JSON.
+//! Tool calls as both wire formats treat them: unique ids, and arguments that may not be valid JSON.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -7,8 +7,8 @@ use sha2::{Digest, Sha256};
 
 use super::ModelRequest;
 
-/// Ids of a reply's calls. Providers require them unique in the whole transcript; compatible servers omit them, repeat them
-/// within a reply, or count from zero in each.
+/// Assigns ids to a reply's calls. Providers require ids unique in the whole transcript; compatible servers
+/// omit them, repeat them within a reply, or count from zero in each reply.
 #[derive(Debug)]
 pub(super) struct CallIds {
     taken: HashSet<String>,
@@ -17,7 +17,8 @@ pub(super) struct CallIds {
 }
 
 impl CallIds {
-    /// Knows the ids of the transcript. Ids it makes depend on the request alone.
+    /// Collects the ids of the transcript. Generated ids depend on the request alone, so a replay generates the
+    /// same ones.
     pub(super) fn new(request: &ModelRequest<'_>) -> Self {
         let taken = request.messages.iter().flat_map(|message| message.calls()).map(|call| call.id.clone()).collect();
         let mut prefix = hex::encode(Sha256::digest(request.idempotency_key.as_bytes()));
@@ -25,7 +26,7 @@ impl CallIds {
         Self { taken, prefix, made: 0 }
     }
 
-    /// The provider's id if it is usable, another otherwise.
+    /// Returns the provider's id if it is present and unused, a generated one otherwise.
     pub(super) fn unique(&mut self, given: Option<&str>) -> String {
         if let Some(id) = given
             && !id.is_empty()
@@ -43,19 +44,20 @@ impl CallIds {
     }
 }
 
-/// Arguments as they are kept: the model's text, `{}` when it wrote none.
+/// Arguments as recorded: the model's text, or `{}` if it wrote none.
 pub(super) fn arguments_or_empty(text: String) -> String {
     if text.trim().is_empty() { "{}".to_owned() } else { text }
 }
 
-/// Whether a text is one whole JSON object. An object cannot go on after its last brace, so a reply that was cut by the output
-/// limit after one was cut behind the call.
+/// Returns true if `text` is one complete JSON object. An object cannot continue after its last brace, so a
+/// reply truncated at the output limit after a complete object was truncated behind the call.
 pub(super) fn is_whole_object(text: &str) -> bool {
     text.trim_start().starts_with('{') && serde_json::from_str::<&RawValue>(text).is_ok()
 }
 
-/// Arguments as they go back on the wire: an object as the model wrote it, byte for byte. Anything else is put inside one,
-/// because providers and chat templates parse what they are sent and refuse the whole transcript if it fails.
+/// Arguments as sent back to the provider: an object byte for byte as the model wrote it. Other text is wrapped
+/// in an object, because providers and chat templates parse arguments and reject the whole transcript if that
+/// fails.
 pub(super) fn wire_object(arguments: &str) -> Cow<'_, str> {
     if arguments.trim().is_empty() {
         return Cow::Borrowed("{}");

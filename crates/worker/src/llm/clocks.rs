@@ -1,7 +1,7 @@
-//! The four clocks of a model call. A client cannot be made without them, so no call runs without them.
+//! The four timeouts of a model call. A client cannot be built without them, so no call runs without them.
 //!
-//! One timeout does not fit models: a reasoning model is silent for minutes and healthy, a stalled stream is silent for
-//! seconds and dead. Each clock that runs out is an error of its own.
+//! One timeout does not fit models: a healthy reasoning model may be silent for minutes, and a stalled stream
+//! is dead after seconds. Each timeout has its own error.
 
 use std::{future::Future, time::Duration};
 
@@ -11,15 +11,17 @@ use tokio::time::Instant;
 
 use super::error::ModelError;
 
-/// How long each part of a model call may take, at ordinary effort.
+/// Timeouts of the phases of a model call, at ordinary effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clocks {
-    /// Until the connection stands: name look-up, TCP and TLS. Not scaled by effort.
+    /// Limit for opening the connection: DNS, TCP and TLS. Not scaled by effort.
     pub connect: Duration,
-    /// From sending the request to the first text, thinking or call of the reply. A reply that does not stream is written
-    /// before its first byte is sent, so only `total` bounds its beginning.
+    /// From sending the request to the first text, thinking or call of the reply. Not applied to replies that
+    /// are not streamed: the model writes those completely before the first byte arrives, so only `total`
+    /// applies.
     pub first_token: Duration,
-    /// Between any two chunks after that; keep-alives count as chunks, for they prove the endpoint alive.
+    /// Longest pause between two chunks after that. Keep-alives count as chunks: they prove that the endpoint
+    /// is alive.
     pub gap: Duration,
     /// The whole call.
     pub total: Duration,
@@ -37,8 +39,8 @@ impl Default for Clocks {
 }
 
 impl Clocks {
-    /// The clocks at an effort: doubled for medium, fourfold for high. Healthy high-effort replies are silent for over two
-    /// minutes, which the ordinary values would cut.
+    /// Scales the timeouts by effort: twice for medium, four times for high. Healthy high-effort replies are
+    /// silent for over two minutes, longer than the unscaled values allow.
     #[must_use]
     pub fn at(self, effort: Option<Effort>) -> Self {
         let factor = match effort {
@@ -55,7 +57,7 @@ impl Clocks {
     }
 }
 
-/// The running clocks of one call.
+/// The running timeouts of one call.
 #[derive(Debug)]
 pub(crate) struct RunningClocks {
     clocks: Clocks,
@@ -65,48 +67,49 @@ pub(crate) struct RunningClocks {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// A whole reply is being written at the other end: only `total` runs.
+    /// A reply that is not streamed: only `total` applies.
     Whole,
-    /// Nothing of the reply has come.
+    /// Nothing of the reply has arrived.
     First,
-    /// It has begun.
+    /// The reply has begun.
     Flowing,
-    /// It is whole; only its accounts may be missing.
+    /// The reply is complete; only usage and the end marker may be missing.
     Closing,
 }
 
-/// How long the end of a stream is waited for once the reply is whole: usage and the end marker come at once or never.
+/// Longest wait for the end of a stream after a complete reply: usage and the end marker arrive at once or never.
 const CLOSING: Duration = Duration::from_secs(5);
 
 impl RunningClocks {
-    /// Starts the clocks of a streamed reply.
+    /// Starts the timeouts of a streamed reply.
     pub(crate) fn streaming(clocks: Clocks) -> Self {
         Self { clocks, started: Instant::now(), phase: Phase::First }
     }
 
-    /// Starts the clocks of a reply that comes in one piece.
+    /// Starts the timeouts of a reply that arrives in one piece.
     pub(crate) fn whole(clocks: Clocks) -> Self {
         Self { clocks, started: Instant::now(), phase: Phase::Whole }
     }
 
-    /// The connect clock's value, for the error that the HTTP client reports.
+    /// The connect timeout, for the error that the HTTP client reports.
     pub(crate) fn connect(&self) -> Duration {
         self.clocks.connect
     }
 
-    /// The reply has begun; from here on the gap clock runs.
+    /// Notes that the reply has begun; the gap timeout applies from here.
     pub(crate) fn begun(&mut self) {
         if self.phase != Phase::Closing {
             self.phase = Phase::Flowing;
         }
     }
 
-    /// The reply is whole; what follows is waited for only briefly.
+    /// Notes that the reply is complete; the rest of the stream is awaited only briefly.
     pub(crate) fn closing(&mut self) {
         self.phase = Phase::Closing;
     }
 
-    /// Waits for the next piece of the call under the clock that is due first. Not an `async fn`, which would keep room for the piece twice.
+    /// Awaits `piece` under the timeout that expires first. Not an `async fn`, whose future would store `piece`
+    /// twice.
     pub(crate) fn wait<F: Future>(&self, piece: F) -> impl Future<Output = Result<F::Output, ModelError>> + use<F> {
         let total = self.started + self.clocks.total;
         let (deadline, expired) = match self.phase {
@@ -166,7 +169,7 @@ mod tests {
         clocks = RunningClocks::streaming(small());
         clocks.begun();
         assert!(matches!(clocks.wait(never()).await, Err(ModelError::GapTimeout { .. })));
-        // Two seconds are left of the total, less than one gap.
+        // Two seconds remain of the total, less than one gap.
         assert!(matches!(clocks.wait(never()).await, Err(ModelError::TotalTimeout { .. })));
 
         clocks = RunningClocks::whole(small());

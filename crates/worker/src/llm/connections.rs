@@ -1,9 +1,10 @@
-//! The connections to one model endpoint.
+//! The HTTP connections to one model endpoint.
 //!
-//! Over HTTP/1.1 the client's pool opens one for each request that is under way. Over HTTP/2 it keeps a single one and lets
-//! whatever is above the server's limit of streams wait in it, unseen, while the clocks of those calls run. So over HTTP/2
-//! there is a client for each [`STREAMS`] requests under way, each with a connection of its own. What a server speaks is known
-//! with its first answer; until then one with TLS is taken to speak HTTP/2, and each request that finds no connection yet opens one to ask.
+//! Over HTTP/1.1 the client's pool opens one connection per concurrent request. Over HTTP/2 it keeps one
+//! connection and queues requests above the server's stream limit inside it while their timeouts run. Therefore
+//! each [`STREAMS`] concurrent HTTP/2 requests get a client, and so a connection, of their own. The protocol is
+//! known from the first response; until then a TLS endpoint is assumed to speak HTTP/2, and each request
+//! without a connection opens one to negotiate.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,42 +21,44 @@ use rustls::{
 use rustls_platform_verifier::Verifier;
 use url::{Host, Url};
 
-/// Requests under way over one HTTP/2 connection: what RFC 9113 §6.5.2 asks servers to allow at least, and most allow just that.
+/// Concurrent requests per HTTP/2 connection: the minimum that RFC 9113 §6.5.2 recommends servers allow, and
+/// the limit of most.
 const STREAMS: usize = 100;
 
-/// Its name in a TLS handshake (RFC 9113 §3.2).
+/// ALPN protocol id of HTTP/2 (RFC 9113 §3.2).
 const HTTP2: &[u8] = b"h2";
 
-/// Idle connections are dropped before servers close them, typically after 60 s: a request on a connection that is being
-/// closed fails, and costs the execution a retry.
+/// Idle connections are closed before servers close them, typically after 60 s: a request on a closing
+/// connection fails and costs the execution a retry.
 const POOL_IDLE: Duration = Duration::from_secs(30);
 
-/// A connection that many share and that is silently gone would take every call on it, and each new one, along for minutes: while
-/// calls are under way it is asked for a sign of life this often, and given up without one after this long.
+/// A silently dead shared connection would fail all its calls, and new ones, for minutes. While calls are
+/// running, HTTP/2 pings are sent at this interval, and the connection is closed if one stays unanswered for
+/// this timeout.
 const PING_EVERY: Duration = Duration::from_secs(15);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why the connections of an endpoint cannot be set up.
+/// Errors of setting up an endpoint's connections.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionsError {
-    /// The file of further certificate authorities.
+    /// The configured certificate file is unreadable or holds no certificate.
     #[error("{path:?} cannot be read as certificates in PEM")]
     Authorities {
-        /// As configured.
+        /// The path as configured.
         path: PathBuf,
-        /// What is wrong with it; `None` when it holds no certificate.
+        /// The read error; `None` if the file holds no certificate.
         #[source]
         source: Option<rustls::pki_types::pem::Error>,
     },
-    /// The certificate authorities of this machine.
+    /// The machine's certificate authorities cannot be used.
     #[error("the certificate authorities of this machine cannot be used")]
     Tls(#[from] rustls::Error),
-    /// The HTTP client.
+    /// The HTTP client cannot be built.
     #[error("the HTTP client could not be made")]
     Client(#[source] reqwest::Error),
 }
 
-/// Opens connections to one endpoint as calls need them.
+/// Opens connections to one endpoint on demand.
 #[derive(Debug)]
 pub(super) struct Connections {
     connect_timeout: Duration,
@@ -67,20 +70,20 @@ pub(super) struct Connections {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Whether the server speaks HTTP/2; `None` before it has answered.
+    /// True if the server speaks HTTP/2; `None` before its first response.
     is_http2: Option<bool>,
-    /// Filled from the front, so that what is no longer needed at the back becomes idle and is closed.
+    /// Filled from the front, so that surplus clients at the back become idle and close their connections.
     clients: Vec<Shared>,
 }
 
 #[derive(Debug, Clone)]
 struct Shared {
     client: Client,
-    /// One clone here, and one with each request under way.
+    /// One clone is held here and one by each running request: the count of clones limits the requests.
     place: Arc<()>,
 }
 
-/// A client for one request, which holds its place until this is dropped.
+/// A client for one request. Occupies one stream of the client until dropped.
 #[derive(Debug)]
 pub(super) struct Lent {
     pub(super) client: Client,
@@ -88,7 +91,7 @@ pub(super) struct Lent {
 }
 
 impl Connections {
-    /// `authorities` are certificates in PEM that are trusted beside those of the machine.
+    /// `authorities` is a PEM file of certificates trusted in addition to the machine's.
     pub(super) fn new(
         url: &Url,
         connect_timeout: Duration,
@@ -102,12 +105,12 @@ impl Connections {
             is_local: is_local(url),
             known: Mutex::default(),
         };
-        // What the client does not like about its settings is said at the start, and not to the first call.
+        // Build a client now, so that bad settings fail at start-up and not at the first call.
         connections.lend().map_err(ConnectionsError::Client)?;
         Ok(connections)
     }
 
-    /// The first client that has a place, or one more.
+    /// Returns the first client with a free stream, or a new client.
     pub(super) fn lend(&self) -> Result<Lent, reqwest::Error> {
         let mut known = self.lock();
         let places = if known.is_http2.unwrap_or(self.is_tls) { STREAMS } else { usize::MAX };
@@ -124,22 +127,22 @@ impl Connections {
         Ok(Lent { client: shared.client, _place: shared.place })
     }
 
-    /// Notes what the server has answered in.
+    /// Records the HTTP version of a response.
     pub(super) fn heard(&self, version: Version) {
         let is_http2 = version == Version::HTTP_2;
         let mut known = self.lock();
         if known.is_http2 == Some(is_http2) {
             return;
         }
-        // A client that asked what the server speaks does for HTTP/1.1; over HTTP/2 only one that knows waits for a connection that
-        // another request is opening.
+        // Clients that negotiated the protocol can go on with HTTP/1.1. For HTTP/2 they are replaced: only a
+        // client that knows the protocol waits for a connection that another request is opening.
         if is_http2 || known.is_http2.is_some() {
             known.clients.clear();
         }
         known.is_http2 = Some(is_http2);
     }
 
-    /// A request failed: perhaps the server does not speak HTTP/2 any more, so the next ones ask again.
+    /// Handles a failed request: the server may no longer speak HTTP/2, so the next requests negotiate again.
     pub(super) fn doubt(&self) {
         let mut known = self.lock();
         if known.is_http2 == Some(true) {
@@ -164,12 +167,13 @@ impl Connections {
             Client::builder()
         };
         let builder = builder.tls_backend_preconfigured(tls);
-        // The environment's proxy is for the world outside; it cannot reach a model server on this machine.
+        // The environment's proxy is meant for external hosts and cannot reach a model server on this machine.
         let builder = if self.is_local { builder.no_proxy() } else { builder };
         builder
             .connect_timeout(self.connect_timeout)
             .redirect(redirect::Policy::none())
-            // It would keep each request until the answer; the caller writes it again instead.
+            // The client's own retry would keep a copy of every request until its response; the caller rebuilds
+            // the body instead.
             .retry(retry::never().max_retries_per_request(0))
             .pool_idle_timeout(POOL_IDLE)
             .http2_keep_alive_interval(PING_EVERY)
@@ -188,7 +192,7 @@ fn is_local(url: &Url) -> bool {
     }
 }
 
-/// Trusts this machine's authorities, which are read once for all endpoints, and those of the file.
+/// Trusts the machine's authorities, read once for all endpoints, and those of the file.
 fn tls(authorities: Option<&Path>) -> Result<ClientConfig, ConnectionsError> {
     static OF_THE_MACHINE: OnceLock<ClientConfig> = OnceLock::new();
     let Some(path) = authorities else {
@@ -216,13 +220,13 @@ fn trusting(authorities: Vec<CertificateDer<'static>>) -> Result<ClientConfig, r
     Ok(config)
 }
 
-/// For an address without TLS, which must not need a machine with certificates. Trusts nobody.
+/// TLS settings for an address without TLS, which must work on a machine without certificates. Trusts no authority.
 fn no_tls() -> Result<ClientConfig, rustls::Error> {
     let config = ClientConfig::builder_with_provider(crypto()).with_safe_default_protocol_versions()?;
     Ok(config.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
-/// What the process uses already, if anything.
+/// The crypto provider already installed in the process, or `ring`.
 fn crypto() -> Arc<CryptoProvider> {
     CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()))
 }

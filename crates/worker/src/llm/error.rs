@@ -1,7 +1,8 @@
-//! How a model call fails, and what each failure means for the execution: the table of docs/failures.md, in one place.
+//! Errors of model calls, and their failure classes and codes as listed in docs/failures.md.
 //!
-//! Nothing here holds a request header, a prompt or a completion. The endpoint's own words about a failure are kept scrubbed and cut
-//! ([`Answer`]); they are part of the stored summary and detail, and never of the `Display` that logs print.
+//! No error holds a request header, a prompt or a completion. The endpoint's own message is kept scrubbed and
+//! truncated ([`Answer`]): it is part of the stored summary and detail, and not of the `Display` that logs
+//! print.
 
 use std::time::Duration;
 
@@ -23,98 +24,96 @@ pub enum ModelError {
         #[source]
         source: reqwest::Error,
     },
-    /// The connection was not made in time.
+    /// The connection was not established in time.
     #[error("the model endpoint did not accept a connection within {} ms", after.as_millis())]
     ConnectTimeout {
-        /// The clock's value.
+        /// The connect timeout.
         after: Duration,
     },
-    /// Nothing of the reply came in time.
+    /// Nothing of the reply arrived in time.
     #[error("the model wrote nothing within {} ms", after.as_millis())]
     FirstTokenTimeout {
-        /// The clock's value.
+        /// The first-token timeout.
         after: Duration,
     },
-    /// The reply began, then stalled.
+    /// The reply began and then stalled.
     #[error("the model's reply stalled for {} ms", after.as_millis())]
     GapTimeout {
-        /// The clock's value.
+        /// The gap timeout.
         after: Duration,
     },
     /// The whole call took too long.
     #[error("the model call took longer than {} ms", after.as_millis())]
     TotalTimeout {
-        /// The clock's value.
+        /// The total timeout.
         after: Duration,
     },
-    /// The reply ended before it said that it had.
+    /// The connection ended before the reply did.
     #[error("the model's reply was cut before it ended")]
     StreamCut {
-        /// The broken connection; absent when it was closed in good order.
+        /// The connection error; absent if the server closed the connection in good order.
         #[source]
         source: Option<reqwest::Error>,
     },
     /// 429 or 408.
     #[error("the model endpoint asked to try later ({answer})")]
     RateLimited {
-        /// What it said.
         answer: Answer,
-        /// The wait it asked for, at most 24 h.
+        /// The requested wait, at most 24 h.
         retry_after: Option<Duration>,
     },
-    /// The provider's quota, credit or plan is used up. Waiting seconds does not help; the breaker decides.
+    /// The provider's quota, credit or plan is exhausted. A retry after seconds does not help; the circuit
+    /// breaker decides.
     #[error("the quota of the model provider is exhausted ({answer})")]
     QuotaExhausted {
-        /// What it said.
         answer: Answer,
-        /// The wait it asked for, at most 24 h.
+        /// The requested wait, at most 24 h.
         retry_after: Option<Duration>,
     },
     /// Any 5xx.
     #[error("the model endpoint failed ({answer})")]
     Server {
-        /// What it said.
         answer: Answer,
-        /// The wait it asked for, at most 24 h.
+        /// The requested wait, at most 24 h.
         retry_after: Option<Duration>,
     },
     /// The endpoint answered 200 and then reported an error, usually inside the stream.
     #[error("the model endpoint reported an error ({answer})")]
     InReply {
-        /// What it said.
+        /// The endpoint's error, scrubbed and truncated.
         answer: Answer,
     },
-    /// The reply is not what the provider's format promises.
+    /// The reply violates the provider's format.
     #[error("the model's reply is malformed: {what}")]
     Malformed {
-        /// What is wrong with it; never its content.
+        /// The defect, without any content of the reply.
         what: &'static str,
-        /// The parser's complaint.
+        /// The parser's error.
         #[source]
         source: Option<serde_json::Error>,
     },
     /// The reply holds neither text nor calls.
     #[error("the model's reply is empty")]
     Empty,
-    /// The reply, or one event of it, is larger than the cap.
+    /// The reply, or one of its events, exceeds the size limit.
     #[error("the model's reply is larger than {limit} bytes")]
     TooLarge {
-        /// The cap.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The conversation does not fit the model's window.
+    /// The conversation exceeds the model's context window.
     #[error("the conversation does not fit the model's window ({answer})")]
     ContextTooLong {
-        /// What it said.
+        /// The endpoint's error, scrubbed and truncated.
         answer: Answer,
     },
-    /// Any other 4xx, and redirects, which are not followed.
+    /// Any other 4xx, or a redirect; redirects are not followed.
     #[error("the model endpoint refused the request ({answer})")]
     RequestRefused {
-        /// What it said.
+        /// The endpoint's error, scrubbed and truncated.
         answer: Answer,
     },
-    /// The model declined to answer, or a filter of its provider stopped it.
+    /// The model declined to answer, or a content filter of the provider stopped it.
     #[error("the model refused to answer")]
     Refused {
         /// The refusal itself, with its usage.
@@ -123,50 +122,50 @@ pub enum ModelError {
     /// The request could not be built from the agent's settings.
     #[error("the agent's model settings cannot be sent: {what}")]
     InvalidSettings {
-        /// What is wrong with them.
+        /// The unusable setting and the reason.
         what: String,
     },
     /// The scripted model's program failed.
     #[error("the scripted model's program failed: {what}")]
     Script {
-        /// What failed; names places in the program, not the conversation.
+        /// The error, naming positions in the program and no content of the conversation.
         what: String,
     },
-    /// No provider of this name is configured on the worker.
+    /// The worker has no provider of this name in its configuration.
     #[error("no model provider `{name}` is configured")]
     UnknownProvider {
-        /// The name asked for.
+        /// The provider's name in the agent's spec.
         name: String,
     },
-    /// The reply failed after calls had been completed. Who launched one of them continues from `partial` and never asks
-    /// again; who did not treats it as its source.
+    /// The reply failed after calls had been completed. A caller that launched one of them continues from
+    /// `partial` and never repeats the request; otherwise it handles `source`.
     #[error("the model's reply failed after {} complete calls", partial.calls().len())]
     Interrupted {
-        /// The reply so far: its text, and the calls whose arguments are complete.
+        /// The reply so far: its text, and the calls with complete arguments.
         partial: Box<Message>,
-        /// The failure.
         #[source]
         source: Box<ModelError>,
     },
 }
 
 impl ModelError {
-    /// The class, which decides the retry.
+    /// The failure class, which decides the retry.
     #[must_use]
     pub fn class(&self) -> FailureClass {
         let root = self.root();
-        // The breaker's. It ends a run only when that was too long.
+        // The breaker handles an exhausted quota. The code's class, `permanent`, applies only when that takes
+        // too long.
         if matches!(root, Self::QuotaExhausted { .. }) {
             return FailureClass::Transient;
         }
-        // The loop compresses, and ends the run when that was not enough.
+        // The loop compresses the conversation. The code's class applies only when that is not enough.
         if matches!(root, Self::ContextTooLong { .. }) {
             return FailureClass::ContextLimit;
         }
         root.code().class()
     }
 
-    /// The stable name of the cause.
+    /// The stable failure code.
     #[must_use]
     pub fn code(&self) -> FailureCode {
         match self {
@@ -190,7 +189,7 @@ impl ModelError {
         }
     }
 
-    /// The wait the endpoint asked for, at most 24 h.
+    /// The wait that the endpoint asked for, at most 24 h.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -217,7 +216,7 @@ impl ModelError {
         }
     }
 
-    /// The failure as it is stored.
+    /// The failure to store with the execution.
     #[must_use]
     pub fn to_failure(&self) -> Failure {
         let summary = match self.words() {
@@ -228,7 +227,7 @@ impl ModelError {
         Failure { detail: self.detail(), ..failure }
     }
 
-    /// The endpoint's own sentence about the failure, scrubbed and cut.
+    /// The endpoint's own message, scrubbed and truncated.
     fn words(&self) -> Option<&str> {
         match self.root() {
             Self::RateLimited { answer, .. }
@@ -254,19 +253,19 @@ impl ModelError {
         }
     }
 
-    /// The error itself, without the partial reply around it.
+    /// The underlying error, without the partial reply around it.
     #[must_use]
     pub fn root(&self) -> &Self {
         if let Self::Interrupted { source, .. } = self { source.root() } else { self }
     }
 
-    /// The calls that were complete when the reply failed, with the text before them.
+    /// The calls that were complete when the reply failed, and the text before them.
     #[must_use]
     pub fn partial(&self) -> Option<&Message> {
         if let Self::Interrupted { partial, .. } = self { Some(partial) } else { None }
     }
 
-    /// Adds what had been completed. A reply without complete calls is not worth keeping.
+    /// Attaches the partial reply. A reply without complete calls is not worth keeping.
     pub(crate) fn after(self, partial: Message) -> Self {
         if partial.calls().is_empty() {
             return self;
@@ -274,7 +273,7 @@ impl ModelError {
         Self::Interrupted { partial: Box::new(partial), source: Box::new(self) }
     }
 
-    /// Facts for machines.
+    /// Structured fields for the failure's `detail`.
     fn detail(&self) -> Option<Value> {
         let detail = match self {
             Self::ConnectTimeout { after } => clock("connect", *after),

@@ -1,8 +1,9 @@
-//! Model clients: one trait, three implementations (OpenAI-compatible, Anthropic, scripted), one table of failures.
+//! Model clients: one trait, three implementations (OpenAI-compatible, Anthropic, scripted), one error type.
 //!
-//! A client performs exactly one request per call: it never retries, falls back, or repairs a transcript. Retrying belongs to
-//! the execution (docs/failures.md), where it is counted and survives a crash. Each call runs under four clocks
-//! ([`clocks`]) and within size caps (`transport.rs`), and carries the caller's idempotency key and trace context.
+//! A client sends exactly one request per call: it does not retry, fall back or repair a transcript. Retries
+//! belong to the execution (docs/failures.md), where they are counted and survive a crash. Each call has four
+//! timeouts ([`clocks`]) and size limits (`transport.rs`), and carries the caller's idempotency key and trace
+//! context.
 
 pub mod answer;
 mod anthropic;
@@ -40,33 +41,35 @@ pub use types::{
     Usage, estimate_tokens,
 };
 
-/// Receives what is known of a reply while it arrives, in order.
+/// Receives the parts of a reply in order while it arrives.
 pub type EventSink<'a> = &'a mut (dyn FnMut(ReplyEvent) + Send);
 
 /// A model that answers one request at a time.
 #[async_trait]
 pub trait ChatModel: Send + Sync {
-    /// The name the worker's configuration gives this provider; a metric label.
+    /// The provider's name in the worker's configuration; a metric label.
     fn provider(&self) -> &str;
 
-    /// The model that a request is for: the spec's, or the provider's default.
+    /// The model for a request: the spec's, or the provider's default.
     fn model_name<'a>(&'a self, spec: &'a longhaul_sdk::spec::ModelSpec) -> &'a str;
 
-    /// Whether [`count_prompt`](Self::count_prompt) can count prompts of the model that `spec` asks for.
+    /// Returns true if [`count_prompt`](Self::count_prompt) can count prompts for the model of `spec`.
     fn counts_prompts(&self, _spec: &longhaul_sdk::spec::ModelSpec) -> bool {
         false
     }
 
-    /// The tokens of the request's prompt, at most, counted more closely than by its length; `None` when that is not possible now.
+    /// Upper bound of the prompt's tokens, closer than one derived from its length; `None` if it cannot be
+    /// counted now.
     async fn count_prompt(&self, _request: ModelRequest<'_>) -> Option<u64> {
         None
     }
 
-    /// Asks the model once. `events` hears of text and calls as they arrive while streaming, all at once otherwise.
+    /// Sends one request. Calls `events` with text and calls as they arrive if the reply streams, all at once
+    /// otherwise.
     ///
-    /// Cancel safety: dropping the future closes the connection, which is how a running request is aborted.
+    /// Cancel safety: dropping the future closes the connection, which aborts a running request.
     ///
     /// # Errors
-    /// See [`ModelError`]. An error after calls were completed is [`ModelError::Interrupted`] and carries them.
+    /// See [`ModelError`]. An error after completed calls is [`ModelError::Interrupted`] and carries them.
     async fn complete(&self, request: ModelRequest<'_>, events: EventSink<'_>) -> Result<ModelReply, ModelError>;
 }

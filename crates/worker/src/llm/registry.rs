@@ -1,4 +1,4 @@
-//! The models a worker can ask, by the name of their provider, and which of them is the default.
+//! The models that a worker can call, by provider name, and the default provider.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -22,27 +22,26 @@ pub enum ProviderKind {
     Scripted,
 }
 
-/// One provider.
+/// Settings of one provider.
 #[derive(Debug)]
 pub struct ProviderConfig {
-    /// Its wire format.
     pub kind: ProviderKind,
-    /// Where it is; the public address of its kind when absent. With or without `/v1`.
+    /// Base URL, with or without `/v1`; absent for the public URL of the wire format.
     pub base_url: Option<String>,
-    /// Its key, resolved; sent in the header its kind wants.
+    /// The resolved key, sent in the header that the wire format requires.
     pub api_key: Option<SecretString>,
-    /// The clocks of every call, at ordinary effort.
+    /// Timeouts of every call, at ordinary effort.
     pub clocks: Clocks,
-    /// Further headers of every request; their values count as secrets.
+    /// Extra headers of every request; their values count as secrets.
     pub headers: BTreeMap<String, SecretString>,
-    /// The model where an agent names none.
+    /// The model for agents that name none.
     pub default_model: Option<String>,
-    /// Certificate authorities, in PEM, that are trusted beside those of the machine.
+    /// PEM file of certificate authorities trusted in addition to the machine's.
     pub ca_file: Option<PathBuf>,
 }
 
 impl ProviderConfig {
-    /// A provider with nothing but its kind.
+    /// Returns a provider with default settings.
     #[must_use]
     pub fn new(kind: ProviderKind) -> Self {
         Self {
@@ -56,7 +55,7 @@ impl ProviderConfig {
         }
     }
 
-    /// Tells endpoints and keys apart without telling what they are. Keys are long and random, so a hash of one leads nowhere.
+    /// A hash that tells endpoints and keys apart. Keys are long and random, so their hash does not reveal them.
     fn fingerprint(&self) -> String {
         let key = self.api_key.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
         let base_url = self.base_url.as_deref().unwrap_or_default().trim_end_matches('/');
@@ -73,27 +72,25 @@ impl ProviderConfig {
     }
 }
 
-/// Why a worker's models cannot be built. Found at start, which it refuses.
+/// Errors of building a worker's models. They stop the worker at start-up.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelsError {
-    /// One provider's settings.
+    /// Unusable settings of one provider.
     #[error("model provider `{name}`")]
     Provider {
-        /// The provider.
         name: String,
-        /// What is wrong with its settings.
         #[source]
         source: EndpointError,
     },
-    /// The default names no provider.
+    /// The default provider is not configured.
     #[error("the default model provider `{name}` is not configured")]
     UnknownDefault {
-        /// The name.
+        /// The configured name.
         name: String,
     },
 }
 
-/// The models of a worker.
+/// The models of a worker, by provider name.
 pub struct Models {
     providers: BTreeMap<String, Arc<dyn ChatModel>>,
     fingerprints: BTreeMap<String, String>,
@@ -107,10 +104,10 @@ impl std::fmt::Debug for Models {
 }
 
 impl Models {
-    /// Builds every provider: the configured ones, and always the scripted one.
+    /// Builds the configured providers, and the scripted one in any case.
     ///
     /// # Errors
-    /// A provider's settings cannot be used, or the default is unknown.
+    /// A provider's settings are unusable, or the default is unknown.
     pub fn from_config(
         mut configured: BTreeMap<String, ProviderConfig>,
         default: impl Into<String>,
@@ -126,7 +123,7 @@ impl Models {
         Ok(Self { fingerprints, ..Self::new(providers, default)? })
     }
 
-    /// Models that are built already.
+    /// Takes models that are already built.
     ///
     /// # Errors
     /// The default is not among them.
@@ -141,29 +138,28 @@ impl Models {
         Ok(Self { providers, fingerprints: BTreeMap::new(), default })
     }
 
-    /// The model an agent asks.
+    /// Returns the model for an agent's spec.
     ///
     /// # Errors
-    /// [`ModelError::UnknownProvider`]: this worker does not have it.
+    /// [`ModelError::UnknownProvider`] if this worker has no such provider.
     pub fn get(&self, spec: &ModelSpec) -> Result<&Arc<dyn ChatModel>, ModelError> {
         let name = spec.provider.as_deref().unwrap_or(&self.default);
         self.providers.get(name).ok_or_else(|| ModelError::UnknownProvider { name: name.to_owned() })
     }
 
-    /// A fingerprint of the address and the key that an agent's model is asked with.
+    /// Fingerprint of the endpoint and key for an agent's spec; empty if unknown.
     #[must_use]
     pub fn fingerprint(&self, spec: &ModelSpec) -> &str {
         let name = spec.provider.as_deref().unwrap_or(&self.default);
         self.fingerprints.get(name).map(String::as_str).unwrap_or_default()
     }
 
-    /// The provider asked where an agent names none.
+    /// The provider for agents that name none.
     #[must_use]
     pub fn default_provider(&self) -> &str {
         &self.default
     }
 
-    /// Every provider's name.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.providers.keys().map(String::as_str)
     }

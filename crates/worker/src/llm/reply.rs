@@ -1,15 +1,16 @@
-//! The end of every reply, whichever provider wrote it: what is empty, refused or cut, and the events of a whole reply.
+//! The end of a reply, for every provider: detects empty, refused and truncated replies, and emits events of a
+//! whole reply.
 
 use super::{
     EventSink, FinishReason, Message, ModelError, ModelReply, NativeBlocks, ReplyEvent, ToolCall, Usage,
     calls::{arguments_or_empty, is_whole_object},
 };
 
-/// A reply whose parts are all known.
+/// A reply whose parts have all arrived.
 #[derive(Debug)]
 pub(super) struct FinishedReply {
     pub(super) text: String,
-    /// Arguments are the model's text, perhaps empty.
+    /// The arguments are the model's text and may be empty.
     pub(super) calls: Vec<ToolCall>,
     pub(super) native: Option<NativeBlocks>,
     pub(super) finish: FinishReason,
@@ -18,7 +19,7 @@ pub(super) struct FinishedReply {
 }
 
 impl FinishedReply {
-    /// Ends a reply that came in one piece: tells its events, then judges it.
+    /// Ends a reply that arrived in one piece: emits its events, then classifies it.
     pub(super) fn finish(self, request_id: Option<String>, events: EventSink<'_>) -> Result<ModelReply, ModelError> {
         if !self.text.is_empty() {
             events(ReplyEvent::TextDelta(self.text.clone()));
@@ -34,21 +35,21 @@ impl FinishedReply {
         self.judge(request_id)
     }
 
-    /// The last call, if the output limit cut its arguments off.
+    /// The last call, if the output limit truncated its arguments.
     fn unfinished_call(&self) -> Option<usize> {
         let last = self.calls.last()?;
         let cut = self.finish == FinishReason::Length && !is_whole_object(&last.arguments);
         cut.then(|| self.calls.len() - 1)
     }
 
-    /// Ends a reply whose events have been told.
+    /// Ends a reply whose events were already emitted.
     pub(super) fn judge(mut self, request_id: Option<String>) -> Result<ModelReply, ModelError> {
         let unfinished_call = self.unfinished_call();
         for call in &mut self.calls {
             call.arguments = arguments_or_empty(std::mem::take(&mut call.arguments));
         }
         let finish = match self.finish {
-            // Servers say either of the two, whatever the reply holds.
+            // Servers report either of the two, whatever the reply holds.
             FinishReason::Stop | FinishReason::ToolCalls if self.calls.is_empty() => FinishReason::Stop,
             FinishReason::Stop | FinishReason::ToolCalls => FinishReason::ToolCalls,
             other @ (FinishReason::Length
@@ -61,7 +62,7 @@ impl FinishedReply {
         let reply = ModelReply { message, finish, unfinished_call, usage: self.usage, model: self.model, request_id };
         match &reply.finish {
             FinishReason::Refusal | FinishReason::ContentFilter => Err(ModelError::Refused { reply: Box::new(reply) }),
-            // A reply of nothing but hidden thinking that reached the limit is not empty: it was cut.
+            // A reply truncated while still thinking has no text but is not empty.
             FinishReason::Length => Ok(reply),
             FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Other(_) if nothing => Err(ModelError::Empty),
             FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Other(_) => Ok(reply),

@@ -1,15 +1,15 @@
-//! Reply limits as agents set them, and settings under which a limit bounds nothing.
+//! Reply limits set by agents, and settings for which a reply limit does not bound the cost.
 
 use longhaul_sdk::spec::ModelSpec;
 use serde_json::Value;
 
 use super::ModelError;
 
-/// The names that providers give to the limit; in `extra` they replace `max_output_tokens`.
+/// The providers' names for the reply limit. In `extra` they replace `max_output_tokens`.
 pub(super) const LIMIT_FIELDS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 
-/// Fields of `extra` that let a call cost more than its prompt and its reply limit at the configured prices: several replies, other
-/// models, tools and searches that the provider runs itself, other units, other prices.
+/// Fields of `extra` that let a call cost more than prompt and reply limit at the configured prices: several
+/// replies, other models, tools and searches run by the provider, other units or prices.
 const UNBOUNDED_FIELDS: [&str; 17] = [
     "audio",
     "background",
@@ -30,10 +30,10 @@ const UNBOUNDED_FIELDS: [&str; 17] = [
     "web_search_options",
 ];
 
-/// The reply limit, in tokens, that a request with these settings is sent with: the smallest one where `extra` names several.
+/// The reply limit, in tokens, sent for these settings: the smallest one if `extra` names several.
 ///
 /// # Errors
-/// A limit in `extra` is no number of tokens.
+/// A limit in `extra` is not a positive number of tokens.
 pub(crate) fn reply_limit(spec: &ModelSpec) -> Result<Option<u32>, ModelError> {
     let mut limits = Vec::new();
     for field in LIMIT_FIELDS {
@@ -48,7 +48,7 @@ pub(crate) fn reply_limit(spec: &ModelSpec) -> Result<Option<u32>, ModelError> {
     Ok(limits.into_iter().min().or(spec.max_output_tokens))
 }
 
-/// A field of `extra` under which the cost of a call has no bound.
+/// Returns a field of `extra` that leaves the cost of a call unbounded, if there is one.
 pub(crate) fn unbounded_field(spec: &ModelSpec) -> Option<&'static str> {
     let is_set =
         |field: &&str| spec.extra.get(*field).is_some_and(|value| !value.is_null() && *value != Value::Bool(false));

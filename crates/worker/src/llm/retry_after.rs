@@ -1,4 +1,4 @@
-//! How long an endpoint asks us to wait.
+//! Parses the wait that an endpoint asks for.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -7,11 +7,11 @@ use regex::Regex;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use serde_json::Value;
 
-/// No endpoint makes an execution wait longer than this (docs/failures.md).
+/// Limit of any wait that an endpoint asks for (docs/failures.md).
 const MAX_WAIT: Duration = Duration::from_hours(24);
 
-/// Reads `retry-after-ms`, then `Retry-After` as seconds or as a date. A date counts from the response's own `Date`, so that
-/// neither clock needs to be right; without one it is ignored.
+/// Reads `retry-after-ms`, then `Retry-After` as seconds or as a date. A date is taken relative to the
+/// response's `Date` header, so that clock skew does not matter; without that header it is ignored.
 pub(super) fn read(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(wait) = text("retry-after-ms").and_then(|ms| seconds(ms, 1_000.0)) {
@@ -23,7 +23,7 @@ pub(super) fn read(headers: &HeaderMap) -> Option<Duration> {
     }
     let until = DateTime::parse_from_rfc2822(value).ok()?;
     let now = DateTime::parse_from_rfc2822(text(DATE.as_str())?).ok()?;
-    // A date that has passed asks for no wait.
+    // A date in the past means no wait.
     Some((until - now).to_std().unwrap_or(Duration::ZERO).min(MAX_WAIT))
 }
 
@@ -31,7 +31,7 @@ fn seconds(text: &str, divisor: f64) -> Option<Duration> {
     capped(text.parse::<f64>().ok()? / divisor)
 }
 
-/// The wait that a field of an error body states, in seconds.
+/// The wait in a field of an error body, in seconds.
 pub(super) fn in_body(body: &[u8]) -> Option<Duration> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let error = body.get("error").unwrap_or(&body);
@@ -39,13 +39,13 @@ pub(super) fn in_body(body: &[u8]) -> Option<Duration> {
     fields.iter().find_map(|field| capped(error.get(field)?.as_f64()?))
 }
 
-/// A number of seconds that an endpoint wrote.
+/// Converts seconds to a wait of at most `MAX_WAIT`; `None` if negative or not finite.
 fn capped(seconds: f64) -> Option<Duration> {
     let is_wait = seconds.is_finite() && seconds >= 0.0;
     is_wait.then(|| Duration::from_secs_f64(seconds.min(MAX_WAIT.as_secs_f64())))
 }
 
-/// `try again in 1h2m3.5s`, `resets in 44 minutes`, `retry after 20ms`, as error sentences say it.
+/// Matches the waits in error messages: `try again in 1h2m3.5s`, `resets in 44 minutes`, `retry after 20ms`.
 static SAID: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let unit = r"(?:hours?|hrs?|h|minutes?|mins?|milliseconds?|ms|m|seconds?|secs?|s)";
     Regex::new(&format!(
@@ -55,7 +55,7 @@ static SAID: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 static PART: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?i)(\d+(?:\.\d+)?)\s*([a-z]+)").ok());
 
-/// The wait that a sentence states.
+/// The wait stated in an error message.
 pub(super) fn in_text(text: &str) -> Option<Duration> {
     let said = SAID.as_ref()?.captures(text)?.get(1)?.as_str();
     let mut seconds = 0.0;

@@ -1,11 +1,11 @@
-//! An incremental parser of server-sent events, by the WHATWG rules, over chunks of any size.
+//! Incremental parser of server-sent events by the WHATWG rules, over chunks of any size.
 //!
-//! Lines are found in bytes and decoded when they are whole, so neither a CRLF nor a character that is split across chunks is
-//! lost. Its buffer is capped.
+//! Lines are found in bytes and decoded when complete, so a CRLF or a character split across chunks survives.
+//! The buffer is bounded.
 
 use super::error::ModelError;
 
-/// The largest single event.
+/// Largest single event, in bytes.
 const MAX_EVENT_BYTES: usize = 8 * 1024 * 1024;
 
 /// One event. Its name is not kept: both providers repeat it inside the data.
@@ -15,14 +15,13 @@ pub(super) struct SseEvent {
     pub(super) data: Vec<u8>,
 }
 
-/// The parser.
 #[derive(Debug)]
 pub(super) struct SseParser {
     /// The line being received.
     line: Vec<u8>,
     /// The data lines of the event being received; `None` before the first.
     data: Option<Vec<u8>>,
-    /// The last byte was a carriage return, whose line feed may come in the next chunk.
+    /// True if the last byte was a carriage return, whose line feed may follow in the next chunk.
     after_cr: bool,
     at_start: bool,
     max_event_bytes: usize,
@@ -37,7 +36,7 @@ impl SseParser {
         Self { line: Vec::new(), data: None, after_cr: false, at_start: true, max_event_bytes }
     }
 
-    /// Reads one chunk and appends the events it completes to `events`.
+    /// Parses one chunk and appends the events it completes to `events`.
     pub(super) fn push(&mut self, mut chunk: &[u8], events: &mut Vec<SseEvent>) -> Result<(), ModelError> {
         while let Some(&first) = chunk.first() {
             if std::mem::take(&mut self.after_cr) && first == b'\n' {
@@ -57,8 +56,8 @@ impl SseParser {
         Ok(())
     }
 
-    /// What was being received when the connection ended: an event whose last blank line is missing. The rules discard it;
-    /// some servers end so, and the reader of its data can tell whether it is whole.
+    /// Returns the event being received when the connection ended, without its final blank line. The WHATWG
+    /// rules discard it, but some servers end like this, and the caller can tell if its data is complete.
     pub(super) fn finish(mut self) -> Option<SseEvent> {
         let mut events = Vec::new();
         if !self.line.is_empty() {
@@ -84,7 +83,7 @@ impl SseParser {
         if text.is_empty() {
             events.extend(self.data.take().map(|data| SseEvent { data }));
         } else if let Some(value) = text.strip_prefix(b"data") {
-            // Exactly the field `data`, with or without a value; `database: …` is another field and is ignored.
+            // Only the field `data`, with or without a value: `database: …` is another field and is ignored.
             let value = match value {
                 [] => Some(value),
                 [b':', b' ', rest @ ..] | [b':', rest @ ..] => Some(rest),
@@ -100,7 +99,7 @@ impl SseParser {
                 }
             }
         }
-        // The buffer is used again for the next line.
+        // Reuse the buffer for the next line.
         self.line = line;
         self.line.clear();
     }

@@ -1,4 +1,4 @@
-//! What the tests of both wire formats share: requests, and a collector of events.
+//! Helpers shared by the tests of both wire formats: requests, and accessors for events.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(super) fn result(call_id: &str, text: &str, is_error: bool) -> Message {
     Message::Tool { call_id: call_id.into(), name: "t".into(), text: text.into(), is_error }
 }
 
-/// The transcript as the journal gives it back: through its stored bytes.
+/// The transcript after a round trip through its stored bytes, as a resumed attempt sees it.
 pub(super) fn stored(messages: &[Message]) -> Vec<Arc<Message>> {
     let restored = |message: &Message| Message::from_bytes(&message.to_bytes().unwrap()).unwrap();
     messages.iter().map(|message| Arc::new(restored(message))).collect()
@@ -54,7 +54,7 @@ pub(super) fn request<'a>(
     }
 }
 
-/// Ids for a transcript that holds `messages`.
+/// An id generator for a transcript that holds `messages`.
 pub(super) fn ids(messages: &[Arc<Message>]) -> CallIds {
     CallIds::new(&request(&ModelSpec::default(), messages, &[]))
 }
@@ -63,7 +63,7 @@ pub(super) fn error_inside(body: &[u8]) -> ModelError {
     Answer::read(None, body, &Scrub::default()).into_error(None)
 }
 
-/// The calls told complete, in order.
+/// The completed calls among the events, in order.
 pub(super) fn completed(events: &[ReplyEvent]) -> Vec<(usize, ToolCall)> {
     events
         .iter()
@@ -74,7 +74,7 @@ pub(super) fn completed(events: &[ReplyEvent]) -> Vec<(usize, ToolCall)> {
         .collect()
 }
 
-/// The text told, joined.
+/// The concatenated text of the events.
 pub(super) fn told_text(events: &[ReplyEvent]) -> String {
     events
         .iter()
@@ -85,6 +85,6 @@ pub(super) fn told_text(events: &[ReplyEvent]) -> String {
         .collect()
 }
 
-/// Arguments that a JSON value would not survive.
+/// Arguments that would change if parsed into a JSON value.
 pub(super) const ODD_ARGUMENTS: &str =
     r#"{"n": 1e2, "z": -0.0, "z": 1, "s": "\ud800 \u0000", "big": 123456789012345678901234567890}"#;

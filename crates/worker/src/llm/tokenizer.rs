@@ -1,4 +1,4 @@
-//! The tokens of a prompt where the model's tokenizer is known: OpenAI's, by the model's name.
+//! Counts a prompt's tokens if the model's tokenizer is known: OpenAI's, by model name.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use super::{
     types::{Message, ModelRequest},
 };
 
-/// Bytes counted at once: merging takes time by the square of a text's longest word, which a tenant chooses.
+/// Bytes tokenized at once: merging is quadratic in the longest word of a text, and tenants choose the text.
 const PIECE: usize = 1_024;
 /// Tokens that a cut between two pieces may add or hide.
 const PER_CUT: u64 = 2;
-/// A longer prompt is not counted; no model's window holds it.
+/// Largest prompt that is counted, in bytes; longer ones fit no model's context window.
 const MAX_BYTES: usize = 16 << 20;
-/// Counting takes a core: one prompt at a time in each process.
+/// Tokenizing occupies a core, so each process counts one prompt at a time.
 static COUNTING: Semaphore = Semaphore::const_new(1);
 
 type Vocabulary = fn() -> &'static CoreBPE;
 
 fn of_model(name: &str) -> Option<Vocabulary> {
-    // Gateways name models `openai/gpt-4.1`.
+    // Gateways prefix model names, as in `openai/gpt-4.1`.
     let name = name.rsplit('/').next().unwrap_or(name);
     match get_tokenizer(name)? {
         Tokenizer::O200kBase | Tokenizer::O200kHarmony => Some(o200k_base_singleton),
@@ -35,12 +35,12 @@ fn of_model(name: &str) -> Option<Vocabulary> {
     }
 }
 
-/// Whether prompts of the model can be counted.
+/// Returns true if the model's tokenizer is known.
 pub(super) fn knows(model: &str) -> bool {
     of_model(model).is_some()
 }
 
-/// The tokens of a prompt, at most; `None` where the model's tokenizer is not known.
+/// Upper bound of a prompt's tokens; `None` if the tokenizer is unknown, fails, or the prompt is too long.
 pub(super) async fn count(model: &str, request: &ModelRequest<'_>) -> Option<u64> {
     let vocabulary = of_model(model)?;
     let messages: Vec<Arc<Message>> = request.messages.to_vec();
@@ -56,7 +56,8 @@ pub(super) async fn count(model: &str, request: &ModelRequest<'_>) -> Option<u64
         let texts: u64 = messages.iter().map(|message| of_message(vocabulary, message)).sum();
         texts + of_text(vocabulary, &tools)
     });
-    // The tokenizer may panic on a text that its expression cannot split; the prompt's length is a bound as well.
+    // The tokenizer may panic on a text that its regular expression cannot split. The caller then uses the
+    // prompt's length.
     Some(around + counted.await.ok()?)
 }
 

@@ -1,7 +1,8 @@
-//! One HTTP request to a model endpoint: headers, clocks, size caps, and the way from a response to a failure.
+//! One HTTP request to a model endpoint: headers, timeouts, size limits, and the mapping of responses to
+//! errors.
 //!
-//! Nothing is retried here and no redirect is followed, but a request that an HTTP/2 server declared unprocessed is written and
-//! sent again. No error keeps a header or a URL.
+//! Nothing is retried and no redirect is followed; only a request that an HTTP/2 server declared unprocessed is
+//! built and sent again. No error holds a header or a URL.
 
 use std::{collections::BTreeMap, error::Error, iter, path::Path};
 
@@ -23,16 +24,16 @@ use super::{
     sse::{SseEvent, SseParser},
 };
 
-/// The largest reply, whole or streamed. No model writes so much; a broken endpoint may.
+/// Largest reply, whole or streamed, in bytes. No model writes that much, but a broken endpoint may.
 const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
 
-/// The part of an error body that is read.
+/// Bytes of an error body that are read.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
-/// How often one request is sent again that the server says it has not processed; as often as the HTTP client would.
+/// Resends of a request that the server declared unprocessed; the HTTP client's own default.
 const MAX_RESENT: usize = 2;
 
-/// Where requests of one provider go, and with what.
+/// The address, headers and timeouts for requests to one provider.
 #[derive(Debug)]
 pub(super) struct Endpoint {
     connections: Connections,
@@ -42,24 +43,24 @@ pub(super) struct Endpoint {
     clocks: Clocks,
 }
 
-/// Why a provider cannot be built from its configuration.
+/// Errors of building a provider from its configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
     /// The base URL is not an `http` or `https` URL.
     #[error("base URL is not an http or https URL")]
     BaseUrl,
-    /// A header's name or value, or the key, cannot be sent.
+    /// A header's name or value, or the key, holds a character that HTTP does not allow.
     #[error("header `{name}` cannot be sent: it holds a character that HTTP does not allow")]
     Header {
         /// The header's name; its value may be a secret.
         name: String,
     },
-    /// There can be no connection.
+    /// The connections cannot be set up.
     #[error(transparent)]
     Connections(#[from] ConnectionsError),
 }
 
-/// How a provider wants its key.
+/// The header that carries the provider's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyHeader {
     /// `Authorization: Bearer …`
@@ -68,16 +69,16 @@ pub(super) enum KeyHeader {
     XApiKey,
 }
 
-/// What the reader of an event says about the stream.
+/// The state of a streamed reply, reported by the reader of its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// Nothing of the reply yet.
+    /// Nothing of the reply has arrived.
     Waiting,
     /// The reply has begun.
     Flowing,
-    /// The reply is complete; what may still come is not needed, but is waited for briefly.
+    /// The reply is complete. The rest of the stream is not needed and only awaited briefly.
     Closing,
-    /// Nothing more will come.
+    /// The stream is complete.
     Done,
 }
 
@@ -108,14 +109,14 @@ impl Endpoint {
         Ok(Self { connections, url, headers, scrub: Scrub::new(secrets), clocks })
     }
 
-    /// Adds a public header that the configuration may have set to another value.
+    /// Adds a public header, unless the configuration sets it.
     pub(super) fn with_default_header(mut self, name: &'static str, value: &'static str) -> Self {
         self.headers.entry(name).or_insert(HeaderValue::from_static(value));
         self
     }
 
-    /// Sends the request and waits for the head of its response. `Err` for every status but 2xx. A `body` that was written once and kept
-    /// for another sending would be kept until the model answers.
+    /// Sends the request and waits for the response headers; fails for every status but 2xx. `body` builds the
+    /// body again for a resend: a kept copy would occupy memory until the model answers.
     pub(super) fn open<'a>(
         &'a self,
         request: &'a ModelRequest<'_>,
@@ -141,7 +142,7 @@ impl Endpoint {
         })
     }
 
-    /// Reads a whole document at the address.
+    /// Sends a GET request whose reply arrives in one piece.
     pub(super) async fn get(&self) -> Result<Opened<'_>, ModelError> {
         let call = |client: &Client| Ok(client.get(self.url.clone()).headers(self.headers.clone()));
         self.send(call, RunningClocks::whole(self.clocks), false).await
@@ -159,7 +160,7 @@ impl Endpoint {
             let sending = call(&lent.client)?.send();
             match clocks.wait(sending).await {
                 Ok(Err(error)) if resent < MAX_RESENT && is_unprocessed(&error) => resent += 1,
-                // Boxed: what waits for the head of a response keeps no room for the response.
+                // Boxed: a future that waits for response headers need not reserve room for the response.
                 sent => return Box::pin(self.opened(sent, lent, clocks, streams)?.checked()).await,
             }
         }
@@ -188,12 +189,13 @@ impl Endpoint {
     }
 }
 
-/// A response whose head has arrived; outside of this file with a 2xx status.
+/// A response whose headers have arrived; outside this file its status is 2xx.
 #[derive(Debug)]
 pub(super) struct Opened<'a> {
-    /// The provider's id of the request.
+    /// The provider's request id.
     pub(super) request_id: Option<String>,
-    /// The body is a stream of events. A server that does not stream answers with the whole reply, asked or not.
+    /// True if the body is an event stream. A server that cannot stream sends the whole reply even if a stream
+    /// was requested.
     pub(super) streamed: bool,
     response: Response,
     clocks: RunningClocks,
@@ -202,7 +204,7 @@ pub(super) struct Opened<'a> {
 }
 
 impl Opened<'_> {
-    /// An error that the endpoint reported inside its reply.
+    /// Classifies an error that the endpoint reported inside its reply.
     pub(super) fn error_inside(&self, body: &[u8]) -> ModelError {
         Answer { request_id: self.request_id.clone(), ..Answer::read(None, body, self.scrub) }.into_error(None)
     }
@@ -220,8 +222,9 @@ impl Opened<'_> {
         Ok(body)
     }
 
-    /// Feeds the events of a streamed reply to `read` until it is done or the connection ends. Whether the reply was whole by
-    /// then is the reader's to say, unless it had said [`Flow::Closing`]: a failure after that is none.
+    /// Passes the events of a streamed reply to `read` until it returns [`Flow::Done`] or the connection ends.
+    /// The reader decides if the reply was complete by then. A connection error after [`Flow::Closing`] is
+    /// ignored.
     pub(super) async fn events(
         &mut self,
         mut read: impl FnMut(&Self, &SseEvent) -> Result<Flow, ModelError> + Send,
@@ -256,7 +259,7 @@ impl Opened<'_> {
                         self.clocks.closing();
                     }
                     Ok(Flow::Done) => return Ok(()),
-                    // The last event lacks its end: half of one is a cut, not a malformed reply.
+                    // The last event is incomplete: the connection was cut, and the reply is not malformed.
                     Err(ModelError::Malformed { .. }) if ended => return Err(ModelError::StreamCut { source: None }),
                     Err(error) => return Err(error),
                 }
@@ -276,12 +279,12 @@ impl Opened<'_> {
         if self.response.status().is_success() { Ok(self) } else { Err(self.into_error().await) }
     }
 
-    /// The failure that a response without a 2xx status is. Its body is read under the same clocks, but failing to read it
-    /// changes nothing.
+    /// Converts a response without a 2xx status to an error. The body is read under the same timeouts; a
+    /// failure to read it is ignored.
     async fn into_error(mut self) -> ModelError {
         let status = self.response.status();
         let retry_after = retry_after::read(self.response.headers());
-        // The status is known; the body only explains it.
+        // The status is known and the body only explains it, so wait briefly.
         self.clocks.closing();
         let mut body = Vec::new();
         while body.len() < MAX_ERROR_BYTES
@@ -295,7 +298,8 @@ impl Opened<'_> {
     }
 }
 
-/// A body that cannot be cloned. Of one that can the HTTP client keeps a clone until the response, to send it where that redirects to.
+/// Returns a body that cannot be cloned. The HTTP client keeps a clone of any other until the response, in case
+/// of a redirect.
 fn written_once(body: Vec<u8>) -> Body {
     Body::wrap(Full::new(Bytes::from(body)))
 }
@@ -307,7 +311,8 @@ fn unreachable_endpoint(error: reqwest::Error, clocks: &RunningClocks) -> ModelE
     ModelError::Unreachable { source: error.without_url() }
 }
 
-/// Whether the server says that it has not begun to process the request: it closes the connection, or takes no more on it (RFC 9113 §8.7).
+/// Returns true if the server did not begin to process the request: it is closing the connection or refused the
+/// stream (RFC 9113 §8.7).
 fn is_unprocessed(error: &reqwest::Error) -> bool {
     let causes = iter::successors(error.source(), |&cause| cause.source());
     causes.filter_map(|cause| cause.downcast_ref::<h2::Error>()).any(|error| {
@@ -316,7 +321,7 @@ fn is_unprocessed(error: &reqwest::Error) -> bool {
     })
 }
 
-/// Anything but a body that is plainly something else: gateways forget the content type of their streams.
+/// Returns true unless the content type is JSON or HTML: gateways omit the content type of their streams.
 fn may_be_stream(headers: &HeaderMap) -> bool {
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     !content_type.contains("json") && !content_type.contains("html")
@@ -333,7 +338,7 @@ fn sensitive(name: &str, value: &str) -> Result<HeaderValue, EndpointError> {
     Ok(value)
 }
 
-/// Reads a base URL; only `http` and `https` have a meaning here.
+/// Parses a base URL; only `http` and `https` are allowed.
 pub(super) fn base_url(text: &str) -> Result<Url, EndpointError> {
     let url = Url::parse(text).map_err(|_invalid| EndpointError::BaseUrl)?;
     if matches!(url.scheme(), "http" | "https") && url.has_host() { Ok(url) } else { Err(EndpointError::BaseUrl) }

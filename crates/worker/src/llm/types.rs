@@ -1,9 +1,9 @@
-//! The words of a model call that no provider owns: messages, calls, usage, requests and replies.
+//! Provider-independent types of a model call: messages, calls, usage, requests and replies.
 //!
-//! A [`Message`] is stored by the journal as the exact bytes of [`Message::to_bytes`], and what goes on the wire is a function
-//! of those bytes alone, so that a resumed execution sends the request it would have sent. Arguments of calls are therefore
-//! text, never parsed values: `1e2`, `-0.0`, doubled keys and lone-surrogate escapes are what the model wrote.
-//! Nothing here knows a provider's wire format; that is `openai/wire.rs` and `anthropic/wire.rs`.
+//! The journal stores a [`Message`] as the exact bytes of [`Message::to_bytes`], and the wire request is a
+//! function of those bytes alone, so that a resumed execution sends the same request. Therefore the arguments
+//! of calls are text and never parsed values: `1e2`, `-0.0`, duplicate keys and lone-surrogate escapes stay as
+//! the model wrote them. The wire formats are in `openai/wire.rs` and `anthropic/wire.rs`.
 
 use std::sync::Arc;
 
@@ -19,71 +19,67 @@ pub enum Message {
         /// The rendered prompt.
         text: String,
     },
-    /// What the caller, a validator or the loop says.
+    /// Text from the caller, a validator or the loop.
     User {
-        /// The text.
+        /// The text as sent to the model.
         text: String,
     },
-    /// A message of the caller's own conversation that no other role says: several parts, or the words of a tool.
+    /// A message of the caller's own conversation that fits no other role: several parts, or a tool's output.
     Given {
-        /// Its role, as the caller names it.
+        /// The role, as the caller names it.
         speaker: String,
-        /// The parts, one a line.
+        /// The parts, joined by newlines.
         text: String,
-        /// The parts.
         parts: Vec<String>,
     },
     /// One reply of the model.
     Assistant {
-        /// Its prose; empty when it only called tools.
+        /// The reply's text; empty if it holds only calls.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         text: String,
-        /// Its calls, in the order it wrote them.
+        /// The calls, in the order written.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<ToolCall>,
-        /// The reply as its provider needs it back, where text and calls cannot rebuild it.
+        /// The reply in the provider's own blocks, if text and calls cannot rebuild it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         native: Option<NativeBlocks>,
     },
     /// The result of one call.
     Tool {
-        /// The call it answers.
+        /// The id of the answered call.
         call_id: String,
-        /// The tool's name.
         name: String,
-        /// What the model is told, already cut to its size cap.
+        /// The text for the model, already truncated to the size limit.
         text: String,
-        /// The call failed and the text says how.
+        /// True if the call failed; the text then describes the failure.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
     },
 }
 
 impl Message {
-    /// A reply with nothing but text.
+    /// Returns a reply that holds only text.
     pub fn assistant(text: impl Into<String>) -> Self {
         Self::Assistant { text: text.into(), calls: Vec::new(), native: None }
     }
 
-    /// A user message.
     pub fn user(text: impl Into<String>) -> Self {
         Self::User { text: text.into() }
     }
 
-    /// A system message.
     pub fn system(text: impl Into<String>) -> Self {
         Self::System { text: text.into() }
     }
 
-    /// The bytes that are stored, hashed and replayed: JSON with a fixed order of fields.
+    /// The bytes that are stored, hashed and replayed: JSON with a fixed field order.
     ///
     /// # Errors
-    /// Never for a message built from strings; the error is passed on rather than assumed away.
+    /// Serialisation fails, which cannot happen for a message of strings.
     pub fn to_bytes(&self) -> serde_json::Result<Vec<u8>> {
         serde_json::to_vec(self)
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    /// Parses the bytes written by [`to_bytes`](Self::to_bytes).
     ///
     /// # Errors
     /// The bytes are not a message of this build.
@@ -91,7 +87,7 @@ impl Message {
         serde_json::from_slice(bytes)
     }
 
-    /// The text of the message, whatever its role.
+    /// The message's text, for any role.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
@@ -103,7 +99,7 @@ impl Message {
         }
     }
 
-    /// The calls of a reply; none for any other role.
+    /// The calls of a reply; empty for any other role.
     #[must_use]
     pub fn calls(&self) -> &[ToolCall] {
         match self {
@@ -112,7 +108,7 @@ impl Message {
         }
     }
 
-    /// The name of the role, as stored.
+    /// The role's name, as stored.
     #[must_use]
     pub fn role(&self) -> &'static str {
         match self {
@@ -124,7 +120,7 @@ impl Message {
         }
     }
 
-    /// Tokens at four bytes each: an estimate for limits where no provider has counted.
+    /// Estimated tokens at four bytes each, for limits when no provider has counted.
     #[must_use]
     pub fn estimated_tokens(&self) -> u64 {
         let calls: usize = self.calls().iter().map(|call| call.name.len() + call.arguments.len()).sum();
@@ -132,7 +128,7 @@ impl Message {
     }
 }
 
-/// Tokens of `bytes` bytes of text, at four bytes each, rounded up.
+/// Estimated tokens of `bytes` bytes of text, at four bytes each, rounded up.
 #[must_use]
 pub fn estimate_tokens(bytes: usize) -> u64 {
     bytes.div_ceil(4) as u64
@@ -142,25 +138,24 @@ pub fn estimate_tokens(bytes: usize) -> u64 {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolCall {
-    /// Unique within its reply; synthesised where the provider gave none or gave it twice.
+    /// Unique within its reply; generated if the provider omitted or repeated it.
     pub id: String,
-    /// The tool's name.
     pub name: String,
-    /// The exact text the model wrote; perhaps not JSON. `{}` when it wrote nothing.
+    /// The exact text that the model wrote, possibly not JSON. `{}` if it wrote nothing.
     pub arguments: String,
 }
 
-/// A reply in its provider's own blocks, kept when they carry more than text and calls (signed thinking, an unusual order).
+/// A reply in its provider's own blocks, kept if they hold more than text and calls (signed thinking, unusual order).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NativeBlocks {
-    /// The wire format they belong to; another provider ignores them and uses text and calls.
+    /// The blocks' wire format; other formats ignore the blocks and use text and calls.
     pub format: NativeFormat,
-    /// The JSON text of each block, in order, sent back as it is.
+    /// The JSON text of each block, in order, sent back unchanged.
     pub blocks: Vec<String>,
 }
 
-/// A wire format whose replies may need their own blocks back.
+/// A wire format whose replies may have to be sent back in their own blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NativeFormat {
@@ -168,19 +163,19 @@ pub enum NativeFormat {
     Anthropic,
 }
 
-/// Tokens of one model call as its provider counted them. Absent means not reported, which is never 0.
+/// Tokens of one model call, as counted by the provider. Absent means not reported, never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
-    /// Everything sent, the cached part included.
+    /// All input, including the cached part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_tokens: Option<u64>,
-    /// Everything written, thinking included.
+    /// All output, including thinking.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_tokens: Option<u64>,
-    /// The part of the input that the provider had cached.
+    /// The part of the input read from the provider's cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_tokens: Option<u64>,
-    /// The part of the input that the provider wrote to its cache.
+    /// The part of the input written to the provider's cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write_tokens: Option<u64>,
 }
@@ -189,94 +184,86 @@ pub struct Usage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
-    /// It was done.
+    /// The reply is complete.
     Stop,
-    /// It waits for the results of its calls.
+    /// The model waits for the results of its calls.
     ToolCalls,
-    /// The output limit or the window was reached; the last call may be missing.
+    /// The output limit or context window was reached; the last call may be truncated or missing.
     Length,
-    /// It declined. Only inside [`ModelError::Refused`](super::ModelError::Refused).
+    /// The model declined. Only inside [`ModelError::Refused`](super::ModelError::Refused).
     Refusal,
-    /// A filter of the provider stopped it. Only inside [`ModelError::Refused`](super::ModelError::Refused).
+    /// A content filter of the provider stopped it. Only inside [`ModelError::Refused`](super::ModelError::Refused).
     ContentFilter,
-    /// A reason this build does not know; treated as done.
+    /// An unknown reason, treated as a complete reply.
     Other(String),
 }
 
-/// Which tools the model may or must call.
+/// The tools that the model may or must call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolChoice<'a> {
-    /// Its own decision.
+    /// The model decides.
     #[default]
     Auto,
-    /// Some tool.
+    /// At least one tool.
     Required,
     /// This tool.
     Named(&'a str),
-    /// None of them: only text.
+    /// No tool, only text.
     None,
 }
 
 /// One model call.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelRequest<'a> {
-    /// The model and its parameters.
     pub model: &'a ModelSpec,
     /// The whole transcript. Every result follows the reply whose call it answers.
     pub messages: &'a [Arc<Message>],
-    /// What the model may call; sent in the order of their names.
+    /// The tools that the model may call; sent in order of their names.
     pub tools: &'a [ToolSpec],
-    /// Which of them it must call.
     pub tool_choice: ToolChoice<'a>,
-    /// Made from the execution and the step; the same for every repetition of this call.
+    /// Derived from execution and step; the same for every repetition of this call.
     pub idempotency_key: &'a str,
     /// The W3C trace context to continue.
     pub traceparent: Option<&'a str>,
-    /// The reply limit that a budget granted, in tokens: sent instead of whatever the agent's settings say, `extra` included.
+    /// Reply limit granted by a budget, in tokens. Replaces every limit in the agent's settings, including `extra`.
     pub max_output_tokens: Option<u32>,
-    /// The model's window in tokens, where it is known. Only the scripted model enforces it; real ones know their own.
+    /// Context window in tokens, if known. Only the scripted model enforces it; providers enforce their own.
     pub context_tokens: Option<u32>,
-    /// The schema that the provider is to hold the text of the answer to, where it can.
+    /// JSON schema that the provider enforces on the answer's text, if it can.
     pub output_schema: Option<&'a serde_json::Value>,
 }
 
-/// What a model answered.
+/// A model's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelReply {
     /// Always [`Message::Assistant`].
     pub message: Message,
-    /// Why it stopped.
     pub finish: FinishReason,
-    /// The call, by its index, whose arguments the output limit cut off: it must not run. Only with
-    /// [`FinishReason::Length`], and always the last.
+    /// Index of the call whose arguments the output limit truncated; it must not run. Only with
+    /// [`FinishReason::Length`], and always the last call.
     pub unfinished_call: Option<usize>,
-    /// What it cost, as far as it was said.
     pub usage: Usage,
-    /// The model that answered, as the provider names it.
+    /// The model's name as reported by the provider.
     pub model: Option<String>,
-    /// The provider's id of the request, for support.
+    /// The provider's request id, for support.
     pub request_id: Option<String>,
 }
 
-/// What is known of a reply while it arrives. The reply that is returned at the end repeats all of it.
+/// A part of a reply while it arrives. The returned reply repeats all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplyEvent {
-    /// More prose.
     TextDelta(String),
-    /// A call has begun; its arguments are not known.
+    /// A call has begun; its arguments are not yet known.
     CallStarted {
-        /// Its place among the calls of the reply.
+        /// Index among the calls of the reply.
         index: usize,
-        /// Its id.
         id: String,
-        /// The tool.
         name: String,
     },
     /// A call's arguments are complete. The stream may still fail.
     CallCompleted {
-        /// Its place among the calls of the reply.
+        /// Index among the calls of the reply.
         index: usize,
-        /// The call.
         call: ToolCall,
     },
 }

@@ -1,8 +1,8 @@
-//! Text as it comes off the wire, where JSON allows what a Rust string does not: half a surrogate pair.
+//! Text from the wire, which may hold what JSON allows and a Rust string does not: lone surrogates.
 //!
-//! Servers that cut their output by UTF-16 units send one emoji as two halves in two deltas, and models write lone halves.
-//! The bytes are collected as WTF-8, in which two halves can be joined; what stays alone becomes U+FFFD in prose, and the
-//! escape it was in arguments, which are JSON text.
+//! Servers that split output by UTF-16 units send the halves of one emoji in two deltas, and models write lone
+//! surrogates. The bytes are collected as WTF-8, in which two halves can be joined. A surrogate that stays
+//! alone becomes U+FFFD in prose; in arguments, which are JSON text, it becomes its escape again.
 
 use std::fmt;
 
@@ -30,13 +30,14 @@ impl<'de> Deserialize<'de> for WireText {
                 Ok(WireText(bytes.to_vec()))
             }
         }
-        // serde_json hands a string to a reader of bytes without checking its surrogates.
+        // serde_json passes a string as bytes to a visitor without checking its surrogates.
         deserializer.deserialize_bytes(Bytes)
     }
 }
 
 impl WireText {
-    /// The text of a JSON value that should be a string: a string's content, nothing for null, any other value as written.
+    /// The text of a JSON value expected to be a string: a string's content, nothing for null, the JSON text of
+    /// any other value.
     pub(super) fn of_value(raw: &RawValue) -> serde_json::Result<Self> {
         match raw.get().as_bytes().first() {
             Some(b'"') => serde_json::from_str(raw.get()),
@@ -45,7 +46,7 @@ impl WireText {
         }
     }
 
-    /// The text of a message's content: a string, a list of parts of which the textual ones count, or null.
+    /// The text of a message's content: a string, the text parts of a list, or nothing for null.
     pub(super) fn of_content(raw: &RawValue) -> serde_json::Result<Self> {
         #[derive(Deserialize)]
         struct Part {
@@ -66,7 +67,7 @@ impl WireText {
         self.0.extend_from_slice(&more.0);
     }
 
-    /// Takes what can be shown: all but a half pair at the end, whose other half may follow.
+    /// Takes the text that can be shown: all but a high surrogate at the end, whose other half may follow.
     pub(super) fn take_settled(&mut self) -> String {
         let settled = match self.0.last_chunk::<3>() {
             Some(last) if surrogate(last).is_some_and(is_high) => self.0.len() - 3,
@@ -76,12 +77,12 @@ impl WireText {
         Self(std::mem::replace(&mut self.0, rest)).into_prose()
     }
 
-    /// As prose: lone halves become U+FFFD.
+    /// Converts to prose: lone surrogates become U+FFFD.
     pub(super) fn into_prose(self) -> String {
         self.into_string(|_unit, text| text.push(char::REPLACEMENT_CHARACTER))
     }
 
-    /// As JSON text: lone halves, which JSON allows inside its strings as escapes only, become these escapes.
+    /// Converts to JSON text: lone surrogates become escapes, the only form that JSON allows.
     pub(super) fn into_json_text(self) -> String {
         self.into_string(|unit, text| text.push_str(&format!("\\u{unit:04x}")))
     }
@@ -104,7 +105,7 @@ impl WireText {
             text.push_str(valid);
             rest = after;
             let Some(first) = rest.first_chunk::<3>().and_then(surrogate) else {
-                // Cannot be WTF-8; a byte is replaced so that the loop ends.
+                // Not WTF-8. Replace one byte so that the loop ends.
                 if !rest.is_empty() {
                     text.push(char::REPLACEMENT_CHARACTER);
                     rest = &rest[1..];
@@ -125,7 +126,7 @@ impl WireText {
     }
 }
 
-/// The UTF-16 unit that three bytes of WTF-8 encode, if it is half a pair.
+/// The UTF-16 unit encoded by three bytes of WTF-8, if it is a surrogate.
 fn surrogate(bytes: &[u8; 3]) -> Option<u16> {
     match bytes {
         [0xED, middle @ 0xA0..=0xBF, last @ 0x80..=0xBF] => {
