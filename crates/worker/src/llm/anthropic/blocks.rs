@@ -1,7 +1,7 @@
-//! The content blocks of a reply, and what they become.
+//! The content blocks of a reply.
 //!
-//! Signed thinking must go back exactly as it came, in its place among the other blocks, or the API refuses the next request.
-//! A reply that holds any block besides text and calls therefore keeps all of its blocks.
+//! Signed thinking must be sent back unchanged and in its place among the other blocks, or the API refuses the
+//! next request. A reply with any block besides text and calls therefore keeps all its blocks.
 
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
@@ -12,7 +12,7 @@ use crate::llm::{
     wire_text::WireText,
 };
 
-/// A block as it stands in a whole reply, or as a stream begins it.
+/// A block of a whole reply, or the start of a streamed block.
 #[derive(Deserialize)]
 pub(super) struct WireBlock {
     #[serde(rename = "type")]
@@ -26,35 +26,32 @@ pub(super) struct WireBlock {
     signature: Option<String>,
 }
 
-/// One block of a reply.
 #[derive(Debug)]
 pub(super) enum Block {
-    /// Prose.
     Text {
-        /// What has been shown.
+        /// Text already shown.
         text: String,
-        /// A character that is not whole yet.
+        /// Text that ends in half a surrogate pair.
         unsettled: WireText,
     },
-    /// A call.
     Call {
         id: String,
         name: String,
-        /// The arguments as streamed, or as the block began with them.
+        /// Streamed arguments, or the input that the block began with.
         arguments: WireText,
     },
-    /// Thinking whose signature comes at its end.
+    /// Thinking whose signature arrives at its end.
     Thinking { thinking: WireText, signature: String },
-    /// A block of another kind, as it came.
+    /// The JSON of a block of another kind.
     Other(String),
 }
 
 impl Block {
-    /// A block of a whole reply.
+    /// Parses a block of a whole reply.
     pub(super) fn whole(raw: &RawValue, ids: &mut CallIds) -> Result<Self, ModelError> {
         let block = Self::begun(raw, ids)?;
         Ok(match block {
-            // Whole already, with fields that this build may not know.
+            // The block is complete; keep its JSON, which may hold fields unknown to this build.
             Self::Thinking { .. } => Self::Other(raw.get().to_owned()),
             text @ Self::Text { .. } => text,
             call @ Self::Call { .. } => call,
@@ -62,7 +59,7 @@ impl Block {
         })
     }
 
-    /// A block at its start.
+    /// Parses the start of a streamed block.
     pub(super) fn begun(raw: &RawValue, ids: &mut CallIds) -> Result<Self, ModelError> {
         let block: WireBlock = serde_json::from_str(raw.get()).map_err(|source| malformed("a block of it", source))?;
         Ok(match block.kind.as_str() {
@@ -82,7 +79,7 @@ impl Block {
         })
     }
 
-    /// The call, if the block is one; arguments as far as they came.
+    /// The call, if the block is one, with the arguments received so far.
     pub(super) fn call(&self) -> Option<ToolCall> {
         match self {
             Self::Call { id, name, arguments } => {
@@ -93,7 +90,7 @@ impl Block {
         }
     }
 
-    /// The block as it goes back; none when it is blank text, which the API refuses.
+    /// The block's JSON as sent back; none for blank text, which the API refuses.
     fn native(&self) -> Option<String> {
         match self {
             Self::Text { text, .. } if text.trim().is_empty() => None,
@@ -108,7 +105,7 @@ impl Block {
     }
 }
 
-/// Text, calls and, where they are not all there is, the blocks themselves.
+/// The text, the calls, and all blocks if text and calls do not represent the reply completely.
 pub(super) fn parts(blocks: &[Block]) -> (String, Vec<ToolCall>, Option<NativeBlocks>) {
     let text = blocks
         .iter()
@@ -126,7 +123,7 @@ pub(super) fn parts(blocks: &[Block]) -> (String, Vec<ToolCall>, Option<NativeBl
     (text, calls, native)
 }
 
-/// A reply of these blocks.
+/// Assembles a reply from its blocks.
 pub(super) fn finished(
     mut blocks: Vec<Block>,
     finish: FinishReason,

@@ -1,7 +1,7 @@
 //! Anthropic's messages API.
 //!
-//! `wire.rs` is the format both ways, `blocks.rs` what a reply is made of, `stream.rs` assembles a reply from its events; this file only connects them to the
-//! network.
+//! `wire.rs` holds the request and reply formats, `blocks.rs` the content blocks, `stream.rs` assembles a
+//! streamed reply; this file connects them to the network.
 
 mod blocks;
 mod stream;
@@ -25,13 +25,12 @@ use super::{
 
 const BASE_URL: &str = "https://api.anthropic.com";
 
-/// The longest wait for a count of tokens; the prompt's length takes its place.
+/// Longest wait for a token count. The bound from the prompt's length is used instead if it expires.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The version of the format that `wire.rs` reads and writes.
+/// Version of the format in `wire.rs`.
 const VERSION: &str = "2023-06-01";
 
-/// A client of one endpoint of the messages API.
 #[derive(Debug)]
 pub(super) struct Anthropic {
     provider: String,
@@ -54,13 +53,13 @@ impl Anthropic {
             provider: provider.to_owned(),
             endpoint: endpoint(messages.clone())?,
             counter: endpoint(count_url(messages))?,
-            // The API has no default of its own; a configuration without one refuses calls that name no model.
+            // The API has no default model. Calls that name no model fail unless the configuration has a default.
             default_model: config.default_model.clone().unwrap_or_default(),
         })
     }
 }
 
-/// The address of messages, as in Anthropic's own clients: `/v1/messages` under the base, which may already end in `/v1`.
+/// The messages URL, as in Anthropic's clients: `/v1/messages` under the base URL, which may already end in `/v1`.
 fn messages_url(mut base: Url) -> Url {
     let root = base.path().trim_end_matches('/').to_owned();
     let path = match root.as_str() {
@@ -72,7 +71,7 @@ fn messages_url(mut base: Url) -> Url {
     base
 }
 
-/// The address that counts the tokens of a prompt.
+/// The URL that counts a prompt's tokens.
 fn count_url(mut messages: Url) -> Url {
     let path = format!("{}/count_tokens", messages.path());
     messages.set_path(&path);
@@ -99,7 +98,7 @@ impl ChatModel for Anthropic {
         let answer = tokio::time::timeout(COUNT_TIMEOUT, counting).await.ok()?;
         let answer = answer.inspect_err(|error| tracing::debug!(error = %error, "a prompt was not counted")).ok()?;
         let tokens = wire::read_count(&answer)?;
-        // The provider calls it an estimate that may be off by a little.
+        // Anthropic calls the count an estimate that may be slightly off.
         Some(tokens.saturating_add(tokens / 50).saturating_add(prompt_bound::PER_REQUEST))
     }
 
@@ -107,7 +106,7 @@ impl ChatModel for Anthropic {
         let body = || wire::request_body(&request, self.model_name(request.model));
         let ids = CallIds::new(&request);
         let opened = self.endpoint.open(&request, body).await?;
-        // Boxed: what waits for the head of its answer keeps no room for reading it.
+        // Boxed: a future that waits for response headers need not reserve room for reading the reply.
         Box::pin(read(opened, ids, events)).await
     }
 }

@@ -1,7 +1,8 @@
 //! Assembles a message from its events.
 //!
-//! A call is complete when its block stops, unless its arguments are no object by then: the output limit stops a block too,
-//! and says so only afterwards. Such a call is complete when another block begins or the stop reason is a different one.
+//! A call is complete when its block stops with an object as arguments. Without one it may have been truncated:
+//! the output limit also stops a block, and is reported only afterwards. Such a call is complete when another
+//! block begins or the stop reason is not the limit.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -34,7 +35,7 @@ struct Started {
     usage: Option<WireUsage>,
 }
 
-/// Of a block or of the message; the event's type says which.
+/// Delta of a block or of the message, depending on the event's type.
 #[derive(Deserialize)]
 struct Delta {
     text: Option<WireText>,
@@ -54,18 +55,18 @@ struct Slot {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum SlotState {
-    /// Being received, and nothing of it has come in pieces.
+    /// Being received, without any delta so far.
     Fresh,
-    /// Being received.
+    /// Being received, with deltas.
     Open,
-    /// Stopped. A call's completion is told, or withheld until the stop reason is known.
+    /// Stopped. The completion of a call may be withheld until the stop reason is known.
     Stopped,
-    /// A call whose completion was told.
+    /// A call whose completion event was emitted.
     Completed,
 }
 
 impl Slot {
-    /// The block at the end of the reply. What an unfinished call began with is no arguments.
+    /// The final block. The initial input of an unfinished call is a placeholder and is removed.
     fn into_block(mut self) -> Block {
         if let Block::Call { arguments, .. } = &mut self.block
             && self.state != SlotState::Completed
@@ -77,7 +78,6 @@ impl Slot {
     }
 }
 
-/// A reply being received.
 #[derive(Debug)]
 pub(super) struct Assembler {
     ids: CallIds,
@@ -93,7 +93,7 @@ impl Assembler {
         Self { ids, slots: Vec::new(), finish: None, done: false, usage: WireUsage::default(), model: None }
     }
 
-    /// Reads the data of one event. `error_inside` makes the failure of an error event.
+    /// Processes one event. `error_inside` converts an error event.
     pub(super) fn read(
         &mut self,
         data: &[u8],
@@ -126,13 +126,13 @@ impl Assembler {
                 self.done = true;
                 return Ok(Flow::Done);
             }
-            // Pings, and events that this build does not know, which the format tells clients to pass over.
+            // Pings and unknown event types, which the format requires clients to ignore.
             _ => return Ok(Flow::Waiting),
         }
         Ok(if self.finish.is_some() { Flow::Closing } else { Flow::Flowing })
     }
 
-    /// Ends the reply once the stream has.
+    /// Ends the reply after the stream has ended.
     pub(super) fn finish(
         mut self,
         request_id: Option<String>,
@@ -142,7 +142,7 @@ impl Assembler {
             if !self.done {
                 return Err(ModelError::StreamCut { source: None }.after(self.into_partial()));
             }
-            // The end was marked and no reason given: the reply is whole.
+            // The stream is complete without a stop reason.
             self.close(FinishReason::Stop, events);
         }
         let blocks = self.slots.into_iter().map(Slot::into_block).collect();
@@ -150,14 +150,14 @@ impl Assembler {
         finished(blocks, finish, self.usage.into_usage(), self.model).judge(request_id)
     }
 
-    /// What is worth keeping of a reply that failed: its text, its thinking, and the calls that were complete.
+    /// The part of a failed reply to keep: its text, its thinking and its completed calls.
     pub(super) fn into_partial(self) -> Message {
         let kept: Vec<Block> = self
             .slots
             .into_iter()
             .filter(|slot| match slot.block {
                 Block::Call { .. } => slot.state == SlotState::Completed,
-                // Unsigned thinking would be refused.
+                // The API would refuse unsigned thinking.
                 Block::Thinking { .. } => slot.state == SlotState::Stopped,
                 Block::Text { .. } | Block::Other(_) => true,
             })
@@ -192,7 +192,7 @@ impl Assembler {
         let fresh = match slot.state {
             SlotState::Fresh => true,
             SlotState::Open => false,
-            // A call may be running already, with what looked like all of its arguments.
+            // The call may already be running with the arguments that were complete.
             SlotState::Stopped | SlotState::Completed => return Err(lost),
         };
         slot.state = SlotState::Open;
@@ -207,7 +207,7 @@ impl Assembler {
             }
             Block::Call { arguments, .. } => {
                 let more = delta.partial_json.unwrap_or_default();
-                // The input that a block begins with is a placeholder once anything streams.
+                // The initial input of a block is a placeholder if arguments are streamed.
                 if fresh && !more.is_empty() {
                     *arguments = WireText::default();
                 } else if fresh {
@@ -231,7 +231,7 @@ impl Assembler {
             self.slots[at].state = SlotState::Stopped;
         }
         let call = self.slots[at].block.call();
-        // A call that streamed nothing may have been cut before its arguments, behind the placeholder `{}`.
+        // A call without deltas may have been truncated before its arguments, which leaves the placeholder `{}`.
         if call.is_some_and(|call| is_whole_object(&call.arguments) && (streamed || call.arguments.trim() != "{}")) {
             self.complete(at, events);
         }
@@ -241,14 +241,14 @@ impl Assembler {
         if self.finish.is_some() {
             return;
         }
-        // At the limit the last block was cut, unless its call had been told complete.
+        // At the output limit the last block was truncated, unless its call was already complete.
         if reason != FinishReason::Length {
             self.complete_calls(events);
         }
         self.finish = Some(reason);
     }
 
-    /// Completes every call received: the model has gone on, or has ended of its own accord.
+    /// Completes all received calls: the model went on to another block or ended the reply by itself.
     fn complete_calls(&mut self, events: EventSink<'_>) {
         for at in 0..self.slots.len() {
             self.complete(at, events);

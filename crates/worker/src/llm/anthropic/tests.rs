@@ -1,4 +1,4 @@
-//! The messages format, both ways: bytes of a request from a transcript, replies from bytes.
+//! The messages format in both directions: transcript to request bytes, reply bytes to reply.
 
 use longhaul_sdk::{FailureClass, FailureCode, spec::Effort};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The messages format: a request's bytes from a transcript, a whole reply from its bytes.
+//! The messages format: request bytes from a transcript, and a whole reply from its bytes.
 
 use std::borrow::Cow;
 
@@ -15,16 +15,16 @@ use crate::llm::{
     reply::FinishedReply,
 };
 
-/// Fields that make the request and that an agent's `extra` may not replace.
+/// Fields that an agent's `extra` may not replace.
 const RESERVED: [&str; 6] = ["model", "messages", "system", "tools", "tool_choice", "stream"];
 
-/// Fields that make the prompt; counting refuses others.
+/// Fields that make up the prompt; the counting endpoint refuses others.
 const COUNTED: [&str; 7] = ["model", "system", "messages", "tools", "tool_choice", "thinking", "output_config"];
 
-/// The format requires a limit. Every current model writes this much.
+/// The format requires a limit, and every current model can write this many tokens.
 const DEFAULT_MAX_TOKENS: u32 = 8_192;
 
-/// The request's bytes: a function of the request alone.
+/// Serialises the request. The bytes depend on the request alone.
 pub(super) fn request_body(request: &ModelRequest<'_>, model: &str) -> Result<Vec<u8>, ModelError> {
     fields(request, model)?.to_bytes()
 }
@@ -40,7 +40,8 @@ fn fields(request: &ModelRequest<'_>, model: &str) -> Result<Body, ModelError> {
     let limit = request.max_output_tokens.or(spec.max_output_tokens);
     body.set("max_tokens", &limit.unwrap_or(DEFAULT_MAX_TOKENS))?;
     let mut messages = request.messages.iter().map(AsRef::as_ref).peekable();
-    // Instructions stand apart; ones that come later would change the beginning of every earlier request, so they stay put.
+    // Only leading instructions go into `system`: moving later ones there would change the prefix of earlier
+    // requests.
     let mut system = Vec::new();
     while let Some(Message::System { text }) = messages.next_if(|message| matches!(message, Message::System { .. })) {
         system.push(text.as_str());
@@ -75,14 +76,14 @@ fn fields(request: &ModelRequest<'_>, model: &str) -> Result<Body, ModelError> {
     Ok(body)
 }
 
-/// The bytes of a request that asks how many tokens the prompt of `request` has.
+/// Serialises a request that counts the prompt tokens of `request`.
 pub(super) fn count_body(request: &ModelRequest<'_>, model: &str) -> Result<Vec<u8>, ModelError> {
     let mut body = fields(request, model)?;
     body.keep(&COUNTED);
     body.to_bytes()
 }
 
-/// Reads the answer to it.
+/// Parses the count from the response.
 pub(super) fn read_count(body: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
     struct WireCount {
@@ -101,7 +102,7 @@ struct WireMessage<'a> {
 #[serde(untagged)]
 enum WireContent<'a> {
     Typed(TypedContent<'a>),
-    /// A block that goes back as it came.
+    /// A block that is sent back unchanged.
     Native(Box<RawValue>),
 }
 
@@ -120,7 +121,7 @@ enum TypedContent<'a> {
     },
 }
 
-/// Turns alternate: everything between two replies is one user message, results first, as they stand in the transcript.
+/// Roles must alternate: everything between two replies becomes one user message, in transcript order.
 fn wire_messages<'a>(messages: impl Iterator<Item = &'a Message>) -> Result<Vec<WireMessage<'a>>, ModelError> {
     let mut wire: Vec<WireMessage<'a>> = Vec::new();
     for message in messages {
@@ -156,7 +157,7 @@ fn wire_messages<'a>(messages: impl Iterator<Item = &'a Message>) -> Result<Vec<
     Ok(wire)
 }
 
-/// A text block; the format refuses blank ones.
+/// A text block; none for blank text, which the format refuses.
 fn text_content(text: &str) -> impl Iterator<Item = WireContent<'_>> {
     (!text.trim().is_empty()).then_some(WireContent::Typed(TypedContent::Text { text })).into_iter()
 }
@@ -173,8 +174,8 @@ pub(super) fn tool_use(call: &ToolCall) -> String {
     format!(r#"{{"type":"tool_use","id":{id},"name":{name},"input":{}}}"#, wire_object(&call.arguments))
 }
 
-/// An id as the format allows it. One from another provider may hold other characters; it gets the same substitute in its
-/// call and in its result.
+/// An id in the characters that the format allows. An id of another provider with other characters gets the
+/// same substitute in its call and in its result.
 fn wire_id(id: &str) -> Cow<'_, str> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !id.is_empty() && id.chars().all(fits) {
@@ -187,7 +188,7 @@ fn wire_id(id: &str) -> Cow<'_, str> {
 
 fn wire_tools(tools: &[ToolSpec]) -> Vec<Value> {
     let mut tools: Vec<&ToolSpec> = tools.iter().collect();
-    // An order of the registry's or of a tool server's is no reason for other bytes, and a cold prompt cache.
+    // Sort by name, so that another order of the same tools does not change the bytes and lose the prompt cache.
     tools.sort_by(|a, b| a.name.cmp(&b.name));
     let tool = |tool: &ToolSpec| json!({ "name": tool.name, "description": tool.description, "input_schema": tool.parameters });
     tools.into_iter().map(tool).collect()
@@ -205,7 +206,7 @@ struct WireReply {
     usage: WireUsage,
 }
 
-/// Reads a whole reply. `error_inside` makes the failure of an error body.
+/// Parses a whole reply. `error_inside` converts an error body.
 pub(super) fn read_reply(
     body: &[u8],
     ids: CallIds,
@@ -235,7 +236,7 @@ pub(super) fn stop_reason(text: &str) -> FinishReason {
     }
 }
 
-/// Token counts. The format counts cached input apart from the rest; ours is the whole input, of which some was cached.
+/// Token counts. The format reports cached input separately; our `input_tokens` include it.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 pub(super) struct WireUsage {
     input_tokens: Option<u64>,
@@ -245,7 +246,7 @@ pub(super) struct WireUsage {
 }
 
 impl WireUsage {
-    /// Takes over what a later event says; its counts are totals.
+    /// Takes the counts of a later event, which are totals.
     pub(super) fn update(&mut self, later: Self) {
         self.input_tokens = later.input_tokens.or(self.input_tokens);
         self.cache_creation_input_tokens = later.cache_creation_input_tokens.or(self.cache_creation_input_tokens);

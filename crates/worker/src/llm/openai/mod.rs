@@ -1,7 +1,7 @@
 //! Chat completions of any OpenAI-compatible server.
 //!
-//! `wire.rs` is the format both ways, `stream.rs` assembles a reply from its deltas; this file only connects them to the
-//! network.
+//! `wire.rs` holds the request and reply formats, `stream.rs` assembles a streamed reply; this file connects
+//! them to the network.
 
 mod stream;
 #[cfg(test)]
@@ -20,13 +20,12 @@ use super::{
     transport::{Endpoint, EndpointError, KeyHeader, Opened, base_url},
 };
 
-/// OpenAI itself, when no base URL is configured.
+/// Base URL if none is configured.
 const BASE_URL: &str = "https://api.openai.com/v1";
 
-/// The model where nothing names one: what single-model servers ignore and OpenAI refuses with a plain message.
+/// The model name if none is configured. Single-model servers ignore it; OpenAI refuses it with a clear message.
 const FALLBACK_MODEL: &str = "default";
 
-/// A client of one OpenAI-compatible endpoint.
 #[derive(Debug)]
 pub(super) struct OpenAi {
     provider: String,
@@ -47,8 +46,8 @@ impl OpenAi {
     }
 }
 
-/// The address of chat completions: a bare host gets `/v1`, a path is taken as the API's root, as in OpenAI's own clients,
-/// and a full address stays.
+/// The chat-completions URL, as in OpenAI's clients: a bare host gets `/v1`, a path is the API's root, and a
+/// full URL stays unchanged.
 fn completions_url(mut base: Url) -> Url {
     let root = base.path().trim_end_matches('/').to_owned();
     let path = match root.as_str() {
@@ -82,7 +81,7 @@ impl ChatModel for OpenAi {
         let body = || wire::request_body(&request, self.model_name(request.model), self.output_limit);
         let ids = CallIds::new(&request);
         let opened = self.endpoint.open(&request, body).await?;
-        // Boxed: what waits for the head of its answer keeps no room for reading it.
+        // Boxed: a future that waits for response headers need not reserve room for reading the reply.
         Box::pin(read(opened, ids, events)).await
     }
 }

@@ -1,9 +1,9 @@
-//! Assembles a chat completion from its chunks, as they are really sent.
+//! Assembles a chat completion from its chunks, including the forms that compatible servers really send.
 //!
-//! The format has no end mark for a call: one is complete when the next begins or the finish reason arrives, and never
-//! because its arguments happen to parse. Compatible servers leave out indices and ids, repeat them, or send whole calls in
-//! one chunk; [`Assembler::slot_of`] says which call a delta belongs to. A stream is whole once it has said why it finished
-//! or has sent `[DONE]`; one that just ends was cut.
+//! The format has no end marker for a call: a call is complete when the next one begins or the finish reason
+//! arrives, even if its arguments parse earlier. Compatible servers omit or repeat indices and ids, or send
+//! whole calls in one chunk; [`Assembler::slot_of`] finds the call that a delta belongs to. A stream is
+//! complete after a finish reason or `[DONE]`; one that ends without either was cut.
 
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
@@ -40,7 +40,7 @@ struct Delta {
     content: Option<Box<RawValue>>,
     refusal: Option<WireText>,
     tool_calls: Option<Vec<CallDelta>>,
-    /// Thinking that some servers show; it is not kept, but it proves that the reply has begun.
+    /// Thinking that some servers expose. It is discarded, but proves that the reply has begun.
     reasoning_content: Option<IgnoredAny>,
     reasoning: Option<IgnoredAny>,
 }
@@ -62,7 +62,7 @@ struct FunctionDelta {
 #[derive(Debug)]
 struct Slot {
     index: Option<u64>,
-    /// What the server called it, if anything; not necessarily the id it gets.
+    /// The server's id, if any; the call's own id may differ.
     given_id: Option<String>,
     id: String,
     name: String,
@@ -70,12 +70,11 @@ struct Slot {
     completed: Option<ToolCall>,
 }
 
-/// A reply being received.
 #[derive(Debug)]
 pub(super) struct Assembler {
     ids: CallIds,
     text: String,
-    /// Text whose last character is not whole.
+    /// Text that ends in half a surrogate pair.
     unsettled: WireText,
     refusal: WireText,
     slots: Vec<Slot>,
@@ -100,7 +99,7 @@ impl Assembler {
         }
     }
 
-    /// Reads the data of one event. `error_inside` makes the failure of an error object.
+    /// Processes one event. `error_inside` converts an error object.
     pub(super) fn read(
         &mut self,
         data: &[u8],
@@ -124,7 +123,7 @@ impl Assembler {
         }
         self.model = self.model.take().or(chunk.model);
         let mut begun = false;
-        // Only the first choice is asked for.
+        // The request asks for one choice only.
         for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index == 0) {
             if let Some(delta) = choice.delta {
                 begun |= self.read_delta(delta, events)?;
@@ -140,7 +139,7 @@ impl Assembler {
         })
     }
 
-    /// Ends the reply once the stream has.
+    /// Ends the reply after the stream has ended.
     pub(super) fn finish(
         mut self,
         request_id: Option<String>,
@@ -150,7 +149,7 @@ impl Assembler {
             if !self.done {
                 return Err(ModelError::StreamCut { source: None }.after(self.into_partial()));
             }
-            // The end was marked and no reason given: the reply is whole.
+            // The stream is complete without a finish reason.
             self.close(FinishReason::Stop, events)?;
         }
         self.text.push_str(&self.unsettled.into_prose());
@@ -161,13 +160,13 @@ impl Assembler {
         FinishedReply { text, calls, native: None, finish, usage: self.usage, model: self.model }.judge(request_id)
     }
 
-    /// What is worth keeping of a reply that failed: its text, and the calls that were complete.
+    /// The part of a failed reply to keep: its text and its completed calls.
     pub(super) fn into_partial(self) -> Message {
         let calls = self.slots.into_iter().filter_map(|slot| slot.completed).collect();
         Message::Assistant { text: self.text, calls, native: None }
     }
 
-    /// Says whether the delta held any of the reply.
+    /// Processes a delta. Returns true if it held any part of the reply.
     fn read_delta(&mut self, delta: Delta, events: EventSink<'_>) -> Result<bool, ModelError> {
         let mut begun = delta.reasoning_content.is_some() || delta.reasoning.is_some();
         let text = content(delta.content.as_deref())?;
@@ -213,28 +212,28 @@ impl Assembler {
         };
         let slot = &mut self.slots[at];
         if slot.completed.is_some() && !arguments.is_empty() {
-            // It may be running already, with what looked like all of its arguments.
+            // The call may already be running with the arguments that were complete.
             return Err(ModelError::Malformed { what: "a call went on after it was complete", source: None });
         }
         slot.arguments.append(&arguments);
         Ok(())
     }
 
-    /// The call that a delta continues; none when it begins one.
+    /// The call that a delta continues; `None` if the delta begins one.
     fn slot_of(&self, index: Option<u64>, id: Option<&str>, name: Option<&str>, more: &WireText) -> Option<usize> {
         let candidate = match (index, id) {
             (Some(index), _) => self.slots.iter().rposition(|slot| slot.index == Some(index))?,
             (None, Some(id)) => return self.slots.iter().rposition(|slot| slot.given_id.as_deref() == Some(id)),
-            // Nothing but a name tells that a call begins.
+            // Without index and id, only a name marks the beginning of a call.
             (None, None) => return if name.is_some() { None } else { self.slots.len().checked_sub(1) },
         };
         let slot = &self.slots[candidate];
-        // Servers that count every call as 0 give each an id and a name of its own.
+        // Servers that send index 0 for every call distinguish calls by id and name.
         let other_id = id.is_some_and(|id| slot.given_id.as_deref().is_some_and(|given| given != id));
         let other_name = name.is_some_and(|name| name != slot.name);
-        // A repeated id continues its call whatever else the delta says.
+        // A repeated id continues its call, whatever name the delta holds.
         let same_id = id.is_some() && slot.given_id.as_deref() == id;
-        // Without ids, a name again with arguments again is a second call of the tool: no object goes on after its end.
+        // Without ids, a repeated name with arguments after a complete object is another call of the same tool.
         let again = id.is_none() && !more.is_empty() && slot.is_whole();
         let begins = name.is_some() && !same_id && (other_id || other_name || again);
         (!begins).then_some(candidate)
@@ -259,7 +258,7 @@ impl Assembler {
         Ok(())
     }
 
-    /// Completes the call being received, if there is one: only the last can be open.
+    /// Completes the call being received, if any: only the last one can be open.
     fn complete_open(&mut self, events: EventSink<'_>) {
         let Some(index) = self.slots.len().checked_sub(1) else { return };
         let slot = &mut self.slots[index];
@@ -277,7 +276,7 @@ impl Slot {
         is_whole_object(&self.arguments.clone().into_json_text())
     }
 
-    /// The call as far as it was received.
+    /// The call with the arguments received so far.
     fn into_call(self) -> ToolCall {
         let Self { id, name, arguments, completed, index: _, given_id: _ } = self;
         completed.unwrap_or_else(|| ToolCall { id, name, arguments: arguments.into_json_text() })

@@ -1,4 +1,4 @@
-//! The chat-completions format, both ways: bytes of a request from a transcript, replies from bytes.
+//! The chat-completions format in both directions: transcript to request bytes, reply bytes to reply.
 
 use longhaul_sdk::{FailureClass, FailureCode, spec::Effort};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn body(spec: &ModelSpec, messages: &[Message]) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// Streams events, each given as its data.
+/// Assembles a stream of events, each given as its data.
 fn stream(chunks: &[&str]) -> (Result<ModelReply, ModelError>, Vec<ReplyEvent>) {
     let mut events = Vec::new();
     let mut hear = |event| events.push(event);
@@ -28,7 +28,7 @@ fn stream(chunks: &[&str]) -> (Result<ModelReply, ModelError>, Vec<ReplyEvent>) 
     (assembler.finish(None, &mut hear), events)
 }
 
-/// A stream of tool-call deltas that finishes well.
+/// Assembles a stream of tool-call deltas that ends with a finish reason.
 fn stream_calls(deltas: &[Value]) -> Vec<ToolCall> {
     let mut chunks: Vec<String> =
         deltas.iter().map(|delta| json!({ "choices": [{ "delta": { "tool_calls": [delta] } }] }).to_string()).collect();
@@ -244,7 +244,7 @@ fn a_call_is_complete_when_the_next_begins_and_not_before() {
 fn every_awkward_way_to_send_two_calls_gives_two_calls() {
     let f = |name: &str, arguments: &str| json!({ "name": name, "arguments": arguments });
     let ways: [&[Value]; 7] = [
-        // As the format has it.
+        // Indices, and ids in first deltas, as specified.
         &[
             json!({ "index": 0, "id": "a", "function": f("f", "") }),
             json!({ "index": 0, "function": { "arguments": "{\"x\"" } }),
@@ -257,19 +257,19 @@ fn every_awkward_way_to_send_two_calls_gives_two_calls() {
             json!({ "index": 0, "id": "a", "function": f("f", ":1}") }),
             json!({ "index": 1, "id": "b", "function": f("g", "{}") }),
         ],
-        // No index, ids in every delta.
+        // No indices, ids in every delta.
         &[
             json!({ "id": "a", "function": f("f", "{\"x\"") }),
             json!({ "id": "a", "function": { "arguments": ":1}" } }),
             json!({ "id": "b", "function": f("g", "{}") }),
         ],
-        // No index, id only at the beginning.
+        // No indices, id only in the first delta.
         &[
             json!({ "id": "a", "function": f("f", "{\"x\"") }),
             json!({ "function": { "arguments": ":1}" } }),
             json!({ "id": "b", "function": f("g", "{}") }),
         ],
-        // Every index 0, whole calls.
+        // Index 0 for every call, whole calls.
         &[
             json!({ "index": 0, "id": "a", "function": f("f", "{\"x\":1}") }),
             json!({ "index": 0, "id": "b", "function": f("g", "") }),

@@ -1,4 +1,4 @@
-//! The chat-completions format: a request's bytes from a transcript, a whole reply from its bytes.
+//! The chat-completions format: request bytes from a transcript, and a whole reply from its bytes.
 
 use longhaul_sdk::{ToolSpec, spec::Effort};
 use serde::{Deserialize, Serialize};
@@ -13,10 +13,10 @@ use crate::llm::{
     wire_text::WireText,
 };
 
-/// Fields that make the request and that an agent's `extra` may not replace.
+/// Fields that an agent's `extra` may not replace.
 const RESERVED: [&str; 7] = ["model", "messages", "tools", "tool_choice", "stream", "stream_options", "n"];
 
-/// What a server calls the longest reply.
+/// A server's field for the reply limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::llm) enum OutputLimit {
     /// `max_completion_tokens`: OpenAI's reasoning models refuse the older name.
@@ -40,7 +40,7 @@ impl OutputLimit {
     }
 }
 
-/// The request's bytes: a function of the request alone.
+/// Serialises the request. The bytes depend on the request alone.
 pub(super) fn request_body(request: &ModelRequest<'_>, model: &str, limit: OutputLimit) -> Result<Vec<u8>, ModelError> {
     let spec = request.model;
     let mut body = Body::default();
@@ -63,7 +63,7 @@ pub(super) fn request_body(request: &ModelRequest<'_>, model: &str, limit: Outpu
         body.set("stream_options", &json!({ "include_usage": true }))?;
     }
     body.set_some("temperature", spec.temperature.as_ref())?;
-    // Whoever names either limit in `extra` knows which one the server wants.
+    // An agent that sets either limit in `extra` chooses the field.
     let named = LIMIT_FIELDS.into_iter().filter(|field| spec.extra.contains_key(*field)).collect::<Vec<_>>();
     if named.is_empty() {
         body.set_some(limit.field(), request.max_output_tokens.or(spec.max_output_tokens).as_ref())?;
@@ -95,7 +95,7 @@ enum WireMessage<'a> {
         content: &'a str,
     },
     Assistant {
-        /// Null when there is only calls: some servers refuse empty text.
+        /// Null if there are only calls: some servers refuse empty text.
         content: Option<&'a str>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<WireCall<'a>>,
@@ -128,7 +128,7 @@ fn wire_message(message: &Message) -> WireMessage<'_> {
             content: (!text.is_empty() || calls.is_empty()).then_some(text),
             tool_calls: calls.iter().map(wire_call).collect(),
         },
-        // The format has no flag for a failed call; its text says so.
+        // The format has no flag for a failed call; the text describes the failure.
         Message::Tool { call_id, text, name: _, is_error: _ } => {
             WireMessage::Tool { tool_call_id: call_id, content: text }
         }
@@ -142,7 +142,7 @@ fn wire_call(call: &ToolCall) -> WireCall<'_> {
 
 fn wire_tools(tools: &[ToolSpec]) -> Vec<Value> {
     let mut tools: Vec<&ToolSpec> = tools.iter().collect();
-    // An order of the registry's or of a tool server's is no reason for other bytes, and a cold prompt cache.
+    // Sort by name, so that another order of the same tools does not change the bytes and lose the prompt cache.
     tools.sort_by(|a, b| a.name.cmp(&b.name));
     let tool = |tool: &ToolSpec| {
         let mut function = json!({ "name": tool.name, "description": tool.description, "parameters": tool.parameters });
@@ -154,7 +154,7 @@ fn wire_tools(tools: &[ToolSpec]) -> Vec<Value> {
     tools.into_iter().map(tool).collect()
 }
 
-/// A whole reply, or an error that the server sent with status 200.
+/// A whole reply, or an error sent with status 200.
 #[derive(Deserialize)]
 struct WireReply {
     model: Option<String>,
@@ -189,7 +189,7 @@ pub(in crate::llm) struct WireAnswerFunction {
     pub(in crate::llm) arguments: Option<Box<RawValue>>,
 }
 
-/// Reads a whole reply. `error_inside` makes the failure of an error body.
+/// Parses a whole reply. `error_inside` converts an error body.
 pub(super) fn read_reply(
     body: &[u8],
     mut ids: CallIds,
@@ -244,7 +244,7 @@ pub(super) fn finish_reason(text: &str) -> FinishReason {
     }
 }
 
-/// Token counts; a server that sends none, or null, has not counted.
+/// Token counts; absent or null if the server does not count.
 #[derive(Debug, Deserialize)]
 pub(super) struct WireUsage {
     prompt_tokens: Option<u64>,
@@ -282,7 +282,7 @@ impl WireUsage {
     }
 }
 
-/// Everything that was written. Some servers count reasoning beside the completion: in the total alone, or in the details alone.
+/// All output tokens. Some servers count reasoning outside the completion: only in the total, or only in the details.
 pub(in crate::llm) fn with_reasoning(
     prompt: Option<u64>,
     completion: Option<u64>,

@@ -1,4 +1,4 @@
-//! The list of models that a provider serves.
+//! Parses a provider's list of models.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ struct Listing {
     data: Vec<Value>,
 }
 
-/// The ids of a listing. Entries without one are passed over.
+/// The ids in a listing. Entries without an id are skipped.
 pub(super) fn listed(body: &[u8]) -> Result<HashSet<String>, ModelError> {
     let listing: Listing = serde_json::from_slice(body)
         .map_err(|source| ModelError::Malformed { what: "it is no list of models", source: Some(source) })?;

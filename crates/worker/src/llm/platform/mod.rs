@@ -1,7 +1,9 @@
-//! A model that a platform binds: its endpoint, key and format come with the execution and not with the worker's configuration.
+//! A model bound by a platform: its endpoint, key and format come with the execution, not from the worker's
+//! configuration.
 //!
-//! `wire.rs` is the two request formats and the reply; `lookup.rs` finds out what the provider calls a model; this file connects
-//! them to the network. A reply that says nothing is an answer of nothing: whoever asks over the contract is told what was said.
+//! `wire.rs` holds the two request formats and the reply; `lookup.rs` parses the provider's list of models;
+//! this file connects them to the network. An empty reply is valid here: callers of the contract get the
+//! model's answer unchanged.
 
 mod lookup;
 #[cfg(test)]
@@ -23,24 +25,24 @@ use super::{
     transport::{Endpoint, KeyHeader, base_url},
 };
 
-/// The provider's name in metrics and spans, whichever provider is bound: labels come from a closed set.
+/// Provider name in metrics and spans, for every bound provider: labels come from a closed set.
 pub(crate) const PLATFORM: &str = "platform";
 
-/// Where a bound model is, and how it is asked.
+/// Address, key and format of a bound model.
 #[derive(Debug, Clone)]
 pub(crate) struct PlatformConfig {
-    /// The address of completions.
+    /// URL of completions.
     pub(crate) url: String,
-    /// The address of the list of models.
+    /// URL of the list of models.
     pub(crate) models_url: String,
     pub(crate) key: Option<SecretString>,
     pub(crate) format: RequestFormat,
-    /// The longest one request may take.
+    /// Limit for one request.
     pub(crate) timeout: Duration,
 }
 
 impl PlatformConfig {
-    /// Tells endpoints and keys apart without telling what they are.
+    /// A hash that tells endpoints and keys apart without revealing them.
     pub(crate) fn fingerprint(&self) -> String {
         let key = self.key.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
         let (url, timeout, format) = (&self.url, self.timeout.as_millis(), self.format);
@@ -49,7 +51,6 @@ impl PlatformConfig {
     }
 }
 
-/// A client of one bound endpoint.
 #[derive(Debug)]
 pub(crate) struct PlatformModel {
     endpoint: Endpoint,
@@ -61,7 +62,7 @@ pub(crate) struct PlatformModel {
 impl PlatformModel {
     pub(crate) fn new(config: &PlatformConfig) -> Result<Arc<Self>, EndpointError> {
         let after = config.timeout;
-        // One limit for all: the contract knows no other.
+        // One timeout for all phases: the contract has no others.
         let clocks = Clocks { connect: after, first_token: after, gap: after, total: after };
         let endpoint = |url: &str| {
             let key = config.key.clone().map(|key| (KeyHeader::Bearer, key));
@@ -76,10 +77,10 @@ impl PlatformModel {
         }))
     }
 
-    /// The first of `names` that the provider lists; `None` when it lists none of them.
+    /// Returns the first of `names` that the provider lists, or `None`.
     ///
     /// # Errors
-    /// As for any other request to a model.
+    /// The request fails, as any request to a model may.
     pub(crate) async fn first_listed(&self, names: &[String]) -> Result<Option<String>, ModelError> {
         let mut opened = self.models.get().await?;
         let listed = lookup::listed(&opened.body().await?)?;
@@ -97,7 +98,7 @@ impl ChatModel for PlatformModel {
         spec.name.as_deref().unwrap_or_default()
     }
 
-    /// The reply comes in one piece, and nothing of it is told before it is there: its calls must not start early.
+    /// Emits no events: the reply arrives in one piece, and its calls must not start early.
     async fn complete(&self, request: ModelRequest<'_>, _events: EventSink<'_>) -> Result<ModelReply, ModelError> {
         let body = || wire::request_body(&request, self.model_name(request.model), (self.format, self.chat_limit));
         let ids = (CallIds::new(&request), request.max_output_tokens.is_some());

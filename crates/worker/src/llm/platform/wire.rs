@@ -1,7 +1,7 @@
-//! The contract's two request formats, and the reply in either of its shapes.
+//! The contract's two request formats, and the reply in either shape.
 //!
-//! Nothing is sent beside model, messages and tools: no temperature, and no limit but what a budget granted. A turn that asked for tools goes back without its
-//! text, as the contract has it.
+//! A request holds only model, messages, tools and a reply limit granted by a budget; no temperature. A turn
+//! with calls is sent back without its text, as the contract requires.
 
 use longhaul_sdk::ToolSpec;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
@@ -15,7 +15,7 @@ use crate::llm::{
     wire_text::WireText,
 };
 
-/// How a bound model is asked.
+/// Request format of a bound model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestFormat {
     /// `input`, with content in parts.
@@ -24,7 +24,7 @@ pub(crate) enum RequestFormat {
     Chat,
 }
 
-/// The request's bytes: a function of the request alone.
+/// Serialises the request. The bytes depend on the request alone.
 pub(super) fn request_body(
     request: &ModelRequest<'_>,
     model: &str,
@@ -102,7 +102,7 @@ struct WirePart<'a> {
 
 fn wire_message(message: &Message, format: RequestFormat) -> WireMessage<'_> {
     let calls: Vec<WireCall<'_>> = message.calls().iter().map(wire_call).collect();
-    // Its text is not sent back.
+    // The contract omits the text of a turn with calls.
     let text = if calls.is_empty() { message.text() } else { "" };
     let content = match (format, message) {
         (RequestFormat::Chat, _) => WireContent::Text(text),
@@ -180,16 +180,16 @@ impl WireUsage {
     }
 }
 
-/// What a reply says, before its calls have their ids.
+/// The content of a reply before its calls get their ids.
 #[derive(Default)]
 struct Read {
-    /// The reply ended at its limit.
+    /// True if the reply ended at the output limit.
     is_cut: bool,
     texts: Vec<String>,
     calls: Vec<(Option<String>, String, Option<Box<RawValue>>)>,
 }
 
-/// Reads a reply. `error_inside` makes the failure of an error body.
+/// Parses a reply. `error_inside` converts an error body.
 pub(super) fn read_reply(
     body: &[u8],
     (mut ids, is_limited): (CallIds, bool),
@@ -207,7 +207,7 @@ pub(super) fn read_reply(
             return Err(ModelError::Malformed { what, source: None });
         }
     };
-    // Without a limit of ours the contract's replies are taken as they are.
+    // Without a granted limit, the contract accepts truncated replies as complete.
     let is_cut = is_limited && (is_incomplete || read.is_cut);
     let mut calls = Vec::new();
     let mut unfinished_call = None;
@@ -233,7 +233,7 @@ pub(super) fn read_reply(
     Ok(ModelReply { message, finish, unfinished_call, usage, model: reply.model, request_id })
 }
 
-/// A value, if it is a list.
+/// The JSON text of a value, if it is a list.
 fn list(raw: Option<&RawValue>) -> Option<&str> {
     raw.map(RawValue::get).filter(|text| text.starts_with('['))
 }
@@ -268,14 +268,14 @@ fn read_choices(choices: &str) -> Result<Read, ModelError> {
     Ok(read)
 }
 
-/// A call that names no tool is passed over.
+/// Returns the parts of a call; a call without a tool name is skipped.
 fn named(call: WireAnswerCall) -> Option<(Option<String>, String, Option<Box<RawValue>>)> {
     let function = call.function?;
     let name = function.name.filter(|name| !name.is_empty())?;
     Some((call.id, name, function.arguments))
 }
 
-/// The texts of a content, each without the space around it.
+/// The trimmed, non-empty texts of a message's content.
 fn texts(content: Option<&RawValue>) -> Result<Vec<String>, ModelError> {
     let Some(content) = content else { return Ok(Vec::new()) };
     let texts: Vec<WireText> = if content.get().starts_with('[') {

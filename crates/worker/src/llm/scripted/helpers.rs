@@ -1,4 +1,5 @@
-//! What a script can use besides minijinja's own filters: parsing text, and writing replies (docs/scripted-model.md).
+//! Functions and filters that scripts have in addition to minijinja's own: parsing text and building replies
+//! (docs/scripted-model.md).
 
 use std::{
     collections::HashMap,
@@ -12,22 +13,23 @@ use minijinja::{
 };
 use regex::{Captures, Regex, RegexBuilder};
 
-/// The largest compiled form of one pattern; larger ones are refused.
+/// Largest compiled pattern, in bytes; larger ones are refused.
 const MAX_REGEX_BYTES: usize = 256 * 1024;
 
-/// Patterns kept per program. Programs name theirs literally, so more means they are computed.
+/// Patterns cached per process; the cache is cleared when full. Scripts usually name patterns literally, so few
+/// exist.
 const MAX_PATTERNS: usize = 128;
 
-/// Work of compiling a pattern.
+/// Work units charged for compiling a pattern.
 const COMPILE_WORK: usize = 100_000;
 
-/// Digits of a number that is read from a text.
+/// Digits read of a number in a text.
 const MAX_DIGITS: usize = 400;
 
-/// Bytes of one value in a list.
+/// Bytes charged for one value in a list.
 const VALUE_BYTES: usize = 32;
 
-/// Memory taken for each byte of JSON that is read.
+/// Bytes charged per byte of parsed JSON.
 const FROM_JSON_BYTES: usize = 48;
 
 type Patterns = Arc<Mutex<HashMap<String, Regex>>>;
@@ -84,7 +86,7 @@ pub(super) fn register(engine: &mut Engine) {
     });
 }
 
-/// The JSON of a reply, with the options that every kind of reply takes.
+/// The JSON of a reply, including the options common to all kinds of replies.
 fn reply<const N: usize>(parts: [(&'static str, Value); N], options: &Kwargs) -> Result<Value, Error> {
     let latency: Option<u64> = options.get("latency_ms")?;
     options.assert_all_used()?;
@@ -92,7 +94,7 @@ fn reply<const N: usize>(parts: [(&'static str, Value); N], options: &Kwargs) ->
     to_json(&Value::from_pairs(parts.into_iter().chain(latency))).map(Value::from)
 }
 
-/// A value that is not text becomes its JSON, so that `text({…})` is a structured answer.
+/// Converts a value that is not a string to its JSON, so that `text({…})` is a structured answer.
 fn as_text(value: Value) -> Result<Value, Error> {
     if value.is_undefined() {
         return Err(Error::from(ErrorKind::UndefinedError));
@@ -118,8 +120,8 @@ fn compiled(patterns: &Patterns, pattern: &str, text: &str) -> Result<Regex, Err
     Ok(regex)
 }
 
-/// What a match means: named groups make a map, several groups a list, one group its text, no group the whole match. A group
-/// that took no part is none.
+/// The value of a match: a map of named groups, a list of several groups, the text of a single group, or the
+/// whole match if there is no group. A group that did not match is none.
 fn captured(regex: &Regex, captures: &Captures<'_>) -> Result<Value, Error> {
     hold(2 * VALUE_BYTES * captures.len() + captures.iter().flatten().map(|group| group.len()).sum::<usize>())?;
     let group = |at: usize| captures.get(at).map_or(Value::from(()), |group| Value::from(group.as_str()));
@@ -136,15 +138,15 @@ fn captured(regex: &Regex, captures: &Captures<'_>) -> Result<Value, Error> {
 }
 
 fn from_json(text: &str) -> Result<Value, Error> {
-    // Two bytes can be a number of a list: a value with a text of its own, and one of the template.
+    // Two bytes of JSON can be one number in a list, which is stored as a parsed value and as a template value.
     hold(text.len().saturating_mul(FROM_JSON_BYTES))?;
     let value: serde_json::Value =
         serde_json::from_str(text).map_err(|error| invalid(format!("from_json: not JSON: {error}")))?;
     Ok(value_of(&value))
 }
 
-/// The first number in a text, however it is decorated (`EUR 1,234.50` is 1234.5); none when there is no digit. A comma
-/// groups thousands; a point begins the decimals.
+/// The first number in a text, ignoring text around it (`EUR 1,234.50` is 1234.5); none if there is no digit.
+/// Commas group thousands; a point separates the decimals.
 fn number(value: Value) -> Result<Value, Error> {
     if value.kind() == ValueKind::Number {
         return Ok(value);

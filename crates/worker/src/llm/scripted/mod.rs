@@ -1,9 +1,9 @@
-//! The scripted model: a [`ChatModel`] inside the process that computes its reply from the conversation, by a minijinja
-//! program taken from the agent's `model.script` (docs/scripted-model.md).
+//! The scripted model: an in-process [`ChatModel`] that computes its reply from the conversation with a
+//! minijinja program, the agent's `model.script` (docs/scripted-model.md).
 //!
-//! It serves demonstrations, tests and benchmarks without a model key. The same conversation always gives the same reply; a
-//! program that contains no template syntax costs one map lookup per call. It does not stream piecewise, and it never
-//! reaches the network.
+//! It serves demonstrations, tests and benchmarks without a model key. Equal conversations get equal replies. A
+//! program without template syntax costs one map lookup per call. Replies arrive in one piece, and the network
+//! is never used.
 
 mod helpers;
 mod program;
@@ -25,13 +25,12 @@ use super::{
     Usage, answer::Answer as ErrorAnswer, types::estimate_tokens,
 };
 
-/// The name it has everywhere: provider, model, metric label.
+/// Default name of its provider and model; also the metric label.
 pub const NAME: &str = "scripted";
 
-/// Compiled programs kept; beyond it all are dropped and compiled again as they are used. Agents are few.
+/// Compiled programs cached; the cache is cleared when full. Agents are few.
 const MAX_PROGRAMS: usize = 512;
 
-/// The scripted model.
 #[derive(Debug)]
 pub struct ScriptedModel {
     provider: String,
@@ -40,22 +39,22 @@ pub struct ScriptedModel {
 }
 
 impl ScriptedModel {
-    /// A scripted model under the name of its provider.
+    /// Returns a scripted model with the name of its provider.
     #[must_use]
     pub fn new(provider: impl Into<String>, clocks: Clocks) -> Self {
         Self { provider: provider.into(), clocks, programs: RwLock::default() }
     }
 
-    /// Checks a program without running it.
+    /// Compiles a program without running it.
     ///
     /// # Errors
-    /// It does not compile, or it is a constant and not a reply.
+    /// The program does not compile, or is a constant that is not a reply.
     pub fn check(script: &str) -> Result<(), ModelError> {
         Program::compile(script).map(drop)
     }
 
     fn program(&self, script: &str) -> Result<Arc<Program>, ModelError> {
-        // A panic cannot leave the map half-written: entries are inserted whole.
+        // A panic cannot leave the map inconsistent: entries are inserted whole.
         if let Some(program) = self.programs.read().unwrap_or_else(PoisonError::into_inner).get(script) {
             return Ok(Arc::clone(program));
         }
@@ -100,7 +99,7 @@ impl ChatModel for ScriptedModel {
 }
 
 impl ScriptedModel {
-    /// Thinks for as long as the program says, under the total clock like any other call.
+    /// Sleeps for the program's `latency_ms`, under the total timeout like any other call.
     async fn wait(&self, latency: Duration, request: &ModelRequest<'_>) -> Result<(), ModelError> {
         let total = self.clocks.at(request.model.effort).total;
         tokio::time::sleep(latency.min(total)).await;
@@ -108,19 +107,19 @@ impl ScriptedModel {
     }
 }
 
-/// The number of the reply being asked for: the replies there are, plus one.
+/// Number of the requested reply: existing replies plus one.
 fn turn(messages: &[Arc<Message>]) -> usize {
     1 + messages.iter().filter(|message| matches!(message.as_ref(), Message::Assistant { .. })).count()
 }
 
-/// What is answered without a program: the last thing the user said, as `{"response": …}`.
+/// The answer without a program: the last user message, as `{"response": …}`.
 fn echo(messages: &[Arc<Message>]) -> Answer {
     let last = messages.iter().rev().find(|message| matches!(message.as_ref(), Message::User { .. }));
     let text = serde_json::json!({ "response": last.map_or("", |message| message.text()) }).to_string();
     Answer { text, ..Answer::default() }
 }
 
-/// The answer cut to the reply limit of a budget; and whether it was cut.
+/// Truncates the answer to a budget's reply limit. Returns true if it was truncated.
 fn within(mut answer: Answer, limit: Option<u32>) -> (Answer, bool) {
     let Some(limit) = limit.and_then(|tokens| usize::try_from(tokens).ok()?.checked_mul(4)) else {
         return (answer, false);

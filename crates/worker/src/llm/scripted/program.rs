@@ -1,6 +1,6 @@
 //! A script, compiled once: a constant reply, or a minijinja template that renders one.
 //!
-//! Programs come from whoever may write agents, so they run bounded in instructions, work and memory.
+//! Anyone who may write agents writes programs, so they run with bounded instructions, work and memory.
 
 use std::{
     collections::HashSet,
@@ -16,10 +16,10 @@ use serde_json::value::RawValue;
 use super::{helpers, turn};
 use crate::llm::{Message, ModelError, ModelRequest};
 
-/// Template instructions one reply may cost: some tens of milliseconds.
+/// Template instructions per reply: some tens of milliseconds.
 const FUEL: u64 = 2_000_000;
 
-/// The largest program and the largest rendered reply, in bytes.
+/// Largest program and largest rendered reply, in bytes.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
@@ -28,7 +28,7 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
     engine
 });
 
-/// What a program answers.
+/// The reply computed by a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) text: String,
@@ -43,12 +43,11 @@ pub(super) struct AnswerCall {
     pub(super) arguments: String,
 }
 
-/// A compiled script.
 #[derive(Debug)]
 pub(super) enum Program {
-    /// No template syntax: the reply itself.
+    /// A reply without template syntax.
     Constant(Answer),
-    /// A template, and the variables it reads; what it does not read is not built.
+    /// A template, and the variables it reads; only these are built.
     Template { source: String, reads: HashSet<String> },
 }
 
@@ -76,7 +75,7 @@ impl Program {
     }
 }
 
-/// The variables of docs/scripted-model.md, as far as the program reads them.
+/// The variables of docs/scripted-model.md, limited to those that the program reads.
 fn context(reads: &HashSet<String>, request: &ModelRequest<'_>) -> Value {
     let mut pairs: Vec<(&str, Value)> = Vec::with_capacity(reads.len());
     if reads.contains("messages") {
@@ -126,7 +125,7 @@ fn message_value(message: &Arc<Message>) -> Value {
     ])
 }
 
-/// The JSON a program renders.
+/// The JSON rendered by a program.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rendered {
@@ -161,7 +160,7 @@ fn parse(rendered: &str) -> Result<Answer, ModelError> {
     Ok(Answer { text, calls, latency: rendered.latency_ms.map(Duration::from_millis) })
 }
 
-/// Arguments that are a string stand for the exact text of the model, so that a program can write invalid ones.
+/// Converts a call. String arguments are used as raw text, so that a program can produce invalid JSON.
 fn call(call: RenderedCall) -> Result<AnswerCall, ModelError> {
     let arguments = match call.arguments {
         None => "{}".to_owned(),

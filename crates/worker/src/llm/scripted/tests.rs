@@ -168,7 +168,7 @@ async fn a_conversation_beyond_the_window_is_a_context_limit() {
     reply.unwrap();
 }
 
-/// The examples of docs/scripted-model.md, as they stand there.
+/// Runs the examples in docs/scripted-model.md unchanged.
 #[tokio::test]
 async fn the_examples_of_the_documentation_run() {
     let page = include_str!("../../../../../docs/scripted-model.md");
