@@ -1,8 +1,8 @@
-//! Which hosts `fetch_url`, and the tool servers of tenants' own agents, may reach: those of the public internet, unless the worker
-//! allows more.
+//! Limits the hosts that `fetch_url` and the tool servers of tenants' agents may reach: the public internet,
+//! unless the worker allows more.
 //!
-//! Names are judged by the addresses they resolve to, inside the resolver that the connection itself uses, so a name whose
-//! answer changes between a check and the connection gains nothing.
+//! Host names are checked by their addresses inside the connection's own resolver, so a DNS answer that changes
+//! between check and connection (DNS rebinding) gains nothing.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,12 +10,12 @@ use longhaul_shared::addresses::is_public;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
-/// Checks what can be known of a URL's host without resolving its name.
+/// Checks a URL's host as far as possible without resolving its name.
 ///
 /// # Errors
-/// There is none, or it is an address that is not permitted; in words.
+/// The URL has no host, or its address is not permitted; as a message.
 pub(super) fn check_address(url: &Url, allow_private: bool) -> Result<(), String> {
-    // The parser has turned every notation of an IPv4 address (decimal, octal, hexadecimal) into an address.
+    // The URL parser has already normalised every notation of an IPv4 address (decimal, octal, hexadecimal).
     let literal = match url.host() {
         Some(Host::Ipv4(v4)) => Some(IpAddr::V4(v4)),
         Some(Host::Ipv6(v6)) => Some(IpAddr::V6(v6)),
@@ -32,13 +32,13 @@ pub(super) fn refused(host: &str) -> String {
     format!("`{host}` is not on the public internet, and this agent may not reach private addresses")
 }
 
-/// Resolves names as the system does and keeps the addresses that are permitted.
+/// Resolves names through the system resolver and drops addresses that are not permitted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GuardedResolver {
     pub(super) allow_private: bool,
 }
 
-/// A name of which no address is permitted.
+/// None of the name's addresses is permitted.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct AddressRefused(pub(super) String);
@@ -57,10 +57,10 @@ impl Resolve for GuardedResolver {
     }
 }
 
-/// Whether the URL's host has a public address.
+/// Checks that the URL's host has a public address.
 ///
 /// # Errors
-/// It has none, or its name cannot be resolved; in words.
+/// The host has none, or its name cannot be resolved; as a message.
 pub(super) async fn check_host(url: &str) -> Result<(), String> {
     let url = Url::parse(url).map_err(|error| error.to_string())?;
     check_address(&url, false)?;

@@ -1,4 +1,4 @@
-//! The HTTP clients of tools. No client follows a redirect by itself or uses a proxy of the environment.
+//! HTTP clients for tools. No client follows redirects by itself or uses a proxy from the environment.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,12 +11,12 @@ const USER_AGENT: &str = concat!("longhaul/", env!("CARGO_PKG_VERSION"));
 
 #[expect(clippy::disallowed_methods, reason = "the clients of tools differ from the shared one in their resolver")]
 fn builder() -> reqwest::ClientBuilder {
-    // Fails when a provider is installed already, which is all that is wanted.
+    // Fails if the process already has a crypto provider, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder().redirect(Policy::none()).no_proxy().connect_timeout(CONNECT_TIMEOUT).user_agent(USER_AGENT)
 }
 
-/// For `fetch_url`: names resolve to addresses that `resolver` permits, and to no others.
+/// Client for `fetch_url`, which connects only to addresses that `resolver` permits.
 pub(super) fn guarded_client(resolver: GuardedResolver) -> Result<Client, String> {
     builder()
         .dns_resolver(Arc::new(resolver))
@@ -25,15 +25,16 @@ pub(super) fn guarded_client(resolver: GuardedResolver) -> Result<Client, String
         .map_err(|error| format!("the HTTP client could not be built: {error}"))
 }
 
-/// For the services of a platform: one request on each connection, which is never sent a second time.
+/// Client for platform services. Each connection carries one request, so the client never resends it.
 pub(crate) fn platform_client() -> Result<Client, String> {
     let client = builder().pool_max_idle_per_host(0).http1_only().build();
     client.map_err(|error| format!("the HTTP client could not be built: {error}"))
 }
 
-/// For tool servers. A stream may be silent for as long as a tool runs, so only connecting has a limit here; calls have
-/// their own. Connections are not reused: a pooled one whose last body was not read to its end stalls the next call. Nor are they
-/// shared, as over HTTP/2: calls above the server's limit of streams would wait unseen while their clocks run.
+/// Client for tool servers. A stream may be silent as long as a tool runs, so only connecting has a timeout
+/// here; calls have their own. Connections are not reused: a pooled one whose last body was not read completely
+/// stalls the next call. HTTP/2 is off: calls above the server's stream limit would queue while their timeouts
+/// run.
 pub(super) fn mcp_client(resolver: GuardedResolver) -> Result<Client, String> {
     builder()
         .dns_resolver(Arc::new(resolver))

@@ -1,7 +1,7 @@
-//! What an agent can do besides answering: the tools a worker has, and the ones one execution may use.
+//! The tools of a worker, and those that one execution may use.
 //!
-//! [`ToolRegistry`] is per worker, [`Toolbox`] per execution. A call never fails the attempt by accident: whatever goes wrong
-//! inside a tool becomes a text for the model, unless the tool says that the run ends.
+//! [`ToolRegistry`] exists once per worker, [`Toolbox`] once per execution. An error inside a tool becomes a
+//! text for the model and fails the attempt only if the tool requests that.
 
 mod fetch_url;
 mod guard;

@@ -1,4 +1,4 @@
-//! What a tool call came to, as the model is told it.
+//! Outcomes of tool calls, in the form shown to the model.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -7,31 +7,31 @@ use serde_json::{Value, json};
 
 use crate::contract::Noted;
 
-/// Bytes of the call's arguments repeated in an error; the model has them in its own message anyway.
+/// Bytes of a call's arguments repeated in an error. The model has them in its own message anyway.
 const MAX_ECHO_BYTES: usize = 4_096;
-/// Bytes of an error's message, so that the error stays one well-formed JSON value under every limit an agent may set.
+/// Bytes of an error's message. Keeps the error well-formed JSON under every limit that an agent may set.
 const MAX_MESSAGE_BYTES: usize = 8_192;
 
-/// Why a call has no result. The names are part of the text a model reads.
+/// Why a call has no result. The names are part of the text shown to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallErrorKind {
-    /// The call itself is wrong: unknown tool, arguments that are not JSON or do not fit.
+    /// The call is invalid: unknown tool, or arguments that are not JSON or violate the schema.
     Structural,
     /// The tool ran and failed.
     Runtime,
-    /// The tool took longer than it may. It may have taken effect.
+    /// The tool exceeded its timeout. It may have taken effect.
     Timeout,
-    /// A person said no.
+    /// A person rejected the call.
     Rejected,
-    /// What it reads would have come from a call that failed or did not run.
+    /// The call reads the result of a call that failed or did not run.
     DependencyFailed,
-    /// It waits for calls that wait for it.
+    /// The call depends on itself through other calls.
     Cycle,
-    /// It reads what nothing wrote.
+    /// The call reads a value that no call has written.
     UnresolvedReference,
-    /// It may have run before a crash, and nobody can say.
+    /// The call may have run before a crash; its outcome cannot be determined.
     OutcomeUnknown,
-    /// The run ended before it did.
+    /// The run ended before the call did.
     Cancelled,
 }
 
@@ -53,44 +53,44 @@ impl CallErrorKind {
     }
 }
 
-/// What a tool call came to. Every call has one, so that every call of a reply gets a result.
+/// The outcome of a tool call. Every call has one, so that every call of a reply gets a result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallOutcome {
-    /// Shown to the model; within the agent's limit.
+    /// The text shown to the model, within the agent's limit.
     pub text: String,
-    /// The whole result, when `text` had to be cut.
+    /// The complete result, if `text` is truncated.
     pub whole: Option<String>,
-    /// Which of the call's alternative places the tool chose for its result.
+    /// The call's alternative place that the tool chose for its result.
     pub destination: Option<String>,
-    /// Set when `text` is an error.
+    /// The kind of error, if `text` is one.
     pub error: Option<CallErrorKind>,
-    /// Its tool was not asked: the call certainly had no effect.
+    /// True if the tool was not invoked, so the call certainly had no effect.
     pub(crate) is_unsent: bool,
-    /// Set when the run cannot go on.
+    /// The failure that ends the run, if the run cannot continue.
     pub ends_run: Option<Failure>,
-    /// How long the tool ran.
+    /// Run time of the tool.
     pub duration: Duration,
-    /// What running it again would do.
+    /// The declared effect of the tool, which decides if the call may be repeated.
     pub effect: ToolEffect,
-    /// What the record of a contract execution lists of it.
+    /// The item for the record of a contract execution.
     pub(crate) noted: Option<Box<Noted>>,
 }
 
 impl CallOutcome {
-    /// Whether the model is told that the call failed.
+    /// Returns true if the model is shown an error.
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.error.is_some()
     }
 
-    /// The result, uncut.
+    /// The complete result.
     #[must_use]
     pub fn whole(&self) -> &str {
         self.whole.as_deref().unwrap_or(&self.text)
     }
 }
 
-/// An error about a call that never reached, or came back from, its tool.
+/// An error of a call that was not run, or whose tool failed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CallError {
     pub(crate) kind: CallErrorKind,
@@ -108,7 +108,7 @@ impl CallError {
         self
     }
 
-    /// The text for the model: the error beside the call as the model wrote it.
+    /// The text for the model: the error, and the call as the model wrote it.
     pub(crate) fn to_text(&self, tool: &str, arguments: &str) -> String {
         let mut error = json!({
             "type": self.kind.as_str(),
@@ -126,12 +126,12 @@ impl CallError {
     }
 }
 
-/// `text` within `max` bytes; what is longer ends, on a character boundary, with a sentence that says how much is missing.
+/// Truncates `text` to `max` bytes on a character boundary and appends how many bytes are missing.
 pub(crate) fn cut(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max {
         return Cow::Borrowed(text);
     }
-    // The sentence holds two numbers of unknown width; this much room always suffices.
+    // Enough for the appended sentence, whose two numbers vary in width.
     let room = max.saturating_sub(64);
     let mut end = room;
     while !text.is_char_boundary(end) {

@@ -1,6 +1,6 @@
-//! The tools a worker has, by name: the built-in ones and those an application registered in Rust.
+//! The tools of a worker, by name: built-in ones and those that an application registers in Rust.
 //!
-//! A name means one tool for the life of a worker. Typed tools are erased here and nowhere else.
+//! A name denotes one tool for the life of a worker. Typed tools are erased in this file only.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -17,33 +17,33 @@ use super::{
 };
 use crate::agent::host::HostTool;
 
-/// The longest name a model API accepts.
+/// Longest name that every model API accepts, in bytes.
 const MAX_NAME: usize = 64;
 
-/// A tool without its argument type: what registries hold and executions call.
+/// A tool with its argument type erased, as held by registries and called by executions.
 #[async_trait]
 pub trait AnyTool: Send + Sync {
-    /// What the model is shown of it, and its effect.
+    /// The tool's effect, and its name, description and schema as shown to the model.
     fn spec(&self) -> ToolSpec;
 
     /// Runs one call. `args` is valid against the schema in [`spec`](Self::spec).
     ///
     /// # Errors
-    /// What the model should be told, or a failure that ends the run.
+    /// A message for the model, or a failure that ends the run.
     async fn call(&self, args: Value, context: ToolCallContext) -> Result<ToolOutput, ToolFailure>;
 
-    /// Looks up whether a call that was under way when a worker died has taken effect.
+    /// Determines if a call that was running when a worker died has taken effect.
     async fn reconcile(&self, _args: Value, _context: ToolCallContext) -> Reconciled {
         Reconciled::Unknown
     }
 
-    /// A call took longer than it may and was given up.
+    /// Called after a call exceeded its timeout and was dropped.
     fn timed_out(&self) {}
 }
 
 struct Typed<T> {
     tool: T,
-    /// Made once: a schema is a tree of values.
+    /// Built once, because a schema is a tree of allocated values.
     spec: ToolSpec,
 }
 
@@ -68,7 +68,8 @@ impl<T: Tool> AnyTool for Typed<T> {
     }
 
     async fn call(&self, args: Value, context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
-        // A pinned schema may be older than this build's argument type, so this can fail after the schema check passed.
+        // An execution's pinned schema may be older than this build's argument type, so this can fail after the
+        // schema check.
         let args = numbers::typed(&args)
             .map_err(|error| ToolFailure::Reported(format!("the arguments do not fit the tool: {error}")))?;
         self.tool.call(args, context).await
@@ -82,45 +83,41 @@ impl<T: Tool> AnyTool for Typed<T> {
     }
 }
 
-/// Makes a tool from the `settings` an agent gave it; null when it gave none. The error says what is wrong with them.
+/// Builds a tool from an agent's `settings`, null if it has none. The error says why they are invalid.
 pub type ToolFactory = Box<dyn Fn(&Value) -> Result<Arc<dyn AnyTool>, String> + Send + Sync>;
 
-/// Why a tool could not be registered or found.
+/// Errors of registering or resolving a tool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ToolRegistryError {
-    /// Two tools of one name.
+    /// Two tools have the same name.
     #[error("tool `{0}` is registered twice")]
     Duplicate(String),
-    /// No model API would accept the name, or it is one that MCP servers use.
+    /// The name is malformed, or has the prefix reserved for MCP servers.
     #[error("tool name `{0}` must be 1 to {MAX_NAME} of `a-z A-Z 0-9 _ -` and must not start with `mcp__`")]
     InvalidName(String),
-    /// The arguments' JSON Schema is not that of an object, or cannot be compiled.
+    /// The arguments' JSON Schema does not describe an object, or does not compile.
     #[error("the arguments of tool `{name}` have no usable schema: {reason}")]
     InvalidSchema {
-        /// The tool.
         name: String,
-        /// What is wrong.
+        /// The defect of the schema.
         reason: String,
     },
-    /// The worker has no such tool.
+    /// The worker has no tool of this name.
     #[error("tool `{name}` is not registered (registered: {known})")]
     Unknown {
-        /// The name asked for.
         name: String,
-        /// Every name there is, joined.
+        /// All registered names, joined by commas.
         known: String,
     },
-    /// The agent's settings for the tool are wrong.
+    /// The agent's settings for the tool are invalid.
     #[error("settings of tool `{name}`: {reason}")]
     InvalidSettings {
-        /// The tool.
         name: String,
-        /// What is wrong.
+        /// The defect of the settings.
         reason: String,
     },
 }
 
-/// Tools by name.
 #[derive(Default)]
 pub struct ToolRegistry(BTreeMap<String, ToolFactory>);
 
@@ -131,7 +128,7 @@ impl fmt::Debug for ToolRegistry {
 }
 
 impl ToolRegistry {
-    /// A registry with the built-in tools. `fetch` holds the worker's defaults for `fetch_url`.
+    /// Returns a registry of the built-in tools. `fetch` holds the worker's limits for `fetch_url`.
     #[must_use]
     pub fn with_builtin(fetch: FetchUrlSettings) -> Self {
         let mut registry = Self::default();
@@ -147,7 +144,7 @@ impl ToolRegistry {
         registry
     }
 
-    /// Adds a tool that takes no settings.
+    /// Adds a tool without settings.
     ///
     /// # Errors
     /// The name is taken or invalid, or the argument type is not an object.
@@ -161,7 +158,7 @@ impl ToolRegistry {
         self.insert(spec.name, without_settings(tool))
     }
 
-    /// Adds a tool that is made anew from each agent's settings. The name of what `make` returns must be `name`.
+    /// Adds a tool that is built from each agent's settings. The tool built by `make` must be named `name`.
     ///
     /// # Errors
     /// The name is taken or invalid.
@@ -192,10 +189,10 @@ impl ToolRegistry {
         Ok(())
     }
 
-    /// The tool `name` with an agent's settings; null when there are none.
+    /// Returns the tool `name` with an agent's settings, null if there are none.
     ///
     /// # Errors
-    /// There is no such tool, or it refuses the settings.
+    /// The tool does not exist or rejects the settings.
     pub fn resolve(&self, name: &str, settings: &Value) -> Result<Arc<dyn AnyTool>, ToolRegistryError> {
         let Some(factory) = self.0.get(name) else {
             let known = self.names().collect::<Vec<_>>().join(", ");
@@ -207,23 +204,23 @@ impl ToolRegistry {
         if made == name { Ok(tool) } else { Err(invalid(format!("they make a tool named `{made}`"))) }
     }
 
-    /// Every name, in order: what a worker publishes.
+    /// All names, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 }
 
-/// Whether an agent or a definition gave no settings.
+/// Returns true if an agent or definition has no settings: null or an empty object.
 pub(crate) fn are_none(settings: &Value) -> bool {
     settings.is_null() || settings.as_object().is_some_and(serde_json::Map::is_empty)
 }
 
-/// Reads settings; none at all reads like an empty object, so that every field may have its default.
+/// Deserialises settings. Null is read as an empty object, so that every field may have a default.
 pub(crate) fn settings_of<S: serde::de::DeserializeOwned>(settings: &Value) -> Result<S, serde_json::Error> {
     if are_none(settings) {
         return S::deserialize(Value::Object(serde_json::Map::new()));
     }
-    // A struct would also be read from an array.
+    // serde also reads a struct from an array.
     if !settings.is_object() {
         return Err(serde_json::Error::custom("expected an object"));
     }
@@ -234,7 +231,7 @@ fn without_settings(tool: Arc<dyn AnyTool>) -> ToolFactory {
     Box::new(move |settings| if are_none(settings) { Ok(Arc::clone(&tool)) } else { Err("the tool takes none".into()) })
 }
 
-/// Whether every supported model API accepts the name.
+/// Returns true if every supported model API accepts the name.
 pub(super) fn is_valid_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }

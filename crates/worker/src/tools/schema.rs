@@ -1,4 +1,4 @@
-//! What is wrong with a value, said so that a model can correct it.
+//! Describes schema violations of a value so that a model can correct it.
 
 use std::fmt::Write as _;
 
@@ -10,25 +10,24 @@ use serde_json::Value;
 
 use super::outcome::cut;
 
-/// Violations reported of one value; a model corrects a few at a time.
+/// Violations reported per value; a model corrects a few at a time.
 const MAX_VIOLATIONS: usize = 20;
-/// Bytes of one violation's text; the library quotes the offending value, which can be the whole answer.
+/// Bytes of one violation's message. The validator quotes the offending value, which may be the whole answer.
 const MAX_MESSAGE_BYTES: usize = 300;
 
-/// One way in which a value does not satisfy a schema.
+/// One violation of a schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Violation {
     /// JSON pointer into the value; empty for the value itself.
     pub(crate) path: String,
-    /// What is wrong there.
     pub(crate) message: String,
 }
 
-/// What is wrong with a value: at most [`MAX_VIOLATIONS`].
+/// The violations of a value, at most [`MAX_VIOLATIONS`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violations {
     pub(crate) listed: Vec<Violation>,
-    /// There are more than are listed.
+    /// True if there are more violations than listed.
     pub(crate) more: bool,
 }
 
@@ -52,12 +51,13 @@ impl Violations {
     }
 }
 
-/// Looks for violations, in document order of the schema. A value too large to be checked at once has that as its violation.
+/// Finds violations, in document order of the schema. A value too large to check synchronously has that as its
+/// violation.
 pub(crate) fn violations(schema: &Schema, value: &Value) -> Option<Violations> {
     violations_that(schema, value, |_, _| true)
 }
 
-/// The violations that `count`, which is given each one's path and kind.
+/// Finds the violations that `count` accepts by path and kind.
 pub(crate) fn violations_that(
     schema: &Schema,
     value: &Value,
@@ -69,7 +69,7 @@ pub(crate) fn violations_that(
     }
 }
 
-/// As [`violations`], for values of any size: what takes long does not run on the caller's thread.
+/// Like [`violations`], for values of any size: long checks run off the caller's thread.
 ///
 /// # Errors
 /// The value is too large for the schema.
@@ -77,7 +77,7 @@ pub(crate) async fn violations_of_large(schema: &Schema, value: &Value) -> Resul
     loop {
         match schema.check(value, |errors| list(errors, &|_, _| true)).await {
             Ok(found) => return Ok(found.and_then(whole)),
-            // Each check takes a moment and the turns are fair.
+            // Retry: other checks are short, and the queue for them is fair.
             Err(Unchecked::Busy) => tokio::task::yield_now().await,
             Err(error @ Unchecked::TooMuchWork) => return Err(error.to_string()),
         }
@@ -108,18 +108,18 @@ fn list(
     (!listed.is_empty()).then_some(Violations { listed, more })
 }
 
-/// Compiles any schema.
+/// Compiles a schema.
 ///
 /// # Errors
-/// It is not a valid schema, exceeds a limit, or refers to another document.
+/// The schema is invalid, exceeds a limit, or refers to another document.
 pub(crate) fn compile(schema: &Value) -> Result<Schema, String> {
     compiled(schema, Patterns::LookAround)
 }
 
-/// Compiles a schema none of whose patterns needs backtracking: the API checks answers against it too.
+/// Compiles a schema without patterns that need backtracking, because the API checks answers against it too.
 ///
 /// # Errors
-/// As of [`compile`], or it has such a pattern.
+/// As for [`compile`], or a pattern needs backtracking.
 pub(crate) fn compile_linear(schema: &Value) -> Result<Schema, String> {
     compiled(schema, Patterns::Linear)
 }
@@ -128,10 +128,10 @@ fn compiled(schema: &Value, patterns: Patterns) -> Result<Schema, String> {
     Schema::compile(schema, patterns).map_err(|error| cut(&error, MAX_MESSAGE_BYTES).into_owned())
 }
 
-/// Checks that a schema is one of a tool's arguments, which are an object.
+/// Checks that the schema of a tool's arguments describes an object.
 ///
 /// # Errors
-/// What it describes instead.
+/// The type that the schema describes instead.
 pub(crate) fn describes_object(schema: &Value) -> Result<(), String> {
     match schema.get("type").and_then(Value::as_str) {
         Some("object") => Ok(()),
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn no_pattern_takes_exponential_time() {
-        // The second has look-around, so it runs in the backtracking engine, up to its limit.
+        // The second pattern has look-around, so the backtracking engine runs it up to its step limit.
         for pattern in ["^(a+)+$", "^(?=(a+)+$)b"] {
             let schema = json!({"type": "string", "pattern": pattern});
             let started = std::time::Instant::now();

@@ -1,7 +1,7 @@
-//! `search_dataset`: what an agent with `datasets` has to search them.
+//! `search_dataset`: searches the datasets of an agent.
 //!
-//! What must hold: a call sees the indexes of the tenant whose execution makes it, and of those the agent's datasets alone; what a
-//! model is told is bounded, here by the number of results and for every tool by the agent's limit.
+//! Invariants: a call sees only indexes of the tenant whose execution makes it, and of these only the agent's
+//! datasets. The number of results is limited here; their size is limited like any tool's, by the agent.
 
 use async_trait::async_trait;
 use longhaul_sdk::{ToolCallContext, ToolEffect, ToolFailure, ToolOutput, ToolSpec};
@@ -17,10 +17,9 @@ use serde_json::{Value, json};
 
 use super::registry::AnyTool;
 
-/// Results of one call. What a model needs is among the first few; it can ask again.
+/// Largest number of results per call. The first few usually suffice, and the model can search again.
 const MAX_RESULTS: u32 = 20;
 
-/// Searches the datasets of one agent.
 #[derive(Debug)]
 pub(super) struct SearchDataset {
     datasets: Vec<String>,
@@ -44,7 +43,8 @@ impl AnyTool for SearchDataset {
         let tenant = tenant.ok_or_else(|| ToolFailure::Reported("datasets are searched by executions alone".into()))?;
         let mut args = args;
         let index = args.get("index").and_then(Value::as_str).or(self.datasets.first().map(String::as_str));
-        // The schema says so too; a resumed execution's may be older than this list.
+        // The schema restricts the index too, but a resumed execution's pinned schema may be older than the
+        // agent's datasets.
         let index = index.filter(|index| self.datasets.iter().any(|dataset| dataset == index)).map(str::to_owned);
         let index = index
             .ok_or_else(|| ToolFailure::Reported(format!("`index` must be one of: {}", self.datasets.join(", "))))?;
@@ -65,7 +65,8 @@ impl AnyTool for SearchDataset {
     }
 }
 
-/// The model may search by words instead, or go on without; whoever operates the worker reads the log.
+/// Logs the error for the operator and reports it to the model, which may search by keyword or continue without
+/// results.
 fn report(error: &RetrievalError) -> ToolFailure {
     tracing::warn!(error = %error, upstream = error.upstream.as_deref().unwrap_or_default(), "a dataset was not searched");
     ToolFailure::Reported(error.to_string())

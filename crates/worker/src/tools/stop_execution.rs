@@ -1,13 +1,13 @@
-//! The tool with which a model says that it cannot do what it was asked.
+//! The tool by which a model reports that it cannot complete the task.
 //!
-//! It does not end the turn: the model goes on, and what its other tools did stays done. The `stop_execution` validator
-//! reads what is recorded here and ends the run.
+//! It does not end the turn: the model continues, and effects of its other tools remain. The `stop_execution`
+//! validator reads the recorded reason and ends the run.
 
 use longhaul_sdk::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// The tool's name, its entry in the scratchpad, and the name of the validator that reads it.
+/// Name of the tool, of its scratchpad entry, and of the validator that reads the entry.
 pub const STOP_EXECUTION: &str = "stop_execution";
 
 /// Records a reason to stop.

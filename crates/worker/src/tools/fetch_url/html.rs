@@ -1,8 +1,9 @@
-//! HTML as text a model can read: tags gone, blocks on their own lines, links kept beside their text.
+//! Converts HTML to text for a model: drops tags, puts blocks on lines of their own, and keeps links beside
+//! their text.
 //!
-//! It is no parser: what is malformed comes out as text, and nothing here can fail or take more than linear time.
+//! This is not a parser: malformed markup comes out as text. It cannot fail and takes linear time.
 
-/// Elements of which nothing is text.
+/// Elements whose content is dropped.
 const SKIPPED: [&str; 6] = ["script", "style", "noscript", "template", "svg", "head"];
 /// Elements that begin a line.
 const BLOCKS: [&str; 27] = [
@@ -34,14 +35,15 @@ const BLOCKS: [&str; 27] = [
     "table",
     "tr",
 ];
-/// Bytes of a link shown; longer ones are trackers.
+/// Longest link shown, in bytes; longer ones are usually trackers.
 const MAX_LINK_BYTES: usize = 300;
 
 /// The readable text of a page.
 pub(super) fn to_text(html: &str) -> String {
     let mut page = Page::default();
     let mut rest = html;
-    // After the last `>` there is no tag. Without knowing that, every `<` there would be searched to the end again.
+    // No tag ends after the last `>`. Without this bound, each later `<` would be searched to the end:
+    // quadratic time.
     let last_end = html.rfind('>').unwrap_or(0);
     while let Some(at) = rest.find('<') {
         if html.len() - rest.len() + at > last_end {
@@ -83,7 +85,7 @@ enum Tag<'a> {
     Comment,
 }
 
-/// The tag that `text` begins with and what follows it; `None` when its `<` is no tag.
+/// Parses the tag at the start of `text` and returns the rest; `None` if its `<` begins no tag.
 fn tag(text: &str) -> Option<(Tag<'_>, &str)> {
     if let Some(comment) = text.strip_prefix("<!--") {
         // An unclosed comment swallows the rest, as in a browser.
@@ -112,7 +114,7 @@ fn tag(text: &str) -> Option<(Tag<'_>, &str)> {
     Some((tag, after))
 }
 
-/// Where the tag's `>` is, which may not be inside a quoted attribute. A quote that never closes is no quote.
+/// Offset of the tag's `>`, skipping quoted attributes. A quote that never closes is ignored.
 fn end_of_tag(inner: &str) -> Option<usize> {
     let mut quote = None;
     for (at, byte) in inner.bytes().enumerate() {
@@ -123,11 +125,11 @@ fn end_of_tag(inner: &str) -> Option<usize> {
             _ => {}
         }
     }
-    // Look for a plain end in what a browser would have shown as one long tag; bounded by the first `>`.
+    // Unclosed quote: end the tag at the first `>`. A browser would treat the rest of the page as one tag.
     inner.find('>')
 }
 
-/// What follows the end tag of a skipped element; everything belongs to an element that never ends.
+/// The text after the end tag of a skipped element; empty if the element never ends.
 fn skip_to_end_of<'a>(name: &str, text: &'a str) -> &'a str {
     let mut rest = text;
     while let Some(at) = rest.find("</") {
@@ -229,7 +231,7 @@ fn attribute(attributes: &str, wanted: &str) -> Option<String> {
         let (name, after) = rest.split_at(end);
         let after = after.trim_start_matches(|c: char| c.is_whitespace() || c == '/');
         let Some(value) = after.strip_prefix('=') else {
-            // Always shorter than `rest`: either a name or at least one separator was taken.
+            // Shorter than `rest`: a name or at least one separator was consumed.
             rest = after;
             continue;
         };
@@ -252,7 +254,7 @@ fn decode_entities(text: &str) -> String {
     while let Some(at) = rest.find('&') {
         decoded.push_str(&rest[..at]);
         rest = &rest[at..];
-        // The longest entity decoded here is `&#x10FFFF;`.
+        // The longest supported entity is `&#x10FFFF;`.
         let window = rest.len().min(12);
         let end = rest.as_bytes()[..window].iter().position(|&b| b == b';');
         if let Some((end, c)) = end.and_then(|end| Some((end, entity(rest.get(1..end)?)?))) {
@@ -344,7 +346,7 @@ mod tests {
             for page in [long.clone(), long + ">"] {
                 let started = std::time::Instant::now();
                 let _ = to_text(&page);
-                // Linear is some 50 ms here without optimisation, quadratic would be hours.
+                // Linear time is about 50 ms here without optimisation; quadratic time would be hours.
                 assert!(started.elapsed() < std::time::Duration::from_secs(10), "{html}: {:?}", started.elapsed());
             }
         }

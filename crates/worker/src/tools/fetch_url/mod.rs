@@ -1,7 +1,7 @@
 //! `fetch_url`: reads one page of the public internet for a model.
 //!
-//! GET only, bounded in size, time and redirects. Every hop is checked before it is asked, and every name by what it resolves
-//! to, so that neither a redirect nor a DNS answer leads into a private network.
+//! GET only, with limits on size, time and redirects. Every hop is checked before it is requested, and every
+//! name by its resolved addresses, so that neither a redirect nor a DNS answer leads into a private network.
 
 mod html;
 
@@ -22,20 +22,19 @@ use super::{
     outcome::cut,
 };
 
-/// The tool's name.
 pub const FETCH_URL: &str = "fetch_url";
 
 const MAX_REDIRECTS: usize = 5;
 /// Bytes of an error page shown to the model.
 const MAX_ERROR_BODY: usize = 2_000;
 
-/// What an agent, or the worker for all agents, says about `fetch_url`.
+/// Settings of `fetch_url`, for one agent or as limits of the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FetchUrlSettings {
-    /// Fetch loopback and private addresses too.
+    /// Allow loopback and private addresses.
     pub allow_private_addresses: bool,
-    /// Bytes read of one answer; the rest is left out.
+    /// Largest number of bytes read of a response; the rest is ignored.
     pub max_bytes: u32,
 }
 
@@ -45,7 +44,7 @@ impl Default for FetchUrlSettings {
     }
 }
 
-/// An agent's settings within the worker's: an agent may have less than the worker allows, never more.
+/// Combines an agent's settings with the worker's, which they can restrict but not extend.
 pub(super) fn settings_within(worker: &FetchUrlSettings, agent: &Value) -> Result<FetchUrlSettings, serde_json::Error> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -60,7 +59,6 @@ pub(super) fn settings_within(worker: &FetchUrlSettings, agent: &Value) -> Resul
     })
 }
 
-/// Fetches a page.
 #[derive(Debug, Clone)]
 pub struct FetchUrl {
     client: Client,
@@ -76,7 +74,7 @@ pub struct FetchUrlArgs {
 }
 
 impl FetchUrl {
-    /// The tool with these settings.
+    /// Returns the tool with these settings.
     ///
     /// # Errors
     /// The HTTP client cannot be built.
@@ -85,7 +83,7 @@ impl FetchUrl {
         Ok(Self { client: super::http::guarded_client(resolver)?, settings })
     }
 
-    /// Follows redirects by hand, so that every hop passes the same check.
+    /// Follows redirects itself, so that every hop is checked.
     async fn get(&self, mut url: Url) -> Result<Response, String> {
         for _ in 0..=MAX_REDIRECTS {
             let allow_private = self.settings.allow_private_addresses;
@@ -104,7 +102,7 @@ impl FetchUrl {
         Err(format!("it redirects more than {MAX_REDIRECTS} times"))
     }
 
-    /// The first `max_bytes` of the body, and whether there is more.
+    /// Reads up to `max_bytes` of the body. Returns true if there is more.
     async fn body(&self, mut response: Response) -> Result<(BytesMut, bool), String> {
         let max = self.settings.max_bytes as usize;
         let mut body = BytesMut::new();
@@ -181,14 +179,14 @@ fn is_text(kind: &str) -> bool {
     kind.starts_with("text/") || kind.ends_with("+json") || kind.ends_with("+xml") || named.contains(&kind)
 }
 
-/// Reads the bytes in the charset the answer names, its byte-order mark first; UTF-8 otherwise.
+/// Decodes the body by its byte-order mark, else the charset of the content type, else as UTF-8.
 fn decode(body: &[u8], kind: &str) -> String {
     let label = kind.split(';').skip(1).find_map(|part| part.trim().strip_prefix("charset="));
     let encoding = label.and_then(|label| Encoding::for_label(label.trim_matches(['"', ' ']).as_bytes()));
     encoding.unwrap_or(UTF_8).decode(body).0.into_owned()
 }
 
-/// The cause, without the URL's query, which may hold what should not be repeated.
+/// The innermost cause of an error. Does not repeat the URL, whose query may hold secrets.
 fn describe(error: &reqwest::Error) -> String {
     let mut source = error.source();
     let mut innermost = None;
@@ -209,7 +207,7 @@ fn describe(error: &reqwest::Error) -> String {
     innermost.map_or_else(|| kind.to_owned(), |cause| format!("{kind}: {}", cut(&cause, 300)))
 }
 
-/// Whether it is a URL of the web at all, without anybody's credentials.
+/// Checks that the URL is HTTP or HTTPS and holds no credentials.
 fn check_form(url: &Url) -> Result<(), String> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("only http and https URLs can be fetched, not `{}`", url.scheme()));

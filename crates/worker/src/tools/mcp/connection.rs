@@ -1,6 +1,7 @@
-//! One live connection to a server: its transport, its handshake, its child process and its secrets.
+//! One connection to a tool server: transport, handshake, child process and secrets.
 //!
-//! Dropping a connection ends it: a child's input is closed, then it is signalled, then killed.
+//! Dropping a connection ends it: the child's standard input is closed, then the child is signalled, then
+//! killed.
 
 use std::{collections::HashMap, process::Stdio, time::Duration};
 
@@ -32,16 +33,16 @@ use crate::tools::{
     outcome::cut,
 };
 
-/// The variables of this process that a child gets; everything else comes from the agent.
+/// Environment variables of this process that a child inherits. All others come from the agent.
 pub const INHERITED_ENV: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
-/// Bytes of a child's standard error that are logged; the rest is read and dropped, so that the child never blocks on it.
+/// Bytes of a child's standard error that are logged. The rest is read and discarded, so that the child never blocks.
 const MAX_STDERR_BYTES: u64 = 64 * 1024;
 /// Bytes of one logged line.
 const MAX_STDERR_LINE: usize = 1_024;
-/// Bytes of one message of a server, over both transports (a line limit of the same size is rmcp's own).
+/// Bytes of one server message over HTTP. rmcp has the same limit for a line of standard output.
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
-/// A connection on which the handshake is done.
+/// A connection after its handshake.
 pub(super) struct Connection {
     service: RunningService<RoleClient, ClientConfig>,
     pub(super) secrets: Secrets,
@@ -49,10 +50,10 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects and shakes hands; the caller sets the time.
+    /// Connects and performs the handshake. The caller applies the timeout.
     ///
     /// # Errors
-    /// One sentence without any secret.
+    /// A message without secrets.
     pub(super) async fn open(
         name: &str,
         spec: &McpServerSpec,
@@ -82,12 +83,12 @@ impl Connection {
         self.service.peer()
     }
 
-    /// Whether the other side is known to be gone.
+    /// Returns true if the other side is known to be gone.
     pub(super) fn is_closed(&self) -> bool {
         self.service.is_closed() || self.service.peer().is_transport_closed()
     }
 
-    /// Says goodbye and waits for the child to exit, at most `wait`.
+    /// Ends the session and waits up to `wait` for the child to exit.
     pub(super) async fn close(mut self, wait: Duration) {
         let _ = self.service.close_with_timeout(wait).await;
     }
@@ -127,7 +128,7 @@ fn http_transport(
     let config = StreamableHttpClientTransportConfig::with_uri(url)
         .custom_headers(headers)
         .max_sse_event_size(MAX_MESSAGE_BYTES);
-    // The name may resolve to another address by now, or for the next call.
+    // Check addresses on every connection: the name may resolve to another address by now, or for the next call.
     let resolver = GuardedResolver { allow_private: reach.may_be_private };
     Ok(StreamableHttpClientTransport::with_client(SessionClient(mcp_client(resolver)?), config))
 }
@@ -151,7 +152,7 @@ fn child(
     Ok((transport, stderr))
 }
 
-/// Logs what a child writes to its standard error, up to a limit, and reads on so that it never blocks.
+/// Logs a child's standard error up to a limit, and reads on so that the child never blocks.
 async fn log_stderr(server: String, pipe: impl AsyncRead + Unpin) {
     let mut reader = BufReader::new(pipe);
     let mut limited = (&mut reader).take(MAX_STDERR_BYTES);

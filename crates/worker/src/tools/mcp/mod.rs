@@ -1,7 +1,7 @@
-//! Tools of MCP servers: child processes spoken to over their standard streams, and streamable-HTTP endpoints.
+//! Tools of MCP servers: child processes over standard input and output, and streamable-HTTP endpoints.
 //!
-//! A server's word counts little: names, sizes and counts are bounded, and what it says about its tools' effects is believed
-//! only when the agent trusts it. Secrets are resolved when a connection is made and live in it alone.
+//! Servers are not trusted: names, sizes and counts are bounded, and declared effects of tools are used only if
+//! the agent trusts the server. Secrets are resolved for a connection and held only by it.
 
 mod connection;
 mod name;

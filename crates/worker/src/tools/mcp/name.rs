@@ -1,4 +1,4 @@
-//! What a tool of a server is called: `mcp__<server>__<tool>`, split on the first two `__`.
+//! Names of server tools: `mcp__<server>__<tool>`, split at the first two `__`.
 
 use longhaul_sdk::spec::McpServerSpec;
 
@@ -6,26 +6,27 @@ use crate::tools::registry::is_valid_name;
 
 const PREFIX: &str = "mcp__";
 
-/// The name a model calls, or `None` when no model API would accept it.
+/// The name that a model calls; `None` if no model API would accept it.
 pub(super) fn full_name(server: &str, tool: &str) -> Option<String> {
     let name = format!("{PREFIX}{server}__{tool}");
     is_valid_name(&name).then_some(name)
 }
 
-/// The server and the tool that a full name means; `None` for the name of any other tool.
+/// Splits a full name into server and tool; `None` for the name of any other tool.
 pub(in crate::tools) fn split_name(name: &str) -> Option<(&str, &str)> {
     name.strip_prefix(PREFIX)?.split_once("__")
 }
 
-/// The server that answers calls of `tool`, if one does.
+/// The server that provides `tool`, if it is a server's tool.
 pub(crate) fn server_of(tool: &str) -> Option<&str> {
     split_name(tool).map(|(server, _)| server)
 }
 
-/// Checks what an agent says about a server. The error says what is wrong.
+/// Checks an agent's declaration of a server. The error is a message for the agent's author.
 ///
 /// # Errors
-/// The name could not be split from a tool's, there is not exactly one of `command` and `url`, or the URL is not HTTP.
+/// The server's name would make tool names ambiguous, not exactly one of `command` and `url` is set, or the URL
+/// is not HTTP.
 pub fn check_server(name: &str, spec: &McpServerSpec) -> Result<(), String> {
     // A trailing `_` would move the boundary: `mcp__a___b` splits into `a` and `_b`.
     if !is_valid_name(name) || name.contains("__") || name.ends_with('_') {

@@ -1,7 +1,8 @@
-//! The connections of one process to tool servers, shared by all its executions.
+//! The process's connections to tool servers, shared by all executions.
 //!
-//! A connection is made when a call or a list needs it, by one caller while the others wait for its outcome; it is closed
-//! when idle, and made again after it broke. Their number is bounded: when all are busy, one more is refused.
+//! A call or listing opens the connection it needs; concurrent callers wait for that one attempt. Idle
+//! connections are closed, and broken ones are reopened on demand. The number of connections is limited: if all
+//! are in use, another server is refused.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,18 +20,18 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{connection::Connection, name::check_server, secret::SecretResolver, server::McpServer};
 
-/// How the pool behaves, and what it may hand to servers.
+/// Settings of the pool.
 #[derive(Debug, Clone)]
 pub struct McpPoolSettings {
-    /// Connections open at once; a child process each, for servers started by command.
+    /// Largest number of open connections. Each server started by command is also a child process.
     pub max_connections: usize,
-    /// A connection nobody used for this long is closed.
+    /// A connection unused for this long is closed.
     pub idle_timeout: Duration,
-    /// The longest a connection and its handshake may take.
+    /// Timeout for connecting, including the handshake.
     pub connect_timeout: Duration,
-    /// This process's environment, of which child processes get [`INHERITED_ENV`](super::INHERITED_ENV) alone.
+    /// Environment of this process. Children get [`INHERITED_ENV`](super::INHERITED_ENV) only.
     pub base_env: BTreeMap<String, String>,
-    /// Gives the values of references in a server's environment and headers.
+    /// Resolves secret references in a server's environment and headers.
     pub secrets: SecretResolver,
 }
 
@@ -46,10 +47,10 @@ impl Default for McpPoolSettings {
     }
 }
 
-/// The time a server has to end when its connection is closed.
+/// Time that a server has to exit after its connection is closed.
 const CLOSE_WAIT: Duration = Duration::from_secs(8);
 
-/// Connections to tool servers. Clones share them; the last one to go closes them.
+/// Connections to tool servers. Clones share them, and dropping the last clone closes them.
 #[derive(Clone)]
 pub struct McpPool(Arc<Shared>);
 
@@ -59,20 +60,21 @@ struct Shared {
     sweep: Mutex<Option<DropGuard>>,
 }
 
-/// Where an agent's servers may be.
+/// The networks in which an agent's servers may be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reach {
-    /// In private networks too.
+    /// Allows private networks.
     pub may_be_private: bool,
 }
 
-/// What makes two connections interchangeable: everything that reaches the server, references unresolved, and where it may be.
+/// Identifies interchangeable connections: everything that reaches the server, with references unresolved, and
+/// its reach.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct SlotKey(String);
 
 impl SlotKey {
     pub(super) fn of(spec: &McpServerSpec, reach: Reach) -> Self {
-        // Every field is named, so that one added later is a decision here.
+        // Every field is named, so that a new field does not compile without a decision here.
         let McpServerSpec {
             command,
             env,
@@ -91,10 +93,11 @@ impl SlotKey {
 
 #[derive(Default)]
 struct Slot {
-    /// Held while connecting, so that one caller connects and the others get what it got.
+    /// Held while connecting: one caller connects, and the others share its result.
     state: tokio::sync::Mutex<SlotState>,
     last_used: Mutex<Option<Instant>>,
-    /// Something was not answered in time: the connection ends with who uses it now.
+    /// True after a request timed out. The next caller replaces the connection; current users keep it until
+    /// they finish.
     is_suspect: AtomicBool,
 }
 
@@ -117,14 +120,14 @@ impl Default for McpPool {
 }
 
 impl McpPool {
-    /// A pool without any connection yet.
+    /// Returns a pool without connections.
     #[must_use]
     pub fn new(settings: McpPoolSettings) -> Self {
         Self(Arc::new(Shared { settings, slots: Mutex::default(), sweep: Mutex::default() }))
     }
 
-    /// The server `name` of an agent, checked but not contacted. A call may take `default_timeout` unless the server's own
-    /// specification says otherwise.
+    /// Returns an agent's server, validated but not contacted. Calls have `default_timeout` unless the server's
+    /// spec sets one.
     pub(in crate::tools) fn server(
         &self,
         name: &str,
@@ -136,19 +139,19 @@ impl McpPool {
         Ok(McpServer::new(self.clone(), name, spec, reach, default_timeout))
     }
 
-    /// The number of connections that are open or being opened.
+    /// Number of connections that are open or being opened.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.0.slots().len()
     }
 
-    /// Closes every connection. Calls that are running fail; later ones connect again.
+    /// Closes every connection. Running calls fail; later calls reconnect.
     pub async fn close(&self) {
         let slots: Vec<_> = self.0.slots().drain().map(|(_, slot)| slot).collect();
         futures::future::join_all(slots.into_iter().map(close_slot)).await;
     }
 
-    /// A live connection, made now if there is none.
+    /// Returns a live connection, opening one if necessary.
     pub(super) async fn connect(
         &self,
         key: &SlotKey,
@@ -166,7 +169,8 @@ impl McpPool {
             return Ok(Arc::clone(connection));
         }
         state.connection = None;
-        // Whoever waited while another tried and failed shares that answer: a thousand waiters are not a thousand tries.
+        // Callers that waited while another one failed share its error, so that a thousand waiters do not make
+        // a thousand attempts.
         if let Some((_, error)) = state.last_failure.as_ref().filter(|(at, _)| *at >= asked) {
             return Err(error.clone());
         }
@@ -190,14 +194,14 @@ impl McpPool {
         }
     }
 
-    /// Has the next caller connect anew: something was not answered in time, and nobody knows whether anything would be.
+    /// Makes the next caller reconnect. Called after a timeout, when the server may answer nothing more.
     pub(super) fn suspect(&self, key: &SlotKey) {
         if let Some(slot) = self.0.slots().get(key) {
             slot.is_suspect.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Takes a broken connection out, unless another has replaced it already.
+    /// Removes a broken connection, unless it was already replaced.
     pub(super) async fn discard(&self, key: &SlotKey, broken: &Arc<Connection>) {
         let Some(slot) = self.0.slots().get(key).cloned() else { return };
         let mut state = slot.state.lock().await;
@@ -221,7 +225,7 @@ impl McpPool {
             let Some(idle) = idle else {
                 return Err(format!("all {} connections to tool servers are in use", slots.len()));
             };
-            // Dropped, not closed: the transport ends its child by itself.
+            // Dropped without `close`: the transport ends the child by itself.
             slots.remove(&idle);
         }
         let slot = Arc::new(Slot::default());
@@ -229,7 +233,7 @@ impl McpPool {
         Ok(slot)
     }
 
-    /// Starts the task that closes idle connections, once; it ends with the pool.
+    /// Starts the task that closes idle connections, unless it runs. The task ends with the pool.
     fn start_sweep(&self) {
         let mut sweep = self.0.sweep.lock().unwrap_or_else(PoisonError::into_inner);
         if sweep.is_some() {
@@ -272,8 +276,8 @@ impl Slot {
     }
 }
 
-/// Nobody but the pool holds the slot, nobody but the slot the connection. Asked under the pool's lock, so that nobody can
-/// take hold of it meanwhile.
+/// Returns true if only the pool holds the slot and only the slot holds the connection. The caller holds the
+/// pool's lock, so that neither can be acquired meanwhile.
 fn is_idle(slot: &Arc<Slot>) -> bool {
     if Arc::strong_count(slot) > 1 {
         return false;
@@ -284,7 +288,7 @@ fn is_idle(slot: &Arc<Slot>) -> bool {
 
 async fn close_slot(slot: Arc<Slot>) {
     let connection = slot.state.lock().await.connection.take();
-    // A call that still runs holds the connection too; it ends when that call does.
+    // A running call also holds the connection, which is then closed when the call ends.
     if let Some(connection) = connection.and_then(Arc::into_inner) {
         connection.close(CLOSE_WAIT).await;
     }

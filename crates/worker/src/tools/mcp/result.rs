@@ -1,11 +1,11 @@
-//! What a server answered, as text for a model.
+//! Converts a server's result to text for the model.
 
 use std::collections::HashMap;
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
-/// The text of a result: its text parts, descriptions of what is no text, and its structured content when it has no text.
+/// The text parts, descriptions of the other parts, and the structured content if there is no text part.
 pub(super) fn to_text(result: CallToolResult) -> String {
     let has_text = result.content.iter().any(|block| matches!(block, ContentBlock::Text(_)));
     let structured = result.structured_content.filter(|_| !has_text).map(|mut structured| {
@@ -15,7 +15,7 @@ pub(super) fn to_text(result: CallToolResult) -> String {
     result.content.into_iter().map(part).chain(structured).collect::<Vec<_>>().join("\n")
 }
 
-/// The data of a part that is no text, and the words for it.
+/// The data of a binary part, and its description.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "the protocol's enums grow; what is unknown has no data to describe"
@@ -33,7 +33,7 @@ fn described(block: &ContentBlock) -> Option<(&str, String)> {
     Some((data, binary(kind, data)))
 }
 
-/// Puts the words for data in its place, also in a `data:` URL: a model can do nothing with the data.
+/// Replaces binary data by its description, also in `data:` URLs: a model cannot use the data.
 fn describe(structured: &mut Value, described: &HashMap<&str, String>) {
     match structured {
         Value::String(text) => {
@@ -69,7 +69,7 @@ fn part(block: ContentBlock) -> String {
     }
 }
 
-/// `[image/png, 12 bytes]`. A model is told that there is something, and how much of it.
+/// Returns a description such as `[image/png, 12 bytes]`.
 fn binary(mime_type: &str, base64: &str) -> String {
     let padding = base64.bytes().rev().take_while(|&b| b == b'=').count();
     let bytes = (base64.len() / 4 * 3).saturating_sub(padding);

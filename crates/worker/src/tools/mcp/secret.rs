@@ -1,7 +1,7 @@
-//! References to secrets in a server's environment and headers, such as `env://TOKEN`.
+//! Secret references in a server's environment and headers, such as `env://TOKEN`.
 //!
-//! They are resolved when a connection is made. A resolved value is never shown by `Debug`, and is taken out of everything a
-//! server says before a model, a log or the journal sees it.
+//! References are resolved when a connection is opened. A resolved value is never shown by `Debug`, and is
+//! removed from all server output before the model, logs or the journal see it.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -10,24 +10,23 @@ use secrecy::{ExposeSecret, SecretString};
 
 type Resolve = dyn Fn(&str) -> Option<SecretString> + Send + Sync;
 
-/// Gives the value of a reference such as `env://TOKEN`; `None` when there is none.
+/// Resolves a reference such as `env://TOKEN`; `None` if it has no value.
 #[derive(Clone)]
 pub struct SecretResolver(Arc<Resolve>);
 
 impl SecretResolver {
-    /// A resolver that asks `resolve` with the whole reference, scheme included.
+    /// Returns a resolver that calls `resolve` with the whole reference, including its scheme.
     pub fn new(resolve: impl Fn(&str) -> Option<SecretString> + Send + Sync + 'static) -> Self {
         Self(Arc::new(resolve))
     }
 
-    /// The value of a reference.
     pub(crate) fn resolve(&self, reference: &str) -> Option<SecretString> {
         (self.0)(reference)
     }
 }
 
 impl Default for SecretResolver {
-    /// Knows no secret.
+    /// Returns a resolver without secrets.
     fn default() -> Self {
         Self::new(|_| None)
     }
@@ -39,11 +38,11 @@ impl fmt::Debug for SecretResolver {
     }
 }
 
-/// Shorter values are not looked for in a server's output: they would be found in any text.
+/// Shortest value removed from server output, in bytes. Shorter ones would match ordinary text.
 const MIN_SCRUBBED: usize = 6;
 const REDACTED: &str = "[redacted]";
 
-/// The values of one connection's references.
+/// The resolved values of one connection.
 #[derive(Default)]
 pub(super) struct Secrets(Vec<SecretString>);
 
@@ -54,10 +53,10 @@ impl fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Replaces every reference in the values of `entries`; `Bearer env://TOKEN` works as well as a bare reference.
+    /// Resolves every reference in the values of `entries`. A value may also contain one, as in `Bearer env://TOKEN`.
     ///
     /// # Errors
-    /// The name of a reference that has no value; never a value.
+    /// Names a reference without a value; never contains a value.
     pub(super) fn resolve_all(
         &mut self,
         entries: &BTreeMap<String, String>,
@@ -85,7 +84,7 @@ impl Secrets {
         Ok(SecretString::from(resolved))
     }
 
-    /// `text` without any of the values.
+    /// Removes the resolved values from `text`.
     pub(super) fn scrub(&self, text: String) -> String {
         self.0
             .iter()

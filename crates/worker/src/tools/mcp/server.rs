@@ -1,4 +1,4 @@
-//! A server as one agent uses it: its list of tools, and the calls.
+//! A tool server as one agent uses it: its list of tools, and calls of them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,15 +28,15 @@ use crate::tools::{
     schema::{self, SchemaCache},
 };
 
-/// Tools taken from one server; models degrade long before.
+/// Tools accepted from one server; models degrade long before.
 const MAX_TOOLS: usize = 512;
-/// Pages of one list, so that a server cannot page for ever.
+/// Pages of one listing, so that a server cannot page forever.
 const MAX_PAGES: usize = 64;
 /// Bytes of one tool's description.
 const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
 /// Bytes of one tool's schema.
 const MAX_SCHEMA_BYTES: usize = 128 * 1024;
-/// Bytes of an error's text; the toolbox cuts results to the agent's limit.
+/// Bytes of an error's text. Results are truncated by the toolbox to the agent's limit.
 const MAX_ERROR_BYTES: usize = 2_048;
 
 /// One of an agent's tool servers.
@@ -65,11 +65,11 @@ impl McpServer {
         Self(Arc::new(Inner { pool, key, name: name.into(), spec: spec.clone(), reach, timeout }))
     }
 
-    /// The server's tools, by name, as far as this agent may use them and a model can be shown them; and the full names of those
-    /// that the agent allows and that are not among them.
+    /// Lists the tools, sorted by name, that the agent allows and a model can be shown; and the full names of
+    /// allowed tools that are not among them.
     ///
     /// # Errors
-    /// `tool_unreachable` when the server does not answer.
+    /// `tool_unreachable` if the server does not answer.
     pub(in crate::tools) async fn tools(&self, schemas: &SchemaCache) -> Result<(Vec<McpTool>, Vec<String>), Failure> {
         let listed = match tokio::time::timeout(self.0.timeout, self.list()).await {
             Ok(listed) => listed?,
@@ -88,7 +88,7 @@ impl McpServer {
         Ok((tools, missing))
     }
 
-    /// The tool `name` as it was pinned; the server is not asked.
+    /// Returns a tool from its pinned spec, without contacting the server.
     pub(in crate::tools) fn tool(&self, name: &str, spec: ToolSpec) -> McpTool {
         McpTool { server: self.clone(), name: name.into(), spec }
     }
@@ -129,7 +129,8 @@ impl McpServer {
         Ok(tools)
     }
 
-    /// The tool as a model is shown it; `None`, with a warning, for one that no model API or schema check could take.
+    /// Converts a listed tool. `None` if the agent does not allow it, or, with a warning, if its name or schema
+    /// is unusable.
     fn accept(&self, tool: ListedTool, schemas: &SchemaCache) -> Option<McpTool> {
         let server = &self.0.name;
         if !self.0.spec.allow.is_empty() && !self.0.spec.allow.iter().any(|allowed| *allowed == tool.name) {
@@ -160,7 +161,7 @@ impl McpServer {
         Some(McpTool { server: self.clone(), name: tool.name.into_owned(), spec })
     }
 
-    /// What the agent says; else what a trusted server says; else the worst.
+    /// The effect declared by the agent, else hinted by a trusted server, else `SideEffect`.
     fn effect_of(&self, tool: &ListedTool) -> ToolEffect {
         if let Some(&effect) = self.0.spec.effects.get(tool.name.as_ref()) {
             return effect;
@@ -177,7 +178,7 @@ impl McpServer {
         }
     }
 
-    /// A tool's name for people, who wrote it themselves.
+    /// The full name of an allowed tool, for messages. It may be invalid, since the agent's author wrote it.
     fn told(&self, tool: &str) -> String {
         format!("mcp__{}__{}", self.0.name, cut(tool, 128))
     }
@@ -197,18 +198,18 @@ impl McpServer {
 #[derive(Clone)]
 pub(in crate::tools) struct McpTool {
     server: McpServer,
-    /// The server's own name of it.
+    /// The tool's name on the server.
     name: String,
     spec: ToolSpec,
 }
 
-/// How one request ended without a result.
+/// Errors of one request.
 enum RequestError {
-    /// The server answered, with an error. The connection is good.
+    /// The server answered with an error. The connection is intact.
     Refused(String),
     /// Nothing was sent.
     Unsent(String),
-    /// The connection broke while the call ran.
+    /// The connection broke during the call.
     Lost(String),
 }
 
@@ -232,7 +233,7 @@ impl McpTool {
         connection: &Connection,
         params: CallToolRequestParams,
     ) -> Result<CallToolResult, RequestError> {
-        // Sends `notifications/cancelled` when this future is dropped.
+        // Dropping this future sends `notifications/cancelled`.
         match connection.peer().call_tool_once(params).await {
             Ok(CallToolResponse::Complete(result)) => Ok(result),
             Ok(CallToolResponse::InputRequired(_)) => {
@@ -244,7 +245,7 @@ impl McpTool {
     }
 }
 
-/// Takes a property out of a schema: Longhaul itself gives it.
+/// Removes a property from a schema, because Longhaul fills it in itself.
 fn hide(parameters: &mut Value, property: &str) {
     if let Some(properties) = parameters.get_mut("properties").and_then(Value::as_object_mut) {
         properties.remove(property);
@@ -295,9 +296,9 @@ impl AnyTool for McpTool {
         loop {
             let connection = match (self.server.connect().await, &lost) {
                 (Ok(connection), _) => connection,
-                // Nothing was sent yet, so the run may simply be tried again later.
+                // Nothing was sent, so the whole run can be retried later.
                 (Err(failure), None) => return Err(ToolFailure::EndsRun(failure)),
-                // A run that is tried again would call under another key.
+                // A retried run would call under another idempotency key.
                 (Err(_), Some(reason)) => return Err(self.may_have_run(reason)),
             };
             let scrub = |text: String| cut(&connection.secrets.scrub(text), MAX_ERROR_BYTES).into_owned();
@@ -322,7 +323,7 @@ impl AnyTool for McpTool {
                 Err(RequestError::Lost(reason)) => {
                     self.server.0.pool.discard(&self.server.0.key, &connection).await;
                     let reason = scrub(reason);
-                    // The same key changes things once, so a call whose answer got lost is sent once more.
+                    // The call has one effect per idempotency key, so repeat it once if its answer was lost.
                     if self.spec.effect == ToolEffect::SideEffect || lost.is_some() {
                         return Err(self.may_have_run(&reason));
                     }

@@ -1,7 +1,7 @@
-//! The HTTP client of a session with a server, and what its errors say.
+//! The HTTP client of a session with a tool server, and the classification of its errors.
 //!
-//! A server that has restarted does not know the session any more. It should answer 404, which rmcp takes for "initialise again";
-//! widespread servers answer 400, which rmcp would leave without an answer for whoever waits.
+//! A restarted server does not know its old sessions. It should answer 404, on which rmcp initialises a new
+//! session. Widespread servers answer 400 instead, after which rmcp would leave the caller without an answer.
 
 use std::{collections::HashMap, error::Error, sync::Arc};
 
@@ -21,10 +21,10 @@ use sse_stream::Sse;
 
 type HttpError = StreamableHttpError<reqwest::Error>;
 
-/// How rmcp begins the text about an answer with this status and no JSON-RPC error in it.
+/// Prefix of rmcp's error for HTTP 400 without a JSON-RPC error in the body.
 const BAD_REQUEST: &str = "HTTP 400 ";
 
-/// A client that takes both for the end of its session.
+/// A client that treats both statuses as the end of the session.
 #[derive(Clone)]
 pub(super) struct SessionClient(pub(super) Client);
 
@@ -92,7 +92,7 @@ impl StreamableHttpClient for SessionClient {
     }
 }
 
-/// The id of a request that names a session.
+/// The id of a request within a session.
 fn request_of(message: &ClientJsonRpcMessage, session: Option<&Arc<str>>) -> Option<RequestId> {
     match message {
         ClientJsonRpcMessage::Request(request) if session.is_some() => Some(request.id.clone()),
@@ -103,7 +103,8 @@ fn request_of(message: &ClientJsonRpcMessage, session: Option<&Arc<str>>) -> Opt
     }
 }
 
-/// An error that names the request answers it. One that names none was made before anybody looked at the request.
+/// Reports an expired session if the server rejected the request before processing it: its error names no or
+/// another request.
 fn in_session(
     request: Option<RequestId>,
     answered: Result<StreamableHttpPostResponse, HttpError>,
@@ -117,17 +118,17 @@ fn in_session(
     if is_unknown { Err(StreamableHttpError::SessionExpired) } else { answered }
 }
 
-/// What an error of a transport means for the request that it ended.
+/// State of a request after its transport failed.
 pub(super) enum Ended {
     /// Nothing was sent.
     Unsent,
-    /// The server answered with this status, or did not accept the session, and has not run anything.
+    /// The server answered with an HTTP error or rejected the session; nothing ran.
     Refused(String),
-    /// It may have been sent.
+    /// The request may have been sent.
     Lost,
 }
 
-/// What became of a request whose transport failed.
+/// Classifies a transport error.
 pub(super) fn ended(error: &DynamicTransportError) -> Ended {
     match error.error.downcast_ref::<HttpError>() {
         Some(StreamableHttpError::Client(error)) if error.is_connect() => Ended::Unsent,
@@ -139,7 +140,7 @@ pub(super) fn ended(error: &DynamicTransportError) -> Ended {
     }
 }
 
-/// The error in words, without names of Rust types.
+/// The error as a message, without names of Rust types.
 pub(super) fn said(error: &DynamicTransportError) -> String {
     match error.error.downcast_ref::<HttpError>() {
         Some(StreamableHttpError::Client(error)) => {

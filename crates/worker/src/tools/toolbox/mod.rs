@@ -1,7 +1,8 @@
-//! The tools one execution may use, and the one way to call them.
+//! The tools of one execution, and the single way to call them.
 //!
-//! The list a model is shown is stable: the same configuration gives the same bytes, and a resumed execution uses the list
-//! pinned in its journal. A call never fails by itself: bad arguments, errors, panics and timeouts become texts for the model.
+//! The list shown to the model is stable: equal configurations give equal bytes, and a resumed execution uses
+//! the list pinned in its journal. Bad arguments, errors, panics and timeouts do not fail a call but become
+//! texts for the model.
 
 #[cfg(test)]
 mod tests;
@@ -30,25 +31,22 @@ use super::{
 };
 use crate::{agent::host::HostTool, contract::ContractTool};
 
-/// An agent may not set a smaller limit than this: the sentence about what was cut needs room.
+/// Smallest result limit, in bytes: the note about truncated bytes needs room.
 const MIN_RESULT_BYTES: usize = 256;
-/// Names of the other tools told to a model that asked for one it does not have.
+/// Tool names listed to a model that called an unknown tool.
 const MAX_KNOWN_NAMES: usize = 100;
 
-/// Where a worker's tools come from. One per process.
+/// The sources of a worker's tools. One per process.
 #[derive(Debug, Default)]
 pub struct ToolSources {
-    /// Built in and registered in Rust.
+    /// Built-in tools and those registered in Rust.
     pub registry: ToolRegistry,
-    /// Connections to tool servers.
     pub mcp: McpPool,
-    /// Compiled argument schemas.
     pub schemas: SchemaCache,
-    /// What agents with datasets search.
+    /// Indexes for agents with datasets.
     pub indexes: Option<OwnIndexes>,
 }
 
-/// The tools of one execution.
 #[derive(Clone)]
 pub struct Toolbox {
     specs: Vec<ToolSpec>,
@@ -59,12 +57,12 @@ pub struct Toolbox {
     missing: Vec<String>,
 }
 
-/// Who answers a call.
+/// The implementation behind a tool.
 #[derive(Clone)]
 enum Answerer {
     Tool(Arc<dyn AnyTool>),
     Host(HostTool),
-    /// A tool of a contract run: it says itself what a call came to.
+    /// A tool of a contract run, which builds its outcomes itself.
     Contract(Arc<ContractTool>),
 }
 
@@ -82,14 +80,14 @@ impl std::fmt::Debug for Toolbox {
 }
 
 impl Toolbox {
-    /// Resolves the tools of `agent`, asking its tool servers for theirs.
+    /// Resolves the tools of `agent` and lists those of its tool servers.
     ///
-    /// The order is that of the agent's `tools`, then the servers by name with their tools by name. A name given twice keeps
-    /// its place and the later definition.
+    /// The order is that of the agent's `tools`, then servers by name and their tools by name. A repeated name
+    /// keeps its first position and its last definition.
     ///
     /// # Errors
-    /// `invalid_definition` for a tool or a setting the worker does not know, `tool_unreachable` for a server that does not
-    /// answer.
+    /// `invalid_definition` for a tool or setting that the worker does not know, `tool_unreachable` for a
+    /// server that does not answer.
     pub async fn open(agent: &AgentConfig, sources: &ToolSources, reach: Reach) -> Result<Self, Failure> {
         let mut toolbox = Self::empty(agent);
         for reference in &agent.tools {
@@ -115,10 +113,10 @@ impl Toolbox {
         Ok(toolbox)
     }
 
-    /// The same tools from a list pinned earlier. No server is contacted before a call needs it.
+    /// Restores the tools from a pinned list. Servers are contacted only when called.
     ///
     /// # Errors
-    /// `invalid_definition` for a pinned tool that this worker does not have any more.
+    /// `invalid_definition` for a pinned tool that this worker no longer has.
     pub fn pinned(
         agent: &AgentConfig,
         specs: Vec<ToolSpec>,
@@ -148,7 +146,7 @@ impl Toolbox {
         Ok(toolbox)
     }
 
-    /// The tools of a contract run. What their arguments must be, their services say.
+    /// The tools of a contract run. The model gets their schemas, but arguments are validated by the tools' services.
     pub(crate) fn of_contract(
         tools: &[Arc<ContractTool>],
         max_result_bytes: usize,
@@ -167,30 +165,31 @@ impl Toolbox {
         Ok(toolbox)
     }
 
-    /// What the model is shown, in order.
+    /// The tools shown to the model, in order.
     #[must_use]
     pub fn specs(&self) -> &[ToolSpec] {
         &self.specs
     }
 
-    /// What running `name` twice would do. A tool that does not exist changes nothing.
+    /// The declared effect of the tool `name`; `ReadOnly` for an unknown tool, whose calls change nothing.
     #[must_use]
     pub fn effect(&self, name: &str) -> ToolEffect {
         self.index.get(name).map_or(ToolEffect::ReadOnly, |&at| self.specs[at].effect)
     }
 
-    /// Whether tool servers had a say in [`specs`](Self::specs): the list must be pinned, since asking again may differ.
+    /// True if tool servers contributed to [`specs`](Self::specs), so that another listing may differ: the list
+    /// must be pinned.
     #[must_use]
     pub fn is_dynamic(&self) -> bool {
         self.dynamic
     }
 
-    /// The tools that the agent allows and that its servers do not offer.
+    /// Tools that the agent allows but its servers do not offer.
     pub(crate) fn missing(&self) -> &[String] {
         &self.missing
     }
 
-    /// The tool of Longhaul's own that answers `name`, if one does.
+    /// Longhaul's own tool of this name, if it is one.
     pub(crate) fn host(&self, name: &str) -> Option<HostTool> {
         match self.index.get(name).map(|&at| &self.tools[at].answerer) {
             Some(Answerer::Host(tool)) => Some(*tool),
@@ -198,9 +197,9 @@ impl Toolbox {
         }
     }
 
-    /// Runs one call of the model. `arguments` is the text the model wrote; empty means no arguments.
+    /// Runs one call. `arguments` is the model's text; empty means no arguments.
     ///
-    /// Dropping the future stops the wait and tells a tool server that the call is cancelled.
+    /// Dropping the future stops waiting and sends a cancellation to a tool server.
     pub async fn call(
         &self,
         name: &str,
@@ -214,7 +213,7 @@ impl Toolbox {
         }
     }
 
-    /// Runs a call whose arguments were [checked](Self::check). `written` is the text of the arguments that an error repeats.
+    /// Runs a call with [checked](Self::check) arguments. `written` is the arguments' text, which an error repeats.
     pub(crate) async fn run(
         &self,
         name: &str,
@@ -245,7 +244,7 @@ impl Toolbox {
         outcome
     }
 
-    /// Asks the tool whether a call that was under way when a worker died has taken effect.
+    /// Asks the tool if a call that was running when a worker died has taken effect.
     pub(crate) async fn reconcile(
         &self,
         name: &str,
@@ -268,7 +267,7 @@ impl Toolbox {
         }
     }
 
-    /// Bytes of one result shown to the model.
+    /// Largest result shown to the model, in bytes.
     pub(crate) fn max_result_bytes(&self) -> usize {
         self.max_result_bytes
     }
@@ -294,7 +293,7 @@ impl Toolbox {
         }
     }
 
-    /// The outcome of a call that failed, or did not run.
+    /// The outcome of a call that failed or did not run.
     pub(crate) fn refuse(&self, error: &CallError, name: &str, written: &str) -> CallOutcome {
         let text = storable(error.to_text(name, written));
         CallOutcome { error: Some(error.kind), ..self.answer(name, text) }
@@ -333,7 +332,7 @@ impl Toolbox {
         Ok(())
     }
 
-    /// The arguments of a call as a value that fits the tool's schema, or what is wrong with the call.
+    /// Parses a call's arguments and checks them against the tool's schema.
     fn check(&self, name: &str, arguments: &str) -> Result<Value, CallError> {
         let callable = self.callable(name)?;
         let args: Value = if arguments.trim().is_empty() {
@@ -346,12 +345,11 @@ impl Toolbox {
         Ok(args)
     }
 
-    /// What is wrong with a call of `name` with these arguments.
+    /// Checks a call's arguments against the tool's schema.
     pub(crate) fn check_value(&self, name: &str, arguments: &Value) -> Result<(), CallError> {
         self.callable(name)?.check(arguments)
     }
 
-    /// The schema of a tool's arguments.
     pub(crate) fn parameters(&self, name: &str) -> Option<&Value> {
         self.index.get(name).map(|&at| &self.specs[at].parameters)
     }
@@ -381,7 +379,7 @@ fn structural(message: String) -> CallError {
     CallError::new(CallErrorKind::Structural, message)
 }
 
-/// Runs a checked call within its time; a panic inside the tool stays inside.
+/// Runs a checked call within its timeout and catches panics of the tool.
 async fn run(
     callable: &Callable,
     name: &str,
@@ -391,7 +389,7 @@ async fn run(
     let runtime = |message: String| CallError::new(CallErrorKind::Runtime, message);
     let tool = match &callable.answerer {
         Answerer::Tool(tool) => tool,
-        // The loop asks these by themselves; there is no conversation here that one could belong to.
+        // The agent loop handles host tools, and `Toolbox::run` contract tools.
         Answerer::Host(_) | Answerer::Contract(_) => {
             return Err((runtime("the tool is not available here".into()), None));
         }
@@ -405,7 +403,7 @@ async fn run(
         }
         Ok(Ok(Err(ToolFailure::EndsRun(failure)))) => Err((runtime(failure.summary.clone()), Some(failure))),
         Ok(Err(_panic)) => {
-            // The message of a panic may hold arguments, so it goes to the panic hook alone.
+            // A panic message may hold arguments, so only the panic hook gets it.
             tracing::error!(tool.name = name, "tool panicked; the model is told");
             Err((runtime("the tool failed unexpectedly".into()), None))
         }
@@ -418,7 +416,7 @@ async fn run(
     }
 }
 
-/// A tool that needs no server: one of Longhaul's own, or one of the registry.
+/// A tool without a server: one of Longhaul's own or of the registry.
 fn native(reference: &ToolRef, sources: &ToolSources) -> Result<(ToolSpec, Answerer), Failure> {
     let settings = reference.settings().map_or(&Value::Null, |with| &with.settings);
     if let Some(tool) = HostTool::named(reference.name()) {
@@ -428,7 +426,7 @@ fn native(reference: &ToolRef, sources: &ToolSources) -> Result<(ToolSpec, Answe
     Ok((tool.spec(), Answerer::Tool(tool)))
 }
 
-/// The tool of an agent with datasets.
+/// The `search_dataset` tool, if the agent has datasets.
 fn search_dataset(agent: &AgentConfig, sources: &ToolSources) -> Result<Option<SearchDataset>, Failure> {
     if agent.datasets.is_empty() {
         return Ok(None);
@@ -465,12 +463,12 @@ fn servers<'a>(
         .collect()
 }
 
-/// Zero would fail every call; it is read as the shortest wait there is.
+/// Zero, which would fail every call, counts as one second.
 fn seconds(configured: u32) -> Duration {
     Duration::from_secs(u64::from(configured.max(1)))
 }
 
-/// No Postgres text can hold U+0000, and a tool's output is stored.
+/// Postgres text cannot hold U+0000, and a tool's output is stored.
 fn storable(text: String) -> String {
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }

@@ -1,4 +1,4 @@
-//! What a model is told of every way in which a call can go wrong, and how a list of tools is put together.
+//! The texts that a model gets for every kind of failed call, and the assembly of tool lists.
 
 use longhaul_sdk::{FailureClass, Tool, ToolOutput, async_trait};
 use schemars::JsonSchema;
@@ -10,7 +10,7 @@ use crate::tools::FetchUrlSettings;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ProbeArgs {
-    /// What to do.
+    /// The behaviour to simulate.
     mode: Mode,
     #[serde(default)]
     size: u32,
@@ -83,7 +83,7 @@ async fn call(name: &str, arguments: &str) -> CallOutcome {
     toolbox().await.call(name, arguments, "key", Arc::default()).await
 }
 
-/// The error object the model is shown.
+/// The error object shown to the model.
 fn error(outcome: &CallOutcome) -> Value {
     serde_json::from_str(&outcome.text).unwrap_or_else(|_| panic!("not an error: {}", outcome.text))
 }
