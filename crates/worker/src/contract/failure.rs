@@ -1,7 +1,7 @@
-//! What goes wrong with a dependency, as the contract says it (table in docs/adr/0016-contract-engine.md).
+//! Maps failures of dependencies to the contract's codes (table in docs/adr/0016-contract-engine.md).
 //!
-//! A failure says which provider and which status, and of an error body only what is known to be a type, code or message, scrubbed and
-//! cut: never the body.
+//! A failure names the provider and the status. Of an error body it holds only the recognised type, code and
+//! message, scrubbed and truncated.
 
 use longhaul_sdk::Failure;
 use longhaul_shared::domain::contract::{Binding, ExecCode, ExecFailure};
@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use crate::llm::ModelError;
 
-/// The status recorded of a call that nothing answered in time.
+/// Status recorded for a call without an answer in time.
 const GATEWAY_TIMEOUT: u16 = 504;
-/// The status recorded of a call that reached nobody.
+/// Status recorded for a call that got no connection, or lost it.
 const UNAVAILABLE: u16 = 503;
 
-/// The code of a dependency's answer that is no success.
+/// The contract's code for the error status of a dependency.
 pub(super) fn code_of_status(status: u16) -> ExecCode {
     match status {
         504 => ExecCode::Timeout,
@@ -23,8 +23,9 @@ pub(super) fn code_of_status(status: u16) -> ExecCode {
     }
 }
 
-/// A failed call of the model, with the status that the record has of it: under the contract's code, and of the class that it would be
-/// of anywhere, so that an agent that opts in is retried as any other.
+/// Converts a failed model call to a failure with the contract's code, and the status for the record. The
+/// failure keeps the class and `retry_after` of the model error, so that an agent that opts in is retried like
+/// any other.
 pub(super) fn of_model(binding: &Binding, error: &ModelError) -> (Failure, u16) {
     let own = error.to_failure();
     let (told, status) = told_of_model(binding, error);
@@ -46,7 +47,7 @@ fn told_of_model(binding: &Binding, error: &ModelError) -> (Failure, u16) {
         | ModelError::InReply { answer }
         | ModelError::ContextTooLong { answer }
         | ModelError::RequestRefused { answer } => {
-            // An error inside a reply came with success.
+            // An error inside a reply came with status 200.
             let status = answer.status.unwrap_or(200);
             let code = if answer.status.is_some() { code_of_status(status) } else { ExecCode::InternalError };
             let mut upstream = answer.detail();
@@ -67,7 +68,7 @@ fn told_of_model(binding: &Binding, error: &ModelError) -> (Failure, u16) {
     (told(binding, code, status, reason, None), status)
 }
 
-/// A failed call of a tool's service. `status` is that of its answer, if there was one.
+/// Converts a failed call of a tool's service to a failure, and the status for the record.
 pub(super) fn of_service(binding: &Binding, call: &CallFailure) -> (Failure, u16) {
     match call {
         CallFailure::Unreachable => {
@@ -84,22 +85,22 @@ pub(super) fn of_service(binding: &Binding, call: &CallFailure) -> (Failure, u16
     }
 }
 
-/// Why a service gave no result.
+/// Errors of a request to a tool's service.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum CallFailure {
     /// No connection, or it broke before the answer.
     Unreachable,
     /// No answer in time.
     TimedOut,
-    /// The answer is larger than the cap.
+    /// The answer exceeds the size limit.
     TooLarge,
-    /// The snapshot does not say where it is.
+    /// The snapshot has no usable address of the service.
     NoAddress,
-    /// An answer that ends the run.
+    /// An answer whose status ends the run.
     Answered {
-        /// Its status.
+        /// The HTTP status.
         status: u16,
-        /// What is known to be a code or a message of what it says; an object.
+        /// The recognised code and message of the answer; an object.
         upstream: Value,
     },
 }
@@ -117,7 +118,8 @@ fn told(binding: &Binding, code: ExecCode, status: u16, reason: Option<&str>, up
     failure.into()
 }
 
-/// The failure when the breaker of a bound endpoint is open, or its places are taken: at once, since callers wait.
+/// The failure if the breaker of a bound endpoint is open or its concurrency limit is reached. The run fails
+/// at once instead of parking, because callers wait for its response.
 pub(super) fn unavailable(binding: &Binding) -> Failure {
     told(binding, ExecCode::UpstreamUnavailable, UNAVAILABLE, Some("provider_down"), None)
 }

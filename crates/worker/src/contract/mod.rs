@@ -1,9 +1,11 @@
-//! Executions of the agent-execution contract: the same loop, journal and leases as any other, over what the platform's snapshot binds.
+//! Executions of the agent-execution contract: the same loop, journal and leases as any other execution, over
+//! the bindings of the platform's snapshot.
 //!
-//! What differs is chosen once, when the agent is prepared, and is asked through `agent::profile`. What must hold:
-//! - Only the snapshot says where anything is; a resumed run asks the same model and shows the same tools (both are pinned).
-//! - A secret is resolved when it is needed and is in nothing that is stored, told or logged.
-//! - Every call that the record lists is noted in the step that holds its result, a failed one in a spent step.
+//! The differences are selected once, when the agent is prepared, through `agent::profile`. Invariants:
+//!
+//! - Only the snapshot holds addresses. A resumed run uses the same model and tools, which are pinned.
+//! - A secret is resolved when it is needed, and is never stored, returned or logged.
+//! - Every call listed in the record is noted in the step of its result, a failed one in a spent step.
 //!
 //! Decisions: docs/adr/0016-contract-engine.md.
 
@@ -27,17 +29,18 @@ pub(crate) use retrieval::{Retrieval, Retrieved};
 pub(crate) use surface::{Contract, prepare};
 pub(crate) use tools::ContractTool;
 
-/// The run that stored overrides describe; `None` for an execution of Longhaul's own surface.
+/// The contract run in stored overrides; `None` for an execution of Longhaul's own API.
 ///
 /// # Errors
-/// They cannot be read.
+/// The overrides cannot be parsed.
 pub(crate) fn run_of(overrides: &AgentOverrides) -> Result<Option<ContractRun>, Failure> {
     ContractRun::of(overrides).map_err(|error| {
         Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the stored contract run cannot be read: {error}"))
     })
 }
 
-/// What is retried: nothing on the contract surface, so that its codes arrive while the caller waits, unless the agent opted in.
+/// Returns the retry policy. The contract does not retry, so that its codes arrive while the caller waits,
+/// unless the agent opts in.
 pub(crate) fn retry_policy(overrides: Option<&str>, spec: &RetrySpec) -> RetryPolicy {
     let overrides = overrides.and_then(|text| serde_json::from_str::<AgentOverrides>(text).ok());
     match overrides.and_then(|overrides| run_of(&overrides).ok().flatten()) {

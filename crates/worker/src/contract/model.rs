@@ -1,4 +1,4 @@
-//! The model of a run: which managed model, at whose endpoint, and what its provider calls it.
+//! The model of a run: the managed model, its endpoint, and the provider's id for it.
 
 use std::sync::Arc;
 
@@ -22,20 +22,22 @@ const ADAPTER: &str = "openai_compatible_llm";
 const COMPLETIONS: &str = "/v1/chat/completions";
 const MODELS: &str = "/v1/models";
 
-/// A model that a run may ask.
+/// A model that a run may call.
 #[derive(Debug, Clone)]
 pub(super) struct BoundModel {
     pub(super) binding: Binding,
-    /// Managed and provider id.
+    /// The model's managed id and provider id.
     pub(super) noted: NotedModel,
-    /// The provider was asked for it just now: another time it might say another one.
+    /// True if this attempt asked the provider for the id. It must be pinned, since another request may return
+    /// another id.
     pub(super) is_new: bool,
 }
 
-/// Resolves the model: from the record of an earlier attempt, from the snapshot, or by asking the provider what it serves.
+/// Resolves the model from the record of an earlier attempt, from the snapshot, or from the provider's list of
+/// models.
 ///
 /// # Errors
-/// The contract's failures.
+/// A failure with one of the contract's codes.
 pub(super) async fn bind(
     run: &ContractRun,
     recorded: Option<NotedModel>,
@@ -59,8 +61,10 @@ pub(super) async fn bind(
     Ok((BoundModel { binding, noted, is_new }, route))
 }
 
+/// Checks that the protocol of a binding is supported.
+///
 /// # Errors
-/// `EXEC_INTERNAL_ERROR`: a binding of another protocol.
+/// `EXEC_INTERNAL_ERROR` if it is not.
 pub(super) fn check_adapter(binding: &Binding, known: &[&str]) -> Result<(), Failure> {
     let kind = binding.adapter_kind.as_deref().unwrap_or_default().trim();
     if known.contains(&kind) {
@@ -92,7 +96,7 @@ fn config(binding: &Binding, platform: &Platform) -> Result<PlatformConfig, Fail
     })
 }
 
-/// What the provider calls a resource: as the snapshot says, or as the provider lists it.
+/// The provider's id for a resource, from the snapshot or from the provider's list of models.
 pub(super) async fn provider_id(
     binding: &Binding,
     resource: &Resource,
@@ -114,7 +118,7 @@ pub(super) async fn provider_id(
     })
 }
 
-/// The names under which a local runtime lists what it has loaded, when that is this resource.
+/// The names under which a local runtime lists its loaded model, if that model is this resource.
 fn loaded_names(binding: &Binding, resource: &Resource) -> Vec<String> {
     let own = |name: &str| resource.rest.get(name).and_then(Value::as_str);
     let managed = own("managed_model_id").or(resource.id.as_deref());
@@ -127,7 +131,7 @@ fn loaded_names(binding: &Binding, resource: &Resource) -> Vec<String> {
     names.iter().filter_map(|name| binding.text(name)).map(str::to_owned).collect()
 }
 
-/// A binding that cannot be used as it is.
+/// The failure for a binding that cannot be used.
 pub(super) fn unusable(binding: &Binding, reason: &str) -> Failure {
     ExecFailure::new(ExecCode::InternalError)
         .detail("provider_slug", binding.slug.clone().unwrap_or_default())

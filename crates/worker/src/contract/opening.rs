@@ -1,10 +1,10 @@
-//! What a run says to its model first: instructions, leading system messages, references, and the rest of the conversation.
+//! The first messages of a run: instructions, leading system messages, references, and the rest of the conversation.
 
 use longhaul_shared::domain::contract::{self, Role};
 
 use crate::llm::Message;
 
-/// The messages in the contract's order.
+/// Returns the messages in the contract's order.
 pub(super) fn opening(
     instructions: Option<String>,
     references: Option<String>,

@@ -1,4 +1,4 @@
-//! What every contract run of a worker shares: clients of bound endpoints, and who resolves secrets.
+//! State shared by all contract runs of a worker: clients of bound endpoints, and the secret resolver.
 
 use std::{
     collections::HashMap,
@@ -22,23 +22,23 @@ use crate::{
     tools::{SecretResolver, platform_client},
 };
 
-/// Clients kept in memory: a snapshot may name anything.
+/// Clients cached in memory. Bounded because snapshots may name any endpoint.
 const MAX_CLIENTS: usize = 1_000;
-/// The secret that a binding's requests carry.
+/// Name of the secret in a binding that requests carry.
 const API_KEY: &str = "api_key";
 
-/// One per worker.
+/// State of all contract runs; one per worker.
 #[derive(Debug)]
 pub(crate) struct Platform {
     models: Mutex<HashMap<String, Arc<PlatformModel>>>,
-    /// For tools: it sends a request once, on a connection of its own.
+    /// Client for tools. It sends each request once, on a connection of its own.
     pub(super) http: Client,
     secrets: SecretResolver,
     pub(super) retriever: Retriever,
 }
 
 impl Platform {
-    /// With a resolver of `env://…` and `sealed:…`.
+    /// `secrets` resolves `env://…` and `sealed:…` references.
     ///
     /// # Errors
     /// The HTTP client cannot be built.
@@ -48,7 +48,7 @@ impl Platform {
         Ok(Self { models: Mutex::default(), http: platform_client()?, secrets, retriever })
     }
 
-    /// The client of a bound model endpoint.
+    /// Returns the cached client of a bound model endpoint, or builds it.
     pub(super) fn model(&self, config: &PlatformConfig) -> Result<Arc<PlatformModel>, EndpointError> {
         let key = config.fingerprint();
         if let Some(model) = self.models.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
@@ -63,10 +63,10 @@ impl Platform {
         Ok(model)
     }
 
-    /// The key of a binding's requests; none where it has none.
+    /// The key for requests to a binding; `None` if it has no key.
     ///
     /// # Errors
-    /// `EXEC_INTERNAL_ERROR` for a reference that leads nowhere. It names the reference, never a value.
+    /// `EXEC_INTERNAL_ERROR` for an unresolvable reference. The failure names the reference, never a value.
     pub(crate) fn api_key(&self, binding: &Binding) -> Result<Option<SecretString>, Failure> {
         let Some(text) = binding.secret_ref(API_KEY) else { return Ok(None) };
         let unresolved = |shown: &str| {
@@ -84,7 +84,7 @@ impl Platform {
                 Some(secret) => Ok(Some(secret)),
                 None => unresolved(text.trim()),
             },
-            // Ciphertext is nobody's reference.
+            // Do not show ciphertext.
             Some(SecretRef::Sealed(sealed)) => match self.secrets.resolve(&sealed) {
                 Some(secret) => Ok(Some(secret)),
                 None => unresolved("sealed"),

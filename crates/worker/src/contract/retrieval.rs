@@ -1,6 +1,7 @@
 //! The retrieval of a run: one search of its index, before the first turn.
 //!
-//! What is bound comes from the snapshot; the search itself, its records and its failures are `longhaul_shared::retrieval`'s.
+//! Bindings come from the snapshot. The search, its records and its failures are in
+//! `longhaul_shared::retrieval`.
 
 use longhaul_sdk::Failure;
 use longhaul_shared::{
@@ -17,29 +18,31 @@ use super::{item::Noted, model, platform::Platform};
 
 const EMBEDDINGS_ADAPTER: &str = "openai_compatible_embeddings";
 
-/// What a run retrieves.
+/// The search requested by a run.
 #[derive(Debug)]
 pub(crate) struct Retrieval {
     request: RetrievalRequest,
-    /// The request as it is stored: what the step is known by.
+    /// The request as stored, which identifies the step.
     text: String,
-    /// What stands before the references.
+    /// Text placed before the references.
     instruction: Option<String>,
     runtime: PlatformRuntime,
 }
 
-/// What came of it.
+/// The outcome of a search.
 #[derive(Debug)]
 pub(crate) struct Retrieved {
-    /// What the model is shown; none where nothing was found.
+    /// The text for the model; `None` if nothing was found.
     pub(crate) references: Result<Option<String>, Failure>,
-    /// What the record lists, also of what failed.
+    /// Items for the record, including failed calls.
     pub(crate) noted: Vec<Noted>,
 }
 
 impl Retrieval {
+    /// Reads the retrieval request of a run, if it has one.
+    ///
     /// # Errors
-    /// The stored request cannot be read.
+    /// The stored request cannot be serialised.
     pub(super) fn of(run: &ContractRun) -> Result<Option<Self>, Failure> {
         let Some(request) = run.retrieval.clone() else { return Ok(None) };
         let text = serde_json::to_string(&request).map_err(|_unreadable| {
@@ -49,12 +52,12 @@ impl Retrieval {
         Ok(Some(Self { request, text, instruction, runtime }))
     }
 
-    /// What the step is known by.
+    /// The request as stored, which identifies the step.
     pub(crate) fn request(&self) -> &str {
         &self.text
     }
 
-    /// Searches.
+    /// Runs the search.
     pub(crate) async fn retrieve(&self, platform: &Platform, tenant: TenantId) -> Retrieved {
         let (bindings, request) = match self.bindings(platform, tenant).await {
             Ok(bound) => bound,
@@ -62,7 +65,7 @@ impl Retrieval {
         };
         match platform.retriever.retrieve(&bindings, &request).await {
             Ok(mut found) => {
-                // The record names the index as it was asked for, whatever the store calls it.
+                // The record names the index as the caller did, not as the vector store does.
                 for call in &mut found.retrieval_calls {
                     call.index.clone_from(&self.request.index);
                 }
@@ -81,7 +84,7 @@ impl Retrieval {
         }
     }
 
-    /// Whom to ask, and for what: the index under the name that the store knows.
+    /// Resolves the services, and the index name in the vector store.
     async fn bindings(&self, platform: &Platform, tenant: TenantId) -> Result<(Bindings, RetrievalRequest), Failure> {
         let of = |capability| self.runtime.binding(capability).map_err(|error| Failure::from(ExecFailure::from(error)));
         let embeddings = match self.request.search_method {
@@ -107,7 +110,7 @@ fn provider(binding: &Binding) -> Provider {
     Provider { slug: text(&binding.slug), key: text(&binding.provider_key) }
 }
 
-/// Always the binding's default resource, whatever model the run asks.
+/// Always uses the binding's default resource, whichever model the run calls.
 async fn embeddings(binding: &Binding, platform: &Platform) -> Result<EmbeddingsBinding, Failure> {
     model::check_adapter(binding, &[EMBEDDINGS_ADAPTER])?;
     let resource = binding.select_resource(None)?;
@@ -141,8 +144,9 @@ fn endpoint(binding: &Binding) -> Result<String, Failure> {
     url.ok_or_else(|| model::unusable(binding, "the binding has no endpoint_url"))
 }
 
-/// The index as the store knows it. `resource_policy.selection_mode` is `explicit`: the index must be among the binding's resources; or
-/// `dynamic_namespace`: it is any index whose name begins with `namespace_prefix`. Without a prefix, any index.
+/// Resolves an index to its name in the vector store. With `resource_policy.selection_mode` = `explicit`, the
+/// index must be one of the binding's resources; otherwise its name may also begin with `namespace_prefix`, by
+/// default empty.
 fn resolve_index(binding: &Binding, index: &str) -> Result<String, Failure> {
     let text =
         |name: &str| binding.resource_policy.get(name).and_then(Value::as_str).map(str::trim).unwrap_or_default();

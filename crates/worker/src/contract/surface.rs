@@ -1,4 +1,4 @@
-//! A contract run, prepared: what its model, tools and conversation are, and what the loop is told where the surfaces differ.
+//! A prepared contract run: its model, tools and conversation, and its answers where the loop depends on the profile.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -32,28 +32,28 @@ use crate::{
     tools::{CallErrorKind, Toolbox},
 };
 
-/// Model calls of one run.
+/// Model calls per run.
 const MAX_ROUNDS: u32 = 3;
 const OK: u16 = 200;
 const BAD_REQUEST: u16 = 400;
-/// The status recorded of a call whose outcome nobody knows.
+/// Status recorded for a call with an unknown outcome.
 const UNKNOWN: u16 = 500;
 
-/// See the module.
+/// A prepared contract run.
 #[derive(Debug)]
 pub(crate) struct Contract {
     run: ContractRun,
     messages: Vec<contract::Message>,
-    /// None where no model is asked.
+    /// `None` if the run calls no model.
     model: Option<BoundModel>,
     tools: BTreeMap<String, Arc<ContractTool>>,
     retrieval: Option<Retrieval>,
 }
 
-/// The agent of a contract run; `recorded` is what an earlier attempt pinned.
+/// Prepares the agent of a contract run. `recorded` holds the pins of an earlier attempt.
 ///
 /// # Errors
-/// One of the contract's nine failures.
+/// A failure with one of the contract's nine codes.
 pub(crate) async fn prepare(
     config: AgentConfig,
     run: ContractRun,
@@ -73,7 +73,7 @@ pub(crate) async fn prepare(
     }
     let specs: Vec<ToolSpec> = tools.iter().map(|tool| tool.spec()).collect();
     let toolbox = Toolbox::of_contract(&tools, max_bytes, &deps.tools)?;
-    // What a call's arguments must be, its service says; the model is shown the schemas all the same.
+    // Arguments are validated by the tools' services; the model still gets the real schemas.
     let lenient: Vec<ToolSpec> =
         specs.iter().map(|spec| ToolSpec { parameters: json!({ "type": "object" }), ..spec.clone() }).collect();
     let task = Task { input, output_schema: None };
@@ -84,7 +84,7 @@ pub(crate) async fn prepare(
     Ok(Agent { config, profile, routes, toolbox, menu, policy, native_output_schema: None, retry: RetryPolicy::none() })
 }
 
-/// The contract knows the tools of its catalogue and no others, one call at a time, and a conversation as long as it is.
+/// Limits the agent to the contract: catalogue tools only, one call at a time, and no limit on the conversation.
 fn narrowed(mut config: AgentConfig) -> AgentConfig {
     config.tools.clear();
     config.mcp_servers.clear();
@@ -96,7 +96,7 @@ fn narrowed(mut config: AgentConfig) -> AgentConfig {
     config
 }
 
-/// A tool whose capability is not bound, or switched off, blocks the run.
+/// Binds the run's tools. A tool whose capability is not bound or is switched off blocks the run.
 fn bind_tools(run: &ContractRun, deps: &Deps, max_bytes: usize) -> Result<Vec<Arc<ContractTool>>, Failure> {
     let deployment = run.platform_runtime.deployment_slug().map(str::to_owned);
     let bind = |tool: &contract::ContractTool| {
@@ -114,38 +114,38 @@ fn bind_tools(run: &ContractRun, deps: &Deps, max_bytes: usize) -> Result<Vec<Ar
 }
 
 impl Contract {
-    /// The answer to an input that says nothing and retrieves nothing.
+    /// The fixed answer to an input without text and retrieval.
     pub(crate) fn answer_at_once(&self) -> Option<String> {
         self.run.deterministic_answer(&self.messages)
     }
 
-    /// What the model is told first.
+    /// The first messages to the model.
     pub(crate) fn opening(&self, instructions: String, references: Option<String>) -> Vec<Message> {
         opening(Some(instructions), references, &self.messages)
     }
 
-    /// Who looks for references before the first turn.
+    /// The search to run before the first turn.
     pub(crate) fn retrieval(&self) -> Option<&Retrieval> {
         self.retrieval.as_ref()
     }
 
-    /// The model, to be pinned with the prompt; and whether it must be before anything is asked.
+    /// The model to pin with the prompt; and true if it must be pinned before any call.
     pub(crate) fn pinned_model(&self) -> Option<(&NotedModel, bool)> {
         self.model.as_ref().map(|model| (&model.noted, model.is_new))
     }
 
-    /// Whether somebody follows the run as it goes.
+    /// Returns true if a client follows the run as a stream.
     pub(crate) fn is_followed(&self) -> bool {
         self.run.stream
     }
 
-    /// The failure of a reply that asks for tools when no further round may follow.
+    /// The failure of a reply with calls when no further round is allowed.
     pub(crate) fn last_round(&self, turns: u32) -> Option<Failure> {
         (turns >= MAX_ROUNDS)
             .then(|| ExecFailure::new(ExecCode::InternalError).detail("reason", "tool_round_limit_exceeded").into())
     }
 
-    /// A failed call of the model.
+    /// Converts a failed model call.
     pub(crate) fn model_failure(&self, error: &ModelError) -> Failure {
         match &self.model {
             Some(model) => failure::of_model(&model.binding, error).0,
@@ -153,7 +153,7 @@ impl Contract {
         }
     }
 
-    /// The failure where another execution would wait for its provider.
+    /// The failure in place of waiting for the provider, as other executions would.
     pub(crate) fn unavailable(&self) -> Failure {
         match &self.model {
             Some(model) => failure::unavailable(&model.binding),
@@ -161,7 +161,7 @@ impl Contract {
         }
     }
 
-    /// The item of a turn: answered, or failed with `error`.
+    /// The record's item of a turn, answered or failed with `error`.
     pub(crate) fn noted_turn(&self, turn: u32, error: Option<&ModelError>) -> Vec<NotedCall> {
         let item = |model: &BoundModel| {
             let binding = &model.binding;
@@ -177,7 +177,7 @@ impl Contract {
         self.model.iter().map(item).collect()
     }
 
-    /// What becomes of a call that cannot be read: the model is told, or the run ends.
+    /// Handles an unreadable call: the model gets an error, or the run ends.
     pub(crate) fn unreadable(&self, call: &ToolCall, place: Place) -> Unreadable {
         let Some(tool) = self.tools.get(&call.name) else {
             let message = format!("Tool '{}' is not allowed", crate::tools::cut(&call.name, 128));
@@ -199,7 +199,7 @@ impl Contract {
         Unreadable::Told(refused(tool, BAD_REQUEST, arguments, &json!(fault), place))
     }
 
-    /// What the model is told of a call that may have had its effect before a worker died.
+    /// The reply to a call that may have taken effect before a worker died.
     pub(crate) fn lost(&self, call: &ToolCall, message: &str, place: Place) -> Option<Reply> {
         let tool = self.tools.get(&call.name)?;
         let error = json!({ "code": CallErrorKind::OutcomeUnknown.as_str(), "message": message });

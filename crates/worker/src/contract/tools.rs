@@ -1,7 +1,7 @@
-//! Tools of the catalogue over the platform's gateway and sandbox.
+//! Tools of the catalogue, called through the platform's gateway and sandbox.
 //!
-//! A call is one request, sent once: on a connection of its own, without redirects or repetition. What a service answers to the call
-//! itself goes to the model; what says that the service does not work ends the run.
+//! A call is one request, sent once: on its own connection, without redirects or retries. A service's answer to
+//! the call goes to the model; an answer that shows the service itself failing ends the run.
 
 use std::time::{Duration, Instant};
 
@@ -26,13 +26,13 @@ use crate::{
     tools::{CallErrorKind, CallOutcome, cut},
 };
 
-/// The largest answer of a service that is read.
+/// Largest answer read of a service, in bytes.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
-/// How long a sandbox may run a call that does not say.
+/// Default time limit of a sandbox job, in seconds.
 const JOB_SECONDS: f64 = 5.0;
-/// What a sandbox needs beside the time of its job: to start it, and to answer.
+/// Time that a sandbox needs in addition to its job, to start it and to answer.
 const JOB_OVERHEAD: Duration = Duration::from_secs(2);
-/// The longest job that is waited for.
+/// Longest job that is awaited, in seconds.
 const MAX_JOB_SECONDS: f64 = 600.0;
 const INVOKE: &str = "/v1/tools/invoke";
 const EXECUTE: &str = "/v1/execute";
@@ -44,14 +44,14 @@ pub(crate) struct ContractTool {
     binding: Binding,
     deployment: Option<String>,
     http: Client,
-    /// Bytes of one result.
+    /// Largest result, in bytes.
     max_bytes: usize,
 }
 
-/// What a service said of a call that it answered.
+/// A service's answer to a call.
 struct Answered {
     status: u16,
-    /// Its result, or its error.
+    /// The result, or the error.
     came_to: Result<Value, Value>,
 }
 
@@ -66,7 +66,7 @@ impl ContractTool {
         Self { of, binding, deployment, http, max_bytes }
     }
 
-    /// What the model is shown of it.
+    /// The tool as shown to the model.
     pub(crate) fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: self.of.tool_name.clone(),
@@ -82,12 +82,11 @@ impl ContractTool {
         &self.of
     }
 
-    /// The longest one call takes, with a margin: the clock of the call itself runs out first.
+    /// Limit for one call, with a margin: the call's own timeout expires first.
     pub(crate) fn timeout(&self) -> Duration {
         self.binding.request_timeout().max(Duration::from_secs_f64(MAX_JOB_SECONDS)) + 2 * JOB_OVERHEAD
     }
 
-    /// Runs one call.
     pub(crate) async fn run(&self, arguments: Value, idempotency_key: &str) -> CallOutcome {
         let started = Instant::now();
         let called = match self.of.transport {
@@ -123,7 +122,7 @@ impl ContractTool {
         self.of.effect
     }
 
-    /// The item of a call that came to `came_to`.
+    /// The record's item of a call with the outcome `came_to`.
     pub(super) fn noted(&self, status: u16, arguments: Value, came_to: &Result<Value, Value>) -> Noted {
         let transport = self.of.transport;
         let item = ToolItem {
@@ -193,7 +192,7 @@ impl ContractTool {
         };
         let limit = self.job_limit(timeout_seconds);
         let (status, body) = self.post("execute_path", EXECUTE, &body, idempotency_key, limit).await?;
-        // What the sandbox says of the code is for the model; what it says of itself ends the run.
+        // An error about the code goes to the model; an error of the sandbox itself ends the run.
         if !(200..300).contains(&status) && !(400..=501).contains(&status) {
             return Err(answered(status, &body));
         }
@@ -209,7 +208,7 @@ impl ContractTool {
         Ok(Answered { status, came_to })
     }
 
-    /// How long a job is waited for: as long as the binding says, or else for as long as the job may take.
+    /// Longest wait for a job: the binding's timeout if configured, otherwise long enough for the job's own limit.
     fn job_limit(&self, timeout_seconds: &Value) -> Duration {
         let limit = self.binding.request_timeout();
         if self.binding.config.contains_key("request_timeout_seconds") {
@@ -219,9 +218,9 @@ impl ContractTool {
         limit.max(Duration::from_secs_f64(seconds) + JOB_OVERHEAD)
     }
 
-    /// The four members of a job's result, together within the cap.
+    /// The four members of a job's result, together within the limit.
     fn job_result(&self, mut answer: serde_json::Map<String, Value>) -> Value {
-        // Beside the members there are their names.
+        // Reserve room for the members' names.
         let share = self.max_bytes.saturating_sub(128) / 4;
         let mut text = |name: &str| match answer.remove(name) {
             Some(Value::String(text)) => Value::String(fitted(&text, share)),
@@ -295,7 +294,7 @@ fn unusable() -> Value {
     json!({ "code": "unusable_answer", "message": "The tool service's answer could not be read" })
 }
 
-/// The JSON text of a value, in the order in which the record has its members.
+/// The JSON text of a value, with a job's members in the record's order.
 fn written(value: &Value) -> Box<RawValue> {
     #[derive(Serialize)]
     struct JobResult<'a> {
@@ -314,13 +313,13 @@ fn written(value: &Value) -> Box<RawValue> {
     job().or_else(|| serde_json::value::to_raw_value(value).ok()).unwrap_or_else(|| RawValue::NULL.to_owned())
 }
 
-/// A value whose text fits; a longer one becomes the beginning of its text.
+/// Returns the value if its JSON text fits, otherwise the beginning of that text.
 fn fit(value: Value, max: usize) -> Value {
     let text = sorted_ascii(&value);
     if text.len() <= max { value } else { Value::String(fitted(&text, max)) }
 }
 
-/// A text that fits once it is written as JSON.
+/// Truncates a text so that it fits after JSON encoding.
 fn fitted(text: &str, max: usize) -> String {
     let mut room = max;
     loop {
