@@ -1,4 +1,4 @@
-//! The validators that judge a definition's answers, and the verdict of the first that fails.
+//! The validators that check a definition's answers, and the verdict of the first that fails.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use longhaul_sdk::{
 use super::{JSON_SCHEMA, JsonSchemaValidator, ValidatorRegistry};
 use crate::tools::{STOP_EXECUTION, cut};
 
-/// Bytes of a feedback sent to a model or stored as a summary.
+/// Bytes of feedback sent to a model or stored as a summary.
 const MAX_FEEDBACK_BYTES: usize = 16 * 1024;
 
-/// The validators of a definition written as a record: those it lists, in order, and the one of its output schema.
+/// Returns the validators of a declarative definition: those it lists, in order, and that of its output schema.
 ///
 /// # Errors
-/// `invalid_definition` for an unknown validator or bad settings.
+/// `invalid_definition` for an unknown validator or invalid settings.
 pub fn effective_validators(
     spec: &DefinitionSpec,
     registry: &ValidatorRegistry,
@@ -35,13 +35,13 @@ pub fn effective_validators(
     with_output_schema(spec, listed, registry)
 }
 
-/// Adds the validator of the definition's output schema to those it lists, for definitions written in Rust as well.
+/// Adds the validator of the output schema to the listed ones, also for definitions written in Rust.
 ///
-/// It comes after the leading `stop_execution` and `is_valid_json`, and not at all when the definition lists a
+/// It is inserted after the leading `stop_execution` and `is_valid_json`, unless the definition lists a
 /// `json_schema` of its own.
 ///
 /// # Errors
-/// `invalid_definition` when the output schema is not a valid schema.
+/// `invalid_definition` if the output schema is not a valid schema.
 pub fn with_output_schema(
     spec: &DefinitionSpec,
     mut listed: Vec<Arc<dyn Validator>>,
@@ -58,16 +58,15 @@ pub fn with_output_schema(
     Ok(listed)
 }
 
-/// The verdict that decides what happens to an answer.
+/// The verdict of the first validator that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedValidation {
-    /// The validator's name.
     pub validator: String,
-    /// What it said; the feedback is within the size a model may be shown.
+    /// The verdict, with its feedback truncated to the size that a model may be shown.
     pub response: ValidatorResponse,
 }
 
-/// Runs validators in order up to the first that fails; `None` when all pass.
+/// Runs validators in order until one fails; `None` if all pass.
 pub async fn first_failure(validators: &[Arc<dyn Validator>], validation: Validation<'_>) -> Option<FailedValidation> {
     for validator in validators {
         let mut response = validator.validate(validation).await;

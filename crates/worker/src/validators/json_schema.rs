@@ -1,4 +1,4 @@
-//! Checks an answer against a JSON Schema: the one in its settings, or the definition's output schema.
+//! Validates an answer against a JSON Schema, from the settings or the definition's output schema.
 
 use longhaul_sdk::{Validation, Validator, ValidatorResponse, answer, async_trait};
 use longhaul_shared::json_schema::Schema;
@@ -7,10 +7,9 @@ use serde_json::Value;
 
 use crate::tools::{SchemaCache, schema, settings_of};
 
-/// The validator's name.
 pub const JSON_SCHEMA: &str = "json_schema";
 
-/// Accepts an answer that is JSON and satisfies the schema; the feedback lists what does not, each with its path.
+/// Accepts an answer that is JSON and satisfies the schema. The feedback lists violations with their paths.
 #[derive(Debug, Clone)]
 pub struct JsonSchemaValidator {
     own: Option<Schema>,
@@ -18,10 +17,10 @@ pub struct JsonSchemaValidator {
 }
 
 impl JsonSchemaValidator {
-    /// From a definition's settings: `{schema}`, or none for the definition's output schema.
+    /// Builds the validator from a definition's settings: `{schema}`, or none to use the definition's output schema.
     ///
     /// # Errors
-    /// What is wrong with the settings or the schema.
+    /// A message about the invalid settings or schema.
     pub fn from_settings(settings: &Value, schemas: &SchemaCache) -> Result<Self, String> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -34,15 +33,15 @@ impl JsonSchemaValidator {
         Ok(Self { own, schemas: schemas.clone() })
     }
 
-    /// With this schema, compiled now.
+    /// Builds the validator with this schema, compiled immediately.
     ///
     /// # Errors
-    /// What is wrong with the schema.
+    /// A message about the invalid schema.
     pub(super) fn new(schema: &Value, schemas: &SchemaCache) -> Result<Self, String> {
         Ok(Self { own: Some(schemas.get(schema)?), schemas: schemas.clone() })
     }
 
-    /// Its own schema, else the definition's.
+    /// The validator's own schema, else the definition's output schema.
     fn compiled(&self, validation: &Validation<'_>) -> Result<Schema, String> {
         match (&self.own, validation.output_schema) {
             (Some(own), _) => Ok(own.clone()),
@@ -61,7 +60,7 @@ impl Validator for JsonSchemaValidator {
     async fn validate(&self, validation: Validation<'_>) -> ValidatorResponse {
         let compiled = match self.compiled(&validation) {
             Ok(compiled) => compiled,
-            // No answer could pass, so asking again would not help.
+            // No answer could pass, so a correction would not help.
             Err(reason) => {
                 return ValidatorResponse::stop(Some(format!("the answer cannot be checked: {reason}")), None);
             }

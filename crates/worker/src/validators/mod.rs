@@ -1,4 +1,4 @@
-//! Validators by name: the built-in ones and those an application registered in Rust.
+//! Validators by name: built-in ones and those that an application registers in Rust.
 
 mod effective;
 mod json_schema;

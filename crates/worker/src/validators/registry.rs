@@ -1,4 +1,4 @@
-//! The validators a worker has, by name. A name means one validator for the life of a worker.
+//! The validators of a worker, by name. A name denotes one validator for the life of a worker.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -8,32 +8,30 @@ use serde_json::Value;
 use super::{JSON_SCHEMA, JsonSchemaValidator, StopExecutionValidator};
 use crate::tools::{STOP_EXECUTION, SchemaCache, are_none};
 
-/// Makes a validator from the `settings` a definition gave it; null when it gave none. The error says what is wrong with them.
+/// Builds a validator from a definition's `settings`, null if it has none. The error says why they are invalid.
 pub type ValidatorFactory = Box<dyn Fn(&Value) -> Result<Arc<dyn Validator>, String> + Send + Sync>;
 
-/// Why a validator could not be registered or made.
+/// Errors of registering or resolving a validator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValidatorRegistryError {
-    /// Two validators of one name.
+    /// Two validators have the same name.
     #[error("validator `{0}` is registered twice")]
     Duplicate(String),
-    /// The name could not be written in a definition.
+    /// The name is malformed, so no definition could refer to it.
     #[error("validator name `{0}` must be 1 to 64 of `a-z A-Z 0-9 _ . -`")]
     InvalidName(String),
-    /// The worker has no such validator.
+    /// The worker has no validator of this name.
     #[error("validator `{name}` is not registered (registered: {known})")]
     Unknown {
-        /// The name asked for.
         name: String,
-        /// Every name there is, joined.
+        /// All registered names, joined by commas.
         known: String,
     },
-    /// The definition's settings for the validator are wrong.
+    /// The definition's settings for the validator are invalid.
     #[error("settings of validator `{name}`: {reason}")]
     InvalidSettings {
-        /// The validator.
         name: String,
-        /// What is wrong.
+        /// The defect of the settings.
         reason: String,
     },
 }
@@ -46,7 +44,6 @@ pub(crate) fn is_built_in(name: &str) -> bool {
     BUILT_IN.contains(&name)
 }
 
-/// Validators by name.
 pub struct ValidatorRegistry {
     factories: BTreeMap<String, ValidatorFactory>,
     schemas: SchemaCache,
@@ -59,7 +56,7 @@ impl fmt::Debug for ValidatorRegistry {
 }
 
 impl ValidatorRegistry {
-    /// A registry with the built-in validators.
+    /// Returns a registry of the built-in validators.
     #[must_use]
     pub fn with_builtin(schemas: SchemaCache) -> Self {
         let for_json_schema = schemas.clone();
@@ -75,7 +72,7 @@ impl ValidatorRegistry {
         Self { factories, schemas }
     }
 
-    /// Adds a validator that takes no settings.
+    /// Adds a validator without settings.
     ///
     /// # Errors
     /// The name is taken or invalid.
@@ -84,7 +81,7 @@ impl ValidatorRegistry {
         self.register_factory(name, without_settings(Arc::new(validator)))
     }
 
-    /// Adds a validator that is made anew from each definition's settings.
+    /// Adds a validator that is built from each definition's settings.
     ///
     /// # Errors
     /// The name is taken or invalid.
@@ -105,10 +102,10 @@ impl ValidatorRegistry {
         Ok(())
     }
 
-    /// The validator `name` with a definition's settings; null when there are none.
+    /// Returns the validator `name` with a definition's settings, null if there are none.
     ///
     /// # Errors
-    /// There is no such validator, or it refuses the settings.
+    /// The validator does not exist or rejects the settings.
     pub fn resolve(&self, name: &str, settings: &Value) -> Result<Arc<dyn Validator>, ValidatorRegistryError> {
         let Some(factory) = self.factories.get(name) else {
             let known = self.names().collect::<Vec<_>>().join(", ");
@@ -117,7 +114,7 @@ impl ValidatorRegistry {
         factory(settings).map_err(|reason| ValidatorRegistryError::InvalidSettings { name: name.into(), reason })
     }
 
-    /// Every name, in order: what a worker publishes.
+    /// All names, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.factories.keys().map(String::as_str)
     }

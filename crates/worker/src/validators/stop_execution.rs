@@ -1,12 +1,12 @@
-//! Ends the run when the model called the `stop_execution` tool during the current attempt at an answer.
+//! Ends the run if the model called the `stop_execution` tool while producing the current answer.
 
 use longhaul_sdk::{Validation, Validator, ValidatorResponse, async_trait};
 use serde_json::Value;
 
 use crate::tools::STOP_EXECUTION;
 
-/// Fails without a retry whenever a reason is recorded, an empty one included. It must come first to win over validators
-/// that would ask for a correction.
+/// Fails without a retry if a reason is recorded, even an empty one. List it first, before validators that
+/// would ask for a correction.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StopExecutionValidator;
 

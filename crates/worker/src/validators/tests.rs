@@ -1,4 +1,4 @@
-//! The rows of the specification's tables on validators, the stop tool and the scratchpad, as Longhaul decided them.
+//! The specification's tables on validators, the stop tool and the scratchpad, row by row.
 
 use std::sync::Arc;
 
@@ -207,7 +207,7 @@ async fn a_schema_in_the_settings_wins_over_the_definitions() {
     assert!(!verdict.validation_successful && !verdict.retry_needed, "no schema at all: no answer could pass");
 }
 
-// Which validators judge
+// Selection of validators
 
 #[test]
 fn the_output_schema_is_checked_after_the_leading_built_in_ones() {
