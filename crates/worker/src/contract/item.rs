@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_keeps_its_bytes_on_its_way_through_a_step() {
+    fn stored_item_keeps_its_bytes() {
         let call = ModelCall {
             provider_slug: Some("vllm-local-gateway".into()),
             provider_key: Some("vllm_local".into()),

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_is_resolved_under_the_store_s_policy() {
+    fn index_is_resolved_by_resource_policy() {
         let binding = |policy: Value| -> Binding {
             let resources = json!([{"id": "kb", "provider_resource_id": "kb_v2"}]);
             serde_json::from_value(json!({"slug": "s", "resources": resources, "resource_policy": policy})).unwrap()

@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_is_cut_and_stays_json_within_its_size() {
+    fn long_result_is_cut_to_json_within_limit() {
         for text in ["x".repeat(10_000), "é".repeat(10_000), "\u{1}".repeat(10_000)] {
             let value = fit(json!({ "a": text.clone() }), 1_000);
             assert!(value.is_string() && sorted_ascii(&value).len() <= 1_000);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_s_result_has_the_record_s_order() {
+    fn job_result_has_the_order_of_the_record() {
         let value = json!({"error": null, "result": 1, "stderr": "", "stdout": "4\n"});
         assert_eq!(written(&value).get(), r#"{"stdout":"4\n","stderr":"","result":1,"error":null}"#);
         assert_eq!(written(&json!({"b": 1, "a": 2})).get(), r#"{"a":2,"b":1}"#);

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_goes_by_its_status() {
+    fn other_errors_are_classified_by_status() {
         for status in [408, 429] {
             assert_eq!(code_of(status, "{}"), FailureCode::MODEL_RATE_LIMITED);
         }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_and_length_are_cut() {
+    fn message_is_scrubbed_and_truncated() {
         let scrub = Scrub::new([SecretString::from("tok-en-123"), SecretString::from("ab")]);
         let body = serde_json::json!({ "error": {
             "message": format!("bad key tok-en-123 or sk-proj-ab**********yz, about {}", "é".repeat(600)),

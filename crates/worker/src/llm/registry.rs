@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_settings_refuse_to_start_and_name_the_provider() {
+    fn invalid_settings_error_names_the_provider() {
         let unknown = Models::from_config(BTreeMap::new(), "nope");
         assert!(matches!(unknown, Err(ModelsError::UnknownDefault { name }) if name == "nope"));
         for url in ["ftp://x", "not a url", "http://"] {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_tells_keys_and_addresses_apart_and_holds_neither() {
+    fn fingerprint_differs_by_key_and_address() {
         let with = |url: &str, key: &str| {
             let config = ProviderConfig {
                 base_url: Some(url.into()),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_provider_is_an_error_of_the_agent() {
+    fn unknown_provider_is_an_agent_error() {
         let models = Models::from_config(BTreeMap::new(), "scripted").unwrap();
         let spec = ModelSpec { provider: Some("gone".into()), ..ModelSpec::default() };
         assert!(matches!(models.get(&spec), Err(ModelError::UnknownProvider { .. })));

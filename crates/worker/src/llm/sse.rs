@@ -149,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unterminated_event_is_given_at_the_end_only() {
+    fn unterminated_event_is_returned_only_at_end() {
         assert_eq!(parse(b"data: a\n\ndata: [DONE]", 3), (vec!["a".into()], Some("[DONE]".into())));
         assert_eq!(parse(b"data: a\n\ndata: b\n", 3), (vec!["a".into()], Some("b".into())));
         assert_eq!(parse(b"", 3), (vec![], None));
     }
 
     #[test]
-    fn an_event_beyond_the_cap_is_refused_while_it_arrives() {
+    fn oversized_event_is_refused_while_it_arrives() {
         let mut parser = SseParser::with_cap(10);
         let mut events = Vec::new();
         parser.push(b"data: 1234\n", &mut events).unwrap();

@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_can_keep_a_clone_of_a_body_that_is_sent() {
+    fn request_body_cannot_be_cloned() {
         let mut request = Request::new(Method::POST, base_url("http://127.0.0.1").unwrap());
         *request.body_mut() = Some(written_once(b"a whole conversation".to_vec()));
         assert!(request.try_clone().is_none());

@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_has_one_form_and_survives_it() {
+    fn message_survives_its_stored_bytes() {
         let call =
             ToolCall { id: "a".into(), name: "f".into(), arguments: r#"{"n":1e2,"n":-0.0,"s":"\ud800"}"#.into() };
         let native = NativeBlocks { format: NativeFormat::Anthropic, blocks: vec![r#"{"type": "thinking"}"#.into()] };

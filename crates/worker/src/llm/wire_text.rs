@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_join_across_deltas_and_lone_halves_stay_what_they_are() {
+    fn surrogates_join_across_deltas_or_stay_alone() {
         let mut text = wire(r#""a\ud83d""#);
         assert_eq!(text.take_settled(), "a");
         text.append(&wire(r#""\ude00b""#));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_a_string_a_list_of_parts_or_nothing() {
+    fn content_is_read_from_string_parts_or_null() {
         let content =
             |json: &str| WireText::of_content(&RawValue::from_string(json.into()).unwrap()).unwrap().into_prose();
         assert_eq!(content(r#""a""#), "a");

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_notations_of_an_address_are_seen_through() {
+    fn private_address_is_refused_in_every_notation() {
         for url in [
             "http://2130706433/",
             "http://0x7f000001/",
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_mixed_answer_only_public_addresses_are_used() {
+    fn only_public_addresses_of_a_name_are_used() {
         let found = vec!["127.0.0.1:0".parse().unwrap(), "8.8.8.8:0".parse().unwrap()];
         assert_eq!(permitted(found.clone(), false), ["8.8.8.8:0".parse().unwrap()]);
         assert_eq!(permitted(found.clone(), true), found);

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_name_that_comes_to_mean_a_private_address_is_not_connected_to() {
+    async fn name_resolving_to_private_address_is_refused() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
         for client in [guarded_client, mcp_client] {

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_text_is_cut_on_a_character_boundary_and_says_so() {
+    fn long_text_is_cut_on_a_character_boundary() {
         for max in [64, 100, 101, 102, 103] {
             let cut = cut(&"é€😀".repeat(100), max).into_owned();
             assert!(cut.len() <= max, "{max}: {} bytes: {cut}", cut.len());
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_repeats_the_call_as_it_was_written() {
+    fn error_text_repeats_the_call_as_written() {
         let error = CallError::new(CallErrorKind::Structural, "no").with_details(json!([1]));
         let text: Value = serde_json::from_str(&error.to_text("t", "{\"a\":1}")).unwrap();
         assert_eq!(
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_about_huge_arguments_stays_small_and_well_formed() {
+    fn error_about_huge_arguments_stays_small_json() {
         let error = CallError::new(CallErrorKind::Runtime, "m".repeat(1 << 20));
         let text = error.to_text("t", &format!("{{\"a\":\"{}\"}}", "x".repeat(1 << 20)));
         assert!(text.len() < 16_384, "{}", text.len());

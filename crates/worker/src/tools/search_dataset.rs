@@ -113,7 +113,7 @@ mod tests {
     use crate::tools::schema;
 
     #[test]
-    fn the_index_may_be_left_out_where_there_is_one() {
+    fn index_is_optional_with_a_single_dataset() {
         let one = spec(&["kb".into()]);
         assert_eq!(one.parameters["required"], json!(["query"]));
         let two = spec(&["kb".into(), "faq".into()]);

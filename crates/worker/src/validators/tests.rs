@@ -38,7 +38,7 @@ fn names(validators: &[Arc<dyn Validator>]) -> Vec<&str> {
 // is_valid_json
 
 #[tokio::test]
-async fn any_json_value_passes_fenced_or_after_a_byte_order_mark() {
+async fn json_value_passes_fenced_or_with_bom() {
     for response in [
         "{}",
         "[1, 2]",
@@ -59,7 +59,7 @@ async fn any_json_value_passes_fenced_or_after_a_byte_order_mark() {
 }
 
 #[tokio::test]
-async fn what_is_not_json_or_cannot_be_stored_is_a_correction() {
+async fn invalid_or_unstorable_json_asks_for_correction() {
     let huge = "1".repeat(4_301);
     let deep = "[".repeat(100_000) + &"]".repeat(100_000);
     for response in [
@@ -94,7 +94,7 @@ async fn what_is_not_json_or_cannot_be_stored_is_a_correction() {
 // stop_execution
 
 #[tokio::test]
-async fn a_recorded_reason_stops_without_a_retry_even_an_empty_one() {
+async fn recorded_stop_reason_fails_without_retry() {
     for reason in ["no customer number", ""] {
         let pad = ToolScratchpad::default();
         pad.record(STOP_EXECUTION, reason);
@@ -105,7 +105,7 @@ async fn a_recorded_reason_stops_without_a_retry_even_an_empty_one() {
 }
 
 #[tokio::test]
-async fn nothing_recorded_passes_and_a_cleared_scratchpad_forgets() {
+async fn answer_passes_without_recorded_stop_reason() {
     let pad = ToolScratchpad::default();
     assert!(StopExecutionValidator.validate(validation("x", &pad)).await.validation_successful);
     pad.record(STOP_EXECUTION, "r");
@@ -114,7 +114,7 @@ async fn nothing_recorded_passes_and_a_cleared_scratchpad_forgets() {
 }
 
 #[tokio::test]
-async fn the_stop_validator_wins_only_where_it_comes_first() {
+async fn stop_validator_wins_only_if_listed_first() {
     let pad = ToolScratchpad::default();
     pad.record(STOP_EXECUTION, "enough");
     for (order, expected) in [
@@ -128,7 +128,7 @@ async fn the_stop_validator_wins_only_where_it_comes_first() {
 }
 
 #[tokio::test]
-async fn the_stop_call_is_ignored_where_no_validator_reads_it() {
+async fn stop_call_is_ignored_without_stop_validator() {
     let pad = ToolScratchpad::default();
     pad.record(STOP_EXECUTION, "enough");
     let validators = effective_validators(&DefinitionSpec::new("d", "a"), &registry()).unwrap();
@@ -139,7 +139,7 @@ async fn the_stop_call_is_ignored_where_no_validator_reads_it() {
 // The scratchpad
 
 #[test]
-fn of_two_writes_of_a_tool_the_last_is_kept() {
+fn last_scratchpad_write_of_a_tool_wins() {
     let pad = ToolScratchpad::default();
     assert_eq!(pad.read("t"), None);
     pad.record("t", 1);
@@ -153,7 +153,7 @@ fn of_two_writes_of_a_tool_the_last_is_kept() {
 // ValidatorResponse
 
 #[test]
-fn a_response_asks_for_a_retry_unless_it_says_otherwise() {
+fn response_asks_for_retry_by_default() {
     assert!(ValidatorResponse::success().retry_needed);
     assert!(ValidatorResponse::retry("f").retry_needed);
     let stop = ValidatorResponse::stop(None, Some(FailureCode::CANCELLED));
@@ -179,7 +179,7 @@ async fn judge_schema(response: &str, output_schema: Option<&Value>, settings: &
 }
 
 #[tokio::test]
-async fn every_violation_of_the_schema_is_told_with_its_path() {
+async fn schema_violations_are_listed_with_paths() {
     let schema = schema();
     let ok = "```json\n{\"total\": 1.5, \"lines\": [\"a\"]}\n```";
     assert_eq!(judge_schema(ok, Some(&schema), &Value::Null).await, ValidatorResponse::success());
@@ -200,7 +200,7 @@ async fn every_violation_of_the_schema_is_told_with_its_path() {
 }
 
 #[tokio::test]
-async fn a_schema_in_the_settings_wins_over_the_definitions() {
+async fn schema_in_settings_overrides_output_schema() {
     let verdict = judge_schema("[]", Some(&schema()), &json!({"schema": {"type": "array"}})).await;
     assert!(verdict.validation_successful);
     let verdict = judge_schema("[]", None, &Value::Null).await;
@@ -210,7 +210,7 @@ async fn a_schema_in_the_settings_wins_over_the_definitions() {
 // Selection of validators
 
 #[test]
-fn the_output_schema_is_checked_after_the_leading_built_in_ones() {
+fn output_schema_follows_leading_built_in_validators() {
     let effective = |listed: &[&str], output_schema: Option<Value>| {
         let mut registry = registry();
         registry.register(Says("own", ValidatorResponse::success())).unwrap();
@@ -230,7 +230,7 @@ fn the_output_schema_is_checked_after_the_leading_built_in_ones() {
 }
 
 #[test]
-fn a_definition_the_worker_cannot_judge_is_invalid() {
+fn unusable_validators_make_definition_invalid() {
     for (spec, expected) in [
         (definition(&["nope"], None), "`nope` is not registered"),
         (definition(&["json_schema"], None), "needs `schema`"),
@@ -273,7 +273,7 @@ impl Validator for NeverAsked {
 }
 
 #[tokio::test]
-async fn after_the_first_failure_no_other_validator_runs() {
+async fn validators_stop_at_the_first_failure() {
     let pad = ToolScratchpad::default();
     let long = ValidatorResponse::retry("f".repeat(1 << 20));
     let validators: Vec<Arc<dyn Validator>> = vec![

@@ -114,7 +114,7 @@ fn later_instructions_and_blank_texts_keep_turns_alternating() {
 }
 
 #[test]
-fn a_base_url_may_be_a_host_a_root_or_the_whole_address() {
+fn messages_url_is_built_from_any_base_url() {
     for (base, full) in [
         ("http://h:1", "http://h:1/v1/messages"),
         ("http://h/v1/", "http://h/v1/messages"),
@@ -126,7 +126,7 @@ fn a_base_url_may_be_a_host_a_root_or_the_whole_address() {
 }
 
 #[test]
-fn a_whole_reply_is_read_and_thinking_goes_back_as_it_came() {
+fn thinking_of_a_reply_goes_back_unchanged() {
     let thinking = r#"{"type":"thinking","thinking":"hm","signature":"s==","new_field":1e2}"#;
     let body = format!(
         r#"{{"type":"message","model":"m-1","stop_reason":"tool_use","content":[{thinking},{{"type":"text","text":"so"}},
@@ -152,7 +152,7 @@ fn a_whole_reply_is_read_and_thinking_goes_back_as_it_came() {
 }
 
 #[test]
-fn what_is_no_reply_fails_as_what_it_is() {
+fn unusable_reply_fails_with_its_code() {
     let code = |body: &str| {
         let read = wire::read_reply(body.as_bytes(), ids(&[]), error_inside);
         read.and_then(|reply| reply.finish(None, &mut |_| {})).unwrap_err().code()
@@ -245,7 +245,7 @@ fn the_output_limit_leaves_the_last_call_unfinished() {
 }
 
 #[test]
-fn a_failure_after_complete_calls_carries_them_with_their_thinking() {
+fn failure_after_complete_calls_carries_calls_and_thinking() {
     let before = [
         start(0, &json!({ "type": "thinking", "thinking": "hm", "signature": "s" })),
         stop(0),
@@ -269,7 +269,7 @@ fn a_failure_after_complete_calls_carries_them_with_their_thinking() {
 }
 
 #[test]
-fn errors_in_the_stream_are_what_they_say() {
+fn stream_error_is_classified_by_type_and_message() {
     let error = |kind: &str, message: &str| {
         let event = json!({ "type": "error", "error": { "type": kind, "message": message } });
         stream(&[event]).0.unwrap_err()

@@ -109,7 +109,7 @@ fn parameters_go_under_the_names_the_server_knows() {
 }
 
 #[test]
-fn a_choice_of_tool_is_sent_with_tools_only() {
+fn tool_choice_is_sent_only_with_tools() {
     let spec = ModelSpec::default();
     let messages = stored(&[Message::user("x")]);
     let tools = [tool("a")];
@@ -124,7 +124,7 @@ fn a_choice_of_tool_is_sent_with_tools_only() {
 }
 
 #[test]
-fn arguments_that_are_no_object_go_back_inside_one() {
+fn invalid_arguments_are_wrapped_in_an_object() {
     let broken = Message::Assistant { text: "t".into(), calls: vec![call("c", "f", "{\"a\": ")], native: None };
     let sent: Value = serde_json::from_str(&body(&ModelSpec::default(), &[broken])).unwrap();
     let arguments = sent["messages"][0]["tool_calls"][0]["function"]["arguments"].as_str().unwrap();
@@ -132,7 +132,7 @@ fn arguments_that_are_no_object_go_back_inside_one() {
 }
 
 #[test]
-fn a_base_url_may_be_a_host_a_root_or_the_whole_address() {
+fn completions_url_is_built_from_any_base_url() {
     for (base, full) in [
         ("http://h:1", "http://h:1/v1/chat/completions"),
         ("http://h:1/", "http://h:1/v1/chat/completions"),
@@ -172,7 +172,7 @@ fn a_whole_reply_is_read() {
 }
 
 #[test]
-fn what_is_no_reply_fails_as_what_it_is() {
+fn unusable_reply_fails_with_its_class_and_code() {
     let read = |body: &str| {
         wire::read_reply(body.as_bytes(), ids(&[]), error_inside).and_then(|reply| reply.finish(None, &mut |_| {}))
     };
@@ -223,7 +223,7 @@ fn text_streams_and_usage_comes_after_the_reason() {
 }
 
 #[test]
-fn a_call_is_complete_when_the_next_begins_and_not_before() {
+fn call_is_complete_only_when_next_begins() {
     let first =
         r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]}}]}"#;
     let second =
@@ -241,7 +241,7 @@ fn a_call_is_complete_when_the_next_begins_and_not_before() {
 }
 
 #[test]
-fn every_awkward_way_to_send_two_calls_gives_two_calls() {
+fn two_calls_are_read_in_every_delta_form() {
     let f = |name: &str, arguments: &str| json!({ "name": name, "arguments": arguments });
     let ways: [&[Value]; 7] = [
         // Indices, and ids in first deltas, as specified.
@@ -292,7 +292,7 @@ fn every_awkward_way_to_send_two_calls_gives_two_calls() {
 }
 
 #[test]
-fn two_whole_calls_of_one_tool_under_one_index_are_two() {
+fn whole_calls_sharing_an_index_stay_separate() {
     let whole =
         |n: u8| json!({ "index": 0, "id": "", "function": { "name": "f", "arguments": format!("{{\"n\":{n}}}") } });
     let calls = stream_calls(&[whole(1), whole(2)]);
@@ -303,7 +303,7 @@ fn two_whole_calls_of_one_tool_under_one_index_are_two() {
 }
 
 #[test]
-fn ids_that_are_missing_or_taken_are_made_up() {
+fn missing_or_taken_ids_are_generated() {
     let whole = |id: Option<&str>| json!({ "id": id, "function": { "name": "f", "arguments": "{}" } });
     let calls = stream_calls(&[whole(None), whole(None)]);
     assert_eq!(calls.len(), 2);
@@ -316,7 +316,7 @@ fn ids_that_are_missing_or_taken_are_made_up() {
 }
 
 #[test]
-fn a_stream_that_ends_without_saying_so_was_cut() {
+fn stream_without_reason_or_end_mark_is_cut() {
     let text = r#"{"choices":[{"delta":{"content":"a"}}]}"#;
     let (reply, _) = stream(&[text]);
     assert!(matches!(reply, Err(ModelError::StreamCut { source: None })));

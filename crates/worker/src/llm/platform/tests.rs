@@ -56,7 +56,7 @@ fn tool() -> ToolSpec {
 }
 
 #[test]
-fn the_responses_format_has_parts_and_the_chat_format_text() {
+fn responses_format_sends_parts_and_chat_format_text() {
     let responses = concat!(
         r#"{"model":"p","input":[{"role":"system","content":[{"type":"text","text":"s"}]},"#,
         r#"{"role":"developer","content":[{"type":"text","text":"one"},{"type":"text","text":"two"}]},"#,
@@ -147,7 +147,7 @@ fn calls_are_read_in_every_shape() {
 }
 
 #[test]
-fn what_is_no_reply_is_not_an_empty_answer() {
+fn unusable_reply_is_malformed_and_not_empty() {
     for text in ["<html>", "[]", "{}", r#"{"error":{"message":"x"}}"#, r#"{"choices":[]}"#, r#"{"output":"text"}"#, ""]
     {
         assert!(matches!(read(text), Err(ModelError::Malformed { .. })), "{text}");

@@ -56,7 +56,7 @@ async fn text(script: &str, input: &str) -> String {
 }
 
 #[tokio::test]
-async fn without_a_script_it_echoes_the_last_user_message() {
+async fn missing_script_echoes_last_user_message() {
     let model = ScriptedModel::new(NAME, Clocks::default());
     let conversation = messages(&[Message::user("one"), Message::assistant("x"), Message::user("two \"quoted\"")]);
     let (reply, heard) = ask_with(&model, &ModelSpec::default(), &conversation, None).await;
@@ -76,7 +76,7 @@ async fn a_constant_script_answers_itself() {
 }
 
 #[tokio::test]
-async fn calls_keep_the_exact_text_of_their_arguments_and_get_stable_ids() {
+async fn calls_keep_argument_text_and_get_stable_ids() {
     let script = r#"{"calls": [{"name": "look_up", "arguments": {"n": 1e2, "n": -0.0}}, {"name": "b"},
         {"name": "c", "arguments": "not json"}], "text": "looking"}"#;
     let model = ScriptedModel::new(NAME, Clocks::default());
@@ -110,7 +110,7 @@ async fn a_template_computes_from_the_conversation() {
 }
 
 #[tokio::test]
-async fn helpers_read_text() {
+async fn helpers_parse_numbers_lines_and_matches() {
     assert_eq!(text("{{ text(input_text | regex_findall('[a-z]+')) }}", "ab 1 cd").await, r#"["ab","cd"]"#);
     assert_eq!(
         text("{{ text(input_text | regex_findall('(\\\\w)=(\\\\d)')) }}", "a=1 b=2").await,
@@ -131,7 +131,7 @@ async fn helpers_read_text() {
 }
 
 #[tokio::test]
-async fn a_program_that_fails_is_permanent_and_says_where() {
+async fn failing_program_is_a_permanent_failure() {
     let bad = [
         ("{{ nope() }}", "unknown function"),
         ("{{ text(inptu_text) }}", "undefined"),
@@ -159,7 +159,7 @@ async fn latency_is_waited_under_the_total_clock() {
 }
 
 #[tokio::test]
-async fn a_conversation_beyond_the_window_is_a_context_limit() {
+async fn conversation_beyond_window_is_a_context_limit() {
     let model = ScriptedModel::new(NAME, Clocks::default());
     let conversation = messages(&[Message::user("x".repeat(401))]);
     let (reply, _) = ask_with(&model, &ModelSpec::default(), &conversation, Some(100)).await;

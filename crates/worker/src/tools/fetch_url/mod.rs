@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_may_have_less_than_the_worker_and_never_more() {
+    fn agent_settings_cannot_exceed_the_workers() {
         let worker = FetchUrlSettings { allow_private_addresses: true, max_bytes: 10 };
         assert_eq!(settings_within(&worker, &Value::Null).unwrap(), worker);
         let given = settings_within(&worker, &json!({"allow_private_addresses": false, "max_bytes": 5})).unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_read_in_the_charset_they_are_in() {
+    fn body_is_decoded_in_its_charset() {
         assert_eq!(decode(b"caf\xe9", "text/plain; charset=iso-8859-1"), "café");
         assert_eq!(decode("café".as_bytes(), "text/plain"), "café");
         assert_eq!(decode(b"\xff\xfea\0", "text/plain; charset=\"utf-8\""), "a");
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_told_from_what_is_not() {
+    fn text_content_types_are_recognised() {
         for kind in ["text/csv", "application/json; charset=utf-8", "application/ld+json", "image/svg+xml"] {
             assert!(is_text(kind), "{kind}");
         }

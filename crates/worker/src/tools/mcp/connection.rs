@@ -170,13 +170,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_endless_stderr_is_read_without_being_kept() {
+    async fn stderr_beyond_the_limit_is_discarded() {
         let noise = tokio::io::repeat(b'x').take(8 * MAX_STDERR_BYTES);
         log_stderr("noisy".into(), noise).await;
     }
 
     #[test]
-    fn a_header_that_cannot_be_sent_is_named_without_its_value() {
+    fn invalid_header_error_does_not_show_value() {
         let error =
             http_transport("http://h/", vec![("x-key".into(), SecretString::from("se\ncret"))], Reach::default())
                 .err()

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_has_exactly_one_way_to_reach_it() {
+    fn server_needs_either_command_or_url() {
         assert!(check_server("s", &http("https://h/mcp")).is_ok());
         assert!(check_server("s", &http("file:///etc/passwd")).unwrap_err().contains("`file`"));
         assert!(check_server("s", &http("::")).is_err());

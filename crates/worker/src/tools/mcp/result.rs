@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn text_parts_are_joined_and_win_over_structured_content() {
+    fn text_parts_replace_structured_content() {
         let content = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
         assert_eq!(text(json!({"content": content, "structuredContent": {"x": 1}})), "a\nb");
     }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn data_that_structured_content_repeats_is_described_there_too() {
+    fn binary_data_in_structured_content_is_described() {
         let content = json!([
             {"type": "image", "mimeType": "image/png", "data": "aGVsbG8="},
             {"type": "resource", "resource": {"uri": "file:///b", "blob": "aGk="}},
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_described() {
+    fn non_text_parts_are_described() {
         let content = json!([
             {"type": "image", "mimeType": "image/png", "data": "aGVsbG8="},
             {"type": "audio", "mimeType": "audio/wav", "data": "aGk="},

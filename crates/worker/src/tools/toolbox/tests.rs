@@ -89,7 +89,7 @@ fn error(outcome: &CallOutcome) -> Value {
 }
 
 #[tokio::test]
-async fn a_result_is_the_tools_text_and_the_key_reaches_the_tool() {
+async fn call_returns_text_and_passes_idempotency_key() {
     let pad = Arc::new(ToolScratchpad::default());
     let outcome = toolbox().await.call("probe", r#"{"mode":"echo","size":3}"#, "key-1", Arc::clone(&pad)).await;
     assert_eq!((outcome.text.as_str(), outcome.error, outcome.ends_run.as_ref()), ("xxx", None, None));
@@ -154,7 +154,7 @@ async fn no_arguments_at_all_are_an_empty_object() {
 }
 
 #[tokio::test]
-async fn what_a_tool_reports_is_told_to_the_model() {
+async fn reported_tool_error_reaches_the_model() {
     let outcome = call("probe", r#"{"mode":"fail"}"#).await;
     assert_eq!(outcome.error, Some(CallErrorKind::Runtime));
     assert_eq!(
@@ -174,7 +174,7 @@ async fn a_panic_stays_inside_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_hangs_is_left_after_its_time() {
+async fn hanging_tool_times_out() {
     let outcome = call("probe", r#"{"mode":"hang"}"#).await;
     assert_eq!(outcome.error, Some(CallErrorKind::Timeout));
     assert_eq!(outcome.duration.as_secs(), 5);
@@ -195,7 +195,7 @@ async fn a_tool_can_end_the_run() {
 }
 
 #[tokio::test]
-async fn results_are_cut_to_the_agents_limit_and_can_be_stored() {
+async fn results_are_cut_to_limit_and_storable() {
     let outcome = call("probe", r#"{"mode":"echo","size":5000}"#).await;
     assert!(outcome.text.len() <= 1_000 && outcome.text.contains("of 5000 bytes left out"), "{}", outcome.text);
     assert!(!outcome.is_error());
@@ -203,7 +203,7 @@ async fn results_are_cut_to_the_agents_limit_and_can_be_stored() {
 }
 
 #[tokio::test]
-async fn the_stop_tool_records_its_reason_and_does_not_end_the_turn() {
+async fn stop_tool_records_reason_without_ending_turn() {
     let pad = Arc::new(ToolScratchpad::default());
     let toolbox = toolbox().await;
     let outcome = toolbox.call("stop_execution", r#"{"stop_reason":""}"#, "key", Arc::clone(&pad)).await;
@@ -217,7 +217,7 @@ async fn the_stop_tool_records_its_reason_and_does_not_end_the_turn() {
 }
 
 #[tokio::test]
-async fn the_list_keeps_the_agents_order_and_the_later_definition() {
+async fn list_keeps_agent_order_and_later_definition() {
     let agent = agent(
         json!(["stop_execution", {"name": "probe", "effect": "read_only"}, "fetch_url", {"name": "stop_execution", "effect": "side_effect"}]),
     );
@@ -237,7 +237,7 @@ async fn the_list_keeps_the_agents_order_and_the_later_definition() {
 }
 
 #[tokio::test]
-async fn what_the_worker_does_not_have_is_an_invalid_definition() {
+async fn unknown_tool_or_setting_is_invalid_definition() {
     let open = async |tools: Value| Toolbox::open(&agent(tools), &sources(), Reach::default()).await.unwrap_err();
     for (tools, expected) in [
         (json!(["nope"]), "`nope` is not registered"),
@@ -254,7 +254,7 @@ async fn what_the_worker_does_not_have_is_an_invalid_definition() {
 }
 
 #[tokio::test]
-async fn a_pinned_list_wins_over_what_the_worker_would_say_today() {
+async fn pinned_list_wins_over_current_tools() {
     let agent = agent(json!(["probe"]));
     let mut pinned = Toolbox::open(&agent, &sources(), Reach::default()).await.unwrap().specs().to_vec();
     pinned[0].description = "as it was".into();
