@@ -16,7 +16,7 @@ use super::error::ModelError;
 pub struct Clocks {
     /// Limit for opening the connection: DNS, TCP and TLS. Not scaled by effort.
     pub connect: Duration,
-    /// From sending the request to the first text, thinking or call of the reply. Not applied to replies that
+    /// Limit from the request to the first text, thinking or call of the reply. Not applied to replies that
     /// are not streamed: the model writes those completely before the first byte arrives, so only `total`
     /// applies.
     pub first_token: Duration,

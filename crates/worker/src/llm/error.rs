@@ -14,7 +14,7 @@ use super::{
     types::{Message, ModelReply},
 };
 
-/// Why a model call produced no usable reply.
+/// Errors of a model call without a usable reply.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// No connection, or it broke before the endpoint answered.

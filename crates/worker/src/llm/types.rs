@@ -180,7 +180,7 @@ pub struct Usage {
     pub cache_write_tokens: Option<u64>,
 }
 
-/// Why the model stopped writing.
+/// The reason for the end of a reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {

@@ -12,7 +12,7 @@ const MAX_ECHO_BYTES: usize = 4_096;
 /// Bytes of an error's message. Keeps the error well-formed JSON under every limit that an agent may set.
 const MAX_MESSAGE_BYTES: usize = 8_192;
 
-/// Why a call has no result. The names are part of the text shown to the model.
+/// Kinds of errors of a tool call. The names are part of the text shown to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallErrorKind {
     /// The call is invalid: unknown tool, or arguments that are not JSON or violate the schema.
