@@ -1,5 +1,5 @@
-//! Embeds the database functions of `migrations/functions` in dependency order: a function is applied after those its text
-//! names, so that PostgreSQL can check each body when it is created.
+//! Embeds the database functions of `migrations/functions` in dependency order. A function is applied after the
+//! functions that its text names, because PostgreSQL checks each body when it creates the function.
 
 use std::{collections::BTreeMap, env, fmt::Write, fs, io, path::Path};
 
@@ -32,7 +32,7 @@ fn main() -> io::Result<()> {
     fs::write(Path::new(&out).join("functions.rs"), list)
 }
 
-/// Whether the code of function `own` names another function that is still waiting.
+/// Returns true if the code of function `own` names another function in `waiting`.
 fn names_another(text: &str, own: &str, waiting: &BTreeMap<String, String>) -> bool {
     let code = text.lines().map(|line| line.split("--").next().unwrap_or_default());
     code.flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_'))

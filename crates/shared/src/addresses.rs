@@ -1,9 +1,9 @@
-//! Which addresses the public internet routes.
+//! Tells addresses that the public internet routes from all others.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether the public internet routes the address: no loopback, private, link-local (where clouds serve credentials), shared
-/// or otherwise special network, in any form that carries an IPv4 address inside an IPv6 one.
+/// Returns true if the public internet routes the address. False for loopback, private, link-local (cloud metadata
+/// services), shared and other special networks, also when an IPv6 address embeds such an IPv4 address.
 #[must_use]
 pub fn is_public(address: IpAddr) -> bool {
     match address {
@@ -27,7 +27,8 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
             | (198, 51, 100)             // documentation
             | (203, 0, 113) // documentation
     );
-    // Azure's metadata and Oracle's and Alibaba's live inside otherwise public or shared ranges.
+    // Metadata services of Azure (this address), Oracle and Alibaba (in ranges above) are outside the link-local
+    // range.
     !special && address != Ipv4Addr::new(168, 63, 129, 16)
 }
 
@@ -37,12 +38,13 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     a & 0xe000 == 0x2000 && !matches!((a, b), (0x2001, 0..=0x1ff | 0xdb8) | (0x3fff, 0..=0xfff))
 }
 
-/// The IPv4 address that an IPv6 address stands for: mapped, compatible, NAT64 and 6to4.
+/// Returns the IPv4 address embedded in an IPv6 address: mapped, compatible, NAT64 or 6to4.
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let v4 = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match address.segments() {
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => Some(v4(high, low)),
-        // The well-known prefix. Of a network's own (64:ff9b:1::/48) nobody else knows where the address is: none is public.
+        // The well-known NAT64 prefix. The local-use prefix (64:ff9b:1::/48) is never public: each network chooses
+        // where the IPv4 address is in it.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some(v4(high, low)),
         [0x2002, high, low, ..] => Some(v4(high, low)),
         _ => None,

@@ -1,7 +1,8 @@
-//! Literal secrets of tool servers: sealed in the record of an agent that all tenants share, shown to nobody.
+//! Sealing of literal secrets of tool servers. They are stored in the record of an agent that all tenants share and
+//! are never shown.
 //!
-//! A header or a variable of a server is a secret unless it refers to a variable of the workers (`env://NAME`), which the
-//! record may show.
+//! A value of a server's header or environment variable is a secret unless it is a reference to a variable of the
+//! workers (`env://NAME`), which may be shown.
 
 use longhaul_sdk::spec::{AgentSpec, McpServerSpec};
 use secrecy::ExposeSecret;
@@ -13,24 +14,23 @@ use crate::{
     sealing::{SealError, Sealer},
 };
 
-/// Shown instead of a literal; put back, it means what is stored.
+/// Placeholder shown instead of a literal secret. In an update it stands for the stored value.
 pub const SECRET: &str = "[secret]";
 
-/// A literal that cannot be stored.
+/// A literal secret that cannot be stored.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {reason}")]
 pub struct NotSealed {
     /// JSON Pointer into the agent.
     pub path: String,
-    /// Why.
     pub reason: String,
 }
 
-/// Seals the literals of `spec`. What is stored in `known`, the newest version, and is the same or put back as [`SECRET`] stays
-/// as it is, so that putting an agent twice makes one version.
+/// Seals the literals of `spec`. A value equal to that of `known` (the newest stored version), or written as
+/// [`SECRET`], keeps the stored ciphertext, so that storing an agent twice makes one version.
 ///
 /// # Errors
-/// There is no key to seal with, or nothing is stored that [`SECRET`] could mean.
+/// Fails if no key is configured, if a value is already sealed, or if [`SECRET`] has no stored value.
 pub fn seal(spec: &mut AgentSpec, known: Option<&AgentSpec>, sealer: &Sealer) -> Result<(), NotSealed> {
     for (name, server) in &mut spec.mcp_servers {
         let stored = known.and_then(|known| known.mcp_servers.get(name));
@@ -57,7 +57,7 @@ fn seal_one(value: &mut String, kept: Option<&String>, sealer: &Sealer) -> Resul
     if is_reference(value) || value.is_empty() {
         return Ok(());
     }
-    // Sealed by somebody else, it would be opened for them.
+    // A sealed text may be copied from another record; storing it would open that secret for this agent.
     if value.starts_with(SEALED) {
         return Err("cannot be given sealed".to_owned());
     }
@@ -73,7 +73,7 @@ fn is_reference(value: &str) -> bool {
     split_at_reference(value).is_some()
 }
 
-/// Puts [`SECRET`] in the place of each literal of a written agent.
+/// Replaces each literal secret of a serialized agent with [`SECRET`].
 pub fn hide(spec: &mut Value) {
     let servers = spec.get_mut("mcp_servers").and_then(Value::as_object_mut);
     for server in servers.into_iter().flat_map(|servers| servers.values_mut()) {

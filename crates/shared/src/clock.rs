@@ -1,7 +1,7 @@
-//! Time, read in one place so that tests can own it.
+//! Clocks of the process, replaceable in tests.
 //!
-//! Business time in SQL comes from the database's own function, not from here. This is for what never reaches SQL:
-//! measuring how long something took, and wall time in what people read.
+//! SQL reads business time from the database's own function. These clocks are for durations and for wall time shown
+//! to people.
 
 use std::{
     fmt,
@@ -11,12 +11,11 @@ use std::{
 
 use chrono::{DateTime, Utc};
 
-/// Reads time.
 pub trait Clock: fmt::Debug + Send + Sync {
-    /// Wall time; may jump when somebody sets the machine's clock.
+    /// Wall time. Jumps when the machine's clock is set.
     fn now(&self) -> DateTime<Utc>;
 
-    /// Time since some fixed moment of this process; never goes back.
+    /// Time since a fixed moment of this process. Never goes back.
     fn monotonic(&self) -> Duration;
 }
 
@@ -49,7 +48,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that only moves when it is told to. Clones show the same time.
+/// A clock that moves only through [`Self::advance`]. Clones share the same time.
 #[derive(Debug, Clone)]
 pub struct ManualClock {
     time: Arc<Mutex<Time>>,
@@ -66,7 +65,7 @@ impl ManualClock {
         Self { time: Arc::new(Mutex::new(Time { now, monotonic: Duration::ZERO })) }
     }
 
-    /// Moves both clocks forward. A step beyond the end of the calendar leaves wall time where it is.
+    /// Moves both clocks forward. Wall time stays where it is if the step leaves the range of the calendar.
     pub fn advance(&self, by: Duration) {
         let mut time = self.time.lock().unwrap_or_else(PoisonError::into_inner);
         time.monotonic = time.monotonic.saturating_add(by);

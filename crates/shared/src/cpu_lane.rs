@@ -1,4 +1,4 @@
-//! Processor time that tenants ask for: a few pieces of work of one kind at a time, on threads of low priority.
+//! A CPU-bound lane for work of tenants: a bounded number of jobs of one kind at a time, on low-priority threads.
 
 use std::{io, panic, sync::LazyLock, thread};
 
@@ -8,57 +8,58 @@ use tokio::{
     task,
 };
 
-/// Bytes of a thread's stack, of which it touches what it needs: for the deepest recursion that the limits of schemas allow.
+/// Stack size of a thread, in bytes, for the deepest recursion that the schema limits allow. The kernel maps only
+/// touched pages.
 const STACK: usize = 128 << 20;
-/// Steps of niceness: beside a thread that serves requests, such a thread gets a tenth of a core.
+/// Niceness of a lane thread: it gets about a tenth of a core beside a thread that serves requests.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
 
-/// A queue of CPU-bound work, first come, first served. Half of the machine's cores work on it at once.
+/// A first-come-first-served queue of CPU-bound work. Half of the machine's cores (at least one) work on it at
+/// once.
 #[derive(Debug)]
 pub struct CpuLane(LazyLock<Semaphore>);
 
-/// A place among the running pieces of work; given back when it is dropped.
+/// A permit to run one job of the lane, released on drop.
 #[derive(Debug)]
 pub struct Turn<'l> {
-    // A lane is never closed, so this is never an error.
+    // `None` only if the semaphore is closed, which never happens.
     _permit: Option<SemaphorePermit<'l>>,
 }
 
 impl CpuLane {
-    /// An empty lane.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "a static needs a const constructor")]
     pub const fn new() -> Self {
         Self(LazyLock::new(|| Semaphore::new(at_once())))
     }
 
-    /// Waits for the caller's turn.
+    /// Waits for a permit.
     pub async fn turn(&self) -> Turn<'_> {
         Turn { _permit: self.0.acquire().await.ok() }
     }
 }
 
-/// Pieces of work of one lane that run at once.
+/// Maximum number of concurrent jobs of one lane.
 pub(crate) fn at_once() -> usize {
     thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
 }
 
 impl Turn<'_> {
-    /// Does the work as [`aside`].
+    /// Runs the work like [`aside`] while holding the permit.
     ///
     /// # Errors
-    /// No thread could be started.
+    /// Fails if no thread can be started.
     pub fn run<T: Send>(self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         aside(work)
     }
 }
 
-/// Does the work on a thread of its own, of low priority and with a large stack. The runtime's other tasks go on meanwhile,
-/// if it has other threads.
+/// Runs the work on a low-priority thread with a large stack and blocks until it ends. On a multi-threaded runtime
+/// the other tasks continue meanwhile.
 ///
 /// # Errors
-/// No thread could be started.
+/// Fails if no thread can be started.
 pub fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     let run = || {
         thread::scope(|scope| {
@@ -78,7 +79,8 @@ pub fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
 
 #[cfg(target_os = "linux")]
 fn lower_priority() {
-    // Linux means the calling thread. A refusal costs only time.
+    // On Linux this sets the priority of the calling thread. If the kernel refuses, the work only competes harder
+    // for CPU.
     let _ = rustix::process::setpriority_process(None, NICENESS);
 }
 

@@ -1,23 +1,22 @@
-//! The one constructor of HTTP clients. (Tools have their own, because their clients resolve names under guard.)
+//! The only constructor of HTTP clients, except for tools: their clients resolve names under an address guard.
 //!
-//! What must hold: the TLS provider is installed before any client is built, a connection attempt has a limit, redirects
-//! are not followed unless asked for (they would carry credentials elsewhere), no proxy of the environment is used, and
-//! every request under way has a connection of its own.
-//! Limits of whole requests are the caller's: a model may stream for minutes.
+//! Invariants: the TLS provider is installed before any client is built; connecting has a timeout; redirects are
+//! not followed unless requested (they would carry credentials to other hosts); proxy settings of the environment
+//! are ignored; each request in flight has its own connection. The caller sets the limit of a whole request,
+//! because a model may stream for minutes.
 
 use std::time::Duration;
 
-/// How a client behaves.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// Limit of name look-up, TCP and TLS together.
+    /// Limit of DNS lookup, TCP connect and TLS handshake together.
     pub connect_timeout: Duration,
-    /// Limit of the silence while an answer is read; `None` for callers with clocks of their own.
+    /// Longest silence while a response is read. `None` if the caller has its own timeouts.
     pub read_timeout: Option<Duration>,
-    /// Redirects followed.
+    /// Maximum number of redirects followed.
     pub max_redirects: usize,
-    /// No request is ever sent a second time: connections are not kept, so that none is met that is just being closed, and what the
-    /// protocol would let a client repeat is not repeated. For requests that change something on the other side.
+    /// Never sends a request twice, for requests with side effects: connections are not pooled (a pooled one may be
+    /// closing), and protocol-level retries are off.
     pub sends_once: bool,
 }
 
@@ -27,16 +26,16 @@ impl Default for HttpOptions {
     }
 }
 
-/// Installs the process's TLS provider; without one, building a client panics. Calling it again changes nothing.
+/// Installs the process-wide TLS provider, without which building a client panics. Idempotent.
 pub fn install_tls_provider() {
-    // An error says that one is installed already, which is all that is wanted.
+    // An error means that a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// A client, to be made once and shared: it holds the connection pool.
+/// Builds a client. Create it once and share it: it owns the connection pool.
 ///
 /// # Errors
-/// When the TLS roots of the machine cannot be read.
+/// Fails if the machine's TLS roots cannot be read.
 #[expect(clippy::disallowed_methods, reason = "this is the constructor that everybody else uses")]
 pub fn client(options: &HttpOptions) -> Result<reqwest::Client, reqwest::Error> {
     install_tls_provider();
@@ -47,8 +46,8 @@ pub fn client(options: &HttpOptions) -> Result<reqwest::Client, reqwest::Error> 
     let mut builder = reqwest::Client::builder()
         .user_agent(concat!("longhaul/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(options.connect_timeout)
-        // Over HTTP/2 the pool keeps one connection for each host, and requests above the server's limit of streams, often 100,
-        // wait in it unseen while their clocks run.
+        // Over HTTP/2 the pool keeps one connection per host. Requests beyond the server's stream limit (often 100)
+        // would queue inside the pool while their timeouts run.
         .http1_only()
         .redirect(redirects)
         .no_proxy();

@@ -1,4 +1,4 @@
-//! What the API and the worker have in common: the domain, the configuration, telemetry, the store and the queue.
+//! Code that the API and the worker share: domain, configuration, telemetry, store and queue.
 //!
 //! Invariants: `sqlx` is named in [`store`] only, `redis` and `apalis` in [`queue`] only.
 

@@ -1,8 +1,8 @@
-//! Sealing secrets that must rest in the database: ChaCha20-Poly1305 under keys that live outside of it.
+//! Encrypts secrets stored in the database (ChaCha20-Poly1305) under keys kept outside it.
 //!
-//! A backend may send a provider's key as a literal text, and a worker needs it later. What is stored is `sealed:v1:` and the
-//! nonce with the ciphertext; nothing shows it but [`Sealer::open`], which a worker calls when it makes the call. The first key
-//! seals and every key opens, so that a key is changed by putting a new one before it.
+//! A backend may send a provider's key as literal text, and a worker needs it later. The stored form is
+//! `sealed:v1:` plus nonce and ciphertext; only [`Sealer::open`] reveals it, which a worker calls just before the
+//! request. The first key seals and every key opens, so a key is rotated by putting the new one first.
 
 use std::{fmt, sync::Arc};
 
@@ -12,30 +12,30 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
 const VERSION: &str = "sealed:v1:";
-/// A sealed text is for this purpose and opens for no other.
+/// Additional authenticated data: binds a sealed text to this purpose.
 const PURPOSE: &[u8] = b"longhaul secret of a platform binding";
-/// The longest secret; a key of a provider is far shorter.
+/// Longest secret, in bytes.
 const MAX_BYTES: usize = 8 * 1024;
 
-/// Seals and opens. Cheap to clone.
+/// Seals and opens secrets. Cheap to clone.
 #[derive(Clone)]
 pub struct Sealer(Arc<[LessSafeKey]>);
 
-/// Why a secret was not sealed, or not opened. Never says what it is.
+/// Reason why sealing or opening failed. Never contains the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
-    /// Nobody set a key.
+    /// No key is configured.
     #[error(
         "a literal secret cannot be stored: the setting contract.secret_keys is empty; set it, or write env://NAME"
     )]
     NoKey,
-    /// It is longer than any key of a provider.
+    /// The secret is longer than `MAX_BYTES`.
     #[error("a secret is longer than 8 KiB")]
     TooLong,
-    /// It was sealed under another key, or changed.
+    /// The text was sealed under another key, or was changed.
     #[error("a sealed secret does not open under contract.secret_keys")]
     DoesNotOpen,
-    /// The system has no randomness.
+    /// The operating system returned no random bytes.
     #[error("no random bytes")]
     NoRandomness,
 }
@@ -47,14 +47,14 @@ impl fmt::Debug for Sealer {
 }
 
 impl Default for Sealer {
-    /// Without a key: seals nothing, opens nothing.
+    /// A sealer without keys: sealing and opening always fail.
     fn default() -> Self {
         Self(Arc::from([]))
     }
 }
 
 impl Sealer {
-    /// The texts may be of any form; keys are made of them.
+    /// Derives one key from each text (SHA-256); the texts may have any form.
     #[must_use]
     pub fn new(keys: &[SecretString]) -> Self {
         let made = keys.iter().filter_map(|text| {
@@ -65,10 +65,10 @@ impl Sealer {
         Self(made.collect())
     }
 
-    /// The text to store instead of `secret`.
+    /// Encrypts `secret` and returns the text to store.
     ///
     /// # Errors
-    /// There is no key, or it is too long.
+    /// Fails if there is no key, the secret is too long, or the system has no randomness.
     pub fn seal(&self, secret: &str) -> Result<String, SealError> {
         let key = self.0.first().ok_or(SealError::NoKey)?;
         if secret.len() > MAX_BYTES {
@@ -82,10 +82,10 @@ impl Sealer {
         Ok(format!("{VERSION}{}", URL_SAFE_NO_PAD.encode([&nonce[..], &text].concat())))
     }
 
-    /// What [`Self::seal`] sealed.
+    /// Decrypts a text made by [`Self::seal`].
     ///
     /// # Errors
-    /// It was sealed under another key, or changed.
+    /// Fails if the text was sealed under another key, or was changed.
     pub fn open(&self, sealed: &str) -> Result<SecretString, SealError> {
         let text = sealed.trim().strip_prefix(VERSION).ok_or(SealError::DoesNotOpen)?;
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| SealError::DoesNotOpen)?;
