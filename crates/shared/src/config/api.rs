@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Rules, units};
 
-/// Shorter peppers could be guessed from a stolen table of key hashes.
+/// Minimum length in characters. A shorter pepper could be guessed from a stolen table of key hashes.
 const PEPPER_MIN: usize = 32;
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ApiConfig {
     pub listen: SocketAddr,
-    /// `None` until somebody needs it; see [`Config::key_pepper`](super::Config::key_pepper).
+    /// Required by some roles only; see [`Config::key_pepper`](super::Config::key_pepper).
     #[serde(with = "units::secret")]
     pub key_pepper: Option<SecretString>,
     pub streams_max: usize,

@@ -1,4 +1,4 @@
-//! `[contract]`: the agent-execution contract, its tokens, and the engine that another process may be.
+//! `[contract]`: the agent-execution contract, its tokens, and an optional external engine.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use super::{ConfigError, Rules, reveal, units};
 use crate::{domain::contract::RuntimeProfile, sealing::Sealer};
 
-/// Shorter tokens can be guessed.
+/// Minimum length in characters. Shorter tokens can be guessed.
 const TOKEN_MIN: usize = 16;
-/// Shorter keys could be guessed from a stolen table.
+/// Minimum length in characters. Shorter keys could be guessed from a stolen table.
 const SECRET_KEY_MIN: usize = 32;
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ContractConfig {
-    /// Several are separated by commas; see [`Self::tokens`].
+    /// Comma-separated; see [`Self::tokens`].
     #[serde(with = "units::secret")]
     pub service_tokens: Option<SecretString>,
     pub enabled: bool,
@@ -28,10 +28,10 @@ pub struct ContractConfig {
     #[serde(with = "units::text")]
     pub runtime_profile_force: Option<String>,
     pub body_max_bytes: usize,
-    /// Several are separated by commas; see [`Self::sealer`].
+    /// Comma-separated; see [`Self::sealer`].
     #[serde(with = "units::secret")]
     pub secret_keys: Option<SecretString>,
-    /// Names of variables that `env://` may read; `*` at the end stands for any ending.
+    /// Names of variables that `env://` may read; a trailing `*` matches any ending.
     #[serde(deserialize_with = "units::list::deserialize")]
     pub secret_variables: Vec<String>,
     #[serde(rename = "health_seconds", with = "units::seconds")]
@@ -44,7 +44,7 @@ impl ContractConfig {
     /// The default of `org_id`.
     pub const DEFAULT_ORG: &str = "agent-engine";
 
-    /// The tokens that open the internal endpoints; none: nobody does.
+    /// Returns the tokens accepted by the internal endpoints. An empty list refuses every request.
     ///
     /// # Errors
     /// [`ConfigError::Reference`].
@@ -52,7 +52,7 @@ impl ContractConfig {
         split(self.service_tokens.as_ref())
     }
 
-    /// What seals and opens literal secrets.
+    /// Returns the sealer for literal secrets.
     ///
     /// # Errors
     /// [`ConfigError::Reference`].
@@ -60,13 +60,13 @@ impl ContractConfig {
         Ok(Sealer::new(&split(self.secret_keys.as_ref())?))
     }
 
-    /// The profile that operators force.
+    /// Runtime profile forced by the operator.
     #[must_use]
     pub fn forced_profile(&self) -> Option<RuntimeProfile> {
         RuntimeProfile::read(self.runtime_profile_force.as_deref()?)
     }
 
-    /// Whether a binding's secret may be the variable `name`.
+    /// Returns true if a binding's secret may refer to the variable `name`.
     #[must_use]
     pub fn may_read(&self, name: &str) -> bool {
         self.secret_variables.iter().any(|allowed| match allowed.strip_suffix('*') {

@@ -1,4 +1,4 @@
-//! `[database]`: PostgreSQL, the truth.
+//! `[database]`: PostgreSQL, the source of truth.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{Rules, units};
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct DatabaseConfig {
-    /// `None` until somebody needs it; see [`Config::database_url`](super::Config::database_url).
+    /// Required by some roles only; see [`Config::database_url`](super::Config::database_url).
     #[serde(with = "units::secret")]
     pub url: Option<SecretString>,
     pub max_connections: u32,

@@ -1,4 +1,4 @@
-//! The layers of the configuration and the refusal of settings nobody knows.
+//! Merges the layers of the configuration and refuses unknown settings.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,18 +9,18 @@ use ::config::{Config as Merged, Environment, File, FileFormat, Map, Source, Val
 
 use super::{ConfigError, Sources};
 
-/// The reference for every setting, and its default.
+/// Reference of every setting with its default.
 pub(super) const DEFAULTS: &str = include_str!("../../../../deploy/config.default.toml");
 
 const PREFIX: &str = "LONGHAUL";
 const SEPARATOR: &str = "__";
-/// The providers are a place where users name keys; this one lists the settings each has.
+/// Users choose the names below this prefix; `LISTED_PROVIDER` lists the settings of a provider.
 const PROVIDERS: &str = "llm.providers.";
-/// The names of tools are the user's as well.
+/// Users choose the tool names below this prefix.
 const TOOL_LIMITS: &str = "tools.limits.";
 const LISTED_PROVIDER: &str = "llm.providers.scripted.";
 
-/// Plain variables and the settings they give.
+/// Plain variables and the settings they set.
 const PLAIN: [(&str, &str); 13] = [
     ("DATABASE_URL", "database.url"),
     ("REDIS_URL", "redis.url"),
@@ -72,7 +72,8 @@ fn file_of(sources: &Sources) -> Option<PathBuf> {
     sources.file.clone().or_else(|| variable.map(PathBuf::from))
 }
 
-/// What the plain variables say. A provider that the file describes keeps its description; the variable adds the key.
+/// Builds the layer of the plain variables. For a provider described in the file, settings of the file win over
+/// those a variable implies.
 fn plain(environment: &BTreeMap<String, String>, file: &BTreeSet<String>) -> Layer {
     let given = |name: &str| environment.get(name).filter(|value| !value.is_empty());
     let mut values = Map::new();
@@ -92,7 +93,7 @@ fn plain(environment: &BTreeMap<String, String>, file: &BTreeSet<String>) -> Lay
             values.insert("llm.default_provider".to_owned(), text(variable, name));
         }
     };
-    // The last one given becomes the default provider.
+    // The last provider set becomes the default.
     if given("ANTHROPIC_API_KEY").is_some() {
         provider(
             "anthropic",
@@ -133,7 +134,7 @@ fn text(origin: &str, value: &str) -> Value {
     Value::new(Some(&origin.to_owned()), ValueKind::String(value.to_owned()))
 }
 
-/// The settings of one source. Nested as files have them or dotted as the environment gives them.
+/// The settings of one source, nested (from a file) or dotted (from the environment).
 #[derive(Debug, Clone)]
 struct Layer {
     origin: String,
@@ -160,7 +161,7 @@ impl Source for Layer {
     }
 }
 
-/// The settings that exist.
+/// Keys of all settings that exist.
 struct Known(BTreeSet<String>);
 
 impl Known {
@@ -185,12 +186,12 @@ impl Known {
         let Some((_name, field)) = key.strip_prefix(PROVIDERS).and_then(|rest| rest.split_once('.')) else {
             return self.0.contains(key);
         };
-        // The names of headers are the user's too.
+        // Users choose the names of headers.
         let field = field.split_once('.').filter(|(map, _)| *map == "headers").map_or(field, |(map, _)| map);
         self.0.contains(&format!("{LISTED_PROVIDER}{field}"))
     }
 
-    /// The setting that differs in a few letters, if there is one.
+    /// Returns the closest setting within an edit distance of 3.
     fn nearest(&self, key: &str) -> Option<&str> {
         let candidates = self.0.iter().map(|known| (distance(known, key), known));
         candidates.min().filter(|(distance, _)| *distance <= 3).map(|(_, known)| known.as_str())
@@ -215,7 +216,7 @@ fn keys(values: &Map<String, Value>) -> BTreeSet<String> {
     found
 }
 
-/// How many letters differ (Levenshtein).
+/// Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -9,69 +9,68 @@ use serde::{Deserialize, Serialize};
 use super::{Rules, units};
 use crate::domain::{Price, Prices, ProviderPrices};
 
-/// What models are counted under that a platform's snapshot binds; such a model has no price here.
+/// Reserved provider name under which models bound by a platform snapshot are counted; they have no price here.
 const BOUND: &str = "platform";
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct LlmConfig {
-    /// Provider of agents that name none; one of `providers`.
+    /// Provider of agents that name none; a key of `providers`.
     pub default_provider: String,
-    /// What happens when a provider is down.
     pub health: HealthConfig,
-    /// Replies to calls under a budget.
+    /// Reply limits of calls under a budget.
     pub budget: BudgetConfig,
     pub providers: BTreeMap<String, ProviderConfig>,
 }
 
-/// What happens when a provider is down, out of quota or at its limits.
+/// Waits and probes for a provider that is down, out of quota or at its limits.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HealthConfig {
-    /// How long one call of an execution may wait where there is nothing to fall back to.
+    /// Longest wait of one model call when no fallback model is left.
     #[serde(rename = "max_wait_seconds", with = "units::seconds")]
     pub max_wait: Duration,
-    /// How long it waits before it asks the next of its fallback models.
+    /// Wait before the next fallback model is tried.
     #[serde(rename = "fallback_after_seconds", with = "units::seconds")]
     pub fallback_after: Duration,
-    /// When a provider that stated nothing is probed first.
+    /// Delay before the first probe of a provider that stated no time.
     #[serde(rename = "probe_seconds", with = "units::seconds")]
     pub probe: Duration,
-    /// The longest between two probes.
+    /// Longest delay between two probes.
     #[serde(rename = "probe_max_seconds", with = "units::seconds")]
     pub probe_max: Duration,
 }
 
-/// Reply limits of calls under a budget. Each such call is sent with one.
+/// Reply limits of calls under a budget. Every such call is sent with a limit.
 #[derive(Debug, Clone, Copy, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetConfig {
-    /// Tokens of a reply where the agent sets no limit.
+    /// Reply limit, in tokens, if the agent sets none.
     pub reply_tokens: u32,
-    /// The shortest reply, in tokens, that is asked for when the rest of a budget does not allow more.
+    /// Smallest reply limit, in tokens. If the rest of the budget does not cover it, the call is not made.
     pub least_reply_tokens: u32,
 }
 
-/// What a model may be asked, over all workers that use the same key.
+/// Limits of one model, shared by all workers that use the same key.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitConfig {
-    /// The provider's name of it; `*` for all that are not listed, each by itself.
+    /// Provider's name of the model; `*` applies to each unlisted model separately.
     pub model: String,
     pub requests_per_minute: Option<u32>,
     pub tokens_per_minute: Option<u32>,
-    /// Calls at a time.
+    /// Concurrent calls.
     pub max_concurrency: Option<u32>,
 }
 
-/// What a provider speaks.
+/// Protocol of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProviderKind {
-    /// The chat completions that most vendors and servers speak.
+    /// The chat completions API, spoken by most vendors and servers.
     OpenAi,
-    /// Anthropic's messages.
+    /// Anthropic's messages API.
     Anthropic,
-    /// No model: answers computed from the input.
+    /// No model: replies are computed from the input.
     Scripted,
 }
 
@@ -80,7 +79,7 @@ pub struct ProviderConfig {
     pub kind: ProviderKind,
     #[serde(default, with = "units::url_or_nothing")]
     pub base_url: Option<String>,
-    /// The key itself or a reference; read it through [`reveal`](super::reveal).
+    /// The key or a reference to it; read it through [`reveal`](super::reveal).
     #[serde(default, with = "units::secret")]
     pub api_key: Option<SecretString>,
     #[serde(default, with = "units::text")]
@@ -93,35 +92,35 @@ pub struct ProviderConfig {
     pub gap: Duration,
     #[serde(rename = "total_seconds", default = "total", with = "units::seconds")]
     pub total: Duration,
-    /// Certificate authorities, in PEM, that are trusted beside those of the machine.
+    /// Path of a PEM file of certificate authorities trusted in addition to the machine's.
     #[serde(default, with = "units::text")]
     pub ca_file: Option<String>,
-    /// Sent with every request; values may be references.
+    /// Headers sent with every request; values may be references.
     #[serde(default, serialize_with = "units::secrets::serialize")]
     pub headers: BTreeMap<String, SecretString>,
-    /// A model that is not listed is uncosted.
+    /// Prices per model. An unlisted model is uncosted.
     #[serde(default)]
     pub prices: Vec<PriceConfig>,
-    /// A model that is not listed is not limited.
+    /// Limits per model. An unlisted model is not limited.
     #[serde(default)]
     pub limits: Vec<LimitConfig>,
 }
 
-/// What a model costs, in US dollars for a million tokens.
+/// Price of a model, in US dollars per million tokens.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PriceConfig {
-    /// The provider's name of it; `*` for all that are not listed.
+    /// Provider's name of the model; `*` stands for all that are not listed.
     pub model: String,
     pub input: Usd,
     pub output: Usd,
-    /// Input that the provider had cached; as other input when absent.
+    /// Input read from the provider's cache. Defaults to `input`.
     pub cached_input: Option<Usd>,
-    /// Input that the provider wrote to its cache; as other input when absent.
+    /// Input written to the provider's cache. Defaults to `input`.
     pub cache_write_input: Option<Usd>,
 }
 
-// The clocks of a provider whose section does not set them; a test holds them equal to those of the default file.
+// Timeouts of a provider whose section does not set them. A test keeps them equal to the default file.
 fn connect() -> Duration {
     Duration::from_secs(10)
 }
@@ -139,7 +138,6 @@ fn total() -> Duration {
 }
 
 impl LlmConfig {
-    /// The prices of all providers.
     pub fn prices(&self) -> Prices {
         let price = |of: &PriceConfig| Price {
             input: of.input,

@@ -1,10 +1,12 @@
-//! The configuration: every setting of every role, read once at start. The only reader of the environment.
+//! The configuration: every setting of every role, read once at start. Only this module reads the environment.
 //!
 //! Layers, later ones win: the embedded `deploy/config.default.toml`, a file, plain variables (`DATABASE_URL`, …),
-//! `LONGHAUL__SECTION__KEY`, flags of the command. What must hold: a setting nobody knows is refused and its source
-//! named; rules across settings are checked here, and a process that breaks one does not start; secrets are shown by
-//! neither `Debug` nor [`Config::settings`]. What a role cannot do without (the database's address) is asked for through
-//! an accessor that says how to give it, so that commands which need less run with less.
+//! `LONGHAUL__SECTION__KEY`, command-line flags.
+//!
+//! Invariants: an unknown setting is refused and its source named; cross-field rules are checked here, and a
+//! process that breaks one does not start; neither `Debug` nor [`Config::settings`] shows secrets. Settings that
+//! only some roles require (such as the database URL) are read through accessors whose error says how to set them,
+//! so other commands run without them.
 
 mod api;
 mod client;
@@ -42,7 +44,6 @@ pub use self::{
 };
 use crate::queue::QueueOptions;
 
-/// The settings of a process.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct Config {
     pub database: DatabaseConfig,
@@ -58,27 +59,27 @@ pub struct Config {
     pub client: ClientConfig,
 }
 
-/// Where settings come from, beside the defaults. Has no `Debug`: the environment is full of secrets.
+/// Sources of settings besides the defaults. Has no `Debug`, because the environment contains secrets.
 #[derive(Clone, Default)]
 pub struct Sources {
-    /// `--config`; `LONGHAUL_CONFIG` of `environment` when absent.
+    /// Path given by `--config`. If absent, `LONGHAUL_CONFIG` of `environment`.
     pub file: Option<PathBuf>,
     pub environment: BTreeMap<String, String>,
-    /// Flags of the command, as (key, value): `("api.listen", "0.0.0.0:80")`.
+    /// Command-line flags as (key, value): `("api.listen", "0.0.0.0:80")`.
     pub flags: Vec<(String, String)>,
 }
 
 impl Sources {
-    /// A file and flags over the environment of this process.
+    /// Combines a file and flags with the environment of this process.
     pub fn of_process(file: Option<PathBuf>, flags: Vec<(String, String)>) -> Self {
-        // Variables that are not Unicode are none of ours; `vars` would panic over them.
+        // No setting is in a variable that is not Unicode, and `vars` panics on one.
         let environment =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         Self { file, environment: environment.collect(), flags }
     }
 }
 
-/// Why a process does not start.
+/// Reason why a process does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("unknown setting {key} in {origin}{hint}")]
@@ -100,20 +101,20 @@ impl From<::config::ConfigError> for ConfigError {
 }
 
 impl Config {
-    /// Reads and checks all layers.
+    /// Reads, merges and checks all layers.
     ///
     /// # Errors
-    /// [`ConfigError`] naming the setting and where it came from, or every rule that is broken.
+    /// [`ConfigError`] naming the unknown setting and its source, or every broken rule.
     pub fn load(sources: &Sources) -> Result<Self, ConfigError> {
         let config: Self = layers::merge(sources)?.try_deserialize()?;
         config.check()?;
         Ok(config)
     }
 
-    /// Every setting by its key, as JSON, secrets left out: what `config check` shows.
+    /// Returns every setting by its key, as JSON, secrets redacted. Shown by `config check`.
     pub fn settings(&self) -> BTreeMap<String, serde_json::Value> {
         let mut settings = BTreeMap::new();
-        // Cannot fail: the keys of all maps are texts.
+        // Cannot fail: all map keys are strings.
         flatten("", serde_json::to_value(self).unwrap_or_default(), &mut settings);
         settings
     }
@@ -125,7 +126,7 @@ impl Config {
     }
 
     /// # Errors
-    /// [`ConfigError::Missing`] or [`ConfigError::Reference`] when there is no address of a Redis.
+    /// [`ConfigError::Missing`] or [`ConfigError::Reference`] if there is no Redis URL.
     pub fn queue_options(&self) -> Result<QueueOptions, ConfigError> {
         Ok(QueueOptions {
             url: required(&self.redis.url, "redis.url", "REDIS_URL")?,
@@ -143,7 +144,7 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        // Exhaustive on purpose: a new section cannot be forgotten.
+        // Exhaustive destructuring, so that a new section cannot be left unchecked.
         let Self { database, redis, api, worker, llm, tools, retrieval, sandbox, telemetry, contract, client } = self;
         let mut rules = Rules::default();
         database.check(&mut rules);
@@ -181,7 +182,7 @@ fn flatten(prefix: &str, value: serde_json::Value, settings: &mut BTreeMap<Strin
     }
 }
 
-/// Collects the rules that a configuration breaks, so that all are told at once.
+/// Collects all broken rules, so that one error reports them together.
 #[derive(Default)]
 struct Rules {
     broken: Vec<String>,

@@ -1,4 +1,4 @@
-//! `[redis]`: where the wake-ups are.
+//! `[redis]`: the wake-up queue.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{Rules, units};
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct RedisConfig {
-    /// `None` until somebody needs it; see [`Config::queue_options`](super::Config::queue_options).
+    /// Required by some roles only; see [`Config::queue_options`](super::Config::queue_options).
     #[serde(with = "units::secret")]
     pub url: Option<SecretString>,
     pub prefix: String,

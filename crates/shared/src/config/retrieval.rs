@@ -1,4 +1,4 @@
-//! `[retrieval]`: where documents are kept and embedded, for everybody who brings no bindings.
+//! `[retrieval]`: stores and embeddings for requests that bring no bindings of their own.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     retrieval::{Bindings, ChunkSettings, EmbeddingsBinding, Provider, VectorBinding, VectorStore},
 };
 
-/// What records of the configured bindings are named by.
+/// Deployment name in records made through the configured bindings.
 const DEPLOYMENT: &str = "configuration";
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -29,15 +29,15 @@ pub struct RetrievalConfig {
     pub embeddings: EmbeddingsConfig,
 }
 
-/// Where chunks are.
+/// Store of the chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VectorStoreKind {
-    /// The own database.
+    /// Longhaul's own database.
     Pgvector,
-    /// A Qdrant.
+    /// A Qdrant server.
     Qdrant,
-    /// A Weaviate.
+    /// A Weaviate server.
     Weaviate,
 }
 
@@ -55,7 +55,7 @@ pub struct EmbeddingsConfig {
 }
 
 impl RetrievalConfig {
-    /// How documents are cut.
+    /// Returns the chunking settings.
     #[must_use]
     pub fn chunks(&self) -> ChunkSettings {
         ChunkSettings {
@@ -65,10 +65,10 @@ impl RetrievalConfig {
         }
     }
 
-    /// The bindings of a tenant's own indexes.
+    /// Returns the bindings of a tenant's own indexes.
     ///
     /// # Errors
-    /// [`ConfigError::Reference`] for a key that refers to a variable which is not set.
+    /// [`ConfigError::Reference`] if a key refers to a variable that is not set.
     pub fn bindings(&self, tenant: TenantId) -> Result<Bindings, ConfigError> {
         let key = |secret: &Option<SecretString>| secret.as_ref().map(reveal).transpose();
         let provider = |name: &str| Provider { slug: name.to_owned(), key: name.to_owned() };

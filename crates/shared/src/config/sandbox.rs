@@ -1,4 +1,4 @@
-//! `[sandbox]`: what code may use, and who may run it.
+//! `[sandbox]`: resource limits of code, and access to the sandbox.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Rules, units};
 
-/// What the contract's schema advertises; a caller of it cannot ask for more.
+/// Longest run that the contract's schema advertises to callers.
 const ADVERTISED: Duration = Duration::from_secs(30);
-/// Shorter tokens could be guessed by whoever may ask as often as they like.
+/// Minimum length in characters. A caller with unlimited attempts could guess a shorter token.
 const TOKEN_MIN: usize = 16;
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -51,11 +51,11 @@ pub struct SandboxConfig {
     pub shutdown: Duration,
 }
 
-/// What keeps code in.
+/// Mechanism that confines the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxConfinement {
-    /// The strongest that works here.
+    /// The strongest mechanism that works on this machine.
     Auto,
     Namespaces,
     Landlock,

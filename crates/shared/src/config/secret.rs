@@ -1,5 +1,5 @@
-//! References to secrets: `env://NAME` stands for the value of a variable, so that no secret needs to be in a file, in
-//! the database, or in a command line.
+//! References to secrets. `env://NAME` stands for the value of a variable, so that no secret needs to be in a file,
+//! in the database or on a command line.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,16 @@ use super::ConfigError;
 
 const SCHEME: &str = "env://";
 
-/// The value of a reference such as `env://TOKEN`; `None` when it is no reference or the variable is not set.
+/// Returns the value of a reference such as `env://TOKEN`. `None` if the text is no reference, or the variable is
+/// unset or empty.
 #[expect(clippy::disallowed_methods, reason = "this module is the one reader of the environment")]
 pub fn resolve_secret(reference: &str) -> Option<SecretString> {
     let name = reference.strip_prefix(SCHEME)?;
     std::env::var(name).ok().filter(|value| !value.is_empty()).map(SecretString::from)
 }
 
-/// The first reference in a text that may hold others, such as `Bearer env://TOKEN`: what stands before it, the whole reference, and what follows.
+/// Splits a text such as `Bearer env://TOKEN` at its first reference: the text before it, the reference, and the
+/// rest.
 pub fn split_at_reference(text: &str) -> Option<(&str, &str, &str)> {
     let (before, reference) = text.split_at(text.find(SCHEME)?);
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -25,7 +27,7 @@ pub fn split_at_reference(text: &str) -> Option<(&str, &str, &str)> {
     Some((before, reference, after))
 }
 
-/// The names of the variables that a text refers to.
+/// Names of the variables that a text refers to.
 pub(super) fn references(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -35,22 +37,22 @@ pub(super) fn references(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The variables of these names that are set, for child processes that inherit nothing else.
+/// Returns those of the named variables that are set, as the whole environment of a child process.
 #[expect(clippy::disallowed_methods, reason = "this module is the one reader of the environment")]
 pub fn inherited_environment(names: &[&str]) -> BTreeMap<String, String> {
     names.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect()
 }
 
-/// The name of this machine, for people who look at the list of workers.
+/// Name of this machine, shown in the list of workers.
 pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     if name.trim().is_empty() { "unknown".to_owned() } else { name.trim().to_owned() }
 }
 
-/// The secret itself, or what it refers to.
+/// Returns the secret itself, or the value that it refers to.
 ///
 /// # Errors
-/// [`ConfigError::Reference`] when it refers to a variable that is not set.
+/// [`ConfigError::Reference`] if it refers to a variable that is not set.
 pub fn reveal(secret: &SecretString) -> Result<SecretString, ConfigError> {
     match secret.expose_secret().strip_prefix(SCHEME) {
         None => Ok(secret.clone()),

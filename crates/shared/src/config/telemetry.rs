@@ -15,9 +15,8 @@ pub struct TelemetryConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
     Text,
-    /// One object a line.
+    /// One JSON object per line.
     Json,
     /// Text on a terminal, JSON otherwise.
     Auto,

@@ -200,6 +200,6 @@ fn a_reference_to_a_variable_that_is_not_set_names_the_variable() {
     let error = config.database_url().unwrap_err().to_string();
     assert_eq!(error, "the variable LONGHAUL_TEST_NO_SUCH_VARIABLE, which a secret refers to, is not set");
     assert!(resolve_secret("no reference").is_none());
-    // Cargo sets this one for every test.
+    // Cargo sets this variable for every test.
     assert_eq!(resolve_secret("env://CARGO_PKG_NAME").unwrap().expose_secret(), "longhaul-shared");
 }

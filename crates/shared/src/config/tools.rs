@@ -1,4 +1,4 @@
-//! `[tools]`: limits of the built-in tools, and who may start tool servers.
+//! `[tools]`: limits of the built-in tools, and permissions of tool servers.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -12,50 +12,48 @@ use crate::{addresses::is_public, domain::TenantId};
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ToolsConfig {
     pub fetch_url: FetchUrlConfig,
-    /// Calls of a tool that one process runs at a time, by its name.
+    /// Concurrent calls per process, by tool name.
     #[serde(default)]
     pub limits: BTreeMap<String, usize>,
     pub mcp: McpConfig,
 }
 
-/// What agents may say of tool servers.
+/// Permissions of agents that configure tool servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct McpConfig {
     pub stdio: AllowedAgents,
-    /// Whose servers may be in private networks.
+    /// Agents whose servers may be in private networks.
     pub private_addresses: AllowedAgents,
-    /// The variables that a tenant's own agents may refer to.
+    /// Variables that a tenant's own agents may refer to.
     #[serde(deserialize_with = "units::list::deserialize")]
     pub secret_variables: Vec<String>,
 }
 
-/// What an agent may not say of a tool server.
+/// A tool server setting that is refused for this agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusedServer<'a> {
-    /// It is started by a command.
+    /// The server is started by a command.
     Command {
-        /// The server.
+        /// Name of the server.
         server: &'a str,
     },
-    /// A header, or its environment, is to hold a variable of the worker.
+    /// A header or the environment of the server refers to a variable of the worker.
     Variable {
-        /// The server.
+        /// Name of the server.
         server: &'a str,
-        /// The variable.
         name: &'a str,
     },
-    /// It is in a private network.
+    /// The server is in a private network.
     Address {
-        /// The server.
+        /// Name of the server.
         server: &'a str,
-        /// Its address.
         address: IpAddr,
     },
 }
 
 impl McpConfig {
-    /// The first thing that an agent of this owner may not; nobody's own is shared by all tenants. Whoever may start commands has the worker's environment
-    /// anyway.
+    /// Returns the first setting that an agent of this owner may not have. An `owner` of `None` is an agent shared
+    /// by all tenants. `stdio = any` permits every variable, because a command could read them anyway.
     #[must_use]
     pub fn refuses<'a>(
         &self,
@@ -76,7 +74,8 @@ impl McpConfig {
         })
     }
 
-    /// Whether the servers of an agent of this owner may be in private networks. Names are judged by what they resolve to, when they are.
+    /// Returns true if the servers of an agent of this owner may be in private networks. Hostnames are checked
+    /// against the addresses they resolve to, at resolution.
     #[must_use]
     pub fn may_reach_private(&self, owner: Option<TenantId>) -> bool {
         self.private_addresses.permits(owner) || self.stdio.permits(owner)
@@ -89,7 +88,7 @@ impl McpConfig {
     }
 }
 
-/// The address of a URL that has no name.
+/// Returns the host of a URL if it is an IP address.
 fn literal_address(url: &str) -> Option<IpAddr> {
     match Url::parse(url).ok()?.host()? {
         Host::Ipv4(address) => Some(address.into()),
@@ -98,21 +97,22 @@ fn literal_address(url: &str) -> Option<IpAddr> {
     }
 }
 
-/// Whose agents may do what reaches into the worker's machine or its network.
+/// Agents that are granted a permission which reaches into the worker's machine or network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AllowedAgents {
-    /// Everybody's, a tenant's own included.
+    /// All agents, including a tenant's own.
     Any,
-    /// Those that all tenants share, which operators apply.
+    /// Only agents shared by all tenants, which operators apply.
     #[default]
     AppliedOnly,
-    /// Nobody's.
+    /// No agents.
     Off,
 }
 
 impl AllowedAgents {
-    /// Whether an agent of this owner may; nobody's own is shared by all tenants.
+    /// Returns true if an agent of this owner has the permission. An `owner` of `None` is an agent shared by all
+    /// tenants.
     #[must_use]
     pub fn permits(self, owner: Option<TenantId>) -> bool {
         match self {

@@ -1,11 +1,12 @@
-//! How settings are written and read: durations in seconds, empty text as "not set", secrets never shown.
+//! Serialization of settings: durations in seconds, empty text as "not set", secrets redacted.
 //!
-//! Each module is a pair for `#[serde(with)]`; serialising is for `config check` and shows what a process would run with.
+//! Each module is a pair for `#[serde(with)]`. `config check` serializes the settings to show the effective
+//! configuration.
 
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-/// Shown instead of a secret that is set.
+/// Placeholder of a secret that is set.
 const REDACTED: &str = "[redacted]";
 
 /// A duration, as a number of seconds.
@@ -25,7 +26,7 @@ pub(super) mod seconds {
     }
 }
 
-/// A text that may be empty, which means "not set".
+/// A text; empty means "not set".
 pub(super) mod text {
     use super::*;
 
@@ -38,7 +39,7 @@ pub(super) mod text {
     }
 }
 
-/// A URL, shown without what it may hold of secrets: user information and query.
+/// A URL, serialized without parts that may hold secrets: user information, query and fragment.
 pub(super) mod url {
     use super::*;
 
@@ -49,7 +50,7 @@ pub(super) mod url {
     pub(super) fn shown(text: &str) -> String {
         let parsed = ::url::Url::parse(text).ok().filter(|url| !url.cannot_be_a_base());
         let Some(mut url) = parsed else {
-            // Nothing says which part of it is a secret.
+            // In a text that does not parse as a URL, the secret part cannot be located.
             return if text.contains(['@', '?']) { REDACTED.to_owned() } else { text.to_owned() };
         };
         let has_user = !url.username().is_empty() || url.password().is_some();
@@ -74,7 +75,7 @@ pub(super) mod url {
     }
 }
 
-/// A URL that may be empty, which means "not set"; shown as [`url`] shows it.
+/// A URL that may be empty ("not set"); serialized like [`url`].
 pub(super) mod url_or_nothing {
     use super::*;
 
@@ -90,7 +91,7 @@ pub(super) mod url_or_nothing {
     }
 }
 
-/// Address and port to listen on; empty means "nowhere".
+/// Address and port to listen on; empty means "do not listen".
 pub(super) mod address {
     use std::net::SocketAddr;
 
@@ -135,7 +136,7 @@ pub(super) mod secrets {
     }
 }
 
-/// A list, or one text with commas, as environment variables give it.
+/// A list, or one comma-separated text (as in environment variables).
 pub(super) mod list {
     use super::*;
 

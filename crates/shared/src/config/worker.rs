@@ -1,4 +1,4 @@
-//! `[worker]`: how much a process runs at a time, and the clocks of its lease.
+//! `[worker]`: concurrency of a process, and the timings of its lease.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -25,16 +25,16 @@ pub struct WorkerConfig {
     pub reconcile: Duration,
     #[serde(rename = "drain_seconds", with = "units::seconds")]
     pub drain: Duration,
-    /// How long the executor may stand still before the process gives itself up.
+    /// Longest stall of the async executor before the process aborts.
     #[serde(rename = "wedged_seconds", with = "units::seconds")]
     pub wedged: Duration,
-    /// 0 for three quarters of what the machine or container has.
+    /// In bytes; 0 stands for three quarters of the memory of the machine or container.
     pub memory_limit_bytes: u64,
     pub journal_loads_max: usize,
     pub parallel_calls_max: usize,
-    /// Empty for the version and a fingerprint of the executable.
+    /// Name of this build. Empty stands for the version and a fingerprint of the executable.
     pub build: String,
-    /// Where the process serves its metrics; nowhere when there is none.
+    /// Address of the metrics endpoint; `None` disables it.
     #[serde(with = "units::address")]
     pub metrics_listen: Option<SocketAddr>,
     pub quarantine: QuarantineConfig,
@@ -50,11 +50,12 @@ pub struct QuarantineConfig {
     pub release_per_minute: u32,
 }
 
-/// The longest name of a build: executions carry the names of those they killed.
+/// Longest build name, in bytes. Executions store the names of the builds they killed.
 const MAX_BUILD: usize = 64;
 
 impl WorkerConfig {
-    /// The queues as names. [`Config::load`](super::Config::load) has checked them; a name that is not valid is left out.
+    /// Returns the queues as names. [`Config::load`](super::Config::load) has validated them; an invalid name is
+    /// skipped.
     pub fn queue_names(&self) -> Vec<QueueName> {
         self.queues.iter().filter_map(|name| QueueName::new(name).ok()).collect()
     }
