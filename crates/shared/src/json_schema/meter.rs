@@ -1,6 +1,7 @@
-//! The meter of a validation: each subschema, as it is looked at, takes what it costs from an allowance.
+//! Meter of a validation: each visited subschema deducts its cost from a work budget.
 //!
-//! The library that validates cannot be interrupted, but a keyword can unwind through it: the meter is a keyword of our own.
+//! The validation library cannot be interrupted, but a custom keyword can unwind through it. The meter is such a
+//! keyword.
 
 use std::{
     cell::Cell,
@@ -13,18 +14,18 @@ use serde_json::{Map, Value};
 
 use super::survey::Size;
 
-/// The keyword. No JSON Schema has it: a schema that says it is overwritten.
+/// Name of the keyword. No JSON Schema uses it; a schema that does is overwritten.
 pub(super) const METER: &str = "\u{1}meter";
 
-/// What a subschema costs, in units of about ten nanoseconds at worst.
+/// Cost of a subschema, in units of about ten nanoseconds at worst.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Weight {
     pub(super) base: u64,
-    /// For each item of an array, each member of an object.
+    /// Per item of an array or member of an object.
     pub(super) per_item: u64,
-    /// For each byte of a string, above reading it.
+    /// Per byte of a string, beyond the cost of reading it.
     pub(super) per_byte: u64,
-    /// For each byte of an object's names.
+    /// Per byte of an object's member names.
     pub(super) per_key_byte: u64,
 }
 
@@ -38,7 +39,7 @@ impl Weight {
         }
     }
 
-    /// The most that one look at a value of this size can cost.
+    /// Upper bound of the cost of one subschema at any value of this size.
     pub(super) fn of_all(&self, size: &Size) -> u64 {
         let items = size.nodes.saturating_mul(self.per_item);
         let text = size.text.saturating_mul(self.per_byte);
@@ -73,17 +74,17 @@ thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// The allowance is used up.
+/// The work budget is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exhausted;
 
-/// Runs a validation within an allowance.
+/// Runs a validation within a work budget.
 ///
 /// # Errors
-/// It is used up.
+/// [`Exhausted`] if the budget is used up.
 pub(super) fn within<T>(allowance: u64, validate: impl FnOnce() -> T) -> Result<T, Exhausted> {
     let outer = LEFT.replace(allowance);
-    // Nothing outlives the unwinding but the compiled schema, which a validation only reads.
+    // Unwind-safe: only the compiled schema outlives the unwinding, and a validation only reads it.
     let result = catch_unwind(AssertUnwindSafe(validate));
     LEFT.set(outer);
     match result {
@@ -116,7 +117,7 @@ impl<'i> Keyword<'i> for Meter {
     }
 }
 
-/// Makes the meter of one subschema.
+/// Builds the meter of one subschema.
 pub(super) fn keyword<'a>(
     _: &'a Map<String, Value>,
     weight: &'a Value,

@@ -1,6 +1,7 @@
-//! JSON Schemas that tenants, models and tool servers write: compiled within limits, validated within an allowance of work.
+//! JSON Schemas written by tenants, models and tool servers: compiled within limits, and validated within a work
+//! budget.
 //!
-//! Nothing is fetched for a `$ref`, and no pattern takes exponential time. docs/adr/0025 says how work is bounded.
+//! A `$ref` never fetches anything, and no pattern takes exponential time. docs/adr/0025 describes the bounds.
 
 mod meter;
 mod survey;
@@ -21,57 +22,57 @@ use self::{meter::Weight, survey::Size};
 use crate::cpu_lane::{CpuLane, aside};
 pub use survey::{MAX_EXPANSIONS, MAX_PATTERNS, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS};
 
-/// Units of work done where the caller is: about a millisecond at worst.
+/// Work budget of a check on the caller's thread, in units: about one millisecond at worst.
 const INLINE_WORK: u64 = 100_000;
-/// Units of work that a check may cost where it cannot be waited for: tens of milliseconds at worst.
+/// Work budget of a check whose caller cannot await: tens of milliseconds at worst.
 const BRIEF_WORK: u64 = 4_000_000;
-/// Units of work that a check may cost at all: some tenths of a second at worst.
+/// Work budget of any check: a few tenths of a second at worst.
 const MAX_WORK: u64 = 40_000_000;
-/// What one keyword may cost at one value, at most; it cannot be stopped there.
+/// Upper bound of the cost of one keyword at one value. The meter cannot interrupt a single keyword.
 const MAX_LOOK: u64 = 1_000_000_000;
-/// Units of work spent on telling what is wrong with a value, which bounds the memory of it.
+/// Work budget for listing violations; it also bounds their memory.
 const LISTING_WORK: u64 = 400_000;
-/// Subschemas that may be on the stack of a thread of usual size: in-place chain times depth of the value.
+/// Maximum subschemas on a stack of default size: in-place chain times depth of the value.
 const INLINE_STACK: usize = 400;
-/// The same for the stack of [`aside`].
+/// Maximum subschemas on the stack of [`aside`].
 const MAX_STACK: usize = 16_000;
-/// A schema with more subschemas is compiled and dropped on a large stack: both recurse along its references.
+/// Subschemas above which a schema is compiled and dropped on a large stack: both recurse along references.
 const SMALL_SCHEMA: usize = 100;
-/// How long a costly check waits for its turn.
+/// Longest wait of a costly check for its turn.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Bytes of one compiled pattern.
+/// Size limit of one compiled pattern, in bytes.
 const PATTERN_SIZE_LIMIT: usize = 256 << 10;
-/// Steps of one look-around pattern on one string.
+/// Backtracking steps of one look-around pattern on one string.
 const BACKTRACK_LIMIT: usize = 20_000;
-/// Compiled schemas in a cache, and what they weigh together.
+/// Limits of a cache: number of schemas, and their total weight in bytes.
 const MAX_CACHED: usize = 512;
 const MAX_CACHED_WEIGHT: usize = 128 << 20;
 
 static COSTLY: CpuLane = CpuLane::new();
 
-/// Why a value was not checked.
+/// Reason why a value was not checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unchecked {
-    /// The value is too large for the schema, or the schema too costly for the value.
+    /// The value is too large for the schema, or the schema too expensive for the value.
     #[error("it is too large to be checked against its schema")]
     TooMuchWork,
-    /// Other costly checks took all the time.
+    /// Other costly checks used up the waiting time.
     #[error("too many large values are being checked; try again later")]
     Busy,
 }
 
-/// A compiled schema. Clones share it.
+/// A compiled schema. Clones share the compilation.
 #[derive(Debug, Clone)]
 pub struct Schema(Arc<Compiled>);
 
 #[derive(Debug)]
 struct Compiled {
-    /// `None` once dropped.
+    /// `None` only during drop.
     validator: Option<Validator>,
     chain: usize,
     heaviest: Weight,
     subschemas: usize,
-    /// Bytes it is taken to hold.
+    /// Estimated memory, in bytes.
     weight: usize,
 }
 
@@ -84,20 +85,19 @@ impl Drop for Compiled {
     }
 }
 
-/// Which regular expressions a schema may have.
+/// Kind of regular expressions allowed in a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patterns {
-    /// Those that are matched in linear time.
+    /// Expressions matched in linear time.
     Linear,
-    /// Also those with look-around, which generators for other languages write: they backtrack, up to a limit.
+    /// Also look-around, which generators for other languages emit. It backtracks, up to a limit.
     LookAround,
 }
 
 impl Schema {
-    /// Compiles `schema`.
-    ///
     /// # Errors
-    /// It is not a valid schema, exceeds a limit, refers to another document, or has a pattern that is not allowed.
+    /// Fails if the schema is invalid, exceeds a limit, refers to another document, or has a pattern of a kind not
+    /// allowed.
     pub fn compile(schema: &Value, patterns: Patterns) -> Result<Self, String> {
         numbers::check(schema).map_err(|error| error.with_path())?;
         let mut survey = survey::survey(schema)?;
@@ -125,11 +125,11 @@ impl Schema {
         })))
     }
 
-    /// What is wrong with `value`, as `list` collects it from the violations; `None` for a value that satisfies the schema.
-    /// If it costs more than a moment, the runtime's other tasks go on elsewhere.
+    /// Validates `value`. Returns `None` if it satisfies the schema, otherwise the result of `list` over the
+    /// violations. A costly check runs on another thread, and the runtime's other tasks continue.
     ///
     /// # Errors
-    /// The value was not checked.
+    /// [`Unchecked`] if the value was not checked.
     pub async fn check<T: Send>(
         &self,
         value: &Value,
@@ -145,10 +145,10 @@ impl Schema {
         turn.run(|| self.run(value, MAX_WORK, list)).unwrap_or(Err(Unchecked::Busy))
     }
 
-    /// As [`check`](Self::check), where the caller cannot wait: what would take long is refused.
+    /// Like [`check`](Self::check) for callers that cannot await. Refuses a value whose check would take long.
     ///
     /// # Errors
-    /// The value was not checked.
+    /// [`Unchecked`] if the value was not checked.
     pub fn check_briefly<T: Send>(
         &self,
         value: &Value,
@@ -178,13 +178,13 @@ impl Schema {
         Ok(Some(listed.map_or(Listing::TooLong, Listing::Whole)))
     }
 
-    /// Whether a check may begin where the caller is.
+    /// Returns true if the check may run on the caller's thread and stack.
     fn is_inline(&self, value: &Value) -> Result<bool, Unchecked> {
-        // The library compares numbers exactly, and would write an exponent of ten digits out.
+        // The library compares numbers exactly and would expand an exponent of ten digits.
         numbers::check(value).map_err(|_| Unchecked::TooMuchWork)?;
         let size = Size::of(value);
         let stack = self.0.chain.saturating_mul(size.depth);
-        // The meter stops after a keyword has looked at one value, so what one look can cost is bounded before.
+        // The meter interrupts only between keywords, so the cost of one keyword at one value is bounded up front.
         let look = self.0.heaviest.of_all(&size);
         if look > MAX_LOOK || stack > MAX_STACK {
             return Err(Unchecked::TooMuchWork);
@@ -193,16 +193,16 @@ impl Schema {
     }
 }
 
-/// What is wrong with a value.
+/// Violations of a schema by a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listing<T> {
-    /// Each violation was listed.
+    /// All violations, collected.
     Whole(T),
-    /// The value does not satisfy the schema; telling how would cost too much.
+    /// The value is invalid, but listing the violations costs too much.
     TooLong,
 }
 
-/// What is said of a [`Listing::TooLong`].
+/// Message for [`Listing::TooLong`].
 pub const TOO_LONG: &str = "the value does not satisfy the schema, and is too large for its violations to be listed";
 
 fn options() -> ValidationOptions<'static> {
@@ -214,7 +214,7 @@ fn build_linear(metered: &Value) -> Result<Validator, String> {
     options().with_pattern_options(linear).build(metered).map_err(|error| error.to_string())
 }
 
-/// Compiled schemas by content; bounded in number and weight, the oldest leaves first. Clones share it.
+/// Cache of compiled schemas by content hash, bounded in number and weight; evicts the oldest. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct SchemaCache(Arc<Mutex<Cached>>);
 
@@ -226,16 +226,16 @@ struct Cached {
 }
 
 impl SchemaCache {
-    /// The compiled form of `schema`, which may have look-around patterns.
+    /// Returns the compiled form of `schema`, which may have look-around patterns.
     ///
     /// # Errors
-    /// As of [`Schema::compile`].
+    /// Same as [`Schema::compile`].
     pub fn get(&self, schema: &Value) -> Result<Schema, String> {
         let hash: [u8; 32] = Sha256::digest(schema.to_string()).into();
         if let Some(known) = self.lock().by_hash.get(&hash) {
             return Ok(known.clone());
         }
-        // Compiled outside the lock: two executions may both do it once.
+        // Compiled outside the lock; two executions may both compile the same schema once.
         let compiled = Schema::compile(schema, Patterns::LookAround)?;
         let mut dropped = Vec::new();
         let mut cached = self.lock();
@@ -256,7 +256,7 @@ impl SchemaCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, Cached> {
-        // A panic cannot leave it inconsistent in a way that matters: a lost entry is compiled again.
+        // After a panic the cache is still usable: a lost entry is compiled again.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

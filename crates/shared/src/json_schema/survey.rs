@@ -1,4 +1,4 @@
-//! What a JSON Schema can cost, found before it is compiled: its size, its nesting, and how often one value is looked at.
+//! Estimates the cost of a JSON Schema before it is compiled: size, nesting, and number of checks per value.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -6,51 +6,51 @@ use serde_json::{Map, Value, json};
 
 use super::meter::{METER, Weight};
 
-/// Bytes of a schema's JSON.
+/// Maximum bytes of a schema's JSON.
 pub const MAX_SCHEMA_BYTES: usize = 256 << 10;
-/// Levels of objects and arrays.
+/// Maximum nesting of objects and arrays.
 pub const MAX_SCHEMA_DEPTH: usize = 64;
-/// Objects and booleans that are schemas, the schema itself included.
+/// Maximum number of objects and booleans that are schemas, including the root.
 pub const MAX_SUBSCHEMAS: usize = 3_000;
-/// Subschemas that one value is checked against, each counted as often as references lead to it.
+/// Maximum number of subschemas that one value is checked against, counting each path of references.
 pub const MAX_EXPANSIONS: u64 = 10_000;
-/// Subschemas on the way from a schema to one it applies to the same value.
+/// Maximum length of a chain of subschemas that apply to the same value.
 const MAX_CHAIN: usize = 128;
-/// Regular expressions, in `pattern` and as names in `patternProperties`.
+/// Maximum number of regular expressions, in `pattern` and as names in `patternProperties`.
 pub const MAX_PATTERNS: usize = 64;
-/// Bytes of one regular expression.
+/// Maximum bytes of one regular expression.
 const MAX_PATTERN_BYTES: usize = 4 << 10;
-/// States that a regular expression may be in at once, at the size to which compiled ones are limited.
+/// Upper bound of simultaneous automaton states of a regular expression, given the size limit of compiled ones.
 const MAX_PATTERN_STATES: u64 = 1_000;
 
-/// Keywords whose members are schemas by name.
+/// Keywords whose members are named schemas.
 const MAPS: [&str; 7] =
     ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies", "$vocabulary"];
-/// Keywords whose value is data, whatever it looks like.
+/// Keywords whose value is data even if it looks like a schema.
 const DATA: [&str; 9] =
     ["const", "enum", "default", "examples", "example", "discriminator", "xml", "externalDocs", "dependentRequired"];
-/// Keywords whose subschemas look at the same value again.
+/// Keywords whose subschemas apply to the same value.
 const IN_PLACE: [&str; 9] =
     ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"];
 
-/// What a survey found.
+/// Result of a survey.
 #[derive(Debug)]
 pub(super) struct Survey {
-    /// The schema with a meter in each subschema.
+    /// Copy of the schema with a meter in each subschema.
     pub(super) metered: Value,
     pub(super) subschemas: usize,
     pub(super) patterns: usize,
     pub(super) bytes: usize,
-    /// The longest way from a schema to one it applies to the same value.
+    /// Longest chain of subschemas that apply to the same value.
     pub(super) chain: usize,
-    /// The most that any subschema costs, by what of a value it costs it for.
+    /// Componentwise maximum of the weights of all subschemas.
     pub(super) heaviest: Weight,
 }
 
-/// Surveys `schema`.
+/// Measures `schema` and adds the meters.
 ///
 /// # Errors
-/// Which limit it exceeds, or where it refers to in a way that cannot be followed.
+/// Fails if a limit is exceeded (and names it), or a reference cannot be followed.
 pub(super) fn survey(schema: &Value) -> Result<Survey, String> {
     let bytes = schema.to_string().len();
     if bytes > MAX_SCHEMA_BYTES {
@@ -71,7 +71,7 @@ pub(super) fn survey(schema: &Value) -> Result<Survey, String> {
         }
         heaviest = heaviest.max(weight);
         if let Some(Value::Object(object)) = metered.pointer_mut(&found.pointer) {
-            // Only the first names the draft: another one inside would change the meaning of keywords there.
+            // Only the root names the draft; a nested `$schema` would change the meaning of keywords there.
             if at > 0 {
                 object.remove("$schema");
             }
@@ -86,13 +86,13 @@ fn is_draft_4(schema: &Value) -> bool {
     draft.is_some_and(|draft| draft.contains("draft-03") || draft.contains("draft-04"))
 }
 
-/// A subschema.
+/// One subschema.
 #[derive(Debug)]
 struct Found<'s> {
     pointer: String,
     weight: Weight,
     is_unevaluated: bool,
-    /// Subschemas that look at the same value.
+    /// Indexes of subschemas that apply to the same value.
     in_place: Vec<usize>,
     reference: Option<&'s str>,
 }
@@ -158,7 +158,8 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    /// Every object below a keyword is taken for a schema, also where the keyword is unknown: a reference may lead there.
+    /// Treats every object below a keyword as a schema, even below an unknown keyword, because a reference may
+    /// point there.
     fn value(&mut self, value: &'s Value, at: String, depth: usize, applied: &mut Vec<usize>) -> Result<(), String> {
         match value {
             Value::Object(_) | Value::Bool(_) => applied.push(self.subschema(value, at, depth)?),
@@ -221,7 +222,7 @@ impl<'s> Walk<'s> {
         Ok(weight)
     }
 
-    /// How many states the expression can be in at once, which is what each byte costs at worst.
+    /// Estimates how many states the expression can be in at once, which is the worst cost per byte.
     fn pattern(&mut self, pattern: &str) -> Result<u64, String> {
         self.patterns += 1;
         if self.patterns > MAX_PATTERNS {
@@ -242,7 +243,8 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// Whether a match is decided after so many bytes as the expression itself says.
+/// Returns true if the match is decided within as many bytes as the expression has: anchored and without
+/// repetition.
 fn matches_a_beginning(pattern: &str) -> bool {
     pattern.starts_with('^') && !pattern.contains(['*', '+', '|']) && !pattern.contains(",}") && !pattern.contains("(?")
 }
@@ -260,7 +262,7 @@ enum Seen {
     Done(Reach),
 }
 
-/// Counts looks at one value over the graph of references, each subschema once.
+/// Counts checks per value over the graph of references, visiting each subschema once.
 struct Count<'a, 's> {
     walk: &'a Walk<'s>,
     seen: Vec<Seen>,
@@ -331,13 +333,13 @@ fn unescape_percent(text: &str) -> Cow<'_, str> {
     String::from_utf8_lossy(&decoded).into_owned().into()
 }
 
-/// What a check of a value costs by.
+/// Size of a value, from which the cost of a check is estimated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) nodes: u64,
-    /// Bytes of the strings.
+    /// Total bytes of strings.
     pub(super) text: u64,
-    /// Bytes of the members' names.
+    /// Total bytes of member names.
     pub(super) names: u64,
     pub(super) depth: usize,
 }

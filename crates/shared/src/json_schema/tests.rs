@@ -1,4 +1,4 @@
-//! Schemas made to stop a process, and those that people write.
+//! Tests with hostile schemas and with ordinary ones.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ fn count(errors: &mut dyn Iterator<Item = ValidationError<'_>>) -> usize {
     errors.count()
 }
 
-/// The outcome of both kinds of check, each within two seconds.
+/// Runs both kinds of check, each within two seconds.
 async fn check(schema: &Value, value: &Value) -> Result<Option<Listing<usize>>, Unchecked> {
     let schema = compile(schema).unwrap();
     let began = Instant::now();
@@ -44,7 +44,7 @@ fn doubling_references_are_refused_at_compile() {
         assert!(refused.contains("references repeat"), "{refused}");
         compile(&doubling(8, keyword)).unwrap();
     }
-    // The same behind unknown keywords, and where a place is named with an escape.
+    // The same schemas below unknown keywords, and with an escaped reference.
     let mut hidden = doubling(60, "allOf");
     let definitions = hidden["$defs"].take();
     let moved = definitions.to_string().replace("#/$defs/", "#/components/%73chemas/");
@@ -112,7 +112,7 @@ fn schemas_beyond_a_limit_are_refused() {
 
 #[tokio::test]
 async fn values_that_multiply_the_work_are_refused_in_time() {
-    // Each level of the value doubles the looks at the next.
+    // Each level of the value doubles the number of checks of the next.
     let tree = json!({"$defs": {"n": {"allOf": [
         {"properties": {"a": {"$ref": "#/$defs/n"}}}, {"properties": {"a": {"$ref": "#/$defs/n"}}}]}}, "$ref": "#/$defs/n"});
     let deep = (0..60).fold(json!(1), |value, _| json!({"a": value}));
@@ -136,7 +136,7 @@ async fn values_that_multiply_the_work_are_refused_in_time() {
 
 #[tokio::test]
 async fn the_longest_chain_of_a_deep_value_overflows_no_stack() {
-    // In place, and along the value: what is compiled, checked and dropped recurses.
+    // Long chains in place and along the value: compiling, checking and dropping all recurse.
     let mut definitions = serde_json::Map::new();
     for level in 0..60 {
         let next = (level + 1) % 60;
