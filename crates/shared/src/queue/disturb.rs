@@ -1,7 +1,8 @@
-//! What can happen to wake-ups, done on purpose: Redis emptied, wake-ups doubled, wake-ups lost. For `longhaul verify`.
+//! Fault injection for wake-ups: empties Redis, doubles wake-ups, drops wake-ups. Used by `longhaul verify`.
 //!
-//! Wake-ups are lost on their way to the worker: whoever blocks on a list has a wake-up the moment it is pushed, so that the list
-//! itself is empty whenever one looks. [`PopAnswers`] knows the way, and a proxy throws away what it says.
+//! Wake-ups are dropped between Redis and the worker, not from the list: a consumer blocked on the list receives a
+//! wake-up as soon as it is pushed, so the list is nearly always empty. [`PopAnswers`] recognises such replies, and
+//! a proxy discards their wake-ups.
 
 use std::borrow::Cow;
 
@@ -9,12 +10,13 @@ use redis::{AsyncConnectionConfig, aio::MultiplexedConnection};
 
 use super::{QueueError, QueueName, QueueOptions, keys::Keys, link::client, messages};
 
-/// The end of both commands that take wake-ups, blocking or not.
+/// Common suffix of the commands `LMPOP` and `BLMPOP`.
 const POP: &[u8] = b"LMPOP";
-/// What the server says when a pop found nothing.
+/// Reply to a pop that found no element (RESP null array).
 const NOTHING_POPPED: &[u8] = b"*-1\r\n";
 
-/// Disturbs the wake-ups of one installation. Connects anew for each disturbance: Redis may have been restarted meanwhile.
+/// Injects faults into the wake-ups of one installation. Connects for each fault, because Redis may have been
+/// restarted.
 pub struct Disturber {
     client: redis::Client,
     options: QueueOptions,
@@ -27,22 +29,23 @@ impl std::fmt::Debug for Disturber {
     }
 }
 
-/// Redis did not do it.
+/// A Redis command failed.
 #[derive(Debug, thiserror::Error)]
 #[error("redis did not do it")]
 pub struct DisturbError(#[source] redis::RedisError);
 
 impl Disturber {
     /// # Errors
-    /// [`QueueError::Url`] when the address cannot be parsed.
+    /// [`QueueError::Url`] if the URL cannot be parsed.
     pub fn new(options: QueueOptions) -> Result<Self, QueueError> {
         Ok(Self { client: client(&options)?, keys: Keys::new(&options.prefix), options })
     }
 
-    /// Empties the server, whoever uses it. Returns how many wake-ups of `queue` went with the rest.
+    /// Runs `FLUSHALL` on the server, including data of other users. Returns the number of lost wake-ups of
+    /// `queue`.
     ///
     /// # Errors
-    /// Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn flush_all(&self, queue: &QueueName) -> Result<usize, DisturbError> {
         let mut pipeline = redis::pipe();
         pipeline.atomic().cmd("LLEN").arg(self.keys.wake(queue)).cmd("FLUSHALL").ignore();
@@ -51,20 +54,20 @@ impl Disturber {
         Ok(lost)
     }
 
-    /// How many wake-ups a queue holds.
+    /// Number of wake-ups in a queue's list.
     ///
     /// # Errors
-    /// Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn depth(&self, queue: &QueueName) -> Result<usize, DisturbError> {
         let mut command = redis::cmd("LLEN");
         command.arg(self.keys.wake(queue));
         self.run(command).await
     }
 
-    /// Adds `count` wake-ups for no work to a queue.
+    /// Pushes `count` wake-ups that stand for no work.
     ///
     /// # Errors
-    /// Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn add_wakeups(&self, queue: &QueueName, count: usize) -> Result<(), DisturbError> {
         let mut command = redis::cmd("RPUSH");
         command.arg(self.keys.wake(queue));
@@ -80,16 +83,15 @@ impl Disturber {
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, DisturbError> {
-        // On a machine that is busy with the fleet a handshake may take as long as a command.
+        // The handshake gets the time of a command, because the machine may be busy with the fleet.
         let limit = Some(self.options.command_timeout);
         let config = AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit);
         self.client.get_multiplexed_async_connection_with_config(&config).await.map_err(DisturbError)
     }
 }
 
-/// The ear of a worker as a proxy sees it: which connection pops wake-ups, and what a pop brought.
-///
-/// An ear has one command under way at a time, so that all bytes from the server are one answer.
+/// A proxy's view of one worker connection: detects the connection that pops wake-ups (the ear), and the replies to
+/// its pops. An ear has at most one command in flight, so all bytes from the server belong to one reply.
 #[derive(Debug, Default)]
 pub struct PopAnswers {
     is_ear: bool,
@@ -97,19 +99,19 @@ pub struct PopAnswers {
 }
 
 impl PopAnswers {
-    /// Looks at what the client sends: an ear asks for nothing else once it pops, blocking or not.
+    /// Inspects bytes from the client. Once a connection has popped, blocking or not, it sends nothing else.
     pub fn asked(&mut self, bytes: &[u8]) {
         self.is_ear = self.is_ear || bytes.windows(POP.len()).any(|at| at == POP);
     }
 
-    /// Whether the rest of an answer must come here too.
+    /// Returns true while a reply is buffered and incomplete.
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
         !self.answer.is_empty()
     }
 
-    /// Takes the wake-ups out of what the server sends. Returns what is left to pass on, nothing while an answer is incomplete, and
-    /// how many wake-ups there were.
+    /// Removes the wake-ups from bytes of the server. Returns the bytes to forward (none while a reply is
+    /// incomplete) and the number of wake-ups removed.
     #[must_use]
     pub fn without_wakeups<'a>(&mut self, bytes: &'a [u8]) -> (Cow<'a, [u8]>, usize) {
         if !self.is_ear {

@@ -1,7 +1,7 @@
-//! Hears which executions changed, for those who follow them.
+//! Subscribes to looks: notifications of changed executions.
 //!
-//! A look is a hint to read Postgres now. Losing looks is harmless: followers also read at least each second. On every
-//! (re)connect followers are told to read everything, since what was said in between is gone.
+//! A look is a hint to read Postgres now. Losing looks is harmless, because followers also poll at least every
+//! second. On every (re)connect followers are told to read everything, since messages sent in between are lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,21 +21,21 @@ use super::{
     messages::read_look,
 };
 
-/// Batches a slow follower may be behind before it skips to the newest ones.
+/// Capacity in batches. A slower follower lags and skips to the newest ones.
 const BEHIND: usize = 256;
-/// A silent connection is asked this often whether it still lives.
+/// Interval of pings on a silent connection.
 const PING_EVERY: Duration = Duration::from_secs(10);
 
-/// What followers should read.
+/// A notification for followers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Look {
     /// These executions changed.
     At(Arc<[Uuid]>),
-    /// Anything may have changed: the subscription is new, or the message is of a later release.
+    /// Any execution may have changed: the subscription is new, or the message is from a later release.
     AtEverything,
 }
 
-/// Subscribes to looks. The subscription lives as long as this value.
+/// A subscription to looks, cancelled on drop.
 #[derive(Debug)]
 pub struct LookSubscriber {
     looks: broadcast::Sender<Look>,
@@ -43,10 +43,10 @@ pub struct LookSubscriber {
 }
 
 impl LookSubscriber {
-    /// Starts listening on the current runtime. Redis need not be there.
+    /// Starts listening on the current runtime. Redis may be unavailable.
     ///
     /// # Errors
-    /// [`QueueError::Url`] when the address cannot be parsed.
+    /// [`QueueError::Url`] if the URL cannot be parsed.
     pub fn start(options: &QueueOptions) -> Result<Self, QueueError> {
         let (looks, _) = broadcast::channel(BEHIND);
         let listener = Listener {
@@ -59,7 +59,7 @@ impl LookSubscriber {
         Ok(Self { looks, _task: AbortOnDropHandle::new(tokio::spawn(listener.run())) })
     }
 
-    /// Looks from now on. A receiver that lags should treat it as [`Look::AtEverything`].
+    /// Returns a receiver of future looks. Treat lag as [`Look::AtEverything`].
     pub fn subscribe(&self) -> broadcast::Receiver<Look> {
         self.looks.subscribe()
     }
@@ -97,7 +97,7 @@ impl Listener {
         Ok(subscription)
     }
 
-    /// Returns when the connection is lost.
+    /// Forwards looks until the connection is lost.
     async fn listen(&self, subscription: PubSub) {
         let (mut sink, mut messages) = subscription.split();
         let mut ping_at = Instant::now() + PING_EVERY;
@@ -105,10 +105,10 @@ impl Listener {
             tokio::select! {
                 message = messages.next() => {
                     let Some(message) = message else { return };
-                    // No receiver means nobody follows anything at the moment.
+                    // An error means that there are no followers at the moment.
                     let _ = self.looks.send(read_look(message.get_payload_bytes()));
                 }
-                // A peer that vanished without a word never ends the stream: ask.
+                // A peer that disappears without closing the connection never ends the stream; the ping detects it.
                 () = sleep_until(ping_at) => {
                     let pong = timeout(self.command_timeout, sink.ping::<redis::Value>()).await;
                     if !matches!(pong, Ok(Ok(_))) {

@@ -1,26 +1,29 @@
-//! Every Redis key of the product.
+//! All Redis keys of the product. `<tag>` is `{<prefix>:v1}`.
 //!
-//! | key | type | holds | limit | lifetime |
-//! |---|---|---|---|---|
-//! | `{<prefix>:v1}:wake:<queue>` | list | wake-ups of one queue (`messages.rs`): 16 bytes each, an execution id or nil | the configured cap, default 1,000 | an hour after the last push |
-//! | `{<prefix>:v1}:look` | pub/sub channel | execution ids that changed, concatenated, 16 bytes each | 4,096 ids a message | not stored |
-//! | `{<prefix>:v1}:model:<endpoint>:rates` | hash | when the next request and token to a model endpoint would be on time | 3 fields | two days |
-//! | `{<prefix>:v1}:model:<endpoint>:running` | sorted set | executions whose call to it is under way, by when each is believed lost | its calls at a time | two days |
-//! | `{<prefix>:v1}:model:<endpoint>:places` | sorted set | executions that have a place in its rates reserved, by when it comes | those parked with `rate_limit` | two days |
+//! - `<tag>:wake:<queue>`, list: wake-ups of one queue (`messages.rs`), 16 or 17 bytes each. At most the configured
+//!   cap (default 1,000); expires an hour after the last push.
+//! - `<tag>:look`, pub/sub channel: concatenated ids of changed executions, 16 bytes each, at most 4,096 per
+//!   message.
+//! - `<tag>:model:<endpoint>:rates`, hash of 3 fields: GCRA state of a model endpoint (times at which the next
+//!   request and token conform). Expires after two days.
+//! - `<tag>:model:<endpoint>:running`, sorted set: executions with a call in flight, scored by the time at which
+//!   each call is considered lost. At most the endpoint's concurrency limit; expires after two days.
+//! - `<tag>:model:<endpoint>:places`, sorted set: executions with a reserved slot in the rates, scored by its time.
+//!   At most the executions parked with `rate_limit`; expires after two days.
 //!
-//! The part in braces is the hash tag: all keys fall into one cluster slot, which a blocking pop over several lists
-//! requires. `v1` changes when a key gets another type or meaning, so that old and new processes of a rolling upgrade
-//! never take one for the other; the sweep fills the new lists. Other bytes in a message need no new key (`messages.rs`).
+//! The part in braces is a hash tag: all keys fall into one cluster slot, as a blocking pop over several lists
+//! requires. `v1` changes when a key changes its type or meaning, so that old and new processes of a rolling
+//! upgrade never share it; the sweep fills the new lists. Another message format needs no new key (`messages.rs`).
 
 use std::fmt;
 
 use super::QueueName;
 
-/// How long a list outlives its last push. A queue nobody serves leaves nothing behind; while rows are due, the sweep
-/// pushes again.
+/// Time after its last push at which a list expires, in seconds. Cleans up queues that no worker serves; while rows
+/// are due, the sweep pushes again.
 pub(crate) const WAKE_LIST_TTL_SECONDS: u64 = 3600;
 
-/// The keys under one prefix. Installations, and tests, that share a Redis differ in the prefix.
+/// The keys under one prefix. Installations and tests that share a Redis use different prefixes.
 #[derive(Clone)]
 pub(crate) struct Keys {
     tag: String,
@@ -31,27 +34,26 @@ impl Keys {
         Self { tag: format!("{{{prefix}:v1}}") }
     }
 
-    /// The list of wake-ups of `queue`.
     pub(crate) fn wake(&self, queue: &QueueName) -> String {
         format!("{}:wake:{queue}", self.tag)
     }
 
-    /// When the next request, and the next token, to an endpoint would be on time.
+    /// Times at which the next request and the next token of an endpoint conform to its rates.
     pub(crate) fn model_rates(&self, endpoint: &str) -> String {
         format!("{}:model:{endpoint}:rates", self.tag)
     }
 
-    /// The calls to an endpoint that are under way.
+    /// Calls of an endpoint in flight.
     pub(crate) fn model_running(&self, endpoint: &str) -> String {
         format!("{}:model:{endpoint}:running", self.tag)
     }
 
-    /// The places reserved in the rates of an endpoint.
+    /// Slots reserved in the rates of an endpoint.
     pub(crate) fn model_places(&self, endpoint: &str) -> String {
         format!("{}:model:{endpoint}:places", self.tag)
     }
 
-    /// The channel on which changed executions are announced.
+    /// Channel that announces changed executions.
     pub(crate) fn look(&self) -> String {
         format!("{}:look", self.tag)
     }

@@ -1,8 +1,8 @@
-//! One Redis connection that is made when it is needed and made again after it failed.
+//! Redis connections that connect on demand and reconnect after failures.
 //!
-//! What must hold: every step has a timeout, and after a failure the next attempt waits (100 ms, doubling to 1 s). Any
-//! error drops the connection, also one the server answered: a replica that was promoted away says READONLY on a
-//! perfectly healthy socket. Whether to wait for the next attempt or to give up is the caller's choice.
+//! Invariants: every step has a timeout; after a failure the next attempt waits (100 ms, doubling to 1 s); every
+//! error drops the connection, even an error reply, because a demoted primary answers READONLY on a healthy socket.
+//! The caller chooses to wait for the next attempt or to give up.
 
 use std::{
     pin::pin,
@@ -31,7 +31,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// `response_timeout` is the limit of one command on this connection. Does not connect yet.
+    /// Creates an unconnected link. `response_timeout` limits each command.
     pub(super) fn new(options: &QueueOptions, response_timeout: Duration) -> Result<Self, QueueError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(options.connect_timeout))
@@ -39,7 +39,7 @@ impl Link {
         Ok(Self { client: client(options)?, config, live: None, backoff: Backoff::default() })
     }
 
-    /// Runs `commands` on the connection. Fails at once while the pause after a failure lasts.
+    /// Runs `commands`. During the backoff pause after a failure it fails immediately.
     pub(super) async fn run<T>(
         &mut self,
         commands: impl AsyncFnOnce(&mut MultiplexedConnection) -> RedisResult<T>,
@@ -58,7 +58,7 @@ impl Link {
         outcome
     }
 
-    /// Waits until the next attempt makes sense; at once unless the last one failed.
+    /// Waits for the end of the backoff pause; returns immediately if there is none.
     pub(super) async fn pause(&self) {
         self.backoff.pause().await;
     }
@@ -67,7 +67,8 @@ impl Link {
         &mut self,
         commands: impl AsyncFnOnce(&mut MultiplexedConnection) -> RedisResult<T>,
     ) -> RedisResult<T> {
-        // Taken out while in use: a caller that stops waiting drops the connection with what it still had to say.
+        // Taken out while in use: if the caller is cancelled, the connection is dropped together with its pending
+        // reply.
         let mut connection = match self.live.take() {
             Some(connection) => connection,
             None => self.client.get_multiplexed_async_connection_with_config(&self.config).await?,
@@ -78,20 +79,20 @@ impl Link {
     }
 }
 
-/// Questions under way on a [`SharedLink`]; more wait here. Below the room that the connection's own queue has, so that the
-/// limit of an answer starts when the question is written.
+/// Maximum commands in flight on a [`SharedLink`]; further callers wait. Smaller than the connection's own queue,
+/// so that the reply timeout starts when the command is written.
 const PIPELINED: usize = 48;
 
-/// One Redis connection whose callers do not wait for each other: commands are pipelined.
+/// One Redis connection shared by concurrent callers: commands are pipelined.
 ///
-/// What must hold: whether Redis is away is a state of the connection. The wait for a turn in this process has no limit and
-/// says nothing about Redis; one answer that is late or an error makes the connection away for every caller, at once.
+/// Invariant: an outage is a state of the connection. Waiting for a permit in this process has no limit and is no
+/// sign of an outage. One late reply or error marks the connection as away for every caller at once.
 pub(super) struct SharedLink {
     client: redis::Client,
     config: AsyncConnectionConfig,
     answer_limit: Duration,
     turns: Semaphore,
-    /// Locked while connecting, never while a command is under way.
+    /// Held while connecting, never while a command is in flight.
     state: Mutex<SharedState>,
     is_away: AtomicBool,
 }
@@ -99,13 +100,13 @@ pub(super) struct SharedLink {
 #[derive(Default)]
 struct SharedState {
     live: Option<MultiplexedConnection>,
-    /// The number of `live` among the connections made so far.
+    /// Sequence number of `live`; tells it from earlier connections.
     number: u64,
     backoff: Backoff,
 }
 
 impl SharedLink {
-    /// Does not connect yet.
+    /// Creates an unconnected link.
     pub(super) fn new(options: &QueueOptions, answer_limit: Duration) -> Result<Self, QueueError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(options.connect_timeout))
@@ -120,7 +121,7 @@ impl SharedLink {
         })
     }
 
-    /// Runs `commands`. Fails at once while Redis is away.
+    /// Runs `commands`. Fails immediately while Redis is away.
     pub(super) async fn run<T>(
         &self,
         commands: impl AsyncFnOnce(&mut MultiplexedConnection) -> RedisResult<T>,
@@ -136,7 +137,7 @@ impl SharedLink {
 
     async fn connection(&self) -> RedisResult<(u64, MultiplexedConnection)> {
         let mut state = if self.is_away.load(Ordering::Relaxed) {
-            // Another caller is trying to reach Redis.
+            // If the lock is taken, another caller is already reconnecting.
             self.state.try_lock().map_err(|_| away())?
         } else {
             self.state.lock().await
@@ -163,7 +164,7 @@ impl SharedLink {
         }
     }
 
-    /// Drops a connection on which a command failed, unless a newer one has taken its place.
+    /// Drops the connection on which a command failed, unless it has already been replaced.
     async fn failed(&self, number: u64) {
         let mut state = self.state.lock().await;
         if state.number == number && state.live.take().is_some() {
@@ -177,7 +178,8 @@ fn away() -> RedisError {
     RedisError::from((redis::ErrorKind::Io, "redis is away, the next attempt comes later"))
 }
 
-/// Limits the wait for an answer. A timer that fires late tells that this process stood still, so the answer gets the time again.
+/// Limits the wait for a reply. If the timer fires late, this process itself stalled, so the reply gets the full
+/// limit again.
 async fn in_time<T>(limit: Duration, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
     let mut answer = pin!(answer);
     loop {
@@ -190,7 +192,7 @@ async fn in_time<T>(limit: Duration, answer: impl Future<Output = RedisResult<T>
     }
 }
 
-/// The pause between attempts to reach Redis.
+/// Exponential backoff between attempts to reach Redis.
 #[derive(Default)]
 pub(super) struct Backoff {
     failures: u32,
@@ -220,7 +222,7 @@ impl Backoff {
 }
 
 pub(super) fn client(options: &QueueOptions) -> Result<redis::Client, QueueError> {
-    // For rediss:// addresses.
+    // Required by rediss:// URLs.
     install_tls_provider();
     redis::Client::open(options.url.expose_secret()).map_err(QueueError::Url)
 }

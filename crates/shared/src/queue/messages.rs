@@ -1,39 +1,42 @@
-//! What wake-ups and looks look like, for processes of two releases that share a Redis while one replaces the other.
+//! Wire format of wake-ups and looks, compatible between two releases that share a Redis during a rolling upgrade.
 //!
-//! A message is a hint, so whoever meets one that it does not know does the most that a hint can ask for:
-//! - a wake-up is one element of its list, whatever its bytes: a hint of 16, an execution id or nil, and in one that was passed on a
-//!   17th with the number of times. Readers count them, so a later version may say more, or something else, in any other length;
-//! - a look is execution ids, concatenated. One of a later version is of a length that no ids have, or begins with an id that nobody
-//!   has ([`LATER`]): today's followers read everything, those before it look for executions that do not exist. Both are safe.
+//! A message is a hint, so a reader treats an unknown one as the strongest hint:
+//! - A wake-up is one element of its list: 16 bytes (an execution id or nil), plus a 17th with the hop count once
+//!   it was passed on. Readers count elements and ignore unknown contents, so a later version may use any other
+//!   length.
+//! - A look is a list of concatenated execution ids. A later version uses a length that is no multiple of 16, or
+//!   starts with an impossible id ([`LATER`]). Current followers then read everything; older followers look for
+//!   executions that do not exist. Both are safe.
 //!
-//! | version | what changed |
+//! | version | change |
 //! |---|---|
-//! | 1 | the first |
+//! | 1 | first version |
 //!
-//! The `v1` in the keys (`keys.rs`) is for what this cannot bridge: another type or meaning of a key.
+//! The `v1` in the keys (`keys.rs`) changes when a key changes its type or meaning.
 
 use uuid::Uuid;
 
 use super::hints::Look;
 
-/// What a look of a later version begins with when its length alone does not tell: 15 bytes that begin no UUIDv7, and the version.
+/// Prefix of a look of a later version whose length is ambiguous: 15 bytes that begin no UUIDv7, then the version.
 const LATER: [u8; 15] = [0xff; 15];
 
-/// The most workers that pass a wake-up on. Whoever waits longest is woken first, so each meets another worker.
+/// Maximum number of workers that pass a wake-up on. Redis serves the longest-waiting client first, so each hop
+/// reaches another worker.
 const MAX_HOPS: u8 = 16;
 
-/// The wake-up that names no execution: there is work.
+/// A wake-up without an execution id: the queue has work.
 pub(super) fn wakeup() -> [u8; 16] {
     *Uuid::nil().as_bytes()
 }
 
-/// The wake-up for `execution`, which is among those that became runnable.
+/// A wake-up for `execution`, one of those that became runnable.
 pub(super) fn wakeup_for(execution: Uuid) -> [u8; 16] {
     *execution.as_bytes()
 }
 
-/// A wake-up that brought its worker nothing, for another worker of the queue. `None` after [`MAX_HOPS`], and for those of a later
-/// version.
+/// Returns the wake-up to push for another worker of the queue after it brought no work here. `None` after
+/// [`MAX_HOPS`] hops, and for a wake-up of a later version.
 pub(super) fn passed_on(wakeup: &[u8]) -> Option<Vec<u8>> {
     let hops = match wakeup {
         [_, .., hops] if wakeup.len() == 17 => *hops,
@@ -43,12 +46,12 @@ pub(super) fn passed_on(wakeup: &[u8]) -> Option<Vec<u8>> {
     (hops < MAX_HOPS).then(|| [wakeup.get(..16).unwrap_or_default(), &[hops + 1]].concat())
 }
 
-/// Says that these executions changed.
+/// Encodes a look at these executions.
 pub(super) fn look(executions: &[Uuid]) -> Vec<u8> {
     executions.iter().flat_map(|id| *id.as_bytes()).collect()
 }
 
-/// What a message on the channel of looks asks for.
+/// Decodes a message from the look channel.
 pub(super) fn read_look(message: &[u8]) -> Look {
     let (ids, rest) = message.as_chunks::<16>();
     let is_known = rest.is_empty() && ids.first().is_some_and(|first| !first.starts_with(&LATER));
@@ -63,7 +66,7 @@ mod tests {
     fn looks_of_this_version_come_back_id_by_id() {
         let ids = [Uuid::now_v7(), Uuid::nil(), Uuid::now_v7()];
         assert_eq!(read_look(&look(&ids)), Look::At(ids.into()));
-        // The bytes themselves: what a process of the release before this one sends and reads.
+        // Fixed bytes: the previous release sends and reads this format.
         let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
         assert_eq!(look(&[one, other]), [*one.as_bytes(), *other.as_bytes()].concat());
         assert_eq!(wakeup_for(one), *one.as_bytes());

@@ -1,20 +1,20 @@
-//! The wake-up transport: Redis and apalis, and the only place where either is named.
+//! The wake-up transport. Only this module names Redis and apalis.
 //!
-//! Postgres is the truth; nothing here is authoritative. A **wake-up** says that a queue has work. It gives no right to
-//! anything: whoever hears one asks Postgres for the next executions in fair order, and the claim is the lease.
-//! Therefore a wake-up
-//! - may be **lost** (Redis restarted, emptied or unreachable; the list at its cap; the process that took it died): the
-//!   sweep brings every list up to the rows that are due each second, consumers ask Postgres every few seconds while all
-//!   is quiet, and at least twice a second while Redis does not answer;
-//! - may be **late**: the claim reads what is due now, not what the wake-up said;
-//! - may be **doubled**: the second claim finds nothing, which is counted and costs one query.
+//! Postgres is the truth; nothing here is authoritative. A **wake-up** says that a queue has work and gives no
+//! right to an execution: its receiver asks Postgres for the next executions in fair order, and the claim is the
+//! lease. A wake-up may be
+//! - **lost** (Redis restarted, emptied or unreachable; the list at its cap; the process that popped it died): each
+//!   second the sweep refills the lists for rows that are due, and consumers poll Postgres every few seconds when
+//!   idle and at least twice a second while Redis does not answer;
+//! - **late**: the claim reads the rows that are due now;
+//! - **doubled**: the second claim finds no row, which is counted and costs one query.
 //!
-//! **Looks** (`hints.rs`) tell observers that an execution changed; they may be lost and doubled just the same, because
-//! observers also read each second.
+//! **Looks** (`hints.rs`) tell observers that an execution changed. They may be lost or doubled as well, because
+//! observers also poll each second.
 //!
-//! What must hold: a Redis that stalls, restarts or is emptied delays no submit, no claim and no handler, and cancels
-//! nothing that runs; nothing is claimed without a permit; every buffer here is bounded and drops at its limit.
-//! Not here: leases, retries, delays and priorities. Those are columns in Postgres.
+//! Invariants: a Redis that stalls, restarts or is emptied delays no submit, claim or handler, and cancels nothing
+//! that runs; nothing is claimed without a permit; every buffer is bounded and drops at its limit. Leases, retries,
+//! delays and priorities are columns in Postgres, not part of this module.
 
 pub mod consumer;
 pub mod disturb;
@@ -30,24 +30,24 @@ use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
 use secrecy::SecretString;
 
-/// Where the wake-ups live.
+/// Connection and limits of the queue.
 #[derive(Debug, Clone)]
 pub struct QueueOptions {
-    /// `redis://` or `rediss://`; may carry a password.
+    /// URL with scheme `redis://` or `rediss://`; may carry a password.
     pub url: SecretString,
-    /// First part of every key; installations that share a Redis differ in it.
+    /// First part of every key. Installations that share a Redis need different prefixes.
     pub prefix: String,
-    /// The most wake-ups a queue's list holds. More would not make anybody faster: under backlog a claim takes the next
-    /// executions of the queue, whatever the list says.
+    /// Maximum number of wake-ups in a queue's list. A larger list would not speed anything up: under backlog a
+    /// claim takes the next executions of the queue regardless of the list.
     pub list_cap: usize,
-    /// Limit of one command. The `redis` crate's own default, 500 ms, takes a slow script for an outage.
+    /// Timeout of one command. The `redis` crate's default of 500 ms would treat a slow script as an outage.
     pub command_timeout: Duration,
-    /// Limit of one connection attempt, handshake included.
+    /// Timeout of one connection attempt, including the handshake.
     pub connect_timeout: Duration,
 }
 
 impl QueueOptions {
-    /// The defaults, for a server and a prefix.
+    /// Returns the default options for a server and a prefix.
     pub fn new(url: SecretString, prefix: impl Into<String>) -> Self {
         Self {
             url,
@@ -59,13 +59,13 @@ impl QueueOptions {
     }
 }
 
-/// The name of a queue: 1 to 64 characters of `a-z 0-9 . _ -`.
+/// Name of a queue: 1 to 64 characters of `a-z 0-9 . _ -`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueName(Arc<str>);
 
 impl QueueName {
     /// # Errors
-    /// [`InvalidQueueName`] when the name is empty, too long or has another character.
+    /// [`InvalidQueueName`] if the name is empty, too long or has another character.
     pub fn new(name: &str) -> Result<Self, InvalidQueueName> {
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
         if name.is_empty() || name.len() > 64 || !name.chars().all(allowed) {
@@ -100,7 +100,7 @@ pub struct InvalidQueueName {
     name: String,
 }
 
-/// Why the queue could not start or had to stop. A Redis that is merely away is never an error.
+/// Reason why the queue could not start or had to stop. A Redis outage is never an error.
 #[derive(Debug, thiserror::Error)]
 pub enum QueueError {
     #[error("the redis url is not usable")]

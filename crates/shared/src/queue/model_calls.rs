@@ -1,7 +1,8 @@
-//! What the fleet asks of a model endpoint at a time: requests and tokens a minute, and calls under way.
+//! Fleet-wide limits of a model endpoint: requests and tokens per minute, and concurrent calls.
 //!
-//! Asked only for endpoints that have a limit. Losing all of it loses at most the places that were reserved: whoever had one asks
-//! again. While Redis is away the rates are kept in Postgres (`store::providers`), and calls at a time are shared out by workers.
+//! Used only for endpoints with a limit. If Redis loses its data, at most the reserved slots are lost, and their
+//! owners ask again. While Redis is away, the rates are kept in Postgres (`store::providers`), and the concurrency
+//! limit is divided among the workers.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,75 +11,75 @@ use uuid::Uuid;
 
 use super::{QueueError, QueueOptions, keys::Keys, link::SharedLink};
 
-/// The longest wait for one answer: a Redis that takes longer is away.
+/// Reply timeout; a slower Redis counts as away.
 const TIMEOUT: Duration = Duration::from_millis(500);
-/// Rates and places outlive the longest wait for one.
+/// Expiry of rates and reserved slots; longer than the longest wait for a slot.
 const TTL_SECONDS: u64 = 2 * 24 * 3_600;
 
 const TAKE_SCRIPT: &str = include_str!("lua/take_model_call.lua");
 const END_SCRIPT: &str = include_str!("lua/end_model_calls.lua");
 
-/// What an endpoint may be asked.
+/// Limits of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallLimits {
-    /// Requests a minute.
+    /// Requests per minute.
     pub requests: Option<u32>,
-    /// Tokens a minute.
+    /// Tokens per minute.
     pub tokens: Option<u32>,
-    /// Calls at a time.
+    /// Concurrent calls.
     pub at_once: Option<u32>,
 }
 
-/// A call that is about to be made.
+/// A model call about to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct CallAsked<'a> {
-    /// Names the endpoint; a hash, so that nothing of it can be read.
+    /// Id of the endpoint: a hash that reveals nothing.
     pub endpoint: &'a str,
-    /// The execution, which makes one call at a time.
+    /// Execution that makes the call; it makes one at a time.
     pub execution: Uuid,
-    /// The database's clock, in seconds.
+    /// Database time, in seconds.
     pub now: f64,
-    /// Tokens it is believed to take.
+    /// Estimated tokens of the call.
     pub tokens: u64,
-    /// When it is believed lost.
+    /// Time after which the call is considered lost.
     pub lost_after: Duration,
-    /// The longest wait for which a place is reserved.
+    /// Longest wait for which a slot is reserved.
     pub patience: Duration,
 }
 
 impl CallAsked<'_> {
-    /// How it is counted while it is under way.
+    /// Entry of this call in the set of calls in flight.
     #[must_use]
     pub fn counted(&self) -> CountedCall {
         CountedCall { execution: self.execution, lost_at: format!("{:.6}", self.now + self.lost_after.as_secs_f64()) }
     }
 }
 
-/// A call that is counted as under way.
+/// A call in the set of calls in flight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CountedCall {
     execution: Uuid,
-    /// In seconds; tells two calls of one execution apart.
+    /// In seconds, as text; distinguishes two calls of one execution.
     lost_at: String,
 }
 
-/// Whether it may be made.
+/// Admission of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallPlace {
-    /// Now.
+    /// Make the call now.
     Now {
-        /// With a place that was reserved before.
+        /// The call uses a slot that was reserved earlier.
         was_reserved: bool,
     },
-    /// Then; its place is kept.
+    /// Wait for this long; a slot is reserved.
     In(Duration),
-    /// Not within its patience.
+    /// The wait would exceed `patience`; nothing is reserved.
     TooLate,
-    /// As many as may be are under way.
+    /// The concurrency limit is reached.
     Full,
 }
 
-/// The limits in Redis. Cheap to clone.
+/// Client of the limits in Redis. Cheap to clone.
 #[derive(Clone)]
 pub struct ModelCalls {
     link: Arc<SharedLink>,
@@ -88,17 +89,17 @@ pub struct ModelCalls {
 }
 
 impl ModelCalls {
-    /// Connects when it is first asked.
+    /// Creates an unconnected client.
     ///
     /// # Errors
-    /// [`QueueError::Url`] when the address cannot be parsed.
+    /// [`QueueError::Url`] if the URL cannot be parsed.
     pub fn new(options: &QueueOptions) -> Result<Self, QueueError> {
         let link = Arc::new(SharedLink::new(options, TIMEOUT)?);
         let (take, end) = (Arc::new(Script::new(TAKE_SCRIPT)), Arc::new(Script::new(END_SCRIPT)));
         Ok(Self { link, keys: Keys::new(&options.prefix), take, end })
     }
 
-    /// Asks for a place; `None` when Redis does not answer.
+    /// Requests admission of a call. `None` if Redis does not answer.
     pub async fn take(&self, call: CallAsked<'_>, limits: CallLimits) -> Option<CallPlace> {
         let number = |limit: Option<u32>| limit.unwrap_or_default();
         let mut invocation = self.take.prepare_invoke();
@@ -125,7 +126,8 @@ impl ModelCalls {
         }
     }
 
-    /// The calls have ended. False when Redis did not hear it: then each is believed lost in time.
+    /// Removes ended calls from the set. Returns false if Redis did not answer; the calls then expire at their
+    /// `lost_at`.
     pub async fn ended(&self, endpoint: &str, calls: &[CountedCall]) -> bool {
         let mut invocation = self.end.prepare_invoke();
         invocation.key(self.keys.model_running(endpoint));

@@ -1,8 +1,8 @@
-//! Sends wake-ups and looks, off the path of whoever has them to send.
+//! Sends wake-ups and looks in the background.
 //!
-//! `publish` and `look` put a note into a bounded buffer and return: they never wait and never fail, so that a Redis
-//! stall cannot delay an answer to a submit. One task owned by the publisher empties the buffer in pipelined batches.
-//! While Redis is away the notes are thrown away, because old wake-ups help nobody and the sweep makes new ones.
+//! `publish` and `look` put a note into a bounded buffer and return. They never wait or fail, so a Redis stall
+//! cannot delay the response to a submit. One task owned by the publisher sends the buffer in pipelined batches.
+//! While Redis is away it discards the notes: old wake-ups are useless, and the sweep makes new ones.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,24 +26,24 @@ use super::{
 };
 use crate::telemetry::metrics::{self, WakeupDrop};
 
-/// Notes that wait for the task; at 10,000 submits a second this is most of a second.
+/// Capacity of the buffer, in notes; most of a second at 10,000 submits per second.
 const BUFFER: usize = 8_192;
-/// Notes taken into one pipeline.
+/// Maximum notes per pipeline.
 const BATCH: usize = 1_024;
-/// Looks wait this long for company: many steps of many executions become one message to every API process.
+/// Time to collect looks, so that many steps of many executions become one message to each API process.
 const LOOK_WINDOW: Duration = Duration::from_millis(5);
-/// A wake-up older than this is dropped, the sweep has made a newer one.
+/// Maximum age of a wake-up. Older ones are dropped; the sweep has made newer ones by then.
 const STALE_AFTER: Duration = Duration::from_secs(2);
-/// The sweep asks each second and must not stand still for a command's full limit.
+/// Command timeout of the sweep, which runs every second and must not stall for the full command timeout.
 const SWEEP_TIMEOUT: Duration = Duration::from_millis(500);
-/// Ids in one look message and wake-ups in one script call.
+/// Maximum ids per look message, and wake-ups per script call.
 const LOOK_MESSAGE_IDS: usize = 4_096;
 const PUSH_CHUNK: usize = 1_000;
 
 pub(super) const PUSH_SCRIPT: &str = include_str!("lua/push_wakeups.lua");
 const TOP_UP_SCRIPT: &str = include_str!("lua/top_up_wakeups.lua");
 
-/// Publishes wake-ups and looks. Cheap to clone; the last clone ends the task and forgets what was not sent.
+/// Publishes wake-ups and looks. Cheap to clone; dropping the last clone stops the task and discards unsent notes.
 #[derive(Clone)]
 pub struct WakeupPublisher {
     inner: Arc<Inner>,
@@ -64,10 +64,10 @@ enum Note {
 }
 
 impl WakeupPublisher {
-    /// Starts the publisher on the current runtime. Redis need not be there.
+    /// Starts the publisher on the current runtime. Redis may be unavailable.
     ///
     /// # Errors
-    /// [`QueueError::Url`] when the address cannot be parsed.
+    /// [`QueueError::Url`] if the URL cannot be parsed.
     pub fn start(options: &QueueOptions) -> Result<Self, QueueError> {
         let keys = Keys::new(&options.prefix);
         let (notes, inbox) = mpsc::channel(BUFFER);
@@ -88,7 +88,7 @@ impl WakeupPublisher {
         })
     }
 
-    /// Says that `count` executions of `queue` became runnable, among them `hint`. Returns at once.
+    /// Announces that `count` executions of `queue` became runnable, among them `hint`. Does not block.
     pub fn publish(&self, queue: &QueueName, hint: Uuid, count: usize) {
         if count == 0 {
             return;
@@ -99,7 +99,7 @@ impl WakeupPublisher {
         }
     }
 
-    /// Says that these executions changed and observers should read them. Returns at once.
+    /// Announces that these executions changed and observers should read them. Does not block.
     pub fn look(&self, executions: impl IntoIterator<Item = Uuid>) {
         let executions: Vec<Uuid> = executions.into_iter().collect();
         let count = executions.len();
@@ -108,7 +108,7 @@ impl WakeupPublisher {
         }
     }
 
-    /// Waits until everything noted before was sent or thrown away.
+    /// Waits until all notes buffered so far are sent or discarded.
     pub async fn flush(&self) {
         let (done, sent) = oneshot::channel();
         if self.inner.notes.send(Note::Flush(done)).await.is_ok() {
@@ -116,14 +116,14 @@ impl WakeupPublisher {
         }
     }
 
-    /// How many wake-ups wait in the list of `queue`; `None` when Redis does not answer.
+    /// Length of the list of `queue`; `None` if Redis does not answer.
     pub async fn depth(&self, queue: &QueueName) -> Option<usize> {
         let key = self.inner.keys.wake(queue);
         self.ask(async |connection| redis::cmd("LLEN").arg(key).query_async(connection).await).await
     }
 
-    /// Brings the list of `queue` up to `wanted` wake-ups (at most the cap), counting those that are there, and returns
-    /// how many were added; `None` when Redis does not answer. Many sweeps may ask at the same moment.
+    /// Fills the list of `queue` up to `wanted` wake-ups (at most the cap). Returns the number added; `None` if
+    /// Redis does not answer. Safe when several sweeps call it at once.
     pub async fn republish(&self, queue: &QueueName, wanted: usize) -> Option<usize> {
         let key = self.inner.keys.wake(queue);
         let wanted = wanted.min(self.inner.list_cap);
@@ -148,7 +148,7 @@ impl WakeupPublisher {
         &self,
         command: impl AsyncFnOnce(&mut redis::aio::MultiplexedConnection) -> redis::RedisResult<usize>,
     ) -> Option<usize> {
-        // The limit covers the wait for a connection attempt of another caller too.
+        // The timeout also covers waiting for another caller's connection attempt.
         let asked = timeout(2 * SWEEP_TIMEOUT, async { self.inner.sweep_link.lock().await.run(command).await });
         asked.await.ok()?.ok()
     }
@@ -160,7 +160,6 @@ impl fmt::Debug for WakeupPublisher {
     }
 }
 
-/// The task behind the publisher.
 struct Sender {
     link: Link,
     keys: Keys,
@@ -181,7 +180,7 @@ impl Sender {
         }
     }
 
-    /// Collects more looks for a moment. Anything but a look is worth sending now.
+    /// Collects more looks for `LOOK_WINDOW`. A wake-up or flush ends the wait immediately.
     async fn wait_for_company(&mut self, notes: &mut Vec<Note>) {
         let only_looks = |notes: &[Note]| notes.iter().all(|note| matches!(note, Note::Look(_)));
         let deadline = Instant::now() + LOOK_WINDOW;
@@ -194,13 +193,13 @@ impl Sender {
         }
     }
 
-    /// Returns those who asked to be told.
+    /// Sends a batch and returns the flush requests to acknowledge.
     async fn send(&mut self, batch: Batch) -> Vec<oneshot::Sender<()>> {
         if batch.wakeups.is_empty() && batch.looks.is_empty() {
             return batch.flushed;
         }
-        // EVAL and not EVALSHA: the text is a few hundred bytes, the server keeps it compiled, and a restarted or
-        // emptied server needs no second attempt in the middle of a pipeline.
+        // EVAL instead of EVALSHA: the script has a few hundred bytes, the server caches its compiled form, and a
+        // restarted or flushed server needs no second attempt in the middle of a pipeline.
         let mut pipeline = redis::pipe();
         let mut scripts = 0;
         for (queue, wakeups) in &batch.wakeups {
@@ -234,7 +233,7 @@ impl Sender {
     }
 }
 
-/// What one pipeline carries.
+/// Contents of one pipeline.
 #[derive(Default)]
 struct Batch {
     wakeups: HashMap<QueueName, Vec<Uuid>>,
