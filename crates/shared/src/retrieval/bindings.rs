@@ -1,5 +1,5 @@
-//! What a search is asked of. Whoever makes bindings (the contract's snapshot, the platform's tables, the configuration) has
-//! resolved ids of models and secrets before.
+//! Endpoints that a search uses. Their creators (the contract's snapshot, the platform's tables, the configuration)
+//! have already resolved model ids and secrets.
 
 use std::time::Duration;
 
@@ -7,78 +7,74 @@ use secrecy::SecretString;
 
 use crate::domain::TenantId;
 
-/// A binding without a time of its own.
+/// Timeout of a binding that sets none.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Who answers, as records name it.
+/// Provider of an endpoint, as named in records.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Provider {
-    /// Its slug.
     pub slug: String,
-    /// Its key.
     pub key: String,
 }
 
 /// An OpenAI-compatible embeddings endpoint.
 #[derive(Debug, Clone)]
 pub struct EmbeddingsBinding {
-    /// Who answers.
     pub provider: Provider,
-    /// Its base; a slash at the end does not matter.
+    /// Base URL, with or without a trailing slash.
     pub endpoint_url: String,
-    /// `config.embeddings_path`.
+    /// Path, from `config.embeddings_path`.
     pub path: String,
-    /// The managed id, which records show.
+    /// Managed model id, shown in records.
     pub requested_model: String,
-    /// The provider's id, which is sent.
+    /// Provider's model id, sent in requests.
     pub provider_model: String,
     /// Sent as `Authorization: Bearer`.
     pub api_key: Option<SecretString>,
-    /// `config.request_timeout_seconds`.
+    /// Timeout of one request, from `config.request_timeout_seconds`.
     pub timeout: Duration,
 }
 
 impl EmbeddingsBinding {
-    /// `config.embeddings_path` where it is not set.
+    /// Default of `config.embeddings_path`.
     pub const DEFAULT_PATH: &str = "/v1/embeddings";
 }
 
-/// A vector store.
 #[derive(Debug, Clone)]
 pub struct VectorBinding {
-    /// Who answers.
     pub provider: Provider,
-    /// What it speaks, and where it is.
+    /// Protocol and address.
     pub store: VectorStore,
-    /// Of one request.
+    /// Timeout of one request.
     pub timeout: Duration,
-    /// Indexes that Longhaul filled are the only ones. Otherwise a name that is none of the tenant's own is the store's.
+    /// If true, only indexes filled by Longhaul are searched. Otherwise a name that is no index of the tenant
+    /// refers to the store's own index.
     pub only_own: bool,
 }
 
-/// What a vector store speaks.
+/// Protocol and address of a vector store.
 #[derive(Debug, Clone)]
 pub enum VectorStore {
     /// `weaviate_http`
     Weaviate {
-        /// Its base.
+        /// Base URL.
         endpoint_url: String,
         /// Sent as `Authorization: Bearer`.
         api_key: Option<SecretString>,
     },
     /// `qdrant_http`
     Qdrant {
-        /// Its base.
+        /// Base URL.
         endpoint_url: String,
         /// Sent as `api-key`.
         api_key: Option<SecretString>,
     },
-    /// `pgvector`: Longhaul's own tables, each tenant its own indexes.
+    /// `pgvector`: Longhaul's own tables, with separate indexes per tenant.
     Pgvector,
 }
 
 impl VectorStore {
-    /// The contract's name of each kind: `adapter_kind` of a binding.
+    /// The contract's name of the kind: `adapter_kind` of a binding.
     #[must_use]
     pub fn adapter_kind(&self) -> &'static str {
         match self {
@@ -89,15 +85,14 @@ impl VectorStore {
     }
 }
 
-/// Everything one search may ask, and on whose behalf.
+/// Endpoints of one search, and the tenant it runs for.
 #[derive(Debug, Clone)]
 pub struct Bindings {
-    /// Whose indexes of `pgvector` are searched.
+    /// Owner of the indexes in Longhaul's own tables.
     pub tenant: TenantId,
-    /// For records.
+    /// Shown in records.
     pub deployment_profile_slug: String,
-    /// None is enough for a keyword search.
+    /// `None` suffices for keyword search.
     pub embeddings: Option<EmbeddingsBinding>,
-    /// Where indexes are.
     pub vector_store: Option<VectorBinding>,
 }

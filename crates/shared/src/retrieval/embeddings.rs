@@ -1,4 +1,4 @@
-//! An OpenAI-compatible embeddings endpoint: `{"model", "input": […]}` and back.
+//! Client of OpenAI-compatible embeddings endpoints: `{"model", "input": […]}`.
 
 use reqwest::Client;
 use serde_json::{Value, json};
@@ -9,25 +9,25 @@ use super::{
     request::{Target, join},
 };
 
-/// Texts of one request; the common limit of endpoints is above it.
+/// Maximum texts per request; below the usual limit of endpoints.
 pub const MAX_BATCH_TEXTS: usize = 64;
-/// Bytes of the texts of one request, unless one text alone is longer.
+/// Maximum bytes of the texts in one request; a longer text is sent alone.
 const MAX_BATCH_BYTES: usize = 256 * 1024;
-/// The longest embedding that is accepted; twice the longest known.
+/// Maximum accepted dimension; twice the largest known.
 const MAX_DIMENSION: usize = 16_000;
 
-/// Embeddings of some texts, in their order, all of one length.
+/// Embeddings in the order of their texts, all of the same dimension.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Embedded {
-    /// One for each text.
+    /// One vector per text.
     pub vectors: Vec<Vec<f64>>,
-    /// Numbers of each.
+    /// Length of each vector.
     pub dimension: usize,
-    /// Of the last request.
+    /// HTTP status of the last response.
     pub status_code: u16,
 }
 
-/// Embeds `texts`, in as many requests as it takes, one after the other.
+/// Embeds `texts` in sequential batches.
 pub(super) async fn embed(
     client: &Client,
     binding: &EmbeddingsBinding,
@@ -62,7 +62,7 @@ async fn embed_batch(client: &Client, binding: &EmbeddingsBinding, texts: &[&str
     if vectors.is_empty() {
         return Err(unusable("no vectors".into()));
     }
-    // The contract uses the first vector, whatever else there is.
+    // The contract uses the first vector and ignores further ones.
     if texts.len() == 1 {
         vectors.truncate(1);
     }
@@ -76,7 +76,7 @@ async fn embed_batch(client: &Client, binding: &EmbeddingsBinding, texts: &[&str
     Ok(Embedded { vectors, dimension, status_code })
 }
 
-/// The numeric lists of `data[].embedding`, by `index` where every item has one. What is none is left out.
+/// Vectors of `data[].embedding`, sorted by `index` if every item has one. Malformed items are skipped.
 fn vectors(answer: &Value) -> Vec<Vec<f64>> {
     let items = answer.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let mut found: Vec<(Option<u64>, Vec<f64>)> = items
@@ -89,7 +89,7 @@ fn vectors(answer: &Value) -> Vec<Vec<f64>> {
     found.into_iter().map(|(_, vector)| vector).collect()
 }
 
-/// Numbers that a single-precision float can hold: vector stores keep no others.
+/// Parses numbers within the range of `f32`, the precision of vector stores.
 fn vector(value: &Value) -> Option<Vec<f64>> {
     let number = |value: &Value| value.as_f64().filter(|number| number.abs() <= f64::from(f32::MAX));
     let numbers: Option<Vec<f64>> = value.as_array()?.iter().map(number).collect();

@@ -1,4 +1,4 @@
-//! Why a search or an ingestion failed: where, how, and with which status of the contract that is told.
+//! Errors of searches and ingestions: failed stage, kind, and mapping to the contract.
 
 use crate::{
     config::ConfigError,
@@ -6,10 +6,10 @@ use crate::{
     store::{StoreError, indexes::IndexError},
 };
 
-/// Who failed.
+/// Stage that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Nobody: the request cannot be carried out as it is, or nothing is bound to carry it out.
+    /// No endpoint was called: the request is invalid, or a binding is missing.
     Request,
     /// The embeddings endpoint.
     Embeddings,
@@ -17,82 +17,80 @@ pub enum Stage {
     VectorStore,
 }
 
-/// How.
+/// Kind of failure.
 #[derive(Debug, thiserror::Error)]
 pub enum FailureKind {
-    /// Normalisation left nothing of the query.
+    /// The query is empty after normalisation.
     #[error("nothing is left of the query after preprocessing")]
     QueryEmpty,
-    /// A name that the store cannot have.
+    /// An index name or metadata key is not allowed.
     #[error(transparent)]
     Name(#[from] InvalidName),
-    /// There is no such binding.
+    /// The request needs a binding that is missing.
     #[error("no {0} is bound")]
     NotBound(&'static str),
-    /// An index of our own that cannot be searched or filled.
+    /// An index of Longhaul cannot be searched or filled.
     #[error(transparent)]
     Index(Box<IndexError>),
-    /// The configuration refers to a secret that is not there.
+    /// The configuration refers to a secret that is not set.
     #[error(transparent)]
     Configuration(Box<ConfigError>),
-    /// There is no room for another ingestion in this process.
+    /// The process already runs its maximum of ingestions.
     #[error("as many documents are being ingested as may be; try again")]
     Busy,
-    /// Another request puts or removes the same document, and is not done.
+    /// A concurrent request that puts or removes the same document has not finished.
     #[error("another request changes the document; try again")]
     Overtaken,
-    /// The metadata or the text cannot be cut.
+    /// The document cannot be split into chunks.
     #[error("the chunks cannot be made: {0}")]
     Chunks(String),
-    /// It cannot be sent: a URL or a key that HTTP does not allow.
+    /// The endpoint's URL or key is not valid in HTTP.
     #[error("the endpoint's URL or key cannot be used")]
     Endpoint,
-    /// No connection, or one that was cut.
+    /// The connection failed or was cut.
     #[error("it cannot be reached")]
     Unreachable(#[source] Option<reqwest::Error>),
-    /// No answer in time.
+    /// No response within the timeout.
     #[error("it did not answer in time")]
     Timeout,
-    /// A status other than 2xx.
+    /// The HTTP status is not 2xx.
     #[error("it answered with status {0}")]
     Status(u16),
-    /// An answer of 2xx that is of no use.
+    /// The body of a 2xx response is unusable.
     #[error("its answer is of no use: {0}")]
     Unusable(String),
-    /// The own database.
+    /// Longhaul's own database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A search or an ingestion that failed.
+/// A failed search or ingestion.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{kind}", self.who())]
 pub struct RetrievalError {
-    /// Who failed.
     pub stage: Stage,
-    /// How.
     #[source]
     pub kind: FailureKind,
-    /// Its slug, unless nobody was asked.
+    /// Slug of the provider; `None` if no provider was called.
     pub provider_slug: Option<Box<str>>,
-    /// The beginning of what it said, for logs; never for callers.
+    /// Beginning of the provider's response, for logs only; never shown to callers.
     pub upstream: Option<Box<str>>,
-    /// What was done before.
+    /// Calls made before the failure.
     pub embedding_calls: Vec<EmbeddingCall>,
-    /// What was done before.
+    /// Calls made before the failure.
     pub retrieval_calls: Vec<RetrievalCall>,
 }
 
-/// What the agent execution contract says of a failure.
+/// A failure in the terms of the agent execution contract.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContractFailure {
-    /// `EXEC_…`.
+    /// `EXEC_…` code.
     pub code: &'static str,
-    /// HTTP's.
+    /// HTTP status.
     pub status: u16,
-    /// For people.
+    /// Message for people.
     pub message: &'static str,
-    /// `details.reason`, where the contract or we give one.
+    /// `details.reason`, if there is one.
     pub reason: Option<&'static str>,
     /// `details.provider_slug`.
     pub provider_slug: Option<String>,
@@ -119,18 +117,18 @@ impl RetrievalError {
         }
     }
 
-    /// The caller's own mistake, or nobody's yet.
+    /// An error of the request itself, before any provider is called.
     pub(super) fn request(kind: impl Into<FailureKind>) -> Self {
         Self::new(Stage::Request, None, kind)
     }
 
-    /// The status that the provider answered with, if it did.
+    /// HTTP status of the provider's response, if the failure is one.
     #[must_use]
     pub fn upstream_status(&self) -> Option<u16> {
         if let FailureKind::Status(status) = self.kind { Some(status) } else { None }
     }
 
-    /// Whether asking again later may help.
+    /// Returns true if a later retry may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match &self.kind {
@@ -148,7 +146,7 @@ impl RetrievalError {
         }
     }
 
-    /// As the contract tells it.
+    /// Maps the failure to the contract.
     #[must_use]
     pub fn contract(&self) -> ContractFailure {
         let (code, status, message) = match (&self.kind, self.stage) {
@@ -228,7 +226,7 @@ mod tests {
         (told.code, told.status, told.message)
     }
 
-    /// Every row of the reference's §9.1 for the two dependencies of retrieval, a timeout being one.
+    /// All rows of the reference's §9.1 for both dependencies of retrieval, including a timeout.
     #[test]
     fn failures_are_told_as_the_contract_does() {
         use FailureKind::{QueryEmpty, Status, Timeout, Unreachable, Unusable};

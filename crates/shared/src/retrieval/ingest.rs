@@ -1,9 +1,10 @@
-//! Filling an index: documents cut into chunks, embedded, and stored in the place of what they were before.
+//! Ingestion: splits documents into chunks, embeds them, and replaces their previous chunks.
 //!
-//! What must hold: a document that has not changed is neither embedded nor stored again, so that whoever was not answered repeats
-//! the whole request; nothing is embedded that is sure to be refused, and nothing stored before everything of the request is embedded; in
-//! the own database a document's chunks are replaced in one statement, elsewhere the new ones are there before the old ones go, and
-//! what is noted of the document here is true of there (`store::document_generations`).
+//! Invariants: an unchanged document is neither embedded nor stored again, so a caller without a response repeats
+//! the whole request; nothing that would be refused is embedded, and nothing is stored before the whole request is
+//! embedded. In Longhaul's database one statement replaces a document's chunks. In another store the new chunks are
+//! written before the old ones are removed, and the hash noted here is set only when it matches the contents there
+//! (`store::document_generations`).
 
 use std::{collections::HashMap, time::Duration};
 
@@ -24,58 +25,57 @@ use crate::store::{
     indexes::{Document, Index, IndexError, NewDocument},
 };
 
-/// Requests that one process carries out at a time; each may hold a hundred megabytes of embeddings.
+/// Maximum concurrent ingestions per process; each may hold a hundred megabytes of embeddings.
 pub const MAX_PARALLEL_INGESTIONS: usize = 4;
-/// How long another waits for its turn.
+/// Longest wait for an ingestion permit.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How documents are cut.
+/// Chunking settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkSettings {
-    /// Characters of a chunk, at most.
+    /// Maximum characters of a chunk.
     pub chars: usize,
-    /// Characters it repeats of the one before, at most.
+    /// Maximum characters that a chunk repeats of the previous one.
     pub overlap: usize,
-    /// Chunks of one index.
+    /// Maximum chunks of one index.
     pub max_per_index: i32,
 }
 
-/// What a document is written in.
+/// Format of a document; selects the splitter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DocumentFormat {
-    /// Cut at sentences and paragraphs.
+    /// Split at sentences and paragraphs.
     #[default]
     Text,
-    /// Cut at headings, lists and code blocks too.
+    /// Also split at headings, lists and code blocks.
     Markdown,
 }
 
-/// A document that comes in.
+/// A document to ingest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IncomingDocument {
-    /// The caller's id of it.
+    /// Caller's id of the document.
     pub id: String,
     /// Not blank.
     pub text: String,
-    /// What filters compare with and models are shown.
+    /// Values for filters, also shown to models.
     pub metadata: Map<String, Value>,
-    /// What it is written in.
     pub format: DocumentFormat,
 }
 
-/// What became of a document.
+/// Result of ingesting one document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IngestedDocument {
-    /// The caller's id of it.
+    /// Caller's id of the document.
     pub id: String,
-    /// False when it was there already, the same.
+    /// False if an identical document was already stored.
     pub is_stored: bool,
-    /// How many.
+    /// Number of chunks.
     pub chunks: usize,
 }
 
-/// A document that is to be stored.
+/// A changed document, ready to be stored.
 struct Prepared<'a> {
     document: &'a IncomingDocument,
     hash: Vec<u8>,
@@ -83,10 +83,11 @@ struct Prepared<'a> {
 }
 
 impl Retriever {
-    /// Puts documents into an index, which is made when it is new. Of two documents of one id the last counts.
+    /// Puts documents into an index, creating it if it is new. The last of several documents with one id wins.
     ///
     /// # Errors
-    /// See [`RetrievalError`]. Documents before the one that failed may be stored; the same request again goes on from there.
+    /// [`RetrievalError`]. Documents before the failed one may be stored; repeating the request continues from
+    /// there.
     pub async fn ingest(
         &self,
         bindings: &Bindings,
@@ -164,8 +165,9 @@ impl Retriever {
         self.put_elsewhere(vector_store, index, &new, settings).await
     }
 
-    /// Puts a document whose chunks are in another store. Of several writers at the same time the one that began last leaves its chunks; each
-    /// of the others takes its own back, and is told to come again where nobody can say yet that the last one's are there.
+    /// Puts a document whose chunks are in another store. Among concurrent writers the chunks of the one that began
+    /// last remain. Every other writer removes its own chunks; it returns `Overtaken` if the last writer has not
+    /// finished.
     async fn put_elsewhere(
         &self,
         vector_store: &VectorBinding,
@@ -187,7 +189,7 @@ impl Retriever {
                 own().await?;
                 Err(RetrievalError::request(FailureKind::Overtaken))
             }
-            // Nobody else will remove what may have been made anew.
+            // This write may have created the index again in the vector store, and no other request will remove it.
             Finished::IndexGone => {
                 fill::remove_all(&self.client, vector_store, index).await?;
                 Err(of_index(IndexError::NotFound(index.name.clone())))
@@ -195,10 +197,10 @@ impl Retriever {
         }
     }
 
-    /// Removes a document from an index. Whether there was one.
+    /// Removes a document from an index. Returns true if it existed.
     ///
     /// # Errors
-    /// See [`RetrievalError`].
+    /// [`RetrievalError`].
     pub async fn remove_document(&self, bindings: &Bindings, index: &str, id: &str) -> Result<bool, RetrievalError> {
         let Some(index) = self.store.find_index(bindings.tenant, index).await.map_err(of_index)? else {
             return Ok(false);
@@ -213,10 +215,10 @@ impl Retriever {
         Ok(was_there)
     }
 
-    /// Removes an index with everything in it. Whether there was one.
+    /// Removes an index with all its documents. Returns true if it existed.
     ///
     /// # Errors
-    /// See [`RetrievalError`].
+    /// [`RetrievalError`].
     pub async fn remove_index(&self, bindings: &Bindings, index: &str) -> Result<bool, RetrievalError> {
         let Some(index) = self.store.find_index(bindings.tenant, index).await.map_err(of_index)? else {
             return Ok(false);
@@ -232,7 +234,7 @@ fn vector_store(bindings: &Bindings) -> Result<&VectorBinding, RetrievalError> {
     bindings.vector_store.as_ref().ok_or_else(|| RetrievalError::request(FailureKind::NotBound("vector_store")))
 }
 
-/// The store of an index whose chunks are not in the own database.
+/// Returns the vector store of an index whose chunks are not in Longhaul's database.
 fn elsewhere<'a>(bindings: &'a Bindings, index: &Index) -> Result<Option<&'a VectorBinding>, RetrievalError> {
     if index.store == VectorStore::Pgvector.adapter_kind() {
         return Ok(None);
@@ -249,7 +251,7 @@ fn of_index(error: impl Into<IndexError>) -> RetrievalError {
     RetrievalError::new(Stage::VectorStore, Some(VectorStore::Pgvector.adapter_kind()), FailureKind::from(error.into()))
 }
 
-/// Of everything that chunks and embeddings are made from.
+/// Hash of all inputs of chunks and embeddings.
 fn hash(document: &IncomingDocument, settings: ChunkSettings, embeddings: Option<&EmbeddingsBinding>) -> Vec<u8> {
     let IncomingDocument { id: _, text, metadata, format } = document;
     let model = embeddings.map(|binding| [&binding.requested_model, &binding.provider_model]);
@@ -257,7 +259,7 @@ fn hash(document: &IncomingDocument, settings: ChunkSettings, embeddings: Option
     Sha256::digest(made_from.to_string()).to_vec()
 }
 
-/// Of several documents of one id the last.
+/// Keeps the last document of each id.
 fn last_of_each(documents: &[IncomingDocument]) -> Vec<&IncomingDocument> {
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut last: Vec<&IncomingDocument> = Vec::new();
@@ -273,7 +275,8 @@ fn last_of_each(documents: &[IncomingDocument]) -> Vec<&IncomingDocument> {
     last
 }
 
-/// Refuses what the index cannot take, before anybody pays for embeddings. Whoever stores asks again, under the row of the index.
+/// Refuses documents that the index cannot take, before embeddings are paid for. Storing checks again, with the row
+/// of the index locked.
 fn admit(
     index: &Index,
     known: &[Document],
@@ -301,7 +304,7 @@ fn admit(
     Ok(())
 }
 
-/// Cuts the documents, off the executor: a megabyte takes a while.
+/// Splits the documents on a blocking thread: a megabyte takes long enough to stall the executor.
 async fn chunked(
     changed: Vec<(&IncomingDocument, Vec<u8>)>,
     settings: ChunkSettings,

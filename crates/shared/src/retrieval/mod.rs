@@ -1,7 +1,8 @@
-//! Retrieval with its IO: embeddings endpoints, vector stores, and the ingestion that fills them. SQL is in `store::indexes`.
+//! Retrieval with its IO: embeddings endpoints, vector stores and ingestion. The SQL is in `store::indexes`.
 //!
-//! It is here and not in the worker because the API fills indexes and the worker searches them. What must hold: every request has
-//! a timeout and every answer a size limit; nothing is sent twice; a failure says who failed and keeps what was done before it.
+//! Shared because the API fills indexes and the worker searches them. Invariants: every request has a timeout and
+//! every response a size limit; nothing is sent twice; an error names the failed stage and keeps the calls made
+//! before it.
 
 mod bindings;
 mod embeddings;

@@ -1,4 +1,4 @@
-//! The indexes that tenants fill and search, over the bindings of the configuration.
+//! The indexes that tenants fill and search, using the bindings of the configuration.
 
 use super::{
     bindings::Bindings,
@@ -15,7 +15,7 @@ use crate::{
     store::Store,
 };
 
-/// One per process. Every operation names the tenant whose indexes it is about, and sees no other's.
+/// One instance per process. Every operation takes the tenant and sees only that tenant's indexes.
 #[derive(Debug, Clone)]
 pub struct OwnIndexes {
     retriever: Retriever,
@@ -23,15 +23,15 @@ pub struct OwnIndexes {
 }
 
 impl OwnIndexes {
-    /// Opens no connection yet.
+    /// Creates an unconnected instance.
     ///
     /// # Errors
-    /// The HTTP client cannot be made.
+    /// Fails if the HTTP client cannot be built.
     pub fn new(store: Store, config: RetrievalConfig) -> Result<Self, reqwest::Error> {
         Ok(Self { retriever: Retriever::new(store)?, config })
     }
 
-    /// For searches over bindings of others.
+    /// Retriever for searches with other bindings.
     #[must_use]
     pub fn retriever(&self) -> &Retriever {
         &self.retriever
@@ -40,25 +40,26 @@ impl OwnIndexes {
     /// Searches an index of the tenant.
     ///
     /// # Errors
-    /// See [`RetrievalError`].
+    /// [`RetrievalError`].
     pub async fn search(&self, tenant: TenantId, request: &RetrievalRequest) -> Result<Retrieved, RetrievalError> {
         self.retriever.retrieve(&self.bindings(tenant)?, request).await
     }
 
-    /// How an index is searched where the request does not say: by words if it holds no embeddings.
+    /// Returns the search method for a request that names none: keyword search if the index holds no embeddings,
+    /// otherwise semantic search.
     ///
     /// # Errors
-    /// See [`RetrievalError`].
+    /// [`RetrievalError`].
     pub async fn usual_method(&self, tenant: TenantId, index: &str) -> Result<SearchMethod, RetrievalError> {
         let found = self.retriever.find(tenant, index).await?;
         let holds_words_only = found.is_some_and(|index| index.model.is_none());
         Ok(if holds_words_only { SearchMethod::Keyword } else { SearchMethod::Semantic })
     }
 
-    /// Puts documents into an index of the tenant, which is made when it is new.
+    /// Puts documents into an index of the tenant, creating it if it is new.
     ///
     /// # Errors
-    /// See [`RetrievalError`].
+    /// [`RetrievalError`].
     pub async fn ingest(
         &self,
         tenant: TenantId,
@@ -68,18 +69,18 @@ impl OwnIndexes {
         self.retriever.ingest(&self.bindings(tenant)?, index, documents, self.config.chunks()).await
     }
 
-    /// Removes a document. Whether there was one.
+    /// Removes a document. Returns true if it existed.
     ///
     /// # Errors
-    /// See [`RetrievalError`].
+    /// [`RetrievalError`].
     pub async fn remove_document(&self, tenant: TenantId, index: &str, id: &str) -> Result<bool, RetrievalError> {
         self.retriever.remove_document(&self.bindings(tenant)?, index, id).await
     }
 
-    /// Removes an index with everything in it. Whether there was one.
+    /// Removes an index with all its documents. Returns true if it existed.
     ///
     /// # Errors
-    /// See [`RetrievalError`].
+    /// [`RetrievalError`].
     pub async fn remove_index(&self, tenant: TenantId, index: &str) -> Result<bool, RetrievalError> {
         self.retriever.remove_index(&self.bindings(tenant)?, index).await
     }

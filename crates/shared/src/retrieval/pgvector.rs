@@ -1,4 +1,4 @@
-//! Longhaul's own indexes, in Postgres: distances by pgvector, words by full text search.
+//! Longhaul's own indexes in Postgres: vector distance by pgvector, keywords by full-text search.
 
 use super::{
     error::{FailureKind, RetrievalError, Stage},

@@ -1,4 +1,4 @@
-//! Qdrant over HTTP, in the bodies of the contract.
+//! Search in Qdrant over HTTP, with the request bodies of the contract.
 
 use serde_json::{Map, Value, json};
 
@@ -54,7 +54,7 @@ fn body(looked: Looked<'_>, top_k: u32, filters: &Filters) -> Result<(&'static s
     })
 }
 
-/// A collection's name may hold letters of any script; the path of a URL may not.
+/// Percent-encodes a collection name, which may hold letters of any script, for a URL path.
 pub(super) fn escaped(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     name.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
@@ -75,7 +75,7 @@ fn hit(point: &Map<String, Value>, score_kind: ScoreKind) -> Hit {
         fields.map(|(key, value)| (key.clone(), value.clone())).collect()
     };
     let id = Some(text(field("document_id"))).filter(|id| !id.is_empty());
-    // A match of words has no score: it matches. Whatever should have one and has none is no match.
+    // A keyword match has no score and counts as 1. A missing similarity counts as 0.
     let unscored = if score_kind == ScoreKind::TextMatch { 1.0 } else { 0.0 };
     Hit {
         id: id.unwrap_or_else(|| text(point.get("id"))),

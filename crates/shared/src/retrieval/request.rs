@@ -1,4 +1,4 @@
-//! One JSON request to an endpoint of retrieval: timeout, size limits, and the way from an answer to a failure.
+//! One JSON request to a retrieval endpoint: timeout, size limits, and mapping of responses to errors.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use url::Url;
 
 use super::error::{FailureKind, RetrievalError, Stage};
 
-/// The largest answer: a batch of embeddings, or a hundred chunks.
+/// Maximum bytes of a successful response: a batch of embeddings, or a hundred chunks.
 const MAX_ANSWER_BYTES: usize = 32 * 1024 * 1024;
-/// Of an answer that is a failure.
+/// Bytes kept of an error response.
 const MAX_UPSTREAM_BYTES: usize = 2 * 1024;
 
-/// Where a request goes and who is asked.
+/// Endpoint of a request, and the provider named in its errors.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) client: &'a Client,
     pub(super) stage: Stage,
     pub(super) provider_slug: &'a str,
     pub(super) timeout: Duration,
-    /// Header and prefix of the key, and the key.
+    /// (header, prefix, key).
     pub(super) api_key: Option<(&'static str, &'static str, &'a SecretString)>,
 }
 
@@ -34,7 +34,7 @@ impl Target<'_> {
         self.send(Method::POST, url, Some(body)).await
     }
 
-    /// Sends and reads within the timeout. The answer to a 2xx that is no JSON reads as null.
+    /// Sends the request and reads the response within the timeout. A 2xx body that is not JSON yields `null`.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -79,7 +79,7 @@ impl Target<'_> {
                 }
                 Ok(None) => break,
                 Err(error) if status.is_success() => return Err(unreachable(error)),
-                // The status is known; the body only explains it.
+                // The status is known; the rest of the body would only explain it.
                 Err(_) => break,
             }
         }
@@ -98,7 +98,7 @@ impl Target<'_> {
     }
 }
 
-/// A base and a path with one slash between them.
+/// Joins a base URL and a path with exactly one slash.
 pub(super) fn join(base: &str, path: &str) -> String {
     format!("{}/{}", base.trim_end_matches('/'), path.trim_start_matches('/'))
 }

@@ -1,4 +1,4 @@
-//! One search: the query preprocessed and embedded, the vector store asked, the results in order.
+//! One search: preprocesses and embeds the query, asks the vector store, and ranks the results.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -31,10 +31,10 @@ use crate::{
     },
 };
 
-/// Before the id in the names of our own indexes.
+/// Prefix of the names that Longhaul's own indexes have in external stores, before the id.
 const OWN_PREFIX: &str = "lh";
 
-/// Searches and fills indexes. One per process: it holds the connections.
+/// Searches and fills indexes. One instance per process: it owns the connection pool.
 #[derive(Debug, Clone)]
 pub struct Retriever {
     pub(super) client: Client,
@@ -42,23 +42,23 @@ pub struct Retriever {
     pub(super) ingesting: Arc<Semaphore>,
 }
 
-/// What a search did and found.
+/// Calls and results of one search.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Retrieved {
-    /// None for keyword searches.
+    /// Empty for keyword searches.
     pub embedding_calls: Vec<EmbeddingCall>,
-    /// The one search.
+    /// Exactly one entry.
     pub retrieval_calls: Vec<RetrievalCall>,
 }
 
 impl Retrieved {
-    /// The results, best first.
+    /// Results, best first.
     pub fn results(&self) -> impl Iterator<Item = &RetrievedItem> {
         self.retrieval_calls.iter().flat_map(|call| &call.results)
     }
 }
 
-/// What is searched for.
+/// Search criterion.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Looked<'a> {
     Near(&'a [f64]),
@@ -75,21 +75,21 @@ impl Looked<'_> {
 }
 
 impl Retriever {
-    /// Opens no connection yet. `store` is where the indexes of `pgvector` are.
+    /// Creates an unconnected retriever. `store` holds the indexes of `pgvector`.
     ///
     /// # Errors
-    /// The HTTP client cannot be made.
+    /// Fails if the HTTP client cannot be built.
     pub fn new(store: Store) -> Result<Self, reqwest::Error> {
         let ingesting = Arc::new(Semaphore::new(MAX_PARALLEL_INGESTIONS));
         Ok(Self { client: http::client(&HttpOptions::default())?, store, ingesting })
     }
 
-    /// An index of the tenant's own.
+    /// Looks up an index of the tenant.
     pub(super) async fn find(&self, tenant: TenantId, name: &str) -> Result<Option<Index>, RetrievalError> {
         self.store.find_index(tenant, name).await.map_err(RetrievalError::request)
     }
 
-    /// Where an index is: one of the tenant's own, or else what the vector store has under that name.
+    /// Resolves an index name: an index of the tenant, otherwise the store's own index of that name.
     async fn place(
         &self,
         bindings: &Bindings,
@@ -114,10 +114,10 @@ impl Retriever {
         }
     }
 
-    /// Carries out one search.
+    /// Runs one search.
     ///
     /// # Errors
-    /// See [`RetrievalError`]; what was done before the failure is in it.
+    /// [`RetrievalError`], with the calls made before the failure.
     pub async fn retrieve(&self, bindings: &Bindings, request: &RetrievalRequest) -> Result<Retrieved, RetrievalError> {
         let query = request.processed_query();
         if query.trim().is_empty() {
@@ -162,17 +162,17 @@ impl Retriever {
     }
 }
 
-/// Where an index is.
+/// A resolved index.
 #[derive(Debug)]
 enum Place {
-    /// Longhaul filled it for this tenant.
+    /// Filled by Longhaul for this tenant.
     Own(Index),
-    /// Somebody else did, under this name.
+    /// Filled by another application, under this name.
     Others(String),
 }
 
 impl Place {
-    /// What the vector store calls it: one of our own by its id, so that no other tenant has that name.
+    /// Name in the vector store. An own index is named by its id, so that it cannot collide with another tenant's.
     fn name(&self) -> Cow<'_, str> {
         match self {
             Self::Own(index) => own_name(index).into(),
@@ -180,7 +180,8 @@ impl Place {
         }
     }
 
-    /// Embeddings of two models may be of one length; what is near in the one is anywhere in the other.
+    /// Refuses a query embedded by another model. The dimensions may be equal, but distances between models have no
+    /// meaning.
     fn check_model(&self, vector_store: &VectorBinding, binding: &EmbeddingsBinding) -> Result<(), RetrievalError> {
         let Self::Own(Index { model: Some(expected), .. }) = self else { return Ok(()) };
         let given = &binding.provider_model;
@@ -192,8 +193,8 @@ impl Place {
         Err(RetrievalError::new(Stage::VectorStore, Some(slug), FailureKind::from(mismatch)))
     }
 
-    /// Filters as the store knows them. By the contract `document_id` is a chunk's in stores other than our own, and in results of our own
-    /// indexes it is the document's.
+    /// Translates the filters for the store. In the contract `document_id` is the chunk's id in external stores,
+    /// but for Longhaul's own indexes it is the document's id.
     fn filters(&self, store: &VectorStore, filters: &Filters) -> Filters {
         let is_renamed = matches!(self, Self::Own(_)) && !matches!(store, VectorStore::Pgvector);
         let known = |key: &String| match property(key) {
@@ -211,13 +212,13 @@ impl Place {
     }
 }
 
-/// One search of one store, from one side or both.
+/// One search in one store: semantic, keyword or both.
 struct Side<'a> {
     retriever: &'a Retriever,
     vector_store: &'a VectorBinding,
     request: &'a RetrievalRequest,
     place: Place,
-    /// As the store knows them.
+    /// Already translated for the store.
     filters: Filters,
 }
 
@@ -289,25 +290,25 @@ impl VectorBinding {
     }
 }
 
-/// What an index of ours is called in a store that is not ours. Letters and digits alone: every store has it as it is.
+/// Name of an own index in an external store. Only letters and digits, which every store accepts unchanged.
 pub(super) fn own_name(index: &Index) -> String {
     format!("{OWN_PREFIX}{}", index.id.simple())
 }
 
-/// Whether the store takes a name for one that [`own_name`] gives, whoever's index that is.
+/// Returns true if the store would map `name` to a name of the form of [`own_name`], of any tenant.
 fn reads_as_own(store: &VectorStore, name: &str) -> bool {
     let read = match store {
         VectorStore::Weaviate { .. } => weaviate_class(name),
         VectorStore::Qdrant { .. } => qdrant_collection(name),
         VectorStore::Pgvector => return false,
     };
-    // Weaviate has capital letters in names, and keeps no two that differ in them alone.
+    // Weaviate capitalises class names and does not distinguish names by case.
     let read = read.unwrap_or_default().to_lowercase();
     let id = read.strip_prefix(OWN_PREFIX).unwrap_or_default();
     id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// The beginning of what a store said, for logs.
+/// Beginning of a store's response, for logs.
 pub(super) fn excerpt(said: &Value) -> String {
     said.to_string().chars().take(1_000).collect()
 }

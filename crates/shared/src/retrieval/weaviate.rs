@@ -1,4 +1,4 @@
-//! Weaviate over GraphQL, in the exact text forms of the contract.
+//! Search in Weaviate over GraphQL, with the exact query texts of the contract.
 
 use serde_json::{Map, Value, json};
 
@@ -16,12 +16,12 @@ use crate::domain::{
     },
 };
 
-/// Under which types a class holds numbers.
+/// Data types that a class uses for numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Numbers {
-    /// `int` and `number`, as the contract takes it.
+    /// `int` and `number`, as the contract assumes.
     WholeApart,
-    /// `number`, as we declare it: 10 and 9.5 under one key are no contradiction.
+    /// `number` only, as in classes created by Longhaul: one key may hold both 10 and 9.5.
     OneType,
 }
 
@@ -76,7 +76,7 @@ fn filter(filters: &Filters, numbers: Numbers) -> Result<String, InvalidName> {
             (FilterValue::LargeInt(whole), Numbers::WholeApart) => format!("valueInt: {whole}"),
             (FilterValue::LargeInt(whole), Numbers::OneType) => format!("valueNumber: {whole}"),
             (FilterValue::Number(number), Numbers::WholeApart) => format!("valueNumber: {}", twelve_digits(*number)),
-            // All of its digits, as it was stored.
+            // All digits, as stored.
             (FilterValue::Number(number), Numbers::OneType) => format!("valueNumber: {}", json!(number)),
             (FilterValue::Text(text), _) => format!("valueText: {}", quoted(text)),
         };
@@ -108,7 +108,7 @@ fn hit(row: &Map<String, Value>, score_kind: ScoreKind) -> Hit {
     }
 }
 
-/// Weaviate gives some scores as text.
+/// Parses a score; Weaviate returns some as strings.
 fn number(value: &Value) -> f64 {
     let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
     number.filter(|number: &f64| number.is_finite()).unwrap_or_default()
