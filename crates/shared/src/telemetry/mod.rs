@@ -1,8 +1,8 @@
 //! Logs, traces and metrics of a process.
 //!
-//! Logs go to standard error: standard output belongs to the answers of commands. Traces go over OTLP/HTTP when an
-//! endpoint is configured, exported by a thread of their own, so that a collector that is slow or away costs spans and
-//! never time. Nothing here may carry a prompt, a completion or a key.
+//! Logs go to standard error, because commands print their results on standard output. Traces go over OTLP/HTTP if
+//! an endpoint is configured. A separate thread exports them, so a slow or absent collector loses spans but delays
+//! nothing. No log, span or metric may carry a prompt, a completion or a key.
 
 pub mod metrics;
 pub mod trace;
@@ -31,14 +31,14 @@ use crate::{
     http::install_tls_provider,
 };
 
-/// The target of spans that only a trace shows. A line of the log carries the attempt around it: what it is about. Written down for
-/// lines that may never come, the fields of a turn cost a worker more than the turn's own bookkeeping.
+/// Target of spans that appear in traces but not in logs. Log lines carry the enclosing attempt's span; formatting
+/// the fields of every turn as well would cost a worker more than the turn's bookkeeping.
 pub const TRACED: &str = "longhaul::traced";
 
-/// At 10,000 samples a second this keeps some hundred kilobytes waiting.
+/// Interval of the metrics upkeep. At 10,000 samples per second a few hundred kilobytes accumulate in between.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
-/// Why telemetry could not start.
+/// Reason why telemetry could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     #[error("the log filter cannot be read")]
@@ -53,12 +53,12 @@ pub enum TelemetryError {
     StartedBefore(#[from] tracing_subscriber::util::TryInitError),
 }
 
-/// Keeps telemetry alive; dropping it sends the spans that wait, for at most some seconds.
+/// Keeps telemetry running. Dropping it exports the pending spans, for at most a few seconds.
 #[derive(Debug)]
 #[must_use = "dropping the guard ends the export of traces"]
 pub struct Guard {
     traces: Option<SdkTracerProvider>,
-    /// Ends the upkeep thread when it is dropped.
+    /// Stops the upkeep thread on drop.
     _upkeep: mpsc::Sender<Infallible>,
 }
 
@@ -70,27 +70,27 @@ impl Drop for Guard {
     }
 }
 
-/// Starts logs, traces and the metrics recorder for this process. `service` names it to the collector: `longhaul-api`,
-/// `longhaul-worker`.
+/// Starts logs, traces and the metrics recorder of this process. `service` is the service name in traces:
+/// `longhaul-api`, `longhaul-worker`.
 ///
 /// # Errors
-/// [`TelemetryError`]; a collector that does not answer is none.
+/// [`TelemetryError`]. An unreachable collector is no error.
 pub fn init(config: &TelemetryConfig, service: &str) -> Result<Guard, TelemetryError> {
     let (dispatch, guard) = build(config, service)?;
     dispatch.try_init()?;
     Ok(guard)
 }
 
-/// Like [`init`], for a caller that decides itself where the logs and spans of its code go.
+/// Like [`init`], but returns the dispatcher for a caller that installs it itself.
 ///
 /// # Errors
-/// See [`init`].
+/// Same as [`init`].
 pub fn build(config: &TelemetryConfig, service: &str) -> Result<(Dispatch, Guard), TelemetryError> {
     let filter = log_filter(&config.log_filter)?;
     let traces = config.otlp_endpoint.as_deref().map(|endpoint| provider(endpoint, service)).transpose()?;
     let spans = traces.as_ref().map(|provider| {
         opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
-        // The log filter must not cut traces; dependencies speak below INFO.
+        // Separate from the log filter, which must not cut traces. Spans of dependencies are below INFO.
         tracing_opentelemetry::layer().with_tracer(provider.tracer("longhaul")).with_filter(LevelFilter::INFO)
     });
     let subscriber = tracing_subscriber::registry().with(spans).with(logs(config.log_format).with_filter(filter));
@@ -98,16 +98,17 @@ pub fn build(config: &TelemetryConfig, service: &str) -> Result<(Dispatch, Guard
     Ok((Dispatch::new(subscriber), Guard { traces, _upkeep: metrics_upkeep()? }))
 }
 
-/// What is logged: what the directives say, but no span that is for traces alone.
+/// Builds the filter of logs: the configured directives, without spans that are for traces only.
 fn log_filter<S: Subscriber>(directives: &str) -> Result<impl Filter<S> + use<S>, ParseError> {
     let filter = EnvFilter::builder().parse(directives)?;
-    // The most verbose level is said for both: unsaid, dependencies compose for the log what nobody reads.
+    // Both filters state the same level hint. Without it, dependencies would format log records that are then
+    // discarded.
     let most_verbose = Filter::<S>::max_level_hint(&filter).unwrap_or(LevelFilter::TRACE);
     let is_logged = move |metadata: &Metadata<'_>| *metadata.level() <= most_verbose && metadata.target() != TRACED;
     Ok(filter.and(filter_fn(is_logged).with_max_level_hint(most_verbose)))
 }
 
-/// A thread, because telemetry starts before the runtime and outlives it.
+/// Runs the upkeep on a thread, because telemetry starts before the async runtime and outlives it.
 fn metrics_upkeep() -> Result<mpsc::Sender<Infallible>, std::io::Error> {
     let (guard, ended) = mpsc::channel();
     std::thread::Builder::new().name("metrics-upkeep".to_owned()).spawn(move || {
@@ -138,7 +139,7 @@ fn provider(endpoint: &str, service: &str) -> Result<SdkTracerProvider, Telemetr
     Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
 }
 
-/// The standard's variable names the base; the library wants the whole address.
+/// Appends the path: the standard variable holds the base URL, but the library needs the full URL.
 fn traces_endpoint(base: &str) -> String {
     let base = base.trim_end_matches('/');
     if base.ends_with("/v1/traces") { base.to_owned() } else { format!("{base}/v1/traces") }
@@ -167,10 +168,10 @@ mod tests {
     fn what_is_more_verbose_than_the_hint_is_not_let_through_for_a_span_either() {
         let filter = log_filter::<Registry>("error,[attempt]=warn").unwrap();
         let layer = || tracing_subscriber::fmt::layer::<Registry>().with_writer(std::io::sink);
-        // Another layer, as of traces, lets it come so far.
+        // Another layer, such as traces, enables the event.
         let layers = vec![layer().with_filter(LevelFilter::INFO).boxed(), layer().with_filter(filter).boxed()];
         let subscriber = tracing_subscriber::registry().with(layers);
-        // Debug builds panic at a filter that lets through more than it said.
+        // Debug builds panic if a filter enables more than its hint.
         tracing::subscriber::with_default(subscriber, || tracing::info!("unread"));
     }
 
@@ -179,7 +180,7 @@ mod tests {
         let written = Arc::new(Mutex::new(Vec::new()));
         let writing = written.clone();
         let layer = tracing_subscriber::fmt::layer::<Registry>().with_writer(move || Written(writing.clone()));
-        // As for the level of the span itself, which a hint below it would cut.
+        // A hint below the level of the span itself would disable the span.
         let filter = log_filter::<Registry>("error,[attempt]=info").unwrap();
         let subscriber = Registry::default().with(layer.with_filter(filter));
         tracing::subscriber::with_default(subscriber, || {

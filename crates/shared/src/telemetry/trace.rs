@@ -1,7 +1,7 @@
 //! One trace from the submit to the last call, across processes.
 //!
-//! The submit stores its W3C `traceparent` with the execution; an attempt makes it the parent of its span. Wake-ups carry
-//! none: they may be lost, and one claim serves many.
+//! The submit stores its W3C `traceparent` with the execution, and each attempt makes it the parent of its span.
+//! Wake-ups carry no trace context: they may be lost, and one claim serves many executions.
 
 use std::collections::HashMap;
 
@@ -12,23 +12,23 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 const TRACEPARENT: &str = "traceparent";
 
-/// The `traceparent` of the current span, to be stored or sent. `None` when this process exports no traces; a caller
-/// that got one from outside should then pass that on.
+/// Returns the `traceparent` of the current span. `None` if this process exports no traces; a caller that received
+/// a `traceparent` should then forward that one.
 pub fn current_traceparent() -> Option<String> {
     let mut carrier = HashMap::new();
     TraceContextPropagator::new().inject_context(&Span::current().context(), &mut carrier);
     carrier.remove(TRACEPARENT)
 }
 
-/// Makes a stored `traceparent` the parent of `span`, which must not have been entered yet. Returns whether it did: a
-/// malformed value, and a process that exports no traces, change nothing.
+/// Makes a stored `traceparent` the parent of `span`, which must not have been entered yet. Returns false, without
+/// effect, if the value is malformed or this process exports no traces.
 pub fn set_parent(span: &Span, traceparent: &str) -> bool {
     let carrier = HashMap::from([(TRACEPARENT.to_owned(), traceparent.to_owned())]);
     let parent = TraceContextPropagator::new().extract(&carrier);
     parent.span().span_context().is_valid() && span.set_parent(parent).is_ok()
 }
 
-/// Marks a span as failed. It must have the empty fields `error.type` and `otel.status_code`.
+/// Marks a span as failed. The span must declare the empty fields `error.type` and `otel.status_code`.
 pub fn fail(span: &Span, error_type: &str) {
     span.record("error.type", error_type);
     span.record("otel.status_code", "ERROR");
@@ -48,7 +48,7 @@ mod tests {
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), test);
     }
 
-    /// The part of a traceparent that all spans of a trace share.
+    /// Returns the trace id of a traceparent.
     fn trace_id(traceparent: &str) -> &str {
         traceparent.split('-').nth(1).unwrap()
     }
