@@ -1,19 +1,19 @@
-//! What a rendering may still hold and look at. A rendering stays on its thread from beginning to end.
+//! Budgets of memory and work for one rendering. A rendering stays on one thread from start to end.
 
 use std::{cell::Cell, fmt, io, thread::LocalKey};
 
 use minijinja::{Error, ErrorKind, Value, value::ValueKind};
 
-/// Bytes that one rendering may allocate, freed or not, beside its input.
+/// Maximum bytes that one rendering may allocate, freed or not, beside its input.
 pub const MAX_MEMORY: usize = 16 << 20;
-/// Bytes and values that one rendering may look at, in units of a few nanoseconds.
+/// Maximum bytes and values that one rendering may read, in units of a few nanoseconds.
 pub const MAX_WORK: usize = 20_000_000;
-/// The allowance of a rendering on an async thread: about a millisecond.
+/// Budgets of a rendering on an async thread: about a millisecond.
 const BRIEF_MEMORY: usize = 1 << 20;
 const BRIEF_WORK: usize = 200_000;
-/// Levels of a value. JSON that is read has fewer.
+/// Maximum nesting of a value. Parsed JSON has fewer levels.
 const MAX_DEPTH: usize = 200;
-/// Bytes taken for a value in a list or map.
+/// Estimated bytes of a value in a list or map.
 pub(super) const VALUE_BYTES: usize = 32;
 
 thread_local! {
@@ -22,10 +22,10 @@ thread_local! {
     static EXCEEDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// How much a rendering may use.
+/// Size of the budgets.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Allowance {
-    /// On an async thread.
+    /// For an async thread.
     Brief,
     Whole,
 }
@@ -40,7 +40,7 @@ pub(super) fn begin(allowance: Allowance) {
     EXCEEDED.set(false);
 }
 
-/// Whether the rendering was refused memory or work.
+/// Returns true if the rendering exceeded a budget.
 pub(super) fn is_exceeded() -> bool {
     EXCEEDED.get()
 }
@@ -54,19 +54,19 @@ fn take(from: &'static LocalKey<Cell<usize>>, amount: usize) -> bool {
     left.is_some()
 }
 
-/// Takes memory, before it is allocated.
+/// Charges memory, before it is allocated.
 ///
 /// # Errors
-/// The rendering has used what it may.
+/// Fails if the memory budget is used up.
 pub fn hold(bytes: usize) -> Result<(), Error> {
     let is_left = take(&MEMORY, bytes);
     if is_left { Ok(()) } else { Err(invalid(format!("the template needs more than {MAX_MEMORY} bytes of memory"))) }
 }
 
-/// Takes work, before it is done.
+/// Charges work, before it is done.
 ///
 /// # Errors
-/// The rendering has used what it may.
+/// Fails if the work budget is used up.
 pub fn work(units: usize) -> Result<(), Error> {
     let is_left = take(&WORK, units);
     if is_left { Ok(()) } else { Err(invalid("the template does more work than it may".into())) }
@@ -76,11 +76,11 @@ pub(super) fn invalid(detail: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, detail)
 }
 
-/// The size of a value.
+/// Size of a value.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Size {
     pub(super) nodes: usize,
-    /// Bytes of its texts.
+    /// Total bytes of strings.
     pub(super) bytes: usize,
     pub(super) depth: usize,
 }
@@ -98,7 +98,8 @@ impl Size {
         Ok(size)
     }
 
-    /// As [`of`](Self::of) a value that is to be stored in another. A namespace is refused: it could come to hold itself.
+    /// Like [`of`](Self::of), for a value to be stored in another. Refuses a namespace, which could come to contain
+    /// itself.
     pub(super) fn of_stored(value: &Value) -> Result<Self, Error> {
         let mut size = Self::default();
         size.add(value, 1, true)?;
@@ -134,7 +135,7 @@ impl Size {
     }
 }
 
-/// A text that takes its bytes from the rendering's memory.
+/// A string whose bytes are charged to the rendering's memory.
 #[derive(Debug, Default)]
 pub(super) struct Bounded {
     pub(super) text: Vec<u8>,
@@ -148,7 +149,7 @@ impl Bounded {
 
 impl fmt::Write for Bounded {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // Growing doubles, and the text is copied into its value.
+        // Factor 3: growing doubles the buffer, and the text is then copied into its value.
         hold(3 * text.len()).map_err(|_| fmt::Error)?;
         self.text.extend_from_slice(text.as_bytes());
         Ok(())

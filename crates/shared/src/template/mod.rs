@@ -1,4 +1,5 @@
-//! Templates that tenants write, prompts and scripts: minijinja, bounded in instructions, work and memory (docs/adr/0026).
+//! Templates written by tenants, for prompts and scripts: minijinja with limits on instructions, work and memory
+//! (docs/adr/0026).
 
 mod meter;
 mod numbers;
@@ -25,29 +26,29 @@ pub use self::{
 
 use crate::cpu_lane::CpuLane;
 
-/// Bytes of a template.
+/// Maximum bytes of a template.
 pub const MAX_TEMPLATE_BYTES: usize = 256 << 10;
 
 const NAME: &str = "<template>";
-/// Instructions of a rendering on an async thread: about a millisecond.
+/// Instruction limit of a rendering on an async thread: about a millisecond.
 const BRIEF_FUEL: u64 = 20_000;
-/// Bytes of template and context that are parsed and converted on an async thread.
+/// Maximum bytes of template and context that are parsed and converted on an async thread.
 const BRIEF_BYTES: usize = 64 << 10;
 
 static COSTLY: CpuLane = CpuLane::new();
 
-/// What renders templates: one set of filters and functions, and limits.
+/// Renders templates with one set of filters, functions and limits.
 #[derive(Debug)]
 pub struct Engine {
     environment: Environment<'static>,
-    /// The same, with less fuel; made when the first template is rendered.
+    /// Copy of `environment` with less fuel, created at the first rendering.
     brief: OnceLock<Environment<'static>>,
     filters: HashSet<&'static str>,
     max_output: usize,
 }
 
 impl Engine {
-    /// An engine whose templates may execute `fuel` instructions and render `max_output` bytes.
+    /// Creates an engine whose templates may execute `fuel` instructions and render `max_output` bytes.
     #[must_use]
     pub fn new(fuel: u64, max_output: usize) -> Self {
         let mut environment = Environment::empty();
@@ -59,7 +60,7 @@ impl Engine {
         Self { environment, brief: OnceLock::new(), filters, max_output }
     }
 
-    /// Adds a filter. What it allocates it takes from [`hold`], what it looks at from [`work`].
+    /// Adds a filter. The filter must charge its allocations to [`hold`] and its reads to [`work`].
     pub fn add_filter(
         &mut self,
         name: &'static str,
@@ -70,7 +71,7 @@ impl Engine {
             .add_filter(name, move |state: &mut State, args: Rest<ValueOrKwargs>| filter(state, &args.into_values()));
     }
 
-    /// Adds a function, as [`add_filter`](Self::add_filter).
+    /// Adds a function, with the duties of [`add_filter`](Self::add_filter).
     pub fn add_function(
         &mut self,
         name: &'static str,
@@ -81,21 +82,21 @@ impl Engine {
         });
     }
 
-    /// Checks a template without rendering it, and names the variables that it may read.
+    /// Validates a template without rendering it, and returns the names of variables it may read.
     ///
     /// # Errors
-    /// It is too large, cannot be parsed, or uses what cannot be bounded.
+    /// Fails if the template is too large, cannot be parsed, or uses a construct whose cost cannot be bounded.
     pub fn check(&self, source: &str) -> Result<HashSet<String>, Error> {
         Ok(self.compile(source)?.1)
     }
 
-    /// Renders a template. The numbers that `context` makes with [`value_of`] print as they were written.
+    /// Renders a template. Numbers that `context` makes with [`value_of`] print with their original digits.
     ///
-    /// A rendering that takes longer than about a millisecond begins again in its turn, while the runtime's other tasks go on.
-    /// `context_bytes` is about what `context` converts each time it is called.
+    /// A rendering that exceeds about a millisecond starts again in the CPU lane, while the runtime's other tasks
+    /// continue. `context_bytes` is the approximate size of the data that `context` converts per call.
     ///
     /// # Errors
-    /// As of [`check`](Self::check), what failed while it was rendered, or which limit it exceeded.
+    /// Same as [`check`](Self::check); also fails if an expression fails or a limit is exceeded.
     pub async fn render(
         &self,
         source: &str,

@@ -1,7 +1,9 @@
-//! JSON as templates see it: numbers that compute, and print as they were written (docs/adr/0031-exact-numbers.md).
+//! JSON values in templates: numbers support arithmetic and print with their original digits
+//! (docs/adr/0031-exact-numbers.md).
 //!
-//! A minijinja number is a 128-bit integer or a double. Each number that is neither becomes the nearest free double,
-//! and the rendering keeps its text for whatever prints it. A rendering stays on its thread from beginning to end.
+//! A minijinja number is a 128-bit integer or a double. Any other number becomes the nearest unused double, and the
+//! rendering maps that double back to the original text when it is printed. A rendering stays on one thread from
+//! start to end.
 
 use std::{cell::RefCell, collections::HashMap, fmt, io, sync::Arc};
 
@@ -24,7 +26,7 @@ thread_local! {
     static TEXTS: RefCell<Option<Texts>> = const { RefCell::new(None) };
 }
 
-/// The texts of a rendering's numbers are kept while it lives.
+/// Keeps the original texts of a rendering's numbers until it is dropped.
 pub(super) struct Kept(());
 
 impl Kept {
@@ -40,8 +42,8 @@ impl Drop for Kept {
     }
 }
 
-/// The value as templates see it. While an [`Engine`](super::Engine) renders, each of its numbers prints as it was
-/// written; elsewhere decimals print as doubles.
+/// Converts JSON to a template value. While an [`Engine`](super::Engine) renders, each number prints with its
+/// original digits; otherwise decimals print as doubles.
 #[must_use]
 pub fn value_of(json: &Json) -> Value {
     TEXTS.with_borrow_mut(|texts| convert(json, texts))
@@ -63,7 +65,7 @@ fn convert(json: &Json, texts: &mut Option<Texts>) -> Value {
     }
 }
 
-/// An integer of up to 128 bits. Minus zero is none: only a double has its sign.
+/// Converts an integer of up to 128 bits. `None` for minus zero, whose sign only a double keeps.
 fn whole(number: &Number) -> Option<Value> {
     if number.as_str() == "-0" {
         return None;
@@ -72,16 +74,16 @@ fn whole(number: &Number) -> Option<Value> {
     value.or_else(|| number.as_i128().map(Value::from)).or_else(|| number.as_u128().map(Value::from))
 }
 
-/// The texts of the numbers that are doubles here, by the bits of their double.
+/// Original texts of numbers represented as doubles, keyed by the bits of the double.
 #[derive(Debug, Default)]
 struct Texts {
     by_double: HashMap<u64, Box<str>>,
-    /// Where to look for the next free double, so that many spellings of one number stay linear.
+    /// Start of the search for the next unused double, which keeps many spellings of one number linear.
     next_free: HashMap<u64, f64>,
 }
 
 impl Texts {
-    /// The double of `number`: the nearest one that no other text has.
+    /// Assigns the nearest double that no other text uses.
     fn add(&mut self, number: &Number) -> Value {
         let text = number.as_str();
         let Some(nearest) = number.as_f64() else { return Value::from(text) };
@@ -99,7 +101,7 @@ impl Texts {
     }
 }
 
-/// The text of a number that is a double here.
+/// Original text of a number represented as a double.
 pub(super) fn text_of(value: &Value) -> Option<Box<str>> {
     if value.kind() != ValueKind::Number || value.is_integer() {
         return None;
@@ -108,12 +110,12 @@ pub(super) fn text_of(value: &Value) -> Option<Box<str>> {
     TEXTS.with_borrow(|texts| texts.as_ref()?.by_double.get(&bits).cloned())
 }
 
-/// A value to compute with: the double nearest to a number's text, which may stand for another text of it.
+/// Converts a value for arithmetic: the double nearest to the original text instead of the assigned one.
 pub(super) fn plain(value: &Value) -> Value {
     text_of(value).and_then(|text| text.parse::<f64>().ok()).map_or_else(|| value.clone(), Value::from)
 }
 
-/// The value with its numbers as they were written, to be printed; `None` where that is the value itself.
+/// Copies the value with original number texts, for printing. `None` if it holds no such number.
 pub(super) fn shown(value: &Value) -> Result<Option<Value>, Error> {
     if TEXTS.with_borrow(|texts| texts.as_ref().is_none_or(|texts| texts.by_double.is_empty())) {
         return Ok(None);
@@ -148,7 +150,7 @@ pub(super) fn is_list(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable)
 }
 
-/// A number as it was written, to be printed and nothing else.
+/// Original text of a number, for printing only.
 struct Written(Box<str>);
 
 impl fmt::Debug for Written {
@@ -167,7 +169,7 @@ impl Object for Written {
     }
 }
 
-/// A value whose JSON has its numbers as they were written.
+/// Serializes a value to JSON with its numbers in their original form.
 pub(super) struct Exact<'v>(pub(super) &'v Value);
 
 impl Serialize for Exact<'_> {
@@ -199,8 +201,8 @@ impl Serialize for Owned {
     }
 }
 
-/// As minijinja's own `tojson`: spaces after separators, and nothing in it that HTML would read. The meter was asked
-/// before.
+/// Same output as minijinja's `tojson`: spaces after separators, and characters special to HTML escaped. The caller
+/// has already charged the meter.
 pub(super) fn tojson(value: &Value, indent: Option<Value>, args: Kwargs) -> Result<Value, Error> {
     let indent = indent.map_or_else(|| args.get("indent"), |indent| Ok(Some(indent)))?;
     args.assert_all_used()?;

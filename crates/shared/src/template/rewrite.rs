@@ -1,8 +1,8 @@
-//! Rewrites a parsed template: whatever could grow becomes a call of a function that takes what it needs from the meter, and
-//! what cannot be bounded is refused.
+//! Rewrites a parsed template: every operation that can allocate becomes a call of a metered function, and
+//! constructs whose cost cannot be bounded are refused.
 //!
-//! The functions have names that no template can write. Nothing grows while it is compiled either: constants are folded only
-//! by operators that are still there.
+//! The names of these functions cannot be written in a template. Compilation cannot allocate without bound either:
+//! only the remaining operators fold constants.
 
 use std::collections::HashSet;
 
@@ -19,15 +19,16 @@ use minijinja::{
     },
 };
 
-/// Operators, calls and accesses in one pair of braces. The parser makes each a level of a tree that is walked recursively.
+/// Maximum operators, calls and accesses in one expression. The parser nests each, and the tree is walked
+/// recursively.
 const MAX_CHAIN: usize = 300;
-/// Branches by `elif` in a template, which nest.
+/// Maximum `elif` branches in a template; they nest.
 const MAX_ELIFS: usize = 100;
-/// Items of one list or map, as written.
+/// Maximum items of a list or map literal.
 const MAX_ITEMS: usize = 10_000;
 
 /// # Errors
-/// An expression is too long to be walked.
+/// Fails if an expression is too long for a recursive walk.
 pub(super) fn refuse_long_chains(source: &str) -> Result<(), Error> {
     let (mut chain, mut elifs) = (0, 0);
     for token in tokenize(source, false, minijinja::syntax::SyntaxConfig::default()) {
@@ -104,7 +105,7 @@ impl<'f> Rewrite<'f> {
         Ok(match stmt {
             Stmt::Template(t) => Stmt::Template(Spanned::new(Template { children: self.body(&t.children)? }, t.span())),
             Stmt::EmitExpr(e) => emit(self.expr(&e.expr)?, e.span()),
-            // Through the formatter, which counts.
+            // Raw text also goes through the formatter, which meters it.
             Stmt::EmitRaw(e) => emit(constant(Value::from(e.raw), e.span()), e.span()),
             Stmt::ForLoop(l) if l.recursive => return Err(refused("`recursive`")),
             Stmt::ForLoop(l) => {
@@ -237,7 +238,7 @@ fn binary<'a>(op: BinOpKind, left: Expr<'a>, right: Expr<'a>, span: Span) -> Exp
     Expr::BinOp(Spanned::new(BinOp { op, left, right }, span))
 }
 
-/// The function that does what an operator does.
+/// Name of the metered function that replaces an operator.
 fn metered(op: BinOpKind) -> Option<&'static str> {
     match op {
         BinOpKind::Eq => Some("~eq"),
@@ -260,7 +261,7 @@ fn metered(op: BinOpKind) -> Option<&'static str> {
     }
 }
 
-/// An operand of arithmetic.
+/// Wraps an operand of arithmetic.
 fn number(expr: Expr<'_>) -> Expr<'_> {
     let span = expr.span();
     if matches!(expr, Expr::Const(_)) { expr } else { call("~number", vec![expr], span) }
@@ -279,7 +280,7 @@ fn call<'a>(function: &'static str, args: Vec<Expr<'a>>, span: Span) -> Expr<'a>
     Expr::Call(Spanned::new(Call { expr, args: args.into_iter().map(CallArg::Pos).collect() }, span))
 }
 
-/// A copy of what is assigned to.
+/// Copies an assignment target.
 fn target<'a>(expr: &Expr<'a>) -> Result<Expr<'a>, Error> {
     let span = expr.span();
     Ok(match expr {

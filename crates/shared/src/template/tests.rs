@@ -1,4 +1,4 @@
-//! Templates made to stop a process, and those that people write.
+//! Tests with hostile templates and with ordinary ones.
 
 use std::{
     process::Command,
@@ -17,7 +17,7 @@ fn render(template: &str, context: serde_json::Value) -> Result<String, Error> {
     Engine::new(1_000_000, MIB).render_within(Allowance::Whole, template, &|| value_of(&context))
 }
 
-/// Every way to make a text or a list grow, or a value deep, that was found.
+/// All known ways to make a string or list grow, or a value deep.
 const ATTACKS: [&str; 38] = [
     r#"{{ "a\nb"|indent(4000000000000) }}"#,
     r#"{{ "a\nb"|indent(width=18446744073709551615) }}"#,
@@ -176,7 +176,7 @@ fn many_spellings_of_one_number_are_told_apart() {
     assert_eq!(written("{{ input }}", &format!("[{}]", texts.join(","))), format!("[{}]", texts.join(", ")));
 }
 
-/// Renders `source`; returns how often it began.
+/// Renders `source`. Returns the number of times that rendering started.
 async fn beginnings(source: &str, context_bytes: usize) -> usize {
     let engine = Engine::new(1_000_000, MIB);
     let whole = engine.render_within(Allowance::Whole, source, &|| Value::UNDEFINED);
@@ -200,7 +200,7 @@ async fn costly_rendering_begins_again_in_its_turn() {
     for costly in [instructions, memory, endless] {
         assert_eq!(beginnings(costly, 0).await, 2, "{costly}");
     }
-    // The lane is full: only the large one waits.
+    // The lane is full, so only the large rendering waits.
     let mut turns = Vec::new();
     for _ in 0..at_once() {
         turns.push(COSTLY.turn().await);

@@ -1,6 +1,7 @@
-//! The functions, filters and tests of a template: minijinja's, each of which first takes what it needs from the meter.
+//! Functions, filters and tests of templates: those of minijinja, each charging the meter before it runs.
 //!
-//! Missing are those whose cost a number decides (`format`, `batch`, `slice`), and those that show what is not for a template.
+//! Left out: filters whose cost depends on a number (`format`, `batch`, `slice`), and filters that reveal
+//! internals.
 
 use std::{collections::HashSet, fmt::Write as _};
 
@@ -14,17 +15,17 @@ use super::{
     numbers::{self, is_list},
 };
 
-/// The largest number that a filter may be given beside the value: an indent, a precision.
+/// Maximum number in a filter's arguments, such as an indent or a precision.
 const MAX_NUMBER: i64 = 32;
 
-/// What a filter takes before it runs.
+/// Cost model of a filter, charged before it runs.
 #[derive(Debug, Clone, Copy)]
 enum Cost {
-    /// Looks at the outside of a value.
+    /// Reads a value without its items.
     Look,
-    /// Makes a copy of the texts, this many times as long at most, and lists of what there is.
+    /// Copies strings, to at most this many times their length, and the items of lists.
     Copy(usize),
-    /// Makes a value of each part of a text.
+    /// Makes a value for each part of a string.
     Parts,
     Join,
     Replace,
@@ -177,7 +178,7 @@ fn register_tests(environment: &mut Environment<'static>) {
     }
 }
 
-/// Puts what a filter works on in the place of a value with numbers: their texts where it prints.
+/// Replaces a filter's input number: by its original text if the filter prints it, otherwise by a plain double.
 fn spell(cost: Cost, value: &mut Value) -> Result<(), Error> {
     match cost {
         Cost::Look => *value = numbers::plain(value),
@@ -236,7 +237,7 @@ fn take(cost: Cost, args: &[Value]) -> Result<(), Error> {
     hold(bytes)
 }
 
-/// Bytes of a value as text.
+/// Length of a value's printed form, in bytes.
 fn shown_bytes(value: &Value) -> Result<usize, Error> {
     struct Count(usize);
     impl std::fmt::Write for Count {
@@ -252,7 +253,7 @@ fn shown_bytes(value: &Value) -> Result<usize, Error> {
     Ok(count.0)
 }
 
-/// Bytes of a value's JSON at most, with what is escaped for HTML.
+/// Upper bound of the length of a value's JSON, in bytes, including HTML escapes.
 fn json_bytes(value: &Value) -> Result<usize, Error> {
     struct Count(usize);
     impl std::io::Write for Count {
@@ -287,7 +288,7 @@ fn small_numbers(args: &[Value]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes a value of a template to its output.
+/// Writes a template value to the output.
 pub(super) fn emit(out: &mut Output, _: &mut State, value: &Value) -> Result<(), Error> {
     struct Counted<'a, 'o>(&'a mut Output<'o>);
     impl std::fmt::Write for Counted<'_, '_> {
@@ -308,15 +309,15 @@ pub(super) fn emit(out: &mut Output, _: &mut State, value: &Value) -> Result<(),
 /// Checks that a value may be stored in another.
 ///
 /// # Errors
-/// It is nested too deep, or holds a namespace.
+/// Fails if the value is nested too deep or contains a namespace.
 pub fn held(value: &Value) -> Result<(), Error> {
     Size::of_stored(value).map(drop)
 }
 
-/// The JSON of a value.
+/// Serializes a value to JSON.
 ///
 /// # Errors
-/// It is too large, or no JSON.
+/// Fails if the value is too large or has no JSON form.
 pub fn to_json(value: &Value) -> Result<String, Error> {
     Size::of(value)?;
     let mut json = Bounded::default();
