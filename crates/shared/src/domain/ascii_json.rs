@@ -1,10 +1,12 @@
-//! JSON as the agent-execution contract writes it: nothing but printable ASCII, and to a model compact with its keys sorted.
+//! JSON as the agent-execution contract writes it: printable ASCII only; for a model also compact, with sorted
+//! keys.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
-/// JSON text with everything but printable ASCII escaped, in UTF-16 units. Such characters occur in texts alone, so the meaning stays.
+/// Escapes every character of a JSON text except printable ASCII, as UTF-16 units. Such characters occur only in
+/// strings, so the value stays the same.
 #[must_use]
 pub fn ascii(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
@@ -14,14 +16,14 @@ pub fn ascii(json: &str) -> String {
             continue;
         }
         for unit in char.encode_utf16(&mut [0; 2]) {
-            // Writing to a text cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = write!(escaped, "\\u{unit:04x}");
         }
     }
     escaped
 }
 
-/// The text of a value: compact, keys sorted, ASCII.
+/// Serializes a value: compact, keys sorted, ASCII only.
 #[must_use]
 pub fn sorted_ascii(value: &Value) -> String {
     let mut json = String::new();
@@ -29,7 +31,7 @@ pub fn sorted_ascii(value: &Value) -> String {
     ascii(&json)
 }
 
-/// Sorted here and not by the map, whose order depends on how the library was built.
+/// Sorts keys itself, because the order of `serde_json`'s map depends on its build features.
 fn write_sorted(json: &mut String, value: &Value) {
     match value {
         Value::Object(fields) => {

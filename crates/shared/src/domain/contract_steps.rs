@@ -1,37 +1,36 @@
-//! What the steps of a contract execution hold for its record: the calls it lists, and the model it asked.
+//! Data that steps of a contract execution hold for its record: the calls to list, and the requested model.
 //!
-//! A step's body is JSON text; beside what its kind says, it may have the members of `StepBody`. A call is noted once, in the step
-//! that holds its result: of a failed one too, in the spent step. Items are kept byte for byte, since the order of their keys is the
-//! contract's.
+//! A step's body is JSON text and may have the members of `StepBody` beside those of its kind. A call is noted
+//! once, in the step that holds its result; a failed call is noted in the spent step. Items are kept byte for byte,
+//! because the contract defines the order of their keys.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::contract::{CallItem, CallList};
 
-/// A call of the record, with its place among the others: calls that end in another order are listed in that of their places.
+/// A call of the record with its position. Calls are listed by position, not by completion.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NotedCall {
-    /// The turn it belongs to, from 1; 0 for what comes before the first.
+    /// Turn of the call, from 1; 0 for calls before the first turn.
     pub turn: u32,
-    /// Its place in that turn.
+    /// Position of the call in its turn.
     pub index: u32,
-    /// Its list.
     pub list: CallList,
-    /// The item, as the record shows it.
+    /// The item as the record shows it.
     pub item: Box<RawValue>,
 }
 
-/// The model that a run was resolved to; in the body of its prompt step.
+/// The model that a run was resolved to, noted in the body of its prompt step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotedModel {
-    /// The managed id.
+    /// Managed model id.
     pub model_ref: String,
-    /// What the provider calls it: a resumed run asks the same.
+    /// Provider's name of the model. A resumed run requests the same one.
     pub provider_model: String,
 }
 
-/// The part of a step's body that is read here.
+/// The members of a step's body that this module reads.
 #[derive(Debug, Default, Deserialize)]
 struct StepBody {
     #[serde(default)]
@@ -40,17 +39,17 @@ struct StepBody {
     contract_model: Option<NotedModel>,
 }
 
-/// What a journal says for the record.
+/// Data for the record, collected from a journal.
 #[derive(Debug, Clone, Default)]
 pub struct Gathered {
-    /// Every call, in order.
+    /// All calls, ordered by turn and index.
     pub calls: Vec<CallItem>,
-    /// The managed model.
+    /// Managed model id, if a step noted one.
     pub model_ref: Option<String>,
 }
 
-/// Reads the bodies of an execution's steps, in the order of the steps and decoded (`store::body`). A body of another shape says
-/// nothing.
+/// Collects calls and model from the decoded bodies (`store::body`) of an execution's steps, in step order. A body
+/// of another shape is ignored.
 #[must_use]
 pub fn gather<'a>(bodies: impl IntoIterator<Item = &'a [u8]>) -> Gathered {
     let mut noted = Vec::new();
@@ -60,7 +59,7 @@ pub fn gather<'a>(bodies: impl IntoIterator<Item = &'a [u8]>) -> Gathered {
         noted.extend(body.contract_calls);
         model_ref = body.contract_model.map(|model| model.model_ref).or(model_ref);
     }
-    // Stable: what shares a place stays in the order in which it was recorded.
+    // The sort is stable: calls with equal positions keep the order in which they were recorded.
     noted.sort_by_key(|call| (call.turn, call.index));
     let calls = noted.into_iter().map(|call| CallItem { list: call.list, item: call.item }).collect();
     Gathered { calls, model_ref }

@@ -1,6 +1,6 @@
-//! How long an execution may live.
+//! The limit of an execution's lifetime.
 
 use std::time::Duration;
 
-/// The longest deadline, waits included. What is kept of executions outlasts it, and the sweep looks for nearer ones apart.
+/// Longest deadline, waits included. Data of executions is kept for longer than this.
 pub const MAX_DEADLINE: Duration = Duration::from_secs(30 * 24 * 3_600);

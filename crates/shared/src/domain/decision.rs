@@ -1,4 +1,4 @@
-//! What becomes of an execution when an attempt ends: a pure decision that the attempt then carries out.
+//! The decision at the end of an attempt. A pure function; its caller carries the decision out.
 
 use std::time::Duration;
 
@@ -10,41 +10,40 @@ use serde_json::Value;
 
 use crate::domain::retry::{RetryCounters, RetryPolicy};
 
-/// What an attempt came to.
+/// Result of an attempt.
 pub type Outcome = Step<ExecutionResult>;
 
-/// What is to be done about it.
+/// Action to take at the end of an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
-    /// FINISHED with this output.
+    /// End as FINISHED with this output.
     Finish(Value),
-    /// FAILED with this cause.
+    /// End as FAILED with this cause.
     Fail(Failure),
-    /// FAILED because the definition judged so; no retry can help.
+    /// End as FAILED because the definition returned a failure. Never retried.
     Refuse {
         /// One of the definition's failure codes.
         code: FailureCode,
-        /// What was said of it, if anything; an empty text is not nothing.
+        /// The definition's summary, if any. An empty text is kept.
         summary: Option<String>,
     },
-    /// Park until the delay is over, then continue from the journal.
+    /// Park until the delay has passed, then continue from the journal.
     Retry {
-        /// The cause, kept with the attempt.
+        /// Cause, kept with the attempt.
         failure: Failure,
-        /// How long to wait.
         delay: Duration,
     },
-    /// Park until what it waits for has happened.
+    /// Park until the wait condition holds.
     Park,
-    /// FAILED `cancelled`.
+    /// End as FAILED with code `cancelled`.
     Cancel,
-    /// Hand it back: another worker continues, no attempt spent.
+    /// Release the execution: another worker continues, and no attempt is spent.
     Release,
-    /// Write nothing: it belongs to another.
+    /// Write nothing: another worker holds the lease.
     Abandon,
 }
 
-/// Decides. `chance` in `0..1` is the policy's jitter.
+/// Maps the outcome of an attempt to a decision. `chance` in `0..1` drives the policy's jitter.
 #[must_use]
 pub fn decide(outcome: Outcome, policy: &RetryPolicy, had: RetryCounters, chance: f64) -> Decision {
     match outcome {

@@ -1,20 +1,21 @@
-//! The numbers of the formats that processes of two releases share while one replaces the other (docs/upgrades.md).
+//! Version numbers of formats that two releases share during a rolling deploy (docs/upgrades.md).
 
-/// The format in which this release writes steps. A step carries the number it was written in; who meets a higher one than it
-/// knows hands the execution to a worker that knows it.
+/// Format in which this release writes steps. Every step carries its format. A worker that reads a higher format
+/// than it knows hands the execution to a worker that knows it.
 ///
-/// | format | what changed |
+/// | format | change |
 /// |---|---|
-/// | 1 | the first |
+/// | 1 | first format |
 pub const JOURNAL_FORMAT: u8 = 1;
 
-/// What a worker must satisfy to go on from a journal of `format`. Every worker reads format 1.
+/// Returns the requirement that a worker must satisfy to continue a journal of `format`.
+/// Format 1 is read by every worker.
 #[must_use]
 pub fn journal_requirement(format: u8) -> String {
     format!("journal:{format}")
 }
 
-/// What a worker satisfies that knows every format up to `format`.
+/// Returns the requirements satisfied by a worker that knows every format up to `format`.
 pub fn journal_requirements(format: u8) -> impl Iterator<Item = String> {
     (2..=format).map(journal_requirement)
 }

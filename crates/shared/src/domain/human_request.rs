@@ -1,35 +1,35 @@
-//! What an execution wants of a person, and what came of it.
+//! Requests of an execution to a person, and their states.
 
 use super::status::named;
 
 named! {
-    /// What is wanted.
+    /// Kind of request.
     RequestKind {
-        /// To say whether a call may run.
+        /// Approve or reject a tool call.
         Approval = "approval",
-        /// To answer a call, in the caller's place.
+        /// Answer a call in place of the tool.
         Question = "question",
     }
 }
 
 named! {
-    /// What came of it. Every state but the first is final.
+    /// State of a request. Every state but `waiting` is final.
     RequestState {
-        /// Nobody said anything yet.
+        /// No response yet.
         Waiting = "waiting",
-        /// The call may run as it is.
+        /// The call may run unchanged.
         Approved = "approved",
-        /// It may run with other arguments.
+        /// The call may run with edited arguments.
         Edited = "edited",
-        /// Another call shall run in its place.
+        /// Another call runs instead.
         Replaced = "replaced",
-        /// It must not run.
+        /// The call must not run.
         Rejected = "rejected",
-        /// The question has its answer.
+        /// The question was answered.
         Answered = "answered",
-        /// Nobody said anything in time: counts as rejected.
+        /// The request timed out; counts as rejected.
         Expired = "expired",
-        /// The execution ended first.
+        /// The execution ended before a response.
         Closed = "closed",
     }
 }

@@ -1,4 +1,4 @@
-//! Every id is its own type over a UUID, plain on the wire. Ids of executions are UUIDv7: they sort by creation.
+//! Id types: each is a newtype over a UUID and serializes as one. Execution ids are UUIDv7 and sort by creation.
 
 use std::{fmt, str::FromStr};
 
@@ -35,13 +35,13 @@ macro_rules! id {
 }
 
 id! {
-    /// One request to run a definition. A UUIDv7 of the database's clock.
+    /// One request to run a definition. A UUIDv7 from the database's clock.
     ExecutionId;
-    /// One start of a worker process. Random; it dies once and never comes back.
+    /// One start of a worker process. Random; a dead id never becomes live again.
     WorkerId;
-    /// One lease on an execution. Random; every write of the attempt carries it.
+    /// Fencing token of one lease on an execution. Random; every write of the attempt carries it.
     LeaseToken;
-    /// Who owns an execution: an organisation and a group within it.
+    /// Owner of an execution: an organisation and a group within it.
     TenantId;
     /// One immutable version of an agent.
     AgentVersionId;
@@ -49,19 +49,19 @@ id! {
     DefinitionVersionId;
     /// One API key.
     ApiKeyId;
-    /// One thing that an execution wants of a person. A UUIDv7 of the database's clock.
+    /// One request of an execution to a person. A UUIDv7 from the database's clock.
     HumanRequestId;
 }
 
 impl WorkerId {
-    /// A new identity for this start of the process.
+    /// Generates a new identity for this start of the process.
     #[must_use]
     pub fn random() -> Self {
         Self(Uuid::new_v4())
     }
 }
 impl LeaseToken {
-    /// In `0..1`: as good as random across executions, the same for one lease.
+    /// Returns a number in `0..1` derived from the token: pseudorandom across executions, constant for one lease.
     #[must_use]
     pub fn chance(self) -> f64 {
         f64::from(self.0.as_u128() as u32) / f64::from(u32::MAX)

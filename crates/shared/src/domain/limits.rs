@@ -1,10 +1,10 @@
-//! What a concurrency limit groups executions by.
+//! Keys by which a concurrency limit groups executions.
 
 use std::fmt;
 
 use longhaul_sdk::spec::is_limit_expression;
 
-/// An expression, and one value of it where the limit is about that one alone: `tenant`, `agent:clerk`, `metadata.customer:acme`.
+/// A grouping expression, optionally restricted to one value: `tenant`, `agent:clerk`, `metadata.customer:acme`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitKey {
     expression: String,
@@ -12,14 +12,14 @@ pub struct LimitKey {
 }
 
 impl LimitKey {
-    /// `None` when `expression` is none.
+    /// Returns `None` if `expression` is not a limit expression or `value` is empty.
     #[must_use]
     pub fn new(expression: &str, value: Option<String>) -> Option<Self> {
         let is_known = is_limit_expression(expression) && value.as_deref() != Some("");
         is_known.then(|| Self { expression: expression.to_owned(), value })
     }
 
-    /// Reads `expression` or `expression:value`.
+    /// Parses `expression` or `expression:value`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.split_once(':') {
@@ -28,13 +28,13 @@ impl LimitKey {
         }
     }
 
-    /// What executions are grouped by.
+    /// Grouping expression.
     #[must_use]
     pub fn expression(&self) -> &str {
         &self.expression
     }
 
-    /// The one value it is about; each by itself when absent.
+    /// The one value that the limit applies to. If `None`, each value is limited separately.
     #[must_use]
     pub fn value(&self) -> Option<&str> {
         self.value.as_deref()

@@ -1,42 +1,42 @@
-//! What model calls cost, in whole billionths of a US dollar.
+//! Costs of model calls, in integer billionths of a US dollar.
 
 use std::collections::BTreeMap;
 
 use longhaul_sdk::{Usd, spec::ModelSpec};
 
-/// Tokens a price is quoted for.
+/// Number of tokens that a price is quoted for.
 const PER: i128 = 1_000_000;
-/// A price for every model of a provider that has no price of its own.
+/// Model name of the price for all models of a provider that have no price of their own.
 const ANY_MODEL: &str = "*";
 
-/// What one model costs, for a million tokens of each kind.
+/// Price of one model, in US dollars per million tokens of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Price {
-    /// Tokens sent.
+    /// Tokens sent and not cached.
     pub input: Usd,
-    /// Of the tokens sent, those the provider had cached.
+    /// Tokens sent that were read from the provider's cache.
     pub cached_input: Usd,
-    /// Of the tokens sent, those that the provider wrote to its cache.
+    /// Tokens sent that were written to the provider's cache.
     pub cache_write_input: Usd,
-    /// Tokens received, reasoning included.
+    /// Tokens received, including reasoning.
     pub output: Usd,
 }
 
-/// Tokens of one call.
+/// Token counts of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallTokens {
-    /// Sent.
+    /// Tokens sent, including `cached` and `cache_written`.
     pub input: u64,
-    /// Of those sent, read from the provider's cache.
+    /// Tokens sent that were read from the provider's cache.
     pub cached: u64,
-    /// Of those sent, written to the provider's cache.
+    /// Tokens sent that were written to the provider's cache.
     pub cache_written: u64,
-    /// Received.
+    /// Tokens received.
     pub output: u64,
 }
 
 impl Price {
-    /// The cost of a call, rounded up to a billionth.
+    /// Cost of a call, rounded up to a billionth of a dollar.
     #[must_use]
     pub fn cost(&self, tokens: CallTokens) -> Usd {
         let cached = tokens.cached.min(tokens.input);
@@ -49,7 +49,7 @@ impl Price {
         Usd::from_nanos(i64::try_from((total + PER - 1) / PER).unwrap_or(i64::MAX))
     }
 
-    /// The most that a prompt of so many tokens can cost, however much of it the provider caches.
+    /// Upper bound of the cost of a prompt of `input` tokens, independent of caching.
     #[must_use]
     pub fn most_for_prompt(&self, input: u64) -> Usd {
         let input_price = self.input.max(self.cached_input).max(self.cache_write_input);
@@ -57,26 +57,26 @@ impl Price {
     }
 }
 
-/// One provider's models, as far as money is concerned.
+/// Prices of one provider's models.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProviderPrices {
-    /// The model of agents that name none.
+    /// Model of agents that name none.
     pub default_model: Option<String>,
-    /// By the provider's name of the model.
+    /// Prices by the provider's name of the model.
     pub models: BTreeMap<String, Price>,
 }
 
-/// The prices of an installation. A model without one is uncosted, which is not the same as free.
+/// Prices of an installation. A model without a price is uncosted, which differs from free.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prices {
-    /// The provider of agents that name none.
+    /// Provider of agents that name none.
     pub default_provider: String,
-    /// By name.
+    /// Prices by provider name.
     pub providers: BTreeMap<String, ProviderPrices>,
 }
 
 impl Prices {
-    /// The price of the model that `spec` asks for.
+    /// Returns the price of the model that `spec` selects.
     #[must_use]
     pub fn of(&self, spec: &ModelSpec) -> Option<Price> {
         let provider = self.providers.get(spec.provider.as_ref().unwrap_or(&self.default_provider))?;

@@ -1,4 +1,4 @@
-//! What must hold of every policy, every series of failures and every way through the state machine.
+//! Property tests of retry policies, series of failures and the state machine.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn any_class() -> impl Strategy<Value = FailureClass> {
     select(FailureClass::ALL.to_vec())
 }
 
-/// The series of a class, as the documentation has it: the definition's own, or the default.
+/// Delays of a class as documented: the definition's own, or the default.
 fn series(spec: &RetrySpec, class: FailureClass) -> Vec<u32> {
     let or = |own: &Option<Vec<u32>>, default: &[u32]| own.clone().unwrap_or_else(|| default.to_vec());
     match class {
@@ -72,7 +72,7 @@ proptest! {
             let next = series(&spec, class).get(nth).copied().filter(|_| had.total() < spec.max_total.unwrap_or(5));
             let failure = failure(class, None);
             let expected = match next {
-                // Exact to the nanosecond: nothing is spread unless somebody asks for it.
+                // Exact to the nanosecond: without jitter the delay is not spread.
                 Some(seconds) => Decision::Retry { failure: failure.clone(), delay: Duration::from_secs(seconds.into()) },
                 None => Decision::Fail(failure.clone()),
             };
@@ -156,7 +156,7 @@ proptest! {
         let (mut claims, mut ends) = (0, 0);
         for transition in transitions {
             let Ok(next) = status.next(transition) else {
-                // What is refused changes nothing, and only what is over or was never held refuses anything.
+                // A refused transition changes nothing. Only terminal and never-claimed executions refuse one.
                 prop_assert!(status.is_terminal() || status == ExecutionStatus::Pending);
                 continue;
             };

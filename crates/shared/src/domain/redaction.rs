@@ -1,38 +1,38 @@
-//! What reviewers and records do not show of a call's arguments: the places that its agent names, and those that the tool's schema
-//! marks as secret. The call itself runs with the real values, and hashes are over them.
+//! Redaction of a call's arguments for reviewers and records: values at the pointers the agent names, and values
+//! that the tool's schema marks as secret. The call itself and its hashes use the real values.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Stands for a value that is not shown.
+/// Placeholder of a redacted value.
 pub const REDACTED: &str = "[redacted]";
-/// `$ref`s followed without going down into the value: more of them are a circle.
+/// Maximum number of `$ref`s followed without descending into the value. More indicate a cycle.
 const MAX_HOPS: usize = 16;
 
-/// Where secrets may be in the arguments of one tool.
+/// Locations of secrets in the arguments of one tool.
 #[derive(Debug, Clone, Copy)]
 pub struct Secrets<'a> {
-    /// JSON pointers; `*` stands for any one member or item.
+    /// JSON pointers; `*` matches any member or item.
     pub pointers: &'a [String],
-    /// The schema of the arguments: what it marks `"x-secret": true` or `"writeOnly": true`.
+    /// Schema of the arguments. `"x-secret": true` or `"writeOnly": true` marks a secret.
     pub schema: Option<&'a Value>,
 }
 
-/// Whether this is a JSON pointer to something inside the arguments.
+/// Returns true if `text` is a JSON pointer to a value inside the arguments.
 #[must_use]
 pub fn is_pointer(text: &str) -> bool {
     text.len() > 1 && text.starts_with('/')
 }
 
 impl Secrets<'_> {
-    /// Whether nothing can be secret.
+    /// Returns true if the arguments hold no secret.
     #[must_use]
     pub fn are_none(&self, arguments: &Value) -> bool {
         self.places(arguments).is_empty()
     }
 
-    /// The arguments as they may be shown.
+    /// Returns the arguments with every secret replaced by [`REDACTED`].
     #[must_use]
     pub fn hide(&self, mut arguments: Value) -> Value {
         for place in self.places(&arguments) {
@@ -43,10 +43,10 @@ impl Secrets<'_> {
         arguments
     }
 
-    /// Puts the values of `real` back where `edited` repeats what was shown in their place.
+    /// Restores the values of `real` where `edited` still holds the placeholder.
     ///
     /// # Errors
-    /// Where else the edited arguments say that something is redacted: there is no value for it.
+    /// Fails with the pointers of placeholders that stand for no secret.
     pub fn put_back(&self, edited: &mut Value, real: &Value) -> Result<(), Vec<String>> {
         let places = self.places(real);
         for place in &places {
@@ -65,7 +65,7 @@ impl Secrets<'_> {
         if left.is_empty() { Ok(()) } else { Err(left) }
     }
 
-    /// Pointers to every secret that is there.
+    /// Pointers to all secrets in the arguments.
     fn places(&self, arguments: &Value) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         for pointer in self.pointers.iter().filter(|pointer| is_pointer(pointer)) {
@@ -79,7 +79,7 @@ impl Secrets<'_> {
     }
 }
 
-/// Every member and item of a value.
+/// Members or items of a value, with their names or indexes.
 fn children(value: &Value) -> Vec<(String, &Value)> {
     match value {
         Value::Object(members) => members.iter().map(|(name, value)| (name.clone(), value)).collect(),
@@ -107,7 +107,7 @@ fn follow(value: &Value, parts: &[String], place: &mut String, found: &mut BTree
     }
 }
 
-/// The walk of a schema along a value.
+/// Walks a schema along a value and collects marked locations.
 struct Marked<'a> {
     root: &'a Value,
     found: &'a mut BTreeSet<String>,
@@ -127,7 +127,7 @@ impl Marked<'_> {
                 self.walk(target, value, place, hops + 1);
             }
         }
-        // Whichever of them holds: what one of them marks is secret.
+        // A value marked by any branch counts as secret, even if that branch does not apply.
         for part in ["allOf", "anyOf", "oneOf"] {
             for schema in schema.get(part).and_then(Value::as_array).into_iter().flatten() {
                 self.walk(schema, value, place, hops + 1);
@@ -155,7 +155,7 @@ impl Marked<'_> {
     }
 }
 
-/// Calls `within` with the pointer of a member or item.
+/// Calls `within` with the pointer extended by `name`.
 fn below(place: &mut String, name: &str, within: impl FnOnce(&mut String)) {
     let length = place.len();
     place.push('/');
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(put_back(json!({"token": "new"})), Ok(json!({"token": "new"})));
         assert_eq!(put_back(json!({"amount": 2})), Ok(json!({"amount": 2})), "left out is left out");
         assert_eq!(put_back(json!({"amount": REDACTED})), Err(vec!["/amount".to_owned()]));
-        // A secret whose real value is this very text is put back as it is.
+        // A secret whose real value equals the placeholder is restored unchanged.
         let odd = json!({"token": REDACTED});
         let mut edited = odd.clone();
         assert_eq!(secrets.put_back(&mut edited, &odd), Ok(()));

@@ -1,4 +1,4 @@
-//! What a worker must have registered to run an execution.
+//! Requirements of an execution: the registrations a worker must have to run it.
 
 use std::collections::BTreeSet;
 
@@ -6,34 +6,35 @@ use longhaul_sdk::spec::{AgentSpec, DefinitionSpec, Runner, RuntimeConstraints, 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Tools that every worker has. Tools of MCP servers come with the agent and need no worker of their own.
+/// Tools of every worker. Tools of MCP servers come with the agent and are no requirement.
 pub const BUILT_IN_TOOLS: [&str; 2] = ["fetch_url", "stop_execution"];
-/// Validators that every worker has.
+/// Validators of every worker.
 pub const BUILT_IN_VALIDATORS: [&str; 3] = ["is_valid_json", "stop_execution", "json_schema"];
 
-/// The tool that an agent has for its datasets.
+/// Tool of agents with datasets.
 pub const SEARCH_DATASET: &str = "search_dataset";
 const OTHER_BUILD: &str = "other_build_than:";
-/// What a worker satisfies that can run executions of the agent-execution contract; workers of releases before it cannot.
+/// Requirement met by workers that can run executions of the agent-execution contract; older releases cannot.
 pub const CONTRACT_REQUIREMENT: &str = "contract:1";
 
-/// The longest key that is written out. A btree entry of Postgres has 2,704 bytes, of which a key is one column.
+/// Longest key stored in full, in bytes. A Postgres btree entry holds at most 2,704 bytes, and the key is one of
+/// its columns.
 const LONGEST_WRITTEN: usize = 512;
 
-/// Names a set of requirements: empty for what every worker serves, else `kind:name` joined by `+`, or the hash of that when
-/// it is long.
+/// Name of a set of requirements: empty if every worker meets them, otherwise `kind:name` joined by `+`, or the
+/// hash of that text if it is long.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ServeKey(pub String);
 
-/// What `definition` with `agent` needs beyond what every worker has: `definition:<key>@<version>`, `tool:<name>`,
-/// `validator:<name>`.
+/// Returns the requirements of `definition` with `agent` beyond those every worker meets:
+/// `definition:<key>@<version>`, `tool:<name>`, `validator:<name>`, `contract:1`.
 #[must_use]
 pub fn requirements(definition: &DefinitionSpec, version: i32, agent: &AgentSpec) -> BTreeSet<String> {
     let tools = agent.tools.iter().map(|tool| tool.name()).filter(|name| !BUILT_IN_TOOLS.contains(name));
-    // Workers of a release before datasets would run the agent without.
+    // Workers of releases without datasets would run the agent without the tool.
     let searches = (!agent.datasets.is_empty()).then_some(SEARCH_DATASET);
-    // Nor could they read what an agent says of the contract.
+    // Workers of releases without the contract cannot read these fields of the agent.
     let of_contract = says_of_contract(agent).then(|| CONTRACT_REQUIREMENT.to_owned());
     let tools = tools.chain(searches).map(|name| format!("tool:{name}")).chain(of_contract);
     match definition.runner {
@@ -42,7 +43,7 @@ pub fn requirements(definition: &DefinitionSpec, version: i32, agent: &AgentSpec
             let own = named.filter(|name| !BUILT_IN_VALIDATORS.contains(name)).map(|name| format!("validator:{name}"));
             own.chain(tools).collect()
         }
-        // A definition in Rust brings its validators along.
+        // A Rust definition brings its own validators.
         Runner::Rust => [definition_requirement(&definition.key, version)].into_iter().chain(tools).collect(),
     }
 }
@@ -55,33 +56,33 @@ fn says_of_contract(agent: &AgentSpec) -> bool {
         || agent.runtime_prompts != RuntimePrompts::default()
 }
 
-/// What a worker satisfies by registering the definition `key` whose record is `version`.
+/// Requirement met by registering version `version` of the definition `key`.
 #[must_use]
 pub fn definition_requirement(key: &str, version: i32) -> String {
     format!("definition:{key}@{version}")
 }
 
-/// What a worker satisfies by being of any other build than this one, which died of an execution (docs/adr/0019-quarantine.md).
+/// Requirement met by every build except `died`, which the execution killed (docs/adr/0019-quarantine.md).
 #[must_use]
 pub fn other_build_requirement(died: &str) -> String {
     format!("{OTHER_BUILD}{died}")
 }
 
-/// Whether a requirement is about the build of a worker, and then whether a worker of `build` satisfies it.
+/// For a requirement about the worker's build, returns true if `build` meets it; `None` for other requirements.
 #[must_use]
 pub fn is_other_build(requirement: &str, build: &str) -> Option<bool> {
     requirement.strip_prefix(OTHER_BUILD).map(|died| died != build)
 }
 
 impl ServeKey {
-    /// The key of a set of requirements; at most 512 bytes.
+    /// Returns the key of a set of requirements, at most 512 bytes.
     #[must_use]
     pub fn of(requirements: &BTreeSet<String>) -> Self {
         let written = requirements.iter().map(String::as_str).collect::<Vec<_>>().join("+");
         if written.len() <= LONGEST_WRITTEN {
             return Self(written);
         }
-        // `store/formats.rs` makes the same key in SQL.
+        // `store/formats.rs` computes the same key in SQL.
         Self(format!("sha256:{}", hex::encode(Sha256::digest(written))))
     }
 }

@@ -1,13 +1,13 @@
-//! When a failed attempt is tried again.
+//! The retry policy: number and delay of retries per failure class.
 
 use std::time::Duration;
 
 use longhaul_sdk::{failure::FailureClass, spec::RetrySpec};
 
-/// `Retry-After` beyond this is not believed.
+/// Upper bound of an honoured `Retry-After`.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 3_600);
 
-/// How many retries of each class an execution has had.
+/// Retries an execution has used, per class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RetryCounters {
     /// Retries after `transient` failures.
@@ -19,14 +19,14 @@ pub struct RetryCounters {
 }
 
 impl RetryCounters {
-    /// Retries over all classes.
+    /// Sum over all classes.
     #[must_use]
     pub fn total(self) -> u32 {
         self.transient + self.tool_error + self.llm_error
     }
 }
 
-/// The delays of each class; their number is the number of retries.
+/// Retry delays per class; the length of each list is the number of retries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetryPolicy {
     transient: Vec<Duration>,
@@ -34,7 +34,7 @@ pub struct RetryPolicy {
     llm_error: Vec<Duration>,
     max_total: u32,
     jitter: f64,
-    /// Compressions of a conversation that outgrew the model's window.
+    /// Maximum number of compressions of a conversation that exceeds the model's context window.
     pub max_compressions: u32,
 }
 
@@ -61,14 +61,14 @@ impl From<&RetrySpec> for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Nothing is tried again.
+    /// Returns a policy without retries and compressions.
     #[must_use]
     pub fn none() -> Self {
         Self { max_total: 0, max_compressions: 0, ..Self::default() }
     }
 
-    /// How long to wait before the next attempt; `None` when there is none. `chance` in `0..1` spreads the delay when the
-    /// policy has jitter.
+    /// Returns the delay before the next attempt, or `None` if no retry is left. `chance` in `0..1` spreads the
+    /// delay if the policy has jitter. A longer `retry_after` replaces the delay.
     #[must_use]
     pub fn delay(
         &self,
@@ -84,7 +84,8 @@ impl RetryPolicy {
             FailureClass::Transient => self.transient.get(had.transient as usize),
             FailureClass::ToolError => self.tool_error.get(had.tool_error as usize),
             FailureClass::LlmError => self.llm_error.get(had.llm_error as usize),
-            // The loop compresses and goes on by itself; what reaches here has no compression left.
+            // The agent loop compresses the context itself; a `context_limit` failure that ends the attempt has no
+            // compression left.
             FailureClass::ContextLimit | FailureClass::Permanent | FailureClass::HumanRejected => None,
         }?;
         let spread = delay.mul_f64(1.0 + self.jitter * chance);

@@ -1,4 +1,4 @@
-//! Where an execution stands, and what it waits for.
+//! Status and wait reason of an execution.
 
 macro_rules! named {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
@@ -9,16 +9,16 @@ macro_rules! named {
         }
 
         impl $name {
-            /// Every value, in the order of the docs.
+            /// All variants, in the order of the docs.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
-            /// The name as stored and shown.
+            /// Name as stored and shown.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text),* }
             }
 
-            /// Reads a name back; `None` for anything else.
+            /// Parses a name; `None` if unknown.
             #[must_use]
             pub fn parse(name: &str) -> Option<Self> {
                 match name { $($text => Some(Self::$variant),)* _ => None }
@@ -35,43 +35,43 @@ macro_rules! named {
 pub(super) use named;
 
 named! {
-    /// The stored status. It only moves rightwards.
+    /// Stored status. Moves only from left to right.
     ExecutionStatus {
-        /// Submitted; no worker has had it yet.
+        /// Submitted and never claimed.
         Pending = "PENDING",
-        /// From the first claim until it ends, parked or not.
+        /// Claimed at least once and not ended; running or parked.
         InProgress = "IN_PROGRESS",
         /// Ended with an output that passed its validators. Never changes again.
         Finished = "FINISHED",
-        /// Ended without one. Never changes again.
+        /// Ended without a valid output. Never changes again.
         Failed = "FAILED",
     }
 }
 
 named! {
-    /// What an execution that no worker holds is waiting for.
+    /// Reason why no worker holds an execution.
     WaitReason {
-        /// Runnable; no worker has taken it yet.
+        /// Runnable; waits for a worker.
         Worker = "worker",
-        /// Its `run_at` has not come.
+        /// `run_at` is in the future.
         Scheduled = "scheduled",
         /// A failed attempt will be retried at `wait_until`.
         RetryBackoff = "retry_backoff",
-        /// A person must decide.
+        /// A person must approve a call.
         Approval = "approval",
-        /// Executions it started must end.
+        /// Child executions must end.
         Children = "children",
         /// A concurrency limit is full.
         ConcurrencyLimit = "concurrency_limit",
-        /// A rate limit is spent until `wait_until`.
+        /// A rate limit is exhausted until `wait_until`.
         RateLimit = "rate_limit",
-        /// Its budget is exhausted.
+        /// The budget is exhausted.
         Budget = "budget",
-        /// Its model provider is known to be down until `wait_until`.
+        /// The model provider is down until `wait_until`.
         ProviderDown = "provider_down",
-        /// Its queue is paused.
+        /// The queue is paused.
         QueuePaused = "queue_paused",
-        /// It asked the caller a question.
+        /// The caller must answer a question.
         Input = "input",
         /// No live worker serves its definition version.
         NoWorker = "no_worker",
@@ -79,7 +79,7 @@ named! {
 }
 
 impl ExecutionStatus {
-    /// Whether the status never changes again.
+    /// Returns true if the status never changes again.
     #[must_use]
     pub fn is_terminal(self) -> bool {
         match self {
@@ -89,23 +89,22 @@ impl ExecutionStatus {
     }
 }
 
-/// What can happen to an execution; the edges of docs/state-machine.md.
+/// State transitions; the edges of docs/state-machine.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transition {
-    /// A worker takes it.
+    /// A worker claims the execution.
     Claim,
-    /// Its worker parks it, hands it back, or dies.
+    /// The worker parks or releases the execution, or dies.
     Release,
-    /// What it waited for happened.
+    /// The wait condition holds.
     Wake,
-    /// Its output is proven.
+    /// The execution ends with a validated output.
     Finish,
-    /// It ends without one: failure, cancel, deadline, quarantine.
+    /// The execution ends without output: failure, cancel, deadline, quarantine.
     Fail,
 }
 
 impl Transition {
-    /// Every transition.
     pub const ALL: [Self; 5] = [Self::Claim, Self::Release, Self::Wake, Self::Finish, Self::Fail];
 }
 
@@ -118,10 +117,10 @@ pub struct IllegalTransition {
 }
 
 impl ExecutionStatus {
-    /// The status after `transition`.
+    /// Returns the status after `transition`.
     ///
     /// # Errors
-    /// The state machine has no such edge.
+    /// Fails if the state machine has no such edge.
     pub fn next(self, transition: Transition) -> Result<Self, IllegalTransition> {
         use ExecutionStatus::{Failed, Finished, InProgress, Pending};
         match (self, transition) {

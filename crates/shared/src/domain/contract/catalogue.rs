@@ -1,5 +1,5 @@
-//! What an operator says of the platform: models, providers, profiles with their bindings, tools, and who may execute which agent.
-//! One document, in YAML or as the body of `PUT /v1/platform`; what it does not name stays as it is.
+//! The operator's platform document: models, providers, profiles with their bindings, tools, and access to agents.
+//! Written in YAML or as the body of `PUT /v1/platform`. Entries that it does not name stay unchanged.
 
 use std::collections::BTreeMap;
 
@@ -12,112 +12,107 @@ use super::{
     platform::{SecretRef, change_secrets},
 };
 
-/// The document. Each list is put entry by entry; an entry replaces the one of the same name, whole.
+/// The platform document. Each entry of a list replaces the whole stored entry of the same name.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlatformSpec {
-    /// `platform`, in a file; tells it from an agent or a definition.
+    /// In a file, `platform`; distinguishes the document from an agent or a definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Models that bindings may list.
     pub managed_models: Vec<ManagedModelSpec>,
-    /// Who provides what.
     pub providers: Vec<ProviderSpec>,
     /// Deployment profiles with all their bindings.
     pub profiles: Vec<ProfileSpec>,
-    /// Which profile is active from now on.
+    /// Slug of the profile that becomes active.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_profile: Option<String>,
-    /// The runtime profile of runs that ask for none.
+    /// Runtime profile of runs that request none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime_profile: Option<RuntimeProfile>,
     /// Tools that agents may name in `tool_refs`.
     pub tools: Vec<CatalogueToolSpec>,
     /// Owners and shares of agents.
     pub access: Vec<AccessSpec>,
-    /// Rules over agents; a deny always wins.
+    /// Rules for executing agents. A deny always wins.
     pub policy_rules: Vec<RuleSpec>,
 }
 
-/// A model under the name that requests use.
+/// A model under its managed id, which requests use.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManagedModelSpec {
-    /// The managed id.
+    /// Managed id.
     pub id: String,
-    /// For people; the id when absent.
+    /// Name for people. Defaults to the id.
     #[serde(default)]
     pub display_name: Option<String>,
-    /// What the provider calls it; absent: the provider is asked.
+    /// Provider's name of the model. If absent, the provider is asked.
     #[serde(default)]
     pub provider_model_id: Option<String>,
-    /// Anything else.
+    /// Free-form metadata.
     #[serde(default)]
     pub metadata: Map<String, Value>,
 }
 
-/// A provider.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderSpec {
-    /// Its name in bindings and records.
+    /// Name in bindings and records.
     pub slug: String,
-    /// Its kind, for records.
+    /// Kind of provider, for records.
     pub provider_key: String,
     /// `local` or `cloud`.
     #[serde(default = "local")]
     pub provider_origin: String,
-    /// For people; the slug when absent.
+    /// Name for people. Defaults to the slug.
     #[serde(default)]
     pub display_name: Option<String>,
-    /// For people.
+    /// Description for people.
     #[serde(default)]
     pub description: String,
-    /// The protocol it speaks.
+    /// Protocol of the provider.
     pub adapter_kind: String,
-    /// Where it answers.
+    /// Base URL.
     pub endpoint_url: String,
-    /// Where it is asked whether it is well; absent: it is not asked.
+    /// URL of the health check. If absent, the provider's health is not checked.
     #[serde(default)]
     pub healthcheck_url: Option<String>,
-    /// Whether it may be used.
+    /// False disables the provider.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// Paths, formats, limits, `secret_refs`.
+    /// Paths, formats, limits and `secret_refs`.
     #[serde(default)]
     pub config: Map<String, Value>,
 }
 
-/// A deployment profile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileSpec {
-    /// Its name.
     pub slug: String,
-    /// For people; the slug when absent.
+    /// Name for people. Defaults to the slug.
     #[serde(default)]
     pub display_name: Option<String>,
-    /// Who provides which capability.
+    /// Bindings by capability.
     #[serde(default)]
     pub bindings: BTreeMap<String, BindingSpec>,
 }
 
-/// A capability bound to a provider.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BindingSpec {
-    /// The provider's slug.
+    /// Slug of the provider.
     pub provider: String,
-    /// What may be used of it: ids of managed models, or whole resources.
+    /// Usable resources: ids of managed models, or whole resource objects.
     #[serde(default)]
     pub resources: Vec<Value>,
-    /// What is used when nobody says.
+    /// Resource of requests that name none.
     #[serde(default)]
     pub default_resource_id: Option<String>,
-    /// Rules over its resources.
+    /// Rules for the resources.
     #[serde(default)]
     pub resource_policy: Map<String, Value>,
-    /// Settings of the binding itself.
+    /// Settings of the binding.
     #[serde(default)]
     pub binding_config: Map<String, Value>,
 }
@@ -126,67 +121,66 @@ pub struct BindingSpec {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CatalogueToolSpec {
-    /// Its name in `tool_refs`.
+    /// Name in `tool_refs`.
     pub tool_ref: String,
-    /// The name that models call.
+    /// Name that models call.
     pub tool_name: String,
-    /// For models.
+    /// Description for models.
     #[serde(default)]
     pub description: String,
-    /// `mcp` or `sandbox_http`; an agent with another one cannot run.
+    /// `mcp` or `sandbox_http`. An agent with a tool of another transport cannot run.
     pub transport: String,
-    /// `default`; an agent with another one cannot run.
+    /// `default`. An agent with a tool of another profile cannot run.
     #[serde(default = "default_profile")]
     pub connection_profile_ref: String,
-    /// JSON Schema of its arguments.
+    /// JSON Schema of the arguments.
     #[serde(default = "any_object")]
     pub input_schema: Value,
-    /// `timeout_seconds` and what else its service is told.
+    /// `timeout_seconds` and further settings passed to the tool's service.
     #[serde(default)]
     pub safety_policy: Map<String, Value>,
-    /// Whether it may be used in a profile that is not `online`.
+    /// True if the tool may be used in a profile other than `online`.
     #[serde(default)]
     pub offline_compatible: bool,
-    /// What running it twice would do.
+    /// Effect of running the tool twice.
     #[serde(default)]
     pub effect: ToolEffect,
 }
 
-/// Whose an agent is, and with whom it is shared.
+/// Owner and shares of one agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessSpec {
-    /// The agent's key.
+    /// Key of the agent.
     pub agent: String,
-    /// The user who owns it.
+    /// Id of the owning user.
     #[serde(default)]
     pub owner_user_id: Option<i64>,
-    /// Everybody else.
+    /// Permissions granted to others.
     #[serde(default)]
     pub shares: Vec<ShareSpec>,
 }
 
-/// One share.
+/// One permission granted to one grantee.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShareSpec {
     /// `public`, `user:<id>`, `role:<name>`, `org:<id>` or `group:<id>`.
     pub grantee: String,
-    /// `view`, `fork`, `execute` or `admin`; the last two let the agent be executed.
+    /// `view`, `fork`, `execute` or `admin`; `execute` and `admin` permit executing the agent.
     pub permission: String,
 }
 
-/// One rule.
+/// An allow or deny rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleSpec {
-    /// Its name.
     pub id: String,
     /// `allow` or `deny`.
     pub effect: String,
     /// `user:<id>`, `role:<name>`, `org:<id>` or `group:<id>`.
     pub scope: String,
-    /// An agent's key, or `*`.
+    /// Key of an agent, or `*`.
     #[serde(default = "any")]
     pub resource: String,
     /// `execute`, or `*`.
@@ -214,15 +208,16 @@ fn any_object() -> Value {
     serde_json::json!({ "type": "object" })
 }
 
-/// The most entries of one list.
+/// Maximum entries of one list.
 const MAX_ENTRIES: usize = 500;
 const MAX_NAME_BYTES: usize = 256;
 
 impl PlatformSpec {
-    /// The same with every literal of `config.secret_refs` as `seal` gives it: what may be stored.
+    /// Replaces every literal of `config.secret_refs` with the result of `seal`, so that the document may be
+    /// stored.
     ///
     /// # Errors
-    /// The first that `seal` gives.
+    /// The first error of `seal`.
     pub fn sealed<E>(mut self, mut seal: impl FnMut(&str) -> Result<String, E>) -> Result<Self, E> {
         for provider in &mut self.providers {
             let mut config = Value::Object(std::mem::take(&mut provider.config));
@@ -237,7 +232,7 @@ impl PlatformSpec {
         Ok(self)
     }
 
-    /// The same with every grantee and scope as it is stored and compared: see [`scope_of`]. What names nobody stays as it is.
+    /// Normalises every grantee and scope with [`scope_of`]. An invalid one stays unchanged.
     #[must_use]
     pub fn canonical(mut self) -> Self {
         let grantees = self.access.iter_mut().flat_map(|access| &mut access.shares).map(|share| &mut share.grantee);
@@ -249,7 +244,7 @@ impl PlatformSpec {
         self
     }
 
-    /// Everything wrong with it, as a JSON Pointer and a reason.
+    /// Returns all problems as (JSON Pointer, reason).
     #[must_use]
     pub fn problems(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
@@ -358,11 +353,11 @@ impl PlatformSpec {
     }
 }
 
-/// What [`scope_of`] reads.
+/// Description of the forms that [`scope_of`] accepts, for messages.
 const SCOPES: &str = "user: with an id above zero, role:, org: or group: with a name";
 
-/// `user:7` as (`user`, `7`): the name as that of whoever asks is written when the two are compared, so that nothing is stored that
-/// matches nobody. Requests have names without space around them, roles in lower case, users as numbers.
+/// Parses `user:7` as (`user`, `7`). Normalises the name like the names in requests, with which it is compared: no
+/// surrounding space, roles in lower case, user ids as numbers. Otherwise a stored scope might match no request.
 #[must_use]
 pub fn scope_of(text: &str) -> Option<(&str, String)> {
     let (kind, name) = text.split_once(':')?;

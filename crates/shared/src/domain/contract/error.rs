@@ -1,4 +1,4 @@
-//! The nine codes an execution of the contract fails with, each with its HTTP status, stored state and message.
+//! The nine failure codes of the contract, each with HTTP status, class and message.
 
 use longhaul_sdk::{Failure, FailureClass, FailureCode};
 use serde_json::{Map, Value};
@@ -7,35 +7,35 @@ use super::ContractStatus;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $http:literal, $class:ident, $message:literal;)*) => {
-        /// Why an execution of the contract did not succeed. The set is closed.
+        /// Failure code of a contract execution. The set is closed.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum ExecCode {
             $($(#[$doc])* $name,)*
         }
 
         impl ExecCode {
-            /// Every code, in the order of the contract.
+            /// All codes, in the order of the contract.
             pub const ALL: [Self; 9] = [$(Self::$name),*];
 
-            /// The text on the wire and in `failure_code`.
+            /// Text on the wire and in `failure_code`.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text),* }
             }
 
-            /// The status of an answer that tells it.
+            /// HTTP status of a response with this code.
             #[must_use]
             pub fn http_status(self) -> u16 {
                 match self { $(Self::$name => $http),* }
             }
 
-            /// The class it is stored with. None of them is retried unless the agent says so.
+            /// Stored failure class. No code is retried unless the agent opts in.
             #[must_use]
             pub fn class(self) -> FailureClass {
                 match self { $(Self::$name => FailureClass::$class),* }
             }
 
-            /// What it says where nobody knows anything better.
+            /// Default message.
             #[must_use]
             pub fn message(self) -> &'static str {
                 match self { $(Self::$name => $message),* }
@@ -49,31 +49,31 @@ codes! {
     PolicyDenied = "EXEC_POLICY_DENIED", 403, Permanent, "Execution is denied by policy";
     /// The agent needs the internet and the runtime profile is not `online`.
     RuntimeProfileBlocked = "EXEC_RUNTIME_PROFILE_BLOCKED", 403, Permanent, "Agent requires internet access but the runtime profile is not online";
-    /// There is no such agent.
+    /// No agent has this id.
     AgentNotFound = "EXEC_AGENT_NOT_FOUND", 404, Permanent, "Agent not found";
-    /// The agent has no such version, or no longer.
+    /// The agent does not have this version, or no longer has it.
     AgentVersionNotFound = "EXEC_AGENT_VERSION_NOT_FOUND", 404, Permanent, "Agent version not found";
-    /// The model is none of the binding's, or the agent's default model is unknown.
+    /// The model is not among the binding's resources, or the agent's default model is unknown.
     ModelNotAllowed = "EXEC_MODEL_NOT_ALLOWED", 403, Permanent, "Model is not allowed";
-    /// A tool of the agent cannot be used: unknown, unsupported, not for this profile, without its capability; or the model
-    /// called one that the agent does not have.
+    /// A tool of the agent is unknown, of an unsupported transport, not allowed in this profile, or lacks its
+    /// capability; or the model called a tool that the agent does not have.
     ToolNotAllowed = "EXEC_TOOL_NOT_ALLOWED", 403, Permanent, "Tool is not allowed";
-    /// A dependency did not answer in time.
+    /// A dependency did not respond in time.
     Timeout = "EXEC_TIMEOUT", 504, Transient, "Execution timed out";
-    /// A dependency could not be reached, or said that it is down.
+    /// A dependency could not be reached, or reported that it is down.
     UpstreamUnavailable = "EXEC_UPSTREAM_UNAVAILABLE", 503, Transient, "Upstream LLM/tool dependency unavailable";
-    /// Everything else.
+    /// Any other failure.
     InternalError = "EXEC_INTERNAL_ERROR", 500, Permanent, "Execution failed internally";
 }
 
 impl ExecCode {
-    /// Reads a stored code back; `None` for anything else.
+    /// Parses a stored code; `None` if unknown.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.as_str() == text)
     }
 
-    /// The state of an execution that failed with it: what policy refuses is `blocked`.
+    /// Contract status of an execution that failed with this code. Policy codes map to `blocked`.
     #[must_use]
     pub fn state(self) -> ContractStatus {
         match self {
@@ -88,7 +88,7 @@ impl ExecCode {
         }
     }
 
-    /// The code under which a caller of the contract sees a failure that is none of the nine.
+    /// Maps any stored failure code to the code shown to callers of the contract.
     #[must_use]
     pub fn of_failure(code: &str) -> Self {
         if let Some(own) = Self::parse(code) {
@@ -107,39 +107,38 @@ impl ExecCode {
         if is(&unavailable) { Self::UpstreamUnavailable } else { Self::InternalError }
     }
 
-    /// The same as a stored failure code.
+    /// Converts the code to a stored failure code.
     #[must_use]
     pub fn failure_code(self) -> FailureCode {
-        // Cannot fail: the texts are letters and underscores.
+        // Cannot fail: the texts consist of letters and underscores.
         FailureCode::custom(self.as_str()).unwrap_or(FailureCode::INTERNAL_ERROR)
     }
 }
 
-/// A failure of the contract: its code, what it says, and `details`, an object.
+/// A failure of the contract: code, message and details.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExecFailure {
-    /// One of the nine.
     pub code: ExecCode,
-    /// For people; never holds a secret, a prompt or a completion.
+    /// Message for people; never holds a secret, a prompt or a completion.
     pub message: String,
-    /// Facts for machines; may be empty.
+    /// Facts for machines. May be empty.
     pub details: Map<String, Value>,
 }
 
 impl ExecFailure {
-    /// With the code's own message and no details.
+    /// Creates a failure with the code's default message and no details.
     #[must_use]
     pub fn new(code: ExecCode) -> Self {
         Self::with_message(code, code.message())
     }
 
-    /// With a message that says more.
+    /// Creates a failure with its own message and no details.
     #[must_use]
     pub fn with_message(code: ExecCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), details: Map::new() }
     }
 
-    /// With one more fact.
+    /// Adds a fact to the details.
     #[must_use]
     pub fn detail(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.details.insert(name.to_owned(), value.into());

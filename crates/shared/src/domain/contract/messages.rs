@@ -1,44 +1,38 @@
-//! `input` as messages: what a run sends to its model before its own instructions and retrieved references.
+//! Messages in `input`: sent to the model before the run's own instructions and retrieved references.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Who says a message.
+/// Author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Instructions.
     System,
-    /// The same, in the words of newer models.
+    /// Instructions, in the terms of newer models.
     Developer,
-    /// The caller.
     User,
-    /// The model.
     Assistant,
-    /// A tool.
     Tool,
 }
 
-/// One message: a role and one or more texts, none of them empty.
+/// A message: a role and one or more non-empty texts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who says it.
     pub role: Role,
-    /// What is said, in its parts.
+    /// Texts of the message.
     #[serde(rename = "content")]
     pub parts: Vec<Part>,
 }
 
-/// A text part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "text")]
 pub struct Part {
-    /// The text, without surrounding white space.
+    /// Text without surrounding whitespace.
     pub text: String,
 }
 
 impl Message {
-    /// The messages of an `input`: those of `messages` that say something, else the prompt as one user message, else none.
+    /// Returns the non-empty entries of `messages`; if there are none, the prompt as one user message.
     #[must_use]
     pub fn of_input(input: &Value) -> Vec<Self> {
         let listed = input.get("messages").and_then(Value::as_array);
@@ -50,7 +44,7 @@ impl Message {
         prompt.into_iter().map(|text| Self { role: Role::User, parts: vec![Part { text }] }).collect()
     }
 
-    /// Its texts, one a line.
+    /// Joins the texts with line breaks.
     #[must_use]
     pub fn text(&self) -> String {
         self.parts.iter().map(|part| part.text.as_str()).collect::<Vec<_>>().join("\n")
@@ -82,7 +76,7 @@ fn part(text: &str) -> Option<Part> {
     (!text.is_empty()).then(|| Part { text: text.to_owned() })
 }
 
-/// A prompt's text: numbers and truth values as they are written, null and blank text as absent.
+/// Text of a prompt. Numbers and booleans are converted to text; null and blank text count as absent.
 pub fn prompt_text(prompt: &Value) -> Option<String> {
     let text = match prompt {
         Value::String(text) => text.trim().to_owned(),

@@ -1,7 +1,8 @@
-//! The agent-execution contract: what a backend sends, what it reads back, and the snapshot of the platform that a run uses.
+//! The agent-execution contract: requests, records, and the platform snapshot that a run uses.
 //!
-//! Pure: reading, judging and showing. What must hold: a field that is `null` is absent; the record has its eleven keys in the
-//! order of the contract, at every level; nothing here opens a secret. Decisions are in docs/adr/0015-agent-execution-contract.md.
+//! Pure parsing, validation and rendering. Invariants: a field that is `null` counts as absent; the record has its
+//! eleven keys in the order of the contract, at every level; nothing here opens a secret. See
+//! docs/adr/0015-agent-execution-contract.md.
 
 pub mod calls;
 pub mod catalogue;

@@ -1,7 +1,8 @@
-//! `platform_runtime`: the snapshot of the platform's bindings, resolved by the backend, that a run uses and nothing else.
+//! `platform_runtime`: the snapshot of the platform's bindings, resolved by the backend. A run uses no other
+//! bindings.
 //!
-//! It is kept as it was sent (secrets aside) and read through accessors, so that what is wrong in one capability is an error of
-//! the run that uses it, and of no other. The texts `none` and `null` count as absent where an id is meant.
+//! The snapshot is kept as sent (except secrets) and read through accessors, so that a malformed capability fails
+//! only the runs that use it. The texts `none` and `null` count as absent where an id is expected.
 
 use std::time::Duration;
 
@@ -12,62 +13,56 @@ use serde_json::{Map, Value};
 use super::{ExecCode, ExecFailure};
 use crate::domain::status::named;
 
-/// How long one request to a binding may take where its configuration does not say.
+/// Timeout of one request to a binding whose configuration sets none.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest a binding may ask for.
+/// Upper bound of a configured timeout.
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 named! {
-    /// What a platform binds to a provider.
+    /// Capability that a platform binds to a provider.
     Capability {
-        /// Models.
         LlmInference = "llm_inference",
-        /// Embeddings.
         Embeddings = "embeddings",
-        /// Where vectors are kept.
         VectorStore = "vector_store",
-        /// The gateway to MCP tools.
+        /// Gateway to MCP tools.
         McpRuntime = "mcp_runtime",
-        /// The sandbox.
+        /// Code sandbox.
         SandboxExecution = "sandbox_execution",
     }
 }
 
-/// The snapshot.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PlatformRuntime(pub Value);
 
-/// What is wrong with a snapshot; seen by the caller as a failure of the run.
+/// A problem of a snapshot. The run that needs the binding fails with it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    /// No `deployment_profile` or `capabilities`.
+    /// `deployment_profile` or `capabilities` is missing.
     #[error("platform_runtime.{0} is missing or no object")]
     Missing(&'static str),
     /// The capability is not bound.
     #[error("platform_runtime.capabilities.{0} is not bound")]
     NotBound(Capability),
-    /// The provider is switched off.
+    /// The provider is disabled.
     #[error("the provider `{slug}` of {capability} is not enabled")]
     Disabled {
-        /// Whose.
         capability: Capability,
-        /// Which.
+        /// Slug of the provider.
         slug: String,
     },
-    /// A capability of the wrong shape.
+    /// The binding of the capability has the wrong shape.
     #[error("platform_runtime.capabilities.{capability} cannot be read: {why}")]
     Malformed {
-        /// Which.
         capability: Capability,
-        /// What is wrong; names fields, never values.
+        /// Parse error; names fields, never values.
         why: String,
     },
 }
 
 impl From<SnapshotError> for ExecFailure {
-    /// As the contract has it: a binding that is missing or wrong is `EXEC_INTERNAL_ERROR`, one that is switched off
-    /// `EXEC_UPSTREAM_UNAVAILABLE`. What needs a binding for a tool says `EXEC_TOOL_NOT_ALLOWED` itself.
+    /// Maps as in the contract: a missing or malformed binding is `EXEC_INTERNAL_ERROR`, a disabled one
+    /// `EXEC_UPSTREAM_UNAVAILABLE`. [`PlatformRuntime::required`] maps to `EXEC_TOOL_NOT_ALLOWED` instead.
     fn from(error: SnapshotError) -> Self {
         let code = match error {
             SnapshotError::Missing(_) | SnapshotError::NotBound(_) | SnapshotError::Malformed { .. } => {
@@ -80,22 +75,22 @@ impl From<SnapshotError> for ExecFailure {
 }
 
 impl PlatformRuntime {
-    /// The snapshot of a request: what is no object is none.
+    /// Reads the snapshot of a request. A value that is not an object counts as absent.
     #[must_use]
     pub fn of_request(value: Option<Value>) -> Self {
         Self(value.filter(Value::is_object).unwrap_or(Value::Null))
     }
 
-    /// The deployment profile's slug, for the records of calls.
+    /// Slug of the deployment profile, for records of calls.
     #[must_use]
     pub fn deployment_slug(&self) -> Option<&str> {
         self.0.get("deployment_profile")?.get("slug")?.as_str()
     }
 
-    /// The binding of a capability that a run needs.
+    /// Returns the enabled binding of a capability.
     ///
     /// # Errors
-    /// It is not bound, switched off, or malformed.
+    /// Fails if the capability is not bound, disabled or malformed.
     pub fn binding(&self, capability: Capability) -> Result<Binding, SnapshotError> {
         if !self.0.get("deployment_profile").is_some_and(Value::is_object) {
             return Err(SnapshotError::Missing("deployment_profile"));
@@ -113,10 +108,11 @@ impl PlatformRuntime {
         }
     }
 
-    /// The binding without which a run is not allowed: that of its tool `tool_ref`, or of the sandbox that its agent asks for.
+    /// Returns the binding required by the tool `tool_ref`, or by the agent itself if that is `None`.
     ///
     /// # Errors
-    /// `EXEC_TOOL_NOT_ALLOWED` where it is not bound or switched off, `EXEC_INTERNAL_ERROR` where it cannot be read.
+    /// `EXEC_TOOL_NOT_ALLOWED` if the capability is not bound or disabled, `EXEC_INTERNAL_ERROR` if it is
+    /// malformed.
     pub fn required(&self, capability: Capability, tool_ref: Option<&str>) -> Result<Binding, ExecFailure> {
         self.binding(capability).map_err(|error| match error {
             SnapshotError::Missing(_) | SnapshotError::NotBound(_) | SnapshotError::Disabled { .. } => {
@@ -134,10 +130,10 @@ impl PlatformRuntime {
         })
     }
 
-    /// Replaces every literal of `config.secret_refs`: what is no reference.
+    /// Replaces every literal in `config.secret_refs` with the result of `seal`.
     ///
     /// # Errors
-    /// The first that `seal` gives.
+    /// The first error of `seal`.
     pub fn change_literal_secrets<E>(&mut self, mut seal: impl FnMut(&str) -> Result<String, E>) -> Result<(), E> {
         for config in self.configs_mut() {
             change_secrets(config, |text| match SecretRef::read(text) {
@@ -148,10 +144,10 @@ impl PlatformRuntime {
         Ok(())
     }
 
-    /// Replaces every sealed text of `config.secret_refs` by what it holds.
+    /// Replaces every sealed text in `config.secret_refs` with its plaintext.
     ///
     /// # Errors
-    /// The first that `open` gives.
+    /// The first error of `open`.
     pub fn change_sealed_secrets<E>(&mut self, mut open: impl FnMut(&str) -> Result<SecretString, E>) -> Result<(), E> {
         for config in self.configs_mut() {
             change_secrets(config, |text| match SecretRef::read(text) {
@@ -168,10 +164,10 @@ impl PlatformRuntime {
     }
 }
 
-/// Replaces the texts of a configuration's `secret_refs` for which `change` gives another.
+/// Replaces the texts in a configuration's `secret_refs` for which `change` returns a replacement.
 ///
 /// # Errors
-/// The first that `change` gives.
+/// The first error of `change`.
 pub fn change_secrets<E>(
     config: &mut Value,
     mut change: impl FnMut(&str) -> Result<Option<String>, E>,
@@ -187,24 +183,24 @@ pub fn change_secrets<E>(
     Ok(())
 }
 
-/// What a text among `secret_refs` is.
+/// A text in `secret_refs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretRef {
     /// `env://NAME`: a variable of the worker.
     Variable(String),
     /// `sealed:…`: a literal that was sealed when the request arrived.
     Sealed(String),
-    /// A reference of another scheme, which nobody here can resolve.
+    /// A reference of another scheme, which Longhaul cannot resolve.
     Foreign,
     /// The secret itself.
     Literal,
 }
 
-/// The beginning of a sealed secret.
+/// Prefix of a sealed secret.
 pub const SEALED: &str = "sealed:";
 
 impl SecretRef {
-    /// Reads one; blank text is none.
+    /// Classifies a text; `None` if it is blank, `none` or `null`.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let text = text.trim();
@@ -228,57 +224,56 @@ fn is_nothing(text: &str) -> bool {
     text.eq_ignore_ascii_case("none") || text.eq_ignore_ascii_case("null")
 }
 
-/// A capability bound to a provider.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Binding {
-    /// The provider's slug, for records.
+    /// Provider's slug, for records.
     #[serde(default)]
     pub slug: Option<String>,
-    /// The provider's key, for records.
+    /// Provider's key, for records.
     #[serde(default)]
     pub provider_key: Option<String>,
-    /// Which protocol it speaks: `openai_compatible_llm`, `openai_compatible_embeddings`, `weaviate_http`, `qdrant_http`,
-    /// `pgvector`, `mcp_http`, `sandbox_http`.
+    /// Protocol: `openai_compatible_llm`, `openai_compatible_embeddings`, `weaviate_http`, `qdrant_http`,
+    /// `pgvector`, `mcp_http` or `sandbox_http`.
     #[serde(default)]
     pub adapter_kind: Option<String>,
-    /// Where it answers.
+    /// Base URL.
     #[serde(default)]
     pub endpoint_url: Option<String>,
-    /// Whether it may be used.
+    /// False disables the binding.
     #[serde(default = "yes", deserialize_with = "null_is_true")]
     pub enabled: bool,
-    /// Paths, formats, limits, secrets by reference.
+    /// Paths, formats, limits, and secrets by reference.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub config: Map<String, Value>,
-    /// What may be used of it: the allow-list.
+    /// Usable resources (allow-list).
     #[serde(default, deserialize_with = "null_is_none")]
     pub resources: Vec<Resource>,
-    /// What is used when nobody says.
+    /// Id of the resource for requests that name none.
     #[serde(default)]
     pub default_resource_id: Option<String>,
-    /// The same, whole.
+    /// The default resource as a whole object.
     #[serde(default)]
     pub default_resource: Option<Resource>,
-    /// Rules over its resources.
+    /// Rules for the resources.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub resource_policy: Map<String, Value>,
-    /// Settings of the binding itself.
+    /// Settings of the binding.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub binding_config: Map<String, Value>,
 }
 
-/// Something of a provider that may be used: a model, an index.
+/// A resource of a provider: a model or an index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resource {
-    /// The managed id.
+    /// Managed id.
     pub id: Option<String>,
-    /// What the provider calls it.
+    /// Provider's id.
     pub provider_resource_id: Option<String>,
-    /// The rest, as sent.
+    /// Other fields, as sent.
     pub rest: Map<String, Value>,
 }
 
-// By hand: a derived `flatten` cannot take numbers beyond 64 bits.
+// Manual implementation: a derived `flatten` rejects numbers beyond 64 bits.
 impl<'de> Deserialize<'de> for Resource {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut rest = Map::deserialize(deserializer)?;
@@ -294,14 +289,15 @@ impl<'de> Deserialize<'de> for Resource {
 }
 
 impl Resource {
-    /// What the provider calls it, where the snapshot says so; else the provider must be asked with [`Self::served_names`].
+    /// Provider's id, if the snapshot has it. Otherwise look for one of [`Self::served_names`] in the provider's
+    /// list.
     #[must_use]
     pub fn provider_id(&self) -> Option<&str> {
         let own = self.provider_resource_id.as_deref().and_then(meant);
         own.or_else(|| meant(self.rest.get("metadata")?.get("provider_model_id")?.as_str()?))
     }
 
-    /// The names under which a provider may list it, best first.
+    /// Names under which a provider may list the resource, best first.
     pub fn served_names(&self) -> impl Iterator<Item = &str> {
         let rest = |name: &str| self.rest.get(name).and_then(Value::as_str);
         [rest("local_path"), self.id.as_deref(), rest("name"), rest("source_id")]
@@ -317,13 +313,13 @@ fn meant(text: &str) -> Option<&str> {
 }
 
 impl Binding {
-    /// The address without a slash at its end.
+    /// Base URL without a trailing slash.
     #[must_use]
     pub fn endpoint(&self) -> Option<&str> {
         meant(self.endpoint_url.as_deref()?).map(|url| url.trim_end_matches('/'))
     }
 
-    /// The address of a path that the configuration may name.
+    /// URL of a path: the configuration's `setting`, or `default`.
     #[must_use]
     pub fn url(&self, setting: &str, default: &str) -> Option<String> {
         let path = self.text(setting).unwrap_or(default);
@@ -331,13 +327,13 @@ impl Binding {
         Some(format!("{}{slash}{path}", self.endpoint()?))
     }
 
-    /// A text of the configuration.
+    /// A text setting of the configuration.
     #[must_use]
     pub fn text(&self, setting: &str) -> Option<&str> {
         meant(self.config.get(setting)?.as_str()?)
     }
 
-    /// How long one request may take.
+    /// Timeout of one request, at most [`MAX_TIMEOUT`].
     #[must_use]
     pub fn request_timeout(&self) -> Duration {
         let seconds = match self.config.get("request_timeout_seconds") {
@@ -349,16 +345,16 @@ impl Binding {
         asked.map_or(DEFAULT_TIMEOUT, |timeout| timeout.min(MAX_TIMEOUT))
     }
 
-    /// A secret among `config.secret_refs`, as it is referred to.
+    /// A secret in `config.secret_refs`, as written.
     #[must_use]
     pub fn secret_ref(&self, name: &str) -> Option<&str> {
         self.config.get("secret_refs")?.get(name)?.as_str().filter(|text| !text.trim().is_empty())
     }
 
-    /// The resource a run uses: the one it asked for, when it is on the list; else the default.
+    /// Returns the resource of a run: the requested one, which must be listed, or the default.
     ///
     /// # Errors
-    /// `EXEC_MODEL_NOT_ALLOWED` for one that is not on the list, `EXEC_INTERNAL_ERROR` where there is nothing to choose from.
+    /// `EXEC_MODEL_NOT_ALLOWED` if the requested one is not listed, `EXEC_INTERNAL_ERROR` if there is no default.
     pub fn select_resource(&self, requested: Option<&str>) -> Result<&Resource, ExecFailure> {
         let slug = self.slug.clone().unwrap_or_default();
         let listed = |id: &str| self.resources.iter().find(|resource| resource.id.as_deref() == Some(id));

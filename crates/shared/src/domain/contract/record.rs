@@ -1,4 +1,5 @@
-//! The execution as the contract shows it: eleven keys, always all present, in this order; and the body of an error.
+//! The record of an execution in the contract: eleven keys, always all present, in this order; and the body of an
+//! error.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
@@ -8,28 +9,28 @@ use super::{CallItem, CallList, ExecCode, RuntimeProfile};
 use crate::domain::{ExecutionStatus, status::named};
 
 named! {
-    /// The six words of the contract.
+    /// Status of an execution in the contract.
     ContractStatus {
-        /// No worker has had it yet.
+        /// Not claimed by a worker yet.
         Queued = "queued",
-        /// Some worker has it, or had it and it waits.
+        /// Claimed at least once; running or waiting.
         Running = "running",
-        /// It has a result.
+        /// Ended with a result.
         Succeeded = "succeeded",
-        /// It ended without one.
+        /// Ended without a result.
         Failed = "failed",
-        /// Policy ended it.
+        /// Ended by policy.
         Blocked = "blocked",
-        /// Somebody ended it.
+        /// Cancelled by a caller.
         Cancelled = "cancelled",
     }
 }
 
-/// The failure code of an execution that was cancelled.
+/// Failure code of a cancelled execution.
 const CANCELLED: &str = "cancelled";
 
 impl ContractStatus {
-    /// The view of a stored status.
+    /// Maps a stored status.
     #[must_use]
     pub fn of(status: ExecutionStatus, failure_code: Option<&str>) -> Self {
         match status {
@@ -45,27 +46,22 @@ impl ContractStatus {
     }
 }
 
-/// A time as the contract writes it: six digits, `+00:00`.
+/// Formats a time as in the contract: six fractional digits, `+00:00`.
 #[must_use]
 pub fn timestamp(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Micros, false)
 }
 
-/// The calls of a run, by list.
+/// Calls of a run, by list.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Calls {
-    /// Tools.
     pub tool_calls: Vec<Box<RawValue>>,
-    /// Embeddings.
     pub embedding_calls: Vec<Box<RawValue>>,
-    /// Retrieval.
     pub retrieval_calls: Vec<Box<RawValue>>,
-    /// The model.
     pub model_calls: Vec<Box<RawValue>>,
 }
 
 impl Calls {
-    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { tool_calls, embedding_calls, retrieval_calls, model_calls } = self;
@@ -89,35 +85,33 @@ impl FromIterator<CallItem> for Calls {
     }
 }
 
-/// What a run came to.
+/// Result of a successful run.
 #[derive(Debug, Clone, Serialize)]
 pub struct ResultView {
-    /// The answer.
     pub output_text: String,
-    /// How it came about.
     #[serde(flatten)]
     pub calls: Calls,
 }
 
-/// Why a run came to nothing.
+/// Error of an unsuccessful run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RecordedError {
-    /// One of the nine, or `cancelled`.
+    /// One of the nine codes, or `cancelled`.
     pub code: String,
-    /// For people.
+    /// Message for people.
     pub message: String,
-    /// Facts, and the calls that were made; left out when there are none.
+    /// Facts and calls. Omitted if empty.
     #[serde(skip_serializing_if = "ErrorDetails::is_empty")]
     pub details: ErrorDetails,
 }
 
-/// See [`RecordedError::details`].
+/// Details of a [`RecordedError`].
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ErrorDetails {
-    /// As the failure gave them.
+    /// Facts of the failure.
     #[serde(flatten)]
     pub facts: Map<String, Value>,
-    /// What was done before it failed.
+    /// Calls made before the failure.
     #[serde(skip_serializing_if = "Calls::is_empty")]
     pub calls: Calls,
 }
@@ -128,71 +122,65 @@ impl ErrorDetails {
     }
 }
 
-/// The record.
+/// The record of an execution.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExecutionView {
-    /// Its id.
     pub id: String,
-    /// One of the six words.
+    /// A [`ContractStatus`].
     pub status: &'static str,
-    /// The agent, as asked for.
+    /// Agent, as requested.
     pub agent_ref: String,
-    /// Its version; `v1` when unknown.
+    /// Version of the agent; `v1` if unknown.
     pub agent_version: String,
-    /// The managed model.
+    /// Managed model id.
     pub model_ref: Option<String>,
     /// `online` or `offline`.
     pub runtime_profile: &'static str,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub created_at: String,
-    /// When a worker first had it.
+    /// Time of the first claim.
     pub started_at: Option<String>,
-    /// When it ended.
     pub finished_at: Option<String>,
-    /// Of one that succeeded.
+    /// Set if the execution succeeded.
     pub result: Option<ResultView>,
-    /// Of one that did not.
+    /// Set if the execution failed.
     pub error: Option<RecordedError>,
 }
 
-/// A stored execution, as far as its record says it.
+/// The stored data from which a record is made.
 #[derive(Debug, Clone)]
 pub struct Recorded {
-    /// Its id.
     pub id: String,
-    /// As stored.
+    /// Stored status.
     pub status: ExecutionStatus,
-    /// The agent, as asked for.
+    /// Agent, as requested.
     pub agent_ref: String,
-    /// As the record says it.
+    /// Version of the agent, as the record shows it.
     pub agent_version: String,
-    /// The managed model, where a call or the request names one.
+    /// Managed model id, if a call or the request names one.
     pub model_ref: Option<String>,
-    /// Its profile.
     pub runtime_profile: RuntimeProfile,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub created_at: DateTime<Utc>,
-    /// When a worker first had it.
+    /// Time of the first claim.
     pub started_at: Option<DateTime<Utc>>,
-    /// When it ended.
     pub finished_at: Option<DateTime<Utc>>,
-    /// The answer of one that finished.
+    /// Answer, if finished.
     pub output_text: Option<String>,
-    /// Of one that failed: as stored.
+    /// Stored failure code, if failed.
     pub failure_code: Option<String>,
-    /// Of one that failed: for people.
+    /// Message for people, if failed.
     pub failure_summary: Option<String>,
-    /// Of one that failed: facts.
+    /// Facts, if failed.
     pub failure_detail: Map<String, Value>,
-    /// The calls it made.
     pub calls: Calls,
-    /// Whether its agent has tools, used or not; the record does not say.
+    /// True if the agent has tools, used or not. Not part of the record.
     pub has_tools: bool,
 }
 
 impl Recorded {
-    /// The code of a failure as the contract says it, and what is told with it. A failure that is none of the nine is told with
-    /// the code's own message, and its own code among the facts.
+    /// Returns code, message and facts of a failure in the terms of the contract. A failure outside the nine codes
+    /// gets the default message of the code it maps to, with its own code among the facts.
     #[must_use]
     pub fn failure(&self) -> Option<(String, String, Map<String, Value>)> {
         let stored = self.failure_code.as_deref()?;
@@ -208,7 +196,7 @@ impl Recorded {
         Some((code.as_str().to_owned(), code.message().to_owned(), facts))
     }
 
-    /// The record.
+    /// Builds the record.
     #[must_use]
     pub fn view(self) -> ExecutionView {
         let status = ContractStatus::of(self.status, self.failure_code.as_deref());
@@ -241,14 +229,14 @@ impl Recorded {
     }
 }
 
-/// The body of every error: `{"error", "message"[, "details"]}`.
+/// Body of every error response: `{"error", "message"[, "details"]}`.
 #[derive(Debug, Clone, Serialize)]
 pub struct ErrorBody {
-    /// A stable code.
+    /// Stable code.
     pub error: String,
-    /// For people.
+    /// Message for people.
     pub message: String,
-    /// Facts; refusals of what was never stored have none.
+    /// Facts. Absent if the request was refused before anything was stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Map<String, Value>>,
 }

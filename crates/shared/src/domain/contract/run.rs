@@ -1,4 +1,5 @@
-//! What makes an execution one of the contract: stored with it as `overrides.contract`, returned with every claim.
+//! The data that makes an execution a contract execution: stored as `overrides.contract`, returned with every
+//! claim.
 
 use longhaul_sdk::{spec::AgentOverrides, tool::ToolEffect};
 use serde::{Deserialize, Serialize};
@@ -8,27 +9,27 @@ use super::{Capability, Message, PlatformRuntime};
 use crate::domain::{retrieval::RetrievalRequest, status::named};
 
 named! {
-    /// Whether a run may reach what is outside.
+    /// Network access of a run.
     RuntimeProfile {
-        /// It may.
+        /// The run may reach external services.
         Online = "online",
-        /// It may not.
+        /// The run must not reach external services.
         Offline = "offline",
     }
 }
 
 named! {
-    /// How a tool of the catalogue is reached.
+    /// Transport of a catalogue tool.
     Transport {
-        /// The MCP gateway.
+        /// MCP gateway.
         Mcp = "mcp",
-        /// The sandbox.
+        /// Code sandbox.
         SandboxHttp = "sandbox_http",
     }
 }
 
 impl Transport {
-    /// The capability whose binding says where.
+    /// Capability whose binding holds the tool's address.
     #[must_use]
     pub fn capability(self) -> Capability {
         match self {
@@ -39,8 +40,8 @@ impl Transport {
 }
 
 impl RuntimeProfile {
-    /// The profile of a run. What a request, an operator's force and the stored default say, in this order; a force to `offline`
-    /// is not lifted by a request, and without any word it is `offline`.
+    /// Resolves the profile of a run in the order request, operator's force, stored default, `offline`. A request
+    /// cannot lift a force to `offline`.
     #[must_use]
     pub fn resolve(requested: Option<Self>, forced: Option<Self>, stored: Option<Self>) -> Self {
         match forced {
@@ -49,7 +50,8 @@ impl RuntimeProfile {
         }
     }
 
-    /// A word as requests and settings write it: case and surrounding space do not matter, `air_gapped` is `offline`.
+    /// Parses a profile from a request or setting. Ignores case and surrounding space; `air_gapped` means
+    /// `offline`.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let word = text.trim().to_lowercase();
@@ -57,88 +59,84 @@ impl RuntimeProfile {
     }
 }
 
-/// A tool of the agent, as the catalogue had it at the submit. The run is pinned to it.
+/// A tool of the agent, pinned to its catalogue entry at submit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContractTool {
-    /// Its id in the catalogue, for instance `tool.python_exec`.
+    /// Id in the catalogue, for instance `tool.python_exec`.
     pub tool_ref: String,
-    /// The name the model calls, for instance `python_exec`.
+    /// Name that the model calls, for instance `python_exec`.
     pub tool_name: String,
-    /// What it is for, for the model.
+    /// Description for the model.
     pub description: String,
-    /// How it is reached.
     pub transport: Transport,
-    /// JSON Schema of its arguments.
+    /// JSON Schema of the arguments.
     pub input_schema: Value,
-    /// An object: `timeout_seconds` and what else its service is told.
+    /// Object with `timeout_seconds` and further settings passed to the tool's service.
     pub safety_policy: Value,
-    /// What running it twice would do.
+    /// Effect of running the tool twice.
     pub effect: ToolEffect,
 }
 
-/// See the module.
+/// Contract data of one execution.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContractRun {
-    /// The agent as asked for, without a version.
+    /// Agent as requested, without a version.
     pub agent_ref: String,
-    /// The version it runs, as the record says it: `v1`.
+    /// Version of the agent, as the record shows it: `v1`.
     pub agent_version: String,
-    /// Whether it may reach what is outside.
     pub runtime_profile: RuntimeProfile,
-    /// Who asked, where the caller said so.
+    /// Id of the requesting user, if the caller stated one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by_user_id: Option<i64>,
-    /// As the caller said, lower-case.
+    /// Role stated by the caller, in lower case.
     pub requested_by_role: String,
-    /// The caller's organisation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub org_id: Option<String>,
-    /// The caller's group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_id: Option<String>,
-    /// `X-Request-Id`, the caller's or ours.
+    /// `X-Request-Id` of the caller, or a generated one.
     pub request_id: String,
-    /// The managed model the caller asked for, else the agent's default; neither: the binding's default.
+    /// Managed model that the caller requested, or the agent's default. If `None`, the binding's default is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The normalised retrieval request.
+    /// Normalised retrieval request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retrieval: Option<RetrievalRequest>,
-    /// The agent's tools. That their capabilities are bound is looked at before anything is asked.
+    /// Tools of the agent. The run checks that their capabilities are bound before its first request.
     #[serde(default)]
     pub tools: Vec<ContractTool>,
-    /// What stands before retrieved references, when the agent says so.
+    /// Text that the agent puts before retrieved references.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retrieval_context: Option<String>,
-    /// Whether somebody follows it: statuses are published only then.
+    /// True if a client follows the execution. Statuses are published only then.
     #[serde(default)]
     pub stream: bool,
-    /// Whether its agent opted in to retries.
+    /// True if the agent opted in to retries.
     #[serde(default)]
     pub retries: bool,
-    /// The snapshot; secrets in it are references or sealed.
+    /// Platform snapshot. Its secrets are references or sealed.
     #[serde(default)]
     pub platform_runtime: PlatformRuntime,
 }
 
 impl ContractRun {
-    /// The run that `overrides` describe; `None` for an ordinary execution.
+    /// Reads the run from `overrides`; `None` for an ordinary execution.
     ///
     /// # Errors
-    /// It is there and cannot be read.
+    /// Fails if `overrides.contract` is malformed.
     pub fn of(overrides: &AgentOverrides) -> Result<Option<Self>, serde_json::Error> {
         overrides.contract.as_ref().map(Self::deserialize).transpose()
     }
 
-    /// The overrides to store.
+    /// Returns the overrides to store.
     ///
     /// # Errors
-    /// It is no JSON, which none of ours is.
+    /// Fails if the run cannot be serialized, which does not happen.
     pub fn overrides(&self) -> Result<AgentOverrides, serde_json::Error> {
         Ok(AgentOverrides { contract: Some(serde_json::to_value(self)?), ..AgentOverrides::default() })
     }
 
-    /// What it answers without asking a model: the text for an input that says nothing and retrieves nothing.
+    /// Returns the fixed answer for a run with neither messages nor retrieval, which needs no model.
     #[must_use]
     pub fn deterministic_answer(&self, messages: &[Message]) -> Option<String> {
         (messages.is_empty() && self.retrieval.is_none())

@@ -1,6 +1,6 @@
-//! Reading a request of the contract. The first thing wrong is what the caller is told; nothing is stored of it.
+//! Validation of contract requests. The first problem is reported to the caller, and nothing is stored.
 //!
-//! `null` is absent, everywhere. Fields nobody knows are ignored.
+//! `null` counts as absent everywhere. Unknown fields are ignored.
 
 use longhaul_sdk::numbers;
 use serde_json::{Map, Value};
@@ -8,43 +8,43 @@ use serde_json::{Map, Value};
 use super::{Message, PlatformRuntime, RuntimeProfile, messages::prompt_text};
 use crate::domain::retrieval::{INVALID_RETRIEVAL_INPUT, INVALID_RETRIEVAL_MESSAGE, RetrievalRequest};
 
-/// Bytes of an agent's id, a role, an organisation's or a group's id.
+/// Maximum bytes of an agent id, a role, an organisation id or a group id.
 const MAX_NAME_BYTES: usize = 256;
 
-/// A request that was not accepted: an answer without `details`.
+/// A refused request: an error response without `details`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContractRefusal {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// The code.
+    /// Error code.
     pub error: &'static str,
-    /// For people.
+    /// Message for people.
     pub message: &'static str,
 }
 
 impl ContractRefusal {
-    /// What is no JSON object.
+    /// The body is not a JSON object.
     pub const PAYLOAD: Self = Self::bad("invalid_payload", "Expected JSON object");
-    /// A field of the request itself that cannot be used.
+    /// A field of the request is invalid.
     pub const FIELD: Self = Self::bad("invalid_payload", "Expected valid payload");
-    /// No agent.
+    /// The agent id is missing or invalid.
     pub const AGENT: Self = Self::bad("invalid_agent_id", "agent_id is required");
-    /// An input that is no object.
+    /// `input` is not an object.
     pub const INPUT: Self = Self::bad("invalid_input", "input must be an object when provided");
-    /// An input that cannot be stored.
+    /// `input` contains U+0000, which Postgres cannot store.
     pub const NUL: Self = Self::bad("invalid_input", "input must not contain the character U+0000");
-    /// A retrieval request that cannot be used.
+    /// The retrieval request is invalid.
     pub const RETRIEVAL: Self = Self::bad(INVALID_RETRIEVAL_INPUT, INVALID_RETRIEVAL_MESSAGE);
-    /// The token is missing or wrong.
+    /// The service token is missing or wrong.
     pub const TOKEN: Self =
         Self { status: 401, error: "invalid_service_token", message: "Missing or invalid service token" };
-    /// There is no such route.
+    /// The route does not exist.
     pub const ROUTE: Self = Self { status: 404, error: "not_found", message: "Route not found" };
-    /// The route has no such method.
+    /// The route does not support the method.
     pub const METHOD: Self = Self { status: 405, error: "method_not_allowed", message: "Method not allowed" };
-    /// The body is larger than it may be.
+    /// The body exceeds the size limit.
     pub const TOO_LARGE: Self = Self { status: 413, error: "payload_too_large", message: "Request body is too large" };
-    /// The body took too long to arrive.
+    /// The body did not arrive in time.
     pub const SLOW: Self =
         Self { status: 408, error: "request_timeout", message: "Request body did not arrive in time" };
 
@@ -53,42 +53,39 @@ impl ContractRefusal {
     }
 }
 
-/// A request as asked for.
+/// A validated request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExecRequest {
-    /// The agent, without a version.
+    /// Agent id without a version.
     pub agent_ref: String,
-    /// `agent_version`, or what stood behind the `@` of the id.
+    /// `agent_version`, or the part of the id after `@`.
     pub version: Option<String>,
-    /// What the model is sent.
+    /// Messages for the model.
     pub messages: Vec<Message>,
-    /// What is stored as the execution's input: `{"prompt"}`, `{"messages"}` or `{}`.
+    /// Stored input of the execution: `{"prompt"}`, `{"messages"}` or `{}`.
     pub input: Value,
-    /// The same as it was sent: for another engine.
+    /// Input as sent, forwarded to another engine.
     pub raw_input: Value,
-    /// The managed model the caller asks for.
+    /// Requested managed model.
     pub model: Option<String>,
-    /// The retrieval request.
     pub retrieval: Option<RetrievalRequest>,
-    /// Who asks.
+    /// Id of the requesting user.
     pub requested_by_user_id: Option<i64>,
-    /// As what; lower-case.
+    /// Role of the requesting user, in lower case.
     pub requested_by_role: String,
-    /// The profile it asks for.
+    /// Requested runtime profile.
     pub runtime_profile: Option<RuntimeProfile>,
-    /// The snapshot.
+    /// Platform snapshot.
     pub platform_runtime: PlatformRuntime,
-    /// The caller's organisation.
     pub org_id: Option<String>,
-    /// The caller's group.
     pub group_id: Option<String>,
 }
 
 impl ExecRequest {
-    /// Reads a body; an empty one is `{}`.
+    /// Parses and validates a body; an empty one counts as `{}`.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first problem found.
     pub fn read(body: &[u8]) -> Result<Self, ContractRefusal> {
         let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
         let body: Value = serde_json::from_slice(body).map_err(|_| ContractRefusal::PAYLOAD)?;
@@ -152,7 +149,7 @@ impl ExecRequest {
     }
 }
 
-/// The prompt as it was used, or the messages as they were read.
+/// Returns the used prompt, or the parsed messages.
 fn stored_input(input: &Value, messages: &[Message]) -> Value {
     let is_prompt = Message::of_input(&serde_json::json!({ "messages": input.get("messages") })).is_empty();
     match messages {
@@ -162,7 +159,7 @@ fn stored_input(input: &Value, messages: &[Message]) -> Value {
     }
 }
 
-/// A name: text without surrounding space; blank is absent.
+/// Removes and returns a name field, trimmed; blank text counts as absent.
 fn text(fields: &mut Map<String, Value>, name: &str) -> Result<Option<String>, ContractRefusal> {
     match fields.remove(name) {
         None => Ok(None),
@@ -173,7 +170,7 @@ fn text(fields: &mut Map<String, Value>, name: &str) -> Result<Option<String>, C
     }
 }
 
-/// As an integer: text of digits, truth values and fractions too; nobody when it is not above zero.
+/// Parses a user id from an integer, digits as text, a boolean or a fraction. `None` if it is not positive.
 fn user_id(value: Option<&Value>) -> Result<Option<i64>, ContractRefusal> {
     let id = match value {
         None => 0,
@@ -189,7 +186,7 @@ fn user_id(value: Option<&Value>) -> Result<Option<i64>, ContractRefusal> {
     Ok(Some(id).filter(|id| *id > 0))
 }
 
-/// A fraction without what is behind its point, while integers are exact.
+/// Truncates a fraction, within the range where doubles represent integers exactly.
 fn whole(number: f64) -> Option<i64> {
     let text = format!("{:.0}", number.trunc());
     (number.abs() < 9_007_199_254_740_992.0).then(|| text.parse().ok()).flatten()
@@ -209,7 +206,7 @@ fn role(value: Option<&Value>) -> Result<String, ContractRefusal> {
     Ok(if role.is_empty() { "user".to_owned() } else { role })
 }
 
-/// Whether there is a U+0000 in it, which Postgres cannot store.
+/// Returns true if the value contains U+0000, which Postgres cannot store.
 fn has_nul(value: &Value) -> bool {
     match value {
         Value::String(text) => text.contains('\0'),
@@ -219,7 +216,7 @@ fn has_nul(value: &Value) -> bool {
     }
 }
 
-/// The number of a version as the contract writes it: `v3` or `3`.
+/// Parses a version as the contract writes it: `v3` or `3`.
 #[must_use]
 pub fn version_number(text: &str) -> Option<i32> {
     let digits = text.strip_prefix(['v', 'V']).unwrap_or(text);

@@ -1,19 +1,20 @@
-//! What an index is called: by its caller, and in each kind of vector store.
+//! Names of indexes: as callers write them, and in each kind of vector store.
 
 use super::{MAX_INDEX_CHARS, normalize::is_letter_or_number};
 
-/// A name that a store cannot have; the caller's to change.
+/// A name that a store does not allow. An error of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidName {
-    /// Nothing of it is a letter or a digit.
+    /// The index name has no letter or digit.
     #[error("the index has no letters or digits")]
     Index,
-    /// A filter's or metadata key that does not begin with a letter.
+    /// A filter or metadata key does not begin with a letter.
     #[error("keys of filters must begin with a letter")]
     Key,
 }
 
-/// Whether Longhaul fills an index of this name: `[a-z0-9][a-z0-9._-]*`. Names in other products' stores may be anything.
+/// Returns true if `name` is allowed for an index that Longhaul fills: `[a-z0-9][a-z0-9._-]*`. Indexes of other
+/// applications may have any name.
 #[must_use]
 pub fn is_own_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -22,10 +23,10 @@ pub fn is_own_name(name: &str) -> bool {
         && name.bytes().all(|byte| is_plain(byte) || matches!(byte, b'.' | b'_' | b'-'))
 }
 
-/// The Weaviate class: the parts between everything else, each with a capital first letter.
+/// Returns the Weaviate class: alphanumeric parts joined, each with a capital first letter.
 ///
 /// # Errors
-/// There is no letter or digit.
+/// Fails if the name has no letter or digit.
 pub fn weaviate_class(index: &str) -> Result<String, InvalidName> {
     let parts = index.split(|char: char| !is_letter_or_number(char)).filter(|part| !part.is_empty());
     let capital = |part: &str| {
@@ -36,10 +37,10 @@ pub fn weaviate_class(index: &str) -> Result<String, InvalidName> {
     if class.is_empty() { Err(InvalidName::Index) } else { Ok(class) }
 }
 
-/// The Qdrant collection: small letters, `_` for everything else.
+/// Returns the Qdrant collection: lower case, with `_` for every other character.
 ///
 /// # Errors
-/// There is no letter or digit.
+/// Fails if the name has no letter or digit.
 pub fn qdrant_collection(index: &str) -> Result<String, InvalidName> {
     let kept = |char: char| if is_letter_or_number(char) || matches!(char, '_' | '-') { char } else { '_' };
     let name: String = index.trim().chars().map(kept).collect();
@@ -47,10 +48,10 @@ pub fn qdrant_collection(index: &str) -> Result<String, InvalidName> {
     if name.is_empty() { Err(InvalidName::Index) } else { Ok(name) }
 }
 
-/// The property or payload key that a filter is about.
+/// Returns the property or payload key of a filter key.
 ///
 /// # Errors
-/// It does not begin with a letter.
+/// Fails if the key does not begin with a letter.
 pub fn property(key: &str) -> Result<String, InvalidName> {
     let kept = |char: char| if is_letter_or_number(char) || char == '_' { char } else { '_' };
     let key: String = key.trim().chars().map(kept).collect();

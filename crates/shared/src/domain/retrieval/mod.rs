@@ -1,7 +1,8 @@
-//! Retrieval without its IO: what may be asked, how a query is normalised, how results are scored, fused and shown to a model.
+//! Retrieval without IO: request validation, query normalisation, scoring, fusion, and the message shown to a
+//! model.
 //!
-//! What must hold: whatever a caller sends is either a request within the bounds below or [`InvalidRetrieval`]; no score that is
-//! given out is NaN or infinite; what is shown to a model has a size limit.
+//! Invariants: any input is either a request within the bounds or [`InvalidRetrieval`]; no returned score is NaN or
+//! infinite; the message shown to a model has a size limit.
 
 pub mod index;
 mod normalize;

@@ -1,16 +1,16 @@
-//! The `normalize` preprocessing of a query, character for character that of the agent execution contract.
+//! The `normalize` preprocessing of a query, identical to that of the agent execution contract.
 
 use unicode_normalization::{UnicodeNormalization, char::canonical_combining_class};
 use unicode_properties::{GeneralCategoryGroup, UnicodeGeneralCategory};
 
-/// Compatibility forms decomposed, marks dropped, small letters, and everything that is neither letter nor number a separator.
+/// Applies NFKD, drops combining marks, lowercases, and joins runs of letters and numbers with single spaces.
 ///
-/// [`char::is_alphanumeric`] is not the test: it also accepts the vowel signs of many scripts, which Python, whose rule this is, does
-/// not.
+/// [`char::is_alphanumeric`] differs: it also accepts vowel signs of many scripts, unlike Python, whose rule the
+/// contract uses.
 #[must_use]
 pub fn normalize(query: &str) -> String {
     let without_marks: String = query.nfkd().filter(|&char| canonical_combining_class(char) == 0).collect();
-    // Of the whole text, because a final sigma is one by its neighbours.
+    // Lowercases the whole text at once, because the form of a final sigma depends on its neighbours.
     let small = without_marks.to_lowercase();
     let tokens = small.split(|char: char| !is_letter_or_number(char)).filter(|token| !token.is_empty());
     tokens.collect::<Vec<_>>().join(" ")
@@ -31,7 +31,7 @@ pub(super) fn is_letter_or_number(char: char) -> bool {
 mod tests {
     use super::*;
 
-    /// Measured on the engine of the contract.
+    /// Vectors recorded from the contract's engine.
     #[test]
     fn the_vectors_of_the_contract() {
         let vectors = [
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn numbers_without_digits_are_kept() {
-        // Roman, circled and runic numbers, a fraction that does not decompose.
+        // Roman, circled and runic numbers, and a fraction that does not decompose.
         assert_eq!(normalize("ↀ ② ᛮ ৴"), "ↀ 2 ᛮ ৴");
     }
 }

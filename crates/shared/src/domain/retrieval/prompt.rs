@@ -1,18 +1,19 @@
-//! How results are shown to a model: one system message, the chunks of one source under one numbered reference.
+//! The system message that shows results to a model: chunks of one source are grouped under one numbered reference.
 
 use serde_json::{Map, Value};
 
 use super::RetrievedItem;
 use crate::domain::ascii_json::sorted_ascii;
 
-/// The most that is shown; what does not fit is left out, whole chunks from the end, and the message says so.
+/// Maximum bytes of the message. Whole chunks beyond it are left out from the end, and the message says so.
 pub const MAX_REFERENCES_BYTES: usize = 256 * 1024;
 
 const URI_KEYS: [&str; 5] = ["uri", "file_uri", "source_uri", "url", "source_url"];
 const PATH_KEYS: [&str; 4] = ["source_path", "source_filename", "file_path", "filename"];
 const TITLE_KEYS: [&str; 5] = ["title", "source_display_name", "source_name", "source_filename", "source_path"];
 
-/// The text of the system message for `results`, after the agent's own words about retrieval if it has any; none for no results.
+/// Returns the system message for `results`, after the agent's own retrieval instruction if it has one. `None` if
+/// there are no results.
 #[must_use]
 pub fn reference_message(instruction: Option<&str>, results: &[RetrievedItem]) -> Option<String> {
     if results.is_empty() {
@@ -74,7 +75,7 @@ fn chunk(item: &RetrievedItem) -> String {
     )
 }
 
-/// What two chunks have in common when they are of one source.
+/// Grouping key: equal for chunks of one source.
 fn source_of(item: &RetrievedItem) -> String {
     first_of(&item.metadata, &URI_KEYS)
         .or_else(|| first_of(&item.metadata, &PATH_KEYS))

@@ -1,115 +1,106 @@
-//! What a search gives, in the shape and order of keys of the agent execution contract.
+//! Results and call records of a search, with the keys of the agent execution contract in their order.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Preprocessing, SearchMethod};
 
-/// What a provider's score means.
+/// Meaning of a provider's score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScoreKind {
-    /// Smaller is closer: 1 minus it is the similarity.
+    /// Smaller is closer; the similarity is 1 minus the distance.
     Distance,
     /// Larger is closer.
     Similarity,
     /// Weaviate's keyword score.
     Bm25,
-    /// Qdrant's: a text matches or does not.
+    /// Qdrant's keyword search: a text matches or does not.
     TextMatch,
     /// PostgreSQL's `ts_rank_cd`.
     TsRank,
-    /// Of a fusion.
+    /// Score of a fusion.
     HybridScore,
 }
 
-/// What the relevance means, whoever computed it; larger is better.
+/// Meaning of a relevance, independent of the provider. Larger is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RelevanceKind {
-    /// Of embeddings; may be below zero.
+    /// Similarity of embeddings. May be negative.
     Similarity,
-    /// Of words, on the provider's scale.
+    /// Keyword score, on the provider's scale.
     KeywordScore,
-    /// Of both.
+    /// Fusion of both.
     HybridScore,
 }
 
-/// What a hybrid score is made of.
+/// Components of a hybrid score.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RelevanceComponents {
-    /// Similarity, as the semantic side found it.
+    /// Similarity from semantic search.
     pub semantic_score: f64,
-    /// From 0, the worst of the keyword side's results, to 1, the best.
+    /// Keyword score, scaled from 0 (worst keyword result) to 1 (best).
     pub keyword_score: f64,
 }
 
-/// One result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RetrievedItem {
-    /// The chunk's id; for one that Longhaul ingested, its document's id and number.
+    /// Id of the chunk. For a chunk ingested by Longhaul, the document's id and the chunk's number.
     pub id: String,
-    /// The chunk.
+    /// Text of the chunk.
     pub text: String,
-    /// What was stored with it.
+    /// Metadata stored with the chunk.
     pub metadata: Map<String, Value>,
-    /// As the provider gave it; of a hybrid search, the fused one.
+    /// Score from the provider; in a hybrid search, the fused score.
     pub score: f64,
-    /// What it means.
     pub score_kind: ScoreKind,
-    /// By which results are in order.
+    /// Score that orders the results.
     pub relevance_score: f64,
-    /// What it means.
     pub relevance_kind: RelevanceKind,
-    /// Of hybrid searches.
+    /// Set for hybrid searches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relevance_components: Option<RelevanceComponents>,
 }
 
-/// A request to an embeddings endpoint, as executions record it.
+/// A request to an embeddings endpoint, as recorded in executions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EmbeddingCall {
-    /// The provider.
     pub provider_slug: String,
-    /// Its key.
     pub provider_key: String,
-    /// The deployment it belongs to.
+    /// Slug of the deployment profile.
     pub deployment_profile_slug: String,
-    /// The managed id of the model, never the provider's.
+    /// Managed model id, never the provider's.
     pub requested_model: String,
-    /// Texts embedded.
+    /// Number of embedded texts.
     pub input_count: usize,
-    /// Numbers per embedding.
+    /// Length of each embedding.
     pub dimension: usize,
-    /// HTTP's.
+    /// HTTP status.
     pub status_code: u16,
 }
 
-/// A search, as executions record it.
+/// A search, as recorded in executions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RetrievalCall {
-    /// The provider.
     pub provider_slug: String,
-    /// Its key.
     pub provider_key: String,
-    /// The deployment it belongs to.
+    /// Slug of the deployment profile.
     pub deployment_profile_slug: String,
-    /// The index as the caller named it.
+    /// Index as the caller named it.
     pub index: String,
-    /// After preprocessing.
+    /// Query after preprocessing.
     pub query: String,
-    /// Results wanted.
+    /// Number of requested results.
     pub top_k: u32,
-    /// How it was searched.
     pub search_method: SearchMethod,
-    /// What was done to the query.
     pub query_preprocessing: Preprocessing,
-    /// Of hybrid searches.
+    /// Set for hybrid searches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hybrid_alpha: Option<f64>,
-    /// Results found.
+    /// Number of results found.
     pub result_count: usize,
-    /// The results, best first.
+    /// Results, best first.
     pub results: Vec<RetrievedItem>,
 }
 

@@ -1,4 +1,4 @@
-//! From the scores of a provider to an order: relevance, and the fusion of both sides of a hybrid search.
+//! Ranking: relevance from provider scores, and fusion of the two sides of a hybrid search.
 
 use std::collections::HashMap;
 
@@ -6,28 +6,28 @@ use serde_json::{Map, Value};
 
 use super::{RelevanceComponents, RelevanceKind, RetrievedItem, ScoreKind};
 
-/// What a vector store found, before it is judged.
+/// A result of a vector store, before ranking.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hit {
     /// Not empty.
     pub id: String,
-    /// The chunk.
+    /// Text of the chunk.
     pub text: String,
-    /// What was stored with it.
+    /// Metadata stored with the chunk.
     pub metadata: Map<String, Value>,
-    /// As the provider gave it; 0 when it gave none that is a finite number.
+    /// Score from the provider; 0 if it gave no finite number.
     pub score: f64,
-    /// What it means.
     pub score_kind: ScoreKind,
 }
 
-/// Results that each side of a hybrid search is asked for: more than wanted, because the best of both may be in neither's first few.
+/// Number of results requested from each side of a hybrid search. More than `top_k`, because the best combined
+/// results may rank lower on either side.
 #[must_use]
 pub fn branch_top_k(top_k: u32) -> u32 {
     top_k.saturating_mul(3).clamp(10, 50)
 }
 
-/// One side's hits with their relevance, best first; equal ones keep the provider's order.
+/// Computes the relevance of hits and sorts them, best first. Ties keep the provider's order.
 #[must_use]
 pub fn rank(hits: Vec<Hit>, relevance_kind: RelevanceKind) -> Vec<RetrievedItem> {
     let judged = |hit: Hit| {
@@ -49,10 +49,11 @@ pub fn rank(hits: Vec<Hit>, relevance_kind: RelevanceKind) -> Vec<RetrievedItem>
     items
 }
 
-/// Both sides of a hybrid search as one list of at most `top_k`.
+/// Fuses both sides of a hybrid search into at most `top_k` results.
 ///
-/// The semantic side counts as it is, the keyword side on a scale from its worst result (0) to its best (1). What only one side
-/// found has 0 on the other. Of results with one id on one side the last counts, in the place of the first.
+/// Semantic scores count unchanged; keyword scores are scaled from the worst result (0) to the best (1). A result
+/// found by one side only has 0 on the other. Of several results with one id on one side, the last is kept at the
+/// position of the first.
 #[must_use]
 pub fn fuse(semantic: Vec<RetrievedItem>, keyword: Vec<RetrievedItem>, alpha: f64, top_k: u32) -> Vec<RetrievedItem> {
     let semantic = unique(semantic);
@@ -61,7 +62,7 @@ pub fn fuse(semantic: Vec<RetrievedItem>, keyword: Vec<RetrievedItem>, alpha: f6
     let (least, most) =
         scores.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), score| (least.min(score), most.max(score)));
     let scaled = |score: f64| {
-        // Divided first: the distance of two finite numbers may not be one.
+        // Divided first, because the difference of two finite numbers may be infinite.
         if most > least { (score / 2.0 - least / 2.0) / (most / 2.0 - least / 2.0) } else { 1.0 }
     };
     let keyword_scores: HashMap<String, f64> =

@@ -1,6 +1,6 @@
-//! Numbers in the form that the contract's engine writes them.
+//! Number format of the contract's engine.
 
-/// A number with twelve significant digits, as C's `%.12g`.
+/// Formats a number with twelve significant digits, like C's `%.12g`.
 #[must_use]
 pub fn twelve_digits(number: f64) -> String {
     const DIGITS: i32 = 12;
