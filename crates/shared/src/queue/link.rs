@@ -100,7 +100,7 @@ pub(super) struct SharedLink {
 #[derive(Default)]
 struct SharedState {
     live: Option<MultiplexedConnection>,
-    /// Sequence number of `live`; tells it from earlier connections.
+    /// Sequence number of `live`, counting all connections made.
     number: u64,
     backoff: Backoff,
 }

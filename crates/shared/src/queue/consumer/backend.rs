@@ -1,8 +1,8 @@
-//! The apalis backend: a hand-over from the fetch loop to the worker.
+//! The apalis backend: a handover queue from the fetch loop to the worker.
 //!
-//! It holds what was claimed for the instant until the worker asks; its size is bounded by the permits that travel with
-//! the items. `poll_*` never fail: an error there would end the apalis worker and every handler in it. Closing gives
-//! back what the worker has not taken, which apalis itself would only do after the last handler has ended.
+//! It holds claimed executions until the worker polls; its size is bounded by the permits that travel with the
+//! items. `poll_*` never fail, because an error would end the apalis worker and all its handlers. Closing returns
+//! the items the worker has not taken; apalis itself would do so only after the last handler has ended.
 
 use std::{
     collections::VecDeque,
@@ -19,7 +19,7 @@ use apalis_core::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Something claimed, with the permit it runs under.
+/// A claimed item with its permit.
 pub(super) struct Held<T> {
     item: T,
     permit: OwnedSemaphorePermit,
@@ -50,7 +50,7 @@ impl<T> Handover<T> {
         Self { state: Mutex::new(State { waiting: VecDeque::new(), worker: None, closed: false }) }
     }
 
-    /// Gives the items back when the hand-over is closed.
+    /// Adds items. Returns them as the error if the handover is closed.
     pub(super) fn push(&self, items: Vec<Held<T>>) -> Result<(), Vec<Held<T>>> {
         let mut state = self.lock();
         if state.closed {
@@ -65,7 +65,7 @@ impl<T> Handover<T> {
         Ok(())
     }
 
-    /// Ends the hand-over and returns what nobody took.
+    /// Closes the handover and returns the items not yet taken.
     pub(super) fn close(&self) -> Vec<Held<T>> {
         let mut state = self.lock();
         state.closed = true;
@@ -84,7 +84,7 @@ impl<T> Handover<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // Nothing in here can panic half-way through a change.
+        // No critical section can panic midway through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -112,7 +112,7 @@ impl<T> Backend for HandoverBackend<T> {
         cx: &mut Context<'_>,
         _worker: &WorkerContext,
     ) -> Poll<Option<Result<Self::Task, Infallible>>> {
-        // Never `None`: the end comes from the monitor's shutdown.
+        // Never `None`: the monitor's shutdown ends the worker.
         self.handover.poll_take(cx).map(|held| Some(Ok(Task::new(held))))
     }
 

@@ -1,8 +1,8 @@
-//! The fetch loop: permit → reason to claim → claim → hand over. One per process.
+//! The fetch loop: permit → reason to claim → claim → handover. One per process.
 //!
-//! A claim has a reason: a wake-up, a backlog (the last claim came back full), or a clock. The clocks are what makes the
-//! loop independent of Redis: it claims every few seconds while all is quiet, and twice a second while Redis is late or
-//! away. A claim under way is never cancelled, since it may have committed.
+//! A claim needs a reason: a wake-up, a backlog (the last claim was full), or a timer. The timers make the loop
+//! independent of Redis: it claims every few seconds when idle, and twice a second while Redis is late or away. A
+//! claim in flight is never cancelled, because it may have committed.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -34,11 +34,11 @@ where
     C: Fn(usize) -> CF + Send + 'static,
     CF: Future<Output: Into<Fetched<T>>> + Send + 'static,
 {
-    /// Runs until shutdown. Returns what a last claim brought home too late to be handed over.
+    /// Runs until shutdown. Returns the results of a last claim that came too late for the handover.
     pub(super) async fn run(mut self) -> Vec<Held<T>> {
         let mut last = Last { claimed_at: None, was_full: false };
         loop {
-            // Only one permit is held while waiting: the caller may want the others.
+            // Holds only one permit while waiting, because the caller may need the others.
             let Some(permit) = self.first_permit().await else { return Vec::new() };
             let Some(reason) = self.next_reason(&last).await else { return Vec::new() };
             let permits = self.more_permits(permit);
@@ -57,7 +57,7 @@ where
         }
     }
 
-    /// `None` on shutdown, or when the caller closed the semaphore.
+    /// Returns `None` on shutdown, or if the caller closed the semaphore.
     async fn first_permit(&mut self) -> Option<OwnedSemaphorePermit> {
         tokio::select! {
             biased;
@@ -69,19 +69,19 @@ where
     fn more_permits(&self, mut first: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
         let more = self.permits.available_permits().min(self.config.batch_max.saturating_sub(1));
         let more = u32::try_from(more).unwrap_or(u32::MAX);
-        // Somebody else may take them in between; then one is enough for now.
+        // The caller may take permits in between. Then one permit suffices.
         if let Ok(more) = Arc::clone(&self.permits).try_acquire_many_owned(more) {
             first.merge(more);
         }
         first
     }
 
-    /// Waits for a reason to claim; `None` on shutdown.
+    /// Waits for a reason to claim. Returns `None` on shutdown.
     async fn next_reason(&mut self, last: &Last) -> Option<ClaimReason> {
         let count = (self.permits.available_permits() + 1).min(self.config.batch_max);
         let shutdown = self.shutdown.clone();
         if last.was_full && !shutdown.is_cancelled() {
-            // The next claim serves these wake-ups too; left in the list they would become claims that find nothing.
+            // The next claim serves these wake-ups. Left in the list, they would cause claims that find nothing.
             self.wakeups.discard(count).await;
             return (!shutdown.is_cancelled()).then_some(ClaimReason::Backlog);
         }
@@ -103,7 +103,7 @@ where
         }
     }
 
-    /// When to look at the clocks again, and when to poll.
+    /// Returns the time of the next timer check, and the time of the next poll.
     fn clocks(&self, last: &Last) -> (Instant, Instant) {
         let now = Instant::now();
         let Some(claimed_at) = last.claimed_at else { return (now, now) };
@@ -123,8 +123,8 @@ struct Last {
     was_full: bool,
 }
 
-/// Gives each item a permit of its own. A claim that brings more than it was allowed to breaks its contract: what has no
-/// permit is dropped here, and the comparison with the database that the worker makes every few seconds releases it.
+/// Pairs each item with a permit. Items beyond the permits break the contract of `claim`; they are dropped here,
+/// and the reconciliation of the worker with the database releases them within seconds.
 fn pair<T>(items: Vec<T>, mut permits: OwnedSemaphorePermit) -> Vec<Held<T>> {
     let claimed = items.len();
     let held: Vec<_> =

@@ -1,16 +1,17 @@
-//! Runs executions: wake-up → permit → claim → handler, on an apalis worker over a backend of our own.
+//! Runs executions: wake-up → permit → claim → handler, on an apalis worker with a custom backend.
 //!
-//! `fetch` waits for permits and wake-ups and claims; `wakeups` is its ear on Redis; `backend` hands what was claimed to
-//! the apalis worker, which runs the handler in a tokio task of its own. apalis' words (worker, task) end in here.
+//! `fetch` waits for permits and wake-ups and claims; `wakeups` pops wake-ups from Redis; `backend` passes claimed
+//! executions to the apalis worker, which runs each handler in its own tokio task. The apalis terms (worker, task)
+//! are used only in this folder.
 //!
-//! What must hold:
-//! - nothing is claimed without a permit, and a permit is held until its handler gives it back or has ended;
-//! - no answer of Redis, late, wrong or missing, delays a claim by more than a second or ends a handler;
-//! - what was claimed and not started when shutdown begins is given to `release` at once;
-//! - the handler's future ends with this one: dropping `run` aborts what still runs.
+//! Invariants:
+//! - nothing is claimed without a permit, and a permit is held until the handler returns it or ends;
+//! - no late, wrong or missing reply of Redis delays a claim by more than a second or ends a handler;
+//! - executions claimed but not started when shutdown begins are passed to `release` at once;
+//! - dropping the future of `run` aborts all running handlers.
 //!
-//! Not here: retries and timeouts (apalis' layers hold a slot while they wait and forget on a crash; ours live in
-//! Postgres), and telling one business outcome from another (the handler has none to report).
+//! Retries and timeouts are not part of this module, but of Postgres: apalis layers would hold a slot while waiting
+//! and lose their state in a crash. Nor are business outcomes: handlers return none.
 
 mod backend;
 mod fetch;
@@ -44,25 +45,27 @@ use backend::{Handover, HandoverBackend, Held};
 use fetch::Fetch;
 use wakeups::Wakeups;
 
-/// How a worker process listens and claims.
+/// Settings of a consumer.
 #[derive(Debug, Clone)]
 pub struct ConsumerConfig {
-    /// Where the wake-ups are.
+    /// Redis that holds the wake-ups.
     pub redis: QueueOptions,
-    /// Queues to listen to; must be those that `claim` serves.
+    /// Queues to listen to. Must be the queues that `claim` serves.
     pub queues: Vec<QueueName>,
-    /// The most executions claimed at once.
+    /// Maximum executions per claim.
     pub batch_max: usize,
-    /// How often `claim` is called while Redis answers and nothing is heard.
+    /// Interval of claims while Redis answers and no wake-up arrives.
     pub poll_idle: Duration,
-    /// Whether `claim` takes whatever its queues have. While it does not, a wake-up that brought nothing is passed on.
+    /// True if `claim` takes every execution of its queues. If false, a wake-up that brought no execution is passed
+    /// on.
     pub serves_all: Arc<AtomicBool>,
-    /// How often `claim` is called while Redis does not answer. With the claim itself this must stay below a second.
+    /// Interval of claims while Redis does not answer. Interval plus duration of a claim must stay below one
+    /// second.
     pub poll_away: Duration,
 }
 
 impl ConsumerConfig {
-    /// The defaults, for a server and queues.
+    /// Returns the default settings for a server and queues.
     pub fn new(redis: QueueOptions, queues: Vec<QueueName>) -> Self {
         Self {
             redis,
@@ -75,12 +78,12 @@ impl ConsumerConfig {
     }
 }
 
-/// What a claim brought.
+/// Result of a claim.
 #[derive(Debug)]
 pub struct Fetched<T> {
-    /// Claimed, each to run under a permit.
+    /// Claimed executions, each to run under one permit.
     pub items: Vec<T>,
-    /// There may be more: claim again as soon as there is a permit.
+    /// True if there may be more: claim again as soon as a permit is free.
     pub has_more: bool,
 }
 
@@ -90,19 +93,20 @@ impl<T> From<Vec<T>> for Fetched<T> {
     }
 }
 
-/// Consumes until `shutdown`, then releases what has not started and waits for the handlers that run. How long they
-/// may, is the caller's to decide: through what they themselves listen to, or by dropping this future.
+/// Consumes until `shutdown`, then releases executions that have not started and waits for the running handlers.
+/// The caller limits that wait, through a signal to the handlers or by dropping this future.
 ///
-/// - `permits`: one per handler that may run and has not given its own back; the caller may take some away at any time.
-/// - `claim(max)`: claims up to `max` executions in one statement. Never called with zero. Its errors are its own: it
-///   then returns nothing, and is called again soon. It is not cancelled by shutdown, so it must bound itself.
-/// - `release(items)`: gives back executions that were claimed and not started.
-/// - `handler(item, permit)`: runs one execution, and holds its permit for as long as another may not begin beside it. A panic in
-///   it is logged, counted, and ends nothing else.
+/// - `permits`: limits the handlers that run and have not given their permit back. The caller may take some away
+///   at any time.
+/// - `claim(max)`: claims up to `max` executions in one statement; `max` is never zero. It handles its own errors:
+///   it then returns nothing and is called again soon. Shutdown does not cancel it, so it must bound its duration.
+/// - `release(items)`: releases executions that were claimed and not started.
+/// - `handler(item, permit)`: runs one execution, and holds the permit for as long as no other may take its place.
+///   A panic in it is logged and counted, and does not affect others.
 ///
 /// # Errors
-/// [`QueueError`] when the configuration is unusable, or when a part ended unasked (a panic in `claim`, an apalis worker
-/// that stopped): the process then no longer works and should exit with a failure.
+/// [`QueueError`] if the configuration is unusable, or if a part ended unexpectedly (a panic in `claim`, a stopped
+/// apalis worker). The process then no longer works and should exit with a failure.
 pub async fn run<T, C, CF, R, RF, H, HF>(
     config: ConsumerConfig,
     permits: Arc<Semaphore>,
@@ -134,7 +138,7 @@ where
 
     let mut fetched = None;
     tokio::select! {
-        // First: what a claim brought home at the moment of the shutdown must not be started by the monitor.
+        // `biased`, shutdown first: the monitor must not start executions that a claim returns during shutdown.
         biased;
         () = shutdown.cancelled() => {}
         ended = &mut fetching => fetched = Some(ended),
@@ -145,7 +149,7 @@ where
         }
     }
 
-    // Closing first: from here on nothing starts, also not what a claim under way brings home.
+    // Close first: from here on nothing starts, including the results of a claim in flight.
     let unstarted = handover.close();
     if !shutdown.is_cancelled() {
         release_all(&release, unstarted).await;
@@ -186,7 +190,7 @@ where
         let handler = handler.clone();
         WorkerBuilder::new("executions")
             .backend(HandoverBackend::new(Arc::clone(&handover)))
-            // The first layer is the outermost: the panic is caught inside the spawned task.
+            // The first layer is the outermost, so the panic is caught inside the spawned task.
             .parallelize(spawn_owned)
             .layer(CatchPanicLayer::with_panic_handler(on_panic))
             .build(move |held: Held<T>| {
@@ -199,9 +203,9 @@ where
     })
 }
 
-/// `tokio::spawn` alone would leave the task running after the worker that waits for it is gone. Waiting is outside of
-/// tokio's cooperative budget: apalis waits for all handlers in one tokio task, and when more than 128 of them end at
-/// once the handles beyond that answer "not yet, ask again" for ever (measured: a core spent on an idle worker).
+/// `tokio::spawn` alone would leave the task running after the waiting worker is gone. The wait is exempt from
+/// tokio's cooperative budget: apalis awaits all handlers in one tokio task, and if more than 128 end at once, the
+/// remaining handles would return pending and wake the task forever (measured: one core busy in an idle worker).
 fn spawn_owned<F>(future: F) -> Unconstrained<AbortOnDropHandle<F::Output>>
 where
     F: Future<Output: Send> + Send + 'static,

@@ -1,8 +1,8 @@
-//! The ear: takes wake-ups from the lists of this worker's queues, on a connection of its own.
+//! Pops wake-ups from the lists of this worker's queues, on a dedicated connection (the ear).
 //!
-//! A pop under way is kept across calls, so that whoever listens may turn away (to poll Postgres) and come back without
-//! losing the wake-ups it brings. When no answer comes in time the ear is *away*, until it hears Redis again; while it is
-//! late or away the listener polls. Nothing here ends with an error.
+//! A pop in flight is kept across calls, so that the caller may stop listening (to poll Postgres) and resume
+//! without losing the wake-ups it returns. If no reply comes in time, the ear is *away* until Redis answers again;
+//! while it is late or away the caller polls. No method returns an error.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use super::super::{
 };
 use crate::telemetry::metrics;
 
-/// How long the server holds a pop when the lists are empty: 1.3 commands a second while idle.
+/// Server-side timeout of a blocking pop: 1.3 commands per second while idle.
 const BLOCK: Duration = Duration::from_millis(750);
-/// An answer due at `BLOCK` may come this much later (the server looks at its clocks ten times a second) before the
-/// listener polls. Together they stay under the second within which work must start without Redis.
+/// Tolerance for a reply due after `BLOCK` (the server checks timeouts ten times a second) before the caller polls.
+/// `BLOCK + GRACE` stays under one second, within which work must start without Redis.
 const GRACE: Duration = Duration::from_millis(150);
-/// After this the connection is given up. Longer than `BLOCK + GRACE`, since polling has already taken over and
-/// reconnecting to a server that is merely slow helps nobody.
+/// Reply timeout that drops the connection. Longer than `BLOCK + GRACE`: polling has already taken over, and
+/// reconnecting to a slow server does not help.
 const GIVE_UP: Duration = Duration::from_secs(3);
 
-/// What the ear heard.
+/// Result of listening.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// There is work.
+    /// Wake-ups were popped.
     Wakeups,
     /// Redis has just stopped answering.
     Away,
@@ -36,25 +36,25 @@ pub(super) enum Heard {
 pub(super) struct Wakeups {
     ear: EarState,
     away: bool,
-    /// When the answer to the pop under way is late; meaningless without one.
+    /// Time at which the reply to the pop in flight is late; meaningless without one.
     late_at: Instant,
-    /// What the last pop brought, until it is known what came of it.
+    /// Wake-ups of the last pop, kept until the claim they caused has returned.
     heard: Popped,
     list_cap: usize,
 }
 
-/// Wake-ups of one list.
+/// Wake-ups popped from one list.
 #[derive(Debug, Default)]
 struct Popped {
     list: String,
     wakeups: Vec<Vec<u8>>,
 }
 
-/// The ear moves into the pop and comes back with its answer.
+/// State of the ear. It moves into the pop future and comes back with the reply.
 enum EarState {
     Resting(Box<Ear>),
     Popping(BoxFuture<'static, (Box<Ear>, RedisResult<Popped>)>),
-    /// Only while moving between the two.
+    /// Placeholder during a transition.
     Moving,
 }
 
@@ -70,8 +70,8 @@ impl Wakeups {
         })
     }
 
-    /// Waits until there is work or until Redis stops answering, taking at most `count` wake-ups. While it is away this
-    /// keeps trying to reach it, in silence. Cancel-safe: a pop under way goes on with the next call.
+    /// Waits until wake-ups arrive or Redis stops answering; pops at most `count` wake-ups. While Redis is away,
+    /// this keeps reconnecting without returning. Cancel-safe: the pop in flight continues with the next call.
     pub(super) async fn listen(&mut self, count: usize) -> Heard {
         loop {
             self.start(Pop { count, wait: Wait::Block });
@@ -93,10 +93,10 @@ impl Wakeups {
         }
     }
 
-    /// Takes up to `count` wake-ups that are there, because a claim is about to serve them. Gives up after a moment, and
+    /// Discards up to `count` pending wake-ups, because a claim is about to serve them. Gives up after `GRACE` and
     /// does nothing while Redis is away. Cancel-safe.
     pub(super) async fn discard(&mut self, count: usize) {
-        // A pop that waits on empty lists shows that there is nothing to discard.
+        // A pop blocked on empty lists shows that there is nothing to discard.
         if self.away || matches!(self.ear, EarState::Popping(_)) {
             return;
         }
@@ -104,8 +104,8 @@ impl Wakeups {
         let _ = timeout_at(Instant::now() + GRACE, self.answer()).await;
     }
 
-    /// Gives those wake-ups of the last pop that brought nothing to another worker, which may serve what this one does not. Gives up
-    /// after a moment: the clocks find the work too. Cancel-safe.
+    /// Passes wake-ups of the last pop that brought no execution to another worker, which may serve other
+    /// definitions. Gives up after `GRACE`, since polling finds the work as well. Cancel-safe.
     pub(super) async fn pass_on(&mut self, claimed: usize) {
         let Popped { list, wakeups } = std::mem::take(&mut self.heard);
         let push: Vec<_> = wakeups.iter().skip(claimed).filter_map(|wakeup| messages::passed_on(wakeup)).collect();
@@ -119,7 +119,7 @@ impl Wakeups {
         }
     }
 
-    /// From this moment on Postgres must be polled in short intervals; `None` means now.
+    /// Time from which Postgres must be polled at short intervals; `None` means now.
     pub(super) fn late_at(&self) -> Option<Instant> {
         let popping = matches!(self.ear, EarState::Popping(_));
         (!self.away).then(|| if popping { self.late_at } else { Instant::now() + BLOCK + GRACE })

@@ -1,20 +1,20 @@
--- May this execution make a model call now? Rates are kept as the time at which the next request, and the next token, would be
--- on time; a rate of n a minute is n / 10 at once and the rest spread, so that no minute sees more than n, or than n and the last
--- call where calls take more tokens than come at once.
--- KEYS[1]  hash of the endpoint's rates: r and t, in seconds
--- KEYS[2]  sorted set of calls under way, by execution, with the second at which each is believed lost
--- KEYS[3]  sorted set of reserved places, by execution, with the second at which each comes; forgotten an hour later
--- ARGV[1]  now, in seconds; the latest of all askers' counts, so that time never runs backwards
+-- Admits a model call under the endpoint's rates (GCRA) and concurrency limit. The rates are stored as the times at
+-- which the next request and the next token conform. Of a rate of n per minute, n / 10 may burst and the rest is
+-- spread, so that no minute sees more than n; for tokens, n plus the last call if a call takes more than the burst.
+-- KEYS[1]  hash of the endpoint's rates: r (requests), t (tokens) and now, in seconds
+-- KEYS[2]  sorted set of calls in flight: execution, scored by the second at which the call is considered lost
+-- KEYS[3]  sorted set of reserved slots: execution, scored by the slot's second; deleted one hour later
+-- ARGV[1]  current time in seconds; the latest time of all callers counts, so that time never goes back
 -- ARGV[2]  execution
--- ARGV[3]  requests a minute, 0 for any number
--- ARGV[4]  tokens a minute, 0 for any number
+-- ARGV[3]  requests per minute, 0 for no limit
+-- ARGV[4]  tokens per minute, 0 for no limit
 -- ARGV[5]  tokens of this call
--- ARGV[6]  calls at a time, 0 for any number
--- ARGV[7]  the second at which this call is believed lost; what ends it names the same
--- ARGV[8]  the longest wait for which a place is reserved, in seconds
--- ARGV[9]  seconds after which keys that nobody touches disappear
--- returns  {0, 0} go; {1, ms} a place is reserved, come back then; {2, ms} no place within the limit; {3, n} as many calls as
---          may be are under way, n of them; {4, 0} go, with a place that was reserved before
+-- ARGV[6]  concurrent calls, 0 for no limit
+-- ARGV[7]  second at which this call is considered lost; end_model_calls.lua must give the same value
+-- ARGV[8]  longest wait for which a slot is reserved, in seconds
+-- ARGV[9]  expiry of the keys after their last update, in seconds
+-- returns  {0, 0} admitted; {1, ms} slot reserved, retry after ms; {2, ms} wait too long, nothing reserved;
+--          {3, n} concurrency limit reached by n calls; {4, 0} admitted with a slot reserved earlier
 local function number(text) return tonumber(text) or 0 end
 local now = math.max(number(ARGV[1]), number(redis.call('HGET', KEYS[1], 'now')))
 redis.call('HSET', KEYS[1], 'now', string.format('%.6f', now))
@@ -51,16 +51,16 @@ else
     local burst = math.max(1, tokens / 10)
     local step = 60 / (0.9 * tokens)
     tokens_ahead = burst * step
-    -- A call that takes more than comes at once goes when that is there: there is never more. Those after it wait for the whole of it,
-    -- but for no more than a minute's tokens: then the minute that it filled is over, and an estimate of millions would hold up
-    -- everybody for hours.
+    -- A call larger than the burst is admitted when the whole burst is available; it can never get more. Later
+    -- calls wait for its full amount, but at most for one minute's tokens: otherwise an estimate of millions would
+    -- block the endpoint for hours.
     wait = math.max(wait, math.max(t, now - tokens_ahead) + math.min(amount, burst) * step - now)
     token_charge = math.min(amount, tokens) * step
   end
   if wait > patience then
     return {2, math.ceil(wait * 1000)}
   end
-  -- Counted from when it goes: one rate may hold back what the other would let go at once.
+  -- Counted from the time of admission, because one rate may delay a call that the other would admit at once.
   r = math.max(r, now + wait - requests_ahead) + request_step
   t = math.max(t, now + wait - tokens_ahead) + token_charge
   redis.call('HSET', KEYS[1], 'r', string.format('%.6f', r), 't', string.format('%.6f', t))

@@ -1,10 +1,10 @@
--- Raises a list to a wanted length. Reading the length and pushing are one step, so that
--- sweeps of many workers in the same second do not each add what is missing.
+-- Fills a list up to a wanted length. Reading the length and pushing are atomic, so that concurrent sweeps do not
+-- each add the missing wake-ups.
 -- KEYS[1]  list of wake-ups of one queue
 -- ARGV[1]  wanted length, already bounded by the cap
--- ARGV[2]  seconds after which a list nobody touches disappears
--- ARGV[3]  the wake-up to push
--- returns  the number pushed
+-- ARGV[2]  expiry of the list after its last push, in seconds
+-- ARGV[3]  wake-up to push
+-- returns  number of wake-ups pushed
 local missing = tonumber(ARGV[1]) - redis.call('LLEN', KEYS[1])
 if missing <= 0 then
   return 0
