@@ -47,7 +47,7 @@ pub struct Retriever {
 pub struct Retrieved {
     /// Empty for keyword searches.
     pub embedding_calls: Vec<EmbeddingCall>,
-    /// Exactly one entry.
+    /// One entry after a search.
     pub retrieval_calls: Vec<RetrievalCall>,
 }
 

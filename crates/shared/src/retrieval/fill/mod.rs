@@ -1,8 +1,8 @@
-//! Putting chunks into a vector store that is not the own database, and taking them out.
+//! Writes chunks to external vector stores, and removes them.
 //!
-//! What must hold: ids of chunks follow from the index, the document and who put them, so that no writer overwrites what another one has
-//! put; the new chunks of a document are there before the old ones go, so that a search never finds none; a writer removes its own
-//! chunks and those of writers before it, and never those of one after it.
+//! Invariants: a chunk's id is derived from index, document and writer (generation), so that no writer overwrites
+//! another's chunks; a document's new chunks are written before the old ones are removed, so that a search always
+//! finds one version; a writer removes its own chunks and those of earlier writers, never those of a later one.
 
 mod qdrant;
 mod weaviate;
@@ -21,15 +21,15 @@ use crate::{
     store::{document_generations::Generation, indexes::Index},
 };
 
-/// Chunks of one request.
+/// Maximum chunks per request.
 const BATCH: usize = 64;
-/// The property with the id of a chunk's document: that of `document_id`, by the contract, is the chunk's own.
+/// Property with the id of a chunk's document. In the contract, `document_id` holds the chunk's own id.
 pub(super) const DOCUMENT: &str = "longhaul_document";
-/// The property with the number of the writer that put it.
+/// Property with the generation of the writer.
 const GENERATION: &str = "longhaul_generation";
-/// What chunks had instead before there were generations: the hash of what they were made from.
+/// Property of chunks older than generations: the hash of their inputs.
 const CONTENT: &str = "longhaul_content";
-/// What chunks have of their own: metadata does not reach filters under these names.
+/// Properties of every chunk. Metadata under these names cannot be filtered.
 const RESERVED: [&str; 9] =
     ["text", "metadata", "metadata_json", "id", "vector", "document_id", DOCUMENT, GENERATION, CONTENT];
 
@@ -44,23 +44,23 @@ pub(super) struct Filled<'a> {
 }
 
 impl<'a> Filled<'a> {
-    /// The chunks with their vectors, counted from 1.
+    /// Chunks with their vectors, numbered from 1.
     fn numbered(&self) -> Vec<(usize, (&'a String, &'a Vec<f64>))> {
         (1..).zip(self.chunks.iter().zip(self.vectors)).collect()
     }
 }
 
-/// Which chunks of a document are removed.
+/// Selects the chunks of a document to remove.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Which {
-    /// Those of writers before this one, and those that were put before there were generations.
+    /// Chunks of earlier writers, and chunks without a generation.
     Before(Generation),
-    /// Those of this writer.
+    /// Chunks of this writer.
     Of(Generation),
 }
 
 impl Filled<'_> {
-    /// The id of a chunk, `ordinal` from 1.
+    /// Id of a chunk; `ordinal` counts from 1.
     fn id(&self, Generation(number): Generation, ordinal: usize) -> Uuid {
         let mut digest = Sha256::new();
         for part in [self.index.id.as_bytes().as_slice(), self.document.as_bytes(), &number.to_be_bytes()] {
@@ -73,7 +73,7 @@ impl Filled<'_> {
         uuid::Builder::from_custom_bytes(bytes).into_uuid()
     }
 
-    /// What filters may be about: the scalars of the metadata, by the names that filters are given.
+    /// Filterable properties: scalars of the metadata, under the names that filters use.
     fn properties(&self) -> Map<String, Value> {
         let scalar = |value: &Value| value.is_string() || value.is_number() || value.is_boolean();
         let named = |(key, value): (&String, &Value)| Some((property(key).ok()?, value.clone()));
@@ -86,7 +86,7 @@ impl Filled<'_> {
     }
 }
 
-/// Makes room for a document's chunks, which changes nothing that a search finds. Nothing to do for the own database.
+/// Prepares the store for a document's chunks, without effect on searches. No-op for Longhaul's own database.
 pub(super) async fn prepare(client: &Client, store: &VectorBinding, filled: &Filled<'_>) -> Result<(), RetrievalError> {
     let target = store.target(client);
     match &store.store {
@@ -96,7 +96,7 @@ pub(super) async fn prepare(client: &Client, store: &VectorBinding, filled: &Fil
     }
 }
 
-/// Puts a document's chunks, and removes those it had before. Nothing to do for the own database.
+/// Writes a document's chunks, then removes its previous ones. No-op for Longhaul's own database.
 pub(super) async fn put(
     client: &Client,
     store: &VectorBinding,
@@ -111,7 +111,7 @@ pub(super) async fn put(
     }
 }
 
-/// Removes chunks of a document.
+/// Removes chunks of a document. No-op for Longhaul's own database.
 pub(super) async fn remove(
     client: &Client,
     store: &VectorBinding,
@@ -129,7 +129,7 @@ pub(super) async fn remove(
     }
 }
 
-/// Removes an index.
+/// Removes an index. No-op for Longhaul's own database.
 pub(super) async fn remove_all(client: &Client, store: &VectorBinding, index: &Index) -> Result<(), RetrievalError> {
     let target = store.target(client);
     match &store.store {

@@ -1,4 +1,4 @@
-//! Qdrant: one collection for each index, one point for each chunk.
+//! Qdrant: one collection per index, one point per chunk.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -16,10 +16,10 @@ use crate::{
     },
 };
 
-/// What filters of ours are about: a collection may refuse those for which it has no index.
+/// Indexed fields: a collection may refuse filters on fields without an index.
 const INDEXED: [(&str, &str); 3] = [("text", "text"), (DOCUMENT, "keyword"), (GENERATION, "integer")];
 
-/// Makes the collection and its indexes, whichever of them is missing: who was to make them may have failed halfway.
+/// Creates the collection and its indexes as far as they are missing; an earlier attempt may have failed halfway.
 pub(super) async fn prepare(
     target: &Target<'_>,
     endpoint_url: &str,
@@ -67,7 +67,7 @@ pub(super) async fn remove(
 ) -> Result<(), RetrievalError> {
     let of_document = json!({"key": DOCUMENT, "match": {"value": document}});
     let filter = match which {
-        // Not `lt`: points without a generation are to go too.
+        // Not `lt`: points without a generation must be removed as well.
         Which::Before(Generation(number)) => {
             json!({"must": [of_document], "must_not": [{"key": GENERATION, "range": {"gte": number}}]})
         }
@@ -90,7 +90,7 @@ fn collection(endpoint_url: &str, index: &Index) -> String {
 async fn make(target: &Target<'_>, collection: &str, dimension: usize) -> Result<(), RetrievalError> {
     let new = json!({"vectors": {"size": dimension, "distance": "Cosine"}});
     match target.send(Method::PUT, collection, Some(&new)).await {
-        // Another ingestion was faster.
+        // A concurrent ingestion created it first.
         Ok(_) | Err(RetrievalError { kind: FailureKind::Status(409), .. }) => Ok(()),
         Err(error) => Err(error),
     }
@@ -106,7 +106,7 @@ fn point(filled: &Filled<'_>, generation: Generation, ordinal: usize, text: &str
     json!({"id": filled.id(generation, ordinal), "vector": vector, "payload": payload})
 }
 
-/// What is to be removed need not be there.
+/// Treats 404 as success: the data to remove may be absent.
 fn accept_absence(answer: Result<(u16, Value), RetrievalError>) -> Result<(), RetrievalError> {
     match answer {
         Ok(_) | Err(RetrievalError { kind: FailureKind::Status(404), .. }) => Ok(()),

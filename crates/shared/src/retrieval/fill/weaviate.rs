@@ -1,4 +1,4 @@
-//! Weaviate: one class for each index, one object for each chunk.
+//! Weaviate: one class per index, one object per chunk.
 
 use std::collections::HashMap;
 
@@ -19,11 +19,11 @@ use crate::{
     },
 };
 
-/// The types of a class's properties, by their names.
+/// Data types of a class's properties, by name.
 type Types = HashMap<String, String>;
 
-/// Declares what the document's objects have: what Weaviate guesses of a value, filters cannot ask for (a whole number becomes a `number`,
-/// some texts dates, and others are compared word by word).
+/// Declares the properties of the document's objects. Types inferred by Weaviate would not suit filters: integers
+/// become `number`, some texts become dates, and others are compared word by word.
 pub(super) async fn prepare(
     target: &Target<'_>,
     endpoint_url: &str,
@@ -43,7 +43,7 @@ pub(super) async fn prepare(
     });
     match target.post(&join(endpoint_url, "/v1/schema"), &new).await {
         Ok(_) => Ok(()),
-        // Another ingestion was faster, and may have declared less.
+        // A concurrent ingestion created the class first, possibly with fewer properties.
         Err(error @ RetrievalError { kind: FailureKind::Status(422), .. }) => {
             let held = declared(target, endpoint_url, &class).await?.ok_or(error)?;
             declare(target, endpoint_url, &class, &wanted, &held).await
@@ -65,7 +65,7 @@ pub(super) async fn put(
         };
         let objects: Vec<Value> = batch.iter().map(object).collect();
         let (_, answer) = target.post(&join(endpoint_url, "/v1/batch/objects"), &json!({ "objects": objects })).await?;
-        // A batch is answered with 200, whatever became of its objects.
+        // A batch returns 200 even if objects were refused.
         let errors = answer.as_array().into_iter().flatten().filter_map(|one| one.pointer("/result/errors"));
         if let Some(refused) = errors.into_iter().find(|errors| !errors.is_null()) {
             let error = target.error(FailureKind::Unusable("it refused an object".into()));
@@ -84,7 +84,7 @@ pub(super) async fn remove(
 ) -> Result<(), RetrievalError> {
     let class = class(index)?;
     let Some(held) = declared(target, endpoint_url, &class).await? else { return Ok(()) };
-    // A filter about what is not declared is refused, and the class may be older than generations.
+    // A filter on an undeclared property is refused, and the class may be older than generations.
     declare(target, endpoint_url, &class, &of_every_object(), &held).await?;
     delete(target, endpoint_url, &class, document, which).await
 }
@@ -119,7 +119,7 @@ async fn delete(
     accept_absence(target.send(Method::DELETE, &join(endpoint_url, "/v1/batch/objects"), Some(&body)).await)
 }
 
-/// None when there is no such class.
+/// Returns the declared properties; `None` if the class does not exist.
 async fn declared(target: &Target<'_>, endpoint_url: &str, class: &str) -> Result<Option<Types>, RetrievalError> {
     let answer = match target.send(Method::GET, &join(endpoint_url, &format!("/v1/schema/{class}")), None).await {
         Ok((_, answer)) => answer,
@@ -130,7 +130,7 @@ async fn declared(target: &Target<'_>, endpoint_url: &str, class: &str) -> Resul
     Ok(Some(properties.map(|property| (name(property).to_owned(), data_type(property).to_owned())).collect()))
 }
 
-/// Adds to a class what it has not.
+/// Declares the missing properties of a class.
 async fn declare(
     target: &Target<'_>,
     endpoint_url: &str,
@@ -142,7 +142,7 @@ async fn declare(
     for property in missing(target, wanted, held)? {
         match target.post(&join(endpoint_url, &format!("/v1/schema/{class}/properties")), property).await {
             Ok(_) => {}
-            // Another ingestion was faster, with the same type or another.
+            // A concurrent ingestion declared it first, with the same or another type.
             Err(error @ RetrievalError { kind: FailureKind::Status(422), .. }) => refused = Some(error),
             Err(error) => return Err(error),
         }
@@ -152,7 +152,7 @@ async fn declare(
     if missing(target, wanted, &held)?.is_empty() { Ok(()) } else { Err(error) }
 }
 
-/// What a class has not, unless it has one of them under another type.
+/// Returns the missing properties. Fails if one is declared with another type.
 fn missing<'a>(target: &Target<'_>, wanted: &'a [Value], held: &Types) -> Result<Vec<&'a Value>, RetrievalError> {
     let mut missing = Vec::new();
     for property in wanted {
@@ -184,17 +184,17 @@ fn of_every_object() -> Vec<Value> {
         json!({"name": "metadata_json", "dataType": ["text"], "indexFilterable": false, "indexSearchable": false}),
         whole(DOCUMENT),
         json!({"name": GENERATION, "dataType": ["int"]}),
-        // No longer written. What has it is older than generations, and found by it.
+        // No longer written. Selects objects older than generations.
         whole(CONTENT),
     ]
 }
 
-/// A text that is compared whole, and not word by word.
+/// A text property compared as a whole, not word by word.
 fn whole(name: &str) -> Value {
     json!({"name": name, "dataType": ["text"], "tokenization": "field"})
 }
 
-/// All numbers are of one type: 10 and 9.5 under one key are no contradiction.
+/// All numbers share one type, because one key may hold both 10 and 9.5.
 fn declaration(name: &str, value: &Value) -> Option<Value> {
     match value {
         Value::String(_) => Some(whole(name)),
@@ -204,7 +204,7 @@ fn declaration(name: &str, value: &Value) -> Option<Value> {
     }
 }
 
-/// What filters may be about, under names that Weaviate can have.
+/// Filterable properties with names that Weaviate allows.
 fn filterable(filled: &Filled<'_>) -> Map<String, Value> {
     filled.properties().into_iter().filter(|(name, _)| name.is_ascii()).collect()
 }
@@ -227,7 +227,7 @@ fn object(
     json!({"class": class, "id": filled.id(generation, ordinal), "properties": properties, "vector": vector})
 }
 
-/// What is to be removed need not be there.
+/// Treats 404 as success: the data to remove may be absent.
 fn accept_absence(answer: Result<(u16, Value), RetrievalError>) -> Result<(), RetrievalError> {
     match answer {
         Ok(_) | Err(RetrievalError { kind: FailureKind::Status(404), .. }) => Ok(()),
