@@ -1,4 +1,4 @@
-//! The closed sets that labels come from.
+//! Closed sets of label values.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ macro_rules! label {
         pub enum $name { $($(#[$variant_doc])* $variant),+ }
 
         impl $name {
-            /// Every value, for tests and dashboards.
+            /// All values, for tests and dashboards.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
             pub fn as_str(self) -> &'static str {
@@ -20,31 +20,31 @@ macro_rules! label {
 }
 
 label! {
-    /// Why a wake-up was dropped. None of them loses work.
+    /// Reason why a wake-up was dropped. None loses work.
     WakeupDrop {
         /// The publisher's buffer was full.
         BufferFull = "buffer_full",
-        /// The list was at its cap: there are wake-ups enough.
+        /// The list was at its cap.
         ListFull = "list_full",
         RedisAway = "redis_away",
-        /// It waited so long for Redis that the sweep has made newer ones.
+        /// The wake-up waited for Redis for so long that the sweep has made newer ones.
         Stale = "stale",
     }
 }
 
 label! {
-    /// Why a claim was made.
+    /// Reason of a claim.
     ClaimReason {
         Wakeup = "wakeup",
-        /// The claim before came back full.
+        /// The previous claim was full.
         Backlog = "backlog",
-        /// A clock: the slow one of quiet times, or the fast one while Redis is away.
+        /// A timer: slow when idle, fast while Redis is away.
         Poll = "poll",
     }
 }
 
 label! {
-    /// How a model call ended.
+    /// Outcome of a model call.
     ModelOutcome {
         Ok = "ok",
         Transient = "transient",
@@ -58,74 +58,73 @@ label! {
     TokenKind {
         Input = "input",
         Output = "output",
-        /// Input that the provider had in its cache.
+        /// Input read from the provider's cache.
         CachedInput = "cached_input",
     }
 }
 
 label! {
-    /// How a tool call ended.
+    /// Outcome of a tool call.
     CallOutcome {
         Ok = "ok",
         /// The tool reported an error to the model.
         Error = "error",
         /// The arguments broke the tool's schema.
         InvalidArguments = "invalid_arguments",
-        /// A person said no.
+        /// A person rejected the call.
         Rejected = "rejected",
         Timeout = "timeout",
-        /// It may have happened, and its tool cannot say.
+        /// The call may have run, and its tool cannot tell.
         Unknown = "unknown",
         Aborted = "aborted",
-        /// What it reads was not there.
+        /// Not started: a call it depends on failed, or a reference in its arguments cannot be resolved.
         Unrun = "unrun",
     }
 }
 
 label! {
-    /// The batches of the store.
+    /// Batches of the store.
     StoreBatch {
         Submit = "submit",
         Record = "record",
         Conclude = "conclude",
-        /// Calls put before people.
+        /// Requests to people.
         Request = "request",
         /// Reservations of model calls.
         Budget = "budget",
-        /// Slots of concurrency limits, to who waits for them.
+        /// Slots of concurrency limits, handed over to waiting executions.
         HandOver = "hand_over",
-        /// Failures that tell of a model endpoint.
+        /// Failures counted against a model endpoint.
         ProviderFailure = "provider_failure",
-        /// 429s of model endpoints.
+        /// 429 responses of model endpoints.
         ProviderThrottle = "provider_throttle",
     }
 }
 
 label! {
-    /// The subject of an error of the database.
+    /// Subject of a database error.
     RefusalSubject {
         /// The statement's values.
         Values = "values",
-        /// Its time, its memory or its size.
+        /// Time, memory or size of the statement.
         Amount = "amount",
         /// The server or its schema.
         Server = "server",
-        /// The connection.
         Connection = "connection",
     }
 }
 
-/// Queue names are the user's; beyond this many they share one label.
+/// Maximum queues with a label of their own. Users choose queue names, so further queues share `other`.
 const QUEUES_MAX: usize = 100;
 
-/// The labels given to queues so far.
+/// Labels assigned to queues so far.
 #[derive(Default)]
 pub(super) struct QueueLabels {
     given: BTreeSet<String>,
 }
 
 impl QueueLabels {
-    /// The label of a queue: its name for the first hundred queues of this process, `other` after.
+    /// Label of a queue: its name for the first hundred queues of this process, then `other`.
     pub(super) fn label(&mut self, queue: &str) -> String {
         if self.given.contains(queue) {
             return queue.to_owned();

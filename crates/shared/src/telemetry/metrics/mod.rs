@@ -1,7 +1,8 @@
-//! Every metric of the product, one function each; [`METRICS`] describes them and a test holds the two together.
+//! All metrics of the product, one function each. [`METRICS`] describes them; a test compares both.
 //!
-//! Names are `longhaul_<area>_<name>_<unit>`, counters end in `_total`. Labels come from closed sets: enums, providers of
-//! the configuration, and queue names up to a limit. Never a tenant, an execution, a worker or a model's free text.
+//! Names are `longhaul_<area>_<name>_<unit>`; counters end in `_total`. Labels come from closed sets: enums,
+//! configured providers, and a bounded number of queue names. Never a tenant, an execution, a worker or free text
+//! of a model.
 
 mod labels;
 mod recorder;
@@ -25,19 +26,19 @@ pub use self::{
 };
 use crate::domain::WaitReason;
 
-// Queue: what waits.
+// Queue: backlog.
 
-/// What waits in one queue.
+/// Backlog of one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueBacklog {
     pub queue: String,
     /// Executions that are due and wait for a worker.
     pub due: u64,
-    /// The age of the oldest of those that were counted.
+    /// Age of the oldest counted execution.
     pub oldest: Duration,
 }
 
-/// All queues that have something due. A queue that was among them before and is not now is shown as empty.
+/// Sets the backlog of all queues with due executions. A queue reported earlier and missing now is set to zero.
 pub fn queue_backlogs(backlogs: &[QueueBacklog]) {
     static LABELS: LazyLock<Mutex<QueueLabels>> = LazyLock::new(Mutex::default);
     let mut labels = LABELS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,12 +55,12 @@ pub fn queue_backlogs(backlogs: &[QueueBacklog]) {
     }
 }
 
-/// Unfinished executions that wait, by reason.
+/// Unfinished waiting executions, by reason.
 pub fn executions_waiting(reason: WaitReason, count: u64) {
     gauge!("longhaul_executions_waiting", "reason" => reason.as_str()).set(count as f64);
 }
 
-/// From the submit to the first claim.
+/// Time from submit to first claim.
 pub fn start_latency(waited: Duration) {
     histogram!("longhaul_executions_start_latency_seconds").record(waited.as_secs_f64());
 }
@@ -86,7 +87,7 @@ pub fn looks_dropped(count: usize) {
     }
 }
 
-/// One claim and what it found. Empty claims after a wake-up are doubled wake-ups.
+/// Counts a claim and its executions. An empty claim after a wake-up indicates a doubled wake-up.
 pub fn claims(reason: ClaimReason, found: usize) {
     let result = if found == 0 { "empty" } else { "found" };
     counter!("longhaul_queue_claims_total", "reason" => reason.as_str(), "result" => result).increment(1);
@@ -97,7 +98,7 @@ pub fn unstarted_released(count: usize) {
     counter!("longhaul_queue_unstarted_released_total").increment(count as u64);
 }
 
-/// Whether the consumer hears Redis.
+/// 1 while the consumer gets no reply from Redis.
 pub fn redis_away(away: bool) {
     gauge!("longhaul_queue_redis_away").set(f64::from(u8::from(away)));
 }
@@ -108,12 +109,12 @@ pub fn handler_panics() {
 
 // Executions and attempts.
 
-/// Executions stored, however they came: submits, retries, forks and children.
+/// Stored executions of any origin: submits, retries, forks and children.
 pub fn executions_submitted(count: u64) {
     counter!("longhaul_executions_submitted_total").increment(count);
 }
 
-/// Executions ended, as the store has said; `failure` is `None` when they are FINISHED.
+/// Ended executions, as reported by the store. `failure` is `None` for FINISHED.
 pub fn executions_ended(failure: Option<FailureClass>, count: usize) {
     if count > 0 {
         let class = failure.map_or("none", FailureClass::as_str);
@@ -125,7 +126,7 @@ pub fn attempts_started(count: u64) {
     counter!("longhaul_attempts_started_total").increment(count);
 }
 
-/// Attempts this process runs now.
+/// Attempts running in this process.
 pub fn attempts_running(count: usize) {
     gauge!("longhaul_attempts_running").set(count as f64);
 }
@@ -134,34 +135,33 @@ pub fn retry_scheduled(class: FailureClass) {
     counter!("longhaul_executions_retries_total", "failure_class" => class.as_str()).increment(1);
 }
 
-/// An attempt stopped because its lease was no longer its own.
+/// An attempt stopped because its lease was lost.
 pub fn lease_lost() {
     counter!("longhaul_worker_leases_lost_total").increment(1);
 }
 
-/// A lease of this worker that no attempt of it holds was handed back: its claim did not come home.
+/// A lease of this worker without an attempt was released: the reply to its claim was lost.
 pub fn unheld_lease() {
     counter!("longhaul_worker_leases_unheld_total").increment(1);
 }
 
-/// A journal of a newer release was left to a worker of it.
+/// A journal in a newer format was left to a worker of a newer release.
 pub fn journals_handed_on() {
     counter!("longhaul_worker_journals_handed_on_total").increment(1);
 }
 
-/// A duty of the sweep failed.
 pub fn sweep_failed(duty: &'static str) {
     counter!("longhaul_worker_sweep_failures_total", "duty" => duty).increment(1);
 }
 
-/// Executions taken from dead workers.
+/// Executions reclaimed from dead workers.
 pub fn executions_reaped(count: u64) {
     counter!("longhaul_worker_reaped_executions_total").increment(count);
 }
 
 // Models and tools.
 
-/// One model call. `provider` is a name of the configuration.
+/// A model call. `provider` is a configured name.
 pub fn model_call(provider: &str, outcome: ModelOutcome, took: Duration) {
     let provider = provider.to_owned();
     counter!("longhaul_model_calls_total", "provider" => provider.clone(), "outcome" => outcome.as_str()).increment(1);
@@ -173,27 +173,27 @@ pub fn tokens(provider: &str, kind: TokenKind, count: u64) {
         .increment(count);
 }
 
-/// A breaker opened. `provider` is a name of the configuration.
+/// A circuit breaker opened. `provider` is a configured name.
 pub fn breaker_opened(provider: &str) {
     counter!("longhaul_model_breaker_openings_total", "provider" => provider.to_owned()).increment(1);
 }
 
-/// Breakers of a provider that are not closed.
+/// Circuit breakers of a provider that are open or half-open.
 pub fn breakers_open(provider: &str, count: u32) {
     gauge!("longhaul_model_breakers_open", "provider" => provider.to_owned()).set(f64::from(count));
 }
 
-/// The breaker of an endpoint could not be tended: its probes and releases are late.
+/// Maintenance of an endpoint's circuit breaker failed; its probes and releases are late.
 pub fn breaker_tending_failed(provider: &str) {
     counter!("longhaul_model_breaker_tending_failures_total", "provider" => provider.to_owned()).increment(1);
 }
 
-/// An execution parked before or after a model call, for a provider or a rate.
+/// An execution parked before or after a model call, for a provider outage or a rate limit.
 pub fn model_wait(reason: WaitReason) {
     counter!("longhaul_model_waits_total", "reason" => reason.as_str()).increment(1);
 }
 
-/// A call that went to a model which the agent falls back to.
+/// A call to a fallback model.
 pub fn model_fallback(provider: &str) {
     counter!("longhaul_model_fallbacks_total", "provider" => provider.to_owned()).increment(1);
 }
@@ -203,7 +203,7 @@ pub fn tool_call(outcome: CallOutcome, took: Duration) {
     histogram!("longhaul_tool_call_duration_seconds").record(took.as_secs_f64());
 }
 
-/// Providers of the platform that are asked whether they are well: up, down, and not asked yet.
+/// Platform providers with health checks, by health: up, down, not checked yet.
 pub fn platform_providers([up, down, unknown]: [i64; 3]) {
     for (health, count) in [("up", up), ("down", down), ("unknown", unknown)] {
         gauge!("longhaul_platform_providers", "health" => health).set(count as f64);
@@ -212,35 +212,36 @@ pub fn platform_providers([up, down, unknown]: [i64; 3]) {
 
 // Store and API.
 
-/// One group commit: how many writes shared it, and how long it took.
+/// A group commit: number of writes, and duration.
 pub fn store_batch(batch: StoreBatch, writes: usize, took: Duration) {
     histogram!("longhaul_store_batch_writes", "batch" => batch.as_str()).record(writes as f64);
     histogram!("longhaul_store_batch_duration_seconds", "batch" => batch.as_str()).record(took.as_secs_f64());
 }
 
-/// A statement that the database refused, or did not get.
+/// A statement that the database refused or did not receive.
 pub fn store_refused(subject: RefusalSubject) {
     counter!("longhaul_store_refusals_total", "subject" => subject.as_str()).increment(1);
 }
 
-/// Writers of this process that repeat statements until the database takes them.
+/// Writers of this process that are repeating statements until the database accepts them.
 pub fn store_in_trouble(writers: usize) {
     gauge!("longhaul_store_writers_in_trouble").set(writers as f64);
 }
 
-/// The age of the oldest snapshot that a session of the server holds, as far as this process may see sessions.
+/// Age of the oldest snapshot held by a session of the server. `sees_all` is false if this role cannot see all
+/// sessions.
 pub fn oldest_snapshot(age: Duration, sees_all: bool) {
     gauge!("longhaul_store_oldest_snapshot_seconds").set(age.as_secs_f64());
     gauge!("longhaul_store_snapshots_unseen").set(if sees_all { 0.0 } else { 1.0 });
 }
 
-/// One request. `route` is the pattern of the router, `method` one of a closed set.
+/// An API request. `route` is the router's pattern, `method` from a closed set.
 pub fn api_request(route: &str, method: &'static str, status: u16, took: Duration) {
     let labels = [("route", route.to_owned()), ("method", method.to_owned()), ("status", status.to_string())];
     histogram!("longhaul_api_request_duration_seconds", &labels).record(took.as_secs_f64());
 }
 
-/// Event streams, and held submits, that this process follows.
+/// Open event streams and held submits of this process.
 pub fn streams_open(count: usize) {
     gauge!("longhaul_events_streams_open").set(count as f64);
 }

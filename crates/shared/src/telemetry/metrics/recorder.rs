@@ -1,4 +1,4 @@
-//! Collects the metrics of the process and renders them as Prometheus text. Who serves the text is not its concern.
+//! Collects the process's metrics and renders them as Prometheus text.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ use super::table::{Kind, METRICS, Metric};
 
 static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
 
-/// Installs the recorder of this process. Calling it again changes nothing.
+/// Installs the recorder of this process. Idempotent.
 pub(in crate::telemetry) fn install() -> Result<(), BuildError> {
     let recorder = recorder()?;
     if HANDLE.set(recorder.handle()).is_err() {
@@ -22,12 +22,12 @@ pub(in crate::telemetry) fn install() -> Result<(), BuildError> {
     Ok(())
 }
 
-/// The metrics as Prometheus text; empty before telemetry was started.
+/// Renders the metrics as Prometheus text; empty before telemetry is started.
 pub fn render() -> String {
     HANDLE.get().map(PrometheusHandle::render).unwrap_or_default()
 }
 
-/// Moves the samples of histograms into their buckets. Without this a process that nobody scrapes keeps each sample.
+/// Moves histogram samples into buckets. Without it, a process that is never scraped keeps every sample.
 pub(in crate::telemetry) fn upkeep() {
     if let Some(handle) = HANDLE.get() {
         handle.run_upkeep();

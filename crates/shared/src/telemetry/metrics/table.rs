@@ -1,16 +1,16 @@
-//! What each metric means: the source of the help texts, and of the table in the documents.
+//! Description of each metric: source of the help texts and of the table in the docs.
 
-/// How a metric counts.
+/// Type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
     Counter,
     Gauge,
-    /// With the upper bounds of its buckets.
+    /// Upper bounds of the buckets.
     Histogram(&'static [f64]),
 }
 
 impl Kind {
-    /// As Prometheus calls it.
+    /// Name of the type in Prometheus.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -20,7 +20,7 @@ impl Kind {
     }
 }
 
-/// One metric.
+/// Description of one metric.
 #[derive(Debug, Clone, Copy)]
 pub struct Metric {
     pub name: &'static str,
@@ -29,23 +29,23 @@ pub struct Metric {
     pub help: &'static str,
 }
 
-/// From a fast start to the bar of a cold one: 1 ms to 10 min.
+/// 1 ms to 10 min: from a fast start to the limit of a cold one.
 const START: Kind = Kind::Histogram(&[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0,
 ]);
-/// Models answer in a tenth of a second to many minutes.
+/// A tenth of a second to many minutes, the range of model responses.
 const CALL: Kind = Kind::Histogram(&[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0]);
-/// A commit takes part of a millisecond to the statement's limit.
+/// A fraction of a millisecond to the statement timeout, the range of a commit.
 const COMMIT: Kind =
     Kind::Histogram(&[0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.25, 0.5, 1.0, 2.5, 5.0, 30.0]);
-/// Writes that shared a commit.
+/// Writes per group commit.
 const WRITES: Kind = Kind::Histogram(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0]);
 
 const fn metric(name: &'static str, kind: Kind, labels: &'static [&'static str], help: &'static str) -> Metric {
     Metric { name, kind, labels, help }
 }
 
-/// Every metric of the product.
+/// All metrics of the product.
 pub const METRICS: &[Metric] = &[
     metric(
         "longhaul_queue_depth_executions",
