@@ -47,7 +47,7 @@ pub struct ManagedModelSpec {
     /// Name for people. Defaults to the id.
     #[serde(default)]
     pub display_name: Option<String>,
-    /// Provider's name of the model. If absent, the provider is asked.
+    /// Provider's name of the model. If absent, the worker looks it up in the provider's model list.
     #[serde(default)]
     pub provider_model_id: Option<String>,
     /// Free-form metadata.

@@ -1,4 +1,5 @@
-//! What a caller may ask of retrieval: `input.retrieval` of the agent execution contract, and the arguments of `search_dataset`.
+//! Validation of search requests: `input.retrieval` of the agent execution contract, and the arguments of
+//! `search_dataset`.
 
 use std::collections::BTreeMap;
 
@@ -8,122 +9,117 @@ use serde_json::{Map, Value};
 
 use super::normalize;
 
-/// The code of every refusal.
+/// Code of every refusal.
 pub const INVALID_RETRIEVAL_INPUT: &str = "invalid_retrieval_input";
-/// The contract's fixed message for it.
+/// Fixed message of the contract for this code.
 pub const INVALID_RETRIEVAL_MESSAGE: &str = "retrieval must include a valid index, explicit or derived query text, positive top_k, \
      scalar filters, and valid search_method, query_preprocessing, and hybrid_alpha values when provided";
 
-/// Results of one search. A result is a chunk of about a page, so more of them than this is a larger prompt than most models take.
+/// Maximum results of one search. A result is a chunk of about a page, so a larger prompt would exceed most models.
 pub const MAX_TOP_K: u32 = 100;
-/// No embeddings model reads a longer query whole.
+/// Maximum bytes of a query; no embeddings model reads a longer one whole.
 pub const MAX_QUERY_BYTES: usize = 32 * 1024;
-/// Longest name of an index.
+/// Maximum characters of an index name.
 pub const MAX_INDEX_CHARS: usize = 128;
-/// Filters of one search; each is one more condition for the vector store.
+/// Maximum filters of one search; each adds a condition in the vector store.
 pub const MAX_FILTERS: usize = 32;
-/// Longest key of a filter.
+/// Maximum characters of a filter key.
 pub const MAX_FILTER_KEY_CHARS: usize = 128;
-/// Longest text a filter compares with.
+/// Maximum characters of a text value in a filter.
 pub const MAX_FILTER_TEXT_CHARS: usize = 1_024;
 
 const DEFAULT_TOP_K: u32 = 5;
 const DEFAULT_ALPHA: f64 = 0.5;
 
-/// How an index is searched.
+/// Search method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchMethod {
-    /// By the distance of embeddings.
+    /// Distance of embeddings.
     #[default]
     Semantic,
-    /// By words.
+    /// Keyword match.
     Keyword,
     /// Both, fused.
     Hybrid,
 }
 
-/// What is done to the query before it is used.
+/// Preprocessing of the query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Preprocessing {
-    /// Nothing.
+    /// The query is used unchanged.
     #[default]
     None,
-    /// See [`normalize()`].
+    /// Normalised with [`normalize()`].
     Normalize,
 }
 
-/// What a filter compares with.
+/// Value that a filter compares with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, try_from = "Value")]
 pub enum FilterValue {
-    /// `true` or `false`.
     Bool(bool),
-    /// A whole number.
+    /// An integer of 64 bits.
     Int(i64),
-    /// A whole number beyond 64 bits.
+    /// An integer beyond 64 bits.
     LargeInt(serde_json::Number),
-    /// A number with a fraction; finite.
+    /// A finite number with a fraction.
     Number(f64),
-    /// A text.
     Text(String),
 }
 
-/// What results must have: every key equal to its value.
+/// Conditions on results: the value of every key must be equal.
 pub type Filters = BTreeMap<String, FilterValue>;
 
-/// One search, checked. Its fields are within the bounds of this module.
+/// A validated search request. All fields are within the bounds of this module.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RetrievalRequest {
-    /// The index as the caller names it.
+    /// Index as the caller names it.
     pub index: String,
-    /// What is searched for, before preprocessing.
+    /// Query before preprocessing.
     pub query: String,
-    /// Results wanted; 1 to [`MAX_TOP_K`].
+    /// Number of requested results, 1 to [`MAX_TOP_K`].
     pub top_k: u32,
-    /// How.
     pub search_method: SearchMethod,
-    /// What is done to the query first.
     pub query_preprocessing: Preprocessing,
-    /// The weight of the semantic side, 0 to 1; present for hybrid searches alone.
+    /// Weight of the semantic side, 0 to 1. Set for hybrid searches only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hybrid_alpha: Option<f64>,
-    /// What results must have.
     pub filters: Filters,
 }
 
-/// Why a search is refused before anything is asked. The code is always [`INVALID_RETRIEVAL_INPUT`].
+/// Reason why a search request is refused. The code is always [`INVALID_RETRIEVAL_INPUT`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRetrieval {
     /// `retrieval` is not an object.
     #[error("retrieval must be an object")]
     NotAnObject,
-    /// No index, or one that is too long or not text.
+    /// The index is missing, too long or not text.
     #[error("index must be a text of 1 to {MAX_INDEX_CHARS} characters")]
     Index,
-    /// No query and nothing to derive one from, or an empty one, or one that is not text.
+    /// The query is empty, not text, or missing with none derivable.
     #[error("query must be a text that is not empty, given or derived from the prompt")]
     Query,
-    /// A query, given or derived, that is too long.
+    /// The given or derived query is too long.
     #[error("query is {bytes} bytes long; at most {MAX_QUERY_BYTES} are searched for")]
     QueryTooLong {
-        /// Its length.
+        /// Length of the query.
         bytes: usize,
     },
-    /// Not a whole number within bounds.
+    /// `top_k` is not an integer within bounds.
     #[error("top_k must be a whole number from 1 to {MAX_TOP_K}")]
     TopK,
-    /// Unknown.
+    /// The search method is unknown.
     #[error("search_method must be semantic, keyword or hybrid")]
     SearchMethod,
-    /// Unknown.
+    /// The preprocessing is unknown.
     #[error("query_preprocessing must be none or normalize")]
     Preprocessing,
-    /// Not a number from 0 to 1.
+    /// `hybrid_alpha` is not a number from 0 to 1.
     #[error("hybrid_alpha must be a number from 0 to 1")]
     HybridAlpha,
-    /// Not an object of scalars, or too many or too long.
+    /// The filters are not an object of scalars, too many or too long.
     #[error(
         "filters must be at most {MAX_FILTERS} texts, numbers or booleans under keys that are not blank, keys of at most \
          {MAX_FILTER_KEY_CHARS} and texts of at most {MAX_FILTER_TEXT_CHARS} characters"
@@ -132,7 +128,7 @@ pub enum InvalidRetrieval {
 }
 
 impl InvalidRetrieval {
-    /// [`INVALID_RETRIEVAL_INPUT`], whatever is wrong.
+    /// Always [`INVALID_RETRIEVAL_INPUT`].
     #[must_use]
     pub fn code(&self) -> &'static str {
         INVALID_RETRIEVAL_INPUT
@@ -140,10 +136,10 @@ impl InvalidRetrieval {
 }
 
 impl RetrievalRequest {
-    /// Reads `input.retrieval`; null and absent are none. `derived` is asked for a query when none is given.
+    /// Parses `input.retrieval`; `None` if null or absent. `derived` supplies the query if none is given.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first problem found.
     pub fn read(
         retrieval: Option<&Value>,
         derived: impl FnOnce() -> Option<String>,
@@ -157,10 +153,10 @@ impl RetrievalRequest {
         }
     }
 
-    /// Reads the `retrieval` of an execution's whole `input`, its query derived by [`derived_query`] where none is given.
+    /// Parses the `retrieval` of a whole `input`. If it has no query, [`derived_query`] supplies one.
     ///
     /// # Errors
-    /// See [`RetrievalRequest::read`].
+    /// Same as [`RetrievalRequest::read`].
     pub fn of_input(input: &Map<String, Value>) -> Result<Option<Self>, InvalidRetrieval> {
         Self::read(input.get("retrieval"), || derived_query(input))
     }
@@ -194,7 +190,7 @@ impl RetrievalRequest {
             Some("normalize") => Preprocessing::Normalize,
             Some(_) | None => return Err(InvalidRetrieval::Preprocessing),
         };
-        // Garbage beside another method is not looked at: callers send their default along with everything.
+        // Validated for hybrid searches only: callers send arbitrary defaults with the other methods.
         let hybrid_alpha = match search_method {
             SearchMethod::Hybrid => Some(read_alpha(fields.get("hybrid_alpha")).ok_or(InvalidRetrieval::HybridAlpha)?),
             SearchMethod::Semantic | SearchMethod::Keyword => None,
@@ -202,7 +198,7 @@ impl RetrievalRequest {
         Ok(Self { index, query, top_k, search_method, query_preprocessing, hybrid_alpha, filters })
     }
 
-    /// The query as it is embedded, searched for and reported. Empty when normalisation left nothing of it.
+    /// Returns the query that is embedded, searched and reported. Empty if normalisation removes everything.
     #[must_use]
     pub fn processed_query(&self) -> String {
         match self.query_preprocessing {
@@ -212,7 +208,7 @@ impl RetrievalRequest {
     }
 }
 
-/// The query that an execution's input implies: its prompt, else the text of its last user message that has one.
+/// Derives a query from an execution's input: the prompt, or the last user message with text.
 #[must_use]
 pub fn derived_query(input: &Map<String, Value>) -> Option<String> {
     trimmed_text(input.get("prompt")).or_else(|| {
@@ -225,7 +221,7 @@ fn is_of_user(message: &Value) -> bool {
     message.get("role").and_then(Value::as_str).is_some_and(|role| role.trim().eq_ignore_ascii_case("user"))
 }
 
-/// The text of a message's content, its text parts joined by line breaks.
+/// Text of a message's content; text parts are joined by line breaks.
 fn text_of(content: &Value) -> Option<String> {
     if let Value::Array(parts) = content {
         let is_text = |part: &&Value| {
@@ -243,13 +239,13 @@ fn trimmed_text(value: Option<&Value>) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// A word, trimmed and in small letters; empty when it is absent or as good as that (`null`, `false`, `0`, `""`, `[]`, `{}`).
-/// Whether the fields of a request leave the method of search to others.
+/// Returns true if the request names no search method: absent or empty (`null`, `false`, `0`, `""`, `[]`, `{}`).
 #[must_use]
 pub fn leaves_method_open(search_method: Option<&Value>) -> bool {
     word(search_method).is_some_and(|word| word.is_empty())
 }
 
+/// Trims and lowercases a word. Empty if absent or an empty value; `None` for any other value that is not text.
 fn word(value: Option<&Value>) -> Option<String> {
     match value {
         None | Some(Value::Null | Value::Bool(false)) => Some(String::new()),
@@ -261,13 +257,14 @@ fn word(value: Option<&Value>) -> Option<String> {
     }
 }
 
-/// Whole numbers, fractions cut off, and texts that are whole numbers.
+/// Parses an integer, a fraction (truncated) or an integer as text.
 fn read_top_k(value: Option<&Value>) -> Option<u32> {
     let top_k = match value {
         None | Some(Value::Null) => DEFAULT_TOP_K,
         Some(Value::Number(number)) => match number.as_u64() {
             Some(whole) => u32::try_from(whole).ok()?,
-            // Also refuses what is negative or not finite. Cut off like the contract's engine does: 2.9 is 2.
+            // The range also rejects negative and non-finite numbers. Truncates like the contract's engine: 2.9
+            // becomes 2.
             None => number.as_f64().filter(|number| (1.0..=f64::from(MAX_TOP_K) + 1.0).contains(number))? as u32,
         },
         Some(Value::String(text)) => text.trim().parse().ok()?,
@@ -276,7 +273,7 @@ fn read_top_k(value: Option<&Value>) -> Option<u32> {
     (1..=MAX_TOP_K).contains(&top_k).then_some(top_k)
 }
 
-/// A number from 0 to 1; also as text, and `true` and `false` for 1 and 0, as the contract's engine reads them.
+/// Parses a number from 0 to 1, also as text; `true` and `false` count as 1 and 0, as in the contract's engine.
 fn read_alpha(value: Option<&Value>) -> Option<f64> {
     let alpha = match value {
         None | Some(Value::Null) => DEFAULT_ALPHA,
@@ -286,7 +283,7 @@ fn read_alpha(value: Option<&Value>) -> Option<f64> {
         Some(Value::String(text)) => text.trim().parse().ok()?,
         Some(Value::Array(_) | Value::Object(_)) => return None,
     };
-    // NaN is in no range.
+    // The range also rejects NaN.
     (0.0..=1.0).contains(&alpha).then_some(alpha)
 }
 
