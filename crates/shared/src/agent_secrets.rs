@@ -14,7 +14,7 @@ use crate::{
     sealing::{SealError, Sealer},
 };
 
-/// Placeholder shown instead of a literal secret. In an update it stands for the stored value.
+/// Placeholder shown instead of a literal secret. In an update it means the stored value.
 pub const SECRET: &str = "[secret]";
 
 /// A literal secret that cannot be stored.
