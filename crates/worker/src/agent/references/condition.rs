@@ -1,7 +1,7 @@
-//! `_when`: a tiny boolean grammar over paths and values.
+//! `_when`: a small boolean grammar over paths and literals.
 //!
-//! Unlike expressions, conditions are about truth: `false`, `null`, `0`, `""` and what does not exist are false, everything else
-//! is true. `&&` binds tighter than `||` here, as everybody expects of a condition.
+//! Unlike expressions, conditions test truth: `false`, `null`, `0`, `""` and missing values are false, everything
+//! else is true. `&&` binds tighter than `||`, as usual in conditions.
 
 use std::{borrow::Cow, cmp::Ordering, fmt};
 
@@ -13,10 +13,10 @@ use super::{
     syntax::{Cursor, SyntaxError},
 };
 
-/// Nested parentheses and negations.
+/// Maximum nesting of parentheses and negations.
 const MAX_DEPTH: usize = 32;
 
-/// A condition as it was written, parsed.
+/// A parsed condition and its original text.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Condition {
     text: String,
@@ -43,10 +43,10 @@ enum Comparison {
     GreaterOrEqual,
 }
 
-/// Reads a path or a value at the cursor.
+/// Parser of a path or a literal.
 type Operand = fn(&mut Cursor<'_>) -> Result<Term, SyntaxError>;
 
-/// Longer ones first: `<=` begins with `<`.
+/// Longer operators first: `<=` begins with `<`.
 const COMPARISONS: [(&str, Comparison); 6] = [
     ("==", Comparison::Equal),
     ("!=", Comparison::NotEqual),
@@ -57,18 +57,18 @@ const COMPARISONS: [(&str, Comparison); 6] = [
 ];
 
 impl Condition {
-    /// A condition over what calls share.
+    /// Parses a condition over the data that calls share.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// On a syntax error.
     pub(crate) fn parse(text: &str) -> Result<Self, SyntaxError> {
         Self::parse_over(text, reference_or_value)
     }
 
-    /// A condition over the arguments of one call, such as `arguments.amount > 100`.
+    /// Parses a condition over the arguments of one call, such as `arguments.amount > 100`.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// On a syntax error.
     pub(crate) fn parse_over_arguments(text: &str) -> Result<Self, SyntaxError> {
         Self::parse_over(text, argument_or_value)
     }
@@ -83,14 +83,14 @@ impl Condition {
         Ok(Self { text: text.to_owned(), term })
     }
 
-    /// Every path it reads.
+    /// Every path that the condition reads.
     pub(crate) fn paths(&self) -> Vec<&Path> {
         let mut paths = Vec::new();
         self.term.collect(&mut paths);
         paths
     }
 
-    /// Whether it holds, where `read` gives what exists at a path.
+    /// True if the condition holds. `read` returns the value at a path, if one exists.
     pub(crate) fn holds<'a>(&'a self, read: &mut dyn FnMut(&Path) -> Option<Cow<'a, Value>>) -> bool {
         is_true(&self.term.value(read))
     }
@@ -137,12 +137,12 @@ impl Comparison {
     }
 }
 
-/// Numbers by value, so that `1 == 1.0`; everything else as it is.
+/// Compares numbers by value, so that `1 == 1.0`, and other values structurally.
 fn is_equal(left: &Value, right: &Value) -> bool {
     left == right || order(left, right) == Some(Ordering::Equal)
 }
 
-/// Numbers have an order among themselves, exact to the last digit, and so have texts; nothing else has.
+/// Orders two numbers (exactly, to the last digit) or two texts; other pairs have no order.
 fn order(left: &Value, right: &Value) -> Option<Ordering> {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => Some(numbers::compare(left, right)),
@@ -181,7 +181,7 @@ fn comparison(cursor: &mut Cursor<'_>, operand: Operand, depth: usize) -> Result
     let left = unary(cursor, operand, depth)?;
     cursor.skip_space();
     let Some((_, comparison)) = COMPARISONS.iter().find(|(token, _)| cursor.take(token)) else { return Ok(left) };
-    // `===` is what models that write JavaScript mean by `==`.
+    // Models that know JavaScript write `===` and `!==`.
     if matches!(comparison, Comparison::Equal | Comparison::NotEqual) {
         cursor.take("=");
     }
@@ -234,7 +234,7 @@ fn one_or(mut terms: Vec<Term>, many: impl Fn(Vec<Term>) -> Term) -> Term {
     }
 }
 
-/// As the model wrote it.
+/// Displays the text as the model wrote it.
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

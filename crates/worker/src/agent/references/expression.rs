@@ -1,7 +1,7 @@
-//! Expressions over paths: what a call reads, and where its result goes.
+//! Expressions over paths: the sources of an argument and the destinations of a result.
 //!
-//! `a || b` is the first that exists, `a && b` the last once all exist: existence, never truthiness, so that a 0 is a value.
-//! `||` binds tighter than `&&`. `<|>` and `*>` are other spellings of the same; the canonical text has `||` and `&&`.
+//! `a || b` is the first operand that exists, `a && b` the last once all exist. Existence decides, not truth: 0 is
+//! a value. `||` binds tighter than `&&`. `<|>` and `*>` are synonyms; the canonical text has `||` and `&&`.
 
 use std::{borrow::Cow, fmt};
 
@@ -14,7 +14,7 @@ use super::{
 
 const OR: [&str; 2] = ["||", "<|>"];
 const AND: [&str; 2] = ["&&", "*>"];
-/// What models write that this grammar does not have, with what to write instead.
+/// Operators that models write and this grammar lacks, each with a hint for the error message.
 const FOREIGN: [(&str, &str); 6] = [
     ("|>", "there are no pipes; call a tool for each step"),
     ("??", "write `||` for the first that exists"),
@@ -24,42 +24,40 @@ const FOREIGN: [(&str, &str); 6] = [
     ("†", "two references need `||` or `&&` between them"),
 ];
 
-/// One operand of an input expression.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Operand {
     /// The value at a path.
     Path(Path),
-    /// Itself; it always exists.
+    /// A constant, which always exists.
     Literal(Value),
 }
 
-/// What a call reads: all of these groups, each by its first operand that exists; the value is that of the last group.
+/// Groups of alternatives. Each group yields its first operand that exists; the last group yields the value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct InputExpression(Vec<Vec<Operand>>);
 
-/// The value of an input expression, or what it still lacks.
+/// Result of evaluating an input expression.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Evaluated<'a> {
-    /// The value, and the path it came from unless it was a literal.
+    /// The value and its source path; `None` for a literal.
     Value { value: Cow<'a, Value>, from: Option<&'a Path> },
-    /// The groups without a value.
+    /// Groups without a value.
     Missing(Vec<MissingGroup>),
 }
 
-/// A group without a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MissingGroup {
-    /// Any one of these would do.
+    /// Paths of the group; a value at any of them satisfies it.
     pub(crate) any_of: Vec<Path>,
-    /// There is a literal for the case that none of them comes.
+    /// True if the group also has a literal, used once no path is awaited any more.
     pub(crate) has_literal: bool,
 }
 
 impl InputExpression {
-    /// Reads a whole text. With `is_bare`, daggers may be left out.
+    /// Parses a whole text. If `is_bare`, daggers are optional.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// On a syntax error, or if the text has no path.
     pub(crate) fn parse(text: &str, is_bare: bool) -> Result<Self, SyntaxError> {
         let operand = |cursor: &mut Cursor<'_>| {
             if !is_bare
@@ -77,7 +75,7 @@ impl InputExpression {
         Ok(Self(groups))
     }
 
-    /// Every path it may read.
+    /// Every path that the expression may read.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.0.iter().flatten().filter_map(|operand| match operand {
             Operand::Path(path) => Some(path),
@@ -85,8 +83,9 @@ impl InputExpression {
         })
     }
 
-    /// Its value, where `read` gives what exists at a path. A literal counts once no path before it `is_awaited`:
-    /// otherwise timing would decide whether its call reads the literal or what an earlier call writes.
+    /// Evaluates the expression; `read` returns the value at a path if one exists. A literal counts only once no
+    /// path before it `is_awaited`: otherwise timing would decide between the literal and the value of an earlier
+    /// call.
     pub(crate) fn evaluate<'a>(
         &'a self,
         read: &dyn Fn(&Path) -> Option<Cow<'a, Value>>,
@@ -117,28 +116,28 @@ impl InputExpression {
     }
 }
 
-/// Where a result goes: into all of these groups, in each into exactly one alternative.
+/// Groups of alternative destinations. A result goes to exactly one path of each group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OutputExpression(Vec<Vec<Path>>);
 
 impl OutputExpression {
-    /// Reads a whole text; the paths are not yet known to be writable. With `is_bare`, daggers may be left out.
+    /// Parses a whole text without checking that the paths are writable. If `is_bare`, daggers are optional.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// On a syntax error.
     pub(crate) fn parse(text: &str, is_bare: bool) -> Result<Self, SyntaxError> {
         groups(text, |cursor| Path::read(cursor, is_bare)).map(Self)
     }
 
-    /// Every path it may write.
+    /// Every path that the expression may write.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.0.iter().flatten()
     }
 
-    /// The paths to write: the one the tool `named` where that is an alternative, the first of each group otherwise.
+    /// Paths to write: in each group the path that the tool `named`, or the first if the group does not contain it.
     ///
     /// # Errors
-    /// The tool named a path that is no alternative.
+    /// If the tool named a path that is in no group.
     pub(crate) fn choose(&self, named: Option<&Path>) -> Result<Vec<Path>, String> {
         if let Some(named) = named
             && !self.paths().any(|path| path == named)
@@ -150,7 +149,7 @@ impl OutputExpression {
     }
 }
 
-/// `a || b && c`: groups of alternatives.
+/// Parses `a || b && c` into groups of alternatives.
 fn groups<T>(
     text: &str,
     operand: impl Fn(&mut Cursor<'_>) -> Result<T, SyntaxError>,
@@ -217,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// The value and its path, or what is missing.
+    /// The value and its path, or the missing groups.
     fn evaluate(text: &str, state: &Value) -> Result<(Value, Option<String>), Vec<Vec<Path>>> {
         let expression = InputExpression::parse(text, false).unwrap();
         match expression.evaluate(&|path| path.find(state).map(Cow::Borrowed), &|_| false) {

@@ -1,4 +1,4 @@
-//! What a list of writes comes to.
+//! Folds a list of writes into the value at a path.
 
 use std::borrow::Cow;
 
@@ -7,27 +7,26 @@ use serde_json::{Map, Value};
 
 use super::path::{Path, find};
 
-/// How a value is written to a path.
+/// Write method of `_outputMethod`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Method {
-    /// Replaces what is there.
+    /// Replaces the value.
     #[default]
     Set,
-    /// Objects are merged into each other, all the way down; anything else replaces.
+    /// Merges objects recursively; any other value is replaced.
     Merge,
-    /// An object's members replace those of the same name; anything else replaces.
+    /// Replaces the members of the same name in an object; any other value is replaced.
     Assign,
-    /// Becomes the last item of the list.
+    /// Appends the value to the list.
     Push,
-    /// Lists and texts are put one after the other.
+    /// Concatenates lists or texts.
     Concat,
 }
 
 impl Method {
     pub(crate) const ALL: [Self; 5] = [Self::Set, Self::Merge, Self::Assign, Self::Push, Self::Concat];
 
-    /// The name in `_outputMethod`.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Set => "set",
@@ -38,7 +37,7 @@ impl Method {
         }
     }
 
-    /// What `old` becomes.
+    /// Returns the value after writing `new` over `old`.
     pub(super) fn apply(self, old: Option<Value>, new: Value) -> Value {
         match (self, old) {
             (Self::Set, _) | (Self::Merge | Self::Assign | Self::Concat, None) => new,
@@ -54,7 +53,7 @@ impl Method {
     }
 }
 
-/// A list as it is, nothing as an empty one, anything else as its only item.
+/// The items of a list, no items for null or nothing, otherwise the value as the only item.
 fn list(value: Option<Value>) -> Vec<Value> {
     match value {
         None | Some(Value::Null) => Vec::new(),
@@ -96,7 +95,7 @@ fn concat(old: Value, new: Value) -> Value {
     }
 }
 
-/// One write, as far as its effect goes.
+/// The path, method and value of one write.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effect<'a> {
     pub(super) path: &'a Path,
@@ -104,9 +103,10 @@ pub(super) struct Effect<'a> {
     pub(super) value: &'a Value,
 }
 
-/// The value at `path` after `writes`, which are given from the oldest on. Looks for the highest place at or above the path that is
-/// written at all, walks back to the newest `set` that covers it, which hides everything before, and replays from there what
-/// touches that place. A write to a part hides nothing else, but it may decide what a later `push` or `concat` above it finds.
+/// The value at `path` after `writes`, oldest first. Starts from the shortest written path at or above `path`,
+/// walks back to the newest `set` that covers it (which hides everything before), and replays from there every
+/// write at, above or below it. A write to a part hides nothing else, but it can change the result of a later
+/// `push` or `concat` above it.
 pub(super) fn fold<'a>(writes: impl Iterator<Item = Effect<'a>>, path: &Path) -> Option<Cow<'a, Value>> {
     let writes: Vec<Effect<'a>> = writes.filter(|write| write.path.kind == path.kind).collect();
     let mut root = path;
@@ -120,7 +120,7 @@ pub(super) fn fold<'a>(writes: impl Iterator<Item = Effect<'a>>, path: &Path) ->
         }
     };
     let replayed = live.iter().filter(|write| write.path.is_above_or_below(root));
-    // The common case, without copying what is not asked for.
+    // The common case, a single `set`, without a copy of the document.
     if let (Some(only), None) = (replayed.clone().next(), replayed.clone().nth(1))
         && only.method == Method::Set
         && only.path.covers(path)
@@ -132,7 +132,8 @@ pub(super) fn fold<'a>(writes: impl Iterator<Item = Effect<'a>>, path: &Path) ->
     path.find(document.as_ref()?).cloned().map(Cow::Owned)
 }
 
-/// Writes below `at`. What is not an object on the way becomes one: the path says that it is.
+/// Writes below `at`. A value on the way that is not an object is replaced by one, because the path goes through
+/// it.
 fn write_at(at: &mut Option<Value>, segments: &[String], method: Method, value: &Value) {
     match segments.split_first() {
         None => *at = Some(method.apply(at.take(), value.clone())),

@@ -1,4 +1,4 @@
-//! Instances: one plan over many items, each with its own view of input and state.
+//! Instances: one plan applied to many items, each with its own view of input and state.
 
 use std::fmt;
 
@@ -7,24 +7,24 @@ use serde_json::Value;
 
 use longhaul_sdk::spec::InstancesSpec;
 
-/// Characters of a token that the model makes up.
+/// Maximum characters of a token that the model invents.
 const MAX_TOKEN_CHARS: usize = 64;
-/// Items with a circled number of their own; the ones beyond are counted in digits.
+/// Number of items with a circled number as token; later items use digits.
 const CIRCLED: usize = 20;
 
-/// The token of one instance, such as `①`.
+/// Token of one instance, such as `①`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Instance(String);
 
 impl Instance {
-    /// The instance of the item at `index`: ① to ⑳, then digits.
+    /// The instance of the item at `index` (from 0): ① to ⑳, then digits from 21.
     pub(crate) fn numbered(index: usize) -> Self {
         let circled = (index < CIRCLED).then(|| char::from_u32(0x2460 + u32::try_from(index).unwrap_or_default()));
         Self(circled.flatten().map_or_else(|| (index + 1).to_string(), String::from))
     }
 
-    /// Which item it means: `①` and `1` are the same.
+    /// Index of the item: `①` and `1` are both 0.
     fn number(&self) -> Option<usize> {
         let mut chars = self.0.chars();
         match (chars.next(), chars.next()) {
@@ -40,20 +40,20 @@ impl fmt::Display for Instance {
     }
 }
 
-/// Which instances a run has.
+/// The instances that a run has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Instances {
-    /// None: the model is not told of them.
+    /// No instances: the model is not told of them.
     #[default]
     Off,
-    /// Whatever tokens the model makes up.
+    /// Any token that the model invents.
     Free,
-    /// One for each item of the input.
+    /// One instance per item of the input.
     Items(usize),
 }
 
 impl Instances {
-    /// What an agent's settings mean for an input.
+    /// Resolves an agent's settings for an input.
     pub(crate) fn of(spec: Option<&InstancesSpec>, input: &Value) -> Self {
         match spec {
             None => Self::Off,
@@ -64,10 +64,10 @@ impl Instances {
         }
     }
 
-    /// The instance a model means by `token`.
+    /// Parses a token written by the model.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// If the run has no such instance.
     pub(crate) fn named(self, token: &str) -> Result<Instance, String> {
         let token = token.trim();
         match self {

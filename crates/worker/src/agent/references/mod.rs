@@ -1,8 +1,27 @@
-//! References between the calls of one reply: `†state.x` in an argument reads what another call wrote there.
+//! References let one call of a reply read the result of another: `†state.x` as an argument reads the value that
+//! another call wrote to `†state.x`. The grammar, in EBNF:
 //!
-//! Pure: no IO, no clock, nothing of the journal. The orchestrator of calls drives it: a call is read once as the model wrote it
-//! ([`PlannedCall::read`]), resolved against the [`StateLog`] whenever something changed ([`PlannedCall::resolve`]), and what it
-//! writes is appended when it ends ([`StateLog::write`]). Only arguments that a model wrote are ever scanned; results never are.
+//! ```text
+//! input     = group { ("&&" | "*>") group }      an argument: all groups must exist, the last is the value
+//! group     = operand { ("||" | "<|>") operand } the first operand that exists (0, false and null exist)
+//! operand   = path | literal                     at least one operand of an input is a path
+//! output    = an input without literals          `_outputPath`: one path of each group is written
+//! condition = all { "||" all }                   `_when`: about truth, and && binds tighter than ||
+//! all       = compare { "&&" compare }
+//! compare   = unary [ ("==" | "!=" | "<=" | ">=" | "<" | ">") unary ]
+//! unary     = "!" unary | "(" condition ")" | literal | path
+//! path      = "†" kind { "." name | "[" digits "]" | "[" quoted "]" }
+//! name      = letters, digits, "_", "-", ":", "$", "@"
+//! kind      = "state" | "input" | "data" | "calls"
+//! literal   = number | quoted | "true" | "false" | "null"
+//! ```
+//!
+//! A reference is the whole text of an argument, or `{"$ref": "…"}` without literals; in `$ref` and `_outputPath` the
+//! `†` is optional. A `†` in plain text is written `††`.
+//!
+//! The module is pure: no IO, no clock, no journal. The orchestrator reads each call once ([`PlannedCall::read`]),
+//! resolves it against the [`StateLog`] after every change ([`PlannedCall::resolve`]) and appends its writes when
+//! it ends ([`StateLog::write`]). Only arguments written by the model are scanned for references, never results.
 
 mod condition;
 mod expression;

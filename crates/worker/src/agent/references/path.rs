@@ -1,7 +1,7 @@
-//! Paths into what calls share: `†state.user.name`.
+//! Paths into the data that calls share, such as `†state.user.name`.
 //!
-//! One path has one canonical text. Index segments can be read, never written: two calls that push at the same time would
-//! each count from another beginning.
+//! A path has one canonical text. Index segments can be read but not written: two calls that push concurrently
+//! would count from different starting points.
 
 use std::{fmt, str::FromStr};
 
@@ -10,28 +10,27 @@ use serde_json::Value;
 
 use super::syntax::{Cursor, DAGGER, SyntaxError};
 
-/// Segments of one path; deeper than any document a model reads.
+/// Maximum segments of one path; more than any document that a model reads is deep.
 const MAX_SEGMENTS: usize = 32;
 
-/// What a path reads from.
+/// Root of a path: the document that it reads from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
-    /// The scratchpad of the run: what its calls wrote.
+    /// Scratchpad of the run, written by its calls.
     State,
-    /// The input of the execution. Never written.
+    /// Input of the execution. Read-only.
     Input,
-    /// Values that are results rather than working notes; written like the state.
+    /// Values that are results and not working notes; written like the state.
     Data,
-    /// Results of finished calls by their id. Never written.
+    /// Results of finished calls by call id. Read-only.
     Calls,
-    /// The arguments of the one call that a policy is asked about. Not among [`Kind::ALL`]: no call can read it.
+    /// Arguments of the call that a policy is evaluated for. Not in [`Kind::ALL`]: no call can read it.
     Arguments,
 }
 
 impl Kind {
     pub(crate) const ALL: [Self; 4] = [Self::State, Self::Input, Self::Data, Self::Calls];
 
-    /// The name in a path.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::State => "state",
@@ -42,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// Whether calls may write there.
+    /// True if calls may write to paths of this kind.
     pub(crate) fn is_writable(self) -> bool {
         match self {
             Self::State | Self::Data => true,
@@ -51,7 +50,7 @@ impl Kind {
     }
 }
 
-/// A place in what calls share.
+/// A location in the data that calls share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Path {
     pub(crate) kind: Kind,
@@ -59,25 +58,25 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// Whether what is written at one place can be seen at the other.
+    /// True if one path is a prefix of the other, so that a write at one is visible at the other.
     pub(crate) fn is_above_or_below(&self, other: &Self) -> bool {
         self.covers(other) || other.covers(self)
     }
 
-    /// Whether `other` is this place or one inside it.
+    /// True if `other` is this path or below it.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         self.kind == other.kind && other.segments.starts_with(&self.segments)
     }
 
-    /// Whether a person's decision stands here: nothing that a model calls may write it.
+    /// True if the path holds a person's decision. The model cannot write it.
     pub(crate) fn is_approval(&self) -> bool {
         self.kind == Kind::State && self.segments.first().is_some_and(|first| first == "approvals")
     }
 
-    /// Why no call may write here.
+    /// Checks that a call may write to this path.
     ///
     /// # Errors
-    /// The reason, for the model.
+    /// With the reason, as a message for the model.
     pub(crate) fn check_writable(&self) -> Result<(), String> {
         if !self.kind.is_writable() {
             return Err(format!("{self} cannot be written; write below {DAGGER}state or {DAGGER}data"));
@@ -95,12 +94,12 @@ impl Path {
         Ok(())
     }
 
-    /// What stands at this path inside `root`, the value of its kind. A written null is a value.
+    /// Value at this path in `root`, the document of its kind. A written null is a value.
     pub(crate) fn find<'a>(&self, root: &'a Value) -> Option<&'a Value> {
         find(root, &self.segments)
     }
 
-    /// Reads a path at the cursor; `is_bare` when its dagger is left out.
+    /// Reads a path at the cursor. If `is_bare`, the dagger is optional.
     pub(super) fn read(cursor: &mut Cursor<'_>, is_bare: bool) -> Result<Self, SyntaxError> {
         let has_dagger = cursor.take("†");
         if !has_dagger && !is_bare {
@@ -115,7 +114,8 @@ impl Path {
         Self::read_below(kind, cursor)
     }
 
-    /// Reads `arguments.amount`, a place in the arguments that a policy is asked about, if that stands at the cursor.
+    /// Reads a path such as `arguments.amount` if one starts at the cursor. Only conditions of policies contain
+    /// them.
     pub(super) fn read_argument(cursor: &mut Cursor<'_>) -> Result<Option<Self>, SyntaxError> {
         let mut after = cursor.clone();
         if after.take_while(is_plain) != Kind::Arguments.as_str() {
@@ -147,7 +147,7 @@ impl Path {
     }
 }
 
-/// The value at `segments` below `value`.
+/// Value at `segments` below `value`.
 pub(super) fn find<'a>(value: &'a Value, segments: &[String]) -> Option<&'a Value> {
     segments.iter().try_fold(value, |value, segment| match value {
         Value::Object(members) => members.get(segment),
@@ -156,14 +156,14 @@ pub(super) fn find<'a>(value: &'a Value, segments: &[String]) -> Option<&'a Valu
     })
 }
 
-/// `0]` or `"any name"]`, after the opening bracket.
+/// Reads `0]` or `"any name"]`, after the opening bracket.
 fn bracketed(cursor: &mut Cursor<'_>) -> Result<String, SyntaxError> {
     let digits = cursor.take_while(|c| c.is_ascii_digit());
     let segment = if digits.is_empty() { cursor.quoted()? } else { digits.to_owned() };
     if cursor.take("]") { Ok(segment) } else { Err(cursor.error(format!("expected `]`, found {}", cursor.found()))) }
 }
 
-/// Characters of a name that needs no quotes. Ids of calls hold `-`, `_` and `:`.
+/// True for a character of an unquoted name. Call ids contain `-`, `_` and `:`.
 fn is_plain(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | ':' | '$' | '@')
 }

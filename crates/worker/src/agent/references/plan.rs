@@ -1,4 +1,4 @@
-//! Stage one: a call as the model wrote it, taken apart.
+//! Stage one: parses a call as the model wrote it into arguments, references and meta properties.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -19,22 +19,20 @@ use crate::{
     tools::{CallError, CallErrorKind},
 };
 
-/// A value with references in it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Template {
     pub(super) value: Value,
     pub(super) slots: Vec<Slot>,
 }
 
-/// A reference and where its value goes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Slot {
-    /// JSON pointer into the value.
+    /// JSON pointer to where the value goes.
     pub(super) pointer: String,
     pub(super) expression: InputExpression,
 }
 
-/// A call whose arguments are complete and in themselves right.
+/// A parsed call whose literal arguments fit the tool's schema.
 #[derive(Debug, Clone)]
 pub(crate) struct PlannedCall {
     pub(super) signature: Arc<Signature>,
@@ -48,11 +46,11 @@ pub(crate) struct PlannedCall {
 }
 
 impl PlannedCall {
-    /// Reads a call of the tool that `signature` describes.
+    /// Parses a call of the tool that `signature` describes.
     ///
     /// # Errors
-    /// A structural error: arguments that are not JSON or do not fit, a reference or a condition that does not parse, a place that
-    /// cannot be written.
+    /// A structural error: arguments that are not JSON or violate the schema, a reference or condition that does
+    /// not parse, or a path that cannot be written.
     pub(crate) fn read(call: &ToolCall, signature: &Arc<Signature>) -> Result<Self, CallError> {
         let mut arguments: Value = if call.arguments.trim().is_empty() {
             json!({})
@@ -94,56 +92,56 @@ impl PlannedCall {
         })
     }
 
-    /// Every path it may read: those of its arguments, its written result and its condition.
+    /// Every path that the call may read: in its arguments, its written result and its condition.
     pub(crate) fn reads(&self) -> BTreeSet<&Path> {
         let slots = self.arguments.slots.iter().chain(self.output.iter().flat_map(|output| &output.slots));
         let condition = self.condition.iter().flat_map(Condition::paths);
         slots.flat_map(|slot| slot.expression.paths()).chain(condition).collect()
     }
 
-    /// Every path its result may go to.
+    /// Every path that its result may go to.
     pub(crate) fn writes(&self) -> BTreeSet<&Path> {
         self.destination.iter().flat_map(OutputExpression::paths).collect()
     }
 
-    /// Whether this call, while it is not done, keeps a later call of its reply from reading `path`: the rule of program order.
+    /// True if a `reader` of `path` later in the reply must wait for this call until it ends (the rule of program
+    /// order).
     pub(crate) fn may_write(&self, path: &Path, reader: Option<&Instance>) -> bool {
         let is_seen = self.instance.is_none() || self.instance.as_ref() == reader;
         is_seen && !self.is_deferred() && self.writes().iter().any(|written| written.is_above_or_below(path))
     }
 
-    /// Where its result goes: the alternatives, before one is chosen.
+    /// Where the result goes, before one alternative of each group is chosen.
     pub(crate) fn destination(&self) -> Option<&OutputExpression> {
         self.destination.as_ref()
     }
 
-    /// How its result is written.
     pub(crate) fn method(&self) -> Method {
         self.method
     }
 
-    /// The instance it reads and writes as.
+    /// Instance whose input and state the call uses.
     pub(crate) fn instance(&self) -> Option<&Instance> {
         self.instance.as_ref()
     }
 
-    /// Nothing waits for it.
+    /// True if no call waits for the result.
     pub(crate) fn is_detached(&self) -> bool {
         self.is_detached
     }
 
-    /// No code runs for it: its result is what the model wrote.
+    /// True if no code runs for the call: the model writes its result.
     pub(crate) fn is_latent(&self) -> bool {
         self.signature.is_latent
     }
 
-    /// A latent call whose result the model has put off.
+    /// True for a latent call without a result: the model deferred it.
     pub(crate) fn is_deferred(&self) -> bool {
         self.signature.is_latent && self.output.is_none()
     }
 }
 
-/// What a call says beside its arguments.
+/// Meta properties: the members of a call's arguments that are not the tool's.
 #[derive(Debug, Default)]
 struct Metas {
     destination: Option<OutputExpression>,
@@ -155,7 +153,7 @@ struct Metas {
 }
 
 impl Metas {
-    /// Takes the meta properties out of the arguments. Null means absent.
+    /// Removes the meta properties from the arguments. Null means absent.
     fn take(members: &mut Map<String, Value>, signature: &Signature) -> Result<Self, CallError> {
         for meta in &signature.refused {
             match members.remove(meta.name()) {
@@ -218,7 +216,7 @@ fn condition(value: &Value) -> Result<Condition, String> {
 }
 
 impl Template {
-    /// Finds the references in `value`, which the model wrote, and undoubles its daggers.
+    /// Collects the references in `value`, which the model wrote, and replaces `††` by `†`.
     fn scan(mut value: Value, label: &str, signature: &Signature) -> Result<Self, CallError> {
         let mut slots = Vec::new();
         if signature.features.references {
@@ -230,8 +228,8 @@ impl Template {
     }
 }
 
-/// Walks a value. A text or a reference object is a reference as a whole or not at all. The object of all arguments is never one
-/// itself, which is what `may_be_reference` says.
+/// Walks a value. A text or a `$ref` object is either a reference as a whole or none. `may_be_reference` is false
+/// for the top-level object of arguments, which is never a reference.
 fn scan(
     value: &mut Value,
     pointer: &mut String,
@@ -275,7 +273,7 @@ fn scan(
     Ok(())
 }
 
-/// The text of `{"$ref": "state.x"}`. A reference inside a JSON Schema, which looks alike, is not ours.
+/// The text of `{"$ref": "state.x"}`. A `$ref` of a JSON Schema does not start with one of our kinds.
 fn reference_object(value: &Value) -> Option<&str> {
     let members = value.as_object().filter(|members| members.len() == 1)?;
     let text = members.get("$ref")?.as_str()?;
@@ -285,7 +283,7 @@ fn reference_object(value: &Value) -> Option<&str> {
     is_ours.then_some(text)
 }
 
-/// The text with every pair of daggers as one; `None` when one stands alone.
+/// The text with every `††` replaced by `†`; `None` if it contains a single dagger.
 fn undoubled(text: &str) -> Option<String> {
     let mut literal = String::with_capacity(text.len());
     let mut chars = text.chars();

@@ -1,4 +1,4 @@
-//! What must hold of every path, every expression and every list of writes.
+//! Property tests of paths, expressions and lists of writes.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -25,7 +25,7 @@ fn groups(operand: impl Strategy<Value = String>) -> impl Strategy<Value = Strin
     vec(vec(operand, 1..3).prop_map(|group| group.join(" || ")), 1..3).prop_map(|groups| groups.join(" && "))
 }
 
-/// Few names, so that writes meet; one of them of digits alone, as a member of an object.
+/// Few names, so that writes overlap.
 fn written_path() -> impl Strategy<Value = Path> {
     vec(prop::sample::select(vec!["a", "b"]), 1..4)
         .prop_map(|names| Path { kind: Kind::State, segments: names.into_iter().map(str::to_owned).collect() })
@@ -57,14 +57,14 @@ fn writes() -> impl Strategy<Value = Vec<Written>> {
     let write = (prop::option::weighted(0.4, 0..2_usize), written_path(), method, any_value());
     vec(write, 0..14).prop_map(|writes| {
         let numbered = writes.into_iter().enumerate();
-        // Three writes a turn.
+        // Three writes per turn.
         numbered
             .map(|(at, (instance, path, method, value))| Written { tick: at as u32 / 3, instance, path, method, value })
             .collect()
     })
 }
 
-/// The naive model: one document, every write applied to it in order, nothing left out.
+/// Naive model: one document to which every write is applied in order.
 fn document<'a>(writes: impl Iterator<Item = &'a Written>) -> Option<Value> {
     writes.fold(None, |document, write| Some(applied(document, &write.path.segments, write)))
 }
@@ -77,7 +77,7 @@ fn applied(old: Option<Value>, segments: &[String], write: &Written) -> Value {
     Value::Object(members)
 }
 
-/// JSON of every kind, also with texts that look like references.
+/// JSON of every kind, including texts that look like references.
 fn any_json() -> impl Strategy<Value = Value> {
     let text = prop_oneof![
         any::<String>(),
@@ -100,7 +100,8 @@ fn any_json() -> impl Strategy<Value = Value> {
     let key = prop_oneof![
         3 => "[a-z]{1,3}",
         1 => text,
-        1 => select(vec!["$ref", "_when", "_outputPath", "_output", "_method", "_instance", "_detached"]).prop_map(str::to_owned),
+        1 => select(vec!["$ref", "_when", "_outputPath", "_output", "_method", "_instance",
+            "_detached"]).prop_map(str::to_owned),
     ];
     leaf.prop_recursive(4, 24, 4, move |inner| {
         prop_oneof![
@@ -111,7 +112,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A tool that takes anything.
+/// A tool that accepts any arguments.
 fn open_tool(features: Features) -> Arc<Signature> {
     let spec = ToolSpec {
         name: "t".into(),
@@ -148,7 +149,7 @@ proptest! {
     #[test]
     fn what_is_read_arrives_as_it_is_whatever_it_is(value in any_json(), at in 0..3_usize) {
         let log = holding(&BTreeMap::from([("a", value.clone())]));
-        // Alone, within a list, within an object; a value that looks like a reference is not read again.
+        // At top level, in a list, in an object. A value that looks like a reference is not resolved again.
         let (arguments, pointer) = match at {
             0 => (json!({"x": "†state.a"}), "/x"),
             1 => (json!({"x": [1, "†state.a"]}), "/x/1"),
@@ -179,7 +180,7 @@ proptest! {
         let planned = PlannedCall::read(&call(&arguments), &open_tool(with_references())).unwrap();
         let log = holding(&state);
         let is_pending = |at: &Path| Some(at.to_string()) == pending.map(|name| path(&name));
-        // The naive reading: what an earlier call may still write is not there.
+        // Naive model: a path that an earlier call may still write does not exist.
         let there = |name: &&&str| Some(**name) != pending && state.contains_key(*name);
         let firsts: Vec<Option<&&str>> = groups.iter().map(|group| group.iter().find(there)).collect();
         let expected = firsts.iter().copied().collect::<Option<Vec<_>>>().and_then(|all| all.last().copied());
@@ -201,7 +202,7 @@ proptest! {
         let features = if has_references { with_references() } else { Features::default() };
         let Ok(planned) = PlannedCall::read(&call(&arguments), &open_tool(features)) else { return Ok(()) };
         let resolution = planned.resolve(&holding(&state), &|_| Access::Open);
-        // Where nothing is a reference, nothing is touched.
+        // Without references the arguments are unchanged.
         if !has_references {
             match resolution {
                 Resolution::Ready(resolved) => prop_assert_eq!(resolved.arguments, arguments),
@@ -268,7 +269,7 @@ proptest! {
             let call = CallWrite { tick, call_id: at.to_string(), instance, paths: vec![path], method, value };
             recorded.push((tick, log.write(call).unwrap()));
         }
-        // Given back turn by turn, but within a turn from the last call to the first.
+        // Restored turn by turn, but within a turn from the last call to the first.
         let mut restored = StateLog::new(json!({}), None, StateLimits::from(&AgentLimits::default()));
         recorded.reverse();
         recorded.sort_by_key(|(tick, _)| *tick);

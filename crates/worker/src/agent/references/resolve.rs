@@ -1,4 +1,4 @@
-//! What a planned call comes to against the state of this moment.
+//! Stage two: resolves a planned call against the current state.
 
 use std::{borrow::Cow, fmt};
 
@@ -13,66 +13,66 @@ use super::{
 };
 use crate::tools::{CallError, CallErrorKind};
 
-/// Bytes of a call's arguments once values stand in for its references.
+/// Maximum bytes of a call's arguments after substitution.
 const MAX_RESOLVED_BYTES: usize = 8 << 20;
 
-/// Whether a call can start.
+/// Result of resolving a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Resolution {
-    /// Now, with these arguments. They are a snapshot: what is written later does not change them.
+    /// The call can start with these arguments. They are a snapshot: later writes do not change them.
     Ready(Resolved),
-    /// Not before what it reads is there.
+    /// The call waits for values that do not exist yet.
     Waiting(Vec<Missing>),
-    /// Its condition does not hold; a later write may change that.
+    /// The condition does not hold; a later write may change that.
     Held {
-        /// As the model wrote it.
+        /// The condition as the model wrote it.
         condition: String,
     },
-    /// Never: what it reads does not fit. Structural.
+    /// The call can never start: a resolved value does not fit. A structural error.
     Invalid(CallError),
 }
 
-/// A call with values in the place of references.
+/// A call with its references replaced by values.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Resolved {
-    /// Valid against the tool's own schema.
+    /// Arguments, valid against the tool's own schema.
     pub(crate) arguments: Value,
-    /// What the model wrote as the result of a latent tool.
+    /// Result of a latent tool, written by the model.
     pub(crate) output: Option<Value>,
-    /// Where the values came from.
+    /// Sources of the substituted values.
     pub(crate) sources: Vec<Source>,
 }
 
-/// An argument whose value was read.
+/// Source of one substituted argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Source {
     /// JSON pointer into the arguments.
     pub(crate) argument: String,
-    /// The expression, canonical.
+    /// Canonical text of the expression.
     pub(crate) expression: String,
-    /// The path whose value it was; `None` for a literal alternative.
+    /// Path of the value; `None` for a literal alternative.
     pub(crate) path: Option<Path>,
 }
 
-/// Something a call reads that is not there.
+/// A value that a call reads and that does not exist yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Missing {
     /// JSON pointer into the arguments; `/_output…` in a latent tool's result, `/_when` for the condition.
     pub(crate) argument: String,
-    /// Any one of these would do.
+    /// A value at any of these paths satisfies the reference.
     pub(crate) any_of: Vec<Path>,
-    /// There is a literal for the case that none of them comes.
+    /// True if the reference also has a literal, used once no path is awaited any more.
     pub(crate) has_literal: bool,
 }
 
-/// Whether a call may read a path.
+/// Access of a call to a path, by the rule of program order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// It reads what is there.
+    /// The call reads the current value.
     Open,
-    /// Not yet: an earlier call of the reply may still write it.
+    /// An earlier call of the reply may still write the path.
     Awaited,
-    /// Not any more: an earlier call of the reply should have written it and did not.
+    /// An earlier call of the reply should have written the path and did not.
     Lost,
 }
 
@@ -86,8 +86,9 @@ impl fmt::Display for Source {
 }
 
 impl PlannedCall {
-    /// Resolves the call against `state`. A path that is not open counts as not there, so that nobody reads what is
-    /// about to be replaced, and `||` takes its other side; a literal on that side waits while the path is awaited.
+    /// Resolves the call against `state`. A path without open access counts as missing, so that the call never
+    /// reads a value that is about to be replaced; `||` then takes its next operand. A literal operand waits while
+    /// the path is awaited.
     pub(crate) fn resolve(&self, state: &StateLog, access: &dyn Fn(&Path) -> Access) -> Resolution {
         let is_pending = |path: &Path| access(path) != Access::Open;
         let is_awaited = |path: &Path| access(path) == Access::Awaited;
@@ -99,7 +100,7 @@ impl PlannedCall {
                 Met::NotYet(missing) => return Resolution::Waiting(missing),
             }
         }
-        // Values are copied when all are there: a call that waits is looked at again whenever something happens.
+        // Values are copied only once all exist: a waiting call is resolved again after every event.
         let mut missing = Vec::new();
         let arguments = found(&self.arguments, "", (&read, &is_awaited), &mut missing);
         let output =
@@ -126,17 +127,16 @@ impl PlannedCall {
     }
 }
 
-/// A slot with the value that goes there.
 struct Found<'a> {
     slot: &'a Slot,
     value: Cow<'a, Value>,
     from: Option<&'a Path>,
 }
 
-/// What a path reads, and whether it is awaited.
+/// Reads a path; and tells if a path is awaited.
 type Reading<'r, 'a> = (&'r dyn Fn(&Path) -> Option<Cow<'a, Value>>, &'r dyn Fn(&Path) -> bool);
 
-/// The values of a template's slots; what is not there goes to `missing`.
+/// Evaluates a template's slots; adds those without a value to `missing`.
 fn found<'a>(
     template: &'a Template,
     label: &str,
@@ -160,7 +160,7 @@ fn found<'a>(
     found
 }
 
-/// The template with values in its slots, and where they came from.
+/// The template with values in its slots, and their sources.
 fn fill(template: &Template, found: Vec<Found<'_>>) -> (Value, Vec<Source>) {
     let mut filled = template.value.clone();
     let mut sources = Vec::new();
@@ -180,8 +180,8 @@ enum Met {
     NotYet(Vec<Missing>),
 }
 
-/// Whether a condition holds. What does not exist is false, except for what an earlier call may still write and for a person's
-/// approval: those are waited for.
+/// Evaluates a condition. A missing value is false, unless an earlier call may still write it or it is a person's
+/// approval: then the condition is not decided yet.
 fn met<'a>(
     condition: &'a Condition,
     read: &dyn Fn(&Path) -> Option<Cow<'a, Value>>,
@@ -203,7 +203,7 @@ fn met<'a>(
     }
 }
 
-/// References multiply values: a short call may name a large one many times.
+/// Bounds the resolved arguments: a short call may refer to one large value many times.
 fn check_size(arguments: &Value, sources: &[Source]) -> Result<(), CallError> {
     if sources.is_empty() {
         return Ok(());

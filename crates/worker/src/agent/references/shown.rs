@@ -1,4 +1,4 @@
-//! What the model is told of a result that was stored.
+//! The text shown to the model for a result that was stored at a path.
 
 use longhaul_sdk::numbers;
 use serde_json::Value;
@@ -6,25 +6,26 @@ use serde_json::Value;
 use super::path::Path;
 use crate::tools::cut;
 
-/// A stored result up to this length is shown whole.
+/// Maximum bytes of a stored result that is shown whole.
 const SHOWN_WHOLE_BYTES: usize = 2_048;
-/// Bytes shown of a longer one: enough to see its form.
+/// Bytes shown of a longer result: enough to see its structure.
 const PREVIEW_BYTES: usize = 1_024;
 
-/// The value that a tool's text stands for: JSON where it is JSON, so that types survive, the text itself otherwise. A
-/// number, `true`, `false` or `null` counts where it comes back to the same text, so that nothing of it is lost: `1e5`
-/// is a text.
+/// The value of a tool's text: the parsed JSON, so that types survive, or the text itself if it is not JSON. A
+/// number, `true`, `false` or `null` is parsed only if it serializes to the same text, so that nothing is lost:
+/// `1e5` stays a text.
 pub(crate) fn value_of(text: &str) -> Value {
     let comes_back = |value: &Value| match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => serde_json::to_string(value).is_ok_and(|back| back == text),
         Value::String(_) | Value::Array(_) | Value::Object(_) => true,
     };
-    // Kept as text, a number that is too long is not altered.
+    // A number that is too long stays text and is not altered.
     let parsed = serde_json::from_str(text).ok().filter(|value| comes_back(value) && numbers::check(value).is_ok());
     parsed.unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-/// The result of a call that went to `paths`. A large one is a preview: the model passes the reference on instead of copying.
+/// The text shown for a result written to `paths`. A large result is a preview: the model passes on the reference
+/// instead of a copy.
 pub(crate) fn stored(text: &str, paths: &[Path]) -> String {
     if text.len() <= SHOWN_WHOLE_BYTES || paths.is_empty() {
         return text.to_owned();

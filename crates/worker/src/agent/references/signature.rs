@@ -1,4 +1,4 @@
-//! A tool as its calls are read and checked: its schemas, compiled, and what the agent lets a call say beside its arguments.
+//! Compiled signature of a tool: its schemas and the meta properties that the agent allows in its calls.
 
 use jsonschema::error::ValidationErrorKind;
 use longhaul_sdk::{AgentConfig, ToolSpec, spec::Detached};
@@ -11,31 +11,30 @@ use crate::tools::{
     schema::{self, Violations},
 };
 
-/// What the calls of one tool may use.
+/// Features that the calls of one tool may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Features {
     /// Arguments may be references.
     pub(crate) references: bool,
-    /// Results may be sent to paths.
+    /// Results may be written to paths.
     pub(crate) destinations: bool,
     /// Calls may carry conditions.
     pub(crate) conditions: bool,
     /// Calls may name an instance.
     pub(crate) instances: Instances,
-    /// Whether calls are waited for.
     pub(crate) detached: Detached,
-    /// Schemas are shown in the strict form where they have one.
+    /// Schemas are shown in the strict form if they have one.
     pub(crate) strict: bool,
 }
 
 impl Features {
-    /// What the agent's settings mean for `tool`.
+    /// Features that the agent's settings allow for `tool`.
     pub(crate) fn of(config: &AgentConfig, tool: &str, input: &Value) -> Self {
         let detached = config.call_settings(tool).detached;
         let on = config.references;
         Self {
             references: on,
-            // Nobody waits for the result, so it cannot be sent anywhere.
+            // No call waits for the result, so it cannot be written to a path.
             destinations: on && detached != Detached::Always,
             conditions: on && config.conditions,
             instances: if on { Instances::of(config.instances.as_ref(), input) } else { Instances::Off },
@@ -44,7 +43,7 @@ impl Features {
         }
     }
 
-    /// What the reserved tool that takes the final output may use: references, and nothing beside its arguments.
+    /// Features of the reserved tool that takes the final output: references, but no meta properties.
     pub(crate) fn of_output(config: &AgentConfig) -> Self {
         Self { references: config.references, strict: config.model.strict_tools, ..Self::default() }
     }
@@ -76,7 +75,7 @@ impl Meta {
         }
     }
 
-    /// Whether calls of `spec` may say it. A tool's own property of that name stays the tool's.
+    /// True if calls of `spec` may use the property. A tool's own property of the same name stays the tool's.
     pub(super) fn is_offered(self, spec: &ToolSpec, features: &Features) -> bool {
         let is_on = match self {
             Self::OutputPath | Self::OutputMethod => features.destinations,
@@ -93,12 +92,12 @@ impl Meta {
     }
 }
 
-/// A tool, ready to read calls of it. One per tool and execution.
+/// A tool's schemas, compiled once per tool and execution.
 #[derive(Debug)]
 pub(crate) struct Signature {
     pub(super) features: Features,
     pub(super) offered: Vec<Meta>,
-    /// Names of the others: a call that uses one is told so.
+    /// Meta properties that are not allowed: a call that uses one is refused.
     pub(super) refused: Vec<Meta>,
     pub(super) is_latent: bool,
     arguments: Schema,
@@ -109,11 +108,11 @@ impl Signature {
     /// Compiles the schemas of `spec`.
     ///
     /// # Errors
-    /// A schema is not valid.
+    /// If a schema is invalid.
     pub(crate) fn new(spec: &ToolSpec, features: Features, schemas: &SchemaCache) -> Result<Self, String> {
         let (offered, others): (Vec<_>, Vec<_>) =
             Meta::ALL.into_iter().partition(|meta| meta.is_offered(spec, &features));
-        // Without references the arguments are the tool's business alone.
+        // Without references, underscore names belong to the tool's arguments.
         let is_refused = |meta: &Meta| features.references && !meta.is_own_property(spec);
         Ok(Self {
             features,
@@ -125,28 +124,28 @@ impl Signature {
         })
     }
 
-    /// Stage two: whole arguments, after substitution, against the tool's own schema, which decides whether a number
-    /// that was read is given as text.
+    /// Stage two: checks the arguments after substitution against the tool's own schema. Converts a substituted
+    /// number or boolean to text if only a text fits.
     ///
     /// # Errors
-    /// A structural error that names the path a bad value came from.
+    /// A structural error that names the source path of a bad value.
     pub(super) fn check(&self, arguments: &mut Value, sources: &[Source]) -> Result<(), CallError> {
         fit(&self.arguments, arguments, sources)
             .map_err(|found| unfit("the arguments do not fit the tool's schema", &found, sources))
     }
 
-    /// Stage two for what the model wrote as the result of a latent tool.
+    /// Stage two for the result of a latent tool.
     ///
     /// # Errors
-    /// A structural error that names the path a bad value came from.
+    /// A structural error that names the source path of a bad value.
     pub(super) fn check_output(&self, output: &mut Value, sources: &[Source]) -> Result<(), CallError> {
         let Some(validator) = &self.output else { return Ok(()) };
         fit(validator, output, sources)
             .map_err(|found| unfit("`_output` does not fit the tool's output schema", &found, sources))
     }
 
-    /// Stage one: everything but the values that references at `slots` stand in for. A null that the schema refuses is an absent
-    /// property where the call is right without it.
+    /// Stage one: checks everything except the values that references at `slots` stand for. Removes a null that the
+    /// schema refuses if the call is valid without the property.
     pub(super) fn check_written(&self, arguments: &mut Value, slots: &[&str]) -> Result<(), CallError> {
         let Some(found) = around(&self.arguments, arguments, slots) else { return Ok(()) };
         let mut without = arguments.clone();
@@ -169,8 +168,8 @@ impl Signature {
     }
 }
 
-/// Checks `value`. A number, `true` or `false` that was read becomes its text where only a text fits: tools answer with
-/// text, and an order's id may look like a number.
+/// Checks `value`. Converts a substituted number or boolean to text if only a text fits: tools answer with text,
+/// and an order id may look like a number.
 fn fit(schema: &Schema, value: &mut Value, sources: &[Source]) -> Result<(), Violations> {
     let Some(found) = schema::violations(schema, value) else { return Ok(()) };
     let paths = schema.check_briefly(value, |errors| -> Vec<String> {
@@ -191,7 +190,7 @@ fn fit(schema: &Schema, value: &mut Value, sources: &[Source]) -> Result<(), Vio
     Ok(())
 }
 
-/// Violations that the values at `slots` cannot cure.
+/// Violations that no values at `slots` can cure.
 fn around(validator: &Schema, value: &Value, slots: &[&str]) -> Option<Violations> {
     schema::violations_that(validator, value, |path, kind| {
         let is_inside = slots.iter().any(|slot| is_at_or_below(path, slot));
@@ -200,7 +199,7 @@ fn around(validator: &Schema, value: &Value, slots: &[&str]) -> Option<Violation
     })
 }
 
-/// Whether a violation is about an object or a list and not about what stands in it.
+/// True if the violation is about an object or list itself and not about its members.
 fn is_about_the_container(kind: &ValidationErrorKind) -> bool {
     matches!(
         kind,
@@ -215,7 +214,7 @@ fn is_about_the_container(kind: &ValidationErrorKind) -> bool {
     )
 }
 
-/// Whether the JSON pointer `path` is `at` or leads into it.
+/// True if the JSON pointer `path` equals `at` or is below it.
 pub(super) fn is_at_or_below(path: &str, at: &str) -> bool {
     path.strip_prefix(at).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -1,7 +1,8 @@
-//! The state of a run: an append-only list of writes, read by folding it.
+//! The state of a run: an append-only log of writes, read by folding it.
 //!
-//! Writes are numbered in the order in which their calls finished, so that the last completion wins wherever the call stood in its
-//! reply. The journal keeps a call's writes in the call's step and gives them back on replay, in whatever order it reads its steps.
+//! Writes are numbered in the order in which their calls finished, so that the last completion wins regardless of
+//! the order in the reply. The journal stores a call's writes in the call's step and restores them on replay, in
+//! any order.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -15,53 +16,48 @@ use super::{
     path::{Kind, Path, find},
 };
 
-/// Paths named to a model that asked for one which nothing wrote.
+/// Maximum known paths suggested to a model that read a path which does not exist.
 const MAX_SUGGESTIONS: usize = 5;
 
-/// One value that a call wrote.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StateWrite {
-    /// Its place in the log: the order of completion.
+    /// Position in the log: the order of completion.
     pub(crate) order: u64,
-    /// The turn whose call wrote it.
+    /// Number of the turn whose call wrote it.
     pub(crate) tick: u32,
-    /// The call.
     pub(crate) call_id: String,
-    /// The only instance that sees it; every instance when absent.
+    /// The only instance that sees the write; all instances if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) instance: Option<Instance>,
-    /// Where it went.
     pub(crate) path: Path,
-    /// How.
     pub(crate) method: Method,
-    /// What.
     pub(crate) value: Value,
 }
 
-/// What a finished call writes.
+/// The write of a finished call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CallWrite {
     pub(crate) tick: u32,
     pub(crate) call_id: String,
     pub(crate) instance: Option<Instance>,
-    /// Every path it writes; the value goes to each.
+    /// Paths to write; each gets the value.
     pub(crate) paths: Vec<Path>,
     pub(crate) method: Method,
     pub(crate) value: Value,
 }
 
-/// Two calls of one turn set what the other one's readers see. The later completion won.
+/// Two calls of one turn that `set` the same or overlapping paths. The later completion won.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct StateConflict {
     pub(crate) path: Path,
-    /// The call whose value stands.
+    /// Call whose value remains.
     pub(crate) kept: String,
-    /// The call whose value was overwritten, at least in part.
+    /// Call whose value was overwritten, at least in part.
     pub(crate) overwritten: String,
 }
 
-/// Why a value was not stored.
+/// Reason why a value was not stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StateError {
     #[error("the result has {bytes} bytes; a value stored at a path may have {max}")]
@@ -70,7 +66,7 @@ pub(crate) enum StateError {
     StateTooLarge { bytes: usize, max: usize },
 }
 
-/// How much a run may keep.
+/// Limits on the state of a run, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StateLimits {
     pub(crate) value_bytes: usize,
@@ -83,14 +79,15 @@ impl From<&AgentLimits> for StateLimits {
     }
 }
 
-/// Everything that references of one run can read.
+/// All data that references of a run can read.
 #[derive(Debug)]
 pub(crate) struct StateLog {
     input: Arc<Value>,
-    /// The member of the input whose items are the inputs of the instances.
+    /// Member of the input whose items are the inputs of the instances.
     items: Option<String>,
     limits: StateLimits,
-    /// Ordered by `order`. Nothing is dropped: what a later write hides may still have decided what stood above it.
+    /// Sorted by `order`. No write is dropped: a write hidden by a later one may still have decided a value above
+    /// it.
     writes: Vec<StateWrite>,
     calls: BTreeMap<String, Value>,
     bytes: usize,
@@ -103,7 +100,8 @@ impl StateLog {
         Self { input: input.into(), items, limits, writes: Vec::new(), calls: BTreeMap::new(), bytes: 0, next_order: 1 }
     }
 
-    /// The value at `path` as `instance` sees it: its own writes over those that everybody sees. A written null is a value.
+    /// The value at `path` as `instance` sees it: its own writes applied after the writes without an instance. A
+    /// written null is a value.
     pub(crate) fn read<'a>(&'a self, path: &Path, instance: Option<&'a Instance>) -> Option<Cow<'a, Value>> {
         match path.kind {
             Kind::Arguments => None,
@@ -119,10 +117,10 @@ impl StateLog {
         }
     }
 
-    /// Appends what a finished call writes, all of it or nothing, and returns what the journal must keep.
+    /// Appends the write of a finished call, all or nothing, and returns the records for the journal.
     ///
     /// # Errors
-    /// The value, or all values together, are too large.
+    /// If the value or the whole state would exceed its limit.
     pub(crate) fn write(&mut self, call: CallWrite) -> Result<Vec<StateWrite>, StateError> {
         let bytes = size(&call.value);
         if bytes > self.limits.value_bytes {
@@ -150,8 +148,8 @@ impl StateLog {
         Ok(written)
     }
 
-    /// Takes back what [`write`](Self::write) returned earlier. Each write finds its place by its number, whatever order the calls
-    /// are given back in; one that is already there changes nothing.
+    /// Restores writes that [`write`](Self::write) returned earlier. Each is inserted at its `order`, so calls may
+    /// be restored in any order; a write that is already in the log is skipped.
     pub(crate) fn restore(&mut self, writes: Vec<StateWrite>) {
         for write in writes {
             self.next_order = self.next_order.max(write.order + 1);
@@ -164,12 +162,12 @@ impl StateLog {
         }
     }
 
-    /// The result of a finished call becomes readable as `†calls.<id>`.
+    /// Makes the result of a finished call readable as `†calls.<id>`.
     pub(crate) fn finish_call(&mut self, call_id: &str, value: Value) {
         self.calls.insert(call_id.to_owned(), value);
     }
 
-    /// What calls of one turn set against each other, in the order of completion.
+    /// Conflicting `set` writes of different calls in one turn, in the order of completion.
     pub(crate) fn conflicts(&self, tick: u32) -> Vec<StateConflict> {
         let sets: Vec<_> =
             self.writes.iter().filter(|write| write.tick == tick && write.method == Method::Set).collect();
@@ -189,7 +187,7 @@ impl StateLog {
         conflicts
     }
 
-    /// Known paths most like one that nothing wrote, the most alike first.
+    /// Known paths closest to `path` by Levenshtein distance, the closest first.
     pub(crate) fn nearest(&self, path: &Path) -> Vec<Path> {
         let mut known: Vec<Path> = self.writes.iter().map(|write| write.path.clone()).collect();
         let members = |kind, names: Vec<String>| names.into_iter().map(move |name| Path { kind, segments: vec![name] });
@@ -226,7 +224,7 @@ impl StateWrite {
     }
 }
 
-/// Bytes of a value's JSON text, counted without building it.
+/// Bytes of the value's JSON text, counted without building it.
 pub(super) fn size(value: &Value) -> usize {
     struct Counter(usize);
     impl std::io::Write for Counter {
@@ -239,12 +237,12 @@ pub(super) fn size(value: &Value) -> usize {
         }
     }
     let mut counter = Counter(0);
-    // Counting cannot fail, and neither can writing a value that was read from JSON.
+    // Neither the counter nor the serialization of a JSON value can fail.
     let _ = serde_json::to_writer(&mut counter, value);
     counter.0
 }
 
-/// Edits that turn one text into the other.
+/// Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,16 +1,16 @@
-//! Reading references, expressions and conditions: a cursor over one short text, and what is wrong with it.
+//! Lexer for references, expressions and conditions: a cursor over one short text, and its syntax errors.
 
 use std::fmt;
 
 use longhaul_sdk::numbers;
 use serde_json::Value;
 
-/// The sign that begins a reference.
+/// First character of a reference.
 pub(super) const DAGGER: char = '†';
-/// Bytes of one expression or condition. Models write a few dozen.
+/// Maximum bytes of one expression or condition. Models write a few dozen.
 pub(super) const MAX_TEXT_BYTES: usize = 1_024;
 
-/// Why a text is not a reference, an expression or a condition.
+/// Syntax error in a reference, an expression or a condition, with its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason} (at character {at} of `{text}`)")]
 pub(crate) struct SyntaxError {
@@ -19,7 +19,6 @@ pub(crate) struct SyntaxError {
     text: String,
 }
 
-/// A position in a text.
 #[derive(Debug, Clone)]
 pub(super) struct Cursor<'a> {
     text: &'a str,
@@ -28,7 +27,7 @@ pub(super) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     /// # Errors
-    /// The text is too long to be one.
+    /// If the text is longer than [`MAX_TEXT_BYTES`].
     pub(super) fn new(text: &'a str) -> Result<Self, SyntaxError> {
         let cursor = Self { text, at: 0 };
         if text.len() > MAX_TEXT_BYTES {
@@ -50,14 +49,14 @@ impl<'a> Cursor<'a> {
         self.at += self.rest().len() - self.rest().trim_start().len();
     }
 
-    /// Takes `token` when it comes next.
+    /// Consumes `token` if it comes next.
     pub(super) fn take(&mut self, token: &str) -> bool {
         let found = self.rest().starts_with(token);
         self.at += if found { token.len() } else { 0 };
         found
     }
 
-    /// Takes the first of `tokens` that comes next, after spaces.
+    /// Skips spaces, then consumes the first of `tokens` that matches.
     pub(super) fn take_any(&mut self, tokens: &[&'static str]) -> Option<&'static str> {
         self.skip_space();
         tokens.iter().copied().find(|token| self.take(token))
@@ -70,7 +69,7 @@ impl<'a> Cursor<'a> {
         &rest[..end]
     }
 
-    /// What stands next, for a message.
+    /// Name of the next character, for an error message.
     pub(super) fn found(&self) -> String {
         match self.rest().chars().next() {
             Some(next) => format!("`{next}`"),
@@ -82,7 +81,8 @@ impl<'a> Cursor<'a> {
         self.rest().is_empty()
     }
 
-    /// A number, a quoted text, `true`, `false` or `null`; `None` when something else stands here.
+    /// Reads a number, a quoted text, `true`, `false` or `null`. Returns `None` if the next character starts none
+    /// of them.
     pub(super) fn literal(&mut self) -> Result<Option<Value>, SyntaxError> {
         match self.rest().chars().next() {
             Some('"' | '\'') => self.quoted().map(|text| Some(Value::String(text))),
@@ -110,7 +110,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A text in double or single quotes, with the escapes of JSON.
+    /// Reads a text in double or single quotes, with the escapes of JSON.
     pub(super) fn quoted(&mut self) -> Result<String, SyntaxError> {
         let start = self.clone();
         let Some(quote) = self.rest().chars().next().filter(|c| matches!(c, '"' | '\'')) else {
@@ -134,7 +134,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Reads the inside of a quoted text as JSON would.
+/// Decodes the inside of a quoted text as JSON.
 fn unescaped(inside: &str, quote: char) -> Option<String> {
     let json = if quote == '"' { format!("\"{inside}\"") } else { single_to_double(inside) };
     serde_json::from_str(&json).ok()

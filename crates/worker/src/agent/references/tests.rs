@@ -1,4 +1,4 @@
-//! What one call comes to, from the text the model wrote to the arguments its tool gets.
+//! Tests of one call from the model's text to the arguments of its tool.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -28,7 +28,7 @@ fn all() -> Features {
     }
 }
 
-/// A tool with one argument of every type, of which only `n` is needed.
+/// A tool with one argument of every type; only `n` is required.
 fn spec() -> ToolSpec {
     let parameters = json!({
         "type": "object",
@@ -164,7 +164,7 @@ fn a_reference_is_the_whole_text_and_doubled_daggers_are_plain_text() {
     assert_eq!(arguments, json!({"n": 1, "text": "†state.text", "schema": {"a": ["died †1990"]}}));
     let unknown = refusal(json!({"n": "†stat.n"}));
     assert!(unknown.starts_with("at /n: unknown kind `stat`"), "{unknown}");
-    // A reference inside a schema that the model writes is data.
+    // A `$ref` inside a schema that the model writes is data.
     let schema = json!({"n": 1, "schema": {"items": {"$ref": "#/$defs/x"}, "y": {"$ref": "stateful"}}});
     assert_eq!(ready(&read(schema.clone()).unwrap(), &log(&json!({}))).arguments, schema);
 }
@@ -260,7 +260,7 @@ fn number_is_given_as_text_where_text_is_wanted() {
     let arguments = ready(&call, &log(&long)).arguments;
     assert_eq!(arguments["text"], "12345678901234567890123");
     assert_eq!(arguments["n"].to_string(), "12345678901234567890123");
-    // What the model wrote itself is not converted.
+    // A literal that the model wrote is not converted.
     assert!(read(json!({"n": 1, "text": 5})).is_err());
 }
 
@@ -289,7 +289,7 @@ fn a_call_waits_for_what_is_missing_and_for_what_an_earlier_call_may_still_write
     assert_eq!(missing(&call, &log(&json!({})), &[]), ["/n: †state.n", "/text: †state.a, †state.b"]);
     let state = log(&json!({"n": 1, "b": "right"}));
     assert_eq!(missing(&call, &state, &["†state.n.part"]), ["/n: †state.n"]);
-    // The other side of an alternative does not wait.
+    // The other operand of an alternative does not wait.
     let is_pending = |at: &Path| *at == path("†state.a");
     let Resolution::Ready(resolved) = call.resolve(&state, &|at| awaited(is_pending(at))) else { panic!() };
     assert_eq!(resolved.arguments["text"], "right");

@@ -1,6 +1,7 @@
-//! What the model is shown: schemas in which a reference may stand for any value, and six lines that say how to use them.
+//! The tool schemas shown to the model, in which a reference may stand for any value, and the instructions for
+//! them.
 //!
-//! The same tools and settings give the same bytes: providers cache by them.
+//! The output is deterministic: providers cache prompts by their bytes.
 
 use longhaul_sdk::{AgentConfig, ToolSpec};
 use serde_json::{Map, Value, json};
@@ -11,15 +12,15 @@ use super::{
     signature::{Features, Meta},
 };
 
-/// Anchored at both ends: grammars that decoders are made from want it.
+/// Anchored at both ends, as required by grammars for constrained decoding.
 const REFERENCE_PATTERN: &str = "^†.+$";
-/// Keywords that restrict which texts a schema of type `string` accepts.
+/// Keywords that restrict the texts accepted by a schema of type `string`.
 const TEXT_LIMITS: [&str; 6] = ["enum", "const", "pattern", "format", "maxLength", "minLength"];
-/// Keywords with schemas by name below them.
+/// Keywords whose value maps names to schemas.
 const NAMED: [&str; 3] = ["properties", "$defs", "definitions"];
-/// Keywords with a list of alternative schemas below them.
+/// Keywords whose value is a list of alternative schemas.
 const ALTERNATIVES: [&str; 3] = ["anyOf", "oneOf", "allOf"];
-/// What the strict form knows. A schema that says more cannot be said in it.
+/// Keywords that the strict form supports. A schema with any other keyword has no strict form.
 const STRICT: [&str; 18] = [
     "type",
     "description",
@@ -40,23 +41,23 @@ const STRICT: [&str; 18] = [
     "minItems",
     "maxItems",
 ];
-/// What the strict form does not know and that restricts nothing.
+/// Keywords that the strict form lacks and that restrict nothing; they are dropped.
 const DROPPED: [&str; 5] = ["$schema", "default", "examples", "example", "$id"];
 
-/// The tool as the model is shown it: its parameters widened by what its calls may use.
+/// The tool as shown to the model, with its parameters widened by references and meta properties.
 pub(crate) fn shown(tool: &ToolSpec, features: &Features) -> ToolSpec {
     let mut parameters = tool.parameters.clone();
     if features.references {
         widen_inside(&mut parameters);
     }
-    // Before the meta properties are added: they are optional, and made nullable with the rest.
+    // Before the strict form: the meta properties are optional and become nullable with the rest.
     add_metas(&mut parameters, tool, features);
     let strict = if features.strict { strict(&parameters) } else { None };
     let is_strict = strict.is_some();
     ToolSpec { parameters: strict.unwrap_or(parameters), is_strict, ..tool.clone() }
 }
 
-/// How references work, for the system prompt; `None` when the agent has none.
+/// System prompt text that explains references; `None` if the agent has them off.
 pub(crate) fn instructions(config: &AgentConfig, input: &Value) -> Option<String> {
     if !config.references {
         return None;
@@ -97,13 +98,13 @@ pub(crate) fn instructions(config: &AgentConfig, input: &Value) -> Option<String
     Some(text)
 }
 
-/// Lets a reference stand for every value below a schema, but not for what it describes itself.
+/// Lets a reference stand for every value below a schema, but not for the value of the schema itself.
 fn widen_inside(schema: &mut Value) {
     let Some(members) = schema.as_object_mut() else { return };
     for (keyword, below) in members.iter_mut() {
         match below {
             Value::Object(named) if keyword == "properties" => named.values_mut().for_each(widen),
-            // Widened where they are referred to.
+            // A definition is widened where `$ref` refers to it.
             Value::Object(named) if NAMED.contains(&keyword.as_str()) => named.values_mut().for_each(widen_inside),
             Value::Object(_) if keyword == "items" || keyword == "additionalProperties" => widen(below),
             Value::Array(listed) if keyword == "prefixItems" => listed.iter_mut().for_each(widen),
@@ -136,7 +137,7 @@ fn widen(schema: &mut Value) {
     *schema = widened;
 }
 
-/// The alternatives of a schema that says nothing beside them.
+/// The `anyOf` list of a schema that has no other restricting keyword.
 fn only_alternatives(schema: &mut Value) -> Option<&mut Vec<Value>> {
     let members = schema.as_object_mut()?;
     let says_more =
@@ -197,8 +198,8 @@ fn meta_schema(meta: Meta, tool: &ToolSpec) -> Value {
     }
 }
 
-/// The schema in the strict form: every property required, what was optional nullable, nothing else allowed. `None` when it says
-/// something that the form cannot.
+/// The strict form of the schema: every property required, optional ones nullable, no additional ones. `None` if
+/// the schema has no strict form.
 fn strict(schema: &Value) -> Option<Value> {
     let members = schema.as_object()?;
     let mut formed = Map::new();
@@ -218,14 +219,14 @@ fn strict(schema: &Value) -> Option<Value> {
         Some(Value::String(name)) => name == "object",
         Some(Value::Array(names)) => names.iter().any(|name| name == "object"),
         Some(_) => return None,
-        // A value of any type cannot be said.
+        // The strict form has no schema for a value of any type.
         None if ["anyOf", "$ref", "enum", "const"].iter().any(|keyword| members.contains_key(*keyword)) => false,
         None => return None,
     };
     if !is_object {
         return Some(Value::Object(formed));
     }
-    // An object whose members have names of the model's choice.
+    // The strict form has no objects with free member names.
     if members.get("additionalProperties").is_some_and(|more| more != &Value::Bool(false)) {
         return None;
     }
