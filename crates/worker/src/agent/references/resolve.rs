@@ -133,7 +133,7 @@ struct Found<'a> {
     from: Option<&'a Path>,
 }
 
-/// Reads a path; and tells if a path is awaited.
+/// Two functions of a path: its value, and true if it is awaited.
 type Reading<'r, 'a> = (&'r dyn Fn(&Path) -> Option<Cow<'a, Value>>, &'r dyn Fn(&Path) -> bool);
 
 /// Evaluates a template's slots; adds those without a value to `missing`.
