@@ -1,4 +1,5 @@
-//! Calls that nobody waits for, as the tick sees them: answered at once, launched with the others, found again after a crash.
+//! Detached calls, which the tick does not wait for: answered at once, launched with the others, recovered after a
+//! crash.
 
 use longhaul_sdk::Step;
 use serde_json::json;
@@ -24,7 +25,7 @@ impl Tick<'_> {
         self.calls[index].planned.as_ref().is_some_and(PlannedCall::is_detached)
     }
 
-    /// Whether one more call may run unwatched, beside those that `ready` will start: as many as run at a time otherwise.
+    /// Checks that one more detached call may run beside those in `ready`. The limit is that of parallel calls.
     pub(super) fn check_detached(&self, ready: &[(usize, ReadyCall)]) -> Result<(), CallError> {
         let starting = ready.iter().filter(|(index, _)| self.is_detached(*index)).count();
         let max = self.agent.config.limits.max_parallel_calls as usize;
@@ -37,7 +38,8 @@ impl Tick<'_> {
         Err(CallError::new(CallErrorKind::Structural, message))
     }
 
-    /// Starts a call whose intent is committed, and answers it. What happened to it is given back unless it was known.
+    /// Starts a call whose intent is committed and answers it as accepted. Returns the event unless the call had
+    /// its answer.
     pub(super) fn detach(&mut self, index: usize, ready: ReadyCall) -> Step<Option<Event>> {
         let idempotency_key = self.journal.call_idempotency_key(&ready.key);
         let execution = (self.journal.execution(), self.journal.tenant());
@@ -58,8 +60,8 @@ impl Tick<'_> {
         Ok(taken.answered(answered))
     }
 
-    /// What the record says became of a detached call: none if nothing, so that it has yet to start. What died with a worker runs
-    /// again with the next launch, unless its outcome is unknown.
+    /// Recovers a detached call from the journal; `None` if it has yet to start. A call that died with its worker
+    /// is started again by the next launch, unless its outcome is unknown.
     pub(super) async fn resume_detached(&mut self, index: usize, taken: &mut Taken) -> Step<Option<Fate>> {
         let key = detached_key(&taken.key);
         match self.journal.recall(&key)? {
@@ -86,7 +88,7 @@ impl Tick<'_> {
 }
 
 impl Taken {
-    /// The call as an earlier attempt began to run it.
+    /// The call as an earlier attempt started it.
     fn again(self) -> ReadyCall {
         let RanAs { tool, arguments } = self.begun.unwrap_or_else(|| RanAs {
             tool: self.call.name.clone(),

@@ -1,8 +1,8 @@
-//! What becomes of the calls of a reply that nothing can start any more: one closed table, in this order.
+//! Classification of the calls of a reply that nothing can start any more, by a fixed table of rows in this order:
 //!
-//! Held for a person's approval · an alternative that its producer did not take · a condition that does not hold · something it
-//! depends on failed or did not run · a cycle that a literal ends · a cycle · a path that nothing writes. Each round
-//! answers one row; answering may unblock others, so the machine looks again before the next.
+//! Held for a person's approval · an alternative that its producer did not write · a condition that does not hold ·
+//! a dependency that failed or did not run · a cycle that a literal breaks · a cycle · a path that nothing writes.
+//! Each round applies one row, because its answers may unblock other calls.
 
 use serde_json::json;
 
@@ -15,27 +15,27 @@ use crate::{
 /// A call that cannot start.
 #[derive(Debug)]
 pub(super) struct Stranded {
-    /// Its place in the reply.
+    /// Index in the reply.
     pub(super) index: usize,
-    /// What it comes to now.
+    /// Current resolution of the call.
     pub(super) lacks: Resolution,
 }
 
-/// What becomes of it.
+/// Decision on a stranded call.
 #[derive(Debug)]
 pub(super) enum Leftover {
-    /// A person may still give the approval that it reads here.
+    /// Hold the call: a person may still give this approval.
     Hold(Path),
-    /// It reads the literals of its alternatives, since what it waits for waits for it.
+    /// Use the literals of its alternatives, because the paths before them are in a cycle.
     TakeLiterals,
-    /// It does not run.
+    /// Answer the call without running it.
     Unrun(Unrun),
 }
 
-/// One row of the table: what becomes of a call that it fits.
+/// One row of the table: the decision, if the row applies to the call.
 type Row<'a> = &'a dyn Fn(&Stranded) -> Option<Leftover>;
 
-/// The first row of the table that fits any of the stranded calls, for all of them that it fits.
+/// Applies the first row that matches any stranded call, to all calls that it matches.
 pub(super) fn classify(slots: &[Slot], stranded: &[Stranded], state: &StateLog) -> Vec<(usize, Leftover)> {
     let rows: [Row<'_>; 7] = [
         &|call| call.missing().iter().find_map(gate).map(Leftover::Hold),
@@ -71,7 +71,7 @@ fn gate(missing: &Missing) -> Option<Path> {
     missing.any_of.iter().find(|path| path.is_approval()).cloned()
 }
 
-/// The calls that say they write what would satisfy `missing`, as `reader` sees it.
+/// Calls that declare to write one of the paths in `missing`, as seen by `reader`.
 fn producers<'a>(slots: &'a [Slot], reader: usize, missing: &'a Missing) -> impl Iterator<Item = (usize, &'a Slot)> {
     let instance = slots[reader].instance.as_ref();
     slots.iter().enumerate().filter(move |(_, slot)| missing.any_of.iter().any(|path| slot.declares(path, instance)))
@@ -81,7 +81,7 @@ fn may_still_come(slots: &[Slot], reader: usize, missing: &Missing) -> bool {
     producers(slots, reader, missing).any(|(_, slot)| slot.open().is_some())
 }
 
-/// Its producer succeeded and wrote another of its alternatives.
+/// Its producer succeeded and wrote another alternative.
 fn untaken_branch(slots: &[Slot], call: &Stranded) -> Option<Leftover> {
     let is_untaken = |missing: &&Missing| {
         let took_another = producers(slots, call.index, missing).any(|(_, slot)| match &slot.progress {
@@ -98,7 +98,7 @@ fn untaken_branch(slots: &[Slot], call: &Stranded) -> Option<Leftover> {
     call.missing().iter().find(is_untaken).map(|_| Leftover::Unrun(Unrun::UntakenBranch))
 }
 
-/// What it reads would have come from a call that failed or did not run.
+/// The call reads from a call that failed or did not run.
 fn dependency_failed(slots: &[Slot], call: &Stranded) -> Option<Leftover> {
     let (missing, at, producer) = call.missing().iter().find_map(|missing| {
         if may_still_come(slots, call.index, missing) {
@@ -116,8 +116,8 @@ fn dependency_failed(slots: &[Slot], call: &Stranded) -> Option<Leftover> {
     Some(error(CallErrorKind::DependencyFailed, message, details))
 }
 
-/// It waits for calls that wait for it, and has a literal in the place of everything that it lacks. The first such call
-/// is enough: the others may get what it writes.
+/// The call is in a cycle and has a literal for every missing value. Only the first such call uses its literals:
+/// the others may get the value that it writes.
 fn literals(slots: &[Slot], stranded: &[Stranded], call: &Stranded) -> Option<Leftover> {
     let can = |call: &&Stranded| {
         let missing = call.missing();
@@ -129,7 +129,7 @@ fn literals(slots: &[Slot], stranded: &[Stranded], call: &Stranded) -> Option<Le
     (first.index == call.index).then_some(Leftover::TakeLiterals)
 }
 
-/// It waits for calls that, in the end, wait for it.
+/// The call waits, directly or indirectly, for itself.
 fn cycle(slots: &[Slot], stranded: &[Stranded], call: &Stranded) -> Option<Leftover> {
     let waits_for = |reader: &Stranded| -> Vec<usize> {
         let producers = reader.missing().iter().flat_map(|missing| producers(slots, reader.index, missing));
@@ -164,8 +164,8 @@ fn cycle(slots: &[Slot], stranded: &[Stranded], call: &Stranded) -> Option<Lefto
     Some(error(CallErrorKind::Cycle, message, json!({ "members": members })))
 }
 
-/// Nothing wrote it and nothing will. What an open call may still write is not looked at: once that call is answered,
-/// its reader is told of it.
+/// No call wrote the path and none will. Paths that an open call may still write are skipped: once that call is
+/// answered, its reader is told the cause.
 fn unresolved(slots: &[Slot], call: &Stranded, state: &StateLog) -> Option<Leftover> {
     let missing = call.missing().iter().find(|missing| !may_still_come(slots, call.index, missing))?;
     let path = missing.any_of.first()?;

@@ -1,11 +1,12 @@
-//! One tick: a reply of the model and everything it calls. [`tick`] is the only way in.
+//! One tick: a reply of the model and all its calls. [`tick`] is the only entry point.
 //!
-//! The machine that decides what runs when is pure (`schedule`, `leftovers`); this file feeds it what happens and does what it
-//! says. What must hold:
-//! - A call may start while the reply streams only after the turn is recorded in part, with the call's intent, in one write.
-//! - A reply that breaks after a call has started is never asked for again: what there is of it counts.
-//! - Every call of a reply gets exactly one result, and the results stand in the order of the calls.
-//! - A call that waits for somebody outside, or a worker that drains, never stops what already runs.
+//! The state machine that schedules calls is pure (`schedule`, `leftovers`); this file feeds it events and performs
+//! its commands. Invariants:
+//! - A call may start while the reply streams only after one write has recorded the partial turn and the call's
+//!   intent.
+//! - A reply that breaks after a call has started is never requested again: its received part counts.
+//! - Every call of a reply gets exactly one result, and the results are in the order of the calls.
+//! - A call that waits for a person or another execution, and a draining worker, never stop the calls that run.
 
 mod detached;
 mod leftovers;
@@ -50,23 +51,22 @@ use crate::{
 
 const EMPTY_NOTICE: &str = "[Your reply was empty. Call a tool, or answer.]";
 
-/// What a tick came to.
+/// Result of a tick.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Ticked {
-    /// There is no output yet.
     Continue,
-    /// The output's text.
+    /// Text of the final output.
     Output(String),
 }
 
-/// The next reply, and its calls until each has its result.
+/// Obtains the next reply and runs its calls until each has a result.
 ///
 /// # Errors
-/// An interrupt, also when a call waits for somebody outside, or the failure that ends the attempt.
+/// An interrupt, also when a call waits, or the failure that ends the attempt.
 pub(crate) async fn tick(agent: &Agent, journal: &mut Journal, offer: Offer) -> Step<Ticked> {
-    // What is not waited in for a model is boxed here and below, so that a turn under way is small.
+    // Futures not awaited during a model request are boxed, here and below, to keep a pending turn small.
     let mut asked = match Box::pin(journal.next_turn(agent, offer)).await? {
-        // Its calls may still need something.
+        // Its calls may still need to run.
         NextTurn::Recorded(turn) => return Box::pin(Tick::new(agent, journal, turn.key, offer).closed(turn)).await,
         NextTurn::Empty => {
             journal.say(EMPTY_NOTICE);
@@ -86,14 +86,14 @@ pub(crate) async fn tick(agent: &Agent, journal: &mut Journal, offer: Offer) -> 
     }
 }
 
-/// What asking came to.
+/// Result of a model request.
 enum Live {
     Ticked(Ticked),
-    /// The conversation does not fit the model's window.
+    /// The conversation exceeds the model's window.
     TooLong(Box<Asked>, Failure),
-    /// The reply ended at a limit that the budget had lowered.
+    /// The reply hit a token limit that the budget had lowered.
     Cut(Box<Asked>, Box<ModelReply>),
-    /// There were too many calls; the model says when it takes this one.
+    /// The model was rate limited and says when to retry.
     Throttled(Box<Asked>),
 }
 
@@ -105,14 +105,14 @@ struct Tick<'a> {
     schedule: Schedule,
     calls: Vec<Taken>,
     running: FuturesUnordered<BoxFuture<'a, Ran>>,
-    /// Detached calls of an earlier attempt that have to run again.
+    /// Detached calls of an earlier attempt that must run again.
     resumed: Vec<(usize, ReadyCall)>,
     /// The turn while its reply streams.
     asked: Option<Box<Asked>>,
-    /// The reply is complete and its turn waits for its commit.
+    /// True while the reply is complete and its turn not yet committed.
     is_unrecorded: bool,
     output: Option<(usize, String)>,
-    /// Why the attempt ends when what runs has ended.
+    /// Reason to end the attempt once the running calls have ended.
     ending: Option<StepError>,
 }
 
@@ -134,15 +134,15 @@ impl<'a> Tick<'a> {
         })
     }
 
-    /// A turn that is asked now.
+    /// Requests a turn and starts its calls while it streams.
     async fn live(mut self: Box<Self>, asked: Box<Asked>) -> Step<Live> {
-        // Not of tokio, whose channel keeps room for 32 events before there is any.
+        // The unbounded channel of futures, because tokio's allocates room for 32 events up front.
         let (sink, mut heard) = mpsc::unbounded();
         let mut reply = pin!(self.journal.request(self.agent, &asked, sink));
         self.asked = Some(asked);
         let ended = loop {
             tokio::select! {
-                // What was heard first comes first.
+                // Stream events are handled before the end of the reply.
                 biased;
                 Some(event) = heard.next() => Box::pin(self.hear(event)).await?,
                 ended = &mut reply => break ended,
@@ -152,7 +152,7 @@ impl<'a> Tick<'a> {
         Box::pin(self.came_to(ended, heard)).await
     }
 
-    /// The model has answered, or will not.
+    /// Handles the end of the model request: a reply or an error.
     async fn came_to(
         mut self: Box<Self>,
         ended: Result<ModelReply, ModelError>,
@@ -160,7 +160,7 @@ impl<'a> Tick<'a> {
     ) -> Step<Live> {
         self.journal.at(Point::TurnAnswered).await;
         let Some(mut asked) = self.asked.take() else { return Err(Interrupt::LeaseLost.into()) };
-        // The whole reply repeats what was not heard yet.
+        // Events not handled yet are repeated by the whole reply.
         while let Ok(event) = heard.try_recv() {
             asked.hear(event);
         }
@@ -171,7 +171,7 @@ impl<'a> Tick<'a> {
         }
     }
 
-    /// A call whose arguments are complete may start before the reply has ended.
+    /// Handles a stream event: a call whose arguments are complete may start before the reply ends.
     async fn hear(&mut self, event: ReplyEvent) -> Step<()> {
         let call = self.asked.as_mut().and_then(|asked| asked.hear(event));
         let Some(call) = call else { return Ok(()) };
@@ -181,14 +181,14 @@ impl<'a> Tick<'a> {
 
     async fn answered(mut self: Box<Self>, asked: Box<Asked>, reply: ModelReply) -> Step<Ticked> {
         let turn = self.journal.record_turn(self.agent, &asked, reply).await?;
-        // Ends the span of the model call: the calls of the reply are spans beside it.
+        // Ends the span of the model call: the calls of the reply are its siblings.
         drop(asked);
         self.is_unrecorded = true;
         self.closed(turn).await
     }
 
     async fn failed(mut self: Box<Self>, asked: Box<Asked>, error: ModelError) -> Step<Live> {
-        // A refusal ends the run, whatever had started.
+        // A refusal ends the run even if calls have started.
         let is_refusal = matches!(error.root(), ModelError::Refused { .. });
         if asked.is_begun() && !is_refusal {
             let partial = error.partial().cloned();
@@ -210,9 +210,9 @@ impl<'a> Tick<'a> {
         Err(self.journal.record_failed_turn(self.agent, asked, &error).await)
     }
 
-    /// The reply is known to its end: takes the calls that were not heard, and drains them all.
+    /// Takes the calls that were not streamed, then runs all calls to their end.
     async fn closed(mut self: Box<Self>, turn: Turn) -> Step<Ticked> {
-        // Boxed, what calls need: thousands of turns wait here for their commit at once, and most have none.
+        // The state for calls is boxed: thousands of turns await their commit at once, and most have no calls.
         if turn.calls.is_empty() && !turn.is_broken {
             if !self.journal.is_last_turn_deferred() {
                 self.commit().await?;
@@ -241,7 +241,7 @@ impl<'a> Tick<'a> {
         self.running.is_empty() && (self.ending.is_some() || self.schedule.is_quiescent())
     }
 
-    /// Tells the machine what happened, does what it says, and starts what may start with one commit for all.
+    /// Feeds events to the state machine, performs its commands, and launches the ready calls with one commit.
     async fn on(&mut self, mut events: VecDeque<Event>) -> Step<()> {
         while !events.is_empty() || !self.resumed.is_empty() {
             let mut ready = std::mem::take(&mut self.resumed);
@@ -262,8 +262,8 @@ impl<'a> Tick<'a> {
         Ok(())
     }
 
-    /// A call that nothing blocks: asks whether it may run, and answers it here if no tool has to. What happened to it at once is
-    /// given back.
+    /// Admits a call that nothing blocks and answers it here if no tool has to run. Returns the event of a call
+    /// that ended or waits.
     async fn start(
         &mut self,
         index: usize,
@@ -281,7 +281,7 @@ impl<'a> Tick<'a> {
         if let Some(error) = self.journal.gone_server(&call.tool) {
             return self.refuse(index, &error).map(Some);
         }
-        // Whatever wakes the execution from here on is newer than this.
+        // Read before the wait condition is checked: a later wake-up has a higher number (core-rules 3).
         let wake_seq = self.journal.wake_seq();
         let waiting = match admit(self.agent, self.journal, call).await? {
             Admission::Launch(mut call) => match self.agent.toolbox.host(&call.tool) {
@@ -312,7 +312,7 @@ impl<'a> Tick<'a> {
         Ok(Some(Event::CallWaits { index }))
     }
 
-    /// A call that reads an approval: where the gate stands decides.
+    /// Handles a call that reads an approval, according to the state of its gate.
     async fn hold(&mut self, index: usize, path: &Path) -> Step<Option<Event>> {
         let wake_seq = self.journal.wake_seq();
         match gate::ask(self.agent, self.journal, &self.calls[index].call, path).await? {
@@ -328,7 +328,7 @@ impl<'a> Tick<'a> {
         }
     }
 
-    /// Starts calls, after what must be recorded before them is. What happened to them at once is given back.
+    /// Launches calls after committing the records that must precede them. Returns the events of detached calls.
     async fn launch(&mut self, ready: Vec<(usize, ReadyCall)>) -> Step<VecDeque<Event>> {
         let mut events = VecDeque::new();
         if ready.is_empty() {
@@ -351,7 +351,7 @@ impl<'a> Tick<'a> {
         }
         if let Err(stop) = self.journal.may_launch().await {
             for (index, call) in &ready {
-                // One that was accepted by an earlier attempt may have run in it.
+                // A detached call that an earlier attempt accepted may have run.
                 if self.calls[*index].answer.is_none() {
                     self.journal.withdraw(self.agent, call)?;
                 }
@@ -375,7 +375,7 @@ impl<'a> Tick<'a> {
         Ok(events)
     }
 
-    /// Commits what waits; the turn, if it is among that.
+    /// Commits all pending writes, and the turn if it is among them.
     async fn commit(&mut self) -> Step<()> {
         self.journal.flush().await?;
         if std::mem::take(&mut self.is_unrecorded) {
@@ -398,13 +398,13 @@ impl<'a> Tick<'a> {
         }
     }
 
-    /// The attempt ends, but not before what runs has ended.
+    /// Ends the attempt, but only once the running calls have ended.
     async fn end(&mut self, reason: StepError) -> Step<()> {
         let outranks = |old: &StepError| matches!(old, StepError::Interrupt(_));
         if self.ending.as_ref().is_none_or(outranks) {
             self.ending = Some(reason);
         }
-        // Draining starts nothing, so no command comes back.
+        // A draining schedule starts nothing, so it returns no commands.
         self.schedule.on(Event::Draining, self.journal.state());
         Ok(())
     }
@@ -462,7 +462,7 @@ impl<'a> Tick<'a> {
         Ok(Event::CallFinished { index, fate })
     }
 
-    /// The final output: there when it is there, whatever its value.
+    /// Accepts the final output. Any value counts, including null.
     fn submit(&mut self, index: usize, mut resolved: Resolved) -> Step<Event> {
         let output = resolved.arguments.as_object_mut().and_then(|arguments| arguments.remove(OUTPUT));
         let Some(output) = output else {
@@ -473,7 +473,7 @@ impl<'a> Tick<'a> {
         Ok(Event::CallFinished { index, fate: Fate::Succeeded { wrote: Vec::new() } })
     }
 
-    /// Every call has its result, or the attempt ends.
+    /// Closes the tick: every call has its result, or the attempt ends.
     fn close(self) -> Step<Ticked> {
         let Self { agent, journal, calls, output, ending, .. } = self;
         if let Some(ending) = ending {

@@ -1,20 +1,20 @@
-//! How many calls one process runs at a time: of all tools together, and of each tool that has a limit of its own.
+//! Permits for the calls of one process: a limit over all tools, and one for each tool with a limit of its own.
 //!
-//! A call takes its permits when it is launched and waits inside its own future, so that the record, the other calls and the
-//! reply that still streams go on meanwhile. Dropping the future gives everything back, a place in the line included.
+//! A call waits for its permits inside its own future, so that journaling, the other calls and the stream continue.
+//! Dropping the future returns its permits and its place in the queue.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What the calls of a process share.
+/// Semaphores shared by all calls of a process.
 #[derive(Debug, Clone)]
 pub(crate) struct CallPermits {
     all: Arc<Semaphore>,
     by_tool: Arc<BTreeMap<String, Arc<Semaphore>>>,
 }
 
-/// Lets one call run until it is dropped.
+/// Permit to run one call; returned when dropped.
 #[derive(Debug)]
 pub(super) struct CallPermit {
     _of_tool: Option<OwnedSemaphorePermit>,
@@ -22,7 +22,7 @@ pub(super) struct CallPermit {
 }
 
 impl CallPermits {
-    /// `max` calls at a time, and of the tools in `limits` so many.
+    /// Allows `max` concurrent calls, and of each tool in `limits` at most its own number.
     pub(crate) fn new(max: usize, limits: &BTreeMap<String, usize>) -> Self {
         let by_tool = limits.iter().map(|(tool, limit)| (tool.clone(), Arc::new(Semaphore::new(*limit)))).collect();
         Self { all: Arc::new(Semaphore::new(max)), by_tool: Arc::new(by_tool) }
@@ -30,8 +30,8 @@ impl CallPermits {
 
     /// Waits until a call of `tool` may run.
     pub(super) async fn acquire(&self, tool: &str) -> CallPermit {
-        // The tool's first: a call that waits for its own tool must not keep those of other tools from running. Neither semaphore is
-        // ever closed; if one were, running without a permit is the lesser harm.
+        // The tool's permit first: a call that waits for its own tool must not hold a permit that other tools need.
+        // Neither semaphore is ever closed; if one were, running without a permit is the lesser harm.
         let of_tool = match self.by_tool.get(tool) {
             Some(semaphore) => Arc::clone(semaphore).acquire_owned().await.ok(),
             None => None,

@@ -1,4 +1,4 @@
-//! What must hold of every reply, whatever its calls read and write and in whatever order they stream and end.
+//! Property test of the schedule: any calls, in any order of streaming and completion.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
     tools::SchemaCache,
 };
 
-/// One call of a reply, and how it would end.
+/// One call of a reply, and its outcome.
 #[derive(Debug, Clone)]
 struct Scripted {
     arguments: Value,
@@ -49,14 +49,14 @@ fn scripted() -> impl Strategy<Value = Scripted> {
     })
 }
 
-/// A reply under way, driven by the choices of the test.
+/// A reply in progress, driven by the choices of the test.
 struct Playing {
     script: Vec<Scripted>,
     plans: Vec<PlannedCall>,
     schedule: Schedule,
     state: StateLog,
     running: BTreeSet<usize>,
-    /// How each call ended; none while it has not.
+    /// Outcome of each call; `None` until it ends.
     fates: Vec<Option<Fate>>,
     streamed: usize,
 }
@@ -109,7 +109,7 @@ impl Playing {
         }
     }
 
-    /// Program order: no earlier call may still write what is read, and one that should have and did not makes it stale.
+    /// Program order: every earlier writer of a read path has ended, and if one did not succeed, another wrote it.
     fn assert_fresh(&self, reader: usize, path: &Path) {
         let writers = (0..reader).filter(|&at| self.plans[at].may_write(path, None));
         let ended = |at: usize| self.fates[at].as_ref().unwrap_or_else(|| panic!("{reader} reads before {at} ended"));

@@ -1,4 +1,4 @@
-//! One call on its way to its tool.
+//! The future that runs one call of a tool.
 
 use std::{borrow::Borrow, sync::Arc};
 
@@ -15,9 +15,9 @@ use crate::{
     tools::Toolbox,
 };
 
-/// Runs a call once the process has room for it. It borrows nothing of the journal, which records meanwhile.
+/// Runs a call once it has its permits. The future borrows nothing from the journal, which records meanwhile.
 ///
-/// Dropping the future stops the wait and tells a tool server that the call is cancelled.
+/// Dropping it stops the wait and tells an MCP server that the call is cancelled.
 pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
     toolbox: T,
     (execution, tenant): (ExecutionId, TenantId),

@@ -1,8 +1,8 @@
-//! Which calls of one reply may run now: a pure machine. It is told what happened and says what is to be done.
+//! Scheduling of the calls of one reply: a pure state machine that turns events into commands.
 //!
-//! A call starts when what it reads is there, no earlier call that is not done may still write it (program order), its condition
-//! holds, and a slot is free. When nothing runs and nothing can start any more, what is left is classified (`leftovers`); nothing
-//! ever waits for something that cannot come.
+//! A call starts when the values it reads exist, no earlier unfinished call may still write them (program order),
+//! its condition holds and a slot is free. When no call runs and none can start, the rest are classified
+//! (`leftovers`), so that no call waits for a value that cannot come.
 
 use longhaul_sdk::spec::Launch;
 
@@ -12,107 +12,103 @@ use crate::{
     tools::CallError,
 };
 
-/// What happened. Cancellation, deadlines and lost leases are no events: they end the attempt from outside.
+/// Input of the state machine. Cancellation, deadlines and lost leases are not events: they abort the attempt.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The arguments of the next call are complete.
     CallStreamed(Box<Streamed>),
     /// A call has its result: its tool answered, or it was refused.
     CallFinished {
-        /// Its place in the reply.
+        /// Index in the reply.
         index: usize,
-        /// How it ended.
         fate: Fate,
     },
-    /// A call waits for somebody outside.
+    /// A call waits for a person or another execution.
     CallWaits {
-        /// Its place in the reply.
+        /// Index in the reply.
         index: usize,
     },
-    /// The approval that a call was held for is there.
+    /// The approval that a call was held for was given.
     GateOpened {
-        /// Its place in the reply.
+        /// Index in the reply.
         index: usize,
     },
-    /// The reply is whole, or it broke: no further call comes.
+    /// The reply is complete or broken: no more calls follow.
     StreamClosed,
-    /// The worker drains: what runs may end, nothing starts.
+    /// The worker drains: running calls may end, no call starts.
     Draining,
 }
 
-/// What is to be done.
+/// Output of the state machine.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Run the call with these arguments, unless somebody objects.
+    /// Run the call with these arguments, if it is admitted.
     Start {
-        /// Its place in the reply.
+        /// Index in the reply.
         index: usize,
-        /// Values in the place of references.
+        /// Arguments with references replaced by values.
         resolved: Resolved,
     },
     /// Answer the call without running it.
     Answer {
-        /// Its place in the reply.
+        /// Index in the reply.
         index: usize,
-        /// Why it did not run.
         unrun: Unrun,
     },
-    /// The call reads an approval that only a person can give.
+    /// Hold the call: it reads an approval that only a person can give.
     Hold {
-        /// Its place in the reply.
+        /// Index in the reply.
         index: usize,
-        /// Where the approval would stand.
+        /// Path of the approval.
         gate: Path,
     },
 }
 
-/// Why a call did not run.
+/// Reason why a call did not run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Unrun {
-    /// Something is wrong, and the model is told as an error.
+    /// An error, which the model gets.
     Error(CallError),
-    /// It reads an alternative that its producer did not take.
+    /// The call reads an alternative that its producer did not write.
     UntakenBranch,
-    /// Its condition does not hold.
+    /// The call's condition does not hold.
     HeldCondition(String),
-    /// Another output of the same reply stands in its place.
+    /// A later output of the same reply replaces this one.
     Superseded,
 }
 
-/// How a call ended.
+/// Outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// With a result, which went to these paths.
+    /// The call has a result.
     Succeeded {
-        /// Where to; empty when it was not stored.
+        /// Paths that the result was stored at; may be empty.
         wrote: Vec<Path>,
     },
-    /// With an error.
+    /// The call ended with an error.
     Failed,
-    /// It did not run, and nothing is wrong.
+    /// The call did not run, without an error.
     Skipped,
 }
 
 /// A call whose arguments are complete.
 #[derive(Debug)]
 pub(crate) struct Streamed {
-    /// The provider's id of it.
+    /// Id given by the provider.
     pub(crate) id: String,
-    /// The tool.
     pub(crate) tool: String,
-    /// The call taken apart; none when it cannot run or has run already.
+    /// The parsed call; `None` if it cannot run or already has its result.
     pub(crate) planned: Option<PlannedCall>,
-    /// Where it says its result goes, as far as that can be read.
+    /// Paths that the call declares to write, as far as they can be parsed.
     pub(crate) declares: Vec<Path>,
-    /// The instance it reads and writes as.
+    /// Instance whose input and state the call uses.
     pub(crate) instance: Option<Instance>,
-    /// When it may start.
     pub(crate) launch: Launch,
-    /// The most calls of its tool at a time.
+    /// Maximum concurrent calls of its tool.
     pub(crate) concurrency: Option<usize>,
-    /// It is the final output: it comes after everything else.
+    /// True for the final output, which comes after all other calls.
     pub(crate) is_output: bool,
-    /// How it ended, when that is known already.
+    /// Outcome, if already known.
     pub(crate) fate: Option<Fate>,
 }
 
@@ -134,7 +130,7 @@ pub(super) struct Slot {
     launch: Launch,
     concurrency: Option<usize>,
     is_output: bool,
-    /// It waits for calls that wait for it, and reads its literals in their place.
+    /// True if the call is in a cycle of waiting calls and uses its literals instead.
     takes_literals: bool,
     pub(super) progress: Progress,
 }
@@ -147,7 +143,7 @@ impl Slot {
         }
     }
 
-    /// Whether a reader of this instance would see what the call writes at `path`.
+    /// True if the call declares to write at `path`, visibly to a reader of this instance.
     pub(super) fn declares(&self, path: &Path, reader: Option<&Instance>) -> bool {
         let is_seen = self.instance.is_none() || self.instance.as_ref() == reader;
         is_seen && self.declares.iter().any(|declared| declared.is_above_or_below(path))
@@ -164,12 +160,12 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// No call yet; at most `max_running` at a time.
+    /// An empty schedule that runs at most `max_running` calls at a time.
     pub(crate) fn new(max_running: usize) -> Self {
         Self { slots: Vec::new(), max_running: max_running.max(1), is_closed: false, is_draining: false }
     }
 
-    /// Takes note of what happened and says what is to be done, in the order of the calls.
+    /// Applies an event and returns the commands, in the order of the calls.
     pub(crate) fn on(&mut self, event: Event, state: &StateLog) -> Vec<Command> {
         let mut commands = Vec::new();
         match event {
@@ -184,14 +180,15 @@ impl Schedule {
         commands
     }
 
-    /// Nothing more will happen by itself: every call has its result or waits for somebody outside, unless the worker drains.
+    /// True if nothing more happens without an event from outside: every call has its result or waits, or the
+    /// worker drains.
     pub(crate) fn is_quiescent(&self) -> bool {
         self.is_closed && self.running(None) == 0
     }
 
     fn close(&mut self, commands: &mut Vec<Command>) {
         self.is_closed = true;
-        // Of two outputs the last counts.
+        // The last output counts.
         let outputs: Vec<usize> = (0..self.slots.len()).filter(|&at| self.slots[at].is_output).collect();
         for &index in outputs.iter().rev().skip(1).rev() {
             if self.slots[index].open().is_some() {
@@ -200,7 +197,7 @@ impl Schedule {
         }
     }
 
-    /// Starts what can start; when nothing runs and nothing can, ends what never will.
+    /// Starts calls until none can start; if none runs either, resolves the leftovers.
     fn settle(&mut self, state: &StateLog, commands: &mut Vec<Command>) {
         loop {
             self.start(state, commands);
@@ -235,7 +232,7 @@ impl Schedule {
                     }
                     Resolution::Invalid(error) => {
                         self.answer(index, Unrun::Error(error), commands);
-                        // What it declared is not coming: calls before it may have been waiting for that.
+                        // Its declared value will not come: earlier calls may have waited for it.
                         index = 0;
                         continue;
                     }
@@ -246,7 +243,7 @@ impl Schedule {
         }
     }
 
-    /// What a pending call comes to; none when it is not its turn.
+    /// Resolution of a pending call; `None` if it must not start yet.
     fn resolution(&self, index: usize, state: &StateLog) -> Option<Resolution> {
         let slot = &self.slots[index];
         let Progress::Pending(planned) = &slot.progress else { return None };
@@ -272,8 +269,8 @@ impl Schedule {
         })
     }
 
-    /// Whether a call may read what stands at `path`. Not while an earlier call may still write it, nor when one should
-    /// have and did not; what another earlier call of the reply wrote there is good.
+    /// Access of a call to `path`: `Awaited` while an earlier call may still write there, `Lost` if one should have
+    /// and did not, unless another earlier call of the reply wrote there.
     fn access(&self, index: usize, path: &Path) -> Access {
         let reader = self.slots[index].instance.as_ref();
         let mut is_stale = false;
@@ -316,8 +313,8 @@ impl Schedule {
         self.slots.iter().filter(runs).count()
     }
 
-    /// The calls that nothing will start any more, with what they lack. While something waits for somebody outside there are none:
-    /// what they read may still come. The output comes last, when its siblings have ended.
+    /// Pending calls that nothing will start, with their resolutions. Empty while a call waits for a person or
+    /// another execution: a value may still come. The output is stranded only after its siblings have ended.
     fn stranded(&self, state: &StateLog) -> Vec<Stranded> {
         if self.slots.iter().any(|slot| matches!(slot.progress, Progress::Waiting(_))) {
             return Vec::new();

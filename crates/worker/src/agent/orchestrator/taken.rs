@@ -1,4 +1,4 @@
-//! Stage one of a call: what the record, the limits and the call itself say of it before anything else does.
+//! Stage one of a call: recovery from the journal, limits and parsing, before it is scheduled.
 
 use longhaul_sdk::{Reconciled, Step, ToolEffect, spec::Launch};
 use longhaul_shared::{store::journal::Hash, telemetry::metrics};
@@ -28,13 +28,14 @@ pub(super) struct Taken {
     pub(super) key: Hash,
     pub(super) planned: Option<PlannedCall>,
     pub(super) is_output: bool,
-    /// What an earlier attempt began to run: the same again, whatever its references have come to since.
+    /// The call that an earlier attempt started; it runs again with these values, whatever its references resolve
+    /// to now.
     pub(super) begun: Option<RanAs>,
     pub(super) answer: Option<Answered>,
 }
 
 impl Taken {
-    /// The call with the values that it is to run with.
+    /// The call with the values that it runs with.
     pub(super) fn ready(&self, resolved: Resolved) -> ReadyCall {
         let (tool, arguments) = match &self.begun {
             Some(RanAs { tool, arguments }) => (tool.clone(), arguments.clone()),
@@ -43,8 +44,8 @@ impl Taken {
         ReadyCall { key: self.key, written: self.call.clone(), tool, arguments, note: None }
     }
 
-    /// Whether the record must say that the call may run before it does: it must not run twice, or, run again, must run with the
-    /// same values.
+    /// True if an intent must be recorded before the launch: the call must not run twice, or a second run must use
+    /// the same values.
     pub(super) fn needs_intent(&self, agent: &Agent, ready: &ReadyCall) -> bool {
         match agent.toolbox.effect(&ready.tool) {
             ToolEffect::SideEffect => true,
@@ -67,7 +68,7 @@ impl Taken {
 }
 
 impl Tick<'_> {
-    /// Takes the next call of the reply: answers it if the record does, or if it cannot run.
+    /// Takes the next call of the reply; answers it if the journal has its result or if it cannot run.
     pub(super) async fn take(&mut self, call: ToolCall, is_unfinished: bool) -> Step<Event> {
         let index = self.calls.len();
         let key = call_key(&self.turn, index, &call);
@@ -122,7 +123,7 @@ impl Tick<'_> {
         Ok(Event::CallStreamed(Box::new(streamed)))
     }
 
-    /// Whether an intent without a result may simply run again.
+    /// True if a call with an intent and no result may simply run again.
     pub(super) fn is_repeatable(&self, call: &ToolCall, ran: Option<&RanAs>) -> bool {
         let tool = ran.map_or(call.name.as_str(), |ran| ran.tool.as_str());
         self.agent.toolbox.effect(tool) != ToolEffect::SideEffect
@@ -149,8 +150,8 @@ impl Tick<'_> {
         Ok(())
     }
 
-    /// A call that may have had its effect before a worker died: its tool may know. It runs again only if the tool says that it
-    /// did not.
+    /// Reconciles a call that may have had its effect before a worker died, by asking its tool. The call runs again
+    /// only if the tool says that it was not done.
     pub(super) async fn reconcile(&mut self, index: usize, taken: &mut Taken) -> Step<Option<Fate>> {
         let (tool, arguments) = match &taken.begun {
             Some(RanAs { tool, arguments }) => (tool.clone(), arguments.clone()),
@@ -161,7 +162,7 @@ impl Tick<'_> {
             self.agent.toolbox.reconcile(&tool, arguments.clone(), (&idempotency_key, self.journal.tenant())).await;
         let (reply, resolution) = match reconciled {
             Reconciled::NotDone if taken.planned.is_some() => {
-                // Exactly what was begun, not what its references have come to since.
+                // The values that were started with, not those that the references resolve to now.
                 taken.begun = Some(RanAs { tool, arguments });
                 return Ok(None);
             }
@@ -188,7 +189,7 @@ impl Tick<'_> {
         let settings = self.agent.config.call_settings(&taken.call.name);
         let is_early = self.agent.toolbox.host(&taken.call.name).is_none() && may_start_early(self.agent, &taken.call);
         let effect = self.agent.toolbox.effect(&taken.call.name);
-        // Nobody waits for its result, so nothing is won by starting it before the reply is known to be whole.
+        // No call waits for its result, so an early start gains nothing.
         let is_detached = taken.planned.as_ref().is_some_and(PlannedCall::is_detached);
         Streamed {
             id: taken.call.id.clone(),
@@ -211,7 +212,7 @@ impl Tick<'_> {
     }
 }
 
-/// Where a call that cannot be read says that its result goes, so that who reads that is told the cause.
+/// Declared destinations of a call that does not parse, so that their readers are told the cause.
 fn declared(call: &ToolCall) -> Vec<Path> {
     let arguments: Option<Value> = serde_json::from_str(&call.arguments).ok();
     let text = arguments.as_ref().and_then(|arguments| arguments.get("_outputPath")).and_then(Value::as_str);
