@@ -1,8 +1,8 @@
-//! Whether a call may run: asked when nothing blocks it any more, with the values it would run with.
+//! Admission of a call: decides, once nothing blocks it, if the call may run with its resolved values.
 //!
-//! What must hold: asking the same call again after a resume gives the same answer, or a later one. Whoever tells somebody
-//! outside about a call first commits the turn that holds it ([`Journal::flush`]), so that the call is still the same one when
-//! the answer comes.
+//! Invariants: admitting the same call again after a resume gives the same decision, or a later one. The turn that
+//! holds the call is committed ([`Journal::flush`]) before a person is asked about it, so that the answer finds the
+//! same call.
 
 use chrono::{DateTime, Utc};
 use longhaul_sdk::{Failure, Step};
@@ -15,42 +15,40 @@ use crate::{llm::ToolCall, tools::CallError};
 /// A call that nothing blocks any more.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadyCall {
-    /// Identifies the call in its execution, over every resume.
+    /// Identity of the call in its execution, stable over resumes.
     pub(crate) key: Hash,
     /// The call as the model wrote it; its result answers this.
     pub(crate) written: ToolCall,
-    /// The tool that is to run.
     pub(crate) tool: String,
-    /// What it is to run with: every reference replaced by its value, valid against the tool's schema.
+    /// Arguments to run with: references replaced by values, valid against the tool's schema.
     pub(crate) arguments: Value,
-    /// Told to the model before the result, where what runs is not what it wrote.
+    /// Text for the model before the result, if a different call than the written one runs.
     pub(crate) note: Option<String>,
 }
 
-/// What a call, and with it its execution, waits for.
+/// Reason why a call, and with it its execution, waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Waiting {
-    /// What for.
     pub(crate) reason: WaitReason,
-    /// Until when at most, by the database's clock; until the execution's deadline when absent.
+    /// End of the wait by the database's clock; the execution's deadline if absent.
     pub(crate) until: Option<DateTime<Utc>>,
 }
 
-/// What becomes of a call that is ready.
+/// Decision about a ready call.
 #[derive(Debug)]
 pub(crate) enum Admission {
-    /// It runs; tool, arguments and note may differ from what was asked about.
+    /// The call runs; its tool, arguments and note may differ from those passed in.
     Launch(ReadyCall),
-    /// It waits; its siblings do not. It is asked about again when the execution resumes.
+    /// The call waits, its siblings go on. It is admitted again when the execution resumes.
     Wait(Waiting),
-    /// It does not run, and the model is told why.
+    /// The call does not run; the model gets the error.
     Refuse(CallError),
-    /// It does not run, and the run ends because of it.
+    /// The call does not run, and the run ends with the failure.
     End(CallError, Failure),
 }
 
-/// Whether a call may start before its reply has ended: only where the answer to [`admit`] is known to be yes, since nobody outside
-/// can be told about a call of a reply that may still break.
+/// True if a call may start while its reply still streams: only if [`admit`] is known to allow it, because a person
+/// must not be asked about a call of a reply that may still break.
 pub(crate) fn may_start_early(agent: &Agent, call: &ToolCall) -> bool {
     approval::is_free(agent, call)
 }
@@ -60,7 +58,7 @@ pub(crate) fn may_start_early(agent: &Agent, call: &ToolCall) -> bool {
 /// # Errors
 /// An interrupt, or a failure of the store.
 pub(crate) async fn admit(agent: &Agent, journal: &mut Journal, call: ReadyCall) -> Step<Admission> {
-    // By the call as it was written: what runs in its place was decided about.
+    // Check the original call: its replacement has already been approved.
     if approval::is_free(agent, &call.written) {
         return Ok(Admission::Launch(call));
     }

@@ -1,10 +1,10 @@
-//! A person's word on a call: asked for where the agent's policy says so, followed where it was given.
+//! A person's decision on a call: requested where the agent's policy says so, then followed.
 //!
-//! What must hold:
-//! - What runs is what the decider saw, or what the decider wrote instead, byte for byte.
-//! - No word of a person makes a call run that the policy denies, and a call put in another's place is asked about like any
-//!   other.
-//! - The record holds what ran; the model is told where that is not what it wrote.
+//! Invariants:
+//! - The call that runs is byte for byte the one the decider saw or wrote.
+//! - A decision never allows a call that the policy denies; a replacement is subject to the policy like any other
+//!   call.
+//! - The journal records the call that ran; the model is told if it differs from the call that it wrote.
 
 use std::time::Duration;
 
@@ -29,18 +29,18 @@ use crate::{
     tools::{CallError, CallErrorKind, cut},
 };
 
-/// Calls put in each other's place, one decision each.
+/// Maximum replacements of one call, with one decision each.
 const MAX_ROUNDS: i32 = 8;
-/// Bytes of what ran, as the model is told it.
+/// Maximum bytes of the call that ran in the note for the model.
 const MAX_NOTE: usize = 4_096;
 
-/// Whether every call like this one runs: nobody has to be asked, whatever its arguments.
+/// True if the policy allows every call of the tool without approval, whatever its arguments.
 pub(super) fn is_free(agent: &Agent, call: &ToolCall) -> bool {
-    // Asking the caller is asking a person already.
+    // `ask_caller` already asks a person.
     agent.toolbox.host(&call.name) == Some(HostTool::AskCaller) || agent.policy.always_allows(&call.name)
 }
 
-/// What the policy, and the people that it asks, say of a call.
+/// Applies the policy to a call, and the decisions of the people it asks.
 ///
 /// # Errors
 /// An interrupt, or a failure of the store.
@@ -58,7 +58,7 @@ pub(super) async fn consult(agent: &Agent, journal: &mut Journal, mut call: Read
                 }
             }
         };
-        // What was asked about, even if a reference of the call reads something else by now.
+        // Use the call that people were asked about, even if its references have other values by now.
         (call.tool, call.arguments) = (request.tool.clone(), read(&request.arguments)?);
         match request.state {
             RequestState::Waiting => {
@@ -108,7 +108,7 @@ fn wanted(agent: &Agent, call: &ReadyCall, round: i32, rule: String) -> Wanted {
     }
 }
 
-/// An edited call: still one that the tool takes and that the policy does not deny.
+/// Launches an edited call if its arguments fit the tool and the policy does not deny it.
 fn follow(agent: &Agent, call: ReadyCall) -> Admission {
     if let Err(error) = agent.toolbox.check_value(&call.tool, &call.arguments) {
         return Admission::Refuse(unfit(error));
@@ -143,10 +143,10 @@ fn rejected(agent: &Agent, tool: &str, message: String) -> Admission {
     }
 }
 
-/// What the model is told before the result.
+/// Text for the model before the result.
 fn note(agent: &Agent, what: &str, call: &ReadyCall, request: &HumanRequest) -> String {
     let because = request.reason.as_deref().map_or_else(String::new, |reason| format!(" Reason: {reason}"));
-    // The beginning of a result is kept for people to see, and the model does not need what a reference brought in.
+    // People see the beginning of a result, so secrets are redacted; the model does not need resolved values.
     let shown = agent.shown_arguments(&call.tool, call.arguments.clone()).to_string();
     format!("[{what} {}.{because}]", cut(&shown, MAX_NOTE))
 }

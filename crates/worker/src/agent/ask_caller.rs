@@ -1,4 +1,5 @@
-//! `ask_caller`: a question to whoever submitted the execution. It is parked until the answer arrives, which is the call's result.
+//! `ask_caller`: a question to the caller that submitted the execution. The execution is parked until the answer,
+//! which is the call's result, arrives.
 
 use std::time::Duration;
 
@@ -25,8 +26,10 @@ pub(super) fn spec() -> ToolSpec {
         parameters: json!({
             "type": "object",
             "properties": {
-                "question": {"type": "string", "minLength": 1, "maxLength": 8000, "description": "The question, complete in itself"},
-                "answer_schema": {"type": "object", "description": "JSON Schema of the answer; any JSON value when absent"},
+                "question": {"type": "string", "minLength": 1, "maxLength": 8000,
+                    "description": "The question, complete in itself"},
+                "answer_schema": {"type": "object",
+                    "description": "JSON Schema of the answer; any JSON value when absent"},
             },
             "required": ["question"],
             "additionalProperties": false,
@@ -37,7 +40,7 @@ pub(super) fn spec() -> ToolSpec {
     }
 }
 
-/// The answer, or what it waits for.
+/// The answer, or the wait for it.
 ///
 /// # Errors
 /// An interrupt, or a failure of the store.

@@ -1,4 +1,4 @@
-//! A definition's handle on its agent: asks through the loop, judges and corrects through the journal.
+//! A definition's handle on its agent: asks through the agent loop, validates and corrects through the journal.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Agent, journal::Journal, run::run};
 
-/// One execution's conversation.
+/// The conversation of one execution.
 pub(crate) struct JournaledConversation<'a> {
     pub(crate) agent: &'a Agent,
     pub(crate) journal: &'a mut Journal,
@@ -27,7 +27,7 @@ impl Conversation for JournaledConversation<'_> {
     }
 
     async fn judge(&mut self, validators: &[Arc<dyn Validator>], response: &str) -> Step<Option<ValidatorResponse>> {
-        // With an output schema, validators see the canonical JSON text; what is not JSON they see as it is.
+        // With an output schema, validators see the canonical JSON text; text that is not JSON is passed unchanged.
         let canonical = self.output_schema.and_then(|_| answer::parse(response).ok()).map(|value| value.to_string());
         let scratchpad = self.journal.scratchpad().clone();
         let validation = Validation {

@@ -1,28 +1,28 @@
-//! The input as it runs: what was sent, with the defaults of the input schema in the place of what was left out.
+//! The input with the defaults of the input schema filled in.
 //!
 //! The record keeps the input byte for byte; this view feeds prompts, references, validators and Rust input types.
-//! Defaults come from `properties`, also below `items`, `allOf` and references within the schema; `anyOf` and `oneOf`
-//! do not say which applies.
+//! Defaults come from `properties`, also below `items`, `allOf` and `$ref`s within the schema. `anyOf` and `oneOf`
+//! are ignored: they do not say which alternative applies.
 
 use std::sync::Arc;
 
 use longhaul_sdk::{Failure, FailureCode};
 use serde_json::Value;
 
-/// Bytes of defaults that one input may be given: a default stands once per item of a list.
+/// Maximum bytes of defaults added to one input: a default is added once per item of a list.
 const MAX_ADDED_BYTES: usize = 1 << 20;
-/// Schemas looked at for one input.
+/// Maximum schemas visited for one input.
 const MAX_STEPS: usize = 1_000_000;
-/// Bytes of the input copied on the way to where defaults go.
+/// Maximum bytes of the input copied to insert defaults.
 const MAX_COPIED_BYTES: usize = 64 << 20;
-/// Schemas below each other, references included, which may form a circle. What stands deeper gets no defaults.
+/// Maximum nesting of schemas, including `$ref`s, which may be circular. Deeper values get no defaults.
 const MAX_DEPTH: usize = 64;
 
-/// `input` with the defaults that `schema` states for members of its objects; `input` itself where nothing was left
-/// out.
+/// Returns `input` with the defaults that `schema` has for missing object members; `input` itself if none is
+/// missing.
 ///
 /// # Errors
-/// `invalid_definition` where that takes too much space or work.
+/// `invalid_definition` if a limit of space or work is exceeded.
 pub(crate) fn with_defaults(schema: &Value, input: Arc<Value>) -> Result<Arc<Value>, Failure> {
     let mut defaults = Defaults { root: schema, added: 0, copied: 0, steps: 0 };
     match defaults.apply(schema, &input, 0) {
@@ -45,7 +45,7 @@ struct Defaults<'a> {
 }
 
 impl<'a> Defaults<'a> {
-    /// The value with defaults; `None` where it has them all.
+    /// The value with its defaults; `None` if it needs none.
     fn apply(&mut self, schema: &'a Value, value: &Value, depth: usize) -> Result<Option<Value>, Exceeded> {
         self.steps += 1;
         if self.steps > MAX_STEPS {
@@ -100,7 +100,7 @@ impl<'a> Defaults<'a> {
         if self.added > MAX_ADDED_BYTES { Err(Exceeded) } else { Ok(Some(default.clone())) }
     }
 
-    /// The schema that this one refers to, within the document.
+    /// The schema that this one's `$ref` refers to within the document.
     fn target(&self, schema: &Value) -> Option<&'a Value> {
         self.root.pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?)
     }

@@ -1,8 +1,9 @@
-//! Approval gates: a plan that reads `†state.approvals.…` waits until a person has given that approval.
+//! Approval gates: a call that reads `†state.approvals.…` waits until a person has given that approval.
 //!
-//! A gate is put before people like a call that needs an approval, once per path and execution, whoever reads it first. Approved, the
-//! path holds `true`, or what the decider wrote; rejected, whoever reads it does not run. Nothing of it is journaled: the decision is
-//! stored with the request, and a resumed attempt that comes to the gate again finds it there.
+//! A gate is a request to people like an approval of a call, made once per path and execution by the first call
+//! that reads it. Approved, the path holds `true` or the value that the decider wrote; rejected, the calls that
+//! read it do not run. Nothing is journaled: the decision is stored with the request, where a resumed attempt finds
+//! it.
 
 use std::time::Duration;
 
@@ -22,18 +23,18 @@ use crate::{
     tools::{CallError, CallErrorKind},
 };
 
-/// Where a gate stands.
+/// State of a gate.
 #[derive(Debug)]
 pub(super) enum Gate {
-    /// The approval is given, with this value.
+    /// Approved, with this value.
     Open(Value),
-    /// Nobody has decided.
+    /// Not decided yet.
     Shut(Waiting),
-    /// It will not be given.
+    /// Rejected, expired or closed.
     Refused(CallError),
 }
 
-/// Where the gate at `path` stands for `call`, which reads it. The first time, people are asked.
+/// Returns the state of the gate at `path`, which `call` reads. Creates the request on the first call.
 ///
 /// # Errors
 /// An interrupt, or a failure of the store.

@@ -1,8 +1,9 @@
-//! Tools that Longhaul answers itself. They may wait: for a person, for another execution.
+//! Tools that Longhaul answers itself. They may wait for a person or for another execution.
 //!
-//! What must hold: they are asked again after every resume with the same call, so what they do outside is found by the call's
-//! key and done once, and what they say to somebody outside is said after the turn is committed ([`Journal::flush`]). They
-//! answer soon: the calls beside them stand still meanwhile.
+//! Invariants: a tool is called again with the same call after every resume, so its external effects are idempotent
+//! by the call's key, and the turn is committed ([`Journal::flush`]) before a person or another execution hears of
+//! the call. A tool returns quickly: the orchestrator awaits it, and the other calls of the reply make no progress
+//! meanwhile.
 
 use longhaul_sdk::{Step, ToolSpec};
 use serde_json::Value;
@@ -16,34 +17,31 @@ use super::{
 };
 use crate::tools::CallOutcome;
 
-/// A tool of Longhaul's own. An agent names it in its `tools` like any other.
+/// A tool of Longhaul's own. An agent lists it in `tools` like any other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostTool {
-    /// Asks the caller.
+    /// Asks the caller a question.
     AskCaller,
-    /// Has other agents carry out parts of the task.
+    /// Delegates parts of the task to other agents.
     SpawnSubAgent,
 }
 
-/// What a call of such a tool came to.
+/// Result of calling a host tool.
 #[derive(Debug)]
 pub(crate) enum Hosted {
-    /// Its result.
     Answered(CallOutcome),
-    /// Nothing yet.
+    /// The call waits and has no result yet.
     Waiting(Waiting),
 }
 
 impl HostTool {
-    /// Every one of them.
     pub(crate) const ALL: [Self; 2] = [Self::AskCaller, Self::SpawnSubAgent];
 
-    /// The tool of this name.
+    /// The host tool of this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
-    /// What agents and models call it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::AskCaller => ask_caller::ASK_CALLER,
@@ -51,7 +49,7 @@ impl HostTool {
         }
     }
 
-    /// What the model is shown of it, under the settings that its agent gives it.
+    /// The tool as shown to the model, under the agent's `settings` for it.
     pub(crate) fn spec(self, settings: &Value) -> ToolSpec {
         match self {
             Self::AskCaller => ask_caller::spec(),
@@ -59,7 +57,7 @@ impl HostTool {
         }
     }
 
-    /// Answers one call, or says what it waits for.
+    /// Answers one call, or returns the reason to wait.
     ///
     /// # Errors
     /// An interrupt, or a failure of the store.

@@ -1,7 +1,7 @@
-//! What the model is shown of an execution's tools, and how its calls of them are read.
+//! The tool list shown to the model, and the parsing of its calls.
 //!
-//! What must hold: the list is the same bytes on every turn but the last, whatever happened in between, because providers cache
-//! by them; a resumed execution shows the list that it started with.
+//! Invariants: the list has the same bytes on every turn but the last, because providers cache by them; a resumed
+//! execution shows the list that it started with.
 
 use std::{
     collections::HashMap,
@@ -19,30 +19,29 @@ use crate::{
 
 pub(crate) use longhaul_sdk::spec::SUBMIT_OUTPUT;
 
-/// Its only argument. The output is there when the argument is, whatever its value.
+/// Only argument of [`SUBMIT_OUTPUT`]. Any value is an output, including null.
 pub(crate) const OUTPUT: &str = "output";
-/// Names of the other tools told to a model that asked for one it does not have.
+/// Maximum tool names listed for a model that called an unknown one.
 const MAX_KNOWN_NAMES: usize = 100;
 
-/// What the execution is about, as far as tools depend on it.
+/// The parts of an execution that its tools depend on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Task<'a> {
-    /// Its input.
     pub(crate) input: &'a Value,
-    /// The schema its output must satisfy.
+    /// Schema that the output must satisfy.
     pub(crate) output_schema: Option<&'a Value>,
 }
 
-/// What a turn offers the model.
+/// Tools offered in a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Offer {
     /// Every tool.
     All,
-    /// It is the last turn: nothing but the output.
+    /// Only the output: this is the last turn.
     OutputOnly,
 }
 
-/// The tools of one execution, as the model meets them.
+/// The tools of one execution as the model sees them.
 #[derive(Debug)]
 pub(crate) struct Menu {
     shown: Vec<ToolSpec>,
@@ -53,10 +52,11 @@ pub(crate) struct Menu {
 }
 
 impl Menu {
-    /// The menu of `tools` and of the agent's latent ones; `pinned` is what an earlier attempt has shown.
+    /// Builds the menu from `tools` and the agent's latent tools; `pinned` is the list that an earlier attempt
+    /// showed.
     ///
     /// # Errors
-    /// `invalid_definition` for a schema that cannot be used, or a latent tool with a reserved name.
+    /// `invalid_definition` for an unusable schema, or a latent tool with a reserved name.
     pub(crate) fn new(
         config: &AgentConfig,
         tools: &[ToolSpec],
@@ -83,7 +83,7 @@ impl Menu {
             None => None,
             Some(schema) => {
                 let features = Features::of_output(config);
-                // What the output itself must be, the validators say: an output that is wrong is corrected, not refused.
+                // Validators check the output itself: an invalid output is corrected, not refused.
                 let signature = Signature::new(&output_spec(&Value::Bool(true)), features, schemas)
                     .map_err(|reason| unusable(SUBMIT_OUTPUT, &reason))?;
                 signatures.insert(SUBMIT_OUTPUT.to_owned(), Arc::new(signature));
@@ -98,8 +98,8 @@ impl Menu {
         Ok(Self { shown, output, signatures, all_bytes, output_bytes })
     }
 
-    /// The list that `offer` shows. Without an output schema the last turn shows the whole list and allows none of it: a
-    /// transcript with calls cannot be sent without the tools it calls.
+    /// The tools that `offer` shows. Without an output schema the last turn shows the whole list and permits no
+    /// call: providers refuse a transcript with calls of tools that are not listed.
     pub(crate) fn shown(&self, offer: Offer) -> &[ToolSpec] {
         match (offer, &self.output) {
             (Offer::All, _) | (Offer::OutputOnly, None) => &self.shown,
@@ -107,25 +107,25 @@ impl Menu {
         }
     }
 
-    /// The same as JSON: what identifies it, and about what it costs to send.
+    /// The same list as JSON: the identity of the list, and about the bytes that it costs to send.
     pub(crate) fn shown_bytes(&self, offer: Offer) -> &[u8] {
         let bytes = match offer {
             Offer::All => &self.all_bytes,
             Offer::OutputOnly => &self.output_bytes,
         };
-        // Specs are strings, numbers and JSON: none of it can fail to be written.
+        // Specs consist of strings, numbers and JSON: serialization cannot fail.
         bytes.get_or_init(|| serde_json::to_vec(self.shown(offer)).unwrap_or_default())
     }
 
-    /// Whether the output is a call.
+    /// True if the output is submitted by a call.
     pub(crate) fn has_output(&self) -> bool {
         self.output.is_some()
     }
 
-    /// Reads a call as the model wrote it.
+    /// Parses a call as the model wrote it.
     ///
     /// # Errors
-    /// Structural: no such tool, or what [`PlannedCall::read`] says.
+    /// A structural error: an unknown tool, or an error of [`PlannedCall::read`].
     pub(crate) fn read(&self, call: &ToolCall) -> Result<PlannedCall, CallError> {
         let Some(signature) = self.signatures.get(&call.name) else {
             let known: Vec<_> = self.shown.iter().take(MAX_KNOWN_NAMES).map(|spec| spec.name.as_str()).collect();
@@ -151,7 +151,8 @@ fn latent_spec(latent: &LatentToolSpec) -> ToolSpec {
 fn output_spec(schema: &Value) -> ToolSpec {
     let mut schema = schema.clone();
     if let Some(members) = schema.as_object_mut() {
-        // Pointers into the schema now start one floor higher; an id of its own would make them start there again.
+        // The schema moves one level down, so its pointers are rewritten below; its own `$id` would make it their
+        // root again.
         members.remove("$schema");
         members.remove("$id");
     }
@@ -173,7 +174,7 @@ fn output_spec(schema: &Value) -> ToolSpec {
     }
 }
 
-/// Rewrites the references of a schema that becomes the schema of the property `output`.
+/// Rewrites the `$ref`s of a schema that becomes the schema of the property `output`.
 fn rebase(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
@@ -219,7 +220,8 @@ mod tests {
     fn an_output_schema_keeps_its_meaning_inside_the_tool() {
         let schema = json!({
             "$id": "https://example.org/list", "$ref": "#/$defs/node",
-            "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "$ref": {"type": "null"}}}},
+            "$defs": {"node": {"type": "object",
+                "properties": {"next": {"$ref": "#/$defs/node"}, "$ref": {"type": "null"}}}},
         });
         let menu = menu(&AgentSpec::new("a", "p"), Some(&schema)).unwrap();
         let parameters = &menu.shown(Offer::OutputOnly)[0].parameters;

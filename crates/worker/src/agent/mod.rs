@@ -1,6 +1,7 @@
-//! The agent: the loop (`run`), which call of a reply runs when (`orchestrator`, `references`), what is remembered (`journal`),
-//! whether a call may run (`admission`, `policy`, `approval`), what differs between surfaces (`profile`), the calls Longhaul answers itself (`host`), what the model sees (`menu`, `prompt`,
-//! `transcript`), and how a definition talks to it (`conversation`).
+//! The agent: its loop (`run`), the calls of a reply (`orchestrator`, `references`), durable steps (`journal`),
+//! permission to run a call (`admission`, `policy`, `approval`), differences between surfaces (`profile`), tools
+//! that Longhaul answers itself (`host`), the prompt and tool list (`menu`, `prompt`, `transcript`), and a
+//! definition's handle (`conversation`).
 
 pub(crate) mod admission;
 mod approval;
@@ -33,29 +34,30 @@ use crate::{
     tools::Toolbox,
 };
 
-/// An agent as one attempt uses it.
+/// An agent, prepared for the attempts that run it.
 pub(crate) struct Agent {
     pub(crate) config: AgentConfig,
-    /// For whom it runs.
+    /// Surface that the agent runs for.
     pub(crate) profile: Profile,
-    /// Its model, then those it falls back to.
+    /// The agent's model first, then its fallbacks.
     pub(crate) routes: Vec<Route>,
     pub(crate) toolbox: Toolbox,
     pub(crate) menu: Menu,
     pub(crate) policy: Policy,
-    /// The schema that the provider itself is to hold the answer to.
+    /// Output schema that the provider enforces itself.
     pub(crate) native_output_schema: Option<Value>,
     pub(crate) retry: RetryPolicy,
 }
 
 impl Agent {
-    /// The arguments of a call as people and records may show them.
+    /// The arguments of a call with secrets redacted, for people and records.
     pub(crate) fn shown_arguments(&self, tool: &str, arguments: Value) -> Value {
         let pointers = self.policy.redactions(tool);
         Secrets { pointers: &pointers, schema: self.toolbox.parameters(tool) }.hide(arguments)
     }
 
-    /// The same of arguments as the model wrote them; what is no JSON stays.
+    /// Like [`Self::shown_arguments`], for arguments as the model wrote them. Text that is not JSON is returned as
+    /// it is.
     pub(crate) fn shown_text(&self, call: &ToolCall) -> String {
         match serde_json::from_str::<Value>(&call.arguments) {
             Ok(arguments) => {
@@ -66,7 +68,7 @@ impl Agent {
         }
     }
 
-    /// Bytes of one tool result shown to the model.
+    /// Maximum bytes of one tool result shown to the model.
     pub(crate) fn max_result_bytes(&self) -> usize {
         self.toolbox.max_result_bytes()
     }

@@ -1,4 +1,4 @@
-//! The policy of an agent about its calls, ready to be asked. Pure: the same call gets the same answer.
+//! The approval policy of an agent, parsed. Pure: the same call gets the same ruling.
 
 use std::borrow::Cow;
 
@@ -11,25 +11,26 @@ use serde_json::Value;
 
 use super::references::Condition;
 
-/// An agent's rules, parsed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Policy {
     spec: ApprovalsSpec,
     conditions: Vec<Option<Condition>>,
 }
 
-/// What the policy says of one call.
+/// Ruling of the policy on one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ruling {
     pub(crate) access: Access,
-    /// The rule in words, for people.
+    /// The rule as text, for people.
     pub(crate) rule: String,
 }
 
 impl Policy {
+    /// Parses the policy.
+    ///
     /// # Errors
-    /// `invalid_definition` for a condition or a pointer that cannot be read: a policy that nobody can follow must not be taken for one that
-    /// allows.
+    /// `invalid_definition` for a condition or pointer that does not parse: an unreadable policy must not allow
+    /// calls.
     pub(crate) fn new(spec: &ApprovalsSpec) -> Result<Self, Failure> {
         let parse = |text: &String| {
             Condition::parse_over_arguments(text).map_err(|error| {
@@ -51,7 +52,7 @@ impl Policy {
         &self.spec
     }
 
-    /// What becomes of a call of `tool` with these arguments, references resolved.
+    /// Rules on a call of `tool` with resolved arguments. The first rule that matches decides.
     pub(crate) fn rule(&self, tool: &str, arguments: &Value) -> Ruling {
         for (rule, condition) in self.spec.rules.iter().zip(&self.conditions) {
             let holds = |condition: &Condition| condition.holds(&mut |path| path.find(arguments).map(Cow::Borrowed));
@@ -63,13 +64,13 @@ impl Policy {
         Ruling { access: self.spec.default, rule: "default".to_owned() }
     }
 
-    /// Which arguments of `tool` are not shown to people.
+    /// JSON pointers to the arguments of `tool` that are hidden from people.
     pub(crate) fn redactions(&self, tool: &str) -> Vec<String> {
         let of_tool = self.spec.redact.iter().filter(|(pattern, _)| is_like(pattern, tool));
         of_tool.flat_map(|(_, pointers)| pointers.iter().cloned()).collect()
     }
 
-    /// Whether every call of `tool` runs, whatever its arguments.
+    /// True if every call of `tool` runs, whatever its arguments.
     pub(crate) fn always_allows(&self, tool: &str) -> bool {
         for rule in self.spec.rules.iter().filter(|rule| is_like(&rule.tool, tool)) {
             match (rule.access, &rule.when) {
@@ -82,13 +83,13 @@ impl Policy {
     }
 }
 
-/// Whether `name` is like `pattern`, in which `*` stands for any characters.
+/// Glob match: `*` in `pattern` stands for any characters.
 fn is_like(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
     let mut parts: Vec<&str> = parts.collect();
     let Some(last) = parts.pop() else { return rest.is_empty() };
-    // The leftmost place for each part leaves the most room for the others.
+    // The leftmost match of each part leaves the most room for the others.
     for part in parts {
         match rest.split_once(part) {
             Some((_, after)) => rest = after,

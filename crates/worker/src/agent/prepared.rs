@@ -1,7 +1,7 @@
-//! An agent made ready to run.
+//! Preparation of an agent: tools, schemas, menu and policy.
 //!
-//! Tools, schemas and what the model is shown of them are made once per pinned versions and shared by every attempt, unless the
-//! execution itself is part of them: a fork's overrides, instances over its input, or servers that must be asked.
+//! A prepared agent is cached by its pinned versions and shared by all attempts, unless it depends on the
+//! execution: a fork's overrides, instances over its input, or MCP servers.
 
 use std::{
     collections::HashMap,
@@ -32,10 +32,10 @@ use crate::{
     tools::{Reach, Toolbox},
 };
 
-/// Agents kept in memory.
+/// Maximum cached agents; the cache is cleared when full.
 const MAX_AGENTS: usize = 1_000;
 
-/// Agents by pinned versions, bounded.
+/// Cache of agents by pinned versions.
 #[derive(Default)]
 pub(crate) struct PreparedAgents(Mutex<HashMap<(DefinitionVersionId, AgentVersionId), Arc<Agent>>>);
 
@@ -45,10 +45,10 @@ impl std::fmt::Debug for PreparedAgents {
     }
 }
 
-/// The agent that `claimed` runs with; `recorded` are the tools it started with, when it did.
+/// Prepares the agent of `claimed`; `recorded` is the tool list that an earlier attempt recorded, if any.
 ///
 /// # Errors
-/// `invalid_definition`, or `tool_unreachable` for a server that must be asked and does not answer.
+/// `invalid_definition`, or `tool_unreachable` if an MCP server that must be asked does not answer.
 pub(crate) async fn prepare(
     claimed: &Claimed,
     pinned: &PinnedVersions,
@@ -91,7 +91,7 @@ pub(crate) async fn prepare(
 }
 
 impl Agent {
-    /// Whether it has the tools that were recorded, and shows them as they were shown.
+    /// True if the agent has the recorded tools and shows them as recorded.
     fn offers(&self, recorded: &PinnedTools) -> bool {
         self.toolbox.specs() == recorded.tools && self.menu.shown(Offer::All) == recorded.shown
     }
@@ -126,7 +126,7 @@ async fn make(
     Ok(Agent { config, profile, routes, toolbox, menu, policy, native_output_schema, retry })
 }
 
-/// What the execution does differently from its agent.
+/// Parses the settings that the execution overrides.
 fn overrides(stored: Option<&str>) -> Result<AgentOverrides, Failure> {
     let Some(stored) = stored else { return Ok(AgentOverrides::default()) };
     serde_json::from_str(stored).map_err(|error| {
@@ -134,7 +134,8 @@ fn overrides(stored: Option<&str>) -> Result<AgentOverrides, Failure> {
     })
 }
 
-/// The API refuses to store such an agent; this one was stored when it was allowed, or past the API.
+/// Refuses an agent with tool servers that this worker's settings forbid. The API refuses to store one, but an
+/// agent may have been stored before the setting changed, or without the API.
 fn refuse_servers(pinned: &PinnedVersions, rules: &McpConfig) -> Result<(), Failure> {
     let agent = &pinned.agent.key;
     let summary = match rules.refuses(pinned.agent_owner, &pinned.agent.mcp_servers) {

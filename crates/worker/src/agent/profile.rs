@@ -1,4 +1,4 @@
-//! What differs between the surfaces that an agent runs for. Chosen once, when the agent is prepared; the loop asks it.
+//! Differences between the surfaces that an agent runs for. The profile is chosen once, when the agent is prepared.
 
 use longhaul_sdk::{Failure, Step};
 use longhaul_shared::domain::contract_steps::{NotedCall, NotedModel};
@@ -11,36 +11,36 @@ use crate::{
     tools::CallError,
 };
 
-/// For whom an agent runs.
+/// Surface that an agent runs for.
 #[derive(Debug)]
 pub(crate) enum Profile {
-    /// Longhaul's own callers.
+    /// Longhaul's own API.
     Own,
-    /// Callers of the agent-execution contract.
+    /// The agent-execution contract.
     Contract(Box<Contract>),
 }
 
-/// Where a call stands in its execution.
+/// Position of a call in its execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The turn, from 1.
+    /// Number of the turn, from 1.
     pub(crate) turn: u32,
-    /// Its place in the reply.
+    /// Index in the reply, from 0.
     pub(crate) index: u32,
 }
 
-/// What becomes of a call that cannot be read.
+/// Handling of a call that cannot be parsed.
 #[derive(Debug)]
 pub(crate) enum Unreadable {
-    /// The model is told.
+    /// The model gets this result.
     Told(Reply),
-    /// It is recorded, and the run ends.
+    /// The result is recorded and the run ends with the failure.
     Ends(Reply, Failure),
 }
 
 impl Profile {
-    /// Whether Longhaul takes part in the conversation: tells the model of its last turns and of calls that repeat themselves, and
-    /// compresses what outgrows its window.
+    /// True if Longhaul adds to the conversation: announces the last turns, warns of repeated calls, compresses a
+    /// transcript that exceeds the model's window.
     pub(crate) fn takes_part(&self) -> bool {
         match self {
             Self::Own => true,
@@ -48,7 +48,7 @@ impl Profile {
         }
     }
 
-    /// An output that needs no model.
+    /// An output that needs no model call.
     pub(crate) fn output_at_once(&self) -> Option<Value> {
         match self {
             Self::Own => None,
@@ -56,10 +56,10 @@ impl Profile {
         }
     }
 
-    /// What the model is told first: `instructions`, and what `task` says.
+    /// The opening messages: `instructions` and the text of `task`.
     ///
     /// # Errors
-    /// The task cannot be said.
+    /// If `task` fails.
     pub(crate) async fn opening(
         &self,
         instructions: String,
@@ -72,7 +72,7 @@ impl Profile {
         }
     }
 
-    /// What is pinned of the model with the prompt; and whether it must be committed before anything is asked.
+    /// The model to pin with the prompt; and true if the pin must be committed before the first request.
     pub(crate) fn pinned_model(&self) -> Option<(&NotedModel, bool)> {
         match self {
             Self::Own => None,
@@ -80,7 +80,7 @@ impl Profile {
         }
     }
 
-    /// Who looks for references before the first turn; none where none are asked for.
+    /// Retrieval to run before the first turn, if the execution asks for one.
     pub(crate) fn retrieval(&self) -> Option<&Retrieval> {
         match self {
             Self::Own => None,
@@ -88,7 +88,7 @@ impl Profile {
         }
     }
 
-    /// Whether somebody follows the run and is told of its stages.
+    /// True if a caller streams the run and gets its stages.
     pub(crate) fn is_followed(&self) -> bool {
         match self {
             Self::Own => false,
@@ -96,7 +96,7 @@ impl Profile {
         }
     }
 
-    /// Whether the calls of the last reply may run.
+    /// Checks that the calls of the last reply may run: one more turn must be allowed.
     ///
     /// # Errors
     /// The failure that ends the run instead.
@@ -108,7 +108,7 @@ impl Profile {
         failure.map_or(Ok(()), |failure| Err(failure.into()))
     }
 
-    /// What a failed model call is for the execution.
+    /// Maps a failed model call to the failure of the execution.
     pub(crate) fn model_failure(&self, error: &ModelError) -> Failure {
         match self {
             Self::Own => error.to_failure(),
@@ -116,7 +116,7 @@ impl Profile {
         }
     }
 
-    /// The failure that stands for every wait for a provider; none where the execution waits.
+    /// The failure to return instead of waiting for a provider; `None` if the execution waits.
     pub(crate) fn instead_of_waiting(&self) -> Option<Failure> {
         match self {
             Self::Own => None,
@@ -124,7 +124,7 @@ impl Profile {
         }
     }
 
-    /// What the record lists of a model call; `error` when it failed.
+    /// Items for the contract's list of model calls; `error` if the call failed.
     pub(crate) fn noted_turn(&self, turn: u32, error: Option<&ModelError>) -> Vec<NotedCall> {
         match self {
             Self::Own => Vec::new(),
@@ -132,7 +132,7 @@ impl Profile {
         }
     }
 
-    /// What becomes of a call that cannot be read, for the reason that `error` gives.
+    /// Decides on a call that cannot be parsed because of `error`.
     pub(crate) fn unreadable(&self, call: &ToolCall, error: &CallError, place: Place) -> Unreadable {
         match self {
             Self::Own => Unreadable::Told(Reply::error(error, call)),
@@ -140,7 +140,7 @@ impl Profile {
         }
     }
 
-    /// What the model is told of a call whose outcome nobody knows.
+    /// The result of a call whose outcome is unknown.
     pub(crate) fn lost(&self, call: &ToolCall, error: &CallError, place: Place) -> Reply {
         let own = || Reply::error(error, call);
         match self {

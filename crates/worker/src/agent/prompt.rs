@@ -1,4 +1,5 @@
-//! Rendering prompts: minijinja templates over `input`, strict about undefined names and bounded in work, memory and size.
+//! Prompt rendering: minijinja templates over `input`, strict about undefined names, bounded in work, memory and
+//! size.
 
 use std::sync::LazyLock;
 
@@ -7,23 +8,23 @@ use longhaul_shared::template::{Engine, value_of};
 use minijinja::context;
 use serde_json::Value;
 
-/// Instructions a template may execute; a loop over a large input stays far below, an endless one does not.
+/// Instructions that a template may execute: far above a loop over a large input, but a stop for an endless loop.
 const FUEL: u64 = 1_000_000;
-/// Bytes of one rendered prompt.
+/// Maximum bytes of one rendered prompt.
 const MAX_PROMPT_BYTES: usize = 1 << 20;
 
 static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new(FUEL, MAX_PROMPT_BYTES));
 
-/// Renders `template` with `input`, which has about `input_bytes`.
+/// Renders `template` with `input` of about `input_bytes` bytes.
 ///
 /// # Errors
-/// `invalid_definition` for a template that cannot be rendered or is too long.
+/// `invalid_definition` if the template cannot be rendered or its output is too long.
 pub(crate) async fn render(what: &str, template: &str, input: &Value, input_bytes: usize) -> Result<String, Failure> {
     if !template.contains("{{") && !template.contains("{%") {
         return Ok(template.to_owned());
     }
     let rendered = ENGINE.render(template, input_bytes, || context! { input => value_of(input) }).await;
-    // The error's own text names line and cause; its debug form would quote the input.
+    // Display names line and cause; Debug would quote the input.
     rendered.map_err(|error| {
         let summary = format!("the {what} template cannot be rendered: {error}");
         Failure::permanent(FailureCode::INVALID_DEFINITION, summary)

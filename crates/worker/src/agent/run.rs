@@ -1,7 +1,7 @@
 //! THE AGENT LOOP: turn, calls, turn, … until there is an output.
 //!
-//! Nothing else belongs here. Which call of a reply runs when is the orchestrator's business, what is durable or observable the
-//! journal's, what is provider-specific stays behind `ChatModel`. A new feature is a tool, a validator, a transcript policy or a
+//! Nothing else belongs here. The orchestrator schedules the calls of a reply, the journal makes steps durable and
+//! observable, and `ChatModel` hides the provider. A new feature is a tool, a validator, a transcript policy or a
 //! kind of journal entry, not a branch in this loop.
 
 use longhaul_sdk::Step;

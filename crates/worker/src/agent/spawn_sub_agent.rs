@@ -1,5 +1,6 @@
-//! `spawn_sub_agent`: other agents carry out parts of the task, each as an execution of its own, at the same time. The call's result
-//! are theirs, in the order of the tasks; until all of them have ended the execution is parked.
+//! `spawn_sub_agent`: other agents carry out parts of the task in parallel, each as a child execution. The
+//! execution is parked until all children have ended; their outputs, in the order of the tasks, are the call's
+//! result.
 
 use longhaul_sdk::{Interrupt, Step, ToolEffect, ToolSpec, spec::ToolRef};
 use longhaul_shared::{
@@ -18,20 +19,20 @@ use super::{
 use crate::tools::{CallError, CallErrorKind, cut};
 
 pub(super) const SPAWN_SUB_AGENT: &str = "spawn_sub_agent";
-/// Tasks of one call.
+/// Maximum tasks of one call.
 const MAX_TASKS: usize = 64;
-/// Executions of one tree, whatever its agents say of themselves.
+/// Maximum executions of one tree, whatever the agents' settings.
 const MAX_TREE: i32 = 1_000;
 
-/// What an agent says of the tool, under `settings`.
+/// Settings of the tool in an agent, under `settings`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Settings {
-    /// The agents that may be started, by key.
+    /// Keys of the agents that may be started.
     agents: Vec<String>,
-    /// Executions that one execution may start over its whole life.
+    /// Maximum children of one execution over its whole life.
     max_children: i32,
-    /// Levels below the topmost execution.
+    /// Maximum levels below the root execution.
     max_depth: i16,
 }
 
@@ -41,7 +42,6 @@ impl Default for Settings {
     }
 }
 
-/// The arguments.
 #[derive(Debug, Deserialize)]
 struct Arguments {
     tasks: Vec<TaskArguments>,
@@ -84,14 +84,15 @@ pub(super) fn spec(settings: &Value) -> ToolSpec {
             "required": ["tasks"],
             "additionalProperties": false,
         }),
-        // Not before the reply is whole: what a broken reply had started would go on for nobody.
+        // Starts only once the reply is whole: children of a broken reply would run with no parent call to read
+        // their results.
         effect: ToolEffect::SideEffect,
         latent_output: None,
         is_strict: false,
     }
 }
 
-/// The results of the sub-agents, or the wait for them.
+/// The results of the children, or the wait for them.
 ///
 /// # Errors
 /// An interrupt, or a failure of the store.
@@ -110,7 +111,7 @@ pub(super) async fn call(agent: &Agent, journal: &mut Journal, call: &ReadyCall)
         Ok(Arguments { tasks }) => tasks,
         Err(error) => return Ok(refuse(error.to_string())),
     };
-    // The schema shown holds the model to the list; with an empty one there is nothing to hold it to.
+    // The shown schema lists the allowed agents; with an empty list it cannot restrict the model.
     if let Some(task) = tasks.iter().find(|task| !settings.agents.contains(&task.agent)) {
         return Ok(refuse(format!("the agent `{}` may not be started by this one", cut(&task.agent, 128))));
     }
@@ -125,7 +126,7 @@ pub(super) async fn call(agent: &Agent, journal: &mut Journal, call: &ReadyCall)
     if children.iter().any(|child| !child.status.is_terminal()) {
         return Ok(Hosted::Waiting(Waiting { reason: WaitReason::Children, until: None }));
     }
-    // Each may say as much as the others, so that a long answer does not cut off those after it.
+    // Each result gets an equal share, so that a long one does not cut off those after it.
     let share = agent.max_result_bytes() / children.len().max(1);
     let results: Vec<Value> = children.iter().map(|child| result(child, share)).collect();
     Ok(Hosted::Answered(agent.toolbox.answer(&call.tool, json!({ "results": results }).to_string())))

@@ -1,4 +1,5 @@
-//! The conversation as the model sees it: append-only messages, a running hash over them, and an estimate of their size.
+//! The conversation as the model sees it: append-only messages, a running hash over them, and an estimate of their
+//! tokens.
 
 use std::{ops::Range, sync::Arc};
 
@@ -8,12 +9,12 @@ use sha2::{Digest, Sha256};
 use super::menu::Offer;
 use crate::llm::Message;
 
-/// The share of the window that the kept tail may fill after a compression: the rest is room to go on.
+/// Divisor of the window: the tail kept by a compression fills at most a third, the rest is room to continue.
 const TAIL_SHARE: u64 = 3;
-/// Instructions and task: never compressed.
+/// Messages that are never compressed: instructions and task.
 const HEAD: usize = 2;
 
-/// SHA-256 over the parts, each with its length, so that no two lists of parts hash alike.
+/// SHA-256 over the parts, each prefixed with its length so that different lists of parts have different hashes.
 pub(crate) fn hash_parts(parts: &[&[u8]]) -> Hash {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -33,7 +34,7 @@ pub(crate) struct Transcript {
     counted: Option<Counted>,
 }
 
-/// The tokens that a provider reported for a prompt: the first `messages`, and the tools of `offer`.
+/// Tokens that a provider reported for a prompt of the first `messages` and the tools of `offer`.
 #[derive(Debug, Clone, Copy)]
 struct Counted {
     route: usize,
@@ -54,23 +55,23 @@ impl Transcript {
         &self.messages
     }
 
-    /// The hash of all messages in their order.
+    /// Hash of all messages in order.
     pub(crate) fn chain(&self) -> &Hash {
         &self.chain
     }
 
-    /// An estimate at four bytes a token.
+    /// Estimated tokens, at four bytes per token.
     pub(crate) fn tokens(&self) -> u64 {
         self.tokens
     }
 
-    /// Notes the tokens that the provider of a route reported for all messages so far.
+    /// Stores the tokens that the route's provider reported for all messages so far.
     pub(crate) fn note_count(&mut self, route: usize, offer: Offer, tokens: u64) {
         self.counted = Some(Counted { route, offer, messages: self.messages.len(), tokens });
     }
 
-    /// The tokens that the same provider reported last, and the messages since then. `None` where it reported none, or was shown
-    /// fewer tools.
+    /// The tokens that the same route reported last, and the messages since. `None` if it reported none, or if the
+    /// prompt counted then had fewer tools.
     pub(crate) fn counted(&self, route: usize, offer: Offer) -> Option<(u64, &[Arc<Message>])> {
         let is_same =
             |counted: &Counted| counted.route == route && (counted.offer == offer || counted.offer == Offer::All);
@@ -78,9 +79,9 @@ impl Transcript {
         Some((counted.tokens, self.messages.get(counted.messages..)?))
     }
 
-    /// What a compression may replace: everything between the task and a tail that fits a share of the window. The tail never
-    /// begins with a tool result, so calls stay with their results, and holds the last `keep` messages however long they are.
-    /// `None` when there is nothing to gain.
+    /// Range that a compression may replace: the messages between the task and a tail that fits its share of the
+    /// window. The tail never begins with a tool result, so calls stay with their results, and always has the last
+    /// `keep` messages. `None` if a compression would gain nothing.
     pub(crate) fn compressible(&self, window: u64, keep: usize) -> Option<Range<usize>> {
         let mut start = self.messages.len().saturating_sub(keep);
         let mut tail: u64 = self.messages[start..].iter().map(|message| message.estimated_tokens()).sum();
@@ -98,7 +99,7 @@ impl Transcript {
         (start > HEAD + 1).then_some(HEAD..start)
     }
 
-    /// Puts one message in the place of a range.
+    /// Replaces a range by one message.
     pub(crate) fn replace(&mut self, range: Range<usize>, summary: &Message, hash: Hash) {
         let range = range.start.min(self.messages.len())..range.end.min(self.messages.len());
         let kept: Vec<(Arc<Message>, Hash)> = self.messages.drain(..).zip(self.hashes.drain(..)).collect();
