@@ -1,7 +1,7 @@
-//! ONE ATTEMPT: what happens between a claim and the end of its lease.
+//! ONE ATTEMPT: from a claim to the end of its lease.
 //!
-//! Restore the journal, run the definition under interruption and panic guard, and hand what came of it to `conclusion`, which
-//! decides and writes the decision down once.
+//! The attempt restores the journal, runs the definition with interruption and panic guard, and passes the outcome
+//! to `conclusion`, which decides and writes the decision once.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -52,18 +52,17 @@ use crate::{
     validators::{effective_validators, is_built_in, with_output_schema},
 };
 
-/// Tool servers that take longer than this to say what they offer are spoken of.
+/// Start-up time of MCP servers above which observers get an event.
 const SLOW_START: Duration = Duration::from_secs(1);
 
-/// A claimed execution on its way to its handler.
+/// A claimed execution that is about to run.
 pub(crate) struct Lease {
     pub(crate) claimed: Claimed,
     pub(crate) control: Arc<AttemptControl>,
 }
 
-/// Runs the attempt and ends its lease. Every outcome is written here or belongs to another worker. Its permit goes to the next
-/// execution as soon as what is left is to be written down: claiming that one and writing the end of this one need not wait for
-/// each other.
+/// Runs the attempt and ends its lease. The outcome is written here, or the lease belongs to another worker. The
+/// permit is released before the outcome is written, so that the next claim and this write overlap.
 pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: AttemptDeps, held: Arc<Held>) {
     let Lease { claimed, control } = lease;
     let span = tracing::info_span!(
@@ -80,8 +79,8 @@ pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: Attemp
         trace::set_parent(&span, traceparent);
     }
     let (id, token) = (claimed.id, claimed.token);
-    // Boxed here and below: whatever wraps or moves a future keeps room for it once more, a future keeps room for each part of its way,
-    // and thousands wait for their models.
+    // Boxed here and below: a future that wraps or moves another reserves its size again, and thousands of attempts
+    // wait for their models.
     Box::pin(async {
         note_claim(&claimed);
         deps.shared.probe.at(Point::Claimed, id).await;
@@ -98,7 +97,7 @@ pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: Attemp
     held.leave(id, token);
 }
 
-/// Runs the definition until it ends, something interrupts it, or it panics.
+/// Runs the definition until it ends, is interrupted or panics.
 async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &AttemptDeps) -> Ended {
     if claimed.cancel_requested {
         return (Err(Interrupt::Cancelled.into()), None, RetryPolicy::default());
@@ -108,7 +107,7 @@ async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &Attemp
     let restored = tokio::select! {
         restored = Box::pin(restore(claimed, control, deps)) => restored,
         reason = control.interrupted() => Err(reason.into()),
-        // Nothing of it has begun: a drain of many must not first load the journals of all.
+        // Nothing has started yet: a drain must not first load the journals of many executions.
         () = control.draining() => Err(Interrupt::Draining.into()),
     };
     let (pinned, mut journal) = match restored {
@@ -118,7 +117,7 @@ async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &Attemp
     deps.shared.probe.at(Point::Restored, claimed.id).await;
     let policy = contract::retry_policy(claimed.overrides.as_deref(), &pinned.definition.retry);
     let running = AssertUnwindSafe(Box::pin(execute(claimed, &pinned, &mut journal, deps))).catch_unwind();
-    // Dropping the run aborts the model or tool call under way.
+    // Dropping the future aborts the running model or tool call.
     let outcome = tokio::select! {
         outcome = running => outcome.unwrap_or_else(|_| {
             Err(Failure::permanent(FailureCode::PANIC, "the definition, a tool or a validator panicked").into())
@@ -129,7 +128,7 @@ async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &Attemp
     (outcome, Some(journal), policy)
 }
 
-/// Loads what is pinned and what is recorded.
+/// Loads the pinned versions and the journal.
 async fn restore(
     claimed: &Claimed,
     control: &Arc<AttemptControl>,
@@ -170,7 +169,8 @@ async fn restore(
     Ok((pinned, Box::new(journal)))
 }
 
-/// Nothing of a journal that cannot be read as it was meant is acted on: the execution waits for a worker that can.
+/// Releases an execution whose journal has a newer format, for a worker that can read it: a journal that is not
+/// fully understood must not be acted on.
 async fn hand_on(claimed: &Claimed, format: u8, deps: &AttemptDeps) -> StepError {
     let (worker, lease) = (deps.writer.worker(), (claimed.id, claimed.token));
     match patiently(deps.shared.store.trouble(), || deps.shared.store.require_journal_format(worker, lease, format))
@@ -235,12 +235,12 @@ async fn execute(
     if result.is_ok() {
         journal.note_unread();
     }
-    // Whatever it came to: what was accepted ends before the lease does.
+    // Accepted detached calls end before the lease does, whatever the result.
     Box::pin(journal.join_detached(&agent)).await?;
     result
 }
 
-/// The agent, made ready. Observers are told when its tool servers take their time.
+/// Prepares the agent. Observers get an event if its MCP servers start slowly.
 async fn started(
     claimed: &Claimed,
     pinned: &PinnedVersions,
@@ -269,7 +269,7 @@ async fn started(
 
 type Running = (Arc<dyn AnyDefinition>, Vec<Arc<dyn Validator>>);
 
-/// The code of a definition, with the validators of its answers.
+/// The code of a definition and the validators of its answers.
 fn runner(pinned: &PinnedVersions, deps: &AttemptDeps) -> Result<Running, Failure> {
     let (spec, registry) = (&pinned.definition, &deps.shared.validators);
     match spec.runner {
@@ -294,7 +294,7 @@ fn note_claim(claimed: &Claimed) {
     }
 }
 
-/// Both times are of the database's clock, so the difference is what is left, whatever this machine's clock says.
+/// Both times are of the database's clock, so the difference does not depend on this machine's clock.
 fn time_left(claimed: &Claimed) -> Duration {
     between(claimed.claimed_at, claimed.active_until)
 }

@@ -1,7 +1,9 @@
-//! Which build this process is of: what a fleet compares to tell whether executions that killed workers may be tried again.
+//! Identity of the build that this process runs. A fleet compares builds to decide if executions that killed
+//! workers may be retried.
 //!
-//! The version alone does not tell two builds of an application apart, so a fingerprint of the executable comes with it: the identifier
-//! that the linker put into it, which is made of its content, else its length and time of change.
+//! The version alone does not distinguish two builds of an application, so the identity includes a fingerprint of
+//! the executable: the GNU build id that the linker derived from its content, or else the file's length and
+//! modification time.
 
 use std::{
     fs::File,
@@ -11,25 +13,25 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-/// Bytes of the fingerprint that are kept.
+/// Bytes of the build id that are used.
 const KEPT: usize = 8;
-/// The size of a 64-bit ELF header, and of one entry of its program table.
+/// Size of a 64-bit ELF header, and of one entry of its program header table.
 const HEADER: usize = 64;
 const ENTRY: usize = 56;
-/// The longest note that is read.
+/// Maximum size of a note section that is read.
 const NOTE_MAX: u64 = 65_536;
 /// Program header type, and note type.
 const PT_NOTE: u32 = 4;
 const NT_GNU_BUILD_ID: u32 = 3;
 
-/// `named`, or what the executable says when that is empty.
+/// `named`, or the version and fingerprint of the executable if `named` is empty.
 pub(crate) fn of_this_process(named: &str) -> String {
     static FINGERPRINT: OnceLock<String> = OnceLock::new();
     if !named.is_empty() {
         return named.to_owned();
     }
     let fingerprint = FINGERPRINT.get_or_init(|| {
-        // Not where it was started from: the file there may be another one by now.
+        // Not by its original path: the file there may have been replaced.
         let running = Path::new("/proc/self/exe");
         let path = if running.exists() { Some(running.to_owned()) } else { std::env::current_exe().ok() };
         path.and_then(|path| linked_id(&path).or_else(|| stat_id(&path))).unwrap_or_else(|| "unknown".into())
@@ -37,7 +39,7 @@ pub(crate) fn of_this_process(named: &str) -> String {
     format!("{}-{fingerprint}", env!("CARGO_PKG_VERSION"))
 }
 
-/// The build identifier in the notes of a 64-bit little-endian ELF file.
+/// The build id in the notes of a 64-bit little-endian ELF file.
 fn linked_id(path: &Path) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let header = read_at(&mut file, 0, HEADER)?;
@@ -58,7 +60,8 @@ fn linked_id(path: &Path) -> Option<String> {
     None
 }
 
-/// The identifier among notes, each of which is three lengths and types, a name and a content, padded to four bytes.
+/// The build id among ELF notes: each has three 32-bit words (name length, content length, type), a name and a
+/// content, padded to four bytes.
 fn find_id(mut notes: &[u8]) -> Option<&[u8]> {
     while notes.len() > 12 {
         let (name, content) = (u32_at(notes, 0)? as usize, u32_at(notes, 4)? as usize);

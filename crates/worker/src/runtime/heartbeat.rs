@@ -1,7 +1,7 @@
 //! Renews the worker's lease from a thread and a connection of its own, so that a busy executor cannot starve it.
 //!
-//! The same thread watches the executor: when its tick is old (`worker.wedged_seconds`) the process is wedged but would stay "alive" for ever,
-//! so it aborts and lets others take over (core-rules 1).
+//! The same thread watches the executor: if its last tick is older than `worker.wedged_seconds`, the process
+//! aborts, because a wedged process that renews its lease would keep its executions for ever (core-rules 1).
 
 use std::{
     sync::{
@@ -20,19 +20,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::{lease::WorkerLease, memory, moment::Moment};
 
-/// The pause after a renewal that failed.
+/// Pause after a failed renewal.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
-/// How often and for how long.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeartbeatTimes {
     pub(crate) lease: Duration,
     pub(crate) renew: Duration,
-    /// How old the executor's tick may be before the process gives itself up.
+    /// Maximum age of the executor's last tick before the process aborts.
     pub(crate) wedged: Duration,
 }
 
-/// The executor's sign of life.
+/// Last tick of the async executor, as its sign of life.
 #[derive(Debug)]
 pub(crate) struct ExecutorTick {
     started: Instant,
@@ -44,7 +43,7 @@ impl ExecutorTick {
         Self { started: Instant::now(), last: AtomicU64::new(0) }
     }
 
-    /// Ticks every second for as long as it is polled.
+    /// Ticks every second while it is polled.
     pub(crate) async fn run(&self) {
         let mut every = tokio::time::interval(Duration::from_secs(1));
         loop {
@@ -58,11 +57,12 @@ impl ExecutorTick {
     }
 }
 
-/// Whether this process has run since its last renewal, or was stopped for a while: then it cannot tell whose fault it is that its lease ran out.
+/// Detects that the process was suspended since its last renewal. A process that slept through its lease must not
+/// renew it: it cannot tell its own absence from an outage of Postgres (core-rules 2, 4).
 #[derive(Debug)]
 struct Awake {
     last_look: Moment,
-    /// The longest time between two looks in which nobody slept.
+    /// Maximum time between two looks of a process that was not suspended.
     gap: Duration,
     has_slept: bool,
 }
@@ -82,10 +82,10 @@ impl Awake {
     }
 }
 
-/// Starts the thread; it ends when `stop` is cancelled or the identity is dead.
+/// Starts the heartbeat thread, which ends when `stop` is cancelled or the worker id is dead.
 ///
 /// # Errors
-/// The thread or its runtime cannot be made.
+/// If the thread or its runtime cannot be created.
 pub(crate) fn start(
     id: WorkerId,
     connection: HeartbeatConnection,
@@ -116,7 +116,7 @@ async fn beat(
             () = tokio::time::sleep(pause) => {}
         }
         awake.look();
-        // One that was stopped itself finds the tick as old as it is.
+        // After a suspension the tick is old because the process itself was stopped.
         if awake.is_so() && tick.age() > times.wedged {
             tracing::error!(worker.id = %id, "the executor stands still; the process gives itself up");
             std::process::abort();

@@ -1,8 +1,9 @@
-//! What an attempt must know of its worker's lease: whether it may launch anything now, and what ends it early.
+//! The worker's lease as an attempt sees it: permission to launch, and reasons to end early.
 //!
-//! Two things are kept apart. *Lost* is a fact of the database: the worker's row is dead, everything it holds belongs to
-//! others, stop at once. *Stale* is doubt: the last renewal is too long ago (Postgres is away, or this process was paused), so
-//! nothing may be launched until a renewal answers. A stale lease heals; a lost one does not (core-rules 2, 4).
+//! A lease can be *lost* or *stale*. Lost is a fact of the database: the worker's row is dead, its executions
+//! belong to other workers, and the attempt stops at once. Stale is doubt: the last renewal is too old (Postgres is
+//! down, or this process was paused), so nothing is launched until a renewal succeeds. A stale lease recovers, a
+//! lost one does not (core-rules 2, 4).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::moment::Moment;
 
-/// The lease of one worker identity, as this process sees it.
+/// The lease of one worker identity, as this process knows it.
 #[derive(Debug)]
 pub(crate) struct WorkerLease {
     valid_until: watch::Sender<Moment>,
@@ -29,7 +30,7 @@ pub(crate) struct WorkerLease {
 }
 
 impl WorkerLease {
-    /// A lease of `lease`, counted from when it was asked for.
+    /// A lease of duration `lease`, counted from when it was requested.
     pub(crate) fn new(asked_at: Moment, lease: Duration) -> Self {
         Self {
             valid_until: watch::Sender::new(asked_at + lease),
@@ -38,18 +39,18 @@ impl WorkerLease {
         }
     }
 
-    /// A renewal that was sent at `asked_at` succeeded.
+    /// Records a successful renewal that was sent at `asked_at`.
     pub(crate) fn renewed(&self, asked_at: Moment, lease: Duration) {
         self.valid_until.send_replace(asked_at + lease);
         self.steady_since.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(asked_at);
     }
 
-    /// A renewal failed: Postgres is in trouble, or the way to it.
+    /// Records a failed renewal.
     pub(crate) fn faltered(&self) {
         *self.steady_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// How long renewals have gone without a gap. Only a worker that is steady may declare others dead (core-rules 4).
+    /// Time that renewals have gone without a gap. Only a steady worker may declare others dead (core-rules 4).
     pub(crate) fn steady_for(&self) -> Duration {
         let since = *self.steady_since.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_stale() { Duration::ZERO } else { since.map_or(Duration::ZERO, |since| since.elapsed()) }
@@ -59,7 +60,7 @@ impl WorkerLease {
         *self.valid_until.borrow() <= Moment::now()
     }
 
-    /// The identity is dead.
+    /// Marks the worker identity as dead.
     pub(crate) fn lose(&self) {
         self.lost.cancel();
     }
@@ -68,7 +69,8 @@ impl WorkerLease {
         self.lost.cancelled().await;
     }
 
-    /// Returns when something may be launched: at once while the lease is fresh, after the next renewal while it is stale.
+    /// Waits until a launch is allowed: immediately while the lease is valid, after the next renewal while it is
+    /// stale.
     async fn fresh(&self) -> Step<()> {
         let mut valid_until = self.valid_until.subscribe();
         loop {
@@ -86,7 +88,7 @@ impl WorkerLease {
     }
 }
 
-/// One attempt, as the rest of the worker reaches it.
+/// Control of one attempt from the rest of the worker.
 #[derive(Debug)]
 pub(crate) struct AttemptControl {
     pub(crate) token: LeaseToken,
@@ -97,7 +99,7 @@ pub(crate) struct AttemptControl {
 }
 
 impl AttemptControl {
-    /// Ends the attempt at once; the first reason stands.
+    /// Ends the attempt at once; the first reason is kept.
     pub(crate) fn interrupt(&self, reason: Interrupt) {
         self.interrupt.send_if_modified(|current| {
             let is_first = current.is_none();
@@ -106,18 +108,18 @@ impl AttemptControl {
         });
     }
 
-    /// A step was recorded, which clears the execution of suspicion (core-rules 5): its place among the suspects is free for the
-    /// next one, so that many innocents, held when somebody else killed their worker, pass quickly.
+    /// Clears the execution of suspicion, because it recorded a step (core-rules 5). Its place among the suspects
+    /// is free for the next one, so that the many innocents held by a killed worker pass quickly.
     pub(crate) fn clear(&self) {
         self.lane.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the execution was there when workers died, and has done nothing since to clear itself.
+    /// True if the execution was held by workers that died and has recorded no step since.
     pub(crate) fn is_suspect(&self) -> bool {
         self.lane.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns when the attempt must end at once, and why.
+    /// Waits until the attempt must end at once; returns the reason.
     pub(crate) async fn interrupted(&self) -> Interrupt {
         let mut interrupt = self.interrupt.subscribe();
         let interrupted = async {
@@ -132,12 +134,12 @@ impl AttemptControl {
         }
     }
 
-    /// Returns when the worker drains: what has not begun need not.
+    /// Waits until the worker drains.
     pub(crate) async fn draining(&self) {
         self.draining.cancelled().await;
     }
 
-    /// To be asked before anything is launched: a model call, a tool call.
+    /// Waits for permission to launch a model or tool call; required before every launch.
     pub(crate) async fn may_launch(&self) -> Step<()> {
         tokio::select! {
             biased;
@@ -147,8 +149,8 @@ impl AttemptControl {
     }
 }
 
-/// What this process holds. The database is asked the same question every few seconds; what it says and this does not know is
-/// handed back (core-rules 1).
+/// Leases that this process holds. Every few seconds they are compared with the database; leases that only the
+/// database knows are handed back (core-rules 1).
 #[derive(Debug)]
 pub(crate) struct Held {
     leases: Mutex<Leases>,
@@ -156,8 +158,8 @@ pub(crate) struct Held {
     draining: CancellationToken,
 }
 
-/// What is held, and what is not any more although a claim may still bring it: both under one lock, so that a lease is either
-/// started or handed back, never both.
+/// Leases that are held, and those given up although a claim may still return them. Both are under one lock, so
+/// that a lease is either started or handed back, never both.
 #[derive(Debug, Default)]
 struct Leases {
     attempts: HashMap<ExecutionId, Arc<AttemptControl>>,
@@ -169,8 +171,8 @@ impl Held {
         Self { leases: Mutex::default(), lease, draining }
     }
 
-    /// Takes note of a claim before anything can go wrong with it. `None`: its answer came so late that the lease is being handed
-    /// back already.
+    /// Registers a claimed lease. Returns `None` if the claim's reply was so late that the lease is being handed
+    /// back.
     pub(crate) fn enter(&self, id: ExecutionId, token: LeaseToken, lane: i16) -> Option<Arc<AttemptControl>> {
         let mut leases = self.leases();
         if leases.given_up.contains(&token) {
@@ -187,7 +189,7 @@ impl Held {
         Some(control)
     }
 
-    /// Forgets a lease that has ended.
+    /// Removes a lease that has ended.
     pub(crate) fn leave(&self, id: ExecutionId, token: LeaseToken) {
         let attempts = &mut self.leases().attempts;
         if attempts.get(&id).is_some_and(|control| control.token == token) {
@@ -199,8 +201,8 @@ impl Held {
         self.leases().attempts.get(&id).filter(|control| control.token == token).cloned()
     }
 
-    /// Decides that a lease which nobody here knows is handed back: from now on nobody can start it. False when it was entered
-    /// meanwhile.
+    /// Marks a lease that this process does not hold as handed back, so that a late claim reply cannot start it.
+    /// Returns false if it was registered meanwhile.
     pub(crate) fn give_up(&self, id: ExecutionId, token: LeaseToken) -> bool {
         let mut leases = self.leases();
         if leases.attempts.get(&id).is_some_and(|control| control.token == token) {
@@ -210,18 +212,18 @@ impl Held {
         true
     }
 
-    /// No claim is under way, so none can bring what was given up until now.
+    /// Forgets leases given up so far. Called when no claim is under way that could return them.
     pub(crate) fn claimed(&self) {
         self.leases().given_up.clear();
     }
 
-    /// How many suspects are held (core-rules 5).
+    /// Number of suspects held (core-rules 5).
     pub(crate) fn suspects(&self) -> i32 {
         let count = self.leases().attempts.values().filter(|control| control.lane.load(Ordering::Relaxed) > 0).count();
         i32::try_from(count).unwrap_or(i32::MAX)
     }
 
-    /// Whether one of them must be alone.
+    /// True if one of the suspects must run alone.
     pub(crate) fn holds_alone(&self) -> bool {
         self.leases().attempts.values().any(|control| control.lane.load(Ordering::Relaxed) > 1)
     }
@@ -238,7 +240,7 @@ impl Held {
     }
 
     fn leases(&self) -> MutexGuard<'_, Leases> {
-        // Every use changes one of the two; a panic cannot leave it half done.
+        // Every use makes one change to one collection, so a panic leaves no partial update.
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -269,13 +271,14 @@ mod tests {
         let held = Held::new(lease, CancellationToken::new());
         let (id, late, early) = (ExecutionId(Uuid::nil()), LeaseToken(Uuid::new_v4()), LeaseToken(Uuid::new_v4()));
 
-        // The comparison decides while the answer to the claim lies unread: what it brings is not started.
+        // The reconciler decides before the claim's reply is read: its lease is not started.
         assert!(held.give_up(id, late));
         assert!(held.enter(id, late, 0).is_none());
         assert_eq!(held.len(), 0);
         held.claimed();
 
-        // The other way round: what was entered is not handed back, even if the comparison read before that.
+        // The reverse order: a registered lease is not handed back, even if the reconciler read the database
+        // before.
         assert!(held.enter(id, early, 0).is_some());
         assert!(!held.give_up(id, early));
         assert!(held.get(id, early).is_some());

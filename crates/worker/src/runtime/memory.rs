@@ -1,20 +1,21 @@
-//! The process's memory: over its limit a worker stops claiming (core-rules 5), and what it had is known after its death.
+//! Memory of the process: over its limit the worker stops claiming (core-rules 5); heartbeats publish it for
+//! reports on deaths.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-/// The share of the machine's memory that is the limit when none is configured.
+/// Default limit as a fraction of the machine's memory.
 const DEFAULT_SHARE: (u64, u64) = (3, 4);
-/// How long a reading is good for: at most so much later than it should a worker stops claiming, and short claims do not each pay for one.
+/// Lifetime of a reading. It bounds how late the worker stops claiming and how often short claims read the memory.
 const READING_LIFE: Duration = Duration::from_millis(250);
-/// And after how many claimed executions it is void: each may bring a journal of many megabytes.
+/// Claimed executions that invalidate a reading: each may load a journal of many megabytes.
 const READING_CLAIMS: usize = 32;
-/// Pages of every platform the process runs on; the kernel reports in pages.
+/// Page size in bytes on all supported platforms; the kernel reports pages.
 const PAGE: u64 = 4_096;
 
-/// The process's memory against its limit.
+/// Admission by memory: open while the process is below its limit.
 #[derive(Debug)]
 pub(crate) struct MemoryGate {
     limit: u64,
@@ -26,7 +27,7 @@ pub(crate) struct MemoryGate {
 struct Reading {
     at: Instant,
     is_open: bool,
-    /// Claimed since.
+    /// Executions claimed since the reading.
     claimed: usize,
 }
 
@@ -39,7 +40,7 @@ impl MemoryGate {
         Self { limit: if limit == 0 { default() } else { limit }, resident, last: Mutex::default() }
     }
 
-    /// Whether the process is below its limit. Where the kernel does not tell its resident size, it is.
+    /// True if the process is below its limit, or if the kernel does not report its resident size.
     pub(crate) fn is_open(&self) -> bool {
         let mut last = self.last();
         let is_good = |reading: &Reading| reading.at.elapsed() < READING_LIFE && reading.claimed < READING_CLAIMS;
@@ -55,7 +56,7 @@ impl MemoryGate {
         is_open
     }
 
-    /// Notes how many executions were claimed.
+    /// Counts claimed executions.
     pub(crate) fn claimed(&self, claimed: usize) {
         if let Some(reading) = &mut *self.last() {
             reading.claimed += claimed;
@@ -67,7 +68,7 @@ impl MemoryGate {
     }
 }
 
-/// The process's resident size in bytes, where the kernel tells it.
+/// Resident size of the process in bytes, if the kernel reports it.
 pub(crate) fn resident() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     statm.split_whitespace().nth(1)?.parse::<u64>().ok().map(|pages| pages * PAGE)
@@ -97,7 +98,7 @@ mod tests {
         let gate = MemoryGate { resident: || Some(USED.load(Ordering::Relaxed)), ..MemoryGate::new(2) };
         assert!(gate.is_open());
         USED.store(2, Ordering::Relaxed);
-        // Unless the machine took so long for it that the reading is old.
+        // Or the reading has expired because the machine was slow.
         let since = Instant::now();
         gate.claimed(READING_CLAIMS - 1);
         assert!(gate.is_open() || since.elapsed() >= READING_LIFE);

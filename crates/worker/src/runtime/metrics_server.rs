@@ -1,4 +1,4 @@
-//! The metrics of this process over HTTP, at `worker.metrics_listen`; without a key, as at the API.
+//! Prometheus metrics of this process over HTTP, at `worker.metrics_listen`; without authentication, as in the API.
 
 use std::{convert::Infallible, io, net::SocketAddr, time::Duration};
 
@@ -20,17 +20,18 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 const PATH: &str = "/metrics";
-/// Far more than scrape one process; what comes on top waits, so that no stranger takes its open files.
+/// Maximum open connections, far more than scrapers of one process; more wait, so that no client exhausts the file
+/// handles.
 const CONNECTIONS_MAX: usize = 32;
-/// One request and its answer take milliseconds; whoever says nothing is not waited for.
+/// Timeout of one request and its response, which take milliseconds; silent clients are dropped.
 const EXCHANGE_LIMIT: Duration = Duration::from_secs(10);
-/// Before the next try, when no connection could be accepted: of open files, for instance, there are none left.
+/// Pause after a failed accept, for instance without free file handles.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until the handle is dropped.
 ///
 /// # Errors
-/// There is nothing to listen on.
+/// If the address cannot be bound.
 pub(crate) async fn start(address: SocketAddr) -> io::Result<AbortOnDropHandle<()>> {
     let listener = TcpListener::bind(address).await?;
     tracing::info!(%address, "metrics are served");
@@ -53,7 +54,7 @@ async fn serve(listener: TcpListener) {
     }
 }
 
-/// One request: a scraper comes so rarely that it loses nothing.
+/// One request per connection: scrapers come too rarely to gain from keep-alive.
 async fn exchange(stream: TcpStream) {
     let served = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service_fn(answer));
     if let Err(error) = served.await {

@@ -1,9 +1,10 @@
-//! The clock of leases: it counts while the machine is suspended, as the server's does (`CLOCK_BOOTTIME`, on Linux). With a clock that
-//! stands still meanwhile, a machine that wakes up would take an old lease for a fresh one and launch what others launch too.
+//! Clock of leases. It continues while the machine is suspended, as the server's clock does (`CLOCK_BOOTTIME` on
+//! Linux). With a clock that stops, a resumed machine would take an old lease for a valid one and launch calls that
+//! others launch too.
 
 use std::{ops::Add, time::Duration};
 
-/// A moment of this machine's life.
+/// A point in time since boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(Duration);
 
@@ -49,7 +50,7 @@ impl Moment {
 mod tests {
     use super::*;
 
-    /// The kernel's uptime counts the time that the machine was suspended.
+    /// The kernel's uptime includes suspensions.
     #[test]
     fn moments_count_from_boot_with_suspends() {
         let uptime = || {

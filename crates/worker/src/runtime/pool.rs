@@ -1,4 +1,5 @@
-//! The life of a worker process: register, renew, claim, run, drain; and start over under a new identity when one dies.
+//! Life cycle of a worker process: register, renew, claim, run, drain; after a lost lease it starts over as a new
+//! worker id.
 
 use std::{
     collections::BTreeSet,
@@ -45,40 +46,43 @@ use crate::{
     wake,
 };
 
-/// Suspects one process holds at a time, so that the one that kills does not take many along (core-rules 5).
+/// Maximum suspects held at a time, so that the one that kills takes few others along (core-rules 5).
 const MAX_SUSPECTS: i32 = 4;
-/// The longest an outage of Postgres is waited out by a write; the fence decides afterwards whether it counts.
+/// Maximum time that a write waits out an outage of Postgres; the fence decides afterwards if the write still
+/// counts.
 const WRITE_PATIENCE: Duration = Duration::from_secs(600);
-/// The longest a worker that has ended tries to say so: about what its lease has left.
+/// Maximum time to sign off at the end: about the rest of the lease.
 const SIGN_OFF_LIMIT: Duration = Duration::from_secs(5);
-/// The pause before another try to register.
+/// Pause between attempts to register.
 const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 
-/// How old the serve keys may be when a claim finds nothing: a submit may just have made one, and its wake-up is why somebody looked.
+/// Maximum age of the serve keys when a claim finds nothing: a submit may have just added a key, and its wake-up
+/// caused the claim.
 const SERVES_FRESH: Duration = Duration::from_millis(50);
 
-/// The pause between claims of one execution while the database refuses statements that are not to blame.
+/// Pause between claims of one execution while the claim gate is half-open.
 const PROBE_PAUSE: Duration = Duration::from_secs(5);
 
-/// The serve keys this worker satisfies.
+/// Serve keys that this worker satisfies.
 #[derive(Debug)]
 pub(crate) struct Serves {
     has: BTreeSet<String>,
     build: String,
     current: Mutex<Known>,
-    /// Whether it satisfies every serve key there is.
+    /// True if the worker satisfies all serve keys.
     all: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Clone)]
 struct Known {
     keys: Arc<Vec<String>>,
-    /// `None` before the first reading.
+    /// Time of the last read; `None` before the first.
     read_at: Option<Instant>,
 }
 
 impl Serves {
-    /// `has` are the requirements this worker satisfies beyond what every worker has; `named` is the build's name, if it has one.
+    /// `has` lists the requirements that this worker satisfies beyond those that all do; `named` is the configured
+    /// build name, or empty.
     pub(crate) fn new(has: BTreeSet<String>, named: &str) -> Self {
         let known = Known { keys: Arc::new(vec![String::new()]), read_at: None };
         Self { has, build: build::of_this_process(named), current: Mutex::new(known), all: Arc::default() }
@@ -96,7 +100,7 @@ impl Serves {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether there are others than before.
+    /// Reads the serve keys. Returns true if the satisfied ones changed.
     async fn refresh(&self, store: &Store) -> Result<bool, StoreError> {
         let read_at = Some(Instant::now());
         let keys = store.serve_keys().await?;
@@ -115,7 +119,7 @@ impl Serves {
         Ok(is_new)
     }
 
-    /// The same, and tells the fleet what `worker` serves now.
+    /// Like `refresh`, and publishes the serve keys of `worker` if they changed.
     pub(crate) async fn refresh_and_publish(&self, store: &Store, worker: WorkerId) -> Result<bool, StoreError> {
         let is_new = self.refresh(store).await?;
         if is_new {
@@ -125,7 +129,7 @@ impl Serves {
     }
 }
 
-/// What a process keeps over its identities.
+/// State of the process that outlives a worker identity.
 pub(crate) struct Process {
     pub(crate) deps: Arc<Deps>,
     pub(crate) config: WorkerConfig,
@@ -134,17 +138,17 @@ pub(crate) struct Process {
     pub(crate) host: String,
 }
 
-/// Why an identity ended.
+/// Reason why a worker identity ended.
 enum Ended {
     Drained,
     LeaseLost,
 }
 
 impl Process {
-    /// Works until `shutdown`, under as many identities as it takes.
+    /// Works until `shutdown`, under as many worker identities as needed.
     ///
     /// # Errors
-    /// A part of the process ended unasked; it should exit with a failure and be started again.
+    /// If a part of the process ended unexpectedly; the process should exit with a failure and be restarted.
     pub(crate) async fn run(self, shutdown: CancellationToken) -> Result<(), WorkerError> {
         let tick = Arc::new(ExecutorTick::new());
         let ticking = tick.clone();
@@ -159,25 +163,26 @@ impl Process {
         }
     }
 
-    /// One identity, from its registration to its end.
+    /// Runs one worker identity from registration to its end.
     async fn live(&self, tick: &Arc<ExecutorTick>, shutdown: &CancellationToken) -> Result<Ended, WorkerError> {
         let id = WorkerId::random();
         let Some(asked_at) = self.register(id, shutdown).await else {
-            // It may be registered all the same: the answer was not waited for.
+            // The registration may have been committed: its answer was not awaited.
             self.sign_off(id).await;
             return Ok(Ended::Drained);
         };
         let lease = Arc::new(WorkerLease::new(asked_at, self.config.lease));
         let held = Arc::new(Held::new(lease.clone(), shutdown.clone()));
         let writer = LeaseWriter::spawn(&self.deps.store, id, WRITE_PATIENCE);
-        // The heartbeat goes on until everything is handed back: a drain renews until it ends (core-rules 19).
+        // The heartbeat continues until all leases are handed back: a drain renews until it ends (core-rules 19).
         let heartbeat = CancellationToken::new();
         let _stop_heartbeat = heartbeat.clone().drop_guard();
         let times = HeartbeatTimes { lease: self.config.lease, renew: self.config.renew, wedged: self.config.wedged };
         let connection = HeartbeatConnection::new(self.deps.store.options().clone());
         heartbeat::start(id, connection, lease.clone(), times, tick.clone(), heartbeat)
             .map_err(WorkerError::Heartbeat)?;
-        tracing::info!(worker.id = %id, queues = ?self.config.queues, concurrency = self.config.concurrency, build = self.serves.build, "worker started");
+        tracing::info!(worker.id = %id, queues = ?self.config.queues, concurrency = self.config.concurrency,
+            build = self.serves.build, "worker started");
 
         let _services = self.services(&writer, &held, &lease);
         let last_entries = CancellationToken::new();
@@ -201,7 +206,7 @@ impl Process {
         Ok(Ended::Drained)
     }
 
-    /// Tells the others at once what they would find out when the lease has run out; it is not worth a long wait.
+    /// Retires the worker's row, so that others need not wait for the lease to expire. Not worth a long wait.
     async fn sign_off(&self, id: WorkerId) {
         match tokio::time::timeout(SIGN_OFF_LIMIT, self.deps.store.retire_worker(id)).await {
             Ok(Ok(())) => {}
@@ -210,7 +215,7 @@ impl Process {
         }
     }
 
-    /// Registers, however long Postgres is away. `None` when shut down meanwhile.
+    /// Registers the worker, retrying while Postgres is down. Returns `None` on shutdown.
     async fn register(&self, id: WorkerId, shutdown: &CancellationToken) -> Option<Moment> {
         loop {
             let asked_at = Moment::now();
@@ -253,7 +258,7 @@ impl Process {
         services
     }
 
-    /// Claims and runs until `shutdown`, then until what runs has ended.
+    /// Claims and runs executions until `shutdown`, then waits for the running ones.
     async fn consume(
         &self,
         id: WorkerId,
@@ -301,17 +306,17 @@ impl Process {
     }
 }
 
-/// Once a drain has taken longer than it may, aborts what still runs, so that it is handed back. Never ends by itself.
+/// After the drain limit, interrupts the running attempts, so that they are handed back. Never returns.
 async fn overlong_drain(shutdown: &CancellationToken, limit: Duration, held: &Held) {
     shutdown.cancelled().await;
     tokio::time::sleep(limit).await;
     tracing::warn!(held = held.len(), "the drain took too long; what still runs is aborted and handed back");
     held.interrupt_all(Interrupt::Draining);
-    // The attempts end their leases now; the consumer's own end is what stops the process.
+    // The interrupted attempts end their leases; the consumer's end stops the process.
     std::future::pending::<()>().await;
 }
 
-/// Claims for one identity.
+/// Claims for one worker identity.
 struct Claimer {
     id: WorkerId,
     deps: Arc<Deps>,
@@ -334,7 +339,7 @@ impl Claimer {
         if leases.items.is_empty() && self.there_is_more_to_serve().await { self.claim_once(max).await } else { leases }
     }
 
-    /// The executions that may be taken while writes of this process are in trouble: what is claimed now could not go on.
+    /// Limits a claim while writes of this process fail, because claimed executions could not proceed.
     fn sensible(&self, max: usize) -> usize {
         match self.deps.store.trouble().gate() {
             ClaimGate::Open => max,
@@ -350,7 +355,7 @@ impl Claimer {
         }
     }
 
-    /// Whether a serve key has come up that this worker satisfies and did not know.
+    /// Refreshes the serve keys. Returns true if the worker satisfies others than before.
     async fn there_is_more_to_serve(&self) -> bool {
         if self.serves.are_fresh() {
             return false;
@@ -363,7 +368,7 @@ impl Claimer {
 
     async fn claim_once(&self, max: usize) -> Fetched<Lease> {
         let suspects = self.held.suspects();
-        // With no suspect in the process, either several may come or one that must be alone; by turns.
+        // Without a suspect in the process, claims alternate between several suspects and one that must run alone.
         let alone = suspects == 0 && !self.prefers_alone.fetch_xor(true, Ordering::Relaxed);
         let serves = self.serves.current();
         let request = ClaimRequest {
@@ -396,7 +401,7 @@ impl Claimer {
     }
 }
 
-/// Hands back what was claimed and never started.
+/// Hands back leases that were claimed and never started.
 async fn release(deps: Arc<(Arc<Deps>, LeaseWriter)>, held: Arc<Held>, leases: Vec<Lease>) {
     let (deps, writer) = &*deps;
     let ends = leases.iter().map(|lease| {
@@ -419,7 +424,8 @@ async fn release(deps: Arc<(Arc<Deps>, LeaseWriter)>, held: Arc<Held>, leases: V
                 wake(&deps.publisher, &concluded.queue, lease.claimed.id, Some(WaitReason::Worker));
             }
             Err(error) => {
-                tracing::warn!(execution.id = %lease.claimed.id, error = %error, "an unstarted lease was not handed back")
+                tracing::warn!(execution.id = %lease.claimed.id, error = %error,
+                    "an unstarted lease was not handed back")
             }
         }
     }

@@ -1,5 +1,6 @@
-//! What an execution under suspicion is about to do is said before it does it: after the death of its worker nobody can be asked
-//! (docs/adr/0019-quarantine.md). One small write for each launch, by the few executions that were there when workers died.
+//! Suspects record each step before they take it, since a dead worker cannot report it
+//! (docs/adr/0019-quarantine.md). One small write per launch, only by the few executions that were held when
+//! workers died.
 
 use std::time::Duration;
 
@@ -11,10 +12,10 @@ use longhaul_shared::{
 use super::{lease::AttemptControl, memory};
 use crate::patience::patiently;
 
-/// A note is worth a short wait, and no more: without it the journal's last step says where the execution was.
+/// Maximum wait for the note. Without it, the journal's last step shows where the execution was.
 const NOTE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Notes what comes next, if the execution is under suspicion.
+/// Records the next phase of the execution if it is a suspect.
 pub(crate) async fn note(
     store: &Store,
     worker: WorkerId,
