@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_fill_what_was_left_out_and_nothing_else() {
+    fn defaults_fill_only_missing_members() {
         let schema = json!({
             "properties": {
                 "n": {"type": "integer", "default": 10},
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_schemas_end() {
+    fn hostile_schema_ends_within_limits() {
         let circle = json!({"$ref": "#", "properties": {"a": {"$ref": "#", "default": {}}}});
         let _ = with_defaults(&circle, Arc::new(json!({"a": {"a": {}}})));
         let doubling = json!({"allOf": [{"$ref": "#"}, {"$ref": "#"}, {"$ref": "#"}, {"$ref": "#"}]});

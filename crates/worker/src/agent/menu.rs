@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_schema_keeps_its_meaning_inside_the_tool() {
+    fn output_schema_references_resolve_inside_the_tool() {
         let schema = json!({
             "$id": "https://example.org/list", "$ref": "#/$defs/node",
             "$defs": {"node": {"type": "object",
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_is_called_submit_output() {
+    fn latent_tool_named_submit_output_is_refused() {
         let mut agent = AgentSpec::new("a", "p");
         let latent = json!({"name": "submit_output", "description": "d"});
         agent.latent_tools.push(serde_json::from_value(latent).unwrap());

@@ -157,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_cannot_be_read_stops_the_run_instead_of_allowing() {
+    fn unparsable_condition_is_an_invalid_definition() {
         let spec = json!({"rules": [{"tool": "pay", "when": "amount >", "access": "ask"}]});
         let failure = Policy::new(&serde_json::from_value(spec).unwrap()).unwrap_err();
         assert_eq!(failure.code, FailureCode::INVALID_DEFINITION);
     }
 
     #[test]
-    fn a_pointer_that_points_nowhere_stops_the_run_instead_of_showing_a_secret() {
+    fn unusable_redaction_pointer_is_an_invalid_definition() {
         for pointer in ["token", "", "/"] {
             let failure =
                 Policy::new(&serde_json::from_value(json!({"redact": {"pay": [pointer]}})).unwrap()).unwrap_err();

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_gain_is_said() {
+    fn short_transcript_is_not_compressible() {
         assert_eq!(transcript(vec![Message::system("s"), Message::user("t")]).compressible(10, 0), None);
     }
 

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_taken_as_it_is_and_without_one_the_executable_tells() {
+    fn configured_build_name_overrides_the_fingerprint() {
         assert_eq!(of_this_process("image-7"), "image-7");
         let own = of_this_process("");
         assert!(own.starts_with(concat!(env!("CARGO_PKG_VERSION"), "-")) && own.len() <= 64, "{own}");

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_stopped_between_two_looks_does_not_say_it_was_awake() {
+    fn suspended_process_is_not_reported_awake() {
         let mut awake = Awake::since_now(Duration::from_secs(3_600));
         awake.look();
         assert!(awake.is_so());

@@ -253,7 +253,7 @@ mod tests {
 
     /// A drain must not wait for a renewal that may never come.
     #[tokio::test]
-    async fn a_drain_ends_the_wait_for_a_stale_lease() {
+    async fn drain_ends_the_wait_for_a_stale_lease() {
         let lease = Arc::new(WorkerLease::new(Moment::now(), Duration::ZERO));
         let draining = CancellationToken::new();
         let held = Held::new(lease, draining.clone());
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lease_is_either_started_or_handed_back_whichever_comes_first() {
+    async fn lease_is_either_started_or_handed_back() {
         let lease = Arc::new(WorkerLease::new(Moment::now(), Duration::from_secs(60)));
         let held = Held::new(lease, CancellationToken::new());
         let (id, late, early) = (ExecutionId(Uuid::nil()), LeaseToken(Uuid::new_v4()), LeaseToken(Uuid::new_v4()));

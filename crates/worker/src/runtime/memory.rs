@@ -87,13 +87,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_over_its_limit_is_not_open() {
+    fn memory_gate_closes_over_its_limit() {
         assert!(!MemoryGate::new(1).is_open());
         assert!(MemoryGate::new(0).is_open());
     }
 
     #[test]
-    fn a_reading_is_not_trusted_for_more_than_a_few_claims() {
+    fn memory_reading_expires_after_too_many_claims() {
         static USED: AtomicU64 = AtomicU64::new(1);
         let gate = MemoryGate { resident: || Some(USED.load(Ordering::Relaxed)), ..MemoryGate::new(2) };
         assert!(gate.is_open());

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_waits_for_a_tool_holds_nothing_that_others_need_and_leaves_the_line_when_dropped() {
+    async fn waiting_call_holds_no_process_permit() {
         let permits = CallPermits::new(2, &BTreeMap::from([("slow".to_owned(), 1)]));
         let first = permits.acquire("slow").await;
         let mut second = Box::pin(permits.acquire("slow"));

@@ -161,7 +161,7 @@ impl Playing {
 
 proptest! {
     #[test]
-    fn every_call_of_every_reply_ends_exactly_once_and_reads_nothing_stale(
+    fn every_call_ends_once_and_reads_nothing_stale(
         script in vec(scripted(), 0..7),
         choices in vec(0..8_usize, 0..24),
         max_running in 1..4_usize,

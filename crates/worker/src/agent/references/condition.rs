@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_holds_when_its_value_is_true_not_when_it_exists() {
+    fn path_holds_by_truth_not_by_existence() {
         for falsy in [json!(null), json!(false), json!(0), json!(-0.0), json!("")] {
             assert!(!holds("†state.a", &json!({ "a": falsy })), "{falsy}");
             assert!(holds("!†state.a", &json!({ "a": falsy })), "{falsy}");
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn comparisons_and_connectives_work_as_everybody_expects() {
+    fn comparisons_and_connectives_have_usual_precedence() {
         let state = json!({"n": 5, "s": "open", "list": [1, 2], "no": false});
         for (text, expected) in [
             ("†state.n == 5.0", true),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_arguments_of_a_call_are_read_by_their_name() {
+    fn policy_condition_reads_call_arguments_by_name() {
         let condition = Condition::parse_over_arguments("arguments.amount > 100 || arguments[\"to\"] == 'B'").unwrap();
         let arguments = json!({"amount": 7, "to": "B"});
         assert!(condition.holds(&mut |path| path.find(&arguments).map(Cow::Borrowed)));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_parse_says_why() {
+    fn unparsable_condition_names_the_reason() {
         for (text, reason) in [
             ("", "expected a reference"),
             ("state.a", "`state` is neither a reference"),
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_all_found_and_the_text_is_kept() {
+    fn condition_lists_its_paths_and_keeps_its_text() {
         let condition = Condition::parse("!(†state.a == †data.b) || †input.c").unwrap();
         let paths: Vec<_> = condition.paths().iter().map(ToString::to_string).collect();
         assert_eq!(paths, ["†state.a", "†data.b", "†input.c"]);

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_goes_to_all_groups_and_one_alternative_of_each() {
+    fn output_writes_one_path_of_each_group() {
         let parse = |text| OutputExpression::parse(text, false).unwrap();
         let texts = |paths: Vec<Path>| paths.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(texts(parse("†state.x && †data.y").choose(None).unwrap()), ["†state.x", "†data.y"]);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_parse_says_what_to_write_instead() {
+    fn unparsable_expression_hints_at_the_right_syntax() {
         for (text, reason) in [
             ("see †state.a", "`see` is neither a reference"),
             ("†state.a is it", "a reference is the whole text"),

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_are_counted_with_circled_numbers_and_digits_mean_the_same() {
+    fn circled_number_and_digits_name_the_same_item() {
         let instances = Instances::of(Some(&InstancesSpec { over: Some("orders".into()) }), &json!({"orders": [1, 2]}));
         assert_eq!(instances, Instances::Items(2));
         assert_eq!(instances.named("①").unwrap().to_string(), "①");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn free_tokens_are_what_the_model_says_within_bounds() {
+    fn free_tokens_are_accepted_within_bounds() {
         let free = Instances::of(Some(&InstancesSpec::default()), &json!({}));
         assert_eq!(free.named("berlin").unwrap().to_string(), "berlin");
         assert!(free.named("").is_err() && free.named(&"x".repeat(65)).is_err() && free.named("a\nb").is_err());

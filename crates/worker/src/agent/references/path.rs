@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_path_says_why_and_where() {
+    fn unparsable_path_names_reason_and_position() {
         for (text, reason) in [
             ("state.a", "expected a reference, which begins with †, found `s` (at character 1"),
             ("†stat.a", "unknown kind `stat`: a reference begins with †state, †input, †data, †calls (at character 2"),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn above_and_below_is_by_whole_segments_of_one_kind() {
+    fn paths_overlap_by_whole_segments_of_one_kind() {
         for (a, b, related) in [
             ("†state.a", "†state.a", true),
             ("†state.a", "†state.a.b", true),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_below_state_and_data_are_writable_and_never_approvals() {
+    fn only_state_and_data_except_approvals_are_writable() {
         for writable in ["†state.a", "†data.a.b", "†state.user.approvals", "†data.approvals"] {
             assert_eq!(path(writable).check_writable(), Ok(()), "{writable}");
         }
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_found_by_member_and_index_and_null_is_one() {
+    fn member_and_index_find_values_including_null() {
         let root = json!({"a": [{"b": null}], "0": "member"});
         let find = |text: &str| path(text).find(&root).cloned();
         assert_eq!(find("†state.a[0].b"), Some(json!(null)));

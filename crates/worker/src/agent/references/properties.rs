@@ -147,7 +147,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_read_arrives_as_it_is_whatever_it_is(value in any_json(), at in 0..3_usize) {
+    fn any_referenced_value_arrives_unchanged(value in any_json(), at in 0..3_usize) {
         let log = holding(&BTreeMap::from([("a", value.clone())]));
         // At top level, in a list, in an object. A value that looks like a reference is not resolved again.
         let (arguments, pointer) = match at {
@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn alternatives_take_the_first_that_exists_and_conjunctions_the_last_once_all_exist(
+    fn resolution_of_expressions_equals_the_naive_model(
         groups in vec(vec(select(vec!["a", "b", "c"]), 1..4), 1..4),
         state in prop::collection::btree_map(select(vec!["a", "b", "c"]), any_value(), 0..4),
         pending in option_of_name(),
@@ -194,7 +194,7 @@ proptest! {
     }
 
     #[test]
-    fn no_arguments_make_the_reader_or_the_resolver_panic(
+    fn any_arguments_are_read_and_resolved_without_panic(
         arguments in any_json(),
         state in prop::collection::btree_map(select(vec!["a", "b"]), any_json(), 0..3),
         has_references in any::<bool>(),
@@ -223,13 +223,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_path_is_what_its_text_says(path in any_path()) {
+    fn path_round_trips_through_its_text(path in any_path()) {
         let text = path.to_string();
         prop_assert_eq!(text.parse::<Path>().unwrap(), path);
     }
 
     #[test]
-    fn an_expression_is_what_its_canonical_text_says(
+    fn expression_round_trips_through_its_canonical_text(
         input in groups(prop_oneof![any_path().prop_map(|path| path.to_string()), any_value().prop_filter_map(
             "no literal of the grammar",
             |value| (!value.is_array() && !value.is_object()).then(|| value.to_string()),
@@ -248,7 +248,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_parsers_fail_otherwise_than_by_saying_so(text in "[†a-z.|&<>*()!='\"0-9 \\[\\]\\\\]{0,40}") {
+    fn any_text_parses_or_returns_an_error(text in "[†a-z.|&<>*()!='\"0-9 \\[\\]\\\\]{0,40}") {
         for is_bare in [false, true] {
             if let Ok(parsed) = InputExpression::parse(&text, is_bare) {
                 prop_assert_eq!(InputExpression::parse(&parsed.to_string(), false).unwrap(), parsed);
@@ -260,7 +260,7 @@ proptest! {
     }
 
     #[test]
-    fn folding_equals_one_document_to_which_everything_is_applied(writes in writes(), path in written_path()) {
+    fn fold_equals_applying_all_writes_in_order(writes in writes(), path in written_path()) {
         let mut log = StateLog::new(json!({}), None, StateLimits::from(&AgentLimits::default()));
         let mut recorded = Vec::new();
         for (at, write) in writes.iter().enumerate() {

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_stored_result_is_a_preview_with_its_place() {
+    fn large_stored_result_is_shown_as_preview() {
         let path: Path = "†state.report".parse().unwrap();
         let long = "é".repeat(2_000);
         let shown = stored(&long, std::slice::from_ref(&path));

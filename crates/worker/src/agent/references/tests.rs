@@ -126,7 +126,7 @@ fn missing(call: &PlannedCall, state: &StateLog, pending: &[&str]) -> Vec<String
 }
 
 #[test]
-fn values_replace_references_wherever_they_are_and_keep_their_types() {
+fn references_are_replaced_by_typed_values_everywhere() {
     let call = read(json!({
         "n": "†state.n",
         "text": "†state.text",
@@ -150,7 +150,7 @@ fn values_replace_references_wherever_they_are_and_keep_their_types() {
 }
 
 #[test]
-fn a_reference_is_the_whole_text_and_doubled_daggers_are_plain_text() {
+fn embedded_reference_is_refused_and_doubled_dagger_literal() {
     for embedded in ["see †state.text", "†state.text!", "died † 1990"] {
         let message = refusal(json!({"n": 1, "text": embedded}));
         assert!(
@@ -170,7 +170,7 @@ fn a_reference_is_the_whole_text_and_doubled_daggers_are_plain_text() {
 }
 
 #[test]
-fn without_references_daggers_and_underscores_are_the_tools_business() {
+fn daggers_and_underscores_pass_through_without_references() {
     let free = ToolSpec { parameters: json!({"type": "object"}), ..spec() };
     let arguments = json!({"a": "†state.x and more", "_outputPath": "†state.y", "$ref": "state.x"});
     let call = read_as(&free, Features::default(), &arguments).unwrap();
@@ -179,7 +179,7 @@ fn without_references_daggers_and_underscores_are_the_tools_business() {
 }
 
 #[test]
-fn what_a_call_says_beside_its_arguments_is_taken_out() {
+fn meta_properties_are_removed_from_the_arguments() {
     let call = read(json!({
         "n": 1, "_outputPath": "†state.x && state.y", "_outputMethod": "push", "_when": "†state.ok", "_instance": "①",
         "_detached": null, "_output": null,
@@ -196,7 +196,7 @@ fn what_a_call_says_beside_its_arguments_is_taken_out() {
 }
 
 #[test]
-fn what_a_call_says_wrongly_is_refused_with_the_reason() {
+fn invalid_meta_property_is_refused_with_reason() {
     for (arguments, reason) in [
         (json!({"_outputPath": 5}), "`_outputPath`: expected a path such as \"†state.x\", found a number"),
         (json!({"_outputPath": "†state.x + 1"}), "`_outputPath`: unexpected `+`"),
@@ -219,7 +219,7 @@ fn what_a_call_says_wrongly_is_refused_with_the_reason() {
 }
 
 #[test]
-fn arguments_are_checked_at_once_where_no_reference_stands_in() {
+fn literal_arguments_are_validated_at_once() {
     let fitting = read(json!({"n": "†state.n", "text": 5})).unwrap_err();
     assert_eq!(fitting.message, "the arguments do not fit the tool's schema");
     assert_eq!(fitting.details["violations"].as_array().unwrap().len(), 1);
@@ -236,14 +236,14 @@ fn arguments_are_checked_at_once_where_no_reference_stands_in() {
 }
 
 #[test]
-fn a_null_for_an_optional_argument_is_absent_and_for_a_required_one_wrong() {
+fn null_counts_as_absent_for_optional_arguments_only() {
     let call = read(json!({"n": 1, "text": null, "deep": null})).unwrap();
     assert_eq!(ready(&call, &log(&json!({}))).arguments, json!({"n": 1}));
     assert!(read(json!({"n": null})).is_err());
 }
 
 #[test]
-fn a_value_of_the_wrong_type_is_an_error_that_names_its_path() {
+fn wrongly_typed_value_is_blamed_on_its_path() {
     let call = read(json!({"n": "†state.gone || †state.n"})).unwrap();
     let Resolution::Invalid(error) = call.resolve(&log(&json!({"n": "five"})), &|_| Access::Open) else { panic!() };
     assert!(error.message.contains("the value from †state.n is not of the type"), "{}", error.message);
@@ -252,7 +252,7 @@ fn a_value_of_the_wrong_type_is_an_error_that_names_its_path() {
 }
 
 #[test]
-fn number_is_given_as_text_where_text_is_wanted() {
+fn referenced_number_becomes_text_where_required() {
     let call = read(json!({"n": "†state.id", "text": "†state.id", "deep": {"list": ["†state.id"]}})).unwrap();
     let arguments = ready(&call, &log(&json!({"id": 12345}))).arguments;
     assert_eq!(arguments, json!({"n": 12345, "text": "12345", "deep": {"list": [12345]}}));
@@ -284,7 +284,7 @@ fn oversized_number_in_a_call_is_refused() {
 }
 
 #[test]
-fn a_call_waits_for_what_is_missing_and_for_what_an_earlier_call_may_still_write() {
+fn call_waits_for_missing_values_and_earlier_writers() {
     let call = read(json!({"n": "†state.n", "text": "†state.a || †state.b"})).unwrap();
     assert_eq!(missing(&call, &log(&json!({})), &[]), ["/n: †state.n", "/text: †state.a, †state.b"]);
     let state = log(&json!({"n": 1, "b": "right"}));
@@ -296,7 +296,7 @@ fn a_call_waits_for_what_is_missing_and_for_what_an_earlier_call_may_still_write
 }
 
 #[test]
-fn program_order_is_about_paths_above_and_below_as_the_reader_sees_them() {
+fn earlier_writer_blocks_overlapping_paths_per_instance() {
     let writer = read(json!({"n": 1, "_outputPath": "†state.user"})).unwrap();
     let (one, two) = (Instances::Free.named("①").unwrap(), Instances::Free.named("②").unwrap());
     assert!(writer.may_write(&path("†state.user.name"), None) && writer.may_write(&path("†state"), Some(&one)));
@@ -307,7 +307,7 @@ fn program_order_is_about_paths_above_and_below_as_the_reader_sees_them() {
 }
 
 #[test]
-fn conditions_hold_on_truth_and_wait_for_writers_and_people() {
+fn condition_tests_truth_and_awaits_writers_and_approvals() {
     let call = |when: &str| read(json!({"n": 1, "_when": when})).unwrap();
     let held = |when: &str, state: Value| match call(when).resolve(&log(&state), &|_| Access::Open) {
         Resolution::Held { condition } => condition == when,
@@ -321,7 +321,7 @@ fn conditions_hold_on_truth_and_wait_for_writers_and_people() {
 }
 
 #[test]
-fn a_latent_call_brings_its_own_result_or_puts_it_off() {
+fn latent_call_writes_or_defers_its_result() {
     let read = |arguments: Value| read_as(&latent(), all(), &arguments);
     let call = read(json!({"q": 1, "_output": {"verdict": "†state.n"}, "_outputPath": "†state.v"})).unwrap();
     assert!(call.is_latent() && !call.is_deferred() && call.may_write(&path("†state.v"), None));
@@ -335,7 +335,7 @@ fn a_latent_call_brings_its_own_result_or_puts_it_off() {
 }
 
 #[test]
-fn many_references_to_one_large_value_are_refused_together() {
+fn resolved_arguments_over_the_size_limit_are_refused() {
     let free = ToolSpec { parameters: json!({"type": "object"}), ..spec() };
     let call = read_as(&free, all(), &json!({"list": vec!["†state.big"; 10]})).unwrap();
     let state = log(&json!({"big": "x".repeat(1_000_000)}));
@@ -344,7 +344,7 @@ fn many_references_to_one_large_value_are_refused_together() {
 }
 
 #[test]
-fn the_last_completion_wins_and_the_conflict_is_known() {
+fn last_completion_wins_and_conflict_is_reported() {
     let mut log = log(&json!({}));
     write(&mut log, 2, "first", "†state.x", Method::Set, json!({"a": 1}));
     write(&mut log, 2, "second", "†state.x.a", Method::Set, json!(2));
@@ -356,7 +356,7 @@ fn the_last_completion_wins_and_the_conflict_is_known() {
 }
 
 #[test]
-fn the_methods_fold_as_their_names_say() {
+fn each_write_method_folds_as_documented() {
     for (writes, expected) in [
         (vec![(Method::Push, json!(1)), (Method::Push, json!([2]))], json!([1, [2]])),
         (
@@ -384,7 +384,7 @@ fn the_methods_fold_as_their_names_say() {
 }
 
 #[test]
-fn a_write_to_a_part_hides_no_sibling_and_a_whole_one_hides_all() {
+fn partial_write_keeps_siblings_and_whole_replaces_them() {
     let mut log = log(&json!({"user": {"name": "Ada", "status": "new"}}));
     write(&mut log, 2, "c", "†state.user.status", Method::Set, json!("old"));
     assert_eq!(seen(&log, "†state.user.name", None), Some(json!("Ada")));
@@ -395,7 +395,7 @@ fn a_write_to_a_part_hides_no_sibling_and_a_whole_one_hides_all() {
 }
 
 #[test]
-fn a_write_beside_a_path_decides_what_a_list_above_it_holds() {
+fn sibling_write_changes_a_list_built_above_it() {
     let mut log = log(&json!({}));
     write(&mut log, 1, "c", "†state.x.a", Method::Set, json!(null));
     write(&mut log, 1, "c", "†state.x", Method::Concat, json!({"b": 1}));
@@ -406,7 +406,7 @@ fn a_write_beside_a_path_decides_what_a_list_above_it_holds() {
 }
 
 #[test]
-fn instances_see_their_own_writes_over_everybodys() {
+fn instance_sees_its_writes_over_shared_ones() {
     let orders = InstancesSpec { over: Some("orders".into()) };
     let mut log = log_with(&json!({"user": {"name": "Ada"}}), Some(&orders));
     let [one, two] = ["1", "2"].map(|token| Instances::Items(2).named(token).unwrap());
@@ -430,7 +430,7 @@ fn instances_see_their_own_writes_over_everybodys() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_whole() {
+fn oversized_write_is_refused_as_a_whole() {
     let limits = StateLimits { value_bytes: 12, total_bytes: 20 };
     let mut log = StateLog::new(json!({}), None, limits);
     let write = |log: &mut StateLog, tick, at: &[&str], value: &str| {
@@ -447,7 +447,7 @@ fn what_is_too_large_is_refused_whole() {
 }
 
 #[test]
-fn recorded_writes_come_to_the_same_state_in_whatever_order_they_are_given_back() {
+fn writes_restored_in_any_order_yield_equal_state() {
     let mut original = log(&json!({}));
     let mut recorded = Vec::new();
     for (at, method, value) in [
@@ -471,7 +471,7 @@ fn recorded_writes_come_to_the_same_state_in_whatever_order_they_are_given_back(
 }
 
 #[test]
-fn finished_calls_are_readable_and_near_misses_are_named() {
+fn finished_calls_are_readable_and_nearest_paths_suggested() {
     let mut log = log(&json!({"report": 1}));
     log.finish_call("call_1", json!({"a": [1]}));
     assert_eq!(seen(&log, "†calls.call_1.a.0", None), Some(json!(1)));

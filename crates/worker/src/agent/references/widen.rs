@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_may_stand_for_every_value_that_is_not_any_text() {
+    fn widened_schema_accepts_references_except_in_free_text() {
         let parameters = json!({
             "type": "object",
             "properties": {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn without_features_a_tool_is_shown_as_it_is() {
+    fn tool_without_features_is_shown_unchanged() {
         let plain = tool(json!({"type": "object", "properties": {"n": {"type": "integer"}}}));
         assert_eq!(shown(&plain, &Features::default()), plain);
     }
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strict_form_requires_everything_and_makes_optional_properties_nullable() {
+    fn strict_form_makes_optional_properties_required_and_nullable() {
         let plain = tool(json!({
             "$schema": "x",
             "type": "object",
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_strict_form_cannot_say_is_shown_as_it_is() {
+    fn schema_without_strict_form_is_shown_unchanged() {
         for parameters in [
             json!({"type": "object", "properties": {"map": {"type": "object", "additionalProperties": true}}}),
             json!({"type": "object", "properties": {"map": {"type": "object"}}}),
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_tool_is_shown_in_the_same_bytes() {
+    fn same_tool_is_shown_in_equal_bytes() {
         let features = Features { destinations: true, strict: true, ..references() };
         let text =
             r#"{"type":"object","properties":{"b":{"type":"integer"},"a":{"type":"array","items":{"type":"string"}}}}"#;
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_is_taught_what_the_agent_allows() {
+    fn instructions_cover_only_the_enabled_features() {
         let mut agent = AgentSpec::new("a", "p");
         let text =
             |agent: &AgentSpec| instructions(&agent.config(ConfigType::Conversation), &json!({"orders": [1, 2]}));
