@@ -20,8 +20,8 @@ pub(super) const ASK_CALLER: &str = "ask_caller";
 pub(super) fn spec() -> ToolSpec {
     ToolSpec {
         name: ASK_CALLER.into(),
-        description: "Asks the person or program that gave you this task, and waits for the answer. Use it only for what you cannot \
-                      find out yourself."
+        description: "Asks the person or program that gave you this task, and waits for the answer. Use it only for \
+                      what you cannot find out yourself."
             .into(),
         parameters: json!({
             "type": "object",

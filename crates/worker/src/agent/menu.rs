@@ -159,8 +159,8 @@ fn output_spec(schema: &Value) -> ToolSpec {
     rebase(&mut schema);
     ToolSpec {
         name: SUBMIT_OUTPUT.into(),
-        description: "Submits the final output and ends the run, after the other calls of the same reply have run. Call it once, \
-                      when the task is done."
+        description: "Submits the final output and ends the run, after the other calls of the same reply have run. \
+                      Call it once, when the task is done."
             .into(),
         parameters: json!({
             "type": "object",

@@ -141,16 +141,16 @@ fn refuse_servers(pinned: &PinnedVersions, rules: &McpConfig) -> Result<(), Fail
     let summary = match rules.refuses(pinned.agent_owner, &pinned.agent.mcp_servers) {
         None => return Ok(()),
         Some(RefusedServer::Command { server }) => format!(
-            "the tool server `{server}` is started by a command, which this worker does not do for the agent `{agent}` (setting \
-             tools.mcp.stdio)"
+            "the tool server `{server}` is started by a command, which this worker does not do for the agent `{agent}` \
+             (setting tools.mcp.stdio)"
         ),
         Some(RefusedServer::Variable { server, name }) => format!(
-            "the tool server `{server}` is to be sent the variable `{name}`, which this worker does not do for the agent `{agent}` \
-             (setting tools.mcp.secret_variables)"
+            "the tool server `{server}` is to be sent the variable `{name}`, which this worker does not do for the \
+             agent `{agent}` (setting tools.mcp.secret_variables)"
         ),
         Some(RefusedServer::Address { server, address }) => format!(
-            "the tool server `{server}` is at {address}, in a private network, which this worker does not reach for the agent `{agent}` \
-             (setting tools.mcp.private_addresses)"
+            "the tool server `{server}` is at {address}, in a private network, which this worker does not reach for \
+             the agent `{agent}` (setting tools.mcp.private_addresses)"
         ),
     };
     Err(Failure::permanent(FailureCode::INVALID_DEFINITION, summary))

@@ -61,8 +61,8 @@ pub(super) fn spec(settings: &Value) -> ToolSpec {
     };
     ToolSpec {
         name: SPAWN_SUB_AGENT.into(),
-        description: "Has other agents carry out parts of the task, all at the same time, and gives their results in the order of \
-                      the tasks. They know nothing but the prompt they are given."
+        description: "Has other agents carry out parts of the task, all at the same time, and gives their results in \
+                      the order of the tasks. They know nothing but the prompt they are given."
             .into(),
         parameters: json!({
             "type": "object",

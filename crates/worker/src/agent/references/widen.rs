@@ -64,34 +64,38 @@ pub(crate) fn instructions(config: &AgentConfig, input: &Value) -> Option<String
     }
     let mut text = String::from(
         "# Passing results between calls\n\
-         Calls of one reply run at the same time. To use the result of one call in another, do not wait for a turn and do not copy it:\n\
+         Calls of one reply run at the same time. To use the result of one call in another, do not wait for a turn and \
+         do not copy it:\n\
          - Set `_outputPath` of the first call to a path that you choose, such as \"†state.report\".\n\
-         - Give that path as the whole value of an argument of the other call, whatever type the argument has. It runs when the value is \
-         there and gets the value itself. Parts are read with \"†state.report.title\" and \"†state.items.0\".\n\
-         - \"†state.a || †state.b\" is the first that exists; \"†state.a && †state.b\" waits for both and is the second. As `_outputPath`, \
-         `&&` writes to both. `_outputMethod` is set (default), merge, assign, push or concat.\n\
+         - Give that path as the whole value of an argument of the other call, whatever type the argument has. It runs \
+         when the value is there and gets the value itself. Parts are read with \"†state.report.title\" and \
+         \"†state.items.0\".\n\
+         - \"†state.a || †state.b\" is the first that exists; \"†state.a && †state.b\" waits for both and is the \
+         second. As `_outputPath`, `&&` writes to both. `_outputMethod` is set (default), merge, assign, push or \
+         concat.\n\
          - Also readable: \"†input.…\", the input, and \"†calls.<id>\", the result of a call of an earlier turn.\n\
          - A † in plain text is written ††. If you cannot write †, write {\"$ref\": \"state.report\"}.\n\
-         Example: fetch {\"url\": \"https://example.org\", \"_outputPath\": \"†state.page\"} and, in the same reply, summarize \
-         {\"text\": \"†state.page\", \"_outputPath\": \"†state.summary\"}.",
+         Example: fetch {\"url\": \"https://example.org\", \"_outputPath\": \"†state.page\"} and, in the same reply, \
+         summarize {\"text\": \"†state.page\", \"_outputPath\": \"†state.summary\"}.",
     );
     if config.conditions {
         text.push_str(
-            "\nA call with `_when` runs only if its condition is true, for instance \"†state.page.status == 200 && !†state.stop\".",
+            "\nA call with `_when` runs only if its condition is true, for instance \"†state.page.status == 200 && \
+             !†state.stop\".",
         );
     }
     match Instances::of(config.instances.as_ref(), input) {
         Instances::Off => {}
         Instances::Free => text.push_str(
-            "\nCalls with the same `_instance`, such as \"①\", share a state of their own: what they write, no other instance sees. Calls \
-             without `_instance` write for all.",
+            "\nCalls with the same `_instance`, such as \"①\", share a state of their own: what they write, no other \
+             instance sees. Calls without `_instance` write for all.",
         ),
         Instances::Items(count) => {
             let over = config.instances.as_ref().and_then(|spec| spec.over.as_deref()).unwrap_or_default();
             text.push_str(&format!(
-                "\nThe input's `{over}` has {count} items. `_instance` \"①\" makes a call work on the first, \"②\" on the second, and so on: \
-                 †input reads that item first, and what the call writes, only calls of the same instance see. Calls without `_instance` \
-                 write for all.",
+                "\nThe input's `{over}` has {count} items. `_instance` \"①\" makes a call work on the first, \"②\" on \
+                 the second, and so on: †input reads that item first, and what the call writes, only calls of the same \
+                 instance see. Calls without `_instance` write for all.",
             ));
         }
     }
