@@ -88,7 +88,6 @@ fn script(request: &Captured, is_recording: bool) -> Reply {
         ("backoff", 1) if is_recording => reply_status(429, "slow down"),
         ("failed", _) => reply_text("prose"),
         ("correction", 0) => reply_text("prose"),
-        ("correction", 1) => reply_calls([("look", value)]),
         ("correction", 1) | ("backoff" | "budget" | "finished" | "intent-look" | "turns-and-calls", 0) => {
             reply_calls([("look", value)])
         }

@@ -77,9 +77,11 @@ async fn read_only_round_costs_two_commits() {
     let mut agent = agent_with(&["look"]);
     agent.model.stream = false;
     fleet.apply(&agent, &definition("d", &["is_valid_json"])).await;
-    fleet.llm.answer_with(|request| {
-        if request.replies() == 0 { reply_calls([("look", json!({}))]) } else { reply_text("{}") }
-    });
+    fleet.llm.answer_with(
+        |request| {
+            if request.replies() == 0 { reply_calls([("look", json!({}))]) } else { reply_text("{}") }
+        },
+    );
     let look = TestTool::recording("look", ToolEffect::ReadOnly);
     let worker = fleet.worker_with(|builder| builder.tool(look).unwrap());
     let id = finished(&fleet, "d").await;

@@ -89,7 +89,9 @@ async fn another_prompt_and_input_stand_before_what_is_shared_over_every_resume(
     let id = fork(&fleet, origin, Fork { before, input, overrides, has_new_prompt: true }).await;
     let holds = Holds::default();
     holds.plan(id, Point::TurnRecorded, 1);
-    let doomed = fleet.worker_with(|builder| builder.tool(look.clone()).unwrap().validator(pads.clone()).unwrap().probe(holds.probe()));
+    let doomed = fleet.worker_with(|builder| {
+        builder.tool(look.clone()).unwrap().validator(pads.clone()).unwrap().probe(holds.probe())
+    });
     holds.all_held().await;
     doomed.kill().await;
     let _worker = fleet.worker_with(|builder| builder.tool(look.clone()).unwrap().validator(pads.clone()).unwrap());
