@@ -1,4 +1,4 @@
-//! The command that makes the namespaces: what the code sees of the machine is what is named here.
+//! Builds the `bwrap` command. The code sees only the parts of the machine that this file names.
 
 use std::{
     fs::{self, File},
@@ -10,17 +10,18 @@ use std::{
 
 use rustix::io::{FdFlags, fcntl_setfd};
 
-/// The working directory within; in memory, gone with the namespaces.
+/// Working directory inside the namespaces: a tmpfs that disappears with them.
 pub(crate) const WORK: &str = "/tmp";
-/// Semaphores and shared memory of Python's multiprocessing.
+/// Tmpfs for the semaphores and shared memory of Python's multiprocessing.
 pub(crate) const SHM: &str = "/dev/shm";
 pub(crate) const SHM_BYTES: u64 = 8 << 20;
-/// What the dynamic linker and Debian's alternatives need. Nothing else of /etc is there.
+/// The only paths of /etc that are mounted: the dynamic linker, Debian's alternatives and the time zone need them.
 const OF_ETC: [&str; 3] = ["/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime"];
-/// Where this program is within, when it cannot be reached through /proc.
+/// Path of this program inside the namespaces when it cannot be run through /proc.
 const PROGRAM: &str = "/longhaul";
 
-/// A command that goes on as this program, inside; its arguments are still to be added. The file must stay open until it runs.
+/// A `bwrap` command that runs this program inside the namespaces. The caller appends the program's arguments and
+/// keeps `program` open until the command runs.
 pub(crate) struct Inner {
     pub(crate) command: Command,
     pub(crate) program: Option<File>,
@@ -47,7 +48,7 @@ pub(crate) fn command(bwrap: &Path, proc: bool, readable: &[std::path::PathBuf],
             Err(_) => _ = command.args(["--ro-bind-try", path, path]),
         }
     }
-    // Before what may be read: that may lie below it.
+    // Mount the tmpfs first: the readable paths may lie below it.
     command.args(["--size", &bytes.to_string(), "--perms", "0700", "--tmpfs", WORK]);
     for path in OF_ETC.iter().map(Path::new).chain(readable.iter().map(std::path::PathBuf::as_path)) {
         command.arg("--ro-bind-try").arg(path).arg(path);
@@ -66,7 +67,8 @@ pub(crate) fn command(bwrap: &Path, proc: bool, readable: &[std::path::PathBuf],
             "/dev",
         ])
         .args(["--chdir", WORK, "--cap-drop", "ALL"]);
-    // This program may lie where the code's user cannot go; an open file can be run from anywhere, through /proc.
+    // The code's user may lack access to this program's path; an open file can be executed from anywhere through
+    // /proc.
     let program = if proc {
         let program = File::open("/proc/self/exe")?;
         fcntl_setfd(&program, FdFlags::empty())?;

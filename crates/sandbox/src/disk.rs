@@ -1,8 +1,9 @@
-//! What a run holds on the disk, where its working directory lies on one: files that have a name, and files that it removed and
-//! still has.
+//! Measures the disk usage of a run whose working directory lies on a disk: its named files, and the removed files
+//! that its processes still hold.
 //!
-//! What must hold: what cannot be looked into counts as too much, because it may hold anything. Code that renames its directories
-//! faster than they are read is not seen; the size of the file system is what bounds it (docs/sandbox.md).
+//! Invariant: a process that cannot be inspected counts as over the limit, because it may hold any number of files.
+//! Code that renames its directories faster than they are read escapes the measurement; only the size of the file
+//! system bounds it (docs/sandbox.md).
 
 use std::{
     collections::HashSet,
@@ -14,18 +15,19 @@ use std::{
 
 use crate::{setup::Limits, watch};
 
-/// What is read of the mappings of all processes together: an interpreter has some 10 KiB of them. More would hold up the watch.
+/// Maximum bytes of /proc/PID/maps read per measurement over all processes. An interpreter has some 10 KiB of
+/// mappings; reading more would delay the watch.
 const MAPS_BYTES: u64 = 4 << 20;
-/// How /proc marks a file that was removed.
+/// Suffix that /proc appends to the path of a removed file.
 const REMOVED: &[u8] = b" (deleted)";
 
-/// What a look at the disk has shown.
+/// Result of one measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sight {
     Within,
-    /// A process could not be looked into. One that is about to become another program cannot, for a moment.
+    /// A process could not be inspected, for example while it executes another program.
     Obscured,
-    /// More than the run may have.
+    /// The run exceeds a limit, or may exceed it.
     TooMuch,
 }
 
@@ -45,13 +47,12 @@ pub(crate) fn look(work: &Path, processes: &[i32], limits: &Limits) -> Sight {
     }
 }
 
-/// It is too much, or may be.
+/// A limit is exceeded, or usage could not be determined.
 struct TooMuch;
 
-/// Whether a process could be looked into.
 #[derive(PartialEq, Eq)]
 enum Looked {
-    /// Or it has ended.
+    /// Also when the process has ended.
     Into,
     Refused,
 }
@@ -60,22 +61,22 @@ struct Held<'a> {
     limits: &'a Limits,
     bytes: u64,
     files: u64,
-    /// Files without a name, by device and number: several processes may have the same.
+    /// Removed files by device and inode number: several processes may hold the same file.
     removed: HashSet<(u64, u64)>,
-    /// How much may still be read of mappings.
+    /// Bytes of mappings that may still be read.
     maps: u64,
 }
 
 impl Held<'_> {
     fn add(&mut self, metadata: &Metadata) -> Result<(), TooMuch> {
         self.files += 1;
-        // As much as it takes on the disk: a file with holes is not large.
+        // Allocated blocks, not the length: a sparse file is not large.
         self.bytes += metadata.blocks() * 512;
         let is_over = self.files > self.limits.files || self.bytes > self.limits.files_bytes;
         if is_over { Err(TooMuch) } else { Ok(()) }
     }
 
-    /// What has a name.
+    /// Adds the files that have a name.
     fn tree(&mut self, work: &Path) -> Result<(), TooMuch> {
         let mut open: Vec<PathBuf> = vec![work.to_owned()];
         while let Some(directory) = open.pop() {
@@ -92,11 +93,12 @@ impl Held<'_> {
         Ok(())
     }
 
-    /// What a process has removed and still holds. Its threads share what they have open; the system calls that would change that
-    /// are refused.
+    /// Adds the removed files that a process still holds. One thread shows them all: threads share their open
+    /// files, because the seccomp filter refuses the calls that would unshare them.
     fn removed_by(&mut self, pid: i32, work: &Path) -> Result<Looked, TooMuch> {
         for thread in watch::threads(pid) {
-            // One that ends has no memory any more, and cannot be looked into. It writes nothing, and what it holds goes with it.
+            // A thread that ends has no memory any more and cannot be inspected. It writes nothing, and its files
+            // go with it.
             if !watch::has_memory(thread) {
                 continue;
             }
@@ -117,7 +119,7 @@ impl Held<'_> {
     }
 }
 
-/// `None` for what was removed meanwhile.
+/// Returns `None` for a file that was removed meanwhile.
 fn unless_gone<T>(found: io::Result<T>) -> Result<Option<T>, TooMuch> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -126,16 +128,15 @@ fn unless_gone<T>(found: io::Result<T>) -> Result<Option<T>, TooMuch> {
     }
 }
 
-/// Whether there is nothing there any more, or no directory.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// The files without a name that a thread has open, works in, runs, or has mapped. What is open is not asked where it lies: an
-/// overlay gives files another device than directories.
+/// Returns the removed files that a thread has open, works in, runs or has mapped. Open files are counted wherever
+/// they lie, because overlayfs reports another device for files than for directories.
 ///
 /// # Errors
-/// Something of it cannot be looked at.
+/// A part of the thread's state cannot be inspected.
 fn nameless(thread: i32, work: &Path, maps: &mut u64) -> io::Result<Vec<Metadata>> {
     let of_thread = PathBuf::from(format!("/proc/{thread}"));
     let mut found = Vec::new();
@@ -144,14 +145,14 @@ fn nameless(thread: i32, work: &Path, maps: &mut u64) -> io::Result<Vec<Metadata
             found.extend(Some(metadata).filter(|metadata| metadata.nlink() == 0));
             Ok(())
         }
-        // Closed meanwhile.
+        // The thread has closed it meanwhile.
         Err(error) if is_gone(&error) => Ok(()),
         Err(error) => Err(error),
     };
     for entry in fs::read_dir(of_thread.join("fd"))? {
         look(&entry?.path())?;
     }
-    // The program may be this one, of which an upgrade has removed the file.
+    // The program may be this one, whose file an upgrade has removed.
     for name in ["cwd", "exe"] {
         if fs::read_link(of_thread.join(name))?.starts_with(work) {
             look(&of_thread.join(name))?;
@@ -159,7 +160,7 @@ fn nameless(thread: i32, work: &Path, maps: &mut u64) -> io::Result<Vec<Metadata
     }
     let open: HashSet<u64> = found.iter().map(Metadata::ino).collect();
     for (addresses, _) in removed_mappings(thread, work, maps)?.into_iter().filter(|(_, file)| !open.contains(file)) {
-        // Only root may follow this one.
+        // Only root may follow a link in map_files.
         match fs::metadata(of_thread.join("map_files").join(addresses)) {
             Ok(metadata) => found.push(metadata),
             Err(error) if is_gone(&error) => {}
@@ -169,7 +170,7 @@ fn nameless(thread: i32, work: &Path, maps: &mut u64) -> io::Result<Vec<Metadata
     Ok(found)
 }
 
-/// Addresses and file number of each mapping of a file that lay below `work`.
+/// Returns address range and inode number of each mapping of a removed file below `work`.
 fn removed_mappings(thread: i32, work: &Path, left: &mut u64) -> io::Result<Vec<(String, u64)>> {
     let mut text = Vec::new();
     let read = File::open(format!("/proc/{thread}/maps"))?.take(*left).read_to_end(&mut text)?;
@@ -185,7 +186,7 @@ fn removed_mappings(thread: i32, work: &Path, left: &mut u64) -> io::Result<Vec<
         }
         let mut fields = std::str::from_utf8(start).ok()?.split_whitespace();
         let (from, to) = fields.next()?.split_once('-')?;
-        // The directory of mappings has the numbers without zeros in front.
+        // The names in map_files have no leading zeros.
         let addresses = format!("{}-{}", from.trim_start_matches('0'), to.trim_start_matches('0'));
         Some((addresses, fields.nth(3)?.parse().ok()?))
     });

@@ -1,10 +1,11 @@
-//! What service and warden say to each other: a length, then so many bytes. Either side closing the stream ends the run.
+//! Framing between service and warden: a length of 4 bytes (big-endian), then the body. Closing either end ends the
+//! run.
 
 use std::io::{self, Read, Write};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Larger than any request or result may be configured.
+/// Maximum length of a frame; larger than any configurable request or result.
 const MAX: u32 = 64 << 20;
 
 pub(crate) fn write(to: &mut impl Write, body: &[u8]) -> io::Result<()> {
@@ -26,7 +27,7 @@ pub(crate) async fn send(to: &mut (impl AsyncWrite + Unpin), body: &[u8]) -> io:
     to.write_all(body).await
 }
 
-/// Not to be cancelled half-way and called again: what was read is lost.
+/// Not cancel-safe: bytes already read are lost.
 pub(crate) async fn receive(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
     let length = from.read_u32().await?;
     let mut body = vec![0; checked(length)?];

@@ -1,6 +1,7 @@
-//! `longhaul sandbox-init`: gives up what it could do, then becomes the interpreter.
+//! `longhaul sandbox-init`: confines itself, then becomes the interpreter.
 //!
-//! What must hold: one thread; nothing of the request is read here; whatever fails, the interpreter is not run.
+//! Invariants: there is one thread; nothing of the request is read here; if any step fails, the interpreter is not
+//! run.
 
 use std::{io, os::unix::process::CommandExt as _, path::Path, process::Command};
 
@@ -22,7 +23,7 @@ use crate::{
 
 const PYTHON: &str = include_str!("harness/python.py");
 const BASH: &str = include_str!("harness/bash.sh");
-/// Nothing of the service's environment; what is here is in nobody's way.
+/// Environment of the code. It takes nothing from the service's environment.
 const ENVIRONMENT: [(&str, &str); 5] = [
     ("PATH", "/usr/local/bin:/usr/bin:/bin"),
     ("LANG", "C.UTF-8"),
@@ -31,7 +32,7 @@ const ENVIRONMENT: [(&str, &str); 5] = [
     ("LOGNAME", "sandbox"),
 ];
 
-/// Runs the program that `inside` describes; comes back only to say why it could not.
+/// Runs the program that `inside` describes. Returns only if that fails, with the error.
 #[must_use]
 pub fn run(inside: &str) -> io::Error {
     let inside: Inside = match serde_json::from_str(inside) {
@@ -45,17 +46,18 @@ pub fn run(inside: &str) -> io::Error {
 }
 
 fn confine(inside: &Inside) -> io::Result<()> {
-    // For the moments in which the warden is killed; otherwise it kills by group.
+    // Covers a warden that is killed itself; otherwise the warden kills by process group.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     umask(Mode::RWXG | Mode::RWXO);
-    // The first to go when the machine is out of memory. Without a /proc of its own it cannot be said, and is not needed.
+    // Makes this process the OOM killer's first choice. Without a /proc of its own the write fails, which is
+    // harmless.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     limits::apply(&inside.limits, inside.tasks)?;
     let work = inside.work.as_path();
     let reach = match &inside.confinement {
         Confinement::Namespaces { .. } => {
             let readable: Vec<_> = inside.readable.iter().cloned().chain(["/proc".into()]).collect();
-            // Within namespaces landlock is a second wall: a kernel without it is good enough.
+            // Within namespaces landlock is a second boundary, so a kernel without it is accepted.
             files::apply(&readable, &[work, Path::new(SHM)])?;
             Reach::Own
         }
@@ -76,7 +78,7 @@ fn become_program(inside: &Inside) -> io::Error {
     let mut command = match &inside.program {
         Program::Python(path) => {
             let mut command = Command::new(path);
-            // Isolated: no site of a user, no PYTHON* variables; no byte code is written.
+            // Isolated mode: no user site directory, no PYTHON* variables; no byte code is written.
             command.args(["-I", "-B", "-X", "utf8", "-c", PYTHON]);
             command
         }

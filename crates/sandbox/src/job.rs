@@ -1,7 +1,8 @@
-//! One run, as the service sees it: a warden is started, told, listened to and waited for.
+//! One run from the service's side: starts a warden, sends it the setup and the request, and waits for its report.
 //!
-//! What must hold: when [`run`] returns, the warden is gone, and with it everything it started. Dropping its future is safe for
-//! the machine (the warden sees the connection close) but frees nothing in time: callers let it run to its end, and cancel.
+//! Invariant: when [`run`] returns, the warden is gone, and with it every process it started. Dropping the future
+//! is safe (the warden sees the connection close) but the processes may outlive the drop, so callers cancel and let
+//! it run to its end.
 
 use std::{io, process::Stdio, time::Duration};
 
@@ -19,32 +20,32 @@ use crate::{
     setup::{Limit, Report, Setup},
 };
 
-/// What the warden may take beyond the time of the code: to start, to kill, to clean up.
+/// Time the warden may take beyond the code's own: to start, to kill, to clean up.
 const AROUND: Duration = Duration::from_secs(20);
-/// What it may take to end when it has answered or was left.
+/// Time the warden may take to exit after it has answered or its connection was closed.
 const TO_END: Duration = Duration::from_secs(15);
-/// Status of a process that was killed, as shells tell it.
+/// Exit status that shells report for a killed process.
 const KILLED: i32 = 137;
 
-/// How a run ended.
+/// Outcome of a run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) exit_code: i32,
     pub(crate) limit: Option<Limit>,
     pub(crate) stdout: Captured,
     pub(crate) stderr: Captured,
-    /// What the program reported over its channel.
+    /// Bytes that the program wrote to its channel.
     pub(crate) answer: Vec<u8>,
 }
 
-/// The beginning of a stream, and how much of it there was.
+/// The beginning of a stream, and the number of bytes it had.
 #[derive(Debug, Default)]
 pub(crate) struct Captured {
     pub(crate) kept: Vec<u8>,
     pub(crate) total: usize,
 }
 
-/// Why there is no outcome; never the code's doing.
+/// Reason why a run has no outcome; never caused by the code.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JobError {
     #[error("the warden cannot be started: {0}")]
@@ -76,7 +77,7 @@ pub(crate) async fn run(
         () = flooded.cancelled() => Told::Flooded,
         () = cancelled.cancelled() => Told::Cancelled,
     };
-    // Whatever it still does, it ends with this.
+    // Closing the connection ends the warden, if it still runs.
     drop(connection);
     if timeout(TO_END, warden.wait()).await.is_err() {
         tracing::error!(process.pid = warden.id(), "a warden does not end and is killed");
@@ -109,12 +110,12 @@ fn start(options: &Options) -> io::Result<(Child, UnixStream)> {
     let warden = Command::new(&options.program)
         .arg("sandbox-warden")
         .env_clear()
-        // For `chmod` and `rm`.
+        // The warden runs `chmod` and `rm`.
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .stdin(std::os::fd::OwnedFd::from(theirs))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // Ctrl-C at a terminal is for the service, which ends its wardens.
+        // Ctrl-C at a terminal must reach only the service, which ends its wardens.
         .process_group(0)
         .spawn()?;
     Ok((warden, UnixStream::from_std(ours)?))
@@ -127,7 +128,7 @@ async fn converse(connection: &mut UnixStream, setup: &Setup, request: &[u8]) ->
     Ok((report, frames::receive(connection).await?))
 }
 
-/// How much of a stream is kept, and when it is too much.
+/// Bytes of a stream that are kept, and the number from which the run is stopped.
 struct Caps {
     keep: usize,
     flood: usize,
@@ -139,11 +140,11 @@ impl Options {
     }
 }
 
-/// Reads to the end, keeps the beginning.
+/// Reads the stream to its end and keeps the beginning.
 async fn capture(mut stream: Stream, caps: Caps, flooded: CancellationToken) -> Captured {
     let mut captured = Captured::default();
     let mut block = vec![0; 64 << 10];
-    // A stream that breaks has ended.
+    // A read error counts as the end of the stream.
     while let Ok(read @ 1..) = stream.read(&mut block).await {
         let room = caps.keep.saturating_sub(captured.kept.len()).min(read);
         captured.kept.extend_from_slice(block.get(..room).unwrap_or_default());
@@ -157,7 +158,7 @@ async fn capture(mut stream: Stream, caps: Caps, flooded: CancellationToken) -> 
 
 async fn captured(reading: Option<AbortOnDropHandle<Captured>>) -> Captured {
     match reading {
-        // Everybody who could write is gone; the patience is for a machine in trouble.
+        // All writers are gone, so the read ends at once; the timeout covers a machine in trouble.
         Some(reading) => timeout(TO_END, reading).await.ok().and_then(Result::ok).unwrap_or_default(),
         None => Captured::default(),
     }

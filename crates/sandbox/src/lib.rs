@@ -1,12 +1,13 @@
-//! Runs code that nobody has read, such as a model's, and gives back what came of it.
+//! Runs untrusted code, such as code written by a model, and returns its result.
 //!
-//! What must hold: each request gets a process tree of its own that is confined before the first byte of the code is read, and
-//! that is gone, with its files, when the answer is sent; where this machine cannot confine, nothing is served. The boundary is
-//! the kernel's (namespaces, or landlock, with seccomp and limits in both), never a list of what Python may say.
+//! Invariants: each request gets a process tree of its own, which is confined before the first byte of the code is
+//! read and is gone, with its files, when the answer is sent; a machine that cannot confine serves nothing. The
+//! kernel is the boundary (namespaces or landlock, with seccomp and limits in both), never a list of allowed
+//! Python.
 //!
-//! Three programs, all of them this one: the service ([`serve`]), a warden for each request ([`warden`]), which outlives the
-//! service by milliseconds and takes everything along, and what confines itself and then becomes the interpreter ([`init`]).
-//! docs/sandbox.md is for operators, docs/adr/0018-sandbox.md says why it is like this.
+//! The program runs in three roles: the service ([`serve`]); a warden for each request ([`warden`]), which outlives
+//! the service by milliseconds and kills everything it started; and [`init`], which confines itself and then
+//! becomes the interpreter. docs/sandbox.md is for operators; docs/adr/0018-sandbox.md has the reasons.
 #![cfg(target_os = "linux")]
 
 mod bubblewrap;

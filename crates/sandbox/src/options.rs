@@ -1,4 +1,4 @@
-//! What an operator sets. `shared::config` has the reference, the defaults and the rules between them.
+//! Settings of the sandbox. `shared::config` has the reference, the defaults and the rules between them.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,30 +8,30 @@ use serde::{Deserialize, Serialize};
 /// The settings of a sandbox.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// This program, which has the commands `sandbox-warden` and `sandbox-init`.
+    /// Path of this program, which has the commands `sandbox-warden` and `sandbox-init`.
     pub program: PathBuf,
     pub confinement: Choice,
-    /// Serve even where nothing confines.
+    /// Serve even if no confinement works.
     pub dangerously_run_unconfined: bool,
     pub languages: Vec<Language>,
     pub python: PathBuf,
     pub bash: PathBuf,
-    /// `None`: where distributions put it.
+    /// Path of bubblewrap; `None` searches the usual paths.
     pub bwrap: Option<PathBuf>,
-    /// What code may read beside the system's programs and libraries.
+    /// Paths that code may read besides the system's programs and libraries.
     pub readable: Vec<PathBuf>,
-    /// Under which working directories are made, where they are not in memory.
+    /// Parent of the working directories that are not in memory.
     pub scratch: PathBuf,
-    /// Whoever calls must show it.
+    /// Token that a caller must send; `None` lets every caller in.
     pub token: Option<SecretString>,
-    /// The first of the users that code runs as when this process is root, one for each request at a time.
+    /// First user id for the code when this process is root; each concurrent request gets an id of its own.
     pub first_user: u32,
     pub concurrency: usize,
-    /// Requests that wait for their turn.
+    /// Maximum number of requests that wait for a permit.
     pub queue_max: usize,
-    /// How long one waits.
+    /// Maximum time a request waits for a permit.
     pub queue_wait: Duration,
-    /// When the request says nothing.
+    /// Default time limit of a request.
     pub timeout: Duration,
     pub timeout_max: Duration,
     pub memory_bytes: u64,
@@ -39,7 +39,7 @@ pub struct Options {
     pub open_files_max: u64,
     pub files_bytes: u64,
     pub files_max: u64,
-    /// Of each of stdout and stderr.
+    /// Maximum bytes kept of each of stdout and stderr.
     pub output_bytes: usize,
     pub result_bytes: usize,
     pub code_bytes: usize,
@@ -47,16 +47,16 @@ pub struct Options {
     pub shutdown: Duration,
 }
 
-/// Which confinement to take.
+/// Confinement to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// Namespaces, or landlock where those are not allowed.
+    /// Namespaces, or landlock where namespaces are not allowed.
     Auto,
     Namespaces,
     Landlock,
 }
 
-/// What code may be written in.
+/// Language of the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
@@ -73,14 +73,14 @@ impl Language {
         }
     }
 
-    /// The language of this name.
+    /// Returns the language with this name.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         [Self::Python, Self::Bash].into_iter().find(|language| language.name() == name)
     }
 }
 
-/// Output is cut at its limit and thrown away from there; who prints this many times as much is stopped.
+/// Multiple of `output_bytes` at which a run is stopped. Between the two, output is discarded.
 const FLOOD: usize = 256;
 
 impl Options {

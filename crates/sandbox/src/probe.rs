@@ -1,4 +1,5 @@
-//! Attempts to get out, from within: what the self-test at start must see refused before anything is served.
+//! Escape attempts from inside the sandbox. The self-test at start must see all of them refused before anything is
+//! served.
 
 use std::{
     fs, io,
@@ -14,7 +15,7 @@ use crate::setup::{Confinement, Targets};
 
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Tries everything, writes what it got away with to the channel, as a JSON list, and ends.
+/// Makes every attempt, writes those that succeeded to the channel as a JSON list, and ends.
 pub(crate) fn run(targets: &Targets, confinement: &Confinement, work: &Path) -> io::Error {
     let mut escaped = Vec::new();
     let mut refused = |what: &str, got_through: bool| {
@@ -40,7 +41,7 @@ pub(crate) fn run(targets: &Targets, confinement: &Confinement, work: &Path) -> 
         refused("see a /proc that is not its own", *proc != Path::new("/proc/self").exists());
         for (name, of_service) in targets.namespaces.iter().filter(|_| *proc) {
             let own = fs::read_link(format!("/proc/self/ns/{name}"));
-            // One that cannot be told apart counts as shared.
+            // A namespace that cannot be compared counts as shared.
             let shared = own.map_or(true, |own| own.to_string_lossy() == of_service.as_str());
             refused(&format!("share the {name} namespace of the service"), shared);
         }

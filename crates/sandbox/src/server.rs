@@ -1,4 +1,4 @@
-//! The HTTP surface: two routes, JSON whatever happens.
+//! The HTTP server: two routes, every answer in JSON.
 
 use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
@@ -28,27 +28,28 @@ use crate::{
     wire,
 };
 
-/// For the body of a request. A caller that takes longer holds up nobody else.
+/// Maximum time to receive a request body. A slow caller delays no other request.
 const TO_SEND: Duration = Duration::from_secs(10);
-/// Beyond what a request may wait and run: to start, to kill, to clean up.
+/// Allowance beyond the time a request may wait and run: to start, to kill, to clean up.
 const AROUND: Duration = Duration::from_secs(45);
-/// When a busy sandbox may be asked again, in seconds: runs are short.
+/// `Retry-After` of a busy sandbox, in seconds: runs are short.
 const AGAIN: &str = "1";
 
 type Answer = Response<Full<Bytes>>;
 
-/// How many may connect, and for how long. Everybody may, whoever shows no token too, so none may keep its place.
+/// Limits on connections. Callers without a token may connect too, so no connection may keep its slot for ever.
 #[derive(Debug, Clone, Copy)]
 struct Door {
-    /// Connections at a time; further ones wait to be accepted.
+    /// Maximum number of open connections; further ones wait to be accepted.
     places: usize,
-    /// Until the first request has come.
+    /// Maximum time until the first request arrives.
     first: Duration,
-    /// For the head of a further one, the silence before it included: longer than clients keep a connection that they do not use.
+    /// Maximum time for the head of a further request, including the idle time before it: longer than clients keep
+    /// an unused connection.
     idle: Duration,
-    /// How old a connection gets before it is asked to end with its next answer, or at once when there is no request.
+    /// Age at which a connection is closed after its current answer, or at once when no request is open.
     age: Duration,
-    /// How long it may take to do so: the longest request. Whoever does not read the answer has none after that.
+    /// Maximum time for that closing: the longest request. A caller that has not read its answer by then loses it.
     rest: Duration,
 }
 
@@ -64,10 +65,10 @@ impl Door {
     }
 }
 
-/// Serves until `shutdown`, then lets open requests end, as long as they may.
+/// Serves until `shutdown`, then lets open requests finish within the shutdown time.
 ///
 /// # Errors
-/// The listener fails.
+/// A connection slot cannot be acquired.
 pub async fn serve(sandbox: Sandbox, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
     let door = Door::of(&sandbox.options);
     open(door, sandbox, listener, shutdown).await
@@ -87,7 +88,7 @@ async fn open(door: Door, sandbox: Sandbox, listener: TcpListener, shutdown: Can
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    // Out of files, most likely: others end meanwhile.
+                    // Most likely out of file descriptors; other connections close meanwhile.
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(Duration::from_millis(50)).await;
                     continue;
@@ -116,7 +117,7 @@ async fn open(door: Door, sandbox: Sandbox, listener: TcpListener, shutdown: Can
     Ok(())
 }
 
-/// Serves one connection until it ends, or has to.
+/// Serves one connection until it ends or reaches a limit.
 async fn attend(door: Door, sandbox: Arc<Sandbox>, stream: TcpStream, shutdown: CancellationToken) {
     let asked = CancellationToken::new();
     let first = asked.clone();
@@ -135,7 +136,7 @@ async fn attend(door: Door, sandbox: Arc<Sandbox>, stream: TcpStream, shutdown: 
             Err(_) => tracing::debug!("a connection on which nothing was asked is closed"),
         }
     };
-    // A caller that goes away is its own affair.
+    // A connection error is the caller's concern and is not reported.
     tokio::select! {
         _ = served.as_mut() => return,
         () = grows_old => {}
@@ -206,7 +207,7 @@ async fn execute(sandbox: &Sandbox, request: Request<Incoming>) -> Answer {
     }
 }
 
-/// Whether the caller shows the token, as `Authorization: Bearer …` or `X-Service-Token`, if there is one.
+/// Returns true if no token is set or the caller sends it as `Authorization: Bearer …` or `X-Service-Token`.
 fn is_known(sandbox: &Sandbox, request: &Request<Incoming>) -> bool {
     let Some(token) = &sandbox.options.token else { return true };
     let headers = request.headers();
@@ -250,7 +251,7 @@ mod tests {
     use super::*;
     use crate::{options::Choice, setup::Confinement};
 
-    /// For what must come about. On the way to it nothing is waited for but what is named.
+    /// Time limit for expected events; no other wait is bounded by it.
     const PATIENCE: Duration = Duration::from_secs(60);
     const ASK: &[u8] = b"GET /health HTTP/1.1\r\nhost: sandbox\r\n\r\n";
 
@@ -286,7 +287,7 @@ mod tests {
         Sandbox::new(options, Confinement::Nothing)
     }
 
-    /// Room for two, who may keep a place for as long as the test gives.
+    /// A server with two connection slots and the given limits.
     async fn two_places(
         first: Duration,
         age: Duration,
@@ -303,12 +304,12 @@ mod tests {
 
     async fn connect(address: std::net::SocketAddr) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
-        // Little room for answers, as with the server: few are enough to fill it.
+        // Small buffers, as at the server: a few unread answers fill them.
         socket.set_recv_buffer_size(4_096).unwrap();
         socket.connect(address).await.unwrap()
     }
 
-    /// Asks and reads the answer's head.
+    /// Sends a request and reads the head of the answer.
     async fn is_served(client: &mut TcpStream) {
         client.write_all(ASK).await.unwrap();
         let mut head = [0; 12];
@@ -322,7 +323,7 @@ mod tests {
         let silent = [connect(address).await, connect(address).await];
         let mut third = connect(address).await;
         let silent = silent.map(|mut client| {
-            // Until the server closes: it takes no more requests when it cannot send the answers.
+            // Until the server closes: it takes no more requests once it cannot send answers.
             tokio::spawn(async move { while client.write_all(ASK).await.is_ok() {} })
         });
         is_served(&mut third).await;

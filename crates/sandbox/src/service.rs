@@ -1,4 +1,4 @@
-//! The sandbox: how many runs there are at a time, as whom, and what becomes of a request.
+//! The sandbox service: admits requests, bounds the concurrent runs and assigns each run a user.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -18,20 +18,20 @@ use crate::{
     wire::{Outcome, Request},
 };
 
-/// A service that has shown that it confines. [`Sandbox::start`](Self::start) makes one.
+/// A service whose confinement has passed the self-test. [`Sandbox::start`](Self::start) makes one.
 #[derive(Debug)]
 pub struct Sandbox {
     pub(crate) options: Options,
     pub(crate) confinement: Confinement,
     permits: Arc<Semaphore>,
-    /// Requests that run or wait for their turn.
+    /// Requests that run or wait for a permit.
     admitted: Arc<Semaphore>,
-    /// Users that nobody runs as now, when this process is root.
+    /// User ids without a run; empty unless this process is root.
     users: Arc<Mutex<Vec<u32>>>,
     runs: TaskTracker,
 }
 
-/// Why a request was not run.
+/// Reason why a request was not run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     #[error("too many requests run and wait")]
@@ -54,18 +54,18 @@ impl Sandbox {
         }
     }
 
-    /// How code is kept in: `namespaces`, `landlock` or `none`.
+    /// Name of the confinement: `namespaces`, `landlock` or `none`.
     #[must_use]
     pub fn confinement(&self) -> &'static str {
         self.confinement.name()
     }
 
-    /// Runs that are under way.
+    /// Number of current runs.
     pub(crate) fn running(&self) -> usize {
         self.options.concurrency - self.permits.available_permits()
     }
 
-    /// Runs the code, when it is its turn. Dropping the future ends the run.
+    /// Waits for a permit and runs the code. Dropping the future ends the run.
     pub(crate) async fn execute(&self, request: Request) -> Result<Outcome, Refused> {
         let turn = self.turn().await?;
         let program = match request.language {
@@ -77,7 +77,7 @@ impl Sandbox {
         Ok(Outcome::of(&request, &ended, &self.options))
     }
 
-    /// A permit to run, and as whom. Waits as long as may be waited.
+    /// Returns a permit to run with a user id. Waits at most `queue_wait`.
     pub(crate) async fn turn(&self) -> Result<Turn, Refused> {
         let admitted = Arc::clone(&self.admitted).try_acquire_owned().map_err(|_| Refused::Busy)?;
         let permit = timeout(self.options.queue_wait, Arc::clone(&self.permits).acquire_owned()).await;
@@ -86,7 +86,8 @@ impl Sandbox {
         Ok(Turn { user, users: Arc::clone(&self.users), _permit: permit, _admitted: admitted })
     }
 
-    /// Runs a program in a task of its own, which holds the turn until nothing of the run is left, whoever still waits for it.
+    /// Runs a program in a task of its own. The task holds the permit until nothing of the run is left, even if the
+    /// caller has stopped waiting.
     pub(crate) async fn run(
         &self,
         turn: Turn,
@@ -113,7 +114,7 @@ impl Sandbox {
         run.await.unwrap_or_else(|error| Err(JobError::Failed(error.to_string())))
     }
 
-    /// Waits until nothing runs any more.
+    /// Waits until all runs have ended.
     pub(crate) async fn idle(&self) {
         self.runs.close();
         self.runs.wait().await;
@@ -122,7 +123,7 @@ impl Sandbox {
     fn limits(&self, time: Duration) -> Limits {
         Limits {
             wall_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
-            // The wall clock is what ends a run; this is for a process that nobody watches. Two cores may be kept busy.
+            // The wall clock ends a run; this limit is for a process that is not watched. It allows two busy cores.
             cpu_seconds: time.as_secs() * 2 + 2,
             memory_bytes: self.options.memory_bytes,
             processes: self.options.processes_max,
@@ -134,7 +135,7 @@ impl Sandbox {
     }
 }
 
-/// The right to run one thing; given back when it is dropped.
+/// A permit for one run, with its user id; dropping it returns both.
 #[derive(Debug)]
 pub(crate) struct Turn {
     pub(crate) user: Option<u32>,
@@ -145,7 +146,7 @@ pub(crate) struct Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // Before the permit: fields are dropped after this.
+        // The user id goes back before the permit: fields are dropped after this function.
         let users = &mut self.users.lock().unwrap_or_else(PoisonError::into_inner);
         users.extend(self.user);
     }

@@ -1,16 +1,16 @@
-//! What the service tells the warden, the warden tells what confines itself, and the warden answers.
+//! Messages between the service and the warden, and from the warden to the init process.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// How code is kept in.
+/// Confinement of the code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Confinement {
     /// Namespaces by bubblewrap, then landlock where the kernel has it, and seccomp.
     Namespaces {
         bwrap: PathBuf,
-        /// Whether the sandbox may have a /proc of its own; some containers forbid it.
+        /// True if the sandbox may mount a /proc of its own; some containers forbid it.
         proc: bool,
     },
     /// Landlock and seccomp in the namespaces of the service.
@@ -29,35 +29,35 @@ impl Confinement {
     }
 }
 
-/// What becomes of the confined process.
+/// Program that the confined process becomes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Program {
     Python(PathBuf),
     Bash(PathBuf),
-    /// Attempts to get out, for the self-test at start.
+    /// Escape attempts, for the self-test at start.
     Probe(Box<Targets>),
 }
 
-/// What a probe tries to reach. All of it is open to whoever is not confined.
+/// Targets of the probe. All of them are open to an unconfined process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Targets {
-    /// A file that anybody may read, in a directory where the service may write.
+    /// A world-readable file, in a directory that the service may write to.
     pub(crate) canary: PathBuf,
-    /// A socket that anybody may connect to.
+    /// A Unix socket open to every user.
     pub(crate) socket: PathBuf,
     pub(crate) tcp: u16,
     pub(crate) udp: u16,
     pub(crate) service: i32,
-    /// The service's namespaces, as `/proc/self/ns` shows them; none of them may be shared in namespaces mode.
+    /// The service's namespaces, as in `/proc/self/ns`; in namespaces mode none of them may be shared.
     pub(crate) namespaces: Vec<(String, String)>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Limits {
     pub(crate) wall_ms: u64,
-    /// Of one process; behind the wall clock.
+    /// Per process; a backstop behind the wall clock.
     pub(crate) cpu_seconds: u64,
-    /// Address space of one process, and memory of all together.
+    /// Address space of one process, and memory of all processes together.
     pub(crate) memory_bytes: u64,
     pub(crate) processes: u64,
     pub(crate) open_files: u64,
@@ -74,11 +74,11 @@ pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) readable: Vec<PathBuf>,
     pub(crate) scratch: PathBuf,
-    /// User and group of the code, when the service is root.
+    /// User and group id of the code, when the service is root.
     pub(crate) user: Option<u32>,
 }
 
-/// One run, for what confines itself.
+/// One run, for the init process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Inside {
     pub(crate) program: Program,
@@ -86,13 +86,13 @@ pub(crate) struct Inside {
     pub(crate) limits: Limits,
     pub(crate) readable: Vec<PathBuf>,
     pub(crate) work: PathBuf,
-    /// The limit of tasks, which counts those of the whole user where the user is shared.
+    /// Limit of tasks. Where the user is shared it includes the user's other tasks.
     pub(crate) tasks: u64,
-    /// An open file of this program that the interpreter should close.
+    /// Descriptor of this program's file, which the interpreter should close.
     pub(crate) spare: Option<i32>,
 }
 
-/// What the code ran into.
+/// The limit that ended a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Limit {
     Time,
@@ -102,12 +102,12 @@ pub(crate) enum Limit {
     Output,
 }
 
-/// How a run ended, from the warden.
+/// Outcome of a run, from the warden.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Report {
-    /// As a shell tells it: the code, or 128 and the signal.
+    /// Exit status as in a shell: the code, or 128 plus the signal.
     pub(crate) exit_code: i32,
     pub(crate) limit: Option<Limit>,
-    /// Why nothing could be run, or what could not be cleaned up.
+    /// Reason why the program could not run, or the working directory could not be removed.
     pub(crate) failure: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Finds out at start what confines here, by trying to get out, and refuses to go on where nothing does.
+//! Selects the confinement at start by a self-test that tries to escape, and fails where no confinement holds.
 
 use std::{
     fs, io,
@@ -19,10 +19,10 @@ use crate::{
 
 const BWRAP: [&str; 2] = ["/usr/bin/bwrap", "/usr/local/bin/bwrap"];
 const NAMESPACES: [&str; 7] = ["user", "pid", "net", "ipc", "uts", "mnt", "cgroup"];
-/// For one self-test, on a machine that has other things to do.
+/// Time limit of one self-test, on a machine that may be busy.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Why the sandbox does not start.
+/// Reason why the sandbox does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(
@@ -33,7 +33,7 @@ pub enum StartError {
     Unconfined(Vec<String>),
     #[error("the self-test cannot be prepared: {0}")]
     Prepare(#[from] io::Error),
-    /// A language is not installed, or not where code may read.
+    /// A language is not installed, or lies where code may not read.
     #[error("{0}; set sandbox.languages to what is installed")]
     Language(String),
 }
@@ -43,12 +43,13 @@ fn list(reasons: &[String]) -> String {
 }
 
 impl Sandbox {
-    /// Tries what may confine, the strongest first; what is returned has refused every attempt to get out, and runs each language.
+    /// Tries each confinement, the strongest first. The returned sandbox has refused every escape attempt and runs
+    /// each language.
     ///
     /// # Errors
-    /// Nothing confines and nobody said to go on regardless, or a language does not run.
+    /// No confinement holds and `dangerously_run_unconfined` is not set, or a language does not run.
     pub async fn start(options: Options) -> Result<Self, StartError> {
-        // Whoever shares the user of this process may neither trace it nor read its environment.
+        // Processes of the same user may neither trace this process nor read its environment.
         set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from)?;
         let (mut reasons, mut mute) = (Vec::new(), None);
         for confinement in candidates(&options, &mut reasons) {
@@ -65,7 +66,7 @@ impl Sandbox {
             tracing::warn!("{name} cannot be used: {why}");
             reasons.push(format!("{name}: {why}"));
         }
-        // What confines a language that does not run is no reason to run it unconfined.
+        // A confinement that holds but does not run a language is no reason to run the language unconfined.
         if let Some(why) = mute {
             return Err(StartError::Language(why));
         }
@@ -80,7 +81,7 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// What a probe got away with; or why it did not even run.
+    /// Returns the probe's successful escapes, or the reason why it did not run.
     async fn escapes(&self) -> Result<Result<Vec<String>, String>, StartError> {
         let bait = Bait::lay(&self.options.scratch)?;
         let turn = match self.turn().await {
@@ -98,7 +99,7 @@ impl Sandbox {
         }))
     }
 
-    /// Whether each language runs.
+    /// Checks that each language runs.
     async fn speaks(&self) -> Result<(), String> {
         for language in &self.options.languages {
             let (code, expected) = match language {
@@ -148,7 +149,7 @@ fn candidates(options: &Options, reasons: &mut Vec<String>) -> Vec<Confinement> 
     candidates
 }
 
-/// What the probe goes for: open to everybody on this machine, so that only confinement keeps it away.
+/// Targets of the probe, open to every user of this machine, so that only the confinement protects them.
 struct Bait {
     directory: tempfile::TempDir,
     tcp: TcpListener,
@@ -162,7 +163,8 @@ impl Bait {
         fs::write(directory.path().join("canary"), "everybody may read this")?;
         let socket = UnixListener::bind(directory.path().join("socket"))?;
         fs::set_permissions(directory.path().join("socket"), fs::Permissions::from_mode(0o777))?;
-        // Last: where everybody may write, a link of somebody else's would have led root's hand. Nor may they replace what is there.
+        // Last: in a world-writable directory another user could plant a symlink for root to follow. The sticky bit
+        // keeps other users from replacing the files.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o1777))?;
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -195,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// Like another user of this machine: tries only where everybody may write.
+    /// Acts as another user of this machine: plants symlinks only in world-writable directories.
     fn plant(scratch: &Path, victim: &Path) {
         for directory in fs::read_dir(scratch).unwrap().flatten() {
             let Ok(metadata) = directory.metadata() else { continue };

@@ -1,8 +1,9 @@
-//! `longhaul sandbox-warden`: starts the confined process of one request, watches it, and ends all of it.
+//! `longhaul sandbox-warden`: starts the confined process of one request, watches it, and ends its whole process
+//! tree.
 //!
-//! What must hold: no process of the run is left when the warden answers, none when the service is gone (its end of the
-//! connection closes), and nothing that the code does reaches the warden. One process that outlives the code, because a thread
-//! of the service cannot: a service that is killed runs nothing any more.
+//! Invariants: when the warden answers, no process of the run is left; when the service is gone (its end of the
+//! connection closes), the run is ended; and the code cannot affect the warden. It is a process, not a thread of
+//! the service, because it must still clean up after the service is killed.
 
 use std::{
     fs, io,
@@ -34,17 +35,17 @@ use crate::{
     watch::{self, Watch},
 };
 
-/// How often it is looked whether the first process has ended; a run takes this much longer than it needs.
+/// Interval at which the first process is checked for its end; the answer is late by up to this much.
 const TICK: Duration = Duration::from_millis(2);
-/// How often everything that runs is measured. A process that takes memory as fast as it can gets some hundred MiB in between.
+/// Interval at which the run's usage is measured. A process can allocate some hundred MiB within it.
 const MEASURE: Duration = Duration::from_millis(25);
-/// How long killed processes may take to be gone. Longer means a kernel in trouble; the service is told.
+/// Maximum time for killed processes to disappear. If it passes, the kernel is in trouble and the service is told.
 const TO_DIE: Duration = Duration::from_secs(10);
 
 /// Runs one request; standard input is the connection to the service.
 ///
 /// # Errors
-/// The service cannot be understood, or does not listen any more.
+/// The service's message is invalid, or the service has closed the connection.
 pub fn run() -> io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_child_subreaper(Some(getpid()))?;
@@ -65,7 +66,7 @@ fn watch_service(service: &UnixStream) -> io::Result<Arc<AtomicBool>> {
     let abandoned = Arc::new(AtomicBool::new(false));
     let (mut service, flag) = (service.try_clone()?, Arc::clone(&abandoned));
     thread::spawn(move || {
-        // The service says nothing more: whatever ends this is its end.
+        // The service sends nothing more, so any return means that it has closed its end.
         let _ = service.read(&mut [0]);
         flag.store(true, Ordering::Relaxed);
     });
@@ -88,7 +89,7 @@ fn hold(setup: &Setup, request: Vec<u8>, abandoned: &AtomicBool) -> io::Result<(
     Ok((Report { exit_code: status, limit, failure }, answer))
 }
 
-/// Starts what confines itself and becomes the program, in a process group of its own.
+/// Starts the init process, which confines itself and becomes the program, in a process group of its own.
 fn start(setup: &Setup, work: &Path, channel: UnixStream) -> io::Result<Pid> {
     let (mut command, program) = match &setup.confinement {
         Confinement::Namespaces { bwrap, proc } => {
@@ -101,7 +102,7 @@ fn start(setup: &Setup, work: &Path, channel: UnixStream) -> io::Result<Pid> {
             (command, None)
         }
     };
-    // Where the user is shared with others, so is the number of its tasks. Namespaces have a count of their own.
+    // A shared user also shares its count of tasks. Namespaces have a count of their own.
     let shares_user = setup.user.is_none() && !matches!(setup.confinement, Confinement::Namespaces { .. });
     let tasks = setup.limits.processes + if shares_user { watch::tasks_of_this_user() } else { 0 };
     let inside = Inside {
@@ -121,7 +122,7 @@ fn start(setup: &Setup, work: &Path, channel: UnixStream) -> io::Result<Pid> {
     Ok(Pid::from_child(&command.spawn()?))
 }
 
-/// Waits for the end of the first process, of the time, of a limit or of the service.
+/// Waits for the end of the first process, the deadline, an exceeded limit or the end of the service.
 fn attend(
     first: Pid,
     setup: &Setup,
@@ -155,12 +156,13 @@ fn attend(
     }
 }
 
-/// Kills until nothing is left; gives how the first process ended, if it did only now.
+/// Kills until no process is left. Returns the exit status of the first process if it ended here.
 fn end_all(first: Pid) -> io::Result<Option<i32>> {
     let deadline = Instant::now() + TO_DIE;
     let mut ended = None;
     loop {
-        // By group first: in one step, so that nothing forks away. It is gone when everybody in it is.
+        // The group first: one atomic step, so that no process can fork away. The group is gone once its members
+        // are.
         let _ = kill_process_group(first, Signal::KILL);
         for pid in watch::descendants().into_iter().filter_map(watch::pid) {
             let _ = kill_process(pid, Signal::KILL);
@@ -181,7 +183,7 @@ fn end_all(first: Pid) -> io::Result<Option<i32>> {
     }
 }
 
-/// A child that has ended, the first or an orphan.
+/// Reaps a child that has ended: the first process or an orphan.
 fn reap() -> io::Result<Option<(Pid, WaitStatus)>> {
     match wait(WaitOptions::NOHANG) {
         Ok(ended) => Ok(ended),
@@ -193,7 +195,7 @@ fn code(status: WaitStatus) -> i32 {
     status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal)).unwrap_or(125)
 }
 
-/// The request on its way to the code, and the result on its way back.
+/// Carries the request to the code and the result back.
 struct Channel {
     writing: JoinHandle<()>,
     reading: JoinHandle<Vec<u8>>,
@@ -203,11 +205,11 @@ impl Channel {
     fn open(stream: UnixStream, request: Vec<u8>, result_bytes: usize) -> io::Result<Self> {
         let (mut to, mut from) = (stream.try_clone()?, stream);
         let writing = thread::spawn(move || {
-            // Code that ends before it has read everything is no error of ours.
+            // Code that ends before it has read the request is no error.
             let _ = to.write_all(&request);
             let _ = to.shutdown(Shutdown::Write);
         });
-        // Room for what is said around the result. More than that is not a report of ours.
+        // Leaves room for the report around the result. A longer answer was not written by the harness.
         let most = u64::try_from(result_bytes).unwrap_or(u64::MAX).saturating_add(64 << 10);
         let reading = thread::spawn(move || {
             let mut answer = Vec::new();
@@ -218,7 +220,7 @@ impl Channel {
         Ok(Self { writing, reading })
     }
 
-    /// To be called when nobody is left who could write.
+    /// Call it when no writer is left; otherwise it blocks.
     fn answer(self) -> Vec<u8> {
         let answer = self.reading.join().unwrap_or_default();
         let _ = self.writing.join();
@@ -226,7 +228,7 @@ impl Channel {
     }
 }
 
-/// Where the code starts and may write.
+/// Directory where the code starts and may write.
 enum WorkDir {
     /// Made and removed by bubblewrap, in memory.
     Within,
@@ -238,7 +240,7 @@ impl WorkDir {
         if let Confinement::Namespaces { .. } = setup.confinement {
             return Ok(Self::Within);
         }
-        // As the kernel names it: the watch compares with what /proc says.
+        // Canonical path, because the watch compares it with the paths in /proc.
         let scratch = setup.scratch.canonicalize()?;
         let made = tempfile::Builder::new().prefix("longhaul-sandbox-").tempdir_in(scratch)?;
         if let Some(user) = setup.user {
@@ -264,11 +266,12 @@ impl WorkDir {
     fn remove(self) -> io::Result<()> {
         let Self::OnDisk(made) = self else { return Ok(()) };
         let path: PathBuf = made.path().to_owned();
-        // A tree as deep as it can be made needs an open file for each level.
+        // Removing a deep tree needs an open file for each level.
         let limit = getrlimit(Resource::Nofile);
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
         let Err(error) = made.close() else { return Ok(()) };
-        // These go down without any, however deep; the first opens what the code closed to its own user.
+        // These programs need no open file per level; chmod first opens directories that the code closed to its own
+        // user.
         for [program, how, on] in [["chmod", "-R", "u+rwX"], ["rm", "-rf", "--one-file-system"]] {
             Command::new(program).args([how, on, "--"]).arg(&path).stderr(Stdio::null()).status()?;
         }

@@ -1,4 +1,4 @@
-//! What the processes of one run use together, read from /proc: limits of the kernel hold for one process each.
+//! Measures the usage of all processes of one run together, from /proc: kernel limits apply to one process each.
 
 use std::{
     fs, io,
@@ -17,16 +17,20 @@ use crate::{
     setup::{Confinement, Limit, Limits},
 };
 
-/// How long the file systems of the sandbox may take to be there. Their bytes are the kernel's to limit; until then nobody counts files.
+/// Maximum time until the sandbox's tmpfs mounts exist. The kernel limits their bytes; until then files are not
+/// counted.
 const TO_MOUNT: Duration = Duration::from_secs(10);
-/// What counts as memory of a process. Pages of programs and libraries are shared with everybody; what is swapped out is still used.
+/// Fields of /proc/PID/status that count as memory of a process. Pages of programs and libraries are shared;
+/// swapped-out memory is still in use.
 const MEMORY: [&str; 4] = ["RssAnon:", "RssShmem:", "VmSwap:", "HugetlbPages:"];
-/// How many times in a row a process may not be looked into. It is a moment for honest ones, and a quarter of a second of writing for others.
+/// Maximum number of consecutive measurements in which a process could not be inspected. An honest process is
+/// opaque for a moment; a hostile one gains a quarter of a second of writing.
 const OBSCURED: u32 = 10;
-/// The right to look into what runs as another user: bit 19 of the capabilities.
+/// CAP_SYS_PTRACE (bit 19), the right to inspect processes of another user.
 const SYS_PTRACE: u64 = 1 << 19;
 
-/// All processes below this one, parents before children. Orphans are among them: the warden is their reaper.
+/// Returns all processes below this one, parents before children. Orphans are included: the warden is their
+/// subreaper.
 pub(crate) fn descendants() -> Vec<i32> {
     let mut found = children(getpid().as_raw_nonzero().get());
     let mut next = 0;
@@ -37,7 +41,7 @@ pub(crate) fn descendants() -> Vec<i32> {
     found
 }
 
-/// Empty for a process that is gone.
+/// Returns an empty list for a process that is gone.
 fn children(pid: i32) -> Vec<i32> {
     let mut found = Vec::new();
     for thread in threads(pid) {
@@ -51,12 +55,12 @@ fn children(pid: i32) -> Vec<i32> {
 pub(crate) struct Watch<'a> {
     limits: &'a Limits,
     confinement: &'a Confinement,
-    /// The working directory, where it lies on a disk.
+    /// The working directory, if it lies on a disk.
     work: Option<&'a Path>,
     started: Instant,
-    /// Whether the file systems in memory were there already.
+    /// True once the tmpfs mounts have been seen.
     mounted: bool,
-    /// How many looks in a row did not show everything.
+    /// Number of consecutive incomplete measurements.
     obscured: u32,
 }
 
@@ -70,7 +74,7 @@ impl<'a> Watch<'a> {
         Self { limits, confinement, work, started, mounted: false, obscured: 0 }
     }
 
-    /// The first limit that the run is over, if it is over one.
+    /// Returns the first limit that the run exceeds.
     pub(crate) fn exceeded(&mut self) -> Option<Limit> {
         let processes = descendants();
         let (mut memory, mut tasks) = (0, 0);
@@ -79,7 +83,7 @@ impl<'a> Watch<'a> {
             memory += memory_of(*pid, &status);
             tasks += number(&status, "Threads:").unwrap_or(0);
         }
-        // bubblewrap's own two, beside the code's.
+        // bubblewrap has two tasks of its own.
         let own = if matches!(self.confinement, Confinement::Namespaces { .. }) { 2 } else { 0 };
         if memory > self.limits.memory_bytes {
             return Some(Limit::Memory);
@@ -103,13 +107,14 @@ impl<'a> Watch<'a> {
         self.obscured >= OBSCURED
     }
 
-    /// Files in memory; their bytes are limited by the kernel. Any process within can tell, but one that has ended cannot.
+    /// Counts the files in memory; the kernel limits their bytes. Any process inside shows them, unless it has
+    /// ended.
     fn has_too_many_in_memory(&mut self, processes: &[i32]) -> bool {
         for (at, bytes) in [(WORK, self.limits.files_bytes), (SHM, SHM_BYTES)] {
             match processes.iter().rev().find_map(|pid| files_in_memory(*pid, at, bytes)) {
                 Some(files) if files > self.limits.files => return true,
                 Some(_) => self.mounted = true,
-                // The first is bubblewrap outside. When it is all that is left, the run is over.
+                // The first process is bubblewrap outside. If it is the only one left, the run is over.
                 None if self.mounted || self.started.elapsed() > TO_MOUNT => {
                     return processes.iter().skip(1).any(|pid| has_memory(*pid));
                 }
@@ -120,7 +125,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// What a process takes, in bytes. Once its first thread has ended, only the others tell.
+/// Memory of a process in bytes. Once its first thread has ended, only the other threads report it.
 fn memory_of(pid: i32, status: &str) -> u64 {
     let sum = |status: &str| MEMORY.iter().filter_map(|name| number(status, name)).sum::<u64>() * 1024;
     if tells_memory(status) {
@@ -135,18 +140,18 @@ fn tells_memory(status: &str) -> bool {
     number(status, "RssAnon:").is_some()
 }
 
-/// Whether a process or thread still has any, which it gives up first when it ends.
+/// Returns true if a process or thread still has memory, which it gives up first when it ends.
 pub(crate) fn has_memory(id: i32) -> bool {
     fs::read_to_string(format!("/proc/{id}/status")).is_ok_and(|status| tells_memory(&status))
 }
 
-/// Empty for a process that is gone.
+/// Returns an empty list for a process that is gone.
 pub(crate) fn threads(pid: i32) -> Vec<i32> {
     let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// How many tasks the user of this process has, in this and all its other programs.
+/// Number of tasks of this process's user, over all its programs.
 pub(crate) fn tasks_of_this_user() -> u64 {
     let uid = rustix::process::getuid().as_raw().to_string();
     let Ok(processes) = fs::read_dir("/proc") else { return 0 };
@@ -165,18 +170,19 @@ fn number(status: &str, name: &str) -> Option<u64> {
     status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
-/// Files and directories in a file system of the sandbox, seen through one of its processes; `None` when it cannot be seen. A process
-/// that is not yet within its namespaces sees the machine's, which is of another size.
+/// Number of files and directories in a tmpfs of the sandbox, seen through one of its processes; `None` if it
+/// cannot be seen. A process that has not yet entered its namespaces sees the machine's file system, which has
+/// another size.
 fn files_in_memory(pid: i32, at: &str, bytes: u64) -> Option<u64> {
     let stat = statvfs(format!("/proc/{pid}/root{at}")).ok()?;
     let is_ours = stat.f_blocks * stat.f_frsize == bytes.next_multiple_of(stat.f_frsize.max(1));
     is_ours.then(|| stat.f_files.saturating_sub(stat.f_ffree))
 }
 
-/// Whether what runs, as another user or as this one, can be watched from here.
+/// Checks that this process can watch a run, under another user id or its own.
 ///
 /// # Errors
-/// It cannot: this kernel does not tell a process's children, or this process may not look into those of another user.
+/// The kernel does not list a process's children, or this process may not inspect processes of another user.
 pub(crate) fn check(as_another_user: bool) -> io::Result<()> {
     fs::read_to_string("/proc/thread-self/children")?;
     let status = fs::read_to_string("/proc/thread-self/status")?;

@@ -1,4 +1,4 @@
-//! The wire format: what a request may say, what is wrong with it, and the object that answers it.
+//! The wire format: parses and validates a request, and builds the object that answers it.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,21 @@ use crate::{
     setup::Limit,
 };
 
-/// The least that a run is given.
+/// Minimum time limit of a run, in seconds.
 const SHORTEST: f64 = 1.0;
 
-/// A request that makes sense.
+/// A valid request.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) language: Language,
     pub(crate) code: String,
-    /// JSON as it came: a number may be longer than any of ours.
+    /// JSON exactly as received: a number may exceed every Rust number type.
     pub(crate) input: Box<RawValue>,
     pub(crate) seconds: f64,
     pub(crate) allow_imports: bool,
 }
 
-/// What is wrong with a request: a code of the contract, and words.
+/// An error in a request: a code of the contract, and a message.
 #[derive(Debug)]
 pub(crate) struct Invalid {
     pub(crate) code: &'static str,
@@ -41,12 +41,12 @@ fn invalid(code: &'static str, message: impl Into<String>) -> Invalid {
 
 impl Request {
     /// # Errors
-    /// The first of the contract's codes that fits, in its order. `null` is as good as absent.
+    /// Returns the first of the contract's codes that applies, in its order. `null` counts as absent.
     pub(crate) fn parse(body: &[u8], options: &Options) -> Result<Self, Invalid> {
         let mut body: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(body)
             .map_err(|error| invalid("invalid_payload", format!("the body is not a JSON object: {error}")))?;
         let input = body.remove("input").unwrap_or_default();
-        // What is no JSON text of ours (half a surrogate pair) is a value of the wrong kind.
+        // Text that serde_json cannot parse (half a surrogate pair) becomes a value of the wrong type.
         let body: Map<String, Value> = body
             .into_iter()
             .map(|(name, value)| (name, serde_json::from_str(value.get()).unwrap_or(Value::Array(Vec::new()))))
@@ -61,7 +61,7 @@ impl Request {
         };
         let seconds = timeout.unwrap_or(options.timeout.as_secs_f64());
         let allow_imports = flag(&policy, "allow_imports")?.unwrap_or(true);
-        // A permission that cannot be used: there is no network to be had.
+        // Validated but without effect: the sandbox has no network.
         flag(&policy, "network_access")?;
         Ok(Self {
             language,
@@ -72,7 +72,7 @@ impl Request {
         })
     }
 
-    /// As the program inside reads it.
+    /// Encodes the request for the harness.
     pub(crate) fn for_program(&self, result_bytes: usize) -> Vec<u8> {
         match self.language {
             Language::Python => {
@@ -83,7 +83,7 @@ impl Request {
                 );
                 request.into_bytes()
             }
-            // Neither code nor JSON text has a NUL.
+            // Neither the code nor JSON text contains NUL.
             Language::Bash => format!("{}\0{}\0", self.code, self.input.get()).into_bytes(),
         }
     }
@@ -134,7 +134,7 @@ fn flag(policy: &Map<String, Value>, name: &str) -> Result<Option<bool>, Invalid
     }
 }
 
-/// What came of the code. The keys are the contract's, all of them always there.
+/// Result of the code. All keys are the contract's and are always present.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     language: Language,
@@ -146,7 +146,7 @@ pub(crate) struct Outcome {
     timed_out: bool,
 }
 
-/// Why the code has no result.
+/// Reason why the code has no result.
 #[derive(Debug, Serialize)]
 struct Told {
     #[serde(rename = "type")]
@@ -191,7 +191,8 @@ fn told(kind: &str, message: impl Into<String>) -> Option<Told> {
     Some(Told { kind: kind.to_owned(), message: message.into() })
 }
 
-/// Of the report that the harness wrote, if the code let it. It is the code's word, and says nothing about anything but the code.
+/// Reads the report of the Python harness. The code can forge it, so it is trusted for nothing but the code's own
+/// result.
 fn of_python(ended: &Ended) -> Parts {
     #[derive(serde::Deserialize)]
     struct Report {
@@ -237,7 +238,7 @@ fn has_finite_numbers(value: &Value) -> bool {
     }
 }
 
-/// `=` and the text of the variable, or nothing when it is not set.
+/// Reads the Bash answer: `=` and the text of the variable, or nothing when it is not set.
 fn of_bash(ended: &Ended, options: &Options) -> Parts {
     let code = Some(ended.exit_code);
     if ended.exit_code != 0 {
@@ -256,7 +257,7 @@ fn of_bash(ended: &Ended, options: &Options) -> Parts {
     (code, result, None)
 }
 
-/// What a status above 128 means.
+/// Explains an exit status above 128.
 fn signalled(exit_code: i32) -> Option<String> {
     match exit_code {
         // SIGXCPU.
@@ -288,11 +289,11 @@ fn over(limit: Limit, request: &Request, options: &Options) -> Told {
     Told { kind: kind.to_owned(), message }
 }
 
-/// The beginning of what was printed, and a mark where it was cut.
+/// Returns the kept beginning of a stream, with a mark where it was cut.
 fn text(captured: &Captured) -> String {
     let mut text = String::from_utf8_lossy(&captured.kept).into_owned();
     if captured.total > captured.kept.len() {
-        // The cut may have gone through a character.
+        // The cut may have split a character.
         while text.ends_with(char::REPLACEMENT_CHARACTER) {
             text.pop();
         }

@@ -1,20 +1,20 @@
-//! The system calls by name: which are refused, which exist. Each list says for which reason something is on it.
+//! The system calls by name, refused and allowed. Each group of a list gives its reason.
 
 use libc::c_long;
 
 /// Refused always.
 pub(super) const REFUSED: &[c_long] = &[
-    // The network, and sockets of this machine. What Python needs for itself is a pair.
+    // The network and sockets of this machine. Python itself only needs a socket pair.
     libc::SYS_socket,
     libc::SYS_connect,
     libc::SYS_bind,
     libc::SYS_listen,
     libc::SYS_accept,
     libc::SYS_accept4,
-    // Leaving the process group, by which everything is killed.
+    // Leaving the process group: the warden kills by process group.
     libc::SYS_setsid,
     libc::SYS_setpgid,
-    // Other processes.
+    // Inspecting or changing other processes.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -64,7 +64,7 @@ pub(super) const REFUSED: &[c_long] = &[
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
-    // Large and often broken parts of the kernel; io_uring would also go round every filter.
+    // Large parts of the kernel with many past vulnerabilities. io_uring would also bypass every filter.
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
@@ -79,7 +79,7 @@ pub(super) const REFUSED: &[c_long] = &[
     libc::SYS_fanotify_init,
     libc::SYS_fanotify_mark,
     libc::SYS_remap_file_pages,
-    // The machine.
+    // State of the machine.
     libc::SYS_reboot,
     libc::SYS_kexec_load,
     libc::SYS_init_module,
@@ -98,7 +98,7 @@ pub(super) const REFUSED: &[c_long] = &[
     libc::SYS_adjtimex,
     libc::SYS_vhangup,
     libc::SYS_nfsservctl,
-    // Who the process is; without privileges nothing of it works anyhow.
+    // Identity of the process. Without privileges these calls fail anyway.
     libc::SYS_setuid,
     libc::SYS_setgid,
     libc::SYS_setreuid,
@@ -109,7 +109,7 @@ pub(super) const REFUSED: &[c_long] = &[
     libc::SYS_setfsgid,
     libc::SYS_setgroups,
     libc::SYS_capset,
-    // Priorities, of others too.
+    // Priorities and placement, also of other processes.
     libc::SYS_setpriority,
     libc::SYS_ioprio_set,
     libc::SYS_sched_setscheduler,
@@ -122,11 +122,12 @@ pub(super) const REFUSED: &[c_long] = &[
     libc::SYS_set_mempolicy,
 ];
 
-/// Refused where files of others are within reach: landlock does not see them. Cutting a file short it sees from its third version
-/// on, so a path is not enough anywhere; an open file is.
+/// Refused where files of others are reachable, because landlock does not control these calls. Landlock controls
+/// truncation from its third version on, so truncation by path is refused everywhere; an open file may be
+/// truncated.
 pub(super) const OF_OTHERS: &[c_long] = &[
     libc::SYS_truncate,
-    // Its flags lie in memory, where no filter sees them.
+    // Its flags lie in memory, which a filter cannot read.
     libc::SYS_openat2,
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
@@ -148,11 +149,11 @@ pub(super) const OF_OTHERS: &[c_long] = &[
     libc::SYS_inotify_add_watch,
 ];
 
-/// Refused where the working directory lies on a disk: each keeps a removed file where the watch does not find it, in a message that
-/// nobody has received or in a rule.
+/// Refused where the working directory lies on a disk: each call can keep a removed file where the watch does not
+/// find it, in an undelivered socket message or in a landlock rule.
 pub(super) const HIDING: &[c_long] = &[libc::SYS_sendmsg, libc::SYS_sendmmsg, libc::SYS_landlock_create_ruleset];
 
-/// What interpreters, compilers and the usual tools live on.
+/// The calls that interpreters, compilers and the usual tools need.
 pub(super) const ALLOWED: &[c_long] = &[
     // Files by descriptor.
     libc::SYS_read,
@@ -180,8 +181,8 @@ pub(super) const ALLOWED: &[c_long] = &[
     libc::SYS_fallocate,
     libc::SYS_fadvise64,
     libc::SYS_readahead,
-    // Not sendfile, splice, tee and vmsplice: what they put into a pipe stays in memory as long as that, a page of 2 MiB for each byte,
-    // and counts as nobody's. Without them tools read and write.
+    // Without sendfile, splice, tee and vmsplice: the pages they put into a pipe stay in memory as long as the
+    // pipe, up to a page of 2 MiB per byte, and count for no process. Tools fall back to read and write.
     libc::SYS_copy_file_range,
     libc::SYS_getdents64,
     libc::SYS_pipe2,
@@ -338,7 +339,7 @@ pub(super) const ALLOWED: &[c_long] = &[
     libc::SYS_epoll_pwait2,
     libc::SYS_ppoll,
     libc::SYS_pselect6,
-    // Pairs of sockets, and the one that the request came by.
+    // Socket pairs, and the socket that carried the request.
     libc::SYS_socketpair,
     libc::SYS_sendto,
     libc::SYS_recvfrom,
@@ -353,7 +354,7 @@ pub(super) const ALLOWED: &[c_long] = &[
     libc::SYS_getsockopt,
 ];
 
-/// The older forms of the above.
+/// Older forms of the allowed calls.
 #[cfg(target_arch = "x86_64")]
 pub(super) const LEGACY: &[c_long] = &[
     libc::SYS_open,

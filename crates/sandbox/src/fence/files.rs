@@ -1,4 +1,5 @@
-//! Landlock: which files may be read, run and written; and, where the kernel has it, no TCP and no signals beyond the sandbox.
+//! Landlock: restricts the files that may be read, run and written and, where the kernel supports it, refuses TCP
+//! and signals to processes outside the sandbox.
 
 use std::{
     io,
@@ -10,9 +11,9 @@ use landlock::{
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
-/// The newest that this was written for; the crate leaves out what an older kernel does not know.
+/// Newest landlock version in use; the crate omits the rights that an older kernel does not know.
 const NEWEST: ABI = ABI::V6;
-/// The first that keeps signals within.
+/// First landlock version that confines signals.
 const SIGNALS: u32 = 6;
 
 const SYSTEM: [&str; 10] = [
@@ -28,23 +29,24 @@ const SYSTEM: [&str; 10] = [
     "/etc/localtime",
 ];
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/full", "/dev/random", "/dev/urandom"];
-/// To be read only: whoever may write to it gets memory by mapping it that belongs to no process.
+/// Read only: a writer could map it shared and so get memory that belongs to no process.
 const ZERO: &str = "/dev/zero";
 
-/// What landlock did.
+/// Degree of confinement that landlock provided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fenced {
-    /// The kernel has none, or it is switched off.
+    /// The kernel has no landlock, or it is switched off.
     No,
-    /// Files are fenced; signals may leave the sandbox.
+    /// Files are confined; signals may leave the sandbox.
     Files,
     FilesAndSignals,
 }
 
-/// Only `readable` and the system's programs and libraries may be read, only `writable` written.
+/// Allows reading `readable` and the system's programs and libraries, and writing `writable`; refuses all other
+/// files.
 ///
 /// # Errors
-/// A path that is there cannot be opened, or the kernel refuses.
+/// An existing path cannot be opened, or the kernel refuses.
 pub(crate) fn apply(readable: &[PathBuf], writable: &[&Path]) -> io::Result<Fenced> {
     let read = AccessFs::from_read(NEWEST);
     let mut rules = Ruleset::default()
@@ -68,7 +70,7 @@ pub(crate) fn apply(readable: &[PathBuf], writable: &[&Path]) -> io::Result<Fenc
 }
 
 fn allow(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> io::Result<RulesetCreated> {
-    // Not every system has every one of them.
+    // Systems lack some of these paths.
     let Ok(metadata) = path.metadata() else { return Ok(rules) };
     let access = if metadata.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
     let opened = PathFd::new(path).map_err(io::Error::other)?;

@@ -1,4 +1,5 @@
-//! Resource limits. They hold for one process (tasks: for the user), so the warden watches what all of them use together.
+//! Resource limits. The kernel applies them per process (the number of tasks per user), so the warden also watches
+//! the sum over all processes.
 
 use std::io;
 
@@ -7,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::setup::Limits;
 
 /// # Errors
-/// The kernel refuses one.
+/// The kernel refuses a limit.
 pub(crate) fn apply(limits: &Limits, tasks: u64) -> io::Result<()> {
     let wanted = [
         (Resource::Core, 0),
@@ -18,11 +19,11 @@ pub(crate) fn apply(limits: &Limits, tasks: u64) -> io::Result<()> {
         (Resource::Fsize, limits.files_bytes),
         (Resource::Nofile, limits.open_files),
         (Resource::Nproc, tasks),
-        // Last: from here on this process has little to spare itself.
+        // Last: from here on this process has little memory to spare itself.
         (Resource::As, limits.memory_bytes),
     ];
     for (resource, value) in wanted {
-        // What was stricter already stays so.
+        // Keep a stricter limit that is already in place.
         let value = getrlimit(resource).maximum.map_or(value, |maximum| maximum.min(value));
         setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })?;
     }

@@ -1,4 +1,5 @@
-//! What a process gives up before it becomes an interpreter: files, system calls, resources. None of it can be taken back.
+//! Restrictions that a process puts on itself before it becomes an interpreter: files, system calls, resources.
+//! None of them can be lifted again.
 
 mod call_lists;
 pub(crate) mod files;

@@ -1,8 +1,8 @@
-//! Seccomp: which system calls exist for the code, which of those are refused, and with which arguments.
+//! Seccomp: the system calls that the code may make, and the arguments that are refused.
 //!
-//! Two filters. What is in neither list does not exist (`ENOSYS`, so that libraries fall back, as from `clone3` to `clone`): a
-//! call that a later kernel brings is closed until somebody has looked at it. What is in [`refused`] answers `EPERM`. The lists are in
-//! `call_lists`. A foreign architecture's calls end the process.
+//! There are two filters. A call in neither list answers `ENOSYS`, so that libraries fall back (from `clone3` to
+//! `clone`) and a call of a later kernel stays closed until it is reviewed. A call in [`refused`] answers `EPERM`.
+//! The lists are in `call_lists`. A call of a foreign architecture ends the process.
 
 use std::{collections::BTreeMap, io};
 
@@ -14,21 +14,21 @@ use seccompiler::{
 
 use super::call_lists::{ALLOWED, HIDING, LEGACY, OF_OTHERS, OF_OTHERS_LEGACY, REFUSED};
 
-/// What else than the code the kernel objects within reach belong to.
+/// Owner of the kernel objects within reach of the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Namespaces hide everything else.
     Own,
-    /// Processes and files of the same user are within reach of calls that landlock does not see.
+    /// Processes and files of the same user are within reach of calls that landlock does not control.
     Shared {
-        /// Whether landlock keeps signals within; otherwise the code may only signal its first process and its group.
+        /// True if landlock confines signals; otherwise the code may only signal its first process and its group.
         signals_are_fenced: bool,
-        /// The process that the filter is for; becoming the interpreter keeps its id.
+        /// Id of the process that the filter is for; executing the interpreter keeps it.
         own: i32,
     },
 }
 
-/// Never taken back, and inherited by all children.
+/// Installs both filters. They cannot be removed, and children inherit them.
 ///
 /// # Errors
 /// The kernel refuses, or this architecture has no filter.
@@ -50,29 +50,30 @@ fn install(calls: BTreeMap<i64, Vec<SeccompRule>>, otherwise: SeccompAction, mat
     apply_filter(&program).map_err(io::Error::other)
 }
 
-/// The calls that are refused, each always or where one of its rules matches.
+/// Returns the refused calls: without rules a call is always refused, otherwise where one rule matches.
 fn refused(reach: Reach) -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
     let mut refused: BTreeMap<i64, Vec<SeccompRule>> = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
     refused.insert(
         libc::SYS_socketpair,
         vec![
             rule(&[(0, SeccompCmpOp::Ne, AF_UNIX)])?,
-            // A datagram socket could be pointed at any address; of a stream, both ends stay here.
+            // A datagram socket could be pointed at any address; both ends of a stream pair stay in the sandbox.
             rule(&[(1, SeccompCmpOp::MaskedEq(SOCKET_TYPE), SOCK_DGRAM)])?,
             rule(&[(1, SeccompCmpOp::MaskedEq(SOCKET_TYPE), SOCK_SEQPACKET)])?,
         ],
     );
     let mut clone = CLONE.iter().map(|flag| bit(0, *flag)).collect::<Result<Vec<_>, _>>()?;
-    // Such memory belongs to no process: all of it stays while one page of it is mapped, and that page is what is counted.
+    // Shared anonymous memory belongs to no process: all of it stays while one page is mapped, and only that page
+    // is counted.
     refused.insert(libc::SYS_mmap, vec![rule(&[(3, SeccompCmpOp::MaskedEq(SHARED_MEMORY), SHARED_MEMORY)])?]);
     refused.insert(libc::SYS_ioctl, IOCTL.iter().map(|command| equal(1, *command)).collect::<Result<_, _>>()?);
     refused.insert(libc::SYS_fcntl, FCNTL.iter().map(|command| equal(1, *command)).collect::<Result<_, _>>()?);
-    // Asking is fine, and so is what glibc does for itself.
+    // Querying the personality, and setting it to 0, is harmless.
     refused.insert(libc::SYS_personality, vec![rule(&[(0, SeccompCmpOp::Ne, ASKING)])?]);
     refused.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
     if let Reach::Shared { signals_are_fenced, own } = reach {
         refused.extend(OF_OTHERS.iter().chain(OF_OTHERS_LEGACY).chain(HIDING).map(|call| (*call, Vec::new())));
-        // All threads of a process have the same open files, so that looking at one of them shows all.
+        // All threads of a process must share their open files, so that inspecting one thread shows all files.
         clone.push(rule(&[(0, SeccompCmpOp::MaskedEq(CLONE_THREAD | CLONE_FILES), CLONE_THREAD)])?);
         refused.insert(libc::SYS_close_range, vec![bit(2, CLOSE_RANGE_UNSHARE)?]);
         for (call, flags) in OPENING {
@@ -92,8 +93,8 @@ fn refused(reach: Reach) -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
     Ok(refused)
 }
 
-/// Matches when all of these hold, each an argument's number, how to compare, and with what. Only the lower half of an argument
-/// is looked at, as the kernel does for all of them.
+/// A rule that matches when all conditions hold: argument number, comparison, value. Only the lower 32 bits of an
+/// argument are compared; the kernel also ignores the upper half of these arguments.
 fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> io::Result<SeccompRule> {
     let conditions = conditions.iter().map(|(argument, compare, value)| {
         SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, compare.clone(), *value)
@@ -110,8 +111,8 @@ fn equal(argument: u8, value: u64) -> io::Result<SeccompRule> {
     rule(&[(argument, SeccompCmpOp::Eq, value)])
 }
 
-/// Opening for reading alone and cutting short: landlock before its third version takes it for reading. The call and where its
-/// flags are.
+/// Opening read-only with truncation, which landlock takes for reading before its third version: the calls and the
+/// position of their flags.
 #[cfg(target_arch = "x86_64")]
 const OPENING: &[(c_long, u8)] = &[(libc::SYS_openat, 2), (libc::SYS_open, 1)];
 #[cfg(not(target_arch = "x86_64"))]
@@ -129,12 +130,12 @@ const SHARED_MEMORY: u64 = 0x21;
 const CLONE_THREAD: u64 = 0x1_0000;
 const CLONE_FILES: u64 = 0x400;
 const CLOSE_RANGE_UNSHARE: u64 = 2;
-/// `CLONE_NEWNS`, `_NEWCGROUP`, `_NEWUTS`, `_NEWIPC`, `_NEWUSER`, `_NEWPID`, `_NEWNET`; and `CLONE_PARENT`, with which a process
-/// would be a child of whom it does not know.
+/// `CLONE_NEWNS`, `_NEWCGROUP`, `_NEWUTS`, `_NEWIPC`, `_NEWUSER`, `_NEWPID`, `_NEWNET`; and `CLONE_PARENT`, which
+/// would make the new process a sibling of its creator.
 const CLONE: [u64; 8] = [0x2_0000, 0x200_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000, 0x8000];
-/// `TIOCSTI` and `TIOCLINUX` type for whoever sits at the terminal; `FIOSETOWN` and `SIOCSPGRP` are `F_SETOWN`.
+/// `TIOCSTI` and `TIOCLINUX` inject input into a terminal; `FIOSETOWN` and `SIOCSPGRP` are `F_SETOWN`.
 const IOCTL: [u64; 4] = [0x5412, 0x541c, 0x8901, 0x8902];
-/// `F_SETOWN`, `F_SETSIG` and `F_SETOWN_EX`: with them an open file sends a signal of choice to a process of choice.
+/// `F_SETOWN`, `F_SETSIG` and `F_SETOWN_EX` make an open file send a chosen signal to a chosen process.
 const FCNTL: [u64; 3] = [8, 10, 15];
 
 #[cfg(test)]
@@ -156,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// What a filter does, in a thread of its own: it holds for that one alone.
+    /// Runs `what` under the filters, in a thread of its own because a filter applies to one thread.
     fn under<T: Send + 'static>(reach: Reach, what: impl FnOnce() -> T + Send + 'static) -> T {
         let filtered = thread::spawn(move || {
             apply(reach).unwrap();
@@ -173,7 +174,7 @@ mod tests {
         assert_eq!(tried.unwrap_err().raw_os_error(), Some(libc::EPERM));
     }
 
-    /// Kernels before 6.12 have a landlock that lets signals through.
+    /// Before kernel 6.12, landlock lets signals through.
     #[test]
     fn signals_stay_within_where_landlock_does_not_keep_them() {
         let parent = getppid().unwrap();
@@ -186,7 +187,7 @@ mod tests {
         under(shared(true), move || assert_eq!(test_kill_process(parent), Ok(())));
     }
 
-    /// Kernels before 6.2 have a landlock that takes this for reading.
+    /// Before kernel 6.2, landlock takes opening with truncation for reading.
     #[test]
     fn a_file_that_may_be_read_cannot_be_cut_short() {
         let directory = tempfile::tempdir().unwrap();
