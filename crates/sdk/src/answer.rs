@@ -1,16 +1,16 @@
-//! Reading a model's answer as JSON: what is tolerated, and what could never be stored.
+//! Parses a model's answer as JSON and refuses values that could not be stored.
 
 use serde_json::{Value, json};
 
 use crate::numbers::{self, OversizedNumber};
 
-/// Why an answer is not JSON that can be stored. The text is meant for the model.
+/// The reason why an answer is not JSON that can be stored. The text is meant for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// Not JSON at all.
+    /// The answer is not JSON.
     #[error("{0}")]
     NotJson(String),
-    /// A string or key holds U+0000, which no Postgres text can.
+    /// A string or key contains U+0000, which Postgres text cannot store.
     #[error("a string contains the character U+0000")]
     Nul,
     /// A number is too long to be kept exactly.
@@ -21,14 +21,15 @@ pub enum AnswerError {
 /// Parses an answer. Any JSON value counts; a byte-order mark and one surrounding code fence are removed first.
 ///
 /// # Errors
-/// The text is not JSON, is nested deeper than 128 levels, holds an oversized number, a lone surrogate or a NUL.
+/// The text is not JSON, is nested deeper than 128 levels, or contains an oversized number, a lone surrogate or a
+/// NUL.
 pub fn parse(answer: &str) -> Result<Value, AnswerError> {
     let value: Value = serde_json::from_str(unfenced(answer)).map_err(|e| AnswerError::NotJson(e.to_string()))?;
     numbers::check(&value)?;
     if holds_nul(&value) { Err(AnswerError::Nul) } else { Ok(value) }
 }
 
-/// The output of an accepted answer: its JSON, or `{"response": text}` when nothing demanded JSON.
+/// Returns the output of an accepted answer: its JSON, or `{"response": text}` if the text is no JSON.
 #[must_use]
 pub fn output(answer: &str) -> Value {
     parse(answer).unwrap_or_else(|_| json!({ "response": answer.replace('\0', "\u{fffd}") }))

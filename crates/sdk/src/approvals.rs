@@ -1,26 +1,28 @@
-//! Which calls of an agent a person must allow.
+//! The approval policy of an agent: the calls that need a person's decision.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The policy of an agent about its calls; without one every call runs.
+/// An agent's policy for its calls; without one every call runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApprovalsSpec {
-    /// For calls that no rule is about.
+    /// Access for calls that match no rule.
     pub default: Access,
-    /// In order; the first that is about a call decides.
+    /// Rules in order; the first that matches a call decides.
     pub rules: Vec<ApprovalRule>,
-    /// How long a person has, in seconds; also the caller, for an answer. Nobody's decision counts as a rejection.
+    /// Time for a person's decision or the caller's answer, in seconds. When it passes without a decision, the call
+    /// counts as rejected.
     pub expires_seconds: u32,
-    /// Whether the key that submitted the execution may decide.
+    /// True if the API key that submitted the execution may decide.
     pub allow_self: bool,
-    /// What a rejection does to the run.
+    /// Effect of a rejection on the run.
     pub on_reject: OnReject,
-    /// Arguments that are not shown to people, by tool (`*` stands for any characters): JSON pointers such as `/token`, in which `*`
-    /// stands for any one member or item. What a tool's schema marks `x-secret` or `writeOnly` is not shown in any case.
+    /// Arguments hidden from people, by tool (`*` matches any characters): JSON pointers such as `/token`, where
+    /// `*` matches any one member or item. Arguments that the tool's schema marks `x-secret` or `writeOnly` are
+    /// always hidden.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub redact: BTreeMap<String, Vec<String>>,
 }
@@ -39,44 +41,45 @@ impl Default for ApprovalsSpec {
 }
 
 impl ApprovalsSpec {
-    /// Whether it says nothing.
+    /// Returns true if every field has its default.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What may become of a call.
+/// Access of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
-    /// It runs.
+    /// The call runs.
     #[default]
     Auto,
-    /// It runs when a person allows it.
+    /// The call runs once a person approves it.
     Ask,
-    /// It does not run; the model is told.
+    /// The call does not run; the model is told.
     Deny,
 }
 
-/// A rule about the calls of some tools.
+/// A rule for the calls of some tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalRule {
-    /// The tool's name; `*` stands for any characters, as in `mcp__bank__*`.
+    /// The tool's name; `*` matches any characters, as in `mcp__bank__*`.
     pub tool: String,
-    /// A condition over the resolved arguments, such as `arguments.amount > 100`; without one, every call.
+    /// A condition over the resolved arguments, such as `arguments.amount > 100`; without one, the rule matches
+    /// every call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
-    /// What becomes of the call.
+    /// Access of a matching call.
     pub access: Access,
 }
 
-/// What a rejection does to the run.
+/// Effect of a rejection on the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnReject {
-    /// The model is told, and decides what to do.
+    /// The model is told of the rejection and continues.
     #[default]
     Continue,
     /// The run ends with `human_rejected`.

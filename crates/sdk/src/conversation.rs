@@ -1,4 +1,4 @@
-//! The handle through which a definition talks to its agent. The worker implements it, journaled.
+//! The handle through which a definition talks to its agent. The worker implements it and journals every step.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::{
 
 /// One execution's conversation with its agent.
 ///
-/// Every method is recorded: on resume, what was answered before is replayed and not asked again. Its errors carry
-/// interrupts and failures out of the definition; pass them on with `?`.
+/// Every method is recorded: on resume, recorded answers are replayed and the model is not called again. Errors
+/// carry interrupts and failures out of the definition; pass them on with `?`.
 #[async_trait]
 pub trait Conversation: Send {
     /// Adds a user message that the next [`ask`](Self::ask) sends.
@@ -29,6 +29,6 @@ pub trait Conversation: Send {
     /// Clears the scratchpad and makes `feedback` the conversation's next message.
     async fn correct(&mut self, feedback: &str) -> Step<()>;
 
-    /// What the tools recorded during the current attempt at an answer.
+    /// Values that the tools recorded during the current attempt at an answer.
     fn scratchpad(&self) -> &ToolScratchpad;
 }

@@ -17,30 +17,31 @@ use crate::{
     validator::{IsValidJson, Validator},
 };
 
-/// An execution type written in Rust. Only [`KEY`](Self::KEY), [`AGENT_KEY`](Self::AGENT_KEY), [`NAME`](Self::NAME) and the
-/// input type are required; `run()` is the validator loop and is rarely overridden.
+/// An execution type written in Rust. Only [`KEY`](Self::KEY), [`AGENT_KEY`](Self::AGENT_KEY), [`NAME`](Self::NAME)
+/// and the input type are required; `run()` is the validator loop and is rarely overridden.
 #[async_trait]
 pub trait ExecutionDefinition: Send + Sync + 'static {
-    /// The input. Its JSON Schema validates submissions; put `#[serde(deny_unknown_fields)]` on it to refuse extra fields.
+    /// The input. Its JSON Schema validates submissions; put `#[serde(deny_unknown_fields)]` on it to refuse extra
+    /// fields.
     type Input: DeserializeOwned + JsonSchema + Send + Sync;
 
     /// Unique slug; `[a-z0-9._-]{1,64}`.
     const KEY: &'static str;
     /// The agent that runs it. Several definitions may share one.
     const AGENT_KEY: &'static str;
-    /// Label for people.
+    /// Display name.
     const NAME: &'static str;
-    /// Longer text for people.
+    /// Description for people.
     const DESCRIPTION: Option<&'static str> = None;
-    /// Corrections before giving up.
+    /// Maximum number of corrections: `n` allows `n + 1` validated answers.
     const MAX_RETRIES: u32 = 3;
 
-    /// Validators in order; the first failing one drives what happens.
+    /// Validators in order; the first failing one decides the next step.
     fn validators(&self) -> Vec<Arc<dyn Validator>> {
         vec![Arc::new(IsValidJson)]
     }
 
-    /// Codes of its own, beside the built-in ones.
+    /// Failure codes of the definition, in addition to the built-in ones.
     fn failure_codes(&self) -> Vec<FailureCode> {
         Vec::new()
     }
@@ -50,16 +51,16 @@ pub trait ExecutionDefinition: Send + Sync + 'static {
         None
     }
 
-    /// The first user message, a minijinja template over `input`; the input as JSON when absent.
+    /// The first user message, a minijinja template over `input`. When absent, the input as JSON.
     fn prompt(&self) -> Option<String> {
         None
     }
 
-    /// Changes to the record beside what the other methods say: timeouts, retries.
+    /// Changes fields of the record that have no method here, such as timeouts and retries.
     fn configure(&self, _spec: &mut DefinitionSpec) {}
 
-    /// Produces one answer. Called once per validated answer: on a correction the validator's feedback is already the
-    /// conversation's next message.
+    /// Produces one answer. Called once per validated answer: after a correction the validator's feedback is
+    /// already the conversation's next message.
     async fn execute(&self, _input: &Self::Input, conversation: &mut dyn Conversation) -> Step<String> {
         conversation.ask().await
     }
@@ -76,7 +77,7 @@ pub trait ExecutionDefinition: Send + Sync + 'static {
     }
 }
 
-/// One way to produce an answer; what [`run_validated`] calls once per validated answer.
+/// A way to produce an answer. [`run_validated`] calls it once per validated answer.
 #[async_trait]
 pub trait Execute: Sync {
     /// Produces one answer.
@@ -97,7 +98,7 @@ impl<D: ExecutionDefinition + ?Sized> Execute for Typed<'_, D> {
 
 /// Asks, validates and corrects until an answer passes, a validator stops the run, or the corrections are used up.
 ///
-/// `max_retries = n` is up to `n + 1` validated answers, then one unvalidated turn for the failure summary.
+/// `max_retries = n` allows up to `n + 1` validated answers, then one unvalidated turn for the failure summary.
 ///
 /// # Errors
 /// Interrupts and failures of the conversation, except a failure of the summary turn: its code stays
@@ -131,14 +132,15 @@ pub async fn run_validated(
     Ok(ExecutionResult::Failure { code: FailureCode::MAX_RETRIES_EXCEEDED, summary })
 }
 
-/// A validator's own code counts only when the definition declares it; codes are metric labels and API contract.
+/// A validator's own code counts only if the definition declares it: codes are metric labels and part of the API
+/// contract.
 fn declared(definition: &DefinitionSpec, code: FailureCode) -> FailureCode {
     let known =
         FailureCode::BUILT_IN.contains(&code) || definition.failure_codes.iter().any(|own| own == code.as_str());
     if known { code } else { FailureCode::VALIDATION_FAILED }
 }
 
-/// A definition without its type: what registries hold and workers run.
+/// A definition without its input type, as held by registries and run by workers.
 #[async_trait]
 pub trait AnyDefinition: Send + Sync {
     /// Runs the definition on an input that is valid against its schema.
@@ -154,7 +156,7 @@ pub trait AnyDefinition: Send + Sync {
 /// A definition written in Rust, with the record it publishes.
 #[derive(Clone)]
 pub struct RegisteredDefinition {
-    /// What the API lists and validates against.
+    /// The record that the API lists and validates against.
     pub spec: DefinitionSpec,
     /// Its validators, in order.
     pub validators: Vec<Arc<dyn Validator>>,
@@ -169,7 +171,7 @@ impl fmt::Debug for RegisteredDefinition {
 }
 
 impl RegisteredDefinition {
-    /// Erases the type of `definition`; the one place where that happens.
+    /// Erases the type of `definition`. This is the only place where that happens.
     pub fn new<D: ExecutionDefinition>(definition: D) -> Self {
         let validators = definition.validators();
         let mut spec = DefinitionSpec {
@@ -202,7 +204,7 @@ impl<D: ExecutionDefinition> AnyDefinition for Erased<D> {
         input: &Value,
         conversation: &mut dyn Conversation,
     ) -> Step<ExecutionResult> {
-        // Only a worker whose input type changed without a new version of its definition gets here with an error.
+        // Fails only on a worker whose input type changed without a new version of its definition.
         let input: D::Input = numbers::typed(input).map_err(|error| {
             Failure::permanent(
                 FailureCode::INVALID_DEFINITION,
@@ -213,7 +215,7 @@ impl<D: ExecutionDefinition> AnyDefinition for Erased<D> {
     }
 }
 
-/// The `run()` of every definition written as a record: ask, validate, correct.
+/// The `run()` of every declarative definition: ask, validate, correct.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Declarative;
 

@@ -1,14 +1,15 @@
-//! Why an execution did not finish: a closed set of classes that decide the retry, and open, stable codes that name the cause.
+//! Failures of an execution: a closed set of classes that decide the retry, and open, stable codes that name the
+//! cause.
 
 use std::{borrow::Cow, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The result of anything that runs inside an attempt.
+/// The result of any operation inside an attempt.
 pub type Step<T> = Result<T, StepError>;
 
-/// The class of a failure; it alone decides whether and when the execution is retried (docs/failures.md).
+/// The class of a failure. It alone decides if and when the execution is retried (docs/failures.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureClass {
@@ -20,9 +21,9 @@ pub enum FailureClass {
     LlmError,
     /// The conversation no longer fits the model's window: compressed at once, at most twice.
     ContextLimit,
-    /// No retry can help.
+    /// A retry cannot help.
     Permanent,
-    /// A person said no and the run ended because of it.
+    /// A person rejected an action, and the run ended because of it.
     HumanRejected,
 }
 
@@ -57,8 +58,8 @@ impl fmt::Display for FailureClass {
     }
 }
 
-/// A stable, low-cardinality name of a cause. The built-in ones are constants here, with their classes, and rows of docs/failures.md; a
-/// definition may add its own by listing them in its `failure_codes`.
+/// A stable, low-cardinality name of a cause. The built-in codes are constants here, with their classes, and rows
+/// of docs/failures.md; a definition may add its own in `failure_codes`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FailureCode(Cow<'static, str>);
@@ -71,7 +72,7 @@ macro_rules! codes {
             /// Every built-in code, in the order of docs/failures.md.
             pub const BUILT_IN: &'static [Self] = &[$(Self::$name),*];
 
-            /// The class in which a built-in code ends a run: `permanent` for those of definitions.
+            /// Returns the class with which a built-in code ends a run; `permanent` for a definition's own code.
             #[must_use]
             pub fn class(&self) -> FailureClass {
                 match self.as_str() {
@@ -94,19 +95,19 @@ codes! {
     CRASH_LOOP = "crash_loop", Permanent;
     /// The execution's deadline or active timeout passed.
     DEADLINE_EXCEEDED = "deadline_exceeded", Permanent;
-    /// A budget was exhausted and the definition says to fail.
+    /// A budget was exhausted and its `on_exhausted` is `fail`.
     BUDGET_EXHAUSTED = "budget_exhausted", Permanent;
     /// The budget is in money, and the model has no price in the configuration.
     PRICE_UNKNOWN = "price_unknown", Permanent;
-    /// There is a budget, and a model setting of the agent lets a call cost more than any limit that could be sent with it.
+    /// There is a budget, but a model setting of the agent leaves the cost of a call without an upper bound.
     COST_UNBOUNDED = "cost_unbounded", Permanent;
     /// The agent used all its turns without an answer.
     MAX_TURNS_EXCEEDED = "max_turns_exceeded", Permanent;
-    /// The agent made the same failing call again and again.
+    /// The agent repeated the same failing call.
     REPEATED_CALL = "repeated_call", Permanent;
     /// Code inside the attempt panicked.
     PANIC = "panic", Permanent;
-    /// Something Longhaul did not foresee.
+    /// An unexpected error inside Longhaul.
     INTERNAL_ERROR = "internal_error", Permanent;
     /// The pinned definition or agent version can no longer run (removed tools, invalid prompt template, …).
     INVALID_DEFINITION = "invalid_definition", Permanent;
@@ -116,7 +117,7 @@ codes! {
     MODEL_UNREACHABLE = "model_unreachable", Transient;
     /// One of the four clocks of a model call ran out.
     MODEL_TIMEOUT = "model_timeout", Transient;
-    /// The model endpoint answered 408, 429 without a time, or 429 four times in a row.
+    /// The model endpoint answered 408, or 429 without a retry time, or 429 four times in a row.
     MODEL_RATE_LIMITED = "model_rate_limited", Transient;
     /// The model's stream was cut before it ended.
     MODEL_STREAM_CUT = "model_stream_cut", Transient;
@@ -130,7 +131,7 @@ codes! {
     MODEL_REFUSAL = "model_refusal", Permanent;
     /// The provider's quota is exhausted.
     MODEL_QUOTA_EXHAUSTED = "model_quota_exhausted", Permanent;
-    /// The model's provider was down, or at its limits, for longer than an execution may wait.
+    /// The model's provider was down or at its limits for longer than an execution may wait.
     PROVIDER_DOWN = "provider_down", Permanent;
     /// A reply was cut at the model's output limit and cannot be continued.
     MODEL_OUTPUT_TRUNCATED = "model_output_truncated", LlmError;
@@ -138,15 +139,15 @@ codes! {
     TOOL_FAILED = "tool_failed", ToolError;
     /// A tool server could not be reached.
     TOOL_UNREACHABLE = "tool_unreachable", Transient;
-    /// A person rejected an action and the run ended because of it.
+    /// A person rejected an action, and the run ended because of it.
     HUMAN_REJECTED = "human_rejected", HumanRejected;
 }
 
 impl FailureCode {
-    /// A code of a definition's own. At most 128 of `[a-z0-9_.-]`, or the contract's upper-case `EXEC_…` form.
+    /// Makes a definition's own code: 1 to 128 letters, digits, `_`, `.` and `-`.
     ///
     /// # Errors
-    /// The text is empty, too long, or holds another character.
+    /// The text is empty, too long, or contains another character.
     pub fn custom(text: impl Into<String>) -> Result<Self, InvalidFailureCode> {
         let text = text.into();
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
@@ -174,48 +175,48 @@ impl fmt::Display for FailureCode {
 #[error("failure code `{0}` must be 1 to 128 characters of letters, digits, `_`, `.` and `-`")]
 pub struct InvalidFailureCode(String);
 
-/// Why an attempt could not produce an answer.
+/// The reason why an attempt produced no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
-    /// Decides the retry.
+    /// The class; it decides the retry.
     pub class: FailureClass,
-    /// Names the cause.
+    /// The code; it names the cause.
     pub code: FailureCode,
-    /// One plain sentence for people; never holds a secret, a prompt or a completion.
+    /// One plain sentence for people; never contains a secret, a prompt or a completion.
     pub summary: String,
-    /// Facts for machines, for instance the HTTP status.
+    /// Details for machines, for instance the HTTP status.
     pub detail: Option<Value>,
-    /// What the other side asked us to wait, when it did.
+    /// The delay that the remote side asked for, if any.
     pub retry_after: Option<Duration>,
 }
 
 impl Failure {
-    /// A failure with nothing but its class, code and sentence.
+    /// A failure with only a class, a code and a summary.
     #[must_use]
     pub fn new(class: FailureClass, code: FailureCode, summary: impl Into<String>) -> Self {
         Self { class, code, summary: summary.into(), detail: None, retry_after: None }
     }
 
-    /// A failure in the class of its code.
+    /// A failure with the class of its code.
     #[must_use]
     pub fn of(code: FailureCode, summary: impl Into<String>) -> Self {
         Self::new(code.class(), code, summary)
     }
 
-    /// A failure no retry can help.
+    /// A failure of class `permanent`.
     #[must_use]
     pub fn permanent(code: FailureCode, summary: impl Into<String>) -> Self {
         Self::new(FailureClass::Permanent, code, summary)
     }
 
-    /// Adds facts for machines.
+    /// Adds details for machines.
     #[must_use]
     pub fn with_detail(mut self, detail: Value) -> Self {
         self.detail = Some(detail);
         self
     }
 
-    /// Adds the wait the other side asked for.
+    /// Sets the delay that the remote side asked for.
     #[must_use]
     pub fn with_retry_after(mut self, wait: Option<Duration>) -> Self {
         self.retry_after = wait;
@@ -223,25 +224,26 @@ impl Failure {
     }
 }
 
-/// Why an attempt stops without having failed.
+/// The reason why an attempt stops without a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interrupt {
-    /// Another worker owns the execution now, or may soon: nothing more may be written.
+    /// Another worker owns the execution, or may soon own it: write nothing more.
     LeaseLost,
     /// The execution was cancelled.
     Cancelled,
-    /// The worker is draining; another continues from the journal.
+    /// The worker is draining; another worker continues from the journal.
     Draining,
     /// The deadline or the active timeout passed.
     DeadlineExceeded,
-    /// It waits for somebody outside: a decision, an answer, another execution. It goes on from its journal.
+    /// The execution waits for an external event: a decision, an answer, another execution. It resumes from its
+    /// journal.
     Waiting,
 }
 
-/// What carries an attempt out of the agent loop: an interrupt, which is no failure, or a failure.
+/// The reason why an attempt leaves the agent loop: an interrupt, which is no failure, or a failure.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepError {
-    /// Stop here; nothing failed.
+    /// The attempt stops without a failure.
     Interrupt(Interrupt),
     /// The attempt failed.
     Failed(Failure),

@@ -1,8 +1,8 @@
-//! What a user of Longhaul writes against: execution definitions, validators, tools, and the words they return.
+//! The API for users of Longhaul: execution definitions, validators, tools, and their result types.
 //!
-//! Nothing here does IO. The worker supplies the [`Conversation`]; the API reads the [`spec`] records. A definition is
-//! written either as YAML (a [`spec::DefinitionSpec`]) or in Rust (the [`ExecutionDefinition`] trait); both become the same
-//! record in the database.
+//! Nothing here does IO. The worker supplies the [`Conversation`]; the API reads the [`spec`] records. A definition
+//! is written either as YAML (a [`spec::DefinitionSpec`]) or in Rust (the [`ExecutionDefinition`] trait); both
+//! become the same record in the database.
 
 pub mod answer;
 pub mod approvals;

@@ -1,4 +1,4 @@
-//! The model of an agent: which one, and how it is asked.
+//! The model of an agent and its request parameters.
 
 use std::collections::BTreeMap;
 
@@ -6,43 +6,44 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Which model, and how it is asked. A field left out is not sent.
+/// The model and its request parameters. An absent field is not sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSpec {
     /// A provider of the worker's configuration; the configured default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// The provider's name of the model; the provider's default when absent.
+    /// The provider's name for the model; the provider's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Sampling temperature.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// The longest reply, in tokens.
+    /// Maximum length of a reply, in tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u32>,
-    /// Reasoning effort, for models that know it.
+    /// Reasoning effort, for models that support it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<Effort>,
-    /// Have the provider hold the model to the schemas of its tools, where a schema can be said in the provider's strict form.
-    /// OpenAI-compatible servers only.
+    /// Have the provider enforce the schemas of the tools, where a schema can be expressed in the provider's strict
+    /// form. OpenAI-compatible servers only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub strict_tools: bool,
-    /// How the answer of a definition with an output schema is asked for.
+    /// The form in which the model returns the answer of a definition with an output schema.
     #[serde(default, skip_serializing_if = "OutputMode::is_tool")]
     pub output: OutputMode,
-    /// Ask for the reply as a stream.
+    /// Request the reply as a stream.
     #[serde(default = "yes")]
     pub stream: bool,
-    /// Sent to the provider as they are, beside the fields above.
+    /// Further request fields, sent to the provider unchanged.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Value>,
-    /// Who is asked instead, in this order, when the model's provider is down or out of quota for longer than the worker's
-    /// configuration lets an execution wait.
+    /// Models to use instead, in this order, when the model's provider is down or out of quota for longer than the
+    /// worker's configuration lets an execution wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<FallbackModel>,
-    /// What the scripted model answers: a minijinja program over `messages`, `tools` and `turn` (docs/scripted-model.md).
+    /// The answers of the scripted model: a minijinja program over `messages`, `tools` and `turn`
+    /// (docs/scripted-model.md).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
 }
@@ -66,7 +67,7 @@ impl Default for ModelSpec {
 }
 
 impl ModelSpec {
-    /// The model itself, then what it falls back to: each as it is asked. `extra` is for the provider it was written for.
+    /// Returns the model, then its fallbacks, each as a complete spec. `extra` is kept only for its own provider.
     #[must_use]
     pub fn routes(&self) -> Vec<Self> {
         let first = Self { fallback: Vec::new(), ..self.clone() };
@@ -83,29 +84,30 @@ impl ModelSpec {
     }
 }
 
-/// A model that is asked when another's provider is down.
+/// A model to use when another model's provider is down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FallbackModel {
     /// A provider of the worker's configuration; the model's own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// The provider's name of the model; the provider's default when absent.
+    /// The provider's name for the model; the provider's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// How the answer of a definition with an output schema is asked for. However it comes, it is validated in the same way, and an
-/// answer in plain text is taken as well.
+/// The form in which the model returns the answer of a definition with an output schema. Each form is validated in
+/// the same way, and an answer in plain text is always accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputMode {
-    /// As a call of the tool `submit_output`, whose arguments have the schema.
+    /// A call of the tool `submit_output`, whose arguments have the schema.
     #[default]
     Tool,
-    /// As text that the provider itself holds to the schema. OpenAI-compatible servers only; others ask for plain text.
+    /// Text for which the provider itself enforces the schema. OpenAI-compatible servers only; others are asked for
+    /// plain text.
     Native,
-    /// As plain text.
+    /// Plain text.
     Text,
 }
 
@@ -115,15 +117,15 @@ impl OutputMode {
     }
 }
 
-/// How long a model may think; scales the clocks of a call.
+/// Reasoning effort of a model; scales the timeouts of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Effort {
-    /// Short.
+    /// Short reasoning.
     Low,
-    /// Ordinary.
+    /// Ordinary reasoning.
     Medium,
-    /// Long.
+    /// Long reasoning.
     High,
 }
 

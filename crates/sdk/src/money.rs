@@ -1,4 +1,4 @@
-//! Money, in billionths of a US dollar: whole numbers, so that a thousand small costs add up to exactly their sum.
+//! Money as an integer number of billionths of a US dollar, so that many small costs add up exactly.
 
 use std::{fmt, str::FromStr};
 
@@ -6,35 +6,35 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::{Number, Value};
 
-/// Decimal places.
+/// Number of decimal places.
 const PLACES: usize = 9;
 const PER_DOLLAR: i64 = 1_000_000_000;
 
 /// An amount in US dollars, exact to nine decimal places and never negative.
 ///
-/// On the wire it is a number, or a text for who must not round it. Both are read digit by digit.
+/// In JSON it is a number, or a string for clients that must not round it. Both are read digit by digit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, JsonSchema)]
 #[schemars(with = "f64", extend("minimum" = 0))]
 pub struct Usd(i64);
 
 impl Usd {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self(0);
 
-    /// So many billionths of a dollar; nothing when negative.
+    /// Makes an amount from billionths of a dollar; zero if negative.
     #[must_use]
     pub fn from_nanos(nanos: i64) -> Self {
         Self(nanos.max(0))
     }
 
-    /// Billionths of a dollar.
+    /// The amount in billionths of a dollar.
     #[must_use]
     pub fn nanos(self) -> i64 {
         self.0
     }
 }
 
-/// A text that is no amount.
+/// A text that is not an amount.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an amount in US dollars with at most nine decimal places, such as 12.50")]
 pub struct InvalidUsd(String);
@@ -45,7 +45,7 @@ impl FromStr for Usd {
     fn from_str(text: &str) -> Result<Self, InvalidUsd> {
         let invalid = || InvalidUsd(text.chars().take(40).collect());
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-        // What a serializer writes for whole numbers: 5.0.
+        // Only zeros beyond the ninth place are tolerated, as in 5.000000000000.
         let fraction = if fraction.len() > PLACES { fraction.trim_end_matches('0') } else { fraction };
         let are_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
         if whole.is_empty() || !are_digits(whole) || !are_digits(fraction) || fraction.len() > PLACES {
@@ -62,7 +62,7 @@ impl fmt::Display for Usd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, fraction) = (self.0 / PER_DOLLAR, self.0 % PER_DOLLAR);
         let fraction = format!("{fraction:0PLACES$}");
-        // Cents are always shown, what is finer only where there is something.
+        // Cents are always shown, finer digits only if they are not zero.
         let shown = fraction.trim_end_matches('0').len().max(2);
         write!(f, "{whole}.{}", &fraction[..shown])
     }
@@ -70,7 +70,7 @@ impl fmt::Display for Usd {
 
 impl Serialize for Usd {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // The shortest text of the amount, as that of a double is.
+        // The shortest text of the amount with at least one decimal place, as for a double.
         let text = self.to_string();
         let text = if text.ends_with(".00") { &text[..text.len() - 1] } else { text.trim_end_matches('0') };
         let number: Number = text.parse().map_err(serde::ser::Error::custom)?;
@@ -82,7 +82,8 @@ impl<'de> Deserialize<'de> for Usd {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = match Value::deserialize(deserializer)? {
             Value::String(text) => text,
-            // An exponent is spelled out by way of the nearest double, whose shortest text is what was meant.
+            // A number with an exponent is read as the nearest double, whose shortest decimal text gives the
+            // intended amount.
             Value::Number(number) => match number.as_f64() {
                 Some(double) if number.as_str().contains('e') => double.to_string(),
                 Some(_) | None => number.to_string(),

@@ -1,15 +1,14 @@
-//! JSON numbers keep the text they were written in; this module bounds and compares them
-//! (docs/adr/0031-exact-numbers.md).
+//! Exact JSON numbers: each keeps its text. This module limits and compares them (docs/adr/0031-exact-numbers.md).
 
 use std::cmp::Ordering;
 
 use serde::{Serialize, Serializer, de::DeserializeOwned};
 use serde_json::{Number, Value};
 
-/// Digits of one number, those of its exponent included.
+/// Maximum number of digits of one number, including its exponent.
 pub const MAX_DIGITS: usize = 128;
 
-/// A number that is never stored, rounded or passed on.
+/// A number beyond the limits. It is refused, never rounded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a number has more than {MAX_DIGITS} digits or is beyond the range of a double")]
 pub struct OversizedNumber {
@@ -18,7 +17,7 @@ pub struct OversizedNumber {
 }
 
 impl OversizedNumber {
-    /// The error for a reader who sees no path beside it.
+    /// Returns the message with the path, for a reader who does not see the path elsewhere.
     #[must_use]
     pub fn with_path(&self) -> String {
         let at = if self.path.is_empty() { "the top level" } else { &self.path };
@@ -29,7 +28,8 @@ impl OversizedNumber {
 /// Checks every number of `value`.
 ///
 /// # Errors
-/// The first number with more than [`MAX_DIGITS`] digits, or that a double would turn into zero or infinity.
+/// Returns the first number that has more than [`MAX_DIGITS`] digits, or that a double would turn into zero or
+/// infinity.
 pub fn check(value: &Value) -> Result<(), OversizedNumber> {
     match find_oversized(value, &mut String::new()) {
         Some(path) => Err(OversizedNumber { path }),
@@ -60,7 +60,7 @@ fn find_oversized(value: &Value, path: &mut String) -> Option<String> {
 
 fn fits(number: &Number) -> bool {
     let text = number.as_str();
-    // The common case: no 64-bit integer is too long.
+    // The common case: every 64-bit integer is short enough.
     if text.len() <= 20 && !text.contains('e') {
         return true;
     }
@@ -97,7 +97,7 @@ impl Decimal {
         let (is_negative, text) = text.strip_prefix('-').map_or((false, text), |text| (true, text));
         let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-        // An exponent that does not fit in 64 bits belongs to an oversized number, which nothing compares.
+        // An exponent beyond 64 bits belongs to an oversized number, which is never compared.
         let written = exponent.parse().unwrap_or(if exponent.starts_with('-') { i64::MIN / 2 } else { i64::MAX / 2 });
         let all = format!("{whole}{fraction}");
         let significant = all.trim_start_matches('0');
@@ -119,8 +119,8 @@ impl Decimal {
     }
 }
 
-/// Reads `value` into a Rust type. Types with `#[serde(flatten)]` or `#[serde(untagged)]` cannot take a number that no
-/// 64-bit integer and no double holds; they get the nearest double.
+/// Reads `value` into a Rust type. Types with `#[serde(flatten)]` or `#[serde(untagged)]` cannot hold a number that
+/// fits neither a 64-bit integer nor a double; they get the nearest double.
 ///
 /// # Errors
 /// The value does not fit the type.
@@ -135,8 +135,9 @@ fn rounded(value: &Value) -> Value {
     })
 }
 
-/// One spelling for each number, for hashes of requests: a number that a 64-bit integer or a double holds exactly is
-/// written as those are (`1.50` as `1.5`, `1e2` as `100.0`; `1` and `1.0` stay two texts), any other as it is.
+/// Returns `value` with one spelling per number, for request hashes. A number that a 64-bit integer or a double
+/// holds exactly is written as that type writes it (`1.50` as `1.5`, `1e2` as `100.0`; `1` and `1.0` stay
+/// distinct). Any other number is unchanged.
 #[must_use]
 pub fn canonical(value: &Value) -> Value {
     with_numbers(value, &|number| {
@@ -161,7 +162,7 @@ fn with_numbers(value: &Value, other: &dyn Fn(&Number) -> Option<Number>) -> Val
 /// Serializes the [`canonical`] value.
 ///
 /// # Errors
-/// Those of the serializer.
+/// The serializer fails.
 pub fn serialize_canonical<S: Serializer>(value: &Value, serializer: S) -> Result<S::Ok, S::Error> {
     canonical(value).serialize(serializer)
 }
@@ -191,7 +192,7 @@ mod tests {
         {
             assert_eq!(value(text).to_string(), text);
         }
-        // Only the sign of an exponent is written out.
+        // Only the exponent is normalized.
         assert_eq!(value("1E5").to_string(), "1e+5");
     }
 

@@ -1,10 +1,10 @@
-//! Where an agent's configuration comes from.
+//! The source of an agent's configuration.
 
 use serde::{Deserialize, Serialize};
 
 use crate::spec::{AgentConfig, AgentSpec};
 
-/// What an agent is being configured for; chooses its prompt.
+/// The purpose for which an agent is configured; selects its prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConfigType {
@@ -15,7 +15,7 @@ pub enum ConfigType {
     AgenticExecutionDefinition,
 }
 
-/// Gives an agent's configuration for a purpose. Its YAML form is [`AgentSpec`].
+/// Provides an agent's configuration for a purpose. Its YAML form is [`AgentSpec`].
 pub trait AgentConfigProvider: Send + Sync + 'static {
     /// The agent's key, unique in a registry.
     fn key(&self) -> &str;

@@ -1,15 +1,16 @@
-//! The outcome of a definition's `run()`: it communicates everything a caller needs without raising.
+//! The outcome of a definition's `run()`. Failures are values too, so that a caller needs no error handling for
+//! them.
 
 use serde_json::Value;
 
 use crate::failure::FailureCode;
 
-/// What `run()` concluded about the execution.
+/// The conclusion of `run()` about the execution.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExecutionResult {
     /// Every validator accepted the answer.
     Success {
-        /// The answer: the JSON it held, or `{"response": text}` when the definition demands no JSON.
+        /// The answer's JSON, or `{"response": text}` if the answer is no JSON.
         output: Value,
     },
     /// The execution ends FAILED.
@@ -22,7 +23,7 @@ pub enum ExecutionResult {
 }
 
 impl ExecutionResult {
-    /// Whether the execution completed successfully.
+    /// Returns true if the execution succeeded.
     #[must_use]
     pub fn success(&self) -> bool {
         matches!(self, Self::Success { .. })

@@ -1,6 +1,6 @@
 //! The store that tools write to and validators read from during one attempt at an answer.
 //!
-//! It is cleared before every correction, so validators see only what the current attempt did. Its contents are part of the
+//! It is cleared before every correction, so validators see only the current attempt. Its contents are part of the
 //! journal: a tool's writes are recorded with its call and applied again on resume.
 
 use std::{
@@ -15,7 +15,7 @@ use serde_json::Value;
 pub struct ToolScratchpad(Mutex<BTreeMap<String, Value>>);
 
 impl ToolScratchpad {
-    /// Records `value` under `tool`, replacing what was there.
+    /// Records `value` under `tool` and replaces the previous value.
     pub fn record(&self, tool: impl Into<String>, value: impl Into<Value>) {
         self.entries().insert(tool.into(), value.into());
     }
@@ -26,19 +26,20 @@ impl ToolScratchpad {
         self.entries().get(tool).cloned()
     }
 
-    /// Forgets everything. The run loop calls this before each correction.
+    /// Removes every entry. The run loop calls this before each correction.
     pub fn clear(&self) {
         self.entries().clear();
     }
 
-    /// Every entry, in the order of its name.
+    /// Returns every entry, ordered by name.
     #[must_use]
     pub fn snapshot(&self) -> BTreeMap<String, Value> {
         self.entries().clone()
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Value>> {
-        // A panic while the map was borrowed cannot leave it half written: every method is one map operation.
+        // A poisoned lock is safe to use: every method is one map operation, so a panic cannot leave the map half
+        // written.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

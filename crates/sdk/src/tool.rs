@@ -1,4 +1,4 @@
-//! Tools: what an agent can do besides answering.
+//! Tools: the actions of an agent besides answering.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,62 +9,63 @@ use serde_json::Value;
 
 use crate::{failure::Failure, scratchpad::ToolScratchpad};
 
-/// What running a tool twice would do. It decides what happens to a call that may have run before a crash.
+/// The effect of running a tool twice. It decides the handling of a call that may have run before a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolEffect {
-    /// Changes nothing: run again freely.
+    /// The tool changes nothing: the call is repeated.
     ReadOnly,
-    /// The same idempotency key changes things once: run again under the same key.
+    /// Calls with the same idempotency key take effect once: the call is repeated with the same key.
     Idempotent,
-    /// Anything else: never repeated blindly. The model is told `outcome_unknown`.
+    /// Any other tool: the call is never repeated blindly; the model is told `outcome_unknown`.
     #[default]
     SideEffect,
 }
 
-/// What a model is shown of a tool, and what the worker needs to know of it.
+/// A tool as the model sees it, and the properties that the worker needs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
     /// The name the model calls; `[a-zA-Z0-9_-]{1,64}`.
     pub name: String,
-    /// For the model.
+    /// Description for the model.
     pub description: String,
     /// JSON Schema of the arguments; an object.
     pub parameters: Value,
-    /// What running it twice would do.
+    /// The effect of running the tool twice.
     pub effect: ToolEffect,
-    /// Set for a latent tool: JSON Schema of the result that the model writes itself. No code runs for a call of it.
+    /// JSON Schema of the result that the model writes itself; set for a latent tool. No code runs for its calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latent_output: Option<Value>,
-    /// The parameters are in the form that providers can hold a model to: every property required, nothing else allowed.
+    /// True if the parameters have the strict form that providers can enforce: every property is required, and no
+    /// other is allowed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_strict: bool,
 }
 
-/// What a tool may use while it runs.
+/// The data that a tool may use while it runs.
 #[derive(Debug, Clone)]
 pub struct ToolCallContext {
-    /// Stable over every repetition of this call; pass it on to whatever the tool changes.
+    /// The same for every repetition of this call; pass it on to the system that the tool changes.
     pub idempotency_key: String,
-    /// The id of the tenant whose execution calls; none where no execution does.
+    /// Id of the calling execution's tenant; `None` for a call outside an execution.
     pub tenant_id: Option<String>,
-    /// What validators will read.
+    /// The scratchpad that validators will read.
     pub scratchpad: Arc<ToolScratchpad>,
-    /// The time the call has left; the worker stops waiting after it.
+    /// Time left for the call; the worker stops waiting after it.
     pub timeout: Duration,
 }
 
-/// What the model is told.
+/// The result of a call, for the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolOutput {
-    /// The text of the result; longer than the agent's limit, it is cut and says so.
+    /// The text of the result; beyond the agent's limit it is cut and marked as cut.
     pub text: String,
-    /// Which of the call's alternative places the result goes to, such as `†state.rejected`; the first when absent.
+    /// One of the places that the call offers for its result, such as `†state.rejected`; the first when absent.
     pub destination: Option<String>,
 }
 
 impl ToolOutput {
-    /// Chooses among the places that the call offers for its result.
+    /// Selects one of the places that the call offers for its result.
     #[must_use]
     pub fn at(mut self, destination: impl Into<String>) -> Self {
         self.destination = Some(destination.into());
@@ -72,14 +73,14 @@ impl ToolOutput {
     }
 }
 
-/// What a tool knows of a call that may have run before a crash.
+/// A tool's knowledge of a call that may have run before a crash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reconciled {
-    /// It ran, and this is its result.
+    /// The call ran; this is its result.
     Done(ToolOutput),
-    /// It did not run: it runs now, under the same key.
+    /// The call did not run: it runs now, with the same key.
     NotDone,
-    /// Nobody can say. The model is told `outcome_unknown`.
+    /// The outcome cannot be determined. The model is told `outcome_unknown`.
     Unknown,
 }
 
@@ -89,14 +90,14 @@ impl<T: Into<String>> From<T> for ToolOutput {
     }
 }
 
-/// How a tool can fail.
+/// The failure of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolFailure {
-    /// The model is told, and decides what to do: the ordinary case.
+    /// The model is told and continues: the ordinary case.
     Reported(String),
-    /// It may have taken effect, and nobody can say: the model is told `outcome_unknown`, the ledger says `unknown`.
+    /// The call may have taken effect: the model is told `outcome_unknown`, and the ledger records `unknown`.
     OutcomeUnknown(String),
-    /// The run cannot go on; the failure's class decides the retry (`tool_error`: two).
+    /// The run cannot continue; the failure's class decides the retry (`tool_error`: two).
     EndsRun(Failure),
 }
 
@@ -109,16 +110,16 @@ impl<T: std::fmt::Display> From<T> for ToolFailure {
 /// A tool written in Rust, with typed arguments.
 #[async_trait]
 pub trait Tool: Send + Sync + 'static {
-    /// The arguments; their JSON Schema is what the model is shown.
+    /// The arguments; the model is shown their JSON Schema.
     type Args: DeserializeOwned + JsonSchema + Send;
 
     /// The name the model calls; `[a-zA-Z0-9_-]{1,64}`, unique in a worker.
     fn name(&self) -> &str;
 
-    /// For the model.
+    /// Description for the model.
     fn description(&self) -> &str;
 
-    /// What running it twice would do; `side_effect` unless said otherwise.
+    /// The effect of running the tool twice; `side_effect` by default.
     fn effect(&self) -> ToolEffect {
         ToolEffect::SideEffect
     }
@@ -126,8 +127,8 @@ pub trait Tool: Send + Sync + 'static {
     /// Runs one call.
     async fn call(&self, args: Self::Args, context: ToolCallContext) -> Result<ToolOutput, ToolFailure>;
 
-    /// Looks up, by `context.idempotency_key`, whether a call that was under way when a worker died has taken effect. Asked only for
-    /// tools whose effect is [`ToolEffect::SideEffect`], and never changes anything.
+    /// Finds out, by `context.idempotency_key`, if a call that was running when a worker died has taken effect.
+    /// Called only for tools whose effect is [`ToolEffect::SideEffect`]. It must change nothing.
     async fn reconcile(&self, _args: Self::Args, _context: ToolCallContext) -> Reconciled {
         Reconciled::Unknown
     }

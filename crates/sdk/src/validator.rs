@@ -1,20 +1,21 @@
-//! Validators look at an answer before it counts as one.
+//! Validators check an answer before it is accepted.
 
 use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::{answer, failure::FailureCode, scratchpad::ToolScratchpad};
 
-/// What a validator concluded. The first failing validator of a definition drives what happens next.
+/// The verdict of a validator. The first failing validator of a definition decides the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidatorResponse {
-    /// Whether the answer passed.
+    /// True if the answer passed.
     pub validation_successful: bool,
-    /// On failure: send the feedback back to the model and try again (the default), or stop at once.
+    /// On failure: true sends the feedback to the model for another try (the default), false stops at once.
     pub retry_needed: bool,
-    /// Sent to the model when a retry is needed; otherwise the failure summary.
+    /// Sent to the model if a retry is needed; otherwise the failure summary.
     pub feedback: Option<String>,
-    /// On a stop: the code, which must be among the definition's failure codes. `validation_failed` when absent.
+    /// On a stop: the code, which must be built in or one of the definition's failure codes. `validation_failed`
+    /// when absent.
     pub failure_code: Option<FailureCode>,
 }
 
@@ -25,29 +26,29 @@ impl ValidatorResponse {
         Self { validation_successful: true, retry_needed: true, feedback: None, failure_code: None }
     }
 
-    /// The answer is wrong in a way the model can correct.
+    /// The answer is wrong in a way that the model can correct.
     #[must_use]
     pub fn retry(feedback: impl Into<String>) -> Self {
         Self { validation_successful: false, feedback: Some(feedback.into()), ..Self::success() }
     }
 
-    /// The answer is wrong and asking again would not help.
+    /// The answer is wrong, and asking again would not help.
     #[must_use]
     pub fn stop(feedback: Option<String>, failure_code: Option<FailureCode>) -> Self {
         Self { validation_successful: false, retry_needed: false, feedback, failure_code }
     }
 }
 
-/// What a validator may look at.
+/// The data that a validator sees.
 #[derive(Debug, Clone, Copy)]
 pub struct Validation<'a> {
     /// The answer as the model wrote it; for a definition with an output schema, its canonical JSON text.
     pub response: &'a str,
     /// The execution's input, already valid against the definition's schema.
     pub input: &'a Value,
-    /// What the tools recorded during the current attempt at an answer.
+    /// Values that the tools recorded during the current attempt at an answer.
     pub scratchpad: &'a ToolScratchpad,
-    /// The definition's output schema, when it has one.
+    /// The definition's output schema, if it has one.
     pub output_schema: Option<&'a Value>,
 }
 
@@ -57,7 +58,8 @@ pub trait Validator: Send + Sync + 'static {
     /// The name a definition refers to, for instance `is_valid_json`.
     fn name(&self) -> &str;
 
-    /// Looks at the answer. A validator has no way to fail: what it cannot check, it must judge.
+    /// Checks the answer. A validator cannot return an error: it must give a verdict even on an answer that it
+    /// cannot check.
     async fn validate(&self, validation: Validation<'_>) -> ValidatorResponse;
 }
 

@@ -1,7 +1,7 @@
-//! Adds up a list of expenses in euros: a definition with typed input, the tool its agent uses, and the validator that checks
-//! the agent's arithmetic.
+//! Adds up a list of expenses in euros: a definition with typed input, the tool its agent uses, and the validator
+//! that checks the agent's arithmetic.
 //!
-//! What must hold: an answer counts only when it is the sum that the recorded rate gives.
+//! Invariant: an answer is accepted only if it is the sum at the recorded rate.
 
 use std::sync::Arc;
 
@@ -15,17 +15,17 @@ use serde_json::{Value, json};
 const AGENT: &str = "bookkeeper";
 const EXCHANGE_RATE: &str = "exchange_rate";
 const UNKNOWN_CURRENCY: &str = "UNKNOWN_CURRENCY";
-/// Euros are told to the cent.
+/// Half a cent: euro amounts are rounded to the cent.
 const TOLERANCE: f64 = 0.005;
 
-/// What is submitted. The API checks it against the JSON Schema of this type before anything is stored.
+/// The input. The API checks it against the JSON Schema of this type before anything is stored.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[schemars(crate = "longhaul_sdk::schemars")]
 #[serde(deny_unknown_fields)]
 pub struct Expenses {
-    /// ISO 4217, for instance `USD`.
+    /// ISO 4217 code, for instance `USD`.
     pub currency: String,
-    /// What was paid.
+    /// The expenses.
     pub lines: Vec<Line>,
 }
 
@@ -34,9 +34,9 @@ pub struct Expenses {
 #[schemars(crate = "longhaul_sdk::schemars")]
 #[serde(deny_unknown_fields)]
 pub struct Line {
-    /// For what.
+    /// Purpose of the expense.
     pub description: String,
-    /// In the currency of the list.
+    /// Amount in the currency of the list.
     pub amount: f64,
 }
 
@@ -80,7 +80,7 @@ impl ExecutionDefinition for ExpenseCheck {
     }
 }
 
-/// Tells what a currency is worth in euros.
+/// Returns the value of a currency in euros.
 pub struct ExchangeRate;
 
 /// The arguments of [`ExchangeRate`].
@@ -88,7 +88,7 @@ pub struct ExchangeRate;
 #[schemars(crate = "longhaul_sdk::schemars")]
 #[serde(deny_unknown_fields)]
 pub struct ExchangeRateArgs {
-    /// ISO 4217.
+    /// ISO 4217 code.
     pub currency: String,
 }
 
@@ -104,7 +104,7 @@ impl Tool for ExchangeRate {
         "Returns how many euros one unit of a currency is worth."
     }
 
-    /// Running it twice changes nothing, so a worker that takes over may simply repeat it.
+    /// Repeating the call changes nothing, so a worker that takes over may repeat it.
     fn effect(&self) -> ToolEffect {
         ToolEffect::ReadOnly
     }
@@ -116,7 +116,7 @@ impl Tool for ExchangeRate {
             "GBP" => Some(1.2),
             _ => None,
         };
-        // The validator reads this, also after another worker went on from the journal.
+        // The validator reads this value, also after another worker resumed from the journal.
         context.scratchpad.record(EXCHANGE_RATE, json!(rate));
         match rate {
             Some(rate) => Ok(rate.to_string().into()),
@@ -125,7 +125,7 @@ impl Tool for ExchangeRate {
     }
 }
 
-/// Checks the sum against the rate that the tool told.
+/// Checks the sum against the recorded rate.
 pub struct TotalMatches;
 
 #[async_trait]

@@ -1,4 +1,5 @@
-//! A worker binary of one's own: the stock worker, plus what is registered here. It takes the same configuration.
+//! A custom worker binary: the stock worker plus the agent, tool and definition registered here. It takes the same
+//! configuration.
 
 mod expenses;
 
@@ -21,7 +22,8 @@ async fn main() -> anyhow::Result<()> {
         .definition(expenses::ExpenseCheck)?
         .build()?;
 
-    // SIGTERM and Ctrl-C drain: the current steps end, everything is handed to other workers, no attempt is spent.
+    // SIGTERM and Ctrl-C drain the worker: the current steps end, other workers take over the executions, and no
+    // attempt is counted.
     let shutdown = CancellationToken::new();
     let asked = shutdown.clone();
     let mut terminate = signal(SignalKind::terminate())?;

@@ -1,4 +1,4 @@
-//! What an agent says: model, prompts, tools, limits.
+//! The record of an agent: model, prompts, tools, limits.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ use crate::{approvals::ApprovalsSpec, model::ModelSpec};
 pub struct AgentSpec {
     /// Unique slug; `[a-z0-9._-]{1,64}`.
     pub key: String,
-    /// Label for people.
+    /// Display name.
     pub name: String,
-    /// Longer text for people.
+    /// Description for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// System prompts by purpose.
@@ -29,62 +29,63 @@ pub struct AgentSpec {
     /// Tools by name, built in or registered on the worker.
     #[serde(default)]
     pub tools: Vec<ToolRef>,
-    /// Tool servers spoken to over MCP; their tools are named `mcp__<server>__<tool>`.
+    /// MCP servers by name; their tools are named `mcp__<server>__<tool>`.
     #[serde(default)]
     pub mcp_servers: BTreeMap<String, McpServerSpec>,
     /// Tools without a handler: the model writes their results itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latent_tools: Vec<LatentToolSpec>,
-    /// Indexes that its executions may search, those of the tenant that they run for: gives it the tool `search_dataset`; see
+    /// Indexes that the agent's executions may search, in their own tenant. Adds the tool `search_dataset`; see
     /// docs/retrieval.md.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub datasets: Vec<String>,
-    /// Calls may read each other's results (`†state.x`) and say where theirs go (`_outputPath`); see docs/loop.md.
+    /// Lets calls read each other's results (`†state.x`) and name the place of their own (`_outputPath`); see
+    /// docs/loop.md.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub references: bool,
-    /// Calls may carry a condition (`_when`). Has an effect only with `references`.
+    /// Lets calls carry a condition (`_when`). Has an effect only with `references`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub conditions: bool,
-    /// Calls may name an instance (`_instance`): one plan over many items. Has an effect only with `references`.
+    /// Lets calls name an instance (`_instance`): one plan over many items. Has an effect only with `references`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instances: Option<InstancesSpec>,
-    /// Which calls a person must allow; see docs/approvals.md.
+    /// The calls that need a person's approval; see docs/approvals.md.
     #[serde(default, skip_serializing_if = "ApprovalsSpec::is_default")]
     pub approvals: ApprovalsSpec,
-    /// Caps on what one execution may use.
+    /// Limits of one execution.
     #[serde(default)]
     pub limits: AgentLimits,
-    /// How many of its executions may run at a time, whichever definition they are of.
+    /// Limits on the number of the agent's executions that run at a time, over all definitions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub concurrency: Vec<ConcurrencySpec>,
-    /// Tools of the platform's catalogue, by their refs: what it has over the agent-execution contract.
+    /// Refs of the tools from the platform's catalogue that the agent has over the agent-execution contract.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_refs: Vec<String>,
-    /// The managed model it is asked for over the contract, where a request names none.
+    /// Managed model that the agent uses over the contract when a request names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_model_ref: Option<String>,
-    /// What it needs around it, over the contract.
+    /// Requirements of the agent on its environment, over the contract.
     #[serde(default, skip_serializing_if = "RuntimeConstraints::is_default")]
     pub runtime_constraints: RuntimeConstraints,
     /// Further texts of the contract.
     #[serde(default, skip_serializing_if = "RuntimePrompts::is_default")]
     pub runtime_prompts: RuntimePrompts,
-    /// Callers without the scope `admin` may fork its executions with another prompt or model, although all tenants share it: it then
-    /// uses the tools of this agent for them.
+    /// Lets callers without the scope `admin` fork the agent's executions with another prompt or model, although
+    /// all tenants share the agent: such a fork uses the agent's tools.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fork_overrides: bool,
-    /// Whether failures are retried over the contract, too. They are not by default, so that codes arrive while the caller waits.
+    /// Retry failures over the contract, too. Off by default, so that failure codes arrive while the caller waits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub contract_retries: bool,
 }
 
-/// What an agent needs around it.
+/// Requirements of an agent on its environment.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuntimeConstraints {
-    /// It runs in the runtime profile `online` alone.
+    /// Run only in the runtime profile `online`.
     pub internet_required: bool,
-    /// It runs only where a sandbox is bound.
+    /// Run only with a bound sandbox.
     pub sandbox_required: bool,
 }
 
@@ -94,11 +95,11 @@ impl RuntimeConstraints {
     }
 }
 
-/// Texts that a run over the contract uses beside the prompts.
+/// Texts besides the prompts that a run over the contract uses.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuntimePrompts {
-    /// Stands before retrieved references.
+    /// Text placed before retrieved references.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retrieval_context: Option<String>,
 }
@@ -110,7 +111,7 @@ impl RuntimePrompts {
 }
 
 impl AgentSpec {
-    /// An agent with every default and no tools, as a YAML file with nothing but its key and prompt would be.
+    /// An agent with every default and no tools, like a YAML file with only a key and a prompt.
     #[must_use]
     pub fn new(key: impl Into<String>, conversation: impl Into<String>) -> Self {
         let key = key.into();
@@ -144,35 +145,36 @@ impl AgentSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentPrompts {
-    /// Used in conversations, and in executions when there is no other.
+    /// Used in conversations, and in executions if there is no other.
     pub conversation: String,
     /// Used in executions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agentic_execution_definition: Option<String>,
 }
 
-/// Caps on what one execution may use. Each has a default.
+/// Limits of one execution. Each has a default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgentLimits {
-    /// Turns of one execution.
+    /// Maximum number of turns of one execution.
     pub max_turns: u32,
-    /// Calls of one reply; the ones beyond are answered with an error.
+    /// Maximum number of calls of one reply; each further call is answered with an error.
     pub max_calls_per_turn: u32,
-    /// Calls of one execution that run at a time; the others wait for one to end.
+    /// Maximum number of calls that one execution runs at a time; further calls wait.
     pub max_parallel_calls: u32,
-    /// Bytes of one tool result shown to the model.
+    /// Maximum size of one tool result shown to the model, in bytes.
     pub max_tool_result_bytes: u32,
-    /// Seconds one tool call may take.
+    /// Maximum duration of one tool call, in seconds.
     pub tool_timeout_seconds: u32,
-    /// The model's window in tokens; a longer conversation is compressed.
+    /// The model's context window in tokens; a longer conversation is compressed.
     pub context_tokens: u32,
-    /// What one execution and everything it starts may spend, where neither the submit nor the definition says.
+    /// Budget of one execution and everything it starts, if neither the submit nor the definition sets one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetSpec>,
-    /// Bytes of one value that a call writes to a path.
+    /// Maximum size of one value that a call writes to a path, in bytes.
     pub max_state_value_bytes: u32,
-    /// Bytes of all values that calls of one execution write to paths, overwritten ones included.
+    /// Maximum total size of the values that calls of one execution write to paths, in bytes, overwritten values
+    /// included.
     pub max_state_bytes: u32,
 }
 
@@ -192,7 +194,7 @@ impl Default for AgentLimits {
     }
 }
 
-/// What an agent is for one purpose.
+/// The configuration of an agent for one purpose.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentConfig {
     /// The system prompt, a minijinja template over `input`.
@@ -201,32 +203,32 @@ pub struct AgentConfig {
     pub model: ModelSpec,
     /// Tools by name.
     pub tools: Vec<ToolRef>,
-    /// Tool servers.
+    /// MCP servers by name.
     pub mcp_servers: BTreeMap<String, McpServerSpec>,
     /// Tools without a handler.
     #[serde(default)]
     pub latent_tools: Vec<LatentToolSpec>,
-    /// Indexes it may search.
+    /// Indexes that the agent may search.
     #[serde(default)]
     pub datasets: Vec<String>,
-    /// Whether calls may read each other's results.
+    /// True if calls may read each other's results.
     #[serde(default)]
     pub references: bool,
-    /// Whether calls may carry a condition.
+    /// True if calls may carry a condition.
     #[serde(default)]
     pub conditions: bool,
-    /// Whether calls may name an instance.
+    /// Set if calls may name an instance.
     #[serde(default)]
     pub instances: Option<InstancesSpec>,
-    /// Which calls a person must allow.
+    /// The calls that need a person's approval.
     #[serde(default)]
     pub approvals: ApprovalsSpec,
-    /// Caps.
+    /// Limits of one execution.
     pub limits: AgentLimits,
 }
 
 impl AgentConfig {
-    /// How calls of `tool` are run; a tool of a server is given by its full name, `mcp__<server>__<tool>`.
+    /// Returns the settings for calls of `tool`. Name a tool of an MCP server in full: `mcp__<server>__<tool>`.
     #[must_use]
     pub fn call_settings(&self, tool: &str) -> CallSettings {
         if let Some(own) = self.tools.iter().rfind(|reference| reference.name() == tool) {
@@ -241,24 +243,24 @@ impl AgentConfig {
 }
 
 impl AgentConfig {
-    /// The same with what `overrides` says.
+    /// Returns this configuration with `overrides` applied.
     #[must_use]
     pub fn with(self, overrides: AgentOverrides) -> Self {
         Self { prompt: overrides.prompt.unwrap_or(self.prompt), model: overrides.model.unwrap_or(self.model), ..self }
     }
 }
 
-/// What one execution does differently from its agent: a fork says so.
+/// The differences of one execution from its agent, as set by a fork.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentOverrides {
     /// The system prompt, a minijinja template over `input`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// The model and its parameters, whole.
+    /// The model and its parameters; replaces all of the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelSpec>,
-    /// What makes it an execution of the agent-execution contract; read by `longhaul-shared`.
+    /// Settings of an execution of the agent-execution contract; read by `longhaul-shared`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contract: Option<serde_json::Value>,
 }

@@ -1,4 +1,4 @@
-//! What a definition says: what can be run, with what input, and when its answer counts.
+//! The record of a definition: agent, input, validation, retries and limits.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
@@ -11,10 +11,10 @@ use crate::money::Usd;
 pub const FAILURE_SUMMARY_PROMPT: &str = "You could not produce a valid answer within the allowed attempts. Explain in at \
     most 100 words, in plain language and without addressing anyone, what went wrong.";
 
-/// What goes back to the model when a validator refuses an answer without saying why.
+/// Feedback to the model when a validator refuses an answer without giving a reason.
 pub const GENERIC_FEEDBACK: &str = "The previous response was invalid. Please try again.";
 
-/// An execution type: what can be run, with what input, and when its answer counts.
+/// An execution type: agent, input schema, and the conditions under which an answer is accepted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DefinitionSpec {
@@ -22,54 +22,54 @@ pub struct DefinitionSpec {
     pub key: String,
     /// The agent that runs it.
     pub agent_key: String,
-    /// Label for people.
+    /// Display name.
     pub name: String,
-    /// Longer text for people.
+    /// Description for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// JSON Schema of the input; any object when absent.
     #[serde(default = "any_object")]
     pub input_schema: Value,
-    /// JSON Schema that the answer must satisfy. Absent: any answer the validators accept.
+    /// JSON Schema that the answer must satisfy. When absent, the validators alone decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
-    /// The first user message, a minijinja template over `input`. Absent: the input as JSON.
+    /// The first user message, a minijinja template over `input`. When absent, the input as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// Validators in order; the first failing one drives what happens.
+    /// Validators in order; the first failing one decides the next step.
     #[serde(default = "default_validators")]
     pub validators: Vec<ValidatorRef>,
-    /// Corrections before giving up: `n` retries are up to `n + 1` validated answers.
+    /// Maximum number of corrections: `n` allows `n + 1` validated answers.
     #[serde(default = "default_max_retries")]
     pub max_retries: u32,
-    /// Codes of its own, beside the built-in ones.
+    /// Failure codes of the definition, in addition to the built-in ones.
     #[serde(default)]
     pub failure_codes: Vec<String>,
-    /// Asks the model for the failure summary.
+    /// The prompt that asks the model for the failure summary.
     #[serde(default = "default_summary_prompt")]
     pub failure_summary_prompt: String,
     /// Retries by failure class, where they differ from the defaults.
     #[serde(default)]
     pub retry: RetrySpec,
-    /// The longest time workers may hold an execution, waits excluded, in seconds.
+    /// Maximum time that workers hold an execution, in seconds; waits are excluded.
     #[serde(default = "default_active_timeout")]
     pub active_timeout_seconds: u32,
-    /// The longest life of an execution, waits included, in seconds.
+    /// Maximum lifetime of an execution, in seconds; waits are included.
     #[serde(default = "default_deadline")]
     pub deadline_seconds: u32,
-    /// What one execution and everything it starts may spend, where a submit says nothing; the agent's when absent.
+    /// Budget of one execution and everything it starts, if the submit sets none; the agent's when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetSpec>,
-    /// How many of its executions may run at a time.
+    /// Limits on the number of the definition's executions that run at a time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub concurrency: Vec<ConcurrencySpec>,
-    /// Where it is written.
+    /// The place of the definition's `run()`.
     #[serde(default)]
     pub runner: Runner,
 }
 
 impl DefinitionSpec {
-    /// A definition with every default, as a YAML file with nothing but its keys would be.
+    /// A definition with every default, like a YAML file with only its keys.
     #[must_use]
     pub fn new(key: impl Into<String>, agent_key: impl Into<String>) -> Self {
         let key = key.into();
@@ -95,7 +95,7 @@ impl DefinitionSpec {
     }
 }
 
-/// Where a definition's `run()` lives.
+/// The place of a definition's `run()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Runner {
@@ -110,13 +110,13 @@ pub enum Runner {
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum ValidatorRef {
-    /// Just the name.
+    /// Only the name.
     Name(String),
     /// The name and its settings.
     WithSettings(ValidatorSettings),
 }
 
-// By hand: a derived `untagged` cannot take settings whose numbers are beyond 64 bits.
+// Written by hand: a derived `untagged` cannot read settings with numbers beyond 64 bits.
 impl<'de> Deserialize<'de> for ValidatorRef {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
@@ -147,18 +147,18 @@ impl ValidatorRef {
     }
 }
 
-/// A validator that takes settings.
+/// A validator with settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ValidatorSettings {
     /// The registered name.
     pub name: String,
-    /// Passed to the validator as they are.
+    /// Passed to the validator unchanged.
     #[serde(default)]
     pub settings: Value,
 }
 
-/// How failures are retried. An absent class keeps its default (docs/failures.md).
+/// Retries by failure class. An absent class keeps its default (docs/failures.md).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetrySpec {
@@ -171,53 +171,53 @@ pub struct RetrySpec {
     /// Delays in seconds for `llm_error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llm_error_delays_seconds: Option<Vec<u32>>,
-    /// Compressions of a conversation that outgrew the model's window.
+    /// Maximum number of compressions of a conversation that outgrew the model's context window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_compressions: Option<u32>,
-    /// The most retries over all classes.
+    /// Maximum number of retries over all classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_total: Option<u32>,
-    /// Adds up to this share of each delay at random, 0 to 1. Off by default, so that delays are exact.
+    /// Maximum random addition to each delay, as a share of it, 0 to 1. Off by default, so that delays are exact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter: Option<f64>,
 }
 
-/// What an execution and everything it starts may spend together. What is left out is not limited.
+/// Spending limits that an execution shares with everything it starts. An absent limit does not apply.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetSpec {
-    /// Money, in US dollars. Every model that is used must have a price in the configuration.
+    /// Maximum cost in US dollars. Every model in use must have a price in the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cost_usd: Option<Usd>,
-    /// Tokens sent and received.
+    /// Maximum number of tokens, sent and received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
-    /// Model calls, failed ones included; at least 1.
+    /// Maximum number of model calls, failed ones included; at least 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_model_calls: Option<u32>,
-    /// What becomes of an execution whose next model call does not fit.
+    /// Handling of an execution whose next model call exceeds the budget.
     #[serde(default)]
     pub on_exhausted: OnExhausted,
 }
 
-/// How many executions of a definition or an agent may run at a time, by what they are grouped by. The newest version decides, for
-/// executions of every version.
+/// A limit on the executions of a definition or an agent that run at a time, grouped by a key. The limits of the
+/// newest version apply to executions of every version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConcurrencySpec {
-    /// `tenant`, `definition`, `agent`, or `metadata.` and the path of a value of the execution's metadata. Executions without such a
-    /// value are not limited by it.
+    /// `tenant`, `definition`, `agent`, or `metadata.` and the path of a value in the execution's metadata.
+    /// Executions without such a value are not limited.
     pub key: String,
-    /// At most so many for each value of the key, up to 10,000; 0 holds all of them back.
+    /// Maximum number of running executions for each value of the key, 0 to 10,000; 0 holds all of them back.
     pub limit: u32,
 }
 
 impl ConcurrencySpec {
-    /// The most executions a limit can let run.
+    /// Maximum value of a limit.
     pub const MAX: u32 = 10_000;
 
-    /// Every reason why these limits are none, with the place.
+    /// Returns every error in these limits, with its JSON pointer.
     #[must_use]
     pub fn problems(limits: &[Self]) -> Vec<(String, &'static str)> {
         let mut problems = Vec::new();
@@ -237,7 +237,7 @@ impl ConcurrencySpec {
     }
 }
 
-/// Whether a concurrency limit can group executions by `text`.
+/// Returns true if a concurrency limit can group executions by `text`.
 #[must_use]
 pub fn is_limit_expression(text: &str) -> bool {
     let fits = |part: &str| !part.is_empty() && !part.contains([':', '\0', '{', '}', ',', '"', '\\']);
@@ -247,14 +247,14 @@ pub fn is_limit_expression(text: &str) -> bool {
     }
 }
 
-/// What becomes of an execution whose next model call does not fit its budget.
+/// Handling of an execution whose next model call exceeds its budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnExhausted {
-    /// It waits until somebody raises the budget, or something that was reserved comes back.
+    /// Park it until the budget is raised or a reservation is released.
     #[default]
     Park,
-    /// It is FAILED `budget_exhausted`.
+    /// End it as FAILED with `budget_exhausted`.
     Fail,
 }
 

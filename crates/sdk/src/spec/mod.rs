@@ -1,7 +1,7 @@
-//! The records that definitions and agents are, whichever way they were written: YAML, the API, or Rust.
+//! The records of definitions and agents, however they were written: YAML, the API, or Rust.
 //!
-//! They are wire types: stored, versioned by content, shown by the API. Unknown fields are refused, so that a typing error
-//! in a file is an error and not a default.
+//! They are wire types: stored, versioned by content, shown by the API. Unknown fields are refused, so that a
+//! misspelt field is an error and not a default.
 
 mod agent;
 mod definition;

@@ -1,4 +1,4 @@
-//! What an agent says about its tools: which, from where, and how their calls are run.
+//! The tools of an agent: their names, their sources and how their calls run.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use serde_json::Value;
 use super::{SUBMIT_OUTPUT, any_object};
 use crate::tool::ToolEffect;
 
-/// A tool by name, with what the agent says about it.
+/// A tool by name, with the agent's settings for it.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum ToolRef {
-    /// Just the name.
+    /// Only the name.
     Name(String),
     /// The name and its settings.
     WithSettings(ToolSettings),
 }
 
-// By hand: a derived `untagged` cannot take settings whose numbers are beyond 64 bits.
+// Written by hand: a derived `untagged` cannot read settings with numbers beyond 64 bits.
 impl<'de> Deserialize<'de> for ToolRef {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
@@ -40,7 +40,7 @@ impl ToolRef {
         }
     }
 
-    /// The settings, when there are any.
+    /// The settings, if there are any.
     #[must_use]
     pub fn settings(&self) -> Option<&ToolSettings> {
         match self {
@@ -50,57 +50,57 @@ impl ToolRef {
     }
 }
 
-/// A tool that takes settings.
+/// A tool with settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolSettings {
     /// The registered name.
     pub name: String,
-    /// What running it twice would do, where it differs from what the tool declares.
+    /// The effect of running the tool twice, if it differs from the one the tool declares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<ToolEffect>,
-    /// The longest one call may take, in seconds.
+    /// Maximum duration of one call, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u32>,
-    /// When a call of it starts; by its effect when absent.
+    /// The time at which a call starts; follows from the tool's effect when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<Launch>,
-    /// Whether its calls are waited for.
+    /// Calls that the execution does not wait for.
     #[serde(default, skip_serializing_if = "Detached::is_never")]
     pub detached: Detached,
-    /// The most calls of it that one execution runs at a time; no limit of its own when absent.
+    /// Maximum number of calls of this tool that one execution runs at a time; no limit of its own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
-    /// Passed to the tool as they are, for instance `allow_private_addresses` of `fetch_url`.
+    /// Passed to the tool unchanged, for instance `allow_private_addresses` of `fetch_url`.
     #[serde(default)]
     pub settings: Value,
 }
 
 impl ToolSettings {
-    /// How its calls are run.
+    /// Returns the settings that apply to the tool's calls.
     #[must_use]
     pub fn calls(&self) -> CallSettings {
         CallSettings { launch: self.launch, detached: self.detached, concurrency: self.concurrency }
     }
 }
 
-/// How calls of one tool are run.
+/// Settings of the calls of one tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CallSettings {
-    /// When a call starts; by the tool's effect when absent.
+    /// The time at which a call starts; follows from the tool's effect when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<Launch>,
-    /// Whether calls are waited for.
+    /// Calls that the execution does not wait for.
     #[serde(default, skip_serializing_if = "Detached::is_never")]
     pub detached: Detached,
-    /// The most calls that one execution runs at a time; no limit of its own when absent.
+    /// Maximum number of calls that one execution runs at a time; no limit of its own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
 }
 
 impl CallSettings {
-    /// When a call of a tool with `effect` starts.
+    /// Returns the time at which a call of a tool with `effect` starts.
     #[must_use]
     pub fn launch(&self, effect: ToolEffect) -> Launch {
         self.launch.unwrap_or(match effect {
@@ -110,26 +110,27 @@ impl CallSettings {
     }
 }
 
-/// When a call whose references are there starts.
+/// The time at which a call starts, once the results it refers to are available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Launch {
-    /// As soon as its arguments have streamed. The default for tools that change nothing, or change it once.
+    /// As soon as its arguments have streamed. The default for read-only and idempotent tools.
     Eager,
-    /// When the whole reply has arrived. The default for side effects: a reply may still fail as a whole.
+    /// When the whole reply has arrived. The default for tools with side effects: a reply may still fail as a
+    /// whole.
     OnClose,
 }
 
-/// Whether a call is waited for.
+/// Calls that the execution does not wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Detached {
-    /// Its result is waited for.
+    /// None: the execution waits for every result.
     #[default]
     Never,
-    /// The model may say `_detached: true`: the call is accepted, and nothing waits for it.
+    /// Calls in which the model sets `_detached: true`: such a call is accepted, and nothing waits for its result.
     Allowed,
-    /// Nothing ever waits for it.
+    /// All calls.
     Always,
 }
 
@@ -139,24 +140,24 @@ impl Detached {
     }
 }
 
-/// A tool without a handler. The model writes its result into `_output` in the same breath as the call.
+/// A tool without a handler. The model writes the result into `_output` as part of the call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LatentToolSpec {
     /// The name the model calls; `[a-zA-Z0-9_-]{1,64}`, unique among the agent's tools.
     pub name: String,
-    /// For the model.
+    /// Description for the model.
     pub description: String,
     /// JSON Schema of the arguments; an object.
     #[serde(default = "any_object")]
     pub parameters: Value,
-    /// JSON Schema of the result that the model writes; anything when absent.
+    /// JSON Schema of the result that the model writes; any value when absent.
     #[serde(default = "anything")]
     pub output: Value,
 }
 
 impl LatentToolSpec {
-    /// What is wrong with it beside its schemas: the field, and the reason.
+    /// Returns the first error outside the schemas: the field and the reason.
     #[must_use]
     pub fn problem(&self) -> Option<(&'static str, &'static str)> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
@@ -171,25 +172,25 @@ impl LatentToolSpec {
     }
 }
 
-/// One plan over many items: what the tokens of `_instance` mean.
+/// One plan over many items: the meaning of the tokens in `_instance`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InstancesSpec {
-    /// A member of the input that is an array: instance ① sees its first item as its `†input`, ② the second, and so on. Absent:
-    /// the model makes up its own tokens.
+    /// Name of an array in the input: instance ① gets its first item as `†input`, ② the second, and so on. When
+    /// absent, the model chooses its own tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<String>,
 }
 
-/// A tool server: a child process spoken to over its standard streams, or an HTTP endpoint. Exactly one of `command` and
-/// `url`.
+/// An MCP server: a child process that communicates over its standard streams, or an HTTP endpoint. Set exactly one
+/// of `command` and `url`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct McpServerSpec {
     /// The program and its arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// Its environment; values may be references such as `env://TOKEN`.
+    /// The environment of the program; values may be references such as `env://TOKEN`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// The streamable-HTTP endpoint.
@@ -198,23 +199,23 @@ pub struct McpServerSpec {
     /// Request headers; values may be references such as `env://TOKEN`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// Only these of its tools; all when empty.
+    /// The tools of the server to use; all when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
-    /// Believe the server's own hints about what a tool changes.
+    /// Trust the server's own hints about the effect of its tools.
     #[serde(default)]
     pub trusted: bool,
-    /// What running its tools twice would do, by tool name, where it is known.
+    /// The effect of running a tool twice, by tool name, where it is known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub effects: BTreeMap<String, ToolEffect>,
-    /// The argument that takes a call's idempotency key, by tool name, for servers that do not read it from the request's metadata.
-    /// The model is not shown it.
+    /// The argument that receives a call's idempotency key, by tool name, for servers that do not read the key from
+    /// the request's metadata. The argument is hidden from the model.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub idempotency_arguments: BTreeMap<String, String>,
-    /// How calls of its tools are run, by tool name, where it differs from the defaults.
+    /// Settings of the calls of its tools, by tool name, where they differ from the defaults.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub calls: BTreeMap<String, CallSettings>,
-    /// The longest one call may take, in seconds.
+    /// Maximum duration of one call, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u32>,
 }
