@@ -1,4 +1,4 @@
-//! Running the checker.
+//! Runs the checker.
 
 use std::time::{Duration, Instant};
 
@@ -6,22 +6,22 @@ use stateright::{Checker, HasDiscoveries, Model};
 
 use crate::{machine::Machine, properties::SOME_FINISH, scenario::Scenario};
 
-/// What the checker came to.
+/// Result of a check.
 #[derive(Debug, Clone)]
 pub struct Checked {
-    /// Different states.
+    /// Number of distinct states.
     pub states: usize,
-    /// The longest of the shortest ways to a state.
+    /// Length of the longest shortest path to a state.
     pub depth: usize,
-    /// How long it took.
+    /// Duration of the check.
     pub took: Duration,
-    /// Properties that do not hold, each with a shortest way to where.
+    /// Violated properties, each with a shortest path to a violation.
     pub broken: Vec<(&'static str, Vec<String>)>,
-    /// Whether everything finished in some run.
+    /// True if every execution finished in some run.
     pub something_finishes: bool,
 }
 
-/// Looks at every state of a scenario; of a twin, until the first property is broken.
+/// Checks every state of a scenario; for a broken twin, until the first violation.
 #[must_use]
 pub fn check(scenario: &Scenario) -> Checked {
     let started = Instant::now();

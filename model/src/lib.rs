@@ -1,9 +1,9 @@
-//! The lease, claim, outcome and park protocol as a model that stateright checks exhaustively (docs/adr/0010-model-of-the-core.md).
+//! The lease, claim, outcome and park protocol as a model that stateright checks exhaustively
+//! (docs/adr/0010-model-of-the-core.md).
 //!
-//! Read in this order: [`rows`] is what Postgres holds, [`statement`] is what the store's statements ask for and `locks` how
-//! they get it, `writes` is what they do to it,
-//! [`machine`] is who sends them and what can go wrong, [`properties`] is what must hold. A [`Scenario`] bounds a run; a
-//! [`Broken`] rule makes a twin that must fail.
+//! Reading order: [`rows`] is the contents of Postgres; [`statement`] has the store's statements, `locks` their
+//! locks and `writes` their writes; [`machine`] has their senders and the faults; [`properties`] has the
+//! properties. A [`Scenario`] bounds a run; a [`Broken`] rule makes a twin that must fail.
 
 pub mod check;
 mod locks;

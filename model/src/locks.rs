@@ -1,4 +1,5 @@
-//! How a statement comes from its snapshot to its commit: what it waits for, what it passes over, and what it looks at again.
+//! The way of a statement from its snapshot to its commit: the locks it waits for, the rows it skips, and the rows
+//! it checks again.
 
 use crate::{
     rows::{Reservation, State, Wait},
@@ -6,26 +7,26 @@ use crate::{
     statement::{Phase, Reply, Running, Statement, fits, is_unfenced, takes_no_lock},
 };
 
-/// One execution's row is locked by a statement other than the one at `but`.
+/// Returns true if a statement other than the one at `but` has locked this execution's row.
 fn is_locked(scenario: &Scenario, state: &State, execution: u8, but: usize) -> bool {
     let others = state.running.iter().enumerate().filter(|(at, _)| *at != but);
     others.into_iter().any(|(_, running)| running.has(scenario, state, execution))
 }
 
-/// What the next lock or the commit of the statement at `at` comes to.
+/// The result of a statement's next lock or commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// It waits for a row.
     Blocked,
-    /// It is so far.
+    /// It moves to this phase.
     To(Phase),
     /// It commits now, with the slot it found.
     Commit(Option<u8>),
-    /// It is over, and nobody waits for its answer.
+    /// It ends without a reply.
     Over,
 }
 
-/// The next step of the statement at `at`, which has not been answered.
+/// Returns the next step of the statement at `at`, which has no reply yet.
 pub(crate) fn step(scenario: &Scenario, state: &State, at: usize) -> Step {
     let running = state.running[at];
     match running.phase {
@@ -43,7 +44,8 @@ pub(crate) fn step(scenario: &Scenario, state: &State, at: usize) -> Step {
     }
 }
 
-/// Whether two statements wait for each other. Postgres would end one of them, after a second and with an error.
+/// Returns true if two statements wait for each other. Postgres would end one of them after a second, with an
+/// error.
 pub(crate) fn is_deadlocked(scenario: &Scenario, state: &State) -> bool {
     let is_blocked = |state: &State, at: usize| {
         !matches!(state.running[at].phase, Phase::Replied(_)) && step(scenario, state, at) == Step::Blocked
@@ -58,8 +60,8 @@ pub(crate) fn is_deadlocked(scenario: &Scenario, state: &State) -> bool {
     pairs.any(|(one, other)| one < other && waits_for(one, other) && waits_for(other, one))
 }
 
-/// `me`: `for key share` on the worker's own row, which waits for whoever buries it. Whether its time ran out is not asked: what it
-/// holds is nobody else's until it is declared dead.
+/// `me`: locks the worker's own row `for key share` and waits for a burial of the worker. An expired lease does not
+/// matter here: until the worker is declared dead, no other worker owns its executions.
 fn fence(state: &State, statement: Statement, by: u8) -> Step {
     let buries = |running: &Running| {
         running.statement == Statement::Bury { worker: by } && matches!(running.phase, Phase::Locked(_))
@@ -70,7 +72,7 @@ fn fence(state: &State, statement: Statement, by: u8) -> Step {
     if state.worker(by).is_dead { missed(statement) } else { Step::To(Phase::Fenced) }
 }
 
-/// Whether anything of this worker's has its fence, or more.
+/// Returns true if a statement of this worker has passed the fence.
 pub(crate) fn is_writing(scenario: &Scenario, state: &State, worker: u8) -> bool {
     let writes = |running: &Running| {
         running.statement.by() == Some(worker)
@@ -84,7 +86,7 @@ fn missed(statement: Statement) -> Step {
     if statement.lease().is_some() { Step::To(Phase::Missed) } else { Step::Over }
 }
 
-/// The rows it writes.
+/// Locks the rows that the statement writes.
 fn lock(scenario: &Scenario, state: &State, at: usize, running: Running) -> Step {
     let Running { statement, snapshot, .. } = running;
     if !snapshot.fits {
@@ -99,8 +101,9 @@ fn lock(scenario: &Scenario, state: &State, at: usize, running: Running) -> Step
         };
     }
     if let Statement::Bury { worker } = statement {
-        // `for update skip locked`: passes over a worker whose writes are under way. It may have been sent before the outage. Under the
-        // lock it looks at the heartbeat again: that is another row, so the lock itself brings no newer version of it.
+        // `for update skip locked`: skips a worker whose writes are under way. The burial may have been sent before
+        // the outage. Under the lock it reads the heartbeat again: that is another row, so the lock itself brings
+        // no newer version of it.
         let is_too_early = state.is_young && !scenario.is(Broken::NoGap);
         let is_over =
             fits(scenario, state, statement, 0) || (scenario.is(Broken::BlindBurial) && !state.worker(worker).is_dead);
@@ -116,7 +119,8 @@ fn lock(scenario: &Scenario, state: &State, at: usize, running: Running) -> Step
     }
     if matches!(statement, Statement::CancelChild { .. }) && statement.waits(scenario) && running.phase == Phase::Begun
     {
-        // Its `where` takes the parent's row, or passes over the child; then it waits for the child's with the parent's in hand.
+        // Its `where` locks the parent's row, or skips the child; then it waits for the child's row while it holds
+        // the parent's.
         let is_taken = scenario.parent(own).is_some_and(|parent| is_locked(scenario, state, parent, at));
         return if is_taken { Step::Over } else { Step::To(Phase::Fenced) };
     }
@@ -128,7 +132,7 @@ fn lock(scenario: &Scenario, state: &State, at: usize, running: Running) -> Step
     {
         return missed(statement);
     }
-    // The row may have changed since the snapshot: what is locked is its newest version, and that is looked at again.
+    // The row may have changed since the snapshot; once it is locked, its newest version is checked again.
     let is_same_row = !matches!(statement, Statement::WakeDue { .. }) || state.execution(own).parked == snapshot.parked;
     if !is_same_row || !fits(scenario, state, statement, snapshot.dead) {
         return missed(statement);
@@ -140,8 +144,9 @@ fn lock(scenario: &Scenario, state: &State, at: usize, running: Running) -> Step
     Step::To(Phase::Locked(slot))
 }
 
-/// The slot a claim takes or a hand-over gives, `for update skip locked`: free in its snapshot, locked by nobody, and free still. A
-/// claim of one that was given a slot has that; a claim of another one takes none while somebody waits for it.
+/// Returns the slot that a claim takes or a hand-over gives (`for update skip locked`): free in the snapshot, not
+/// locked, and still free. A claim takes the slot its execution was given; otherwise it takes none while executions
+/// wait for one.
 fn slot(scenario: &Scenario, state: &State, at: usize, running: Running) -> Option<u8> {
     let (Statement::Claim { execution, .. } | Statement::HandOver { execution }) = running.statement else {
         return None;
@@ -171,7 +176,7 @@ fn slot(scenario: &Scenario, state: &State, at: usize, running: Running) -> Opti
     })
 }
 
-/// Whether it can commit now: what runs inside it, in functions and triggers, may wait for further rows.
+/// Commits, unless the functions and triggers inside the statement must wait for further rows.
 fn commit(scenario: &Scenario, state: &State, at: usize, running: Running, slot: Option<u8>) -> Step {
     let needs_parent = match running.statement {
         Statement::Cancel { execution } if state.execution(execution).worker.is_none() => scenario.parent(execution),
@@ -196,14 +201,14 @@ fn commit(scenario: &Scenario, state: &State, at: usize, running: Running, slot:
         return Step::Blocked;
     }
     if running.statement.takes_budget() {
-        // `longhaul_wake` waits for whom it wakes.
+        // `longhaul_wake` waits for the rows of the executions it wakes.
         let wakes = |at: &u8| state.execution(*at).reservation == Some(Reservation::Waiting);
         if state.numbers().filter(wakes).any(|woken| is_locked(scenario, state, woken, at)) {
             return Step::Blocked;
         }
     }
     if let Statement::Reserve { lease } = running.statement {
-        // Its own execution's row, skipped when somebody has it.
+        // Locks its own execution's row, or skips it if it is locked.
         let is_held = state.execution(lease.execution).is_held_by(lease.by, lease.token);
         if !is_held || is_locked(scenario, state, lease.execution, at) {
             return Step::To(Phase::Missed);
@@ -212,7 +217,7 @@ fn commit(scenario: &Scenario, state: &State, at: usize, running: Running, slot:
     Step::Commit(slot)
 }
 
-/// Why a write was not applied: it was before, its row is locked, or the lease is another's.
+/// Returns the reason why a write was not applied: it was applied before, its row is locked, or the lease is lost.
 fn reread(state: &State, statement: Statement) -> Step {
     let Some(lease) = statement.lease() else { return Step::Over };
     let row = state.execution(lease.execution);
@@ -224,7 +229,7 @@ fn reread(state: &State, statement: Statement) -> Step {
         return Step::To(Phase::Replied(Reply::Recorded { wake_seq: row.wake_seq, is_cancelled: row.cancel }));
     }
     if is_held {
-        // Locked: the sender begins again.
+        // The row is locked: the sender starts again.
         return Step::Over;
     }
     let has_ended = matches!(statement, Statement::Conclude { .. }) && row.ended & (1 << lease.token) != 0;

@@ -1,8 +1,9 @@
-//! Who sends which statement when, and what can go wrong: processes that stand still, answers that do not arrive, callers,
-//! people, the sweep, a Postgres that is away.
+//! The senders of each statement, and the faults: paused processes, lost replies, callers, people, the sweep, a
+//! Postgres outage.
 //!
-//! A process that stands still needs no action of its own: every order of actions is looked at, also those in which it does
-//! nothing for long. A wake-up has none either, because it carries no right: any process may claim at any time, twice or never.
+//! A paused process needs no action of its own: the checker tries every order of actions, including those in which
+//! the process does nothing for long. A wake-up has none either, because it gives no right: any process may claim
+//! at any time, twice or never.
 
 use stateright::{Model, Property};
 
@@ -17,18 +18,18 @@ use crate::{
     writes::{die, write},
 };
 
-/// One thing that happens.
+/// One atomic transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// A statement takes its snapshot.
     Begin(Statement),
-    /// It gets its next lock, finds that it must not have it, or commits.
+    /// A statement gets its next lock, finds that it must not have it, or commits.
     Go(Running),
-    /// Its answer arrives.
+    /// A reply arrives.
     Deliver(Running),
-    /// Its answer does not; whoever sent it knows that the time for it is over.
+    /// A reply is lost; the sender knows that it has timed out.
     Lose(Running),
-    /// A process looks whether the child of what it holds has ended.
+    /// A process checks if the child of an execution that it holds has ended.
     Look {
         /// The process.
         process: usize,
@@ -39,41 +40,43 @@ pub enum Action {
     Call {
         /// The process.
         process: usize,
-        /// For which execution.
+        /// The execution.
         execution: u8,
     },
-    /// A process reads that it should stop.
+    /// A process reads that an execution is to be cancelled.
     Hear {
         /// The process.
         process: usize,
-        /// With which execution.
+        /// The execution.
         execution: u8,
     },
-    /// A worker's time runs out while its process stands still, or is gone.
+    /// A worker's lease expires while its process is paused or gone.
     Expire {
         /// The worker.
         worker: u8,
     },
-    /// The way between its process and Postgres is gone for longer than its lease, and comes back.
+    /// A worker's process loses its connection to Postgres for longer than its lease, and gets it back.
     Cut {
         /// The worker.
         worker: u8,
     },
-    /// Its process finds that it stood still for too long, and declares itself dead; that waits for what it is writing.
+    /// A process finds that it was paused for too long and declares its own worker dead, once its writes have
+    /// ended.
     GiveUp {
         /// The worker.
         worker: u8,
     },
-    /// A process whose identity is dead drops everything and registers anew.
+    /// A process whose worker is dead drops everything and registers a new worker.
     StartOver {
         /// The process.
         process: usize,
     },
     /// Postgres goes away for longer than a lease and comes back.
     Outage,
-    /// Postgres answers nobody for longer than a lease, and then carries out what it was sent before.
+    /// Postgres hangs for longer than a lease, and then executes the statements sent before.
     Hang,
-    /// Some worker's renewals have run for a lease without a gap; those of every healthy one have run too, then.
+    /// One worker's renewals have run without a gap for a full lease; those of every healthy worker have too, by
+    /// then.
     Steady,
 }
 
@@ -107,7 +110,7 @@ impl Model for Machine {
                 Phase::Begun | Phase::Fenced | Phase::Locked(_) | Phase::Missed => actions.push(Action::Go(*running)),
             }
         }
-        // What waits for a lock does nothing.
+        // A statement that waits for a lock has no transition.
         actions.retain(|action| match action {
             Action::Go(running) => self.step_of(state, running).is_some_and(|(_, step)| step != Step::Blocked),
             Action::Deliver(_)
@@ -154,7 +157,7 @@ impl Machine {
         Some((at, step(&self.scenario, state, at)))
     }
 
-    /// What goes wrong by itself.
+    /// Adds the faults, and the renewals after them.
     fn faults(&self, state: &State, actions: &mut Vec<Action>) {
         for at in 0..u8::try_from(state.workers.len()).unwrap_or(u8::MAX) {
             let worker = state.worker(at);
@@ -185,7 +188,7 @@ impl Machine {
         }
     }
 
-    /// What callers, people, reapers and sweeps begin, wherever it would find something.
+    /// Adds the statements of callers, people, reapers and sweeps, where their snapshot fits.
     fn environment(&self, state: &State, actions: &mut Vec<Action>) {
         let mut begin = |statement: Statement| {
             let is_under_way = state.running.iter().any(|running| running.statement == statement);
@@ -226,7 +229,7 @@ impl Machine {
         }
     }
 
-    /// What can happen next.
+    /// Returns the actions possible in `state`.
     #[must_use]
     pub fn possible(&self, state: &State) -> Vec<Action> {
         let mut actions = Vec::new();
@@ -234,7 +237,8 @@ impl Machine {
         actions
     }
 
-    /// Carries out a statement while nothing else is under way. Gives it with its answer, when somebody waits for one.
+    /// Runs a statement to its end with nothing else under way. Returns it with its reply if a sender waits for
+    /// one.
     #[must_use]
     pub fn carry_out(&self, state: &mut State, statement: Statement) -> Option<Running> {
         self.apply(state, Action::Begin(statement));
@@ -247,7 +251,7 @@ impl Machine {
         None
     }
 
-    /// What an action does.
+    /// Applies an action to `state`.
     pub fn apply(&self, state: &mut State, action: Action) {
         match action {
             Action::Begin(statement) => self.begin(state, statement),
@@ -301,7 +305,7 @@ impl Machine {
             Action::Hang => {
                 state.left.outages -= 1;
                 state.is_young = true;
-                // Who had stood still before cannot tell.
+                // The outage also excuses workers that were paused before, because they cannot tell.
                 for worker in state.workers.iter_mut().filter(|worker| worker.is_alive()) {
                     worker.is_expired = true;
                     worker.is_excused = true;
@@ -319,7 +323,7 @@ impl Machine {
                 let held = state
                     .process_of(lease.by)
                     .and_then(|process| state.processes[process].leases[usize::from(lease.execution)].as_mut());
-                // Counted once: what is repeated was decided before.
+                // Counted once: a repeated ending was counted before.
                 if let Some(held) = held.filter(|held| held.token == lease.token && held.ending.is_none()) {
                     held.ending = Some(verb);
                     match verb {
@@ -357,7 +361,7 @@ impl Machine {
         };
         let is_heard = running.statement.by().is_some_and(|by| state.process_of(by).is_some());
         match phase {
-            // Whoever would hear the answer is gone.
+            // The sender of the statement is gone, and so is its reply.
             Some(Phase::Replied(_) | Phase::Missed) if !is_heard => drop(state.running.remove(at)),
             Some(phase @ Phase::Replied(_)) if self.scenario.is_coarse => {
                 state.running.remove(at);
@@ -383,10 +387,10 @@ impl Machine {
         state.running.retain(|one| !(one.statement.by() == old && is_deaf(one.phase)));
     }
 
-    /// Whether nothing can happen any more.
+    /// Returns true if no action is possible.
     #[must_use]
     pub fn is_quiescent(&self, state: &State) -> bool {
-        // Mostly something is under way, which is quicker to see than all that may begin.
+        // Checked first because it is cheaper than listing all actions.
         let goes_on = |at: usize| {
             matches!(state.running[at].phase, Phase::Replied(_)) || step(&self.scenario, state, at) != Step::Blocked
         };
@@ -396,7 +400,8 @@ impl Machine {
         self.possible(state).is_empty()
     }
 
-    /// Whether what this execution waits for can still be missing when nothing happens any more.
+    /// Returns true if an execution may still wait in a state without further actions, because its condition is not
+    /// met.
     #[must_use]
     pub fn may_wait(&self, state: &State, execution: u8) -> bool {
         let row = state.execution(execution);

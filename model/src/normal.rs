@@ -1,12 +1,12 @@
-//! One state for all that differ only in how often something happened before: tokens and wake counters are compared, never
-//! counted, so those that nobody knows any more are forgotten and the rest are numbered anew, in the same order.
+//! Maps states that differ only in their history to one state. Tokens and wake counters are compared, never
+//! counted, so unreferenced ones are forgotten and the rest are renumbered in the same order.
 
 use crate::{
     rows::{Reservation, State},
     statement::{Phase, Reply, Running, Statement, Verb},
 };
 
-/// Numbers that are in use, as bits.
+/// Numbers in use, as a bit set.
 #[derive(Default)]
 struct Used(u64);
 
@@ -19,7 +19,7 @@ impl Used {
         self.0 & (1 << number) != 0
     }
 
-    /// Its place among those in use.
+    /// Returns the position of `number` among those in use.
     fn rank(&self, number: u8) -> u8 {
         let below = self.0 & ((1 << number) - 1);
         u8::try_from(below.count_ones()).unwrap_or(u8::MAX)
@@ -28,7 +28,7 @@ impl Used {
 
 pub(crate) fn normalise(state: &mut State) {
     for at in state.numbers() {
-        // Before the first lease there is number 0, which no lease ever has.
+        // Token 0 stands for the time before the first lease; no lease has it.
         let mut tokens = Used(1);
         each_token(state, at, &mut |token| tokens.see(*token));
         each_token(state, at, &mut |token| *token = tokens.rank(*token));

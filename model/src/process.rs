@@ -1,4 +1,4 @@
-//! What a worker process does: claims, reconciles, runs its attempts step by step, and takes note of answers.
+//! The actions of a worker process: it claims, reconciles, runs its attempts step by step, and handles replies.
 
 use crate::{
     machine::{Action, Machine},
@@ -8,11 +8,11 @@ use crate::{
 };
 
 impl Machine {
-    /// What a process does next.
+    /// Adds the next actions of a process.
     pub(crate) fn process(&self, state: &State, at: usize, process: &Process, actions: &mut Vec<Action>) {
         let Some(by) = process.identity else { return };
         let worker = state.worker(by);
-        // Its renewal would tell it; while that is under way it waits.
+        // A process learns from its renewal that it is dead, so it waits for a renewal under way.
         let is_renewing = state.running.iter().any(|one| one.statement == Statement::Renew { worker: by });
         if !worker.is_alive() && (!worker.is_excused || worker.is_dead) && !is_renewing {
             actions.push(Action::StartOver { process: at });
@@ -29,7 +29,8 @@ impl Machine {
             if let Some(lease) = process.leases[usize::from(execution)] {
                 self.attempt(state, at, LeaseName { by, execution, token: lease.token }, lease, actions);
             } else if row.worker == Some(by) && row.end.is_none() {
-                // Reconciliation. A claim whose answer may still arrive is not looked at: the grace is longer than that.
+                // Reconciliation. A claim whose reply may still arrive is left alone: the grace period is longer
+                // than that.
                 if !self.scenario.is(Broken::NoReconcile) {
                     let lease = LeaseName { by, execution, token: row.token };
                     actions.push(Action::Begin(Statement::Conclude { lease, verb: Verb::Release }));
@@ -40,7 +41,7 @@ impl Machine {
         }
     }
 
-    /// What an attempt does next, when nothing it sent is under way.
+    /// Adds the next actions of an attempt without a statement under way.
     fn attempt(&self, state: &State, process: usize, name: LeaseName, lease: Lease, actions: &mut Vec<Action>) {
         let conclude = |verb| Action::Begin(Statement::Conclude { lease: name, verb });
         let execution = name.execution;
@@ -61,7 +62,7 @@ impl Machine {
             (Work::Spawns(_), _) if !lease.is_ready => Action::Look { process, execution },
             (Work::Pays, 0) if !lease.is_ready => Action::Begin(Statement::Reserve { lease: name }),
             (Work::Pays, 0) if lease.has_acted => record,
-            // Nothing is launched under a lease that may have run out (core-rules 2).
+            // Nothing is launched under a lease that may have expired (core-rules 2).
             (Work::Pays, 0) if !state.worker(name.by).is_alive() => return,
             (Work::Pays, 0) => Action::Call { process, execution },
             (
@@ -94,7 +95,7 @@ pub(crate) fn with_lease(state: &mut State, process: usize, execution: u8, chang
     }
 }
 
-/// An answer reaches the process that sent the statement.
+/// Delivers a reply to the process that sent the statement.
 pub(crate) fn deliver(state: &mut State, running: Running) {
     let Phase::Replied(reply) = running.phase else { return };
     let (Some(by), Some(execution)) = (running.statement.by(), running.statement.execution()) else { return };

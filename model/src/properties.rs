@@ -1,4 +1,4 @@
-//! What must hold in every state, and what must come up somewhere lest a check proves nothing.
+//! Properties that hold in every state, and one that must occur in some state so that a check proves something.
 
 use stateright::Property;
 
@@ -9,36 +9,36 @@ use crate::{
     scenario::{ESTIMATE, Work},
 };
 
-/// Core-rules 2.
+/// core-rules 2.
 pub const ONE_WRITER: &str = "only the current lease of a worker that lives writes";
-/// Core-rules 2, 9.
+/// core-rules 2, 9.
 pub const STEPS_STAY: &str = "a recorded step is neither lost nor recorded twice";
 /// docs/state-machine.md: terminal is terminal.
 pub const END_IS_END: &str = "what has ended does not change";
-/// Core-rules 2: a worker id dies once.
+/// core-rules 2: a worker id dies once.
 pub const LIVING_HOLD: &str = "a worker that lives holds what it believes it holds";
-/// Core-rules 3.
+/// core-rules 3.
 pub const NO_LOST_WAKE: &str = "nobody waits for what has happened";
 /// `parked` is the sweep's work list.
 pub const WAITS_HAVE_ROWS: &str = "a wait has its row and a row its wait";
-/// Core-rules 17.
+/// core-rules 17.
 pub const CANCEL_WINS: &str = "what is to be cancelled and not held is over";
-/// Core-rules 17.
+/// core-rules 17.
 pub const NO_ORPHANS: &str = "no child outlives its parent unnoticed";
-/// Core-rules 12.
+/// core-rules 12.
 pub const SLOTS_HOLD: &str = "no more run than there are slots, and a slot belongs to what runs";
-/// Core-rules 13.
+/// core-rules 13.
 pub const BUDGET_HOLDS: &str = "reserved is what reservations hold, and spent covers what was made";
-/// Core-rules 4.
+/// core-rules 4.
 pub const OUTAGE_KILLS_NOBODY: &str = "an outage buries nobody who lived through it";
-/// Core-rules 5, 25.
+/// core-rules 5, 25.
 pub const GUILTY_ALONE: &str = "who is convicted was the only suspect when its worker died";
-/// Core-rules 9.
+/// core-rules 9.
 pub const NO_DEADLOCK: &str = "no two statements wait for each other";
-/// Core-rules 1, and all of the above: whatever went wrong, everything ends.
+/// core-rules 1 and all of the above: after any fault, everything ends.
 pub const NOTHING_STUCK: &str = "when nothing can happen any more, everything has ended or waits for what is missing";
 
-/// Something was done.
+/// The property that must occur in some state.
 pub const SOME_FINISH: &str = "some run ends with everything finished";
 
 pub(crate) fn all() -> Vec<Property<Machine>> {
@@ -81,13 +81,13 @@ fn living_hold(state: &State) -> bool {
         let Some(by) = process.identity.filter(|by| state.worker(*by).is_alive()) else { return true };
         let leases = process.leases.iter().zip(&state.executions);
         leases.into_iter().all(|(lease, row)| {
-            // What it is ending may have ended.
+            // A lease that the process is ending may have ended in Postgres.
             lease.is_none_or(|lease| lease.ending.is_some() || row.is_held_by(by, lease.token))
         })
     })
 }
 
-/// What it waits for is there, and nobody will tell it. Slots and backoffs are the sweep's to find.
+/// The condition of the wait is met, and no wake will come. Slots and backoffs are left to the sweep.
 fn is_overslept(machine: &Machine, state: &State, at: u8) -> bool {
     let row = state.execution(at);
     match row.wait {
@@ -96,7 +96,7 @@ fn is_overslept(machine: &Machine, state: &State, at: u8) -> bool {
         Some(Wait::Budget) => {
             let is_unnoted = |row: &Execution| matches!(row.reservation, Some(Reservation::Settled(_)));
             match row.reservation {
-                // More came back than was noted yet.
+                // Money that has come back may not be booked yet.
                 Some(Reservation::Waiting) => !machine.may_wait(state, at) && !state.executions.iter().any(is_unnoted),
                 Some(Reservation::Open(_) | Reservation::Settled(_)) | None => true,
             }
@@ -112,7 +112,7 @@ fn has_its_row(row: &Execution) -> bool {
     row.parked.map(|parked| parked.wait) == waits && is_shape_right && is_held_or_waits
 }
 
-/// Its parent is over or to be cancelled, and it is on nobody's list.
+/// Its parent has ended or is to be cancelled, and it is not on the work list.
 fn is_orphan(machine: &Machine, state: &State, at: u8) -> bool {
     let Some(parent) = machine.scenario.parent(at) else { return false };
     let (row, parent) = (state.execution(at), state.execution(parent));

@@ -1,14 +1,14 @@
-//! What Postgres holds, what the processes remember, and which statements are under way.
+//! The state: the contents of Postgres, the memory of the processes, and the statements under way.
 
 use crate::{
     scenario::{ESTIMATE, Scenario, Work},
     statement::{Running, Verb},
 };
 
-/// What an execution that nobody holds waits for.
+/// Wait reason of an execution without a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Wait {
-    /// A worker: it is runnable.
+    /// Runnable; it waits for a worker.
     Worker,
     /// The end of a backoff.
     Backoff,
@@ -22,7 +22,7 @@ pub enum Wait {
     Slot,
 }
 
-/// How an execution ended.
+/// Outcome of an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum End {
     /// FINISHED.
@@ -33,12 +33,12 @@ pub enum End {
     Convicted,
 }
 
-/// A request to a person.
+/// An approval request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Asked {
-    /// Nobody has answered.
+    /// Not decided.
     Waiting,
-    /// Somebody has.
+    /// Decided.
     Decided,
     /// Its execution ended first.
     Closed,
@@ -49,72 +49,70 @@ pub enum Asked {
 pub enum Reservation {
     /// It did not fit.
     Waiting,
-    /// Reserved; by which lease, once one has taken it.
+    /// Reserved; with the token of the lease that took it, once one has.
     Open(Option<u8>),
-    /// Charged so much, and not yet noted.
+    /// Charged this much, and not yet booked.
     Settled(u8),
 }
 
 /// A row in `parked`. Two rows of one execution differ by the lease that wrote them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Parked {
-    /// The reason.
     pub wait: Wait,
-    /// The lease that parked; of a claim that found no slot, the lease before.
+    /// The lease that parked; for a claim that found no slot, the lease before.
     pub token: u8,
 }
 
-/// A row in `executions`, with what hangs on it. Tokens are numbers: the `n`th lease of an execution has token `n`.
+/// A row in `executions`, with the rows that belong to it. Tokens are numbers: the `n`th lease of an execution has
+/// token `n`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Execution {
-    /// Whether it was submitted or spawned.
+    /// True once it was submitted or spawned.
     pub exists: bool,
-    /// Its end.
     pub end: Option<End>,
-    /// Its wait reason.
     pub wait: Option<Wait>,
-    /// Who holds it.
+    /// The worker that holds it.
     pub worker: Option<u8>,
-    /// The lease, or the last one.
+    /// The token of the current lease, or of the last one.
     pub token: u8,
-    /// Writes made under it.
+    /// Number of writes under that token.
     pub write: u8,
-    /// Whether its cancellation was requested.
+    /// True if its cancellation was requested.
     pub cancel: bool,
     /// The wake counter.
     pub wake_seq: u8,
     /// Its row in `parked`.
     pub parked: Option<Parked>,
-    /// The journal: which lease recorded each step.
+    /// The journal: the token that recorded each step.
     pub steps: Vec<u8>,
-    /// Leases that ended by their own worker's hand, as bits.
+    /// Tokens of leases that their own worker ended, as a bit set.
     pub ended: u32,
-    /// What it asked a person.
+    /// Its approval request.
     pub asked: Option<Asked>,
-    /// Whether its child is open.
+    /// Number of open children, 0 or 1.
     pub open_children: u8,
-    /// Whether it is on the list of parents whose children are to be cancelled.
+    /// True if it is on the work list of parents whose children are to be cancelled.
     pub is_ending: bool,
-    /// What it reserved.
+    /// Its reservation.
     pub reservation: Option<Reservation>,
-    /// It was held at two deaths and has recorded nothing since (core-rules 5).
+    /// True if it was held at two worker deaths and has recorded nothing since (core-rules 5).
     pub is_suspect: bool,
 }
 
-/// A row in `workers`, and its row in `worker_heartbeats`: the former is the fence, the latter holds when its time is over.
+/// A row in `workers`, which is the fence, with its row in `worker_heartbeats`, which holds the expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Worker {
-    /// Its time ran out.
+    /// True if its lease has expired.
     pub is_expired: bool,
-    /// It was declared dead.
+    /// True if it was declared dead.
     pub is_dead: bool,
-    /// Its time ran out while Postgres was away, or the way to it: it may renew.
+    /// True if it expired during an outage or without a connection to Postgres: it may renew.
     pub is_excused: bool,
-    /// It stood still, was cut off, or is gone: whoever declares it dead before it has renewed is right.
+    /// True if it was paused, cut off, or is gone: until it renews, it may rightly be declared dead.
     pub is_at_fault: bool,
-    /// Suspects that it held at its death, as its row has it.
+    /// Number of suspects at its death, as stored in its row.
     pub suspects: u8,
-    /// Suspects that it did hold.
+    /// Actual number of suspects at its death.
     pub held_suspects: u8,
 }
 
@@ -128,51 +126,49 @@ impl Worker {
         held_suspects: 0,
     };
 
-    /// Whether its process may launch anything. The fence asks less: `dead_at is null`.
+    /// Returns true if its process may launch anything. The fence requires less: `dead_at is null`.
     #[must_use]
     pub fn is_alive(self) -> bool {
         !self.is_expired && !self.is_dead
     }
 }
 
-/// What a process remembers of a lease.
+/// A process's memory of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// Its token.
     pub token: u8,
-    /// Writes acknowledged.
+    /// Number of acknowledged writes.
     pub write: u8,
-    /// Steps known to be recorded.
+    /// Number of steps known to be recorded.
     pub steps: u8,
-    /// The wake counter it heard of last.
+    /// The last wake counter that the process received.
     pub wake_seq: u8,
-    /// It was told to stop.
+    /// True if the process was told to stop.
     pub is_cancelled: bool,
-    /// What had to happen before it goes on has happened: a decision, the child's end, a grant.
+    /// True once the attempt may continue: after a decision, the child's end, or a grant.
     pub is_ready: bool,
-    /// It started its child, or it made its model call.
+    /// True once it has started its child or made its model call.
     pub has_acted: bool,
-    /// How it ends; what was decided is repeated until it is acknowledged.
+    /// The chosen outcome; it is repeated until it is acknowledged.
     pub ending: Option<Verb>,
 }
 
 /// A worker process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Process {
-    /// Its identity; none when no more are to be had in this scenario.
+    /// Its worker; `None` if the scenario allows no more.
     pub identity: Option<u8>,
-    /// What it holds, by execution.
+    /// Its leases, by execution.
     pub leases: Vec<Option<Lease>>,
 }
 
-/// The one budget.
+/// The only budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Budget {
-    /// The cap.
     pub cap: u8,
-    /// What settled reservations came to.
+    /// Sum of the settled reservations.
     pub spent: u8,
-    /// What the others hold.
+    /// Sum of the other reservations.
     pub reserved: u8,
 }
 
@@ -182,75 +178,71 @@ impl Budget {
     }
 }
 
-/// How often each thing may still happen.
+/// The number of times that each event may still happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Left {
-    /// Expiries.
+    /// Expired leases.
     pub expiries: u8,
-    /// Lost answers.
+    /// Lost replies.
     pub losses: u8,
     /// Cancels.
     pub cancels: u8,
-    /// Hand-backs.
+    /// Releases.
     pub releases: u8,
     /// Retries.
     pub retries: u8,
-    /// Outages.
+    /// Postgres outages.
     pub outages: u8,
     /// Raises of the budget.
     pub raises: u8,
-    /// Cuts of the way between one process and Postgres.
+    /// Lost connections between one process and Postgres.
     pub cuts: u8,
 }
 
-/// What was seen to go wrong while a statement was carried out.
+/// A violation seen while a statement was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wrong {
-    /// A write was accepted that was not of the current lease, or of a worker that was declared dead.
+    /// A write was accepted from a lease that is not current, or from a dead worker.
     StaleWrite,
     /// A step was recorded over another.
     DoubledStep,
-    /// A step was acknowledged and is not there.
+    /// A step was acknowledged but is missing.
     LostStep,
     /// An execution changed after its end.
     ChangedAfterEnd,
-    /// A row was inserted where there was one.
+    /// A row was inserted where one existed.
     Conflict,
-    /// A worker was declared dead that had only been cut off by an outage.
+    /// A worker was declared dead although only an outage had cut it off.
     InnocentBuried,
-    /// A child was started by a parent that was over or to be cancelled.
+    /// A parent that had ended or was to be cancelled started a child.
     OrphanBorn,
     /// An execution was convicted although its worker held another suspect when it died.
     InnocentConvicted,
 }
 
-/// Everything.
+/// The whole state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
-    /// The executions.
     pub executions: Vec<Execution>,
-    /// The workers.
     pub workers: Vec<Worker>,
-    /// The processes.
     pub processes: Vec<Process>,
-    /// The budget.
     pub budget: Budget,
-    /// Which execution has each slot.
+    /// The execution that holds each slot.
     pub slots: Vec<Option<u8>>,
-    /// Units that model calls really took.
+    /// Units that model calls really cost.
     pub made: u8,
-    /// Whether Postgres came back less than a lease ago.
+    /// True if Postgres came back less than a lease ago.
     pub is_young: bool,
-    /// Statements under way, in a fixed order: which of them began first makes no difference.
+    /// Statements under way, sorted: their order of start makes no difference.
     pub running: Vec<Running>,
-    /// What may still happen.
+    /// The events that may still happen.
     pub left: Left,
-    /// What went wrong.
+    /// The first violation.
     pub wrong: Option<Wrong>,
 }
 
 impl State {
-    /// Everything submitted, every process registered, nothing under way.
+    /// The first state: everything submitted, every process registered, no statement under way.
     #[must_use]
     pub fn first(scenario: &Scenario) -> Self {
         let execution = |work: &Work| Execution {
@@ -295,7 +287,7 @@ impl State {
         }
     }
 
-    /// An execution.
+    /// Returns an execution.
     #[must_use]
     pub fn execution(&self, at: u8) -> &Execution {
         &self.executions[usize::from(at)]
@@ -305,19 +297,19 @@ impl State {
         &mut self.executions[usize::from(at)]
     }
 
-    /// A worker.
+    /// Returns a worker.
     #[must_use]
     pub fn worker(&self, at: u8) -> Worker {
         self.workers[usize::from(at)]
     }
 
-    /// Suspects that a worker holds.
+    /// Number of suspects that a worker holds.
     pub(crate) fn suspects_of(&self, worker: u8) -> u8 {
         let held = self.executions.iter().filter(|row| row.worker == Some(worker) && row.is_suspect).count();
         u8::try_from(held).unwrap_or(u8::MAX)
     }
 
-    /// The process of an identity, while it goes by it.
+    /// Returns the process that currently has this worker.
     pub(crate) fn process_of(&self, identity: u8) -> Option<usize> {
         self.processes.iter().position(|process| process.identity == Some(identity))
     }
@@ -326,14 +318,14 @@ impl State {
         self.wrong.get_or_insert(wrong);
     }
 
-    /// Numbers of the executions.
+    /// Returns the numbers of all executions.
     pub(crate) fn numbers(&self) -> std::ops::Range<u8> {
         0..u8::try_from(self.executions.len()).unwrap_or(u8::MAX)
     }
 }
 
 impl Execution {
-    /// Whether it is there and not over.
+    /// Returns true if it exists and has not ended.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.exists && self.end.is_none()

@@ -1,109 +1,110 @@
-//! What one run of the checker looks at: a few executions, a few processes, and how often each thing may go wrong.
+//! The bounds of one run of the checker: a few executions, a few processes, and the number of each fault.
 
-/// What an attempt does between its claim and its finish.
+/// The work of an attempt between its claim and its finish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Work {
-    /// Records so many steps.
+    /// Records this many steps.
     Plain(u8),
-    /// Records a turn, asks a person, records the call that was allowed.
+    /// Records a turn, asks a person, records the approved call.
     Asks,
-    /// Starts the execution of this number and waits for its end.
+    /// Starts the execution with this number and waits for its end.
     Spawns(u8),
-    /// Is started by another execution.
+    /// Is started by this execution.
     Child(u8),
     /// Reserves a model call, makes it, records and settles it.
     Pays,
     /// Runs under a concurrency limit.
     Limited,
-    /// Records one step; it was held at two deaths before.
+    /// Records one step; it was held at two worker deaths before.
     Suspect,
 }
 
-/// A rule that is left out (core-rules.md); the checker must find what it prevents.
+/// A rule of core-rules.md that is left out; the checker must find the fault that it prevents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Broken {
-    /// Rule 1: nobody compares what the database says with what is in memory.
+    /// Rule 1: a process does not compare the database with its memory.
     NoReconcile,
-    /// Rule 2: a write is fenced by the token its snapshot shows, and by no lock.
+    /// Rule 2: a write is fenced by the token in its snapshot, without a lock.
     TokenFence,
-    /// Rule 2: an identity that expired or was declared dead renews itself.
+    /// Rule 2: a worker renews after it expired or was declared dead.
     Revival,
     /// Rule 3: a park does not compare the wake counter.
     BlindPark,
-    /// Rule 4: the dead are buried at once after an outage.
+    /// Rule 4: expired workers are buried at once after an outage.
     NoGap,
-    /// Rule 24: a burial trusts the heartbeat that its snapshot shows, and does not look again under the lock.
+    /// Rule 24: a burial trusts the heartbeat in its snapshot and does not check it again under the lock.
     BlindBurial,
-    /// Rule 24: a renewal writes the heartbeat and does not take the row that burials take.
+    /// Rule 24: a renewal writes the heartbeat without locking the row that burials lock.
     UnfencedRenewal,
-    /// Rule 25: suspects are counted when they are taken back.
+    /// Rule 25: suspects are counted when they are reaped.
     SuspectsAtReap,
-    /// Rule 25: suspects are counted at the death, by a snapshot that is older than the lock.
+    /// Rule 25: suspects are counted at the death, in a snapshot that is older than the lock.
     SuspectsBeforeTheLock,
-    /// Rule 12: a limit counts what runs, and no row stands for a slot.
+    /// Rule 12: a limit counts running executions; there are no slot rows.
     CountedSlots,
-    /// Rule 12: a freed slot is handed over as a snapshot shows it, without taking its row and looking again.
+    /// Rule 12: a freed slot is handed over as the snapshot shows it, without locking and checking its row.
     CarelessHandOver,
-    /// Rule 13: money that comes back wakes nobody.
+    /// Rule 13: returned money wakes no execution.
     SilentSettle,
-    /// Rule 17: a park does not look at the cancel flag again.
+    /// Rule 17: a park does not check the cancel flag again.
     ParkIgnoresCancel,
-    /// Rule 17: a reaper does not look at the cancel flag.
+    /// Rule 17: a reaper does not check the cancel flag.
     ReapIgnoresCancel,
     /// Rule 17: a spawn judges its parent by its snapshot.
     BlindSpawn,
-    /// A cancel from above waits for the child's row while it has the parent's; a caller's cancel takes them the other way round.
+    /// A cancel of a child waits for the child's row while it holds the parent's; a caller's cancel locks them in
+    /// the opposite order.
     WaitingSweep,
-    /// A statement that ends an execution removes its row in `parked` with its own snapshot, which is older than a park that it
-    /// waited for. The store had this defect; `longhaul_unpark` is its cure.
+    /// A statement that ends an execution deletes its row in `parked` by its own snapshot, which is older than a
+    /// park that it waited for. `longhaul_unpark` prevents this.
     SnapshotDelete,
 }
 
-/// A bounded world.
+/// The bounds of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scenario {
     /// Its name in reports.
     pub name: &'static str,
-    /// The executions.
+    /// The executions by number.
     pub work: Vec<Work>,
-    /// Worker processes.
+    /// Number of worker processes.
     pub processes: u8,
-    /// Statements under way at once.
+    /// Maximum number of statements under way.
     pub statements: usize,
-    /// Whether a statement takes its worker's row together with the rows it writes, and its answer arrives at once. What lies
-    /// between is looked at with one execution, where there is room for it.
+    /// True if a statement locks its worker's row together with the rows it writes and its reply arrives at once.
+    /// Scenarios with one execution cover the states in between.
     pub is_coarse: bool,
-    /// How often a process loses its lease: it stands still for longer than that, or is gone.
+    /// Number of times a process loses its lease: it is paused for longer than the lease, or gone.
     pub expiries: u8,
-    /// How often an answer of Postgres does not arrive.
+    /// Number of lost replies.
     pub losses: u8,
-    /// How often a caller cancels.
+    /// Number of cancels by a caller.
     pub cancels: u8,
-    /// How often an attempt hands its execution back.
+    /// Number of times an attempt releases its execution.
     pub releases: u8,
-    /// How often an attempt fails and waits for its next try.
+    /// Number of times an attempt fails and waits for its retry.
     pub retries: u8,
-    /// How often Postgres is away for longer than a lease.
+    /// Number of Postgres outages longer than a lease.
     pub outages: u8,
-    /// How often somebody adds to the budget.
+    /// Number of additions to the budget.
     pub raises: u8,
-    /// How often a process is cut off from Postgres for longer than its lease, and comes back.
+    /// Number of times a process loses its connection to Postgres for longer than its lease, and gets it back.
     pub cuts: u8,
-    /// The budget, in units; a call reserves [`ESTIMATE`] and takes [`COST`].
+    /// The budget in units; a call reserves [`ESTIMATE`] and costs [`COST`].
     pub cap: u8,
-    /// Slots of the concurrency limit.
+    /// Number of slots of the concurrency limit.
     pub slots: u8,
     /// The rule that is left out, if any.
     pub broken: Option<Broken>,
 }
 
-/// What a model call reserves.
+/// Units that a model call reserves.
 pub const ESTIMATE: u8 = 2;
-/// What it takes.
+/// Units that a model call costs.
 pub const COST: u8 = 1;
 
 impl Scenario {
-    /// Two processes, nothing goes wrong.
+    /// Two processes without faults.
     #[must_use]
     pub fn new(name: &'static str, work: Vec<Work>) -> Self {
         Self {
@@ -132,13 +133,13 @@ impl Scenario {
         Self { expiries: 1, cancels: 1, retries: 1, ..Self::new("leases", vec![Work::Plain(2)]) }
     }
 
-    /// Answers are lost: of claims, of records, of conclusions.
+    /// Replies to claims, records and conclusions are lost.
     #[must_use]
     pub fn replies() -> Self {
         Self { expiries: 1, losses: 2, releases: 1, ..Self::new("replies", vec![Work::Plain(1)]) }
     }
 
-    /// A person decides, before, while and after the park.
+    /// A person decides before, during and after the park.
     #[must_use]
     pub fn people() -> Self {
         Self { expiries: 1, cancels: 1, losses: 1, ..Self::new("people", vec![Work::Asks]) }
@@ -167,13 +168,13 @@ impl Scenario {
         Self { slots: 1, expiries: 1, cancels: 1, is_coarse: true, ..Self::new("slots", vec![Work::Limited; 2]) }
     }
 
-    /// Two executions under a budget that holds the reservation of one at a time, and a process is lost.
+    /// Two executions under a budget that holds one reservation at a time, and a process is lost.
     #[must_use]
     pub fn budgets() -> Self {
         Self { cap: 3, expiries: 1, statements: 2, is_coarse: true, ..Self::new("budgets", vec![Work::Pays; 2]) }
     }
 
-    /// The same, and a caller cancels one or adds to the budget.
+    /// As [`budgets`](Self::budgets), but a caller cancels one or adds to the budget.
     #[must_use]
     pub fn raises() -> Self {
         Self { cap: 2, cancels: 1, raises: 1, is_coarse: true, ..Self::new("raises", vec![Work::Pays; 2]) }
@@ -185,19 +186,19 @@ impl Scenario {
         Self { outages: 1, expiries: 1, ..Self::new("outage", vec![Work::Plain(1)]) }
     }
 
-    /// A process is cut off, and comes back while others bury it.
+    /// A process loses its connection and returns while other workers bury it.
     #[must_use]
     pub fn cut() -> Self {
         Self { cuts: 1, ..Self::new("cut", vec![Work::Plain(1)]) }
     }
 
-    /// A worker dies that holds two suspects, or one, or takes the other while it is buried.
+    /// A worker dies while it holds two suspects, or one, or claims the other during its burial.
     #[must_use]
     pub fn suspects() -> Self {
         Self { expiries: 1, statements: 2, ..Self::new("suspects", vec![Work::Suspect; 2]) }
     }
 
-    /// All of them.
+    /// Every scenario.
     #[must_use]
     pub fn all() -> Vec<Self> {
         vec![
@@ -215,7 +216,7 @@ impl Scenario {
         ]
     }
 
-    /// Its twin.
+    /// Returns the broken twin of this scenario.
     #[must_use]
     pub fn without(self, broken: Broken) -> Self {
         Self { broken: Some(broken), ..self }
@@ -229,7 +230,7 @@ impl Scenario {
         self.work[usize::from(execution)]
     }
 
-    /// The execution that started this one.
+    /// Returns the execution that started this one.
     #[must_use]
     pub fn parent(&self, execution: u8) -> Option<u8> {
         match self.work(execution) {

@@ -1,8 +1,8 @@
-//! The store's statements, one lock at a time, as READ COMMITTED has them.
+//! The store's statements, one lock at a time, as under READ COMMITTED.
 //!
-//! A statement takes its snapshot when it begins. Then it locks the worker's row, then the rows it writes: it waits for them or
-//! skips them, and looks at each again as it stands once it is locked. Everything else it reads, it reads in its snapshot, which is
-//! older. What it writes is seen when it commits, and its locks end then.
+//! A statement takes its snapshot when it begins. Then it locks the worker's row and the rows it writes (it waits
+//! for them or skips them) and checks the newest version of each locked row. All other reads use the older
+//! snapshot. Its writes become visible when it commits, which also releases its locks.
 
 use std::fmt;
 
@@ -11,25 +11,25 @@ use crate::{
     scenario::{Broken, Scenario, Work},
 };
 
-/// A lease, as a write names it.
+/// The lease that a write names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeaseName {
     /// The worker that writes.
     pub by: u8,
     /// The execution.
     pub execution: u8,
-    /// The token.
+    /// The fencing token.
     pub token: u8,
 }
 
-/// How a lease ends.
+/// Outcome with which a lease ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verb {
     /// FINISHED.
     Finish,
     /// FAILED `cancelled`.
     Cancel,
-    /// Waiting, with the wake counter that was read before the condition was looked at.
+    /// Parked, with the wake counter that was read before the condition was checked.
     Park(Wait, u8),
     /// Runnable again.
     Release,
@@ -38,14 +38,15 @@ pub enum Verb {
 /// One statement of `shared::store`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Statement {
-    /// `sql/claim.sql`, of one execution.
+    /// `sql/claim.sql`, for one execution.
     Claim {
-        /// Who claims.
+        /// The claiming worker.
         by: u8,
-        /// What the scan finds.
+        /// The execution that the scan finds.
         execution: u8,
     },
-    /// `sql/record.sql`: the `write`th write of a lease, with one step, and with a settlement for what pays.
+    /// `sql/record.sql`: a numbered write of a lease with one step, and with a settlement for an execution that
+    /// pays.
     Record {
         /// The lease.
         lease: LeaseName,
@@ -58,7 +59,7 @@ pub enum Statement {
     Conclude {
         /// The lease.
         lease: LeaseName,
-        /// How it ends.
+        /// The outcome.
         verb: Verb,
     },
     /// `sql/request.sql`.
@@ -80,12 +81,13 @@ pub enum Statement {
     Fold,
     /// `longhaul_raise_budget`.
     Raise,
-    /// `HeartbeatConnection::renew`, of a lease that ran out: `for key share` on the worker's row, then its row in `worker_heartbeats`.
+    /// `HeartbeatConnection::renew` of an expired lease: `for key share` on the worker's row, then its row in
+    /// `worker_heartbeats`.
     Renew {
         /// The worker.
         worker: u8,
     },
-    /// `longhaul_bury`: the worker's row is taken, then its heartbeat is looked at again and its suspects are counted.
+    /// `longhaul_bury`: locks the worker's row, then rechecks its heartbeat and counts its suspects.
     Bury {
         /// The worker.
         worker: u8,
@@ -100,7 +102,8 @@ pub enum Statement {
         /// The execution.
         execution: u8,
     },
-    /// `longhaul_hand_over`: gives a free slot to this execution, which waits for one, and makes it runnable (core-rules 12, ADR 13).
+    /// `longhaul_hand_over`: gives a free slot to an execution that waits for one and makes it runnable (core-rules
+    /// 12, ADR 13).
     HandOver {
         /// The execution.
         execution: u8,
@@ -123,7 +126,7 @@ pub enum Statement {
 }
 
 impl Statement {
-    /// The lease it writes under.
+    /// Returns the lease that the statement writes under.
     #[must_use]
     pub fn lease(self) -> Option<LeaseName> {
         match self {
@@ -167,7 +170,7 @@ impl Statement {
         }
     }
 
-    /// The identity it is sent under, whose row fences it.
+    /// Returns the worker that sends the statement and whose row fences it.
     #[must_use]
     pub fn by(self) -> Option<u8> {
         match self {
@@ -189,7 +192,7 @@ impl Statement {
         }
     }
 
-    /// The execution it writes.
+    /// Returns the execution that the statement writes.
     #[must_use]
     pub fn execution(self) -> Option<u8> {
         match self {
@@ -212,7 +215,7 @@ impl Statement {
         }
     }
 
-    /// Whether it waits for a row that somebody has locked; the others skip it.
+    /// Returns true if the statement waits for a locked row; the others skip it.
     pub(crate) fn waits(self, scenario: &Scenario) -> bool {
         match self {
             Self::Spawn { .. } | Self::Cancel { .. } | Self::Decide { .. } | Self::Raise => true,
@@ -231,46 +234,46 @@ impl Statement {
         }
     }
 
-    /// Whether it takes the budget's row; then it takes those of executions as it goes.
+    /// Returns true if the statement locks the budget's row; it then locks executions one after the other.
     pub(crate) fn takes_budget(self) -> bool {
         matches!(self, Self::Reserve { .. } | Self::Fold | Self::Raise)
     }
 }
 
-/// What a statement keeps of its snapshot.
+/// The parts of a statement's snapshot that it uses later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Snapshot {
-    /// The row it looks for is there and fits.
+    /// True if the row exists and matches the statement's `where`.
     pub fits: bool,
-    /// Its row in `parked`.
+    /// The execution's row in `parked`.
     pub parked: Option<Parked>,
-    /// Dead workers, as bits.
+    /// Dead workers, as a bit set.
     pub dead: u8,
-    /// Free slots, as bits.
+    /// Free slots, as a bit set.
     pub free: u8,
-    /// Suspects of the worker in question; of a twin that counts them so.
+    /// Suspects of the worker in question; set only for a broken twin that counts them early.
     pub suspects: u8,
 }
 
-/// How far a statement has come.
+/// Progress of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
     /// It has its snapshot.
     Begun,
-    /// It has its worker's row; of a twin's cancel that comes from above, the parent's.
+    /// It has locked its worker's row; in a broken twin's cancel of a child, the parent's row.
     Fenced,
-    /// It has the rows it writes; of a claim under a limit, with this slot.
+    /// It has locked the rows it writes; a claim under a limit also has this slot.
     Locked(Option<u8>),
-    /// It wrote nothing; its sender asks why, in another statement.
+    /// It wrote nothing; its sender asks for the reason in another statement.
     Missed,
-    /// It committed, and its answer is under way.
+    /// It committed, and its reply is under way.
     Replied(Reply),
 }
 
-/// An answer to a worker.
+/// A reply to a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reply {
-    /// A lease.
+    /// The lease of a claim.
     Claimed {
         /// Its token.
         token: u8,
@@ -281,39 +284,38 @@ pub enum Reply {
     Recorded {
         /// The wake counter.
         wake_seq: u8,
-        /// Whether to stop.
+        /// True if the attempt is to stop.
         is_cancelled: bool,
     },
     /// The lease has ended.
     Concluded,
-    /// The request stands; whether somebody decided it.
+    /// The approval request exists.
     Asked {
-        /// Whether.
+        /// True if it has been decided.
         is_decided: bool,
     },
-    /// The child is there.
+    /// The child exists.
     Spawned,
     /// The call may be made.
     Granted,
-    /// Not now.
+    /// The reservation does not fit.
     NoBudget {
-        /// The wake counter, as of when it did not fit.
+        /// The wake counter at that time.
         wake_seq: u8,
     },
     /// The execution is to be cancelled.
     Cancelled,
-    /// The lease is another's.
+    /// The lease is lost to another worker.
     Lost,
 }
 
 /// A statement under way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Running {
-    /// Which.
     pub statement: Statement,
-    /// How far it has come.
+    /// Its progress.
     pub phase: Phase,
-    /// What it saw when it began.
+    /// The snapshot it took when it began.
     pub snapshot: Snapshot,
 }
 
@@ -324,7 +326,7 @@ impl fmt::Debug for Running {
 }
 
 impl Running {
-    /// A statement that begins now.
+    /// Starts a statement and takes its snapshot.
     #[must_use]
     pub fn begin(scenario: &Scenario, state: &State, statement: Statement) -> Self {
         let mut snapshot = Snapshot { fits: fits(scenario, state, statement, dead(state)), ..Snapshot::default() };
@@ -369,7 +371,7 @@ impl Running {
         Self { statement, phase: Phase::Begun, snapshot }
     }
 
-    /// Whether it has this execution's row.
+    /// Returns true if the statement has locked this execution's row.
     pub(crate) fn has(&self, scenario: &Scenario, state: &State, execution: u8) -> bool {
         let Some(own) = self.statement.execution() else { return false };
         if matches!((self.statement, self.phase), (Statement::CancelChild { .. }, Phase::Fenced)) {
@@ -382,7 +384,7 @@ impl Running {
         own == execution || (scenario.parent(own) == Some(execution) && self.takes_parent(scenario, state))
     }
 
-    /// Whether it locks the parent's row together with its own, because it may end the child.
+    /// Returns true if the statement locks the parent's row with its own, because it may end the child.
     pub(crate) fn takes_parent(&self, scenario: &Scenario, state: &State) -> bool {
         let Some(own) = self.statement.execution() else { return false };
         scenario.parent(own).is_some()
@@ -409,24 +411,25 @@ impl Running {
     }
 }
 
-/// Dead workers, as bits.
+/// Dead workers, as a bit set.
 fn dead(state: &State) -> u8 {
     state.workers.iter().enumerate().filter(|(_, worker)| worker.is_dead).map(|(at, _)| 1 << at).sum()
 }
 
-/// Free slots, as bits.
+/// Free slots, as a bit set.
 pub(crate) fn free(state: &State) -> u8 {
     state.slots.iter().enumerate().filter(|(_, holder)| holder.is_none()).map(|(at, _)| 1 << at).sum()
 }
 
-/// The same by counting what runs.
+/// Returns 1 if fewer executions run than there are slots (broken twin).
 fn counted(scenario: &Scenario, state: &State) -> u8 {
     let limited = state.numbers().filter(|&at| scenario.work(at) == Work::Limited);
     let running = limited.filter(|&at| state.execution(at).worker.is_some()).count();
     u8::from(running < usize::from(scenario.slots))
 }
 
-/// The statement's own `where`, over one version of its row. `dead` are the workers that its snapshot shows dead.
+/// The statement's `where`, applied to one version of its row. `dead` holds the workers that its snapshot shows as
+/// dead.
 pub(crate) fn fits(scenario: &Scenario, state: &State, statement: Statement, dead: u8) -> bool {
     let own = statement.execution().map(|at| state.execution(at));
     let is = |test: &dyn Fn(&Execution) -> bool| own.is_some_and(|row| row.exists && test(row));
@@ -480,7 +483,7 @@ pub(crate) fn is_unfenced(scenario: &Scenario, statement: Statement) -> bool {
     }
 }
 
-/// A twin's statement that judges by its snapshot alone.
+/// Returns true for a broken twin's statement that trusts its snapshot alone.
 pub(crate) fn takes_no_lock(scenario: &Scenario, statement: Statement) -> bool {
     is_unfenced(scenario, statement)
         || (scenario.is(Broken::BlindSpawn) && matches!(statement, Statement::Spawn { .. }))

@@ -1,4 +1,5 @@
-//! What each statement writes, and what the functions and triggers inside it do. All of it is seen at once.
+//! The writes of each statement, including those of the functions and triggers inside it. All become visible at
+//! once.
 
 use crate::{
     rows::{Asked, End, Execution, Parked, Reservation, State, Wait, Wrong},
@@ -7,7 +8,7 @@ use crate::{
 };
 
 #[expect(clippy::too_many_lines, reason = "one short arm per statement, side by side")]
-/// Applies a statement that has its locks. Gives its answer, when somebody waits for one.
+/// Applies a statement that has its locks. Returns its reply if a sender waits for one.
 pub(crate) fn write(scenario: &Scenario, state: &mut State, running: Running, slot: Option<u8>) -> Option<Reply> {
     let before: Vec<Execution> = state.executions.clone();
     if let Some(lease) = running.statement.lease() {
@@ -86,7 +87,7 @@ pub(crate) fn write(scenario: &Scenario, state: &mut State, running: Running, sl
         }
     };
     for (old, new) in before.iter().zip(&state.executions) {
-        // A person's request may be closed late, and what is on the work list comes off it.
+        // After the end an approval request may still be closed, and the execution may leave the work list.
         let is_same = old.end == new.end && old.wait == new.wait && old.worker == new.worker && old.steps == new.steps;
         if old.end.is_some() && !is_same {
             state.wrong.get_or_insert(Wrong::ChangedAfterEnd);
@@ -95,7 +96,7 @@ pub(crate) fn write(scenario: &Scenario, state: &mut State, running: Running, sl
     reply
 }
 
-/// A worker is declared dead, and so many suspects are noted with that.
+/// Declares a worker dead and stores its number of suspects.
 pub(crate) fn die(state: &mut State, worker: u8, suspects: u8) {
     let held_suspects = state.suspects_of(worker);
     let row = &mut state.workers[usize::from(worker)];
@@ -104,7 +105,7 @@ pub(crate) fn die(state: &mut State, worker: u8, suspects: u8) {
     row.held_suspects = held_suspects;
 }
 
-/// A fact was stored: the counter, and runnable if it waits for one of these.
+/// Increments the wake counter, and makes the execution runnable if it waits for one of `reasons`.
 fn wake(row: &mut Execution, reasons: &[Wait]) {
     row.wake_seq += 1;
     if row.wait.is_some_and(|wait| reasons.contains(&wait)) {
@@ -169,14 +170,14 @@ fn conclude(scenario: &Scenario, state: &mut State, lease: LeaseName, verb: Verb
         Verb::Park(..) | Verb::Release if is_cancelled => end(scenario, state, lease.execution, End::Cancelled),
         Verb::Release => leave(state, lease.execution, None, lease.token),
         Verb::Park(wait, wake_seq) => {
-            // A backoff waits for its time and for nothing that a wake could tell.
+            // A backoff waits only for its time; no wake concerns it.
             let is_awake = wait != Wait::Backoff && wake_seq != row.wake_seq && !scenario.is(Broken::BlindPark);
             leave(state, lease.execution, Some(wait).filter(|_| !is_awake), lease.token);
         }
     }
 }
 
-/// Nobody holds it any more: its slot is free.
+/// Ends the lease of an execution and frees its slot.
 fn leave(state: &mut State, execution: u8, wait: Option<Wait>, token: u8) {
     clear_slot(state, execution);
     let row = state.execution_mut(execution);
@@ -193,7 +194,8 @@ fn clear_slot(state: &mut State, execution: u8) {
     }
 }
 
-/// The end of an execution, with its triggers. A row in `parked` is not touched here: each statement has its own way.
+/// Ends an execution, with its triggers. The caller deletes the row in `parked`, because the statements do so
+/// differently.
 fn end(scenario: &Scenario, state: &mut State, execution: u8, end: End) {
     clear_slot(state, execution);
     let row = state.execution_mut(execution);
@@ -221,7 +223,7 @@ fn end(scenario: &Scenario, state: &mut State, execution: u8, end: End) {
     }
 }
 
-/// A parent that is over or to be cancelled goes on the work list, when it ever had children.
+/// Puts a parent that has ended or is to be cancelled on the work list, if it ever had a child.
 fn tell_children(scenario: &Scenario, state: &mut State, execution: u8) {
     if let Work::Spawns(child) = scenario.work(execution)
         && state.execution(child).exists
@@ -255,7 +257,7 @@ fn cancel(scenario: &Scenario, state: &mut State, execution: u8, running: Runnin
     if row.worker.is_some() {
         return tell_children(scenario, state, execution);
     }
-    // A twin deletes what its snapshot shows; `longhaul_unpark` looks anew.
+    // The broken twin deletes the row that its snapshot shows; `longhaul_unpark` reads it anew.
     if !scenario.is(Broken::SnapshotDelete) || row.parked == running.snapshot.parked {
         row.parked = None;
     }
@@ -292,7 +294,7 @@ fn reserve(scenario: &Scenario, state: &mut State, lease: LeaseName) -> Reply {
             state.execution_mut(lease.execution).reservation = Some(Reservation::Open(Some(lease.token)));
             return Reply::Granted;
         }
-        // An earlier attempt died with it: its call may have been made.
+        // Left by an earlier attempt that died; its call may have been made.
         Some(Reservation::Open(_)) => {
             state.budget.reserved -= ESTIMATE;
             state.budget.spent += ESTIMATE;
@@ -312,7 +314,7 @@ fn reserve(scenario: &Scenario, state: &mut State, lease: LeaseName) -> Reply {
     reply
 }
 
-/// `longhaul_fold_budget`: takes note of what was settled, and grants what is free to those that wait.
+/// `longhaul_fold_budget`: books settled reservations and grants the free amount to waiting ones.
 fn fold(scenario: &Scenario, state: &mut State) {
     for at in state.numbers() {
         if let Some(Reservation::Settled(charged)) = state.execution(at).reservation {

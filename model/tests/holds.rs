@@ -1,4 +1,4 @@
-//! Every scenario, every state.
+//! Checks every scenario in full.
 
 use longhaul_model::{Checked, Scenario, check};
 

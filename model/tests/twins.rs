@@ -1,9 +1,9 @@
-//! Each rule left out, and what the checker finds then. A model that could not fail would prove nothing.
+//! Leaves out each rule and expects the checker to find the fault. A model that cannot fail proves nothing.
 
 use longhaul_model::{Broken, Scenario, check, properties as must};
 
-// `cfg(test)` is always true here; it tells clippy that this is a test.
-/// Leaves out a rule of a scenario; the checker must find that one of these properties breaks.
+// Always true here; it tells clippy that this is a test.
+/// Leaves out a rule of a scenario; the checker must find a violation of one of these properties.
 #[cfg(test)]
 fn fails(scenario: Scenario, broken: Broken, expected: &[&str]) {
     let twin = scenario.without(broken);
@@ -15,7 +15,7 @@ fn fails(scenario: Scenario, broken: Broken, expected: &[&str]) {
     for step in path {
         println!("    {step}");
     }
-    // The same bounds with the rule in place are what tests/holds.rs looks at.
+    // tests/holds.rs checks the same bounds with the rule in place.
     assert!(Scenario::all().contains(&Scenario { broken: None, ..twin }), "a scenario that nobody checks whole");
 }
 
