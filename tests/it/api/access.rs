@@ -1,4 +1,4 @@
-//! Who may do what: every route, table by table.
+//! Scopes, API keys and tenants, for every route.
 
 use longhaul_shared::store::api_keys::Scope;
 use reqwest::Method;
@@ -63,7 +63,7 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
 async fn the_table_of_routes_is_that_of_the_document() {
     let document = serde_json::to_value(longhaul_api::openapi()).unwrap();
     let mut described: Vec<String> = Vec::new();
-    // Those of the contract have doors and words of their own: tests/it/contract/doors.rs.
+    // tests/it/contract/doors.rs tests the contract's routes, which have other keys and error codes.
     let is_of_the_contract = |path: &str| path.starts_with("/v1/internal/") || path.starts_with("/v1/agent-executions");
     for (path, item) in document["paths"].as_object().unwrap().iter().filter(|(path, _)| !is_of_the_contract(path)) {
         for method in item.as_object().unwrap().keys().filter(|_| path.starts_with("/v1/")) {
@@ -145,6 +145,6 @@ async fn a_revoked_key_stops_working() {
     let caller = api.caller("acme", EVERYDAY).await;
     let prefix = caller.key.clone().unwrap()[3..11].to_owned();
     assert_eq!(api.store.revoke_api_key(api.tenant, &prefix).await.unwrap(), 1);
-    // Never seen by this process, so not remembered either.
+    // This process has never seen the key, so its cache does not hold it.
     assert_eq!(caller.get("/v1/executions").await.error(), (401, "invalid_api_key"));
 }

@@ -1,4 +1,4 @@
-//! Many submits in one request: a verdict for each.
+//! Batch submits: one verdict per item.
 
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ async fn keys_of_items_are_idempotency_keys_like_any_other() {
     let answer = api.acme.post(PATH, &batch).await;
     let verdicts = answer.body["results"].as_array().unwrap();
     let mut statuses: Vec<u64> = verdicts.iter().map(|verdict| verdict["status"].as_u64().unwrap()).collect();
-    // Which of two requests under one key wins is not promised; that the other one is refused is.
+    // It is undefined which of two requests with one key wins; the other one is refused.
     statuses.sort_unstable();
     assert_eq!(statuses, [201, 201, 409]);
     let again = api.acme.post(PATH, &json!({"executions": [item("b", "k2")]})).await;

@@ -1,4 +1,4 @@
-//! Budgets over HTTP: given at submit or by default, shown, raised, and refused where nobody could keep them.
+//! Budgets over HTTP: set at submit or by default, shown, raised, and refused where they could not be enforced.
 
 use longhaul_sdk::Usd;
 use longhaul_sdk::spec::{AgentLimits, AgentSpec, BudgetSpec, DefinitionSpec, ModelSpec, OnExhausted};

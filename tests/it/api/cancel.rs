@@ -29,7 +29,7 @@ async fn what_no_worker_holds_ends_at_once() {
         assert_eq!(answer.body["wait_reason"], json!(null));
         assert_eq!(answer.body["failure"]["code"], "cancelled");
         assert_eq!(answer.body["failure"]["class"], "permanent");
-        // Whose answer was lost asks again and is told the same.
+        // A caller that repeats the request gets the same answer.
         let again = cancel(&api, id).await;
         assert_eq!((again.status, &again.body), (200, &answer.body), "{}", again.text);
     }

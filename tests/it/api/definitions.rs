@@ -37,7 +37,7 @@ async fn the_same_content_is_the_same_version_and_other_content_a_new_one() {
         assert_eq!(put(&first).await, (201, 1));
         assert_eq!(put(&first).await, (200, 1));
         assert_eq!(put(&second).await, (201, 2));
-        // Back to the old content is a change, too.
+        // A return to the old content is a change, too.
         assert_eq!(put(&first).await, (201, 3));
         let newest = api.acme.get(path).await;
         assert_eq!((newest.status, &newest.body["version"], &newest.body["shared"]), (200, &json!(3), &json!(false)));
@@ -132,7 +132,7 @@ async fn a_command_that_starts_a_tool_server_is_for_agents_whose_owner_may() {
         for refused in [of_tenant, of_all].iter().filter(|answer| answer.status == 403) {
             assert_eq!((refused.code(), refused.paths()), ("command_not_allowed", vec!["/mcp_servers/crm/command"]));
         }
-        // By address everybody may.
+        // Servers with a URL are always allowed.
         assert_eq!(api.acme.put("/v1/agents/me", &url).await.status, 201);
     }
     assert_eq!(ApiOptions::default().tool_servers.stdio, AllowedAgents::AppliedOnly);
@@ -170,7 +170,7 @@ async fn a_private_network_is_for_agents_whose_owner_may_reach_it() {
         (Any, Off, 201, 201),
         (AppliedOnly, Off, 403, 201),
         (Off, Off, 403, 403),
-        // A command reaches every network.
+        // A command can reach every network.
         (Off, AppliedOnly, 403, 201),
         (Off, Any, 201, 201),
     ] {
@@ -250,10 +250,10 @@ async fn a_removed_version_takes_no_new_submits() {
     assert_eq!((older.status, &older.body["definition"]["version"]), (201, &json!(1)));
     assert_eq!(api.acme.delete("/v1/definitions/mine/versions/1").await.status, 204);
     assert_eq!(submit(Value::Null).await.error(), (422, "unknown_definition"));
-    // What runs goes on in its pinned version.
+    // A running execution keeps its pinned version.
     let view = api.acme.get(&format!("/v1/executions/{runs}")).await;
     assert_eq!(view.body["definition"], json!({"key": "mine", "version": 2}));
-    // A shared version is not a tenant's to remove.
+    // A tenant may not remove a shared version.
     assert_eq!(api.acme.delete("/v1/definitions/invoice/versions/1").await.error(), (404, "not_found"));
     assert_eq!(api.acme.delete("/v1/agents/clerk/versions/x").await.error(), (404, "not_found"));
 }
@@ -283,7 +283,7 @@ async fn names_and_their_number_are_bounded() {
     let validators = definition(json!({"validators": vec!["is_valid_json"; 33]}));
     assert_eq!(api.acme.put("/v1/definitions/invoice", &validators).await.paths(), ["/validators"]);
 
-    // The largest that is allowed runs: an index entry of Postgres holds what names it.
+    // The largest allowed agent is stored and runs: its names fit into an index entry of Postgres.
     let tools: Vec<String> = (0..128).map(|n| format!("{n:064}")).collect();
     assert_eq!(put("most", json!({ "tools": tools })).await.status, 201);
     let answer = api.acme.post("/v1/executions", &json!({"agent": "most", "input": {"prompt": "x"}})).await;
@@ -312,7 +312,7 @@ async fn schemas_that_cost_too_much_are_refused() {
     let agent = json!({"key": "me", "name": "Me", "prompts": {"conversation": ""}, "latent_tools": [latent]});
     assert_eq!(api.acme.put("/v1/agents/me", &agent).await.paths(), ["/latent_tools/0/output"]);
 
-    // What only a value makes costly is refused with the value.
+    // A schema that is costly only with a large value is accepted; the value is refused.
     let schema =
         json!({"type": "object", "properties": {"list": {"items": {"enum": (0..20_000).collect::<Vec<_>>()}}}});
     let put = api.acme.put("/v1/definitions/invoice", &definition(json!({"input_schema": schema}))).await;

@@ -34,7 +34,7 @@ impl Stream {
         Self { response, buffer: String::new() }
     }
 
-    /// The next frame; `None` at the stream's end.
+    /// Returns the next frame, or `None` at the stream's end.
     async fn next(&mut self) -> Option<Frame> {
         loop {
             if let Some((frame, rest)) = self.buffer.split_once("\n\n") {
@@ -64,7 +64,7 @@ fn names(frames: &[Frame]) -> Vec<(&str, &str)> {
     frames.iter().map(|(id, event, _)| (id.as_str(), event.as_str())).collect()
 }
 
-/// Claimed, one turn, finished: events 1 to 4.
+/// Runs an execution: claimed, one turn, finished; events 1 to 4.
 async fn run(api: &TestApi) -> ExecutionId {
     let id = api.submit().await;
     let worker = TestWorker::start(&api.store).await;
@@ -86,7 +86,7 @@ async fn a_stream_tells_everything_as_it_happens_and_ends_with_the_execution() {
     api.looks.unbounded_send(Look::At(vec![id])).unwrap();
     let (seq, kind, data) = stream.next().await.unwrap();
     assert_eq!((seq.as_str(), kind.as_str(), &data["data"]["attempt"]), ("2", "claimed", &json!(1)));
-    // Without a hint it is seen within a second.
+    // Without a hint the stream shows the event within a second.
     worker.record(write(&claimed, 1, vec![step(1, Turn, "hello")])).await.unwrap();
     assert_eq!(stream.next().await.unwrap().1, "turn");
     worker.finish(&claimed).await.unwrap();
@@ -102,7 +102,7 @@ async fn a_stream_goes_on_after_the_last_event_id() {
     assert_eq!(names(&all), [("1", "submitted"), ("2", "claimed"), ("3", "turn"), ("4", "finished")]);
     let after = Stream::open(&api, id, &[("last-event-id", "2")]).await.rest().await;
     assert_eq!(after, all[2..]);
-    // Nothing to come back for: 204 tells a browser to stop.
+    // No event is left; 204 tells a browser to stop reconnecting.
     let request = api.acme.request(Method::GET, &format!("/v1/executions/{id}/events"));
     let over = request.header("accept", "text/event-stream").header("last-event-id", "4").send().await.unwrap();
     assert_eq!(over.status(), 204);
@@ -176,7 +176,7 @@ async fn full_streams_are_shared_between_tenants() {
     let (first, second, third) = (follow().await, follow().await, follow().await);
     assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
     assert_eq!(Answer::read(third).await.error(), (503, "too_many_streams"));
-    // The two oldest of the other tenant ended, without its execution having ended.
+    // The two oldest streams of the other tenant were closed although its execution has not ended.
     for stream in &mut streams[..2] {
         assert!(stream.next().await.is_none());
     }

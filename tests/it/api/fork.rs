@@ -1,4 +1,4 @@
-//! `POST /v1/executions/{id}/fork`: what is shared, what may differ, and what is refused.
+//! `POST /v1/executions/{id}/fork`: shared steps, overrides and refusals.
 
 use longhaul_sdk::spec::AgentSpec;
 use longhaul_shared::domain::{ExecutionId, JOURNAL_FORMAT};
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use crate::support::api::{Answer, EVERYDAY, TestApi, agent};
 use crate::support::leases::{TestWorker, step, write};
 
-/// Lets forks change the agent that all share.
+/// Allows forks with overrides of the shared agent.
 async fn opt_in(api: &TestApi) {
     let agent = AgentSpec { fork_overrides: true, ..agent("clerk") };
     api.store.put_shared_agent(&agent).await.unwrap();
 }
 
-/// A FINISHED execution with a prompt, a turn, its call, and the turn that answered.
+/// Makes a FINISHED execution with a prompt, a turn, its call, and the turn that answered.
 async fn origin(api: &TestApi, worker: &TestWorker, budget: Value) -> ExecutionId {
     let id = api.submit_with(json!({ "budget": budget })).await;
     let claimed = worker.claim_one().await;
@@ -30,7 +30,7 @@ async fn fork(api: &TestApi, id: impl std::fmt::Display, body: Value) -> Answer 
     api.acme.post(&format!("/v1/executions/{id}/fork"), &body).await
 }
 
-/// The steps of an execution: number, kind, attempt.
+/// Returns number, kind and attempt of an execution's steps.
 async fn steps(api: &TestApi, id: &str) -> Vec<Value> {
     let page = api.acme.get(&format!("/v1/executions/{id}/steps")).await.body;
     page["steps"].as_array().unwrap().iter().map(|step| json!([step["seq"], step["kind"], step["attempt"]])).collect()
@@ -100,7 +100,8 @@ async fn what_has_no_result_yet_is_not_shared() {
     worker.record(write(&claimed, 1, steps_so_far)).await.unwrap();
     let answer = fork(&api, id, json!({ "from_step": 5 })).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
-    // The reply that it belongs to is asked for again, or its other calls would be made twice.
+    // The reply that the unfinished call belongs to is requested again; otherwise its other calls would be made
+    // twice.
     assert_eq!(steps(&api, answer.body["id"].as_str().unwrap()).await, [json!([1, "prompt", 0])]);
 }
 
@@ -152,7 +153,7 @@ async fn changed_forks_of_shared_agents_need_admin_or_an_opt_in() {
         assert_eq!(operator.post(&path, body).await.status, 201);
         assert_eq!(writer.post(&path, &json!({ "from_step": 1 })).await.status, 201, "unchanged");
     }
-    // Through the API, which forgets the version that it remembers.
+    // Through the API, which invalidates its cached version.
     let spec = serde_json::to_value(AgentSpec { fork_overrides: true, ..agent("clerk") }).unwrap();
     assert_eq!(operator.put("/v1/agents/clerk?shared=true", &spec).await.status, 201);
     assert_eq!(

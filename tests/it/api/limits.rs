@@ -50,7 +50,7 @@ async fn a_tenant_limits_its_own_and_an_operator_everybodys() {
     assert_eq!(operator.put("/v1/limits/tenant:acme?shared=true", &json!({"limit": 1})).await.status, 200);
     api.submit().await;
     api.submit().await;
-    // The one that runs was claimed before there was this limit.
+    // The running execution was claimed before this limit existed.
     assert_eq!(worker.claim(5).await.len(), 1);
     assert_eq!(api.acme.get("/v1/limits").await.body["limits"][0]["shared"], true);
 }

@@ -17,7 +17,7 @@ async fn ids(api: &TestApi, query: &str) -> Vec<String> {
     rows.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// One execution per way to stand.
+/// One execution in each state.
 struct Variety {
     pending: ExecutionId,
     scheduled: ExecutionId,
@@ -125,7 +125,7 @@ async fn pages_neither_repeat_nor_skip_while_rows_are_inserted() {
     assert_eq!(found, expected);
 }
 
-/// Executions of twenty tenants, most of them over, as a table looks after a while.
+/// Inserts executions of twenty tenants, most of them ended, as in a table in use.
 async fn fill(api: &TestApi) {
     for n in 0..20 {
         api.store.ensure_tenant(&format!("tenant-{n}"), None).await.unwrap();

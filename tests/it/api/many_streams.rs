@@ -1,5 +1,5 @@
-//! Core-rules 18: a thousand streams of one process. Whatever the network and the hints do to them, each tells what the table
-//! holds; and while nothing happens they cost next to nothing together.
+//! A thousand streams of one process (core-rules 18). With lost connections and hints, each stream still delivers
+//! every event of the table; idle streams together cost next to nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -20,18 +20,19 @@ use crate::support::wait::{eventually, within};
 
 const STREAMS: usize = 1_000;
 const EXECUTIONS: usize = 20;
-/// A thousand clients and their server in one debug process of a busy machine.
+/// For a thousand clients and their server in one debug process on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Number and kind, as a stream told them and as the table holds them.
+/// Number and kind of the events of one stream or of the table.
 type Log = Vec<(i32, String)>;
 
-/// Connects, reads some frames, hangs up, and comes back with the number of the last, until the execution is over.
+/// Connects, reads some frames, disconnects, and reconnects with the number of the last event until the execution
+/// ends.
 async fn follow(caller: Caller, id: ExecutionId, seed: usize, at: Arc<AtomicI32>) -> Log {
     let mut log: Log = Vec::new();
     let mut random = seed as u64;
     loop {
-        // Knuth's constants: as random as hanging up needs to be, and the same in every run.
+        // A linear congruential generator with Knuth's constants: the same sequence in every run.
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let hang_up_after = 3 + (random >> 33) % 10;
         let mut request = caller.request(Method::GET, &format!("/v1/executions/{id}/events"));
@@ -49,7 +50,7 @@ async fn follow(caller: Caller, id: ExecutionId, seed: usize, at: Arc<AtomicI32>
                 continue;
             };
             let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-            // A comment keeps the connection open and says nothing.
+            // A comment only keeps the connection open.
             if let (Some(seq), Some(kind)) = (field("id:"), field("event:")) {
                 log.push((seq.parse().unwrap(), kind.to_owned()));
                 at.store(log.last().unwrap().0, Ordering::Relaxed);
@@ -63,7 +64,7 @@ async fn follow(caller: Caller, id: ExecutionId, seed: usize, at: Arc<AtomicI32>
     }
 }
 
-/// More connections than a process usually may have.
+/// Raises the limit of open files for the connections.
 fn allow_many_files() {
     let files = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: files.maximum, maximum: files.maximum }).unwrap();
@@ -108,7 +109,7 @@ async fn streams_that_reconnect_at_random_while_hints_are_cut_tell_what_the_tabl
             }
         }))
         .await;
-        // Every other round the hints are cut, and the streams find out by themselves.
+        // Every other round gets no hints, so the streams must poll.
         if round % 2 == 0 {
             api.looks.unbounded_send(Look::At(ids.clone())).unwrap();
         }
@@ -134,7 +135,7 @@ async fn streams_that_reconnect_at_random_while_hints_are_cut_tell_what_the_tabl
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_idle_streams_cost_about_one_query_a_second() {
-    /// Many times the second in which each stream is looked after.
+    /// Several of the one-second polling intervals.
     const WATCHED: Duration = Duration::from_secs(8);
     allow_many_files();
     let api = TestApi::start().await;
@@ -153,19 +154,20 @@ async fn a_thousand_idle_streams_cost_about_one_query_a_second() {
 
     let before = commits(&api).await;
     let watched_since = Instant::now();
-    // The span that is measured, not a wait for something.
+    // The measured interval, not a wait for an event.
     tokio::time::sleep(WATCHED).await;
     let queries = commits(&api).await - before;
     let seconds = watched_since.elapsed().as_secs_f64();
     println!("{STREAMS} idle streams: {queries} queries in {seconds:.1} s");
-    // One a second, and room for the measurement itself, what else a database does, and what sessions that are not in the pool did
-    // before and tell only now. A stream that asked by itself would be a thousand more.
+    // One query per second, plus slack for the measurement, for background work of the database, and for sessions
+    // outside the pool that report their earlier commits late. Polling per stream would cost a thousand queries per
+    // second.
     assert!((queries as f64) <= 2.0 * seconds + 60.0, "{queries} queries in {seconds:.1} s");
     assert!(queries >= 3, "{queries} queries in {seconds:.1} s: nobody looks after the streams");
 }
 
-/// Transactions of this test's own database so far; each query is one. A session tells what it did seconds later unless it is
-/// told to, so every connection of the pool is.
+/// Returns the commits of this test's database; each query is one. A session reports its statistics seconds later
+/// unless it is told to, so every connection of the pool is told.
 async fn commits(api: &TestApi) -> i64 {
     let mut sessions = Vec::new();
     for _ in 0..api.store.pool().options().get_max_connections() {

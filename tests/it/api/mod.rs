@@ -1,4 +1,4 @@
-//! The API as callers see it, laid out like its URLs.
+//! Tests of the API as its callers use it, arranged like its URLs.
 
 mod access;
 mod batch;

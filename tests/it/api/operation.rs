@@ -1,4 +1,4 @@
-//! What operators and tools ask: health, metrics, the document and its viewer, the status page.
+//! Endpoints for operators and tools: health, metrics, the OpenAPI document and its viewer, the status page.
 
 use longhaul_api::ApiOptions;
 use serde_json::json;
@@ -46,7 +46,7 @@ async fn the_document_is_served_as_it_is_built() {
     let served = api.nobody().get("/openapi.json").await;
     assert_eq!(served.body, serde_json::to_value(longhaul_api::openapi()).unwrap());
     assert_eq!(served.body["openapi"], "3.1.0");
-    // Every reference leads somewhere.
+    // Every reference resolves.
     let text = served.text.clone();
     for reference in text.split("\"$ref\":\"#").skip(1).filter_map(|rest| rest.split('"').next()) {
         assert!(served.body.pointer(reference).is_some(), "{reference}");
@@ -146,7 +146,7 @@ async fn in_development_the_status_page_is_open_to_this_machine_alone() {
     let api = TestApi::start_with(ApiOptions { open_status_page: true, ..ApiOptions::default() }).await;
     let nobody = api.nobody();
     assert_eq!(nobody.get("/").await.status, 200);
-    // A page elsewhere that points its own name at this address.
+    // DNS rebinding: a foreign page whose host name resolves to this address.
     let rebound = nobody.send(reqwest::Method::GET, "/", None, &[("host", "evil.example")]).await;
     assert_eq!(rebound.status, 303);
 }

@@ -1,4 +1,4 @@
-//! `/v1/approvals` and `/v1/questions`: who sees what, who may decide, and what a decision does.
+//! `/v1/approvals` and `/v1/questions`: visibility, permissions, and the effect of a decision.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::support::leases::{TestWorker, step, write};
 
 const ARGUMENTS: &str = r#"{"amount": 1e2,  "to": "A"}"#;
 
-/// An API with a reviewer of tenant `acme`, who is not who submits.
+/// An API with a reviewer of tenant `acme` whose key differs from the submitter's.
 struct Desk {
     api: TestApi,
     worker: TestWorker,
@@ -31,7 +31,7 @@ impl Desk {
         Self { api, worker, reviewer }
     }
 
-    /// An execution that is parked until somebody decides on its call.
+    /// Parks an execution until its call is decided.
     async fn wait_for(
         &self,
         kind: RequestKind,
@@ -159,7 +159,7 @@ async fn submitters_may_not_approve_retries_of_others() {
     }
 }
 
-/// Asks for an approval of a call.
+/// Requests an approval of a call.
 async fn ask(desk: &Desk, claimed: &Claimed, allow_self: bool) -> HumanRequest {
     let request = NewHumanRequest {
         execution_id: claimed.id,
@@ -303,7 +303,7 @@ async fn a_question_is_answered_once_by_what_its_schema_allows() {
     assert_eq!(desk.worker.claim_one().await.id, id);
     let again = answer(&desk.api.acme, &request, json!({"answer": {"colour": "red"}})).await;
     assert_eq!(again.error(), (409, "already_decided"));
-    // The one kind is not the other.
+    // A question is not readable as an approval.
     assert_eq!(desk.api.acme.get(&format!("/v1/approvals/{}", request.id)).await.error(), (404, "not_found"));
 }
 

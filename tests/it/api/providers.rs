@@ -1,4 +1,4 @@
-//! The health of model endpoints over HTTP: for operators alone, and without a secret.
+//! The health of model endpoints over HTTP: for operators only, and without a secret.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `/v1/quarantine`: what killed workers is shown to its tenant, and released once.
+//! `/v1/quarantine`: executions that killed workers are shown to their tenant, and released once.
 
 use longhaul_shared::domain::ExecutionId;
 use longhaul_shared::store::api_keys::Scope;
@@ -97,6 +97,6 @@ async fn whoever_is_held_back_is_told_by_what_and_until_when() {
         (&json!("invoice"), &json!(1), &json!(3))
     );
     assert_eq!(holding["group"]["died_builds"], json!(["broken"]));
-    // It can be cancelled like anything that waits.
+    // It can be cancelled like any waiting execution.
     assert_eq!(api.acme.post(&format!("/v1/executions/{id}/cancel"), &json!({})).await.status, 200);
 }

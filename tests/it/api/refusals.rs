@@ -1,4 +1,4 @@
-//! Every submit that must be refused: a specific error each, and nothing stored.
+//! Refused submits: each gets a specific error, and nothing is stored.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const PATH: &str = "/v1/executions";
 async fn what_is_wrong_with_a_submit_is_said_with_code_and_paths_and_nothing_is_stored() {
     let api = TestApi::start().await;
     let cases: [(Value, (u16, &str), &[&str]); 15] = [
-        // The definition's schema.
+        // Violations of the definition's schema.
         (json!({"definition": "invoice", "input": {"text": 7}}), (422, "invalid_input"), &["/input/text"]),
         (
             json!({"definition": "invoice", "input": {"amount": "x", "colour": 1}}),
@@ -24,7 +24,7 @@ async fn what_is_wrong_with_a_submit_is_said_with_code_and_paths_and_nothing_is_
         ),
         (json!({"definition": "invoice", "input": "text"}), (422, "invalid_input"), &["/input"]),
         (json!({"agent": "clerk", "input": {}}), (422, "invalid_input"), &["/input"]),
-        // The request itself.
+        // Errors in the request.
         (json!({"definition": "invoice", "input": {}, "inptu": 1}), (422, "invalid_request"), &["/inptu"]),
         (json!({"definition": "invoice"}), (422, "invalid_request"), &["/input"]),
         (json!({"input": {}}), (422, "invalid_request"), &["/definition"]),
@@ -44,11 +44,11 @@ async fn what_is_wrong_with_a_submit_is_said_with_code_and_paths_and_nothing_is_
             &["/run_at"],
         ),
         (json!([1]), (422, "invalid_request"), &[""]),
-        // What it names.
+        // Unknown names.
         (json!({"definition": "no-such", "input": {}}), (422, "unknown_definition"), &[]),
         (json!({"agent": "no-such", "input": {"prompt": "x"}}), (422, "unknown_agent"), &[]),
         (json!({"definition": "invoice", "version": 9, "input": {"text": "x"}}), (422, "unknown_version"), &[]),
-        // What cannot be stored.
+        // Values that Postgres cannot store.
         (json!({"definition": "invoice", "input": {"text": "a\0b"}}), (422, "input_contains_nul"), &["/input/text"]),
     ];
     for (body, error, paths) in cases {
@@ -111,7 +111,7 @@ async fn a_key_used_for_another_request_is_refused_with_the_id_it_stands_for() {
     assert_eq!(other.body["execution_id"], first.body["id"]);
     assert_eq!(api.count().await, 1);
 
-    // Another tenant's key of the same name is another key.
+    // Idempotency keys are separate per tenant.
     let beta = api.caller("beta", &[Scope::ExecutionsWrite, Scope::ExecutionsRead]).await;
     assert_eq!(beta.post_as(PATH, &body("b"), &header).await.status, 201);
     for bad in ["", &"k".repeat(256)] {
@@ -127,7 +127,7 @@ async fn a_replayed_key_answers_even_when_its_definition_has_changed_since() {
     let body = json!({"definition": "invoice", "input": {"text": "a"}});
     let first = api.acme.post_as(PATH, &body, &[("idempotency-key", "k")]).await;
     assert!(api.store.remove_definition_version(None, "invoice", 1).await.unwrap());
-    // What exists is remembered for a second.
+    // The API caches definitions for a second.
     crate::support::wait::eventually("the removal is seen", Duration::from_secs(5), async || {
         let refused = api.acme.post(PATH, &body).await;
         if refused.error() == (422, "unknown_definition") { Ok(()) } else { Err(refused.text) }

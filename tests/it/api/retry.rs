@@ -1,4 +1,4 @@
-//! `POST /v1/executions/{id}/retry`: a person's retry goes on from the journal.
+//! `POST /v1/executions/{id}/retry`: a person's retry continues from the journal.
 
 use longhaul_sdk::failure::{Failure, FailureCode};
 use longhaul_shared::domain::ExecutionId;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::api::{TestApi, invoice};
 use crate::support::leases::{TestWorker, step, write};
 
-/// An execution that made two turns, with a verdict on the second, and failed with `code`.
+/// Makes an execution with two turns and a verdict on the second, failed with `code`.
 async fn failed(api: &TestApi, code: FailureCode, is_spent: bool) -> ExecutionId {
     let id = api.submit_with(json!({"metadata": {"order": "7"}})).await;
     let worker = TestWorker::start(&api.store).await;
@@ -41,7 +41,7 @@ fn column<'a>(steps: &'a [Value], name: &str) -> Vec<&'a Value> {
 #[tokio::test]
 async fn a_retry_is_a_new_execution_with_the_journal_up_to_the_failure() {
     let api = TestApi::start().await;
-    // The second turn is what failed: spent, so not taken over; the verdict after it is.
+    // The second turn is spent, so it is not copied; the verdict after it is.
     let id = failed(&api, FailureCode::MODEL_API_ERROR, true).await;
     let answer = api.acme.send(Method::POST, &format!("/v1/executions/{id}/retry"), None, &[]).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
@@ -120,7 +120,7 @@ async fn a_retry_stays_in_its_version_unless_the_latest_is_asked_for() {
     second.prompt = Some("Read {{ input.text }}".into());
     api.store.put_shared_definition(&second).await.unwrap();
     assert_eq!(api.acme.post(&path, &json!({})).await.body["definition"]["version"], 1);
-    // Through this process a put would be seen at once; another's is seen within a second.
+    // The API sees its own put at once, but a put of another process within a second.
     crate::support::wait::eventually("the new version", crate::support::wait::SOON, async || {
         let latest = api.acme.post(&format!("{path}?version=latest"), &json!({})).await;
         if latest.body["definition"]["version"] == 2 { Ok(()) } else { Err(latest.text) }

@@ -1,4 +1,4 @@
-//! Submits that are accepted, and what concurrency must not do to them.
+//! Accepted submits, alone and concurrently.
 
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ async fn a_scheduled_submit_waits_for_its_time_and_wakes_nobody() {
     assert!(api.told.woken.lock().unwrap().is_empty());
 }
 
-/// The answer to a submit is not read back: it has to be what reading it would have said.
+/// The answer to a submit is built without reading the row, so it must equal what a read returns.
 #[tokio::test]
 async fn the_answer_to_a_submit_is_what_reading_it_says() {
     let api = TestApi::start().await;
@@ -67,7 +67,7 @@ async fn the_answer_to_a_submit_is_what_reading_it_says() {
         let answer = api.acme.post("/v1/executions", &body).await;
         assert_eq!(answer.status, 201, "{}", answer.text);
         let mut read = api.acme.get(&format!("/v1/executions/{}", answer.body["id"].as_str().unwrap())).await.body;
-        // What a tree has spent is read where it is asked for.
+        // Only a read shows the budget.
         read.as_object_mut().unwrap().remove("budget");
         assert_eq!(answer.body, read);
     }
@@ -91,7 +91,7 @@ async fn minimal_answers_carry_the_id_alone() {
     assert_eq!(answer.body.as_object().unwrap().keys().collect::<Vec<_>>(), ["id"]);
 }
 
-/// Core-rules 15.
+/// core-rules 15.
 #[tokio::test]
 async fn sixty_four_posts_of_one_key_through_two_processes_are_one_execution() {
     let first = TestApi::start().await;

@@ -1,4 +1,4 @@
-//! `Prefer: wait=N`: the answer is held until the execution is over, or the wait is.
+//! `Prefer: wait=N`: the answer is held until the execution or the wait ends.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ async fn a_wait_ends_with_the_execution_and_answers_its_output() {
 
 #[tokio::test]
 async fn a_submit_that_cannot_be_waited_for_is_answered_all_the_same() {
-    // It is committed: an error would make the caller send it again.
+    // The submit is committed: an error would make the caller send it again.
     let api = TestApi::start_with(ApiOptions { max_streams: 0, ..ApiOptions::default() }).await;
     let body = json!({"definition": "invoice", "input": {"text": "x"}});
     let answer = api.acme.post_as("/v1/executions", &body, &[("prefer", "wait=5")]).await;

@@ -1,4 +1,4 @@
-//! `GET /v1/executions/{id}/waiting`: for every reason what it waits for, until when, and who stands before it.
+//! `GET /v1/executions/{id}/waiting`: for each wait reason the condition, the time, and the executions ahead.
 
 use std::time::Duration;
 
@@ -187,7 +187,8 @@ async fn for_a_model_it_tells_which_what_is_wrong_with_it_and_the_place_in_its_l
         assert_eq!(waits["summary"], "the quota of m of p is spent");
         assert_eq!(endpoint["is_at_least"], false);
     }
-    // An operator knows better: one is let go, and the other waits for no quota any more and until no time.
+    // An operator resets the provider: one waiter is released, and the other no longer waits for the quota, nor
+    // until a time.
     assert_eq!(api.store.reset_provider(&key).await.unwrap().len(), 1);
     let waits = why(&api, ids[1]).await;
     let endpoint = &waits["endpoint"];
@@ -203,7 +204,7 @@ async fn an_estimate_is_what_those_before_it_took_lately() {
         api.submit().await;
         worker.finish(&worker.claim_one().await).await.unwrap();
     }
-    // Five were started in the last hundred seconds, and each was held for twelve.
+    // Five executions started in the last hundred seconds, and each was held for twelve.
     sqlx::query(
         "update executions e set active_time = interval '12 seconds', started_at = longhaul_now() - n * interval '20 seconds'
          from (select id, row_number() over (order by id desc) as n from executions) as numbered where numbered.id = e.id",

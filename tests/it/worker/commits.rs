@@ -2,7 +2,7 @@
 //! would count the heartbeats and the sweep as well.
 
 use longhaul_sdk::{ToolEffect, ValidatorResponse, spec::BudgetSpec};
-use longhaul_shared::domain::ExecutionId;
+use longhaul_shared::{domain::ExecutionId, store::tenants::Reach};
 use longhaul_worker::probe::{Point, Probe};
 use serde_json::{Value, json};
 
@@ -93,21 +93,15 @@ async fn read_only_round_costs_two_commits() {
 async fn last_turn_is_settled_with_the_end() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;
-    fleet.llm.answer_with(|_| reply_text("{}"));
+    fleet.llm.answer_with(|_| reply_text("{}").usage(1_000, 100));
     let worker = fleet.worker_with(|builder| builder);
     let mut new = fleet.new_execution("d", json!({})).await;
     new.budget = Some(BudgetSpec { max_model_calls: Some(3), ..BudgetSpec::default() });
     let id = fleet.submit_new(new).await;
     assert_eq!(fleet.ended(id).await["status"], "FINISHED");
-    let settled: (String, bool, bool) = sqlx::query_as(
-        "select r.state, r.is_estimate, r.xmin = e.xmin from reservations r join executions e on e.id = r.execution_id
-         where e.id = $1",
-    )
-    .bind(id.0)
-    .fetch_one(&fleet.db.pool)
-    .await
-    .unwrap();
-    assert_eq!(settled, ("settled".into(), false, true));
+    assert_eq!(commits(&fleet, id).await, 3, "submit, claim, end; the reservation is no history");
+    let ledger = fleet.store.read_budget(&Reach::from(fleet.tenant), id).await.unwrap().unwrap();
+    assert_eq!((ledger.spent.calls, ledger.reserved.calls, ledger.spent.tokens), (1, 0, 1_100));
     worker.drain().await;
 }
 
