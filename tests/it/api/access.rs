@@ -60,7 +60,7 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
 }
 
 #[tokio::test]
-async fn the_table_of_routes_is_that_of_the_document() {
+async fn route_table_matches_the_openapi_document() {
     let document = serde_json::to_value(longhaul_api::openapi()).unwrap();
     let mut described: Vec<String> = Vec::new();
     // tests/it/contract/doors.rs tests the contract's routes, which have other keys and error codes.
@@ -77,7 +77,7 @@ async fn the_table_of_routes_is_that_of_the_document() {
 }
 
 #[tokio::test]
-async fn every_route_needs_a_key_that_is_known_and_has_the_scope() {
+async fn every_route_requires_a_key_with_its_scope() {
     let api = TestApi::start().await;
     let id = api.submit().await.to_string();
     let nobody = api.nobody();
@@ -103,7 +103,7 @@ async fn every_route_needs_a_key_that_is_known_and_has_the_scope() {
 }
 
 #[tokio::test]
-async fn another_tenants_execution_does_not_exist() {
+async fn execution_of_another_tenant_is_not_found() {
     let api = TestApi::start().await;
     let id = api.submit().await.to_string();
     let beta = api.caller("beta", &[EVERYDAY, &[Scope::ApprovalsDecide]].concat()).await;

@@ -7,7 +7,7 @@ use crate::support::api::TestApi;
 const PATH: &str = "/v1/executions/batch";
 
 #[tokio::test]
-async fn each_item_has_its_own_verdict_in_the_order_of_the_items() {
+async fn batch_returns_one_verdict_per_item_in_order() {
     let api = TestApi::start().await;
     let good = |n: usize| json!({"definition": "invoice", "input": {"text": format!("invoice {n}")}});
     let mut items: Vec<Value> = (0..20).map(good).collect();
@@ -42,7 +42,7 @@ async fn each_item_has_its_own_verdict_in_the_order_of_the_items() {
 }
 
 #[tokio::test]
-async fn a_thousand_items_are_taken_and_one_more_is_refused_as_a_whole() {
+async fn batch_of_more_than_1000_items_is_refused() {
     let api = TestApi::start().await;
     let item = json!({"definition": "invoice", "input": {"text": "x"}});
     for count in [0, 1_001] {
@@ -58,7 +58,7 @@ async fn a_thousand_items_are_taken_and_one_more_is_refused_as_a_whole() {
 }
 
 #[tokio::test]
-async fn keys_of_items_are_idempotency_keys_like_any_other() {
+async fn batch_items_honour_their_idempotency_keys() {
     let api = TestApi::start().await;
     let item =
         |text: &str, key: &str| json!({"definition": "invoice", "input": {"text": text}, "idempotency_key": key});

@@ -14,7 +14,7 @@ async fn budget_of(api: &TestApi, id: impl std::fmt::Display) -> Value {
 }
 
 #[tokio::test]
-async fn a_budget_is_the_submits_or_the_definitions_or_the_agents() {
+async fn budget_defaults_from_definition_then_agent() {
     let api = TestApi::start().await;
     let limits = AgentLimits {
         budget: Some(BudgetSpec { max_tokens: Some(9), ..BudgetSpec::default() }),
@@ -45,7 +45,7 @@ async fn a_budget_is_the_submits_or_the_definitions_or_the_agents() {
 }
 
 #[tokio::test]
-async fn money_for_a_model_without_a_price_is_refused_at_submit() {
+async fn money_budget_without_model_price_is_refused() {
     let api = TestApi::start().await;
     let model = ModelSpec { name: Some("exotic".into()), ..ModelSpec::default() };
     api.store.put_shared_agent(&AgentSpec { model, ..agent("costly") }).await.unwrap();
@@ -71,7 +71,7 @@ async fn money_for_a_model_without_a_price_is_refused_at_submit() {
 }
 
 #[tokio::test]
-async fn a_raise_wakes_what_waits_and_says_how_the_budget_stands() {
+async fn budget_raise_wakes_waiters_and_returns_the_budget() {
     let api = TestApi::start().await;
     let worker = TestWorker::start(&api.store).await;
     let root = api.submit_with(json!({"budget": {"max_model_calls": 1, "max_cost_usd": "2.5"}})).await;

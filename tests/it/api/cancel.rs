@@ -12,7 +12,7 @@ async fn cancel(api: &TestApi, id: ExecutionId) -> Answer {
 }
 
 #[tokio::test]
-async fn what_no_worker_holds_ends_at_once() {
+async fn cancel_without_a_worker_ends_at_once() {
     let api = TestApi::start().await;
     let at = api.store.now().await.unwrap() + chrono::Duration::hours(1);
     let (pending, scheduled) = (api.submit().await, api.submit_with(json!({"run_at": at})).await);
@@ -39,7 +39,7 @@ async fn what_no_worker_holds_ends_at_once() {
 }
 
 #[tokio::test]
-async fn what_a_worker_holds_is_flagged_once_and_ended_by_its_worker() {
+async fn cancel_of_a_held_execution_flags_it_once() {
     let api = TestApi::start().await;
     let id = api.submit().await;
     let worker = TestWorker::start(&api.store).await;
@@ -60,7 +60,7 @@ async fn what_a_worker_holds_is_flagged_once_and_ended_by_its_worker() {
 }
 
 #[tokio::test]
-async fn a_finish_that_came_first_stands() {
+async fn cancel_after_a_finish_is_refused() {
     let api = TestApi::start().await;
     let id = api.submit().await;
     let worker = TestWorker::start(&api.store).await;
@@ -71,7 +71,7 @@ async fn a_finish_that_came_first_stands() {
 }
 
 #[tokio::test]
-async fn a_failure_that_came_first_stands() {
+async fn cancel_after_a_failure_is_refused() {
     let api = TestApi::start().await;
     let id = api.submit().await;
     let worker = TestWorker::start(&api.store).await;

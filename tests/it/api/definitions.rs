@@ -16,7 +16,7 @@ fn definition(more: Value) -> Value {
 }
 
 #[tokio::test]
-async fn the_same_content_is_the_same_version_and_other_content_a_new_one() {
+async fn put_makes_a_version_only_for_changed_content() {
     let api = TestApi::start().await;
     for (path, first, second) in [
         (
@@ -53,7 +53,7 @@ async fn the_same_content_is_the_same_version_and_other_content_a_new_one() {
 }
 
 #[tokio::test]
-async fn racing_puts_of_different_content_are_versions_without_gaps() {
+async fn concurrent_puts_get_versions_without_gaps() {
     let api = TestApi::start().await;
     let puts = (0..8).map(|n| {
         let caller = api.acme.clone();
@@ -66,7 +66,7 @@ async fn racing_puts_of_different_content_are_versions_without_gaps() {
 }
 
 #[tokio::test]
-async fn what_could_never_run_is_refused() {
+async fn invalid_definitions_and_agents_are_refused() {
     let api = TestApi::start().await;
     let cases: [(&str, Value, &[&str]); 11] = [
         ("invoice", definition(json!({"input_schema": {"type": "no such type"}})), &["/input_schema"]),
@@ -114,7 +114,7 @@ async fn what_could_never_run_is_refused() {
 }
 
 #[tokio::test]
-async fn a_command_that_starts_a_tool_server_is_for_agents_whose_owner_may() {
+async fn tool_server_command_needs_an_allowed_owner() {
     let with = |server: Value| json!({"key": "me", "name": "Me", "prompts": {"conversation": ""}, "mcp_servers": {"crm": server}});
     let (command, url) = (with(json!({"command": ["crm-tools"]})), with(json!({"url": "https://crm.example.com/mcp"})));
     for (stdio_servers, tenants_own, shared) in
@@ -139,7 +139,7 @@ async fn a_command_that_starts_a_tool_server_is_for_agents_whose_owner_may() {
 }
 
 #[tokio::test]
-async fn a_variable_of_the_workers_is_for_agents_whose_owner_may_send_it() {
+async fn worker_variable_needs_an_allowed_owner() {
     let with = |entry: &str, value: &str| {
         json!({"key": "me", "name": "Me", "prompts": {"conversation": ""},
             "mcp_servers": {"crm": {"url": "https://crm.example.com/mcp", entry: {"x": value}}}})
@@ -163,7 +163,7 @@ async fn a_variable_of_the_workers_is_for_agents_whose_owner_may_send_it() {
 }
 
 #[tokio::test]
-async fn a_private_network_is_for_agents_whose_owner_may_reach_it() {
+async fn private_address_needs_an_allowed_owner() {
     let with = |url: &str| json!({"key": "me", "name": "Me", "prompts": {"conversation": ""}, "mcp_servers": {"crm": {"url": url}}});
     use AllowedAgents::{Any, AppliedOnly, Off};
     for (private_addresses, stdio, tenants_own, shared) in [
@@ -211,7 +211,7 @@ async fn a_tenants_own_key_shadows_the_shared_one() {
 }
 
 #[tokio::test]
-async fn lists_give_the_newest_version_of_each_key_page_by_page() {
+async fn lists_page_through_the_newest_versions() {
     let api = TestApi::start().await;
     for key in ["a", "b", "c"] {
         api.acme.put(&format!("/v1/definitions/{key}"), &definition(json!({"key": key}))).await;
@@ -259,7 +259,7 @@ async fn a_removed_version_takes_no_new_submits() {
 }
 
 #[tokio::test]
-async fn names_and_their_number_are_bounded() {
+async fn length_and_number_of_names_are_bounded() {
     let api = TestApi::start().await;
     let put = async |key: &str, more: Value| {
         let mut spec = json!({"key": key, "name": "Me", "prompts": {"conversation": ""}});
@@ -325,7 +325,7 @@ async fn schemas_that_cost_too_much_are_refused() {
 }
 
 #[tokio::test]
-async fn list_in_the_place_of_record_is_refused() {
+async fn array_in_place_of_an_object_is_refused() {
     let api = TestApi::start().await;
     let agent = api.acme.put("/v1/agents/arr", &json!(["arr", "arr", null, ["conv"]])).await;
     assert_eq!(agent.error(), (422, "invalid_request"), "{}", agent.text);

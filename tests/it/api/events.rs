@@ -75,7 +75,7 @@ async fn run(api: &TestApi) -> ExecutionId {
 }
 
 #[tokio::test]
-async fn a_stream_tells_everything_as_it_happens_and_ends_with_the_execution() {
+async fn stream_delivers_events_live_until_the_execution_ends() {
     let api = TestApi::start().await;
     let id = api.submit().await;
     let mut stream = Stream::open(&api, id, &[]).await;
@@ -95,7 +95,7 @@ async fn a_stream_tells_everything_as_it_happens_and_ends_with_the_execution() {
 }
 
 #[tokio::test]
-async fn a_stream_goes_on_after_the_last_event_id() {
+async fn stream_resumes_after_the_last_event_id() {
     let api = TestApi::start().await;
     let id = run(&api).await;
     let all = Stream::open(&api, id, &[]).await.rest().await;
@@ -112,7 +112,7 @@ async fn a_stream_goes_on_after_the_last_event_id() {
 }
 
 #[tokio::test]
-async fn a_cursor_whose_events_are_gone_is_told_to_resync() {
+async fn cursor_of_deleted_events_gets_a_resync() {
     let api = TestApi::start().await;
     let id = run(&api).await;
     sqlx::query("delete from events where seq <= 3").execute(&api.db.pool).await.unwrap();
@@ -126,7 +126,7 @@ async fn a_cursor_whose_events_are_gone_is_told_to_resync() {
 }
 
 #[tokio::test]
-async fn a_page_of_events_says_where_it_stands() {
+async fn page_of_events_returns_its_position() {
     let api = TestApi::start().await;
     let id = run(&api).await;
     let read = async |query: &str| api.acme.get(&format!("/v1/executions/{id}/events{query}")).await.body;
@@ -142,7 +142,7 @@ async fn a_page_of_events_says_where_it_stands() {
 }
 
 #[tokio::test]
-async fn streams_are_bounded_and_a_closed_one_makes_room() {
+async fn streams_are_limited_until_one_closes() {
     let api = TestApi::start_with(ApiOptions { max_streams: 1, ..ApiOptions::default() }).await;
     let id = api.submit().await;
     let mut first = Stream::open(&api, id, &[]).await;

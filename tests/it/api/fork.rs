@@ -37,7 +37,7 @@ async fn steps(api: &TestApi, id: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_fork_shares_what_was_recorded_before_its_step_and_points_back() {
+async fn fork_shares_earlier_steps_and_names_its_origin() {
     let api = TestApi::start().await;
     let worker = TestWorker::start(&api.store).await;
     let origin = origin(&api, &worker, json!({ "max_model_calls": 7 })).await;
@@ -59,7 +59,7 @@ async fn a_fork_shares_what_was_recorded_before_its_step_and_points_back() {
 }
 
 #[tokio::test]
-async fn another_prompt_model_input_or_budget_comes_along_and_is_inherited_by_forks_of_the_fork() {
+async fn fork_applies_overrides_and_passes_them_on() {
     let api = TestApi::start().await;
     opt_in(&api).await;
     let worker = TestWorker::start(&api.store).await;
@@ -89,7 +89,7 @@ async fn another_prompt_model_input_or_budget_comes_along_and_is_inherited_by_fo
 }
 
 #[tokio::test]
-async fn what_has_no_result_yet_is_not_shared() {
+async fn fork_omits_turn_with_unfinished_call() {
     let api = TestApi::start().await;
     let worker = TestWorker::start(&api.store).await;
     let id = api.submit().await;
@@ -106,7 +106,7 @@ async fn what_has_no_result_yet_is_not_shared() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_forked_is_refused_with_its_reason() {
+async fn invalid_forks_are_refused_with_a_reason() {
     let api = TestApi::start().await;
     opt_in(&api).await;
     let worker = TestWorker::start(&api.store).await;
@@ -140,7 +140,7 @@ async fn what_cannot_be_forked_is_refused_with_its_reason() {
 }
 
 #[tokio::test]
-async fn changed_forks_of_shared_agents_need_admin_or_an_opt_in() {
+async fn overrides_of_shared_agents_need_admin_or_opt_in() {
     let api = TestApi::start().await;
     let worker = TestWorker::start(&api.store).await;
     let first = origin(&api, &worker, Value::Null).await;

@@ -7,7 +7,7 @@ use crate::support::api::{EVERYDAY, TestApi};
 use crate::support::leases::TestWorker;
 
 #[tokio::test]
-async fn a_limit_is_set_shown_raised_and_removed() {
+async fn limit_can_be_set_raised_and_removed() {
     let api = TestApi::start().await;
     let worker = TestWorker::start(&api.store).await;
     let set = api.acme.put("/v1/limits/agent:clerk", &json!({"limit": 1})).await;
@@ -30,7 +30,7 @@ async fn a_limit_is_set_shown_raised_and_removed() {
 }
 
 #[tokio::test]
-async fn a_tenant_limits_its_own_and_an_operator_everybodys() {
+async fn tenant_sets_own_limits_and_operator_shared_ones() {
     let api = TestApi::start().await;
     let refused = api.acme.put("/v1/limits/tenant?shared=true", &json!({"limit": 1})).await;
     assert_eq!(refused.error(), (403, "missing_scope"));
@@ -56,7 +56,7 @@ async fn a_tenant_limits_its_own_and_an_operator_everybodys() {
 }
 
 #[tokio::test]
-async fn what_is_no_limit_is_refused() {
+async fn invalid_limits_are_refused_with_paths() {
     let api = TestApi::start().await;
     for (key, body) in [
         ("queue", json!({"limit": 1})),

@@ -51,7 +51,7 @@ async fn variety(api: &TestApi) -> Variety {
 }
 
 #[tokio::test]
-async fn every_filter_lets_through_what_it_names_newest_first() {
+async fn every_filter_lists_its_matches_newest_first() {
     let api = TestApi::start().await;
     let Variety { pending, scheduled, running, backing_off, finished, failed, other } = variety(&api).await;
     let all = [other, pending, scheduled, backing_off, running, failed, finished];
@@ -87,7 +87,7 @@ async fn every_filter_lets_through_what_it_names_newest_first() {
 }
 
 #[tokio::test]
-async fn what_is_no_filter_is_refused() {
+async fn invalid_filters_are_refused_with_paths() {
     let api = TestApi::start().await;
     let answer = api
         .acme
@@ -104,7 +104,7 @@ async fn what_is_no_filter_is_refused() {
 }
 
 #[tokio::test]
-async fn pages_neither_repeat_nor_skip_while_rows_are_inserted() {
+async fn pages_stay_complete_during_concurrent_inserts() {
     let api = TestApi::start().await;
     let mut expected = Vec::new();
     for _ in 0..25 {
@@ -199,7 +199,7 @@ async fn every_access_path_scans_its_index() {
 }
 
 #[tokio::test]
-async fn a_tree_is_listed_by_parent_and_by_root() {
+async fn executions_are_listed_by_parent_and_root() {
     let api = TestApi::start().await;
     let worker = TestWorker::start(&api.store).await;
     let root = api.submit().await;

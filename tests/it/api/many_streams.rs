@@ -81,7 +81,7 @@ async fn claimed(api: &TestApi) -> (TestWorker, Vec<Claimed>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn streams_that_reconnect_at_random_while_hints_are_cut_tell_what_the_table_holds() {
+async fn reconnecting_streams_without_hints_deliver_every_event() {
     const ROUNDS: i32 = 8;
     const STEPS_OF_A_ROUND: i32 = 3;
     allow_many_files();
@@ -134,7 +134,7 @@ async fn streams_that_reconnect_at_random_while_hints_are_cut_tell_what_the_tabl
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_idle_streams_cost_about_one_query_a_second() {
+async fn idle_streams_share_one_query_per_second() {
     /// Several of the one-second polling intervals.
     const WATCHED: Duration = Duration::from_secs(8);
     allow_many_files();

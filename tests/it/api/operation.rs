@@ -19,7 +19,7 @@ async fn health_readiness_and_metrics_need_no_key() {
 }
 
 #[tokio::test]
-async fn without_postgres_the_process_lives_but_is_not_ready() {
+async fn postgres_outage_makes_a_live_process_unready() {
     let api = TestApi::start().await;
     api.store.close().await;
     let nobody = api.nobody();
@@ -41,7 +41,7 @@ async fn unmigrated_database_is_not_ready() {
 }
 
 #[tokio::test]
-async fn the_document_is_served_as_it_is_built() {
+async fn openapi_document_is_served_as_built() {
     let api = TestApi::start().await;
     let served = api.nobody().get("/openapi.json").await;
     assert_eq!(served.body, serde_json::to_value(longhaul_api::openapi()).unwrap());
@@ -54,7 +54,7 @@ async fn the_document_is_served_as_it_is_built() {
 }
 
 #[tokio::test]
-async fn the_viewer_asks_nobody_else_for_anything() {
+async fn viewer_loads_no_external_resources() {
     let api = TestApi::start().await;
     let nobody = api.nobody();
     let page = nobody.get("/docs").await;
@@ -67,7 +67,7 @@ async fn the_viewer_asks_nobody_else_for_anything() {
 }
 
 #[tokio::test]
-async fn paths_and_methods_that_do_not_exist_are_problems_too() {
+async fn unknown_paths_and_methods_return_problems() {
     let api = TestApi::start().await;
     assert_eq!(api.acme.get("/v2/executions").await.error(), (404, "no_such_route"));
     assert_eq!(api.acme.delete("/v1/executions").await.error(), (405, "method_not_allowed"));
@@ -77,7 +77,7 @@ async fn paths_and_methods_that_do_not_exist_are_problems_too() {
 }
 
 #[tokio::test]
-async fn the_status_page_is_for_those_who_signed_in() {
+async fn status_page_requires_a_sign_in() {
     let api = TestApi::start().await;
     let id = api.submit().await;
     let nobody = api.nobody();
@@ -130,7 +130,7 @@ async fn signed_out_cookie_opens_nothing() {
 }
 
 #[tokio::test]
-async fn behind_tls_the_cookie_is_sent_over_tls_alone() {
+async fn secure_cookies_are_sent_over_tls_only() {
     let api = TestApi::start_with(ApiOptions { secure_cookies: true, ..ApiOptions::default() }).await;
     let form = api
         .nobody()
@@ -142,7 +142,7 @@ async fn behind_tls_the_cookie_is_sent_over_tls_alone() {
 }
 
 #[tokio::test]
-async fn in_development_the_status_page_is_open_to_this_machine_alone() {
+async fn open_status_page_accepts_only_local_hosts() {
     let api = TestApi::start_with(ApiOptions { open_status_page: true, ..ApiOptions::default() }).await;
     let nobody = api.nobody();
     assert_eq!(nobody.get("/").await.status, 200);

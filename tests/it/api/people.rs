@@ -82,7 +82,7 @@ async fn answer(caller: &Caller, request: &HumanRequest, body: Value) -> Answer 
 }
 
 #[tokio::test]
-async fn an_approval_shows_the_exact_call_and_its_decision_wakes_the_execution() {
+async fn approval_shows_the_call_and_decision_wakes_it() {
     let desk = Desk::open().await;
     let (id, request) = desk.approval().await;
     let shown = desk.reviewer.get(&format!("/v1/approvals/{}", request.id)).await;
@@ -103,7 +103,7 @@ async fn an_approval_shows_the_exact_call_and_its_decision_wakes_the_execution()
 }
 
 #[tokio::test]
-async fn every_decision_is_stored_with_what_shall_run() {
+async fn decision_is_stored_with_the_call_to_run() {
     let desk = Desk::open().await;
     let cases = [
         (json!({"decision": "reject", "reason": "no"}), "rejected", json!(null), json!(null)),
@@ -125,7 +125,7 @@ async fn every_decision_is_stored_with_what_shall_run() {
 }
 
 #[tokio::test]
-async fn of_two_deciders_the_second_gets_409_and_hears_who_was_first_c48() {
+async fn second_decision_gets_409_and_the_first_decider_c48() {
     let desk = Desk::open().await;
     let (_, request) = desk.approval().await;
     decide(&desk.reviewer, &request, json!({"decision": "reject", "decided_by": "Ada"})).await;
@@ -180,7 +180,7 @@ async fn ask(desk: &Desk, claimed: &Claimed, allow_self: bool) -> HumanRequest {
 }
 
 #[tokio::test]
-async fn replacement_that_no_tool_takes_is_refused() {
+async fn replacement_call_invalid_for_its_tool_is_refused() {
     let desk = Desk::open().await;
     desk.api.submit().await;
     let claimed = desk.worker.claim_one().await;
@@ -206,7 +206,7 @@ async fn replacement_that_no_tool_takes_is_refused() {
 }
 
 #[tokio::test]
-async fn nobody_approves_what_they_submitted_unless_the_policy_allows_it() {
+async fn self_approval_needs_the_policy_to_allow_it() {
     let desk = Desk::open().await;
     let both = desk.api.caller("acme", &Scope::ALL).await;
     for (allow_self, expected) in [(false, 403), (true, 200)] {
@@ -224,7 +224,7 @@ async fn nobody_approves_what_they_submitted_unless_the_policy_allows_it() {
 }
 
 #[tokio::test]
-async fn a_decision_on_another_call_than_the_one_seen_is_refused() {
+async fn decision_with_a_stale_hash_is_refused() {
     let desk = Desk::open().await;
     let (_, request) = desk.approval().await;
     let unseen = HumanRequest { hash: [7; 32], ..request.clone() };
@@ -236,7 +236,7 @@ async fn a_decision_on_another_call_than_the_one_seen_is_refused() {
 }
 
 #[tokio::test]
-async fn a_decision_says_everything_it_needs_and_nothing_else() {
+async fn incomplete_or_excess_decision_fields_are_refused() {
     let desk = Desk::open().await;
     let schema = json!({"type": "object", "properties": {"amount": {"type": "number"}}, "additionalProperties": false});
     let (_, request) = desk.wait_for(RequestKind::Approval, Some(schema), false).await;
@@ -270,7 +270,7 @@ async fn a_decision_says_everything_it_needs_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_expired_or_whose_execution_ended_cannot_be_decided() {
+async fn expired_or_ended_requests_cannot_be_decided() {
     let desk = Desk::open().await;
     let (id, cancelled) = desk.approval().await;
     desk.api.acme.post(&format!("/v1/executions/{id}/cancel"), &json!({})).await;
@@ -287,7 +287,7 @@ async fn what_expired_or_whose_execution_ended_cannot_be_decided() {
 }
 
 #[tokio::test]
-async fn a_question_is_answered_once_by_what_its_schema_allows() {
+async fn question_accepts_one_answer_matching_its_schema() {
     let desk = Desk::open().await;
     let schema = json!({"type": "object", "required": ["colour"], "properties": {"colour": {"enum": ["blue", "red"]}}});
     let (id, request) = desk.wait_for(RequestKind::Question, Some(schema.clone()), false).await;
@@ -344,7 +344,7 @@ async fn lists_filter_page_and_stay_within_their_tenant() {
 }
 
 #[tokio::test]
-async fn the_status_page_shows_what_an_execution_waits_for() {
+async fn status_page_shows_the_open_request() {
     let desk = Desk::open().await;
     let (id, request) = desk.approval().await;
     let nobody = desk.api.nobody();

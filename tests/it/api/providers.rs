@@ -14,7 +14,7 @@ use crate::support::api::{Answer, TestApi};
 use crate::support::leases::TestWorker;
 
 #[tokio::test]
-async fn an_operator_sees_what_is_down_and_says_that_it_is_well_again() {
+async fn operator_sees_and_resets_an_open_endpoint() {
     let api = TestApi::start().await;
     let operator = api.caller("ops", &[Scope::Admin]).await;
     assert_eq!(operator.get("/v1/providers/health").await.body, json!({"endpoints": []}));

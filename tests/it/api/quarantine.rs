@@ -19,7 +19,7 @@ async fn quarantined(api: &TestApi) -> ExecutionId {
 }
 
 #[tokio::test]
-async fn it_is_listed_shown_and_released_as_a_canary_by_its_own_tenant_alone() {
+async fn only_its_tenant_lists_and_releases_a_quarantine() {
     let api = TestApi::start().await;
     assert_eq!(api.acme.get("/v1/quarantine").await.body, json!({"quarantined": [], "next_after": null}));
     let (first, second) = (quarantined(&api).await, quarantined(&api).await);
@@ -80,7 +80,7 @@ async fn it_is_listed_shown_and_released_as_a_canary_by_its_own_tenant_alone() {
 }
 
 #[tokio::test]
-async fn whoever_is_held_back_is_told_by_what_and_until_when() {
+async fn held_back_execution_shows_the_cause_and_end() {
     let api = TestApi::start().await;
     for _ in 0..3 {
         quarantined(&api).await;

@@ -12,7 +12,7 @@ use crate::support::api::{Answer, TestApi};
 const PATH: &str = "/v1/executions";
 
 #[tokio::test]
-async fn what_is_wrong_with_a_submit_is_said_with_code_and_paths_and_nothing_is_stored() {
+async fn invalid_submit_returns_code_and_paths() {
     let api = TestApi::start().await;
     let cases: [(Value, (u16, &str), &[&str]); 15] = [
         // Violations of the definition's schema.
@@ -66,7 +66,7 @@ async fn what_is_wrong_with_a_submit_is_said_with_code_and_paths_and_nothing_is_
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_json_request_are_refused() {
+async fn body_without_a_json_request_is_refused() {
     let api = TestApi::start().await;
     let send = async |body: &str| api.acme.send(Method::POST, PATH, Some(body.to_owned()), &[]).await;
     assert_eq!(send("{\"definition\":").await.error(), (400, "malformed_json"));
@@ -82,7 +82,7 @@ async fn bytes_that_are_no_json_request_are_refused() {
 }
 
 #[tokio::test]
-async fn a_body_of_20_mb_is_refused_whether_or_not_its_length_is_stated() {
+async fn oversized_body_is_refused_with_or_without_length() {
     let api = TestApi::start().await;
     let input = "x".repeat(20 * 1024 * 1024);
     let body = json!({"definition": "invoice", "input": {"text": input}}).to_string();
@@ -97,7 +97,7 @@ async fn a_body_of_20_mb_is_refused_whether_or_not_its_length_is_stated() {
 }
 
 #[tokio::test]
-async fn a_key_used_for_another_request_is_refused_with_the_id_it_stands_for() {
+async fn reused_idempotency_key_is_refused_with_its_execution() {
     let api = TestApi::start().await;
     let body = |text: &str| json!({"definition": "invoice", "input": {"text": text}});
     let header = [("idempotency-key", "order-17")];
@@ -122,7 +122,7 @@ async fn a_key_used_for_another_request_is_refused_with_the_id_it_stands_for() {
 }
 
 #[tokio::test]
-async fn a_replayed_key_answers_even_when_its_definition_has_changed_since() {
+async fn replayed_key_survives_removal_of_its_definition() {
     let api = TestApi::start().await;
     let body = json!({"definition": "invoice", "input": {"text": "a"}});
     let first = api.acme.post_as(PATH, &body, &[("idempotency-key", "k")]).await;
@@ -186,7 +186,7 @@ async fn long_number_is_kept_and_oversized_number_is_refused() {
 }
 
 #[tokio::test]
-async fn spelling_of_a_number_is_not_part_of_a_request() {
+async fn number_spelling_does_not_change_a_request() {
     let api = TestApi::start().await;
     let spec = json!({"key": "free", "name": "free", "agent_key": "clerk", "input_schema": {}});
     assert_eq!(api.acme.put("/v1/definitions/free", &spec).await.status, 201);
@@ -199,7 +199,7 @@ async fn spelling_of_a_number_is_not_part_of_a_request() {
 }
 
 #[tokio::test]
-async fn absent_input_is_an_empty_object_where_nothing_is_required() {
+async fn absent_input_defaults_to_an_empty_object() {
     let api = TestApi::start().await;
     let schema =
         json!({"type": "object", "properties": {"account": {"type": "integer"}}, "additionalProperties": false});

@@ -39,7 +39,7 @@ fn column<'a>(steps: &'a [Value], name: &str) -> Vec<&'a Value> {
 }
 
 #[tokio::test]
-async fn a_retry_is_a_new_execution_with_the_journal_up_to_the_failure() {
+async fn retry_copies_the_journal_up_to_the_failure() {
     let api = TestApi::start().await;
     // The second turn is spent, so it is not copied; the verdict after it is.
     let id = failed(&api, FailureCode::MODEL_API_ERROR, true).await;
@@ -64,7 +64,7 @@ async fn a_retry_is_a_new_execution_with_the_journal_up_to_the_failure() {
 }
 
 #[tokio::test]
-async fn an_answer_that_a_validator_refused_is_asked_for_again() {
+async fn retry_asks_again_for_a_refused_answer() {
     let api = TestApi::start().await;
     let id = failed(&api, FailureCode::MAX_RETRIES_EXCEEDED, false).await;
     let answer = api.acme.send(Method::POST, &format!("/v1/executions/{id}/retry"), None, &[]).await;
@@ -73,7 +73,7 @@ async fn an_answer_that_a_validator_refused_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn from_scratch_takes_nothing_over_and_the_claim_says_whether_there_is_history() {
+async fn retry_from_scratch_copies_no_steps() {
     let api = TestApi::start().await;
     let id = failed(&api, FailureCode::TOOL_FAILED, false).await;
     let path = format!("/v1/executions/{id}/retry");
@@ -85,7 +85,7 @@ async fn from_scratch_takes_nothing_over_and_the_claim_says_whether_there_is_his
 }
 
 #[tokio::test]
-async fn one_key_is_one_retry() {
+async fn idempotency_key_allows_one_retry() {
     let api = TestApi::start().await;
     let id = failed(&api, FailureCode::TOOL_FAILED, false).await;
     let path = format!("/v1/executions/{id}/retry");
@@ -100,7 +100,7 @@ async fn one_key_is_one_retry() {
 }
 
 #[tokio::test]
-async fn only_what_failed_can_be_retried() {
+async fn only_failed_executions_can_be_retried() {
     let api = TestApi::start().await;
     let id = api.submit().await;
     let path = format!("/v1/executions/{id}/retry");
@@ -112,7 +112,7 @@ async fn only_what_failed_can_be_retried() {
 }
 
 #[tokio::test]
-async fn a_retry_stays_in_its_version_unless_the_latest_is_asked_for() {
+async fn retry_keeps_its_version_unless_latest_is_requested() {
     let api = TestApi::start().await;
     let id = failed(&api, FailureCode::TOOL_FAILED, false).await;
     let path = format!("/v1/executions/{id}/retry");

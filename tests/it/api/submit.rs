@@ -7,7 +7,7 @@ use sqlx::Row;
 use crate::support::api::TestApi;
 
 #[tokio::test]
-async fn a_submit_is_stored_as_asked_with_its_exact_input_and_announced() {
+async fn submit_stores_the_exact_input_and_wakes() {
     let api = TestApi::start().await;
     let body = r#"{"definition":"invoice","input":{"text": "é",  "amount":1e2},"priority":9,"queue":"slow",
         "metadata":{"customer":"7"},"deadline_seconds":3600}"#;
@@ -34,7 +34,7 @@ async fn a_submit_is_stored_as_asked_with_its_exact_input_and_announced() {
 }
 
 #[tokio::test]
-async fn a_scheduled_submit_waits_for_its_time_and_wakes_nobody() {
+async fn scheduled_submit_waits_without_a_wake_up() {
     let api = TestApi::start().await;
     let at = api.store.now().await.unwrap() + chrono::Duration::hours(1);
     let id = api.submit_with(json!({"run_at": at})).await;
@@ -46,7 +46,7 @@ async fn a_scheduled_submit_waits_for_its_time_and_wakes_nobody() {
 
 /// The answer to a submit is built without reading the row, so it must equal what a read returns.
 #[tokio::test]
-async fn the_answer_to_a_submit_is_what_reading_it_says() {
+async fn submit_answer_equals_a_later_read() {
     let api = TestApi::start().await;
     let at = api.store.now().await.unwrap() + chrono::Duration::hours(1);
     let more = [
@@ -74,7 +74,7 @@ async fn the_answer_to_a_submit_is_what_reading_it_says() {
 }
 
 #[tokio::test]
-async fn an_agent_is_run_directly_through_the_built_in_definition() {
+async fn agent_runs_through_the_built_in_definition() {
     let api = TestApi::start().await;
     let answer = api.acme.post("/v1/executions", &json!({"agent": "clerk", "input": {"prompt": "hello"}})).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
@@ -93,7 +93,7 @@ async fn minimal_answers_carry_the_id_alone() {
 
 /// core-rules 15.
 #[tokio::test]
-async fn sixty_four_posts_of_one_key_through_two_processes_are_one_execution() {
+async fn concurrent_posts_of_one_key_make_one_execution() {
     let first = TestApi::start().await;
     let second = first.beside().await;
     let item = json!({"definition": "invoice", "input": {"text": "x"}, "idempotency_key": "k"});

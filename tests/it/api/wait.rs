@@ -10,7 +10,7 @@ use crate::support::leases::TestWorker;
 use crate::support::wait::{SOON, eventually};
 
 #[tokio::test]
-async fn a_wait_that_runs_out_answers_with_what_there_is() {
+async fn expired_wait_returns_the_current_state() {
     let api = TestApi::start().await;
     let body = json!({"definition": "invoice", "input": {"text": "x"}});
     let began = Instant::now();
@@ -21,7 +21,7 @@ async fn a_wait_that_runs_out_answers_with_what_there_is() {
 }
 
 #[tokio::test]
-async fn a_wait_ends_with_the_execution_and_answers_its_output() {
+async fn wait_returns_output_when_the_execution_ends() {
     let api = TestApi::start().await;
     let caller = api.acme.clone();
     let held = tokio::spawn(async move {
@@ -39,7 +39,7 @@ async fn a_wait_ends_with_the_execution_and_answers_its_output() {
 }
 
 #[tokio::test]
-async fn a_submit_that_cannot_be_waited_for_is_answered_all_the_same() {
+async fn submit_is_answered_when_no_wait_is_possible() {
     // The submit is committed: an error would make the caller send it again.
     let api = TestApi::start_with(ApiOptions { max_streams: 0, ..ApiOptions::default() }).await;
     let body = json!({"definition": "invoice", "input": {"text": "x"}});

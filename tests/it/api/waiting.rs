@@ -29,7 +29,7 @@ async fn park(worker: &TestWorker, claimed: &Claimed, reason: WaitReason, wait: 
 }
 
 #[tokio::test]
-async fn for_a_worker_it_tells_the_place_the_fleet_and_an_estimate_from_recent_starts() {
+async fn worker_wait_shows_place_fleet_and_estimate() {
     let api = TestApi::start().await;
     let early: Vec<ExecutionId> = vec![api.submit().await, api.submit().await, api.submit().await];
     let alone = why(&api, early[1]).await;
@@ -70,7 +70,7 @@ async fn for_a_worker_it_tells_the_place_the_fleet_and_an_estimate_from_recent_s
 }
 
 #[tokio::test]
-async fn for_a_slot_it_tells_the_limit_its_holders_and_of_other_tenants_only_numbers() {
+async fn slot_wait_shows_limit_and_only_own_holders() {
     let api = TestApi::start().await;
     let operator = api.caller("operator", &[EVERYDAY, &[Scope::Admin]].concat()).await;
     let set = operator.put("/v1/limits/metadata.region?shared=true", &json!({"limit": 2})).await;
@@ -112,7 +112,7 @@ async fn for_a_slot_it_tells_the_limit_its_holders_and_of_other_tenants_only_num
 }
 
 #[tokio::test]
-async fn for_a_time_it_tells_when_and_what_failed() {
+async fn timed_wait_shows_its_end_and_last_failure() {
     let api = TestApi::start().await;
     let at = api.store.now().await.unwrap() + chrono::Duration::hours(1);
     let scheduled = why(&api, api.submit_with(json!({"run_at": at})).await).await;
@@ -144,7 +144,7 @@ async fn for_a_time_it_tells_when_and_what_failed() {
 }
 
 #[tokio::test]
-async fn for_a_model_it_tells_which_what_is_wrong_with_it_and_the_place_in_its_line() {
+async fn provider_wait_shows_endpoint_cause_and_place() {
     let api = TestApi::start().await;
     let worker = TestWorker::start(&api.store).await;
     let key = ModelKey { provider: "p".into(), model: "m".into(), key: "0123456789ab".into() };
@@ -197,7 +197,7 @@ async fn for_a_model_it_tells_which_what_is_wrong_with_it_and_the_place_in_its_l
 }
 
 #[tokio::test]
-async fn an_estimate_is_what_those_before_it_took_lately() {
+async fn estimate_follows_recent_starts_and_hold_times() {
     let api = TestApi::start().await;
     let worker = TestWorker::start(&api.store).await;
     for _ in 0..5 {
@@ -237,7 +237,7 @@ async fn an_estimate_is_what_those_before_it_took_lately() {
 }
 
 #[tokio::test]
-async fn for_people_it_tells_the_requests_and_for_children_which_are_open() {
+async fn human_and_child_waits_show_requests_and_children() {
     let api = TestApi::start().await;
     let worker = TestWorker::start(&api.store).await;
     for (kind, reason) in [(RequestKind::Approval, WaitReason::Approval), (RequestKind::Question, WaitReason::Input)] {
@@ -281,7 +281,7 @@ async fn for_people_it_tells_the_requests_and_for_children_which_are_open() {
 }
 
 #[tokio::test]
-async fn for_money_it_tells_the_budget_and_for_a_worker_that_is_not_there_what_is_missing() {
+async fn budget_and_unserved_waits_show_the_missing_resource() {
     let api = TestApi::start().await;
     let worker = TestWorker::start(&api.store).await;
     let id = api.submit_with(json!({"budget": {"max_model_calls": 1}})).await;
