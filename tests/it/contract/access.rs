@@ -1,4 +1,5 @@
-//! Who may execute which agent: owner, shares, rules, roles; over every route that starts one, and of the agents that are meant.
+//! Execute permission: owner, shares, rules and roles, on every route that starts an agent, and the agents that an
+//! entry covers.
 
 use longhaul_sdk::AgentSpec;
 use reqwest::Method;
@@ -6,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::kit::Backend;
 
-/// What asking for `agent.alpha` as that user is answered; the run itself says nothing and needs no worker to be accepted.
+/// Submits `agent.alpha` as that user and returns the answer. Without a prompt the run is accepted without a model.
 async fn ask(backend: &Backend, who: Value) -> (u16, String) {
     let mut body = json!({"agent_id": "agent.alpha"});
     body.as_object_mut().unwrap().extend(who.as_object().unwrap().clone());
@@ -103,7 +104,7 @@ async fn roles_are_compared_as_they_are_read_in_any_alphabet() {
     assert_eq!(ask(&backend, user(8)).await.0, 201);
 }
 
-/// A rule is no rule when another route walks around it.
+/// A deny that another route bypasses would be useless.
 #[tokio::test]
 async fn a_deny_holds_for_every_route_that_starts_the_agent() {
     let backend = Backend::start().await;
@@ -138,7 +139,7 @@ async fn a_deny_holds_for_every_route_that_starts_the_agent() {
     assert_eq!((&verdict["status"], &verdict["error"]["code"]), (&json!(403), &json!("agent_not_allowed")));
     let (path, from) = (format!("/v1/executions/{first}/fork"), json!({"from_step": 1}));
     assert_eq!(backend.public(Method::POST, &path, Some(&from)).await.error(), (403, "agent_not_allowed"));
-    // A deny is no matter of scopes.
+    // A scope does not lift a deny.
     let operator = backend.operate(Method::POST, "/v1/executions", Some(direct.clone())).await;
     assert_eq!(operator.error(), (403, "agent_not_allowed"));
     backend.operate(Method::DELETE, "/v1/platform/policy_rules/deny", None).await;
@@ -147,7 +148,7 @@ async fn a_deny_holds_for_every_route_that_starts_the_agent() {
     }
 }
 
-/// What was accepted under a key stays accepted.
+/// A submit accepted under an idempotency key stays accepted.
 #[tokio::test]
 async fn a_submit_from_before_a_deny_is_found_by_its_key() {
     let backend = Backend::start().await;
@@ -163,7 +164,8 @@ async fn a_submit_from_before_a_deny_is_found_by_its_key() {
     assert_eq!((second.status, &second.body["id"]), (200, &first.body["id"]), "{}", second.text);
 }
 
-/// `billing` of the installation's own organisation is closed; that of another tenant has nothing but its name of it.
+/// An access entry covers `billing` of the installation's own organisation, not another tenant's agent of the same
+/// name.
 #[tokio::test]
 async fn an_entry_means_no_other_tenants_agent_of_that_name() {
     let backend = Backend::start().await;
@@ -184,7 +186,7 @@ async fn an_entry_means_no_other_tenants_agent_of_that_name() {
     let deny = |resource: &str| json!({"policy_rules": [{"id": "r", "effect": "deny", "scope": "user:5", "resource": resource}]});
     backend.put_platform(deny("billing")).await;
     assert_eq!((ask(ours.clone()).await, ask(theirs.clone()).await), (403, 201));
-    // All agents are all agents.
+    // `*` covers the agents of every tenant.
     backend.put_platform(deny("*")).await;
     assert_eq!((ask(ours).await, ask(theirs).await), (403, 403));
 }

@@ -1,4 +1,4 @@
-//! Each of the nine codes, brought about over the wire: the status of the answer, the stored state, and the record.
+//! Each of the nine codes, caused over the wire: the status of the answer, the stored state, and the record.
 
 use serde_json::{Value, json};
 
@@ -11,12 +11,12 @@ struct Case {
     code: &'static str,
     status: u16,
     state: &'static str,
-    /// What of the agent, what of the request.
+    /// Fields that override the agent's and the request's.
     agent: Value,
     request: Value,
-    /// What the model answers.
+    /// Replies of the model.
     model: Vec<Answer>,
-    /// What is stored of the execution.
+    /// Stored failure class.
     class: &'static str,
 }
 
@@ -186,10 +186,10 @@ async fn a_run_that_succeeds_says_nothing_of_an_error() {
     assert_eq!((&execution["error"], execution["result"]["output_text"].as_str()), (&Value::Null, Some("fine")));
 }
 
-/// What a bound model costs nobody here knows, whatever our own models cost: a budget in money is not spent on it.
+/// The price of a bound model is unknown, even if our own models have one, so a money budget refuses it.
 #[tokio::test]
 async fn a_budget_in_money_is_not_spent_on_a_bound_model() {
-    // Its own models cost nothing, which says nothing of the bound one.
+    // The scripted provider is free, which says nothing about the bound model.
     let backend = Backend::start_with(&[("LONGHAUL__LLM__DEFAULT_PROVIDER", "scripted")]).await;
     let mut reply = says("fine");
     reply["usage"] = json!({"input_tokens": 10, "output_tokens": 20});

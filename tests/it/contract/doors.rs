@@ -1,4 +1,4 @@
-//! Who gets in, and what those are told who do not.
+//! Authentication, and the answers to refused callers.
 
 use reqwest::Method;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Callers that do not wait, runs that overlap, and workers that die.
+//! Callers that stop waiting, runs that overlap, and workers that die.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::{
     },
 };
 
-/// What the reference's client does: a POST with a read timeout of three seconds, without a second try.
+/// Read timeout of the reference's client, which does not retry.
 const READ_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// docs/agent-execution-contract.md tells what this client sees.
+/// docs/agent-execution-contract.md describes what this client sees.
 #[tokio::test]
 async fn a_client_with_a_read_timeout_of_three_seconds_gives_up_and_finds_its_execution() {
     let backend = Backend::start().await;
@@ -30,7 +30,7 @@ async fn a_client_with_a_read_timeout_of_three_seconds_gives_up_and_finds_its_ex
         request.header("x-service-token", TOKEN).header("x-request-id", "impatient").header("connection", "close");
     let gone = request.json(&backend.request(json!({}))).send().await.unwrap_err();
     assert!(gone.is_timeout(), "{gone}");
-    // The run goes on; by its request id it is found, by its id it is read.
+    // The run continues. It is found by its request id and read by its execution id.
     let found = backend.get(&format!("{PATH}?request_id=impatient")).await;
     let id = found.body["executions"][0]["id"].as_str().unwrap().to_owned();
     within("the model is asked", SOON, gate.reached()).await;
@@ -77,7 +77,7 @@ async fn runs_overlap() {
     let body = backend.request(json!({}));
     let asks = futures::future::join_all(gates.iter().map(|_| backend.post(&body)));
     let all_at_once = async {
-        // Each stands at its gate while the others do: one at a time would never get there.
+        // All runs stand at their gates at the same time; runs one after another would never get there.
         for gate in &gates {
             within("every run reaches its model", PATIENCE, gate.reached()).await;
         }

@@ -19,30 +19,30 @@ use crate::{
     support::fleet::{Fleet, FleetWorker},
 };
 
-/// The token of the backend that the test plays.
+/// Service token of the backend.
 pub(crate) const TOKEN: &str = "a-service-token-of-the-tests";
-/// Where executions are asked for.
+/// Path that executions are posted to.
 pub(crate) const PATH: &str = "/v1/internal/agent-executions";
 
-/// See the module.
+/// An API server with its engine, platform stubs and keys.
 pub(crate) struct Backend {
     pub(crate) engine: Engine,
     pub(crate) url: String,
-    /// Of the tenant `test`, with every scope but `admin`.
+    /// API key of the tenant `test`, with the scopes to read and write executions.
     pub(crate) key: String,
-    /// With every scope.
+    /// API key with every scope.
     pub(crate) operator: String,
     pub(crate) client: reqwest::Client,
     _serving: AbortOnDropHandle<anyhow::Result<()>>,
 }
 
 impl Backend {
-    /// With the agent `agent.alpha`, which has no tools.
+    /// Starts with the agent `agent.alpha`, which has no tools.
     pub(crate) async fn start() -> Self {
         Self::start_with(&[]).await
     }
 
-    /// The same with further variables.
+    /// As [`start`](Self::start), with further environment variables.
     pub(crate) async fn start_with(environment: &[(&str, &str)]) -> Self {
         let mut engine = Engine::start().await;
         let fleet = &mut engine.fleet;
@@ -83,8 +83,8 @@ impl Backend {
         self.engine.fleet.worker()
     }
 
-    /// Shares an agent with everybody, as `agent.alpha` unless `more` says otherwise. Through the API, which then forgets the version
-    /// it remembered.
+    /// Stores a shared agent, `agent.alpha` unless `more` says otherwise. It goes through the API, which then drops
+    /// its cached version.
     pub(crate) async fn put_agent(&self, more: Value) {
         let mut spec = json!({"key": "agent.alpha", "name": "Alpha", "prompts": {"conversation": "Be brief."}});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -94,14 +94,14 @@ impl Backend {
         assert!(answer.status < 300, "{}", answer.text);
     }
 
-    /// Puts a document of the platform.
+    /// Stores a platform document.
     pub(crate) async fn put_platform(&self, document: Value) {
         let spec: PlatformSpec = serde_json::from_value(document).unwrap();
         assert_eq!(spec.problems(), []);
         self.fleet().store.put_platform(&spec).await.unwrap();
     }
 
-    /// The seed's request, its endpoints those of the test's stubs.
+    /// The seed's request with the endpoints of the test's stubs.
     pub(crate) fn seed(&self) -> Value {
         let mut request: Value = serde_json::from_str(include_str!("seed_request.json")).unwrap();
         let capabilities = &mut request["platform_runtime"]["capabilities"];
@@ -125,7 +125,7 @@ impl Backend {
         request
     }
 
-    /// Sends anything anywhere.
+    /// Sends any request.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -143,7 +143,7 @@ impl Backend {
         Answer::read(request.send().await.unwrap()).await
     }
 
-    /// Asks for an execution as the backend does.
+    /// Submits an execution as the backend does.
     pub(crate) async fn post(&self, body: &Value) -> Answer {
         self.post_as(body, &[]).await
     }
@@ -157,21 +157,21 @@ impl Backend {
         self.send(Method::GET, path, None, &[("x-service-token", TOKEN)]).await
     }
 
-    /// The record of an execution.
+    /// Reads the record of an execution.
     pub(crate) async fn record(&self, id: &str) -> Value {
         let answer = self.get(&format!("{PATH}/{id}")).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         answer.body["execution"].clone()
     }
 
-    /// The public surface, with a key.
+    /// Calls the public routes with the API key.
     pub(crate) async fn public(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
         let bearer = format!("Bearer {}", self.key);
         let body = body.map(|body| body.to_string().into_bytes());
         self.send(method, path, body, &[("authorization", &bearer)]).await
     }
 
-    /// The operator's routes, with every scope.
+    /// Calls the operator's routes with every scope.
     pub(crate) async fn operate(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
         let bearer = format!("Bearer {}", self.operator);
         self.send(method, path, body.map(|body| body.to_string().into_bytes()), &[("authorization", &bearer)]).await
@@ -181,7 +181,7 @@ impl Backend {
         sqlx::query_scalar("select count(*) from executions").fetch_one(&self.fleet().db.pool).await.unwrap()
     }
 
-    /// Everything Postgres holds of executions and the platform, as one text.
+    /// Returns everything that Postgres stores of executions and the platform, as one text.
     pub(crate) async fn everything_stored(&self) -> String {
         let value = self
             .fleet()
@@ -199,7 +199,7 @@ impl Backend {
     }
 }
 
-/// The id that an answer names, in its header and, of an error, in its details.
+/// Returns the execution id in the answer's header, after comparing it with the body.
 pub(crate) fn named(answer: &Answer) -> ExecutionId {
     let id = answer.header("x-execution-id");
     assert!(!id.is_empty(), "{}", answer.text);

@@ -1,4 +1,5 @@
-//! The agent-execution contract as a backend and its callers see it, over the real API and, where a run is needed, real workers.
+//! The agent-execution contract as a backend and its callers see it, over the real API and, where a run is needed,
+//! real workers.
 
 mod access;
 mod codes;

@@ -1,4 +1,4 @@
-//! `/v1/platform`: operators put it, everybody's runs use it, and its providers are asked whether they are well.
+//! `/v1/platform`: operators store it, the runs of every tenant use it, and its providers' health is checked.
 
 use longhaul_shared::{
     domain::contract::{Capability, catalogue::PlatformSpec},
@@ -43,7 +43,7 @@ async fn operators_put_and_read_it_and_others_do_not() {
         shown["tools"].as_array().unwrap().iter().filter_map(|tool| tool["tool_ref"].as_str()).collect();
     assert_eq!(tools, ["tool.python_exec", "tool.web_search"], "built in");
 
-    // A profile is replaced with its bindings; what is not named stays.
+    // A profile is replaced with its bindings; everything else stays.
     backend.operate(Method::PUT, "/v1/platform", Some(json!({"profiles": [{"slug": "d"}]}))).await;
     let shown = backend.operate(Method::GET, "/v1/platform", None).await.body;
     assert_eq!((&shown["profiles"][0]["bindings"], &shown["active_profile"]), (&json!({}), &json!("d")));
@@ -155,7 +155,7 @@ async fn a_shown_secret_that_is_put_back_stays_what_it_is() {
     assert_eq!(stored().await, before);
 }
 
-/// A document and the next one, over and over, while it is read: what is read is one of them.
+/// Each read during alternating puts must return one whole document.
 #[tokio::test]
 async fn a_snapshot_is_of_one_moment() {
     let backend = Backend::start().await;
@@ -195,7 +195,7 @@ async fn a_snapshot_is_of_one_moment() {
     };
     tokio::select! { () = read => {}, () = flip => {} }
 
-    // Nor is one made of a binding whose provider is not there.
+    // A binding whose provider is missing gives no snapshot.
     let torn = Platform { providers: Vec::new(), ..store.platform().await.unwrap() };
     let missing = NoSnapshot::BindingNotFound(Capability::LlmInference);
     assert_eq!(torn.snapshot(&[Capability::LlmInference]), Err(missing));

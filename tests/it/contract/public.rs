@@ -1,4 +1,5 @@
-//! `/v1/agent-executions`, run here: the platform's active bindings become the snapshot, and what is missing is told.
+//! `/v1/agent-executions`, run here: the platform's active bindings become the snapshot, and missing ones are
+//! refused.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use crate::contract_engine::kit::says;
 const PATH: &str = "/v1/agent-executions";
 
 impl Backend {
-    /// A profile `local-default`, active, with a model.
+    /// Stores and activates a profile `local-default` with a model.
     pub(crate) async fn put_local_platform(&self) {
         self.put_platform(json!({
             "managed_models": [{"id": "model.default", "display_name": "Default Model", "provider_model_id": "org/default"}],
@@ -41,7 +42,7 @@ async fn the_active_bindings_are_what_the_run_uses() {
     backend.engine.model.json(says("hello yourself"));
     let _worker = backend.worker();
     let mut body = hello();
-    // What a caller may not say is ignored; who it is and what is bound is filled in.
+    // Fields that a caller may not set are ignored; identity and bindings are filled in.
     body.as_object_mut().unwrap().extend(
         json!({"org_id": "org-9", "group_id": "g-9", "runtime_profile": "online", "requested_by_role": "superadmin",
             "requested_by_user_id": "nonsense", "platform_runtime": {"capabilities": {}}})
@@ -64,7 +65,7 @@ async fn the_active_bindings_are_what_the_run_uses() {
     let asked = backend.engine.model.seen();
     assert_eq!((asked.len(), asked[0].body()["model"].as_str()), (1, Some("org/default")));
 
-    // org_id and group_id are stored, and are what a filter finds.
+    // org_id and group_id are stored and can be filtered by.
     let id = execution["id"].as_str().unwrap();
     let list = backend.public(Method::GET, "/v1/executions?metadata.org_id=org-9&metadata.group_id=g-9", None).await;
     assert_eq!(list.status, 200, "{}", list.text);
@@ -130,7 +131,7 @@ async fn what_the_platform_lacks_is_told_by_its_own_code() {
         .await;
     told("active_provider_disabled").await;
     assert_eq!(backend.count().await, 0);
-    // A run that asks no model needs no platform.
+    // A run without a model needs no platform.
     let _worker = backend.worker();
     assert_eq!(backend.ask(&json!({"agent_id": "agent.alpha"})).await.status, 201);
 }
@@ -154,7 +155,7 @@ async fn a_surface_that_is_switched_off_says_so() {
     assert_eq!((answer.status, answer.body["error"].as_str()), (503, Some("agent_execution_disabled")));
 }
 
-/// What the platform is at that moment is no part of what was asked.
+/// The state of the platform is no part of the request.
 #[tokio::test]
 async fn one_idempotency_key_is_one_execution_whatever_becomes_of_the_platform() {
     let backend = Backend::start().await;
@@ -174,7 +175,7 @@ async fn one_idempotency_key_is_one_execution_whatever_becomes_of_the_platform()
     });
     put(json!({"providers": [provider]})).await;
     let first = super::kit::named(&ask(hello()).await);
-    // Sealed anew, the same key is another text.
+    // The same key sealed anew has another ciphertext.
     put(json!({"providers": [provider]})).await;
     assert_eq!(super::kit::named(&ask(hello()).await), first);
     put(json!({"profiles": [{"slug": "local-default"}]})).await;

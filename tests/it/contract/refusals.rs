@@ -1,10 +1,10 @@
-//! What is decided when a request arrives: in the order of the contract, answered at once, and stored.
+//! Refusals at submit: checked in the order of the contract, answered at once, and stored.
 
 use serde_json::{Value, json};
 
 use super::kit::{Backend, named};
 
-/// Asks, and checks that the answer, the stored row and the record say the same. No worker runs: nothing is queued.
+/// Submits, and checks that the answer, the stored row and the record agree. No worker runs: nothing is queued.
 async fn refused(backend: &Backend, body: &Value, status: u16, code: &str, state: &str) -> Value {
     let answer = backend.post(body).await;
     assert_eq!((answer.status, answer.body["error"].as_str()), (status, Some(code)), "{}", answer.text);
@@ -47,7 +47,7 @@ async fn versions_are_real() {
     }
     refused(&backend, &backend.request(json!({"agent_id": "agent.none@v7"})), 404, "EXEC_AGENT_NOT_FOUND", "failed")
         .await;
-    // The second version is the one that runs, and the first can be named.
+    // The second version runs by default, and the first can be named.
     backend.put_agent(json!({"name": "Alpha, again"})).await;
     let _worker = backend.worker();
     for (asked, version) in [("agent.alpha", "v2"), ("agent.alpha@v1", "v1"), ("agent.alpha@2", "v2")] {
@@ -93,7 +93,7 @@ async fn an_unknown_default_model_blocks_and_a_known_one_does_not() {
     backend.put_agent(json!({"default_model_ref": "model.nowhere"})).await;
     let told = refused(&backend, &backend.request(json!({})), 403, "EXEC_MODEL_NOT_ALLOWED", "blocked").await;
     assert_eq!(told["details"]["requested_model"], "model.nowhere");
-    // In the registry, though not bound: what an agent that asks no model needs.
+    // Registered but not bound: enough for an agent that calls no model.
     backend.put_platform(json!({"managed_models": [{"id": "model.nowhere"}]})).await;
     let _worker = backend.worker();
     let answer = backend.post(&json!({"agent_id": "agent.alpha"})).await;
@@ -133,7 +133,7 @@ async fn a_tool_that_cannot_be_used_blocks_the_whole_run() {
     }
 }
 
-/// With retrieval and without: what is bound is looked at before anything is asked.
+/// With and without retrieval: bindings are checked before any request leaves.
 #[tokio::test]
 async fn a_sandbox_that_the_agent_or_its_tools_need_must_be_bound() {
     let backend = Backend::start().await;
@@ -190,7 +190,7 @@ async fn one_idempotency_key_is_one_execution_refused_or_not() {
 async fn a_refusal_is_not_undone_by_a_retry_of_the_other_surface() {
     let backend = Backend::start().await;
     backend.put_agent(json!({"runtime_constraints": {"internet_required": true}})).await;
-    // In the tenant of the API key, so that it may be seen there.
+    // In the tenant of the API key, so that the key can see it.
     let answer = backend.post(&backend.request(json!({"org_id": "test", "group_id": null}))).await;
     let id = named(&answer);
     for what in ["retry", "fork"] {

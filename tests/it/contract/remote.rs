@@ -1,4 +1,4 @@
-//! `/v1/agent-executions` with an engine elsewhere: what is sent, what passes through, and the fallback.
+//! `/v1/agent-executions` with a remote engine: the request sent, the answers passed through, and the fallback.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ async fn the_engine_is_asked_once_with_everything_filled_in() {
         (ENGINE, Some(TOKEN), Some("req-1"))
     );
     let sent = seen[0].body();
-    // Whose it is comes from the key, whatever the body says: the engine makes tenant and policy of it.
+    // The tenant comes from the key, whatever the body says: the engine derives tenant and policy from it.
     assert_eq!(
         (&sent["agent_id"], &sent["org_id"], &sent["group_id"]),
         (&json!("agent.alpha"), &json!("test"), &Value::Null)
@@ -59,7 +59,7 @@ async fn the_engine_is_asked_once_with_everything_filled_in() {
     assert_eq!(sent["platform_runtime"]["deployment_profile"]["slug"], "local-default");
     assert_eq!(backend.count().await, 0, "nothing runs here");
 
-    // It is read through, by its own tenant.
+    // Reads go through to the engine, for the execution's own tenant.
     engine.json(record("succeeded"));
     let read = backend.public(Method::GET, &format!("{PATH}/exec-1"), None).await;
     assert_eq!((read.status, read.body), (200, record("succeeded")));
@@ -140,7 +140,7 @@ async fn genuine_outcomes_pass_through_unmasked_with_the_fallback_too() {
     assert_eq!(engine.seen().len(), 6, "each was sent once");
 }
 
-/// What keeps an engine from being asked: nobody listens, no answer in time, something else answers, our token is refused.
+/// Failures before the engine handles the request: connection refused, timeout, a foreign answer, a refused token.
 #[tokio::test]
 async fn transport_failures_are_the_fallback_or_the_clients_codes() {
     let engine = Stub::start().await;

@@ -26,7 +26,7 @@ async fn a_literal_secret_works_and_rests_sealed() {
     let stored = backend.everything_stored().await;
     assert!(stored.contains("sealed:v1:") && !stored.contains(SECRET), "{stored}");
 
-    // Nor is it in what anybody reads of one that failed.
+    // The secret is not readable after a failed run either.
     backend.engine.model.push(Answer::Json(500, json!({"error": {"message": format!("bad key {SECRET}")}})));
     let failed = backend.post(&with_key(&backend, SECRET)).await;
     assert_eq!(failed.status, 500, "{}", failed.text);
@@ -51,7 +51,7 @@ async fn without_a_key_a_literal_is_refused_and_nothing_is_stored() {
     assert_eq!((answer.status, answer.body["error"].as_str()), (400, Some("invalid_payload")), "{}", answer.text);
     assert!(answer.body["message"].as_str().unwrap().contains("contract.secret_keys") && !answer.text.contains(SECRET));
     assert_eq!(backend.count().await, 0);
-    // References need none.
+    // References need no key.
     let queued = backend.post_as(&with_key(&backend, "env://OPENAI_API_KEY"), &[("prefer", "wait=0")]).await;
     assert_eq!(queued.status, 201, "{}", queued.text);
 }

@@ -1,4 +1,4 @@
-//! The seed's request, word for word but for the addresses of its providers, and the seed's answer, key for key.
+//! The seed's request, unchanged but for the addresses of its providers, and the seed's answer, key by key.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::kit::Backend;
 use crate::contract_engine::kit::{Answer, calls, says};
 
-/// A JSON value without its values: the keys of objects in the order in which they were written, and types.
+/// The structure of a JSON value: object keys in their written order, and types.
 #[derive(Debug, PartialEq)]
 enum Shape {
     Object(Vec<(String, Shape)>),
@@ -60,7 +60,7 @@ impl<'de> Deserialize<'de> for Shape {
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Shape, A::Error> {
                 let mut list = Vec::new();
                 while let Some(item) = items.next_element()? {
-                    // Calls of a kind are alike: two rounds, of which the seed shows one, are two of them.
+                    // Equal items in a row count once: the seed shows one round where the run has two.
                     if list.last() != Some(&item) {
                         list.push(item);
                     }
@@ -96,7 +96,7 @@ async fn the_seeds_request_gives_an_answer_of_the_seeds_keys_types_and_order_at_
     backend.engine.vectors.at("/v1/graphql", Answer::Json(200, json!({"data": {"Get": {"KnowledgeBase": [hit]}}})));
     let _worker = backend.worker();
 
-    // The example asks for a model that is none of its own resources; its answer is that of the default.
+    // The seed requests a model outside its own resources; its answer is that of the default model.
     let refused = backend.post(&backend.seed()).await;
     assert_eq!(
         (refused.status, refused.body["error"].as_str()),
@@ -156,7 +156,7 @@ async fn the_seeds_request_gives_an_answer_of_the_seeds_keys_types_and_order_at_
     );
     assert_eq!(retrieval["results"][0]["metadata"], told["retrieval_calls"][0]["results"][0]["metadata"]);
 
-    // Read again, it is the same, byte for byte.
+    // A later read returns the same bytes.
     let id = execution["id"].as_str().unwrap();
     let read = backend.get(&format!("{}/{id}", super::kit::PATH)).await;
     assert_eq!((read.status, &read.text), (200, &answer.text));

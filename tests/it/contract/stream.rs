@@ -1,4 +1,4 @@
-//! The stream: frames as the reference's client reads them, one byte at a time.
+//! The stream, parsed frame by frame like the reference's client.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::kit::{Backend, PATH, TOKEN};
 use crate::contract_engine::kit::{Answer, calls, printed, says};
 
-/// Reads as the client does: every byte must be ASCII, lines end in LF alone, a frame ends with an empty line.
+/// Parses frames as strictly as the client: ASCII only, lines end in LF, a frame ends with an empty line.
 fn frames(text: &str) -> Vec<(String, Value)> {
     assert!(text.is_ascii() && !text.contains('\r'), "{text}");
     assert!(text.is_empty() || text.ends_with("\n\n"));

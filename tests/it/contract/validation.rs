@@ -1,4 +1,4 @@
-//! Every row of the contract's validation, with `null` as absent: what is answered, and that nothing is stored.
+//! Every row of the contract's validation table, with `null` as absent: the answer, and that nothing is stored.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -89,7 +89,8 @@ async fn a_body_that_is_too_large_is_told_as_json() {
     assert_eq!(backend.count().await, 0);
 }
 
-/// What the original reads as the text "None" is absent here: the run says nothing, so it answers without a model.
+/// The original reads null as the text "None"; here it is absent, so the run has no prompt and answers without a
+/// model.
 #[tokio::test]
 async fn null_is_absent_everywhere() {
     let backend = Backend::start().await;
