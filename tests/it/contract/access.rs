@@ -23,14 +23,14 @@ const MISSING: &str = "Missing execute permission for agent 'agent.alpha'";
 const DENIED: &str = "Policy denies execute permission for agent 'agent.alpha'";
 
 #[tokio::test]
-async fn an_agent_of_which_nobody_said_whose_it_is_is_open() {
+async fn agent_without_an_owner_is_open() {
     let backend = Backend::start().await;
     assert_eq!(ask(&backend, json!({})).await.0, 201);
     assert_eq!(ask(&backend, user(5)).await.0, 201);
 }
 
 #[tokio::test]
-async fn owners_shares_rules_and_superadmins_may_and_others_may_not() {
+async fn execute_needs_owner_share_rule_or_superadmin() {
     let backend = Backend::start().await;
     let share = |grantee: &str, permission: &str| json!({"grantee": grantee, "permission": permission});
     backend
@@ -71,7 +71,7 @@ async fn owners_shares_rules_and_superadmins_may_and_others_may_not() {
 }
 
 #[tokio::test]
-async fn a_deny_wins_over_owner_share_allow_and_superadmin() {
+async fn deny_overrides_owner_share_allow_and_superadmin() {
     let backend = Backend::start().await;
     let public = json!([{"grantee": "public", "permission": "execute"}]);
     backend
@@ -93,7 +93,7 @@ async fn a_deny_wins_over_owner_share_allow_and_superadmin() {
 }
 
 #[tokio::test]
-async fn roles_are_compared_as_they_are_read_in_any_alphabet() {
+async fn roles_match_without_case_in_any_alphabet() {
     let backend = Backend::start().await;
     let deny = |id: &str, scope: &str| json!({"id": id, "effect": "deny", "scope": scope});
     backend.put_platform(json!({"policy_rules": [deny("a", "role: Ärzte"), deny("b", "user: 7 ")]})).await;
@@ -106,7 +106,7 @@ async fn roles_are_compared_as_they_are_read_in_any_alphabet() {
 
 /// A deny that another route bypasses would be useless.
 #[tokio::test]
-async fn a_deny_holds_for_every_route_that_starts_the_agent() {
+async fn deny_applies_on_every_submit_route() {
     let backend = Backend::start().await;
     let definition =
         json!({"key": "work", "name": "Work", "agent_key": "agent.alpha", "input_schema": {"type": "object"}});
@@ -150,7 +150,7 @@ async fn a_deny_holds_for_every_route_that_starts_the_agent() {
 
 /// A submit accepted under an idempotency key stays accepted.
 #[tokio::test]
-async fn a_submit_from_before_a_deny_is_found_by_its_key() {
+async fn submit_before_a_deny_replays_by_key() {
     let backend = Backend::start().await;
     let bearer = format!("Bearer {}", backend.key);
     let headers = [("authorization", bearer.as_str()), ("idempotency-key", "once")];
@@ -167,7 +167,7 @@ async fn a_submit_from_before_a_deny_is_found_by_its_key() {
 /// An access entry covers `billing` of the installation's own organisation, not another tenant's agent of the same
 /// name.
 #[tokio::test]
-async fn an_entry_means_no_other_tenants_agent_of_that_name() {
+async fn access_entry_excludes_namesakes_of_other_tenants() {
     let backend = Backend::start().await;
     let store = &backend.fleet().store;
     let own = store.ensure_tenant("agent-engine", None).await.unwrap().id;

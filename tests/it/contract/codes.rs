@@ -81,7 +81,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[tokio::test]
-async fn every_code_is_reached_with_its_status_stored_state_and_view() {
+async fn every_code_has_its_status_state_and_view() {
     let backend = Backend::start().await;
     let deny = json!({"id": "deny", "effect": "deny", "scope": "user:666"});
     backend.put_platform(json!({"policy_rules": [deny]})).await;
@@ -127,7 +127,7 @@ async fn every_code_is_reached_with_its_status_stored_state_and_view() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_nobody_listens_at_is_unavailable() {
+async fn refused_connection_is_upstream_unavailable() {
     let backend = Backend::start().await;
     let _worker = backend.worker();
     let mut request = backend.request(json!({}));
@@ -143,7 +143,7 @@ async fn an_endpoint_that_nobody_listens_at_is_unavailable() {
 }
 
 #[tokio::test]
-async fn the_calls_of_a_run_that_failed_are_in_the_record_of_its_error() {
+async fn failed_run_keeps_its_calls_in_details() {
     let backend = Backend::start().await;
     backend.put_agent(json!({"tool_refs": ["tool.python_exec"]})).await;
     backend.engine.sandbox.at("/v1/execute", Answer::Json(200, crate::contract_engine::kit::printed("4\n")));
@@ -161,7 +161,7 @@ async fn the_calls_of_a_run_that_failed_are_in_the_record_of_its_error() {
 }
 
 #[tokio::test]
-async fn a_cancelled_execution_is_shown_as_cancelled() {
+async fn cancelled_execution_is_shown_as_cancelled() {
     let backend = Backend::start().await;
     let queued =
         backend.post_as(&backend.request(json!({"org_id": "test", "group_id": null})), &[("prefer", "wait=0")]).await;
@@ -176,7 +176,7 @@ async fn a_cancelled_execution_is_shown_as_cancelled() {
 }
 
 #[tokio::test]
-async fn a_run_that_succeeds_says_nothing_of_an_error() {
+async fn successful_run_has_a_null_error() {
     let backend = Backend::start().await;
     backend.engine.model.json(says("fine"));
     let _worker = backend.worker();
@@ -188,7 +188,7 @@ async fn a_run_that_succeeds_says_nothing_of_an_error() {
 
 /// The price of a bound model is unknown, even if our own models have one, so a money budget refuses it.
 #[tokio::test]
-async fn a_budget_in_money_is_not_spent_on_a_bound_model() {
+async fn money_budget_refuses_a_bound_model() {
     // The scripted provider is free, which says nothing about the bound model.
     let backend = Backend::start_with(&[("LONGHAUL__LLM__DEFAULT_PROVIDER", "scripted")]).await;
     let mut reply = says("fine");

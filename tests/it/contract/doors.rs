@@ -6,7 +6,7 @@ use serde_json::json;
 use super::kit::{Backend, PATH, TOKEN};
 
 #[tokio::test]
-async fn nothing_below_internal_is_answered_without_a_service_token() {
+async fn internal_routes_require_the_service_token() {
     let backend = Backend::start().await;
     let expected = json!({"error": "invalid_service_token", "message": "Missing or invalid service token"});
     let paths = [
@@ -40,7 +40,7 @@ async fn nothing_below_internal_is_answered_without_a_service_token() {
 }
 
 #[tokio::test]
-async fn without_a_configured_token_nobody_enters() {
+async fn unset_service_token_refuses_every_caller() {
     let backend = Backend::start_with(&[("AGENT_ENGINE_SERVICE_TOKEN", "")]).await;
     for token in ["", TOKEN, "dev-agent-engine-token"] {
         let answer = backend.send(Method::POST, PATH, Some(b"{}".to_vec()), &[("x-service-token", token)]).await;
@@ -49,7 +49,7 @@ async fn without_a_configured_token_nobody_enters() {
 }
 
 #[tokio::test]
-async fn both_tokens_of_a_rotation_open() {
+async fn both_tokens_of_a_rotation_are_accepted() {
     let both = format!("{TOKEN}, the-next-service-token");
     let backend = Backend::start_with(&[("AGENT_ENGINE_SERVICE_TOKEN", &both)]).await;
     for (token, status) in [(TOKEN, 400), ("the-next-service-token", 400), ("another-service-token", 401)] {
@@ -59,7 +59,7 @@ async fn both_tokens_of_a_rotation_open() {
 }
 
 #[tokio::test]
-async fn unknown_paths_and_methods_are_told_in_the_contracts_shape() {
+async fn unknown_paths_and_methods_use_the_contract_shape() {
     let backend = Backend::start().await;
     let token = [("x-service-token", TOKEN)];
     for (method, path) in [
@@ -102,7 +102,7 @@ async fn unknown_paths_and_methods_are_told_in_the_contracts_shape() {
 }
 
 #[tokio::test]
-async fn the_public_door_asks_for_a_key_and_its_scope() {
+async fn public_route_requires_a_key_with_scope() {
     let backend = Backend::start().await;
     let body = || Some(json!({"agent_id": "agent.alpha"}).to_string().into_bytes());
     let told = |error: &str| json!({"error": error, "message": "Authentication required"});
@@ -132,7 +132,7 @@ async fn the_public_door_asks_for_a_key_and_its_scope() {
 }
 
 #[tokio::test]
-async fn the_request_id_is_echoed_or_made_and_finds_the_execution() {
+async fn request_id_is_echoed_and_finds_the_execution() {
     let backend = Backend::start().await;
     let body = json!({"agent_id": "agent.none"});
     let answer = backend.post_as(&body, &[("x-request-id", "req-42")]).await;
@@ -150,7 +150,7 @@ async fn the_request_id_is_echoed_or_made_and_finds_the_execution() {
 }
 
 #[tokio::test]
-async fn the_engines_health_is_open() {
+async fn engine_health_needs_no_token() {
     let backend = Backend::start().await;
     let answer = backend.send(Method::GET, "/health", None, &[]).await;
     assert_eq!((answer.status, answer.body), (200, json!({"status": "ok", "service": "agent_engine"})));

@@ -20,7 +20,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// docs/agent-execution-contract.md describes what this client sees.
 #[tokio::test]
-async fn a_client_with_a_read_timeout_of_three_seconds_gives_up_and_finds_its_execution() {
+async fn timed_out_client_finds_its_execution_by_request_id() {
     let backend = Backend::start().await;
     let gate = Gate::new();
     backend.engine.model.push(Answer::Behind(gate.clone(), Box::new(Answer::Json(200, says("slow, but there")))));
@@ -50,7 +50,7 @@ async fn a_client_with_a_read_timeout_of_three_seconds_gives_up_and_finds_its_ex
 }
 
 #[tokio::test]
-async fn a_wait_that_is_over_answers_201_with_the_record_as_it_stands() {
+async fn expired_wait_answers_201_with_the_current_record() {
     let backend = Backend::start().await;
     let queued = backend.post_as(&backend.request(json!({})), &[("prefer", "wait=0")]).await;
     assert_eq!((queued.status, queued.body["execution"]["status"].as_str()), (201, Some("queued")), "{}", queued.text);
@@ -67,7 +67,7 @@ async fn a_wait_that_is_over_answers_201_with_the_record_as_it_stands() {
 }
 
 #[tokio::test]
-async fn runs_overlap() {
+async fn four_runs_overlap_on_one_worker() {
     let backend = Backend::start().await;
     let gates: Vec<Gate> = (0..4).map(|_| Gate::new()).collect();
     for gate in &gates {
@@ -92,7 +92,7 @@ async fn runs_overlap() {
 }
 
 #[tokio::test]
-async fn a_killed_worker_leaves_nothing_running() {
+async fn killed_worker_leaves_nothing_running() {
     let backend = Backend::start().await;
     let gate = Gate::new();
     backend.engine.model.push(Answer::Behind(gate.clone(), Box::new(Answer::Json(200, says("never read")))));

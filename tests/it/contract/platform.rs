@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn operators_put_and_read_it_and_others_do_not() {
+async fn only_operators_read_and_write_the_platform() {
     let backend = Backend::start().await;
     let everyday = format!("Bearer {}", backend.key);
     for (method, path) in
@@ -55,7 +55,7 @@ async fn operators_put_and_read_it_and_others_do_not() {
 }
 
 #[tokio::test]
-async fn everything_wrong_with_a_document_is_told_and_nothing_of_it_is_put() {
+async fn invalid_document_lists_all_errors_and_stores_nothing() {
     let backend = Backend::start().await;
     let document = json!({
         "managed_models": [{"id": "m"}],
@@ -79,7 +79,7 @@ async fn everything_wrong_with_a_document_is_told_and_nothing_of_it_is_put() {
 }
 
 #[tokio::test]
-async fn providers_are_asked_whether_they_are_well() {
+async fn provider_health_is_checked_and_shown() {
     let backend = Backend::start_with(&[("LONGHAUL__CONTRACT__HEALTH_SECONDS", "0.2")]).await;
     backend.engine.model.at("/health", Answer::Json(200, json!({})));
     backend.engine.gateway.at("/health", Answer::Json(503, json!({})));
@@ -112,7 +112,7 @@ async fn providers_are_asked_whether_they_are_well() {
 }
 
 #[tokio::test]
-async fn what_matches_nobody_is_refused_and_the_rest_is_stored_as_it_is_compared() {
+async fn unmatchable_scopes_are_refused_and_others_normalized() {
     let backend = Backend::start().await;
     let rule = |id: &str, scope: &str| json!({"id": id, "effect": "deny", "scope": scope});
     let document = json!({
@@ -132,7 +132,7 @@ async fn what_matches_nobody_is_refused_and_the_rest_is_stored_as_it_is_compared
 }
 
 #[tokio::test]
-async fn a_shown_secret_that_is_put_back_stays_what_it_is() {
+async fn masked_secret_put_back_keeps_its_value() {
     let backend = Backend::start().await;
     let put = |refs: Value| {
         let provider = json!({"slug": "p", "provider_key": "k", "adapter_kind": "openai_compatible_llm", "endpoint_url": "http://p",
@@ -157,7 +157,7 @@ async fn a_shown_secret_that_is_put_back_stays_what_it_is() {
 
 /// Each read during alternating puts must return one whole document.
 #[tokio::test]
-async fn a_snapshot_is_of_one_moment() {
+async fn concurrent_puts_give_consistent_snapshots() {
     let backend = Backend::start().await;
     let document = |name: &str| -> PlatformSpec {
         let provider = json!({"slug": "p", "provider_key": "k", "adapter_kind": "openai_compatible_llm",

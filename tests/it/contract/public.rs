@@ -36,7 +36,7 @@ fn hello() -> Value {
 }
 
 #[tokio::test]
-async fn the_active_bindings_are_what_the_run_uses() {
+async fn run_uses_the_active_bindings() {
     let backend = Backend::start().await;
     backend.put_local_platform().await;
     backend.engine.model.json(says("hello yourself"));
@@ -83,7 +83,7 @@ async fn the_active_bindings_are_what_the_run_uses() {
 }
 
 #[tokio::test]
-async fn an_execution_of_another_tenant_is_not_there() {
+async fn execution_of_another_tenant_is_not_found() {
     let backend = Backend::start().await;
     let queued = backend.post_as(&backend.request(json!({"org_id": "somebody-else"})), &[("prefer", "wait=0")]).await;
     let id = super::kit::named(&queued);
@@ -93,7 +93,7 @@ async fn an_execution_of_another_tenant_is_not_there() {
 }
 
 #[tokio::test]
-async fn refusals_come_before_the_platform_and_have_no_details() {
+async fn invalid_requests_are_refused_before_the_platform() {
     let backend = Backend::start().await;
     for (body, error) in [
         (json!([]), "invalid_payload"),
@@ -109,7 +109,7 @@ async fn refusals_come_before_the_platform_and_have_no_details() {
 }
 
 #[tokio::test]
-async fn what_the_platform_lacks_is_told_by_its_own_code() {
+async fn missing_bindings_have_their_own_codes() {
     let backend = Backend::start().await;
     let told = |error: &'static str| {
         let backend = &backend;
@@ -137,7 +137,7 @@ async fn what_the_platform_lacks_is_told_by_its_own_code() {
 }
 
 #[tokio::test]
-async fn a_failed_run_is_told_with_the_engines_answer_nested() {
+async fn failed_run_nests_the_engines_answer() {
     let backend = Backend::start().await;
     let answer = backend.ask(&json!({"agent_id": "agent.none"})).await;
     assert_eq!((answer.status, answer.body["error"].as_str()), (404, Some("EXEC_AGENT_NOT_FOUND")), "{}", answer.text);
@@ -149,7 +149,7 @@ async fn a_failed_run_is_told_with_the_engines_answer_nested() {
 }
 
 #[tokio::test]
-async fn a_surface_that_is_switched_off_says_so() {
+async fn disabled_surface_answers_503_with_its_code() {
     let backend = Backend::start_with(&[("AGENT_EXECUTION_VIA_ENGINE", "false")]).await;
     let answer = backend.ask(&hello()).await;
     assert_eq!((answer.status, answer.body["error"].as_str()), (503, Some("agent_execution_disabled")));
@@ -157,7 +157,7 @@ async fn a_surface_that_is_switched_off_says_so() {
 
 /// The state of the platform is no part of the request.
 #[tokio::test]
-async fn one_idempotency_key_is_one_execution_whatever_becomes_of_the_platform() {
+async fn idempotency_key_survives_platform_changes() {
     let backend = Backend::start().await;
     backend.put_local_platform().await;
     let bearer = format!("Bearer {}", backend.key);

@@ -21,7 +21,7 @@ async fn refused(backend: &Backend, body: &Value, status: u16, code: &str, state
 }
 
 #[tokio::test]
-async fn an_agent_that_there_is_not_comes_before_everything_else() {
+async fn unknown_agent_is_refused_before_policy() {
     let backend = Backend::start().await;
     let deny = json!({"id": "r", "effect": "deny", "scope": "user:123", "resource": "*"});
     backend.put_platform(json!({"policy_rules": [deny]})).await;
@@ -33,7 +33,7 @@ async fn an_agent_that_there_is_not_comes_before_everything_else() {
 }
 
 #[tokio::test]
-async fn versions_are_real() {
+async fn unknown_versions_are_refused_and_known_run() {
     let backend = Backend::start().await;
     let code = "EXEC_AGENT_VERSION_NOT_FOUND";
     for body in [
@@ -62,7 +62,7 @@ async fn versions_are_real() {
 }
 
 #[tokio::test]
-async fn an_agent_that_needs_the_internet_runs_online_alone() {
+async fn internet_agent_runs_only_online() {
     let backend = Backend::start().await;
     backend.put_agent(json!({"runtime_constraints": {"internet_required": true}})).await;
     let code = "EXEC_RUNTIME_PROFILE_BLOCKED";
@@ -77,7 +77,7 @@ async fn an_agent_that_needs_the_internet_runs_online_alone() {
 }
 
 #[tokio::test]
-async fn a_force_to_offline_is_not_lifted_by_a_request() {
+async fn forced_offline_profile_overrides_the_request() {
     let backend = Backend::start_with(&[("LONGHAUL_RUNTIME_PROFILE_FORCE", "offline")]).await;
     backend.put_platform(json!({"runtime_profile": "online"})).await;
     let _worker = backend.worker();
@@ -88,7 +88,7 @@ async fn a_force_to_offline_is_not_lifted_by_a_request() {
 }
 
 #[tokio::test]
-async fn an_unknown_default_model_blocks_and_a_known_one_does_not() {
+async fn unknown_default_model_blocks_the_run() {
     let backend = Backend::start().await;
     backend.put_agent(json!({"default_model_ref": "model.nowhere"})).await;
     let told = refused(&backend, &backend.request(json!({})), 403, "EXEC_MODEL_NOT_ALLOWED", "blocked").await;
@@ -101,7 +101,7 @@ async fn an_unknown_default_model_blocks_and_a_known_one_does_not() {
 }
 
 #[tokio::test]
-async fn a_tool_that_cannot_be_used_blocks_the_whole_run() {
+async fn unusable_tool_blocks_the_whole_run() {
     let backend = Backend::start().await;
     let code = "EXEC_TOOL_NOT_ALLOWED";
     let tool = |name: &str, more: Value| {
@@ -135,7 +135,7 @@ async fn a_tool_that_cannot_be_used_blocks_the_whole_run() {
 
 /// With and without retrieval: bindings are checked before any request leaves.
 #[tokio::test]
-async fn a_sandbox_that_the_agent_or_its_tools_need_must_be_bound() {
+async fn required_sandbox_must_be_bound() {
     let backend = Backend::start().await;
     let plain = json!({"prompt": "p"});
     let retrieving = json!({"prompt": "p", "retrieval": {"index": "kb"}});
@@ -161,7 +161,7 @@ async fn a_sandbox_that_the_agent_or_its_tools_need_must_be_bound() {
 }
 
 #[tokio::test]
-async fn without_bindings_a_run_that_needs_a_model_fails_at_once() {
+async fn model_run_without_bindings_fails_at_once() {
     let backend = Backend::start().await;
     for platform in [json!(null), json!("nonsense"), json!({}), json!({"deployment_profile": {}, "capabilities": {}})] {
         let request = backend.request(json!({"platform_runtime": platform}));
@@ -173,7 +173,7 @@ async fn without_bindings_a_run_that_needs_a_model_fails_at_once() {
 }
 
 #[tokio::test]
-async fn one_idempotency_key_is_one_execution_refused_or_not() {
+async fn idempotency_key_covers_refused_executions_too() {
     let backend = Backend::start().await;
     let header = [("idempotency-key", "once")];
     let body = backend.request(json!({"agent_id": "agent.none"}));
@@ -187,7 +187,7 @@ async fn one_idempotency_key_is_one_execution_refused_or_not() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_not_undone_by_a_retry_of_the_other_surface() {
+async fn refused_execution_cannot_be_retried_or_forked() {
     let backend = Backend::start().await;
     backend.put_agent(json!({"runtime_constraints": {"internet_required": true}})).await;
     // In the tenant of the API key, so that the key can see it.

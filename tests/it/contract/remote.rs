@@ -30,7 +30,7 @@ fn record(status: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_engine_is_asked_once_with_everything_filled_in() {
+async fn engine_gets_one_request_with_filled_fields() {
     let engine = Stub::start().await;
     engine.json(record("succeeded"));
     let backend = backend(&engine.url(), false).await;
@@ -68,7 +68,7 @@ async fn the_engine_is_asked_once_with_everything_filled_in() {
 }
 
 #[tokio::test]
-async fn the_engine_is_told_the_runtime_profile_that_a_run_here_would_have() {
+async fn engine_gets_the_local_runtime_profile() {
     let engine = Stub::start().await;
     for (forced, stored, expected) in [
         ("", None, "offline"),
@@ -91,7 +91,7 @@ async fn the_engine_is_told_the_runtime_profile_that_a_run_here_would_have() {
 }
 
 #[tokio::test]
-async fn the_engine_waits_for_less_than_its_answer_is_waited_for() {
+async fn engine_wait_stays_below_the_client_timeout() {
     let engine = Stub::start().await;
     let url = engine.url();
     let environment = [("AGENT_ENGINE_URL", url.as_str()), ("LONGHAUL__CONTRACT__ENGINE_TIMEOUT_SECONDS", "5.0")];
@@ -108,7 +108,7 @@ async fn the_engine_waits_for_less_than_its_answer_is_waited_for() {
 }
 
 #[tokio::test]
-async fn an_accepted_one_that_is_queued_passes_with_its_status() {
+async fn queued_answer_passes_with_its_status() {
     let engine = Stub::start().await;
     engine.push(Answer::Json(202, record("queued")));
     let backend = backend(&engine.url(), true).await;
@@ -117,7 +117,7 @@ async fn an_accepted_one_that_is_queued_passes_with_its_status() {
 }
 
 #[tokio::test]
-async fn genuine_outcomes_pass_through_unmasked_with_the_fallback_too() {
+async fn engine_errors_pass_through_despite_the_fallback() {
     let engine = Stub::start().await;
     let backend = backend(&engine.url(), true).await;
     for (status, code) in [
@@ -142,7 +142,7 @@ async fn genuine_outcomes_pass_through_unmasked_with_the_fallback_too() {
 
 /// Failures before the engine handles the request: connection refused, timeout, a foreign answer, a refused token.
 #[tokio::test]
-async fn transport_failures_are_the_fallback_or_the_clients_codes() {
+async fn transport_failures_give_fallback_or_client_codes() {
     let engine = Stub::start().await;
     let refused = json!({"error": "invalid_service_token", "message": "Missing or invalid service token"});
     let answers = [
@@ -176,7 +176,7 @@ async fn transport_failures_are_the_fallback_or_the_clients_codes() {
 }
 
 #[tokio::test]
-async fn the_fallback_of_a_get_names_its_operation() {
+async fn fallback_of_a_read_names_its_operation() {
     let engine = Stub::start().await;
     let backend = backend(&engine.url(), true).await;
     engine.push(Answer::Json(201, record("running")));

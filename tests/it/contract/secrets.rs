@@ -15,7 +15,7 @@ fn with_key(backend: &Backend, key: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_literal_secret_works_and_rests_sealed() {
+async fn literal_secret_is_used_and_stored_sealed() {
     let backend = Backend::start().await;
     backend.engine.model.json(says("fine"));
     let _worker = backend.worker();
@@ -45,7 +45,7 @@ async fn a_literal_secret_works_and_rests_sealed() {
 }
 
 #[tokio::test]
-async fn without_a_key_a_literal_is_refused_and_nothing_is_stored() {
+async fn literal_secret_without_seal_key_is_refused() {
     let backend = Backend::start_with(&[("LONGHAUL_SECRET_KEYS", "")]).await;
     let answer = backend.post(&with_key(&backend, SECRET)).await;
     assert_eq!((answer.status, answer.body["error"].as_str()), (400, Some("invalid_payload")), "{}", answer.text);
@@ -57,7 +57,7 @@ async fn without_a_key_a_literal_is_refused_and_nothing_is_stored() {
 }
 
 #[tokio::test]
-async fn a_reference_that_nobody_can_resolve_fails_the_run() {
+async fn unresolvable_secret_reference_fails_the_run() {
     let backend = Backend::start().await;
     let _worker = backend.worker();
     for reference in
@@ -75,7 +75,7 @@ async fn a_reference_that_nobody_can_resolve_fails_the_run() {
 }
 
 #[tokio::test]
-async fn a_providers_literal_is_sealed_when_it_is_put_and_shown_to_nobody() {
+async fn provider_literal_is_sealed_and_never_shown() {
     let backend = Backend::start().await;
     backend.put_local_platform().await;
     let provider = json!({

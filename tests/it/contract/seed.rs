@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for Shape {
 }
 
 #[tokio::test]
-async fn the_seeds_request_gives_an_answer_of_the_seeds_keys_types_and_order_at_every_level() {
+async fn seed_request_answers_with_the_seed_structure() {
     let backend = Backend::start().await;
     backend.put_agent(json!({"tool_refs": ["tool.python_exec"]})).await;
     let (model, sandbox) = (&backend.engine.model, &backend.engine.sandbox);

@@ -28,7 +28,7 @@ async fn stream(backend: &Backend, body: &Value) -> super::kit::Answer {
 }
 
 #[tokio::test]
-async fn what_happens_is_told_and_the_record_comes_last() {
+async fn stream_sends_progress_then_the_record() {
     let backend = Backend::start().await;
     backend.engine.model.json(says("grüße 🙂"));
     let _worker = backend.worker();
@@ -63,7 +63,7 @@ async fn what_happens_is_told_and_the_record_comes_last() {
 }
 
 #[tokio::test]
-async fn an_agent_with_tools_has_no_delta() {
+async fn stream_with_tool_calls_has_no_delta() {
     let backend = Backend::start().await;
     backend.put_agent(json!({"tool_refs": ["tool.python_exec"]})).await;
     backend.engine.sandbox.at("/v1/execute", Answer::Json(200, printed("4\n")));
@@ -77,7 +77,7 @@ async fn an_agent_with_tools_has_no_delta() {
 }
 
 #[tokio::test]
-async fn an_agent_with_tools_that_calls_none_has_no_delta_either() {
+async fn stream_with_unused_tools_has_no_delta() {
     let backend = Backend::start().await;
     backend.put_agent(json!({"tool_refs": ["tool.python_exec"]})).await;
     backend.engine.model.json(says("four"));
@@ -89,7 +89,7 @@ async fn an_agent_with_tools_that_calls_none_has_no_delta_either() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_request_that_is_json_is_told_in_the_stream() {
+async fn invalid_json_request_is_reported_in_the_stream() {
     let backend = Backend::start().await;
     let unreadable =
         backend.send(Method::POST, &format!("{PATH}/stream"), Some(b"[".to_vec()), &[("x-service-token", TOKEN)]).await;

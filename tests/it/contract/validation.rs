@@ -66,7 +66,7 @@ fn rows() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
 }
 
 #[tokio::test]
-async fn every_row_is_answered_and_nothing_is_stored() {
+async fn every_validation_row_is_answered_without_storing() {
     let backend = Backend::start().await;
     for (name, body, error, message) in rows() {
         let answer = backend.send(Method::POST, PATH, Some(body), &[("x-service-token", TOKEN)]).await;
@@ -78,7 +78,7 @@ async fn every_row_is_answered_and_nothing_is_stored() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_large_is_told_as_json() {
+async fn oversized_body_gets_a_json_error() {
     let backend = Backend::start_with(&[("LONGHAUL__CONTRACT__BODY_MAX_BYTES", "2048")]).await;
     for headers in [&[("x-service-token", TOKEN)][..], &[("x-service-token", TOKEN), ("transfer-encoding", "chunked")]]
     {
@@ -92,7 +92,7 @@ async fn a_body_that_is_too_large_is_told_as_json() {
 /// The original reads null as the text "None"; here it is absent, so the run has no prompt and answers without a
 /// model.
 #[tokio::test]
-async fn null_is_absent_everywhere() {
+async fn null_fields_count_as_absent() {
     let backend = Backend::start().await;
     let _worker = backend.worker();
     let answer = backend
@@ -113,7 +113,7 @@ async fn null_is_absent_everywhere() {
 }
 
 #[tokio::test]
-async fn content_type_is_not_looked_at() {
+async fn content_type_of_requests_is_ignored() {
     let backend = Backend::start().await;
     let request = backend.client.post(format!("{}{PATH}", backend.url)).header("x-service-token", TOKEN);
     let answer =
