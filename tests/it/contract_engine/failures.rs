@@ -1,4 +1,4 @@
-//! The table of what a dependency's trouble is for the run: every row, over real HTTP.
+//! The table of dependency failures and their codes: every row, over real HTTP.
 
 use longhaul_shared::domain::{
     ExecutionId,
@@ -11,11 +11,11 @@ use super::kit::{Answer, Ended, Engine, Stub, calls, says, searching};
 const TIMEOUT: &str = "EXEC_TIMEOUT";
 const UNAVAILABLE: &str = "EXEC_UPSTREAM_UNAVAILABLE";
 const INTERNAL: &str = "EXEC_INTERNAL_ERROR";
-/// The run goes on: the model is told.
+/// No code: the model is told of the failure and the run continues.
 const TOLD: &str = "told";
 const KNOWLEDGE: &str = "Knowledge retrieval is currently unavailable.";
 
-/// What a dependency does.
+/// A failure of a dependency.
 #[derive(Debug, Clone)]
 enum Trouble {
     Refuses,
@@ -24,7 +24,7 @@ enum Trouble {
     Body(&'static str),
 }
 
-/// A stub that does it to a capability of the run. The binding gives it half a second.
+/// Binds a stub that fails this way to a capability of the run, with a timeout of half a second.
 async fn bind(run: &mut ContractRun, capability: &str, trouble: &Trouble) -> Stub {
     let stub = Stub::start().await;
     let binding = &mut run.platform_runtime.0["capabilities"][capability];
@@ -100,7 +100,7 @@ async fn trouble_of_the_model_has_its_code() {
     }
 }
 
-/// Ends a run whose one call meets trouble.
+/// Runs an execution whose only call fails this way.
 async fn call_meets(
     engine: &Engine,
     (capability, tool): (&str, &str),
@@ -111,7 +111,7 @@ async fn call_meets(
     let stub = bind(&mut run, capability, trouble).await;
     engine.model.json(calls(&[("a", tool, r#"{"code":"x"}"#)]));
     if expected == TOLD {
-        // The model hears of it and answers.
+        // The model is told of the failure and answers.
         engine.model.json(says("so be it"));
     }
     let id = engine.submit(&run, json!({"prompt": "p"})).await;
@@ -297,7 +297,7 @@ async fn waits(engine: &Engine, id: ExecutionId) -> i64 {
         .unwrap()
 }
 
-/// As any execution is: by the class of the failure, after the time that the provider asks for.
+/// The retry follows the failure's class, after the delay that the provider asks for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_opts_in_is_retried() {
     let engine = Engine::start().await;
@@ -341,7 +341,7 @@ async fn of_a_service_s_error_body_only_code_and_message_are_told() {
         let ended = engine.ended(engine.submit(&engine.run_with_tools(), json!({"prompt": "p"})).await).await;
         let told = json!({"code": "tool_backend_down", "message": "refused with [redacted]"});
         assert_eq!(ended.detail["upstream"], told, "{tool}: {}", ended.detail);
-        // What is no text is no message.
+        // A message that is not a string is ignored.
         service.at(path, Answer::Json(status, json!({"error": {"code": {"deep": 1}, "message": ["x"]}, "more": 1})));
         engine.model.json(calls(&[("a", tool, r#"{"code":"x"}"#)]));
         let ended = engine.ended(engine.submit(&engine.run_with_tools(), json!({"prompt": "p"})).await).await;

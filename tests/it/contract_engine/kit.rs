@@ -1,4 +1,5 @@
-//! A platform played by the test: its model, gateway, sandbox, embeddings and vector store over real HTTP, and runs over them.
+//! A platform played by the test (model, gateway, sandbox, embeddings and vector store over real HTTP) and runs
+//! over it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -32,18 +33,18 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::support::fleet::Fleet;
 pub(crate) use crate::support::llm::Gate;
 
-/// What a stub answers.
+/// Answer of a stub.
 #[derive(Debug, Clone)]
 pub(crate) enum Answer {
     /// A status and JSON.
     Json(u16, Value),
     /// A status and any text.
     Text(u16, &'static str),
-    /// A status, and after how many seconds to ask again.
+    /// A status and a `retry-after` in seconds.
     Later(u16, u32),
-    /// Nothing, ever.
+    /// No answer, ever.
     Silence,
-    /// The same once the gate is open.
+    /// The inner answer once the gate is open.
     Behind(Gate, Box<Answer>),
 }
 
@@ -73,7 +74,7 @@ struct Inner {
     seen: Vec<Seen>,
 }
 
-/// A server that answers what it is told: by path, then in order.
+/// A server with scripted answers: the queue first, then the answer of the path.
 pub(crate) struct Stub {
     address: SocketAddr,
     inner: Arc<Mutex<Inner>>,
@@ -93,7 +94,7 @@ impl Stub {
         format!("http://{}", self.address)
     }
 
-    /// Answers the next request that no path answers.
+    /// Queues an answer for the next request to a path without an answer of its own.
     pub(crate) fn push(&self, answer: Answer) {
         self.inner.lock().unwrap().queue.push_back(answer);
     }
@@ -102,17 +103,17 @@ impl Stub {
         self.push(Answer::Json(200, body));
     }
 
-    /// Answers every request to `path`.
+    /// Sets the answer to every request to `path`.
     pub(crate) fn at(&self, path: &str, answer: Answer) {
         self.inner.lock().unwrap().at.insert(path.to_owned(), answer);
     }
 
-    /// Every request so far.
+    /// Returns every request so far.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.inner.lock().unwrap().seen.clone()
     }
 
-    /// The requests to one path.
+    /// Returns the number of requests to one path.
     pub(crate) fn seen_at(&self, path: &str) -> usize {
         self.seen().iter().filter(|seen| seen.path == path).count()
     }
@@ -151,17 +152,17 @@ async fn respond(answer: Answer) -> Response {
     }
 }
 
-/// What a run searches for.
+/// A retrieval request from JSON.
 pub(crate) fn searching(request: Value) -> Option<RetrievalRequest> {
     Some(serde_json::from_value(request).unwrap())
 }
 
-/// A reply of the model that says something.
+/// A reply of the model with text.
 pub(crate) fn says(text: &str) -> Value {
     json!({"output": [{"content": [{"type": "text", "text": text}]}]})
 }
 
-/// A reply of the model that calls tools: id, name and the arguments' text.
+/// A reply of the model with tool calls: id, name and arguments as text.
 pub(crate) fn calls(calls: &[(&str, &str, &str)]) -> Value {
     let call = |(id, name, arguments): &(&str, &str, &str)| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
     let calls: Vec<Value> = calls.iter().map(call).collect();
@@ -201,7 +202,7 @@ impl Engine {
         }
     }
 
-    /// The seed's snapshot, at the stubs' addresses.
+    /// The seed's snapshot with the stubs' addresses.
     pub(crate) fn runtime(&self) -> Value {
         let model = |id: &str, provider: Option<&str>| {
             json!({"id": id, "resource_kind": "model", "ref_type": "managed_model", "managed_model_id": id,
@@ -244,7 +245,7 @@ impl Engine {
         .unwrap()
     }
 
-    /// The same with both tools of the catalogue.
+    /// A run with both tools of the catalogue.
     pub(crate) fn run_with_tools(&self) -> ContractRun {
         let tool = |name: &str, transport: &str, policy: Value| {
             json!({"tool_ref": format!("tool.{name}"), "tool_name": name, "description": format!("does {name}"), "transport": transport,
@@ -269,7 +270,7 @@ impl Engine {
         self.fleet.submit_new(new).await
     }
 
-    /// Waits for the end of an execution, and returns what its record is made of.
+    /// Waits for the end of an execution and returns the parts of its record.
     pub(crate) async fn ended(&self, id: ExecutionId) -> Ended {
         let row = self.fleet.ended(id).await;
         let detail: Option<String> =
@@ -282,7 +283,7 @@ impl Engine {
         Ended { row, detail, gathered: self.gathered(id).await }
     }
 
-    /// What the journal says for the record.
+    /// Returns the calls that the journal holds for the record.
     pub(crate) async fn gathered(&self, id: ExecutionId) -> Gathered {
         let rows = sqlx::query("select body from steps where execution_id = $1 order by seq")
             .bind(id.0)
@@ -302,24 +303,24 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// The answer; the execution must have one.
+    /// Returns the answer; the execution must have one.
     pub(crate) fn text(&self) -> &str {
         assert_eq!(self.row["status"], "FINISHED", "{} {}", self.row, self.detail);
         self.row["output"]["response"].as_str().unwrap()
     }
 
-    /// The failure's code; it must have one.
+    /// Returns the failure code; the execution must have one.
     pub(crate) fn code(&self) -> &str {
         assert_eq!(self.row["status"], "FAILED", "{}", self.row);
         self.row["failure_code"].as_str().unwrap()
     }
 
-    /// The items of a list, as they are written.
+    /// Returns the items of a list as JSON text.
     pub(crate) fn items(&self, list: CallList) -> Vec<&str> {
         self.gathered.calls.iter().filter(|call| call.list == list).map(|call| call.item.get()).collect()
     }
 
-    /// The statuses of a list's calls.
+    /// Returns the statuses of a list's calls.
     pub(crate) fn statuses(&self, list: CallList) -> Vec<u64> {
         let status = |item: &&str| serde_json::from_str::<Value>(item).unwrap()["status_code"].as_u64().unwrap();
         self.items(list).iter().map(status).collect()

@@ -1,4 +1,4 @@
-//! Runs of the agent-execution contract, from their stored snapshot to what their record is made of.
+//! Runs of the agent-execution contract, from their stored snapshot to the parts of their record.
 
 mod failures;
 pub(crate) mod kit;

@@ -1,4 +1,4 @@
-//! A worker is killed in the middle of a run, and another goes on.
+//! A worker is killed in the middle of a run, and another one resumes it.
 
 use longhaul_shared::domain::contract::CallList;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn retrieving(engine: &Engine) -> longhaul_shared::domain::contract::ContractRun
     run.retrieval = searching(
         json!({"index": "kb", "query": "q", "top_k": 1, "search_method": "keyword", "query_preprocessing": "none", "filters": {}}),
     );
-    // The provider is asked what it calls the model.
+    // Without an id of its own, the model's name is looked up at the provider.
     run.platform_runtime.0["capabilities"]["llm_inference"]["default_resource"] =
         json!({"id": "model.default", "name": "M"});
     let hit = json!({"document_id": "d", "text": "t", "metadata_json": "{}", "_additional": {"id": "u", "score": "1"}});
@@ -37,7 +37,7 @@ async fn what_was_recorded_is_not_asked_or_done_again() {
     gate.reached().await;
     first.kill().await;
     engine.fleet.bury_workers().await;
-    // What the provider serves now is no longer asked for.
+    // The provider now serves another model, but the resumed run does not ask again.
     engine.model.at("/v1/models", Answer::Json(200, json!({"data": [{"id": "another"}]})));
     engine.model.json(says("done"));
     let _second = engine.fleet.worker();
@@ -88,7 +88,7 @@ async fn a_run_whose_third_answer_was_recorded_ends_as_it_would_have() {
         engine.model.json(python());
         engine.sandbox.json(printed(&at.to_string()));
     }
-    // Killed between the recorded third answer and the end of the run.
+    // The kill comes between the recorded third answer and the end of the run.
     let stop = gate.clone();
     let first = engine.fleet.worker_with(|worker| {
         worker.probe(longhaul_worker::probe::Probe::armed(move |point, _| {

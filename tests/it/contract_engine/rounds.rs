@@ -1,4 +1,4 @@
-//! How a run goes on, and how it ends: rounds, calls that cannot run, inputs that say nothing.
+//! Rounds of a run and its end: the round limit, calls that cannot run, inputs without a prompt.
 
 use longhaul_shared::domain::contract::{CallList, ContractRun, PlatformRuntime};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ async fn the_third_answer_that_asks_for_tools_ends_the_run_and_its_tools_do_not_
     assert_eq!((engine.model.seen().len(), engine.sandbox.seen().len()), (3, 2));
     assert_eq!(ended.statuses(CallList::ModelCalls), [200, 200, 200]);
     assert_eq!(ended.statuses(CallList::ToolCalls), [200, 200], "what the earlier rounds did is kept");
-    // Nothing but the conversation was said: no notice of a last turn, and every tool in every request.
+    // The requests hold only the conversation: no notice of a last turn, and every tool in every request.
     let third = engine.model.seen()[2].body();
     let roles: Vec<&Value> = third["input"].as_array().unwrap().iter().map(|message| &message["role"]).collect();
     assert_eq!(roles, ["system", "user", "assistant", "tool", "assistant", "tool"]);

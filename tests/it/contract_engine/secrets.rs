@@ -1,4 +1,4 @@
-//! Keys of bindings: they reach their provider and nothing else.
+//! Keys of bindings: only their provider receives them.
 
 use longhaul_shared::{
     config::{Config, Sources},
@@ -14,7 +14,7 @@ const VARIABLE: &str = "s3cret-of-the-variable";
 const LITERAL: &str = "s3cret-of-the-request";
 const KEY: &str = "a key of at least thirty-two characters";
 
-/// Everything that the database holds, as text, with bodies unpacked.
+/// Returns every row of the database as text, with decoded bodies.
 async fn stored(engine: &Engine) -> String {
     let pool = &engine.fleet.db.pool;
     let tables: Vec<String> = sqlx::query_scalar(
@@ -62,7 +62,7 @@ async fn a_key_is_sent_to_its_provider_and_is_in_no_row_event_or_log() {
         let id = engine.submit(&with_key(reference), json!({"prompt": "p"})).await;
         assert_eq!(engine.ended(id).await.text(), "x");
         assert_eq!(engine.model.seen()[sent].header("authorization"), Some(format!("Bearer {secret}").as_str()));
-        // A provider that repeats the key in its refusal.
+        // The provider repeats the key in its refusal.
         let echo = format!("the key {secret} (Bearer {secret}) is not known");
         engine.model.push(Answer::Json(401, json!({"error": {"message": echo, "code": secret}})));
         let id = engine.submit(&with_key(reference), json!({"prompt": "p"})).await;
@@ -70,7 +70,7 @@ async fn a_key_is_sent_to_its_provider_and_is_in_no_row_event_or_log() {
         assert_eq!(refused.code(), "EXEC_INTERNAL_ERROR");
         assert!(refused.detail["upstream"]["message"].as_str().unwrap().contains("[redacted]"), "{}", refused.detail);
     }
-    // Sealed for another key: said so, without a word of it.
+    // A value sealed with another key is reported without its content.
     let id = engine.submit(&with_key("sealed:v1:AAAA"), json!({"prompt": "p"})).await;
     let failed = engine.ended(id).await;
     assert_eq!((failed.code(), &failed.detail["secret_ref"]), ("EXEC_INTERNAL_ERROR", &json!("sealed")));

@@ -1,4 +1,4 @@
-//! The seed's flow: retrieval, a tool and two model calls give the items that its response shows, key for key.
+//! The seed's flow: retrieval, a tool and two model calls produce the items of its response, key by key.
 
 use longhaul_shared::domain::contract::CallList;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ async fn the_seed_s_calls_are_noted_key_for_key() {
         json!({"data": {"Get": {"KnowledgeBase": [{"document_id": "doc-1", "text": text, "metadata_json": metadata,
             "_additional": {"id": "u", score: value}}]}}})
     };
-    // Both sides are asked at the same time, in any order.
+    // Semantic and keyword search run at the same time, in any order.
     engine.vectors.at(
         "/v1/graphql",
         Answer::Json(200, {
@@ -66,7 +66,7 @@ async fn the_seed_s_calls_are_noted_key_for_key() {
     );
     assert_eq!(ended.items(CallList::ModelCalls), [model, model]);
 
-    // The embeddings are asked under the provider's name; the references stand between instructions and prompt.
+    // The embeddings request has the provider's model name; the references stand between instructions and prompt.
     assert_eq!(engine.embeddings.seen()[0].body(), json!({"model": "bge", "input": ["how does retrieval work"]}));
     let said = engine.model.seen()[0].body()["input"].clone();
     let texts: Vec<&str> =

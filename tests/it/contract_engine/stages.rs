@@ -1,4 +1,4 @@
-//! What followers of a run are told while it goes.
+//! Status events of a run for its followers.
 
 use longhaul_shared::domain::{ExecutionId, contract::ContractRun};
 use serde_json::{Value, json};

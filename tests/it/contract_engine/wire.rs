@@ -1,4 +1,4 @@
-//! What goes over the wire, byte for byte.
+//! Requests on the wire, byte for byte.
 
 use longhaul_shared::domain::contract::{CallList, ContractRun};
 use serde_json::json;
@@ -68,7 +68,7 @@ async fn a_model_without_a_provider_s_name_is_looked_up_in_what_the_provider_ser
     assert_eq!(seen[1].body()["model"], "M");
 }
 
-/// The second request of a run whose first reply called both tools.
+/// Returns the second request of a run whose first reply called both tools.
 async fn after_tools(format: &str) -> (Engine, String) {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
@@ -138,7 +138,7 @@ async fn gateway_and_sandbox_are_asked_in_their_formats_once_and_in_order() {
     }
 }
 
-/// The sandbox of the platform would run the text `None` in place of a null.
+/// For a null the platform's sandbox would run the text `None`.
 #[tokio::test]
 async fn a_call_without_code_is_sent_with_an_empty_text() {
     let engine = Engine::start().await;
