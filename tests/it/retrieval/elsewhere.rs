@@ -1,4 +1,4 @@
-//! Indexes whose chunks are in another store, here a Qdrant that keeps them: writers at the same time, refusals, failures on the way.
+//! Indexes whose chunks are in another store, here a fake Qdrant: concurrent writers, refusals, failures midway.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ struct Collection {
     points: BTreeMap<String, Value>,
 }
 
-/// A Qdrant that keeps what it is sent.
+/// A fake Qdrant that stores its points in memory.
 #[derive(Clone, Default)]
 struct Points(Arc<Mutex<Collection>>);
 
@@ -76,7 +76,7 @@ impl Points {
         Answer::Json(200, json!({ "result": result }))
     }
 
-    /// The texts of all chunks.
+    /// Returns the texts of all chunks.
     fn texts(&self) -> Vec<String> {
         let held = self.0.lock().unwrap();
         held.points.values().map(|payload| payload["text"].as_str().unwrap().to_owned()).collect()
@@ -87,7 +87,7 @@ impl Points {
         Stub::start(move |request| points.answer(request)).await
     }
 
-    /// The first `count` writers go on when all of them have put their points.
+    /// Holds the first `count` puts of points back until a barrier of two is complete.
     async fn serve_together(&self, count: usize) -> (Stub, Arc<Barrier>) {
         let (points, barrier) = (self.clone(), Arc::new(Barrier::new(2)));
         let (held_up, gate) = (AtomicUsize::new(0), Arc::clone(&barrier));
@@ -112,7 +112,7 @@ fn matches(filter: &Value, payload: &Value) -> bool {
             return value.as_str().is_some_and(|text| text.contains(words));
         }
         match condition.get("range") {
-            // Qdrant: what is not there is in no range.
+            // In Qdrant a missing value is in no range.
             Some(range) => value.as_i64().is_some_and(|number| number >= range["gte"].as_i64().unwrap()),
             None => *value == condition["match"]["value"],
         }
@@ -121,7 +121,7 @@ fn matches(filter: &Value, payload: &Value) -> bool {
     all("must").iter().all(is) && !all("must_not").iter().any(is)
 }
 
-/// The documents of the world, put with these settings.
+/// Puts the documents with these settings.
 async fn put(world: &World, documents: &[IncomingDocument], settings: ChunkSettings) -> Result<bool, String> {
     let put = world.retriever.ingest(&world.bindings, "kb", documents, settings).await;
     put.map(|ingested| ingested[0].is_stored).map_err(|error| error.to_string())
@@ -137,7 +137,7 @@ async fn of_two_writers_at_the_same_time_one_leaves_its_document() {
     let (first, second) = tokio::join!(write(0), write(1));
     assert!(first.is_ok() || second.is_ok(), "{first:?} {second:?}");
     for outcome in [first, second] {
-        // Who came first and was not heard to the end is told to come again.
+        // A writer that was overtaken is told to try again.
         outcome.map(drop).or_else(|why| if why.contains("try again") { Ok(()) } else { Err(why) }).unwrap();
     }
     let left = points.texts();
@@ -201,7 +201,7 @@ async fn a_full_index_or_one_of_another_model_keeps_what_it_had() {
     let why = put(&world, &[document("a", "salary")], small).await.unwrap_err();
     assert!(why.contains("of the model `another`, not of `served`"), "{why}");
     model("served").await;
-    // Whoever was let through and is refused by the statement that begins has changed nothing either.
+    // A put that passes the first check and is refused by the store's statement changes nothing either.
     let postgres = Store::open(StoreOptions::new(&world._db.url)).unwrap();
     let index = postgres.find_index(world.bindings.tenant, "kb").await.unwrap().unwrap();
     let (metadata, chunks) = (Map::new(), vec![String::from("salary"); 2]);
@@ -231,7 +231,7 @@ async fn a_put_that_failed_halfway_is_done_anew_and_older_points_go() {
     })
     .await;
     let world = world(&embedder, qdrant(&store)).await;
-    // As an ingestion left it before there were generations.
+    // A point of an ingestion from before generations existed.
     let old = json!({"longhaul_document": "d", "longhaul_content": "00", "text": "old"});
     points.0.lock().unwrap().points.insert("old".into(), old);
     let documents = [document("d", "parental leave")];
@@ -281,7 +281,7 @@ async fn a_filter_for_a_document_finds_its_chunks() {
     }
 }
 
-/// Another model may make embeddings of the same length, and what is found then is anything.
+/// Another model may produce embeddings of the same length, which would give arbitrary results.
 #[tokio::test]
 async fn an_index_is_searched_by_meaning_with_its_own_model_only() {
     let (embedder, points) = (Stub::embedder().await, Points::default());
@@ -305,7 +305,8 @@ async fn an_index_is_searched_by_meaning_with_its_own_model_only() {
     }
 }
 
-/// In a run of the contract a name that is none of the tenant's own is the store's, where other tenants' indexes are too.
+/// In a run of the contract, a name that is not an own index of the tenant goes to the store, which also holds
+/// other tenants' indexes.
 #[tokio::test]
 async fn no_name_reaches_an_index_of_another_tenant() {
     let (embedder, points) = (Stub::embedder().await, Points::default());

@@ -1,4 +1,4 @@
-//! What ingestion refuses, what it does when nobody embeds, and the command that feeds it.
+//! Refusals of ingestion, failures of the embeddings endpoint, and the command that ingests files.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -78,7 +78,7 @@ async fn bad_searches_are_refused_with_the_code_of_the_contract() {
     assert_eq!(huge.await.error(), (422, "invalid_retrieval_input"), "beyond the range of a double");
 }
 
-/// The endpoint fails at the second request: nothing of that call is stored, and the same call again stores it all.
+/// The endpoint fails at the second request: nothing of that call is stored, and a repeated call stores everything.
 #[tokio::test]
 async fn an_embeddings_endpoint_that_fails_leaves_nothing_half_done() {
     let asked = AtomicUsize::new(0);

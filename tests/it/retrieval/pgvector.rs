@@ -1,4 +1,4 @@
-//! Longhaul's own indexes on a real PostgreSQL with pgvector (`sh deploy/pgvector.sh` installs it), and on one without.
+//! Longhaul's own indexes on a PostgreSQL with pgvector (`sh deploy/pgvector.sh` installs it), and on one without.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) fn handbook() -> Value {
     ]})
 }
 
-/// The ids that a search finds, best first.
+/// Returns the ids of a search's results, best first.
 pub(super) async fn ids(caller: &Caller, index: &str, search: Value) -> Vec<String> {
     let answer = caller.post(&format!("/v1/indexes/{index}/search"), &search).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
@@ -112,7 +112,7 @@ async fn what_has_not_changed_is_not_embedded_again_and_what_has_is_replaced() {
     assert_eq!(left, 0);
 }
 
-/// Eight callers put two versions of one document at the same time: what is there in the end is one of them, whole.
+/// Eight callers put two versions of one document at the same time; one whole version must remain.
 #[tokio::test]
 async fn writers_at_the_same_time_leave_one_whole_document() {
     let embedder = Stub::embedder().await;
@@ -139,7 +139,7 @@ async fn writers_at_the_same_time_leave_one_whole_document() {
     }
 }
 
-/// The last one is what is there already: neither is embedded, and what is there stays.
+/// The last document equals the stored one: neither is embedded, and the stored one stays.
 #[tokio::test]
 async fn of_two_documents_of_one_id_the_last_counts_also_when_it_is_there() {
     let embedder = Stub::embedder().await;
@@ -184,7 +184,7 @@ async fn tenants_do_not_see_each_others_indexes() {
     assert_eq!(beta.post("/v1/indexes/handbook/search", &one).await.error(), (404, "not_found"));
     assert_eq!(beta.delete("/v1/indexes/handbook").await.error(), (404, "not_found"));
     assert_eq!(beta.delete("/v1/indexes/handbook/documents/leave").await.error(), (404, "not_found"));
-    // One of the same name is another one.
+    // An index of the same name in another tenant is another index.
     let own = json!({"documents": [{"id": "leave", "text": "Our notice is ours."}]});
     assert_eq!(beta.post("/v1/indexes/handbook/documents", &own).await.status, 200);
     assert_eq!(beta.get("/v1/indexes/handbook").await.body["documents"], 1);
@@ -213,7 +213,8 @@ async fn an_index_keeps_to_one_model_and_its_size() {
     assert_eq!(embedder.embedded(), 3, "nobody pays for what is refused");
 }
 
-/// Without embeddings, and on a server without pgvector, indexes are searched by words; with embeddings such a server says what it lacks.
+/// Without embeddings or pgvector, indexes support keyword search; a server with embeddings but without pgvector
+/// reports the missing extension.
 #[tokio::test]
 async fn without_embeddings_or_pgvector_words_are_searched_and_the_rest_says_why_not() {
     let plain = api(None, &[]).await;
@@ -226,7 +227,7 @@ async fn without_embeddings_or_pgvector_words_are_searched_and_the_rest_says_why
     assert_eq!(refused.error(), (503, "retrieval_not_configured"));
     let embedder = Stub::embedder().await;
     let bare = api(Some(&embedder), &[]).await;
-    // As on a server that has no such extension.
+    // As on a server without the extension.
     sqlx::raw_sql(
         "drop extension vector cascade;
          create or replace function longhaul_enable_vectors() returns boolean language sql as 'select false';",

@@ -1,4 +1,4 @@
-//! An agent with `datasets` searches them, and nothing else.
+//! An agent with `datasets` can search them, and no other index.
 
 use longhaul_sdk::{AgentSpec, DefinitionSpec};
 use longhaul_shared::{
@@ -19,7 +19,7 @@ async fn put(indexes: &OwnIndexes, tenant: TenantId, index: &str, text: &str) {
     indexes.ingest(tenant, index, &[document]).await.unwrap();
 }
 
-/// What the model was told of its calls, in order.
+/// Returns the results of the calls as the model was told, in order.
 fn results(fleet: &Fleet) -> Vec<Value> {
     let requests = fleet.llm.requests();
     let messages = requests.last().unwrap().messages().to_vec();
@@ -50,7 +50,7 @@ async fn an_agent_searches_its_datasets_as_the_tenant_it_runs_for() {
     assert_eq!(passage.as_array().unwrap().len(), 1);
     assert_eq!(passage[0]["text"], "The notice period is three months.");
     assert_eq!(passage[0]["metadata"], json!({"document_id": "d"}));
-    // Not among its datasets, and one that is not there: both are told, neither ends the run.
+    // An index outside its datasets and a missing index: the model is told, and the run continues.
     for refused in [&seen[1], &seen[2]] {
         assert!(refused["error"].is_object() || refused["error"].is_string(), "{refused}");
         assert!(!refused.to_string().contains("not for this agent"), "{refused}");

@@ -1,4 +1,4 @@
-//! A server of any protocol: it keeps what it was sent and answers as the test says.
+//! A stub server for any protocol: it records its requests and answers as the test says.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,23 +15,23 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// One request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Seen {
-    /// `POST /path?query`.
+    /// Method and URI: `POST /path?query`.
     pub(super) to: String,
-    /// `authorization` or `api-key`, whichever there is.
+    /// The header `authorization` or `api-key`.
     pub(super) key: Option<String>,
-    /// Null when there is none.
+    /// Null without a JSON body.
     pub(super) body: Value,
 }
 
-/// What is answered.
+/// Answer of the stub.
 pub(super) enum Answer {
     Json(u16, Value),
     Text(u16, String),
-    /// Nothing, ever.
+    /// No answer, ever.
     Silence,
-    /// JSON, when everybody is there whom the barrier is for.
+    /// JSON, once the barrier is complete.
     Together(Arc<Barrier>, Value),
-    /// Half of a body, then the end of the connection.
+    /// Half of a body, then a closed connection.
     Cut,
 }
 
@@ -61,7 +61,7 @@ impl Stub {
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
         let server = axum::serve(listener, Router::new().fallback(handle));
-        // Not gracefully: a silent answer never ends.
+        // Not a graceful shutdown, because a silent answer never ends.
         tokio::spawn(async move {
             tokio::select! {
                 served = server.into_future() => served.unwrap(),
@@ -71,7 +71,7 @@ impl Stub {
         Self { url, seen, _stop: stop.drop_guard() }
     }
 
-    /// Answers `embeddings` for everything that is asked for.
+    /// Answers every request with `embeddings`.
     pub(super) async fn embedder() -> Self {
         Self::start(|request| Answer::Json(200, embeddings(&request.body))).await
     }
@@ -80,19 +80,19 @@ impl Stub {
         self.seen.lock().unwrap().clone()
     }
 
-    /// How many texts it embedded.
+    /// Number of embedded texts.
     pub(super) fn embedded(&self) -> usize {
         self.seen().iter().map(|request| request.body["input"].as_array().map_or(0, Vec::len)).sum()
     }
 }
 
-/// What an embeddings endpoint answers: one number for each word that the tests use, so that texts are near by the words that they
-/// have in common.
+/// Answer of an embeddings endpoint. The vector counts each of these words, so that texts with common words are
+/// near.
 pub(super) fn embeddings(body: &Value) -> Value {
     const WORDS: [&str; 8] = ["leave", "notice", "parental", "salary", "month", "office", "kitchen", "period"];
     let vector = |text: &str| {
         let text = text.to_lowercase();
-        // The last number keeps it from being nothing.
+        // The last number keeps the vector from being zero.
         let counts = WORDS.iter().map(|word| text.matches(word).count() as f64).chain([0.1]);
         counts.collect::<Vec<f64>>()
     };

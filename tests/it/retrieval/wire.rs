@@ -1,4 +1,4 @@
-//! What is sent to embeddings endpoints, Weaviate and Qdrant, and what becomes of what they answer.
+//! Requests to embeddings endpoints, Weaviate and Qdrant, and the handling of their answers.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn provider(name: &str) -> Provider {
     Provider { slug: format!("{name}-local"), key: format!("{name}_local") }
 }
 
-/// Bindings over the two servers, under keys.
+/// Bindings of the two servers, with keys.
 pub(super) async fn world(embeddings: &Stub, store: VectorStore) -> World {
     let db = TestDb::create().await;
     let postgres = Store::open(StoreOptions::new(&db.url)).unwrap();
@@ -168,7 +168,7 @@ async fn qdrant_is_searched_and_scrolled_with_the_bodies_of_the_contract() {
     assert_eq!(item, expected);
 }
 
-/// The check of the reference, over HTTP: each side is asked for more than is wanted, and what was measured comes out.
+/// The reference's example over HTTP: each side is asked for more results than wanted, and the scores match.
 #[tokio::test]
 async fn a_hybrid_search_is_fused_here_and_not_by_the_store() {
     let embedder = two_numbers().await;
@@ -200,7 +200,7 @@ async fn a_hybrid_search_is_fused_here_and_not_by_the_store() {
     assert_eq!(store.seen().len(), 2);
 }
 
-/// (what fails, how it answers, code, status)
+/// Each case: upstream status, result for the embeddings endpoint, result for the store.
 #[tokio::test]
 async fn each_failure_says_who_failed_and_what_the_contract_calls_it() {
     let upstream = ("EXEC_UPSTREAM_UNAVAILABLE", 503);
@@ -329,7 +329,7 @@ async fn qdrant_is_filled_with_points_that_the_search_reads() {
         "must_not": [{"key": "longhaul_generation", "range": {"gte": 1}}],
     }});
     assert_eq!(seen[6].body, old);
-    // The same again asks nobody; a change puts other points.
+    // An unchanged document sends no request; a changed one puts other points.
     let again = retriever.ingest(&bindings, "kb", &[document("d", "parental leave")], CHUNKS).await.unwrap();
     assert_eq!((again[0].is_stored, again[0].chunks, store.seen().len()), (false, 1, 7));
     retriever.ingest(&bindings, "kb", &[document("d", "notice period")], CHUNKS).await.unwrap();
@@ -337,7 +337,7 @@ async fn qdrant_is_filled_with_points_that_the_search_reads() {
     let changed = seen.iter().rfind(|request| request.to.contains("/points?")).unwrap().body["points"][0].clone();
     assert_ne!(changed["id"], point["id"]);
     assert_eq!(changed["payload"]["longhaul_generation"], 2);
-    // A search of the index goes to that collection, whatever else is called `kb` there; removing removes there too.
+    // Searches and removals use that collection, even if another one is called `kb`.
     retriever.retrieve(&bindings, &request(json!({"index": "kb", "query": "leave"}))).await.unwrap();
     assert_eq!(store.seen().last().unwrap().to, format!("POST {collection}/points/search"));
     assert!(retriever.remove_document(&bindings, "kb", "d").await.unwrap());
@@ -384,7 +384,7 @@ async fn weaviate_is_filled_with_objects_that_the_search_reads() {
     assert_eq!(operands[1], older);
 }
 
-/// A class as an older ingestion left it: some properties are missing, and metadata came under other types.
+/// A class left by an older ingestion: some properties are missing, and some metadata has other types.
 #[tokio::test]
 async fn properties_of_weaviate_have_types_that_filters_can_ask_for() {
     let embedder = Stub::embedder().await;
@@ -426,13 +426,13 @@ async fn properties_of_weaviate_have_types_that_filters_can_ask_for() {
     let properties = object.body["objects"][0]["properties"].as_object().unwrap();
     assert!(!properties.contains_key("größe"), "a name that Weaviate cannot have: {properties:?}");
     assert_eq!(properties["document_id"], "d#1");
-    // Another type under one key is the caller's to change, and nothing is put.
+    // A conflicting type of a key is the caller's error, and nothing is put.
     let before = store.seen().len();
     let error = put(json!({"secret": 1})).await.unwrap_err();
     assert!(error.to_string().contains("the index holds `secret` as text, not as number"), "{error}");
     assert!(matches!(error.kind, FailureKind::Index(_)), "{error:?}");
     assert_eq!(store.seen().len(), before + 1, "it was only looked at");
-    // Filters ask for what was declared, by all of its digits.
+    // Filters have the declared types and all digits.
     let filters = json!({"year": 1_700_000_000_123_i64, "ratio": 0.123_456_789_012_3, "document_id": "d"});
     let asked = json!({"index": "kb", "query": "leave", "search_method": "keyword", "filters": filters});
     retriever.retrieve(&bindings, &request(asked)).await.unwrap();
