@@ -1,4 +1,4 @@
-//! Work starts on a wake-up, and starts all the same when there is no wake-up to be had.
+//! Work starts on a wake-up, and also without one.
 
 use std::{
     sync::{
@@ -16,10 +16,10 @@ use uuid::Uuid;
 use super::world::{Behaviour, Consumer, World, command, eventually, options, queue};
 use crate::support::servers::dedicated_redis;
 
-/// Within this, work must start without Redis.
+/// Maximum delay until work starts without Redis.
 const WITHOUT_REDIS: Duration = Duration::from_secs(1);
 
-/// Who looks too seldom is late every time; a machine that stands still for a moment is late once.
+/// The median tells a consumer that polls too seldom (late every time) from a machine that stalls once.
 fn median(delays: &[Duration]) -> Duration {
     let mut sorted = delays.to_vec();
     sorted.sort();
@@ -54,7 +54,7 @@ async fn a_backlog_is_worked_off_with_few_claims_that_find_nothing() {
     consumer.stop().await.unwrap();
 }
 
-/// Each of nine that cannot serve it waits longer than the one that can, and so is woken before it.
+/// The nine workers that cannot serve it have waited longer than the one that can, so Redis would wake them first.
 #[tokio::test]
 async fn wakeup_reaches_the_one_worker_that_serves_it() {
     let redis = dedicated_redis().await;
@@ -136,12 +136,12 @@ async fn what_verify_drops_are_all_wakeups_of_a_listening_worker_whose_clock_fin
     }
     consumer.until("the clock found them", |world| world.finished.load(SeqCst) == 31).await;
     let polls = consumer.world.claims.load(SeqCst) - claims;
-    // Its clocks, and on a slow machine those of a worker whose Redis is late: each wake-up that is heard would be a claim more.
+    // Allows for the consumer's polls, more of them on a slow machine. Each heard wake-up would add a claim.
     assert!(polls < 30, "{polls} claims: wake-ups were heard");
 
     proxy.pass_wakeups();
     wakeups_are_heard(&consumer).await;
-    // The one from before, if a clock was faster than it.
+    // 31 if a poll overtook the first wake-up.
     assert!((30..=31).contains(&proxy.wakeups_lost()), "{} of 30 were lost", proxy.wakeups_lost());
     consumer.stop().await.unwrap();
 }
@@ -178,7 +178,7 @@ async fn without_redis_work_starts_within_a_second_and_wakeups_count_again_when_
     consumer.stop().await.unwrap();
 }
 
-/// Waits until three executions in a row start faster than the clock of a consumer without Redis would start them.
+/// Waits until three executions in a row start faster than polling without Redis would start them.
 async fn wakeups_are_heard(consumer: &Consumer) {
     let mut delays: Vec<Duration> = Vec::new();
     while delays.len() < 60 {
@@ -385,7 +385,7 @@ async fn an_idle_consumer_sends_less_than_two_commands_a_second() {
     consumer.stop().await.unwrap();
 }
 
-/// Handlers that end by the thousand must not leave the worker spinning over them.
+/// Thousands of ended handlers must not leave the worker spinning.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_that_worked_off_a_burst_is_idle_again() {
     let redis = dedicated_redis().await;

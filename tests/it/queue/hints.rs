@@ -1,4 +1,4 @@
-//! Looks reach those who follow executions, also after Redis was away.
+//! Looks reach the subscribers, also after a Redis outage.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -48,7 +48,7 @@ async fn followers_are_told_to_read_everything_after_redis_came_back() {
     redis.start_again().await.unwrap();
     assert_eq!(next(&mut looks).await, Look::AtEverything);
     let id = Uuid::now_v7();
-    // The publisher has its own connection and its own pause before it tries again.
+    // The publisher has its own connection and its own delay before it reconnects.
     for _ in 0..100 {
         publisher.look([id]);
         if let Ok(look) = timeout(Duration::from_millis(100), looks.recv()).await {
@@ -68,7 +68,7 @@ async fn a_look_of_a_later_release_is_heard_as_one_at_everything() {
     let heard: usize = command(&redis, &["PUBLISH", "{test:v1}:look", "2: something changed"]).await;
     assert_eq!(heard, 1);
     assert_eq!(next(&mut looks).await, Look::AtEverything);
-    // As today's and the release before it send them.
+    // The format of this release and the one before.
     let heard: usize = command(&redis, &["PUBLISH", "{test:v1}:look", "0123456789abcdef"]).await;
     assert_eq!(heard, 1);
     assert_eq!(next(&mut looks).await, Look::At([Uuid::from_bytes(*b"0123456789abcdef")].into()));

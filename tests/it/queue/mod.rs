@@ -1,4 +1,4 @@
-//! The wake-up transport over a real Redis that stops, stalls and forgets.
+//! The wake-up transport over a real Redis that stops, stalls and loses its data.
 
 mod consumer;
 mod hints;

@@ -1,4 +1,4 @@
-//! What a model endpoint may be asked, counted in Redis for the whole fleet, on a clock that the caller gives.
+//! Limits of a model endpoint, counted in Redis for the whole fleet, on a clock that the caller gives.
 
 use std::time::Duration;
 
@@ -62,20 +62,20 @@ async fn tokens_are_counted_and_a_place_that_is_reserved_is_kept() {
         let patience = Duration::from_secs(120);
         calls.take(CallAsked { tokens, patience, ..asked(execution, at) }, limits).await.unwrap()
     };
-    // 600 tokens at once, then ninety a second; one larger than what comes at once waits for that.
+    // 600 tokens at once, then ninety a second. A larger call waits for a full burst.
     assert_eq!(take(1, 0.0, 600).await, FREE);
     let CallPlace::In(second) = take(2, 0.0, 900_000).await else { panic!() };
     assert_eq!(second.as_millis(), 6_667);
-    // Whoever comes after one larger than a minute's waits for a minute's.
+    // A call after one larger than a minute's tokens waits for a minute's worth.
     let CallPlace::In(third) = take(3, 0.0, 90).await else { panic!() };
     assert_eq!(third.as_millis(), 67_667);
-    // Asking again is no second place.
+    // A repeated request reserves no second slot.
     let CallPlace::In(again) = take(2, 1.0, 900_000).await else { panic!() };
     assert_eq!(again.as_millis(), 5_667);
     assert_eq!(take(2, 6.7, 900_000).await, CallPlace::Now { was_reserved: true });
     assert_eq!(take(3, 67.7, 90).await, CallPlace::Now { was_reserved: true });
     assert!(matches!(take(3, 67.7, 90).await, CallPlace::In(_)), "a place is used once");
-    // What would come later than its patience takes none.
+    // A call whose slot would come after its patience reserves none.
     for execution in 10..30 {
         take(execution, 67.7, 600).await;
     }
@@ -92,7 +92,7 @@ async fn large_calls_take_no_more_than_their_rate_and_nearly_all_of_it() {
         let asked = CallAsked { tokens: 20_000, ..asked(second.into(), second.into()) };
         went += u32::from(calls.take(asked, limits).await == Some(FREE));
     }
-    // One each 45 seconds.
+    // One per 45 seconds.
     assert_eq!(went, 14, "in ten minutes");
 }
 
@@ -115,7 +115,7 @@ fn no_minute_sees_more_than_its_rates_and_one_call_whatever_calls_take() {
             match place {
                 CallPlace::Now { .. } => admitted.push(Admitted { from: at, to: at, tokens: ask.tokens }),
                 CallPlace::In(wait) => {
-                    // Told in whole milliseconds, the next above.
+                    // Waits are rounded up to whole milliseconds.
                     let to = at + wait.as_secs_f64();
                     admitted.push(Admitted { from: to - 0.001, to, tokens: ask.tokens });
                 }
@@ -140,15 +140,15 @@ async fn calls_under_way_are_limited_until_they_end_or_are_lost() {
     assert_eq!(take(0, 4, 599.0).await, CallPlace::Full);
     // Two processes died with their calls.
     assert_eq!(take(0, 4, 601.0).await, FREE);
-    // A lower limit stops nothing that runs.
+    // A lower limit stops no running call.
     let one = CallLimits { at_once: Some(1), ..CallLimits::default() };
     assert_eq!(calls[0].take(asked(5, 602.0), one).await, Some(CallPlace::Full));
-    // Another endpoint is another matter.
+    // Limits of another endpoint are separate.
     let other = CallAsked { endpoint: "other", ..asked(5, 602.0) };
     assert_eq!(calls[0].take(other, one).await, Some(FREE));
 }
 
-/// What an attempt left behind is given back when the next one may long be asking again.
+/// The slot of an ended attempt may be returned after the next attempt has already asked.
 #[tokio::test]
 async fn the_end_of_a_call_that_is_told_late_ends_no_later_call_of_its_execution() {
     let redis = dedicated_redis().await;
@@ -179,7 +179,7 @@ async fn an_emptied_redis_starts_anew_and_one_that_is_away_says_nothing() {
     assert!(!calls.ended("e", &[asked(2, 0.0).counted()]).await);
 }
 
-/// A thousand questions of one process are pipelined; their own queue is never taken for an outage.
+/// The questions are pipelined; time in their own queue must not count as an outage.
 #[tokio::test]
 async fn thousand_questions_at_once_are_all_answered() {
     const QUESTIONS: u32 = 1_000;
@@ -213,6 +213,6 @@ async fn abandoned_question_keeps_the_connection() {
         assert!(calls.take(asked(execution, 0.0), limits).now_or_never().is_none(), "Redis is asked");
     }
     assert_eq!(calls.take(asked(5, 0.0), limits).await, Some(FREE));
-    // The second look is a connection itself.
+    // The command that counts connections is a connection itself.
     assert_eq!(connections().await, before + 1);
 }

@@ -68,7 +68,7 @@ async fn a_stalled_redis_delays_no_publisher_and_no_sweep() {
     assert_eq!(publisher.republish(&queue("default"), 10).await, None);
     let asked = asked.elapsed();
     redis.resume().await.unwrap();
-    // One that waited for Redis would take as long as a command may, 50,000 times.
+    // A publisher that waited for Redis would take a command timeout 50,000 times.
     assert!(published < Duration::from_secs(10), "publishing took {published:?}");
     assert!(asked < Duration::from_secs(10), "the sweep waited {asked:?}");
 }

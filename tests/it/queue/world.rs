@@ -1,4 +1,4 @@
-//! A consumer over an imagined Postgres: a list of due numbers, handed out once each, and counters of what happened.
+//! A consumer over a fake Postgres: a list of due numbers, each handed out once, and counters.
 
 use std::{
     collections::VecDeque,
@@ -22,13 +22,13 @@ use uuid::Uuid;
 
 use crate::support::wait;
 
-/// Waits for a condition; on timeout prints the state.
+/// Waits for a condition; on timeout it prints the state.
 pub(crate) async fn eventually<S: Debug>(what: &str, state: impl Fn() -> S, condition: impl AsyncFn() -> bool) {
     let look = async || if condition().await { Ok(()) } else { Err(format!("{:?}", state())) };
     wait::eventually(what, Duration::from_secs(20), look).await;
 }
 
-/// Runs one command, for looking at what the server holds.
+/// Runs one command, to inspect the server.
 pub(crate) async fn command<T: redis::FromRedisValue>(server: &PrivateRedis, words: &[&str]) -> T {
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -58,7 +58,7 @@ pub(crate) struct World {
     pub(crate) released: Mutex<Vec<usize>>,
 }
 
-/// What handlers do.
+/// Behaviour of handlers.
 #[derive(Clone)]
 pub(crate) enum Behaviour {
     /// End at once.
@@ -108,13 +108,13 @@ impl Consumer {
         Self { world, publisher, permits, shutdown, running }
     }
 
-    /// Makes `count` numbers due and says so.
+    /// Makes `count` numbers due and publishes wake-ups.
     pub(crate) fn submit(&self, count: usize) {
         self.add_due(count);
         self.publisher.publish(&queue("default"), Uuid::now_v7(), count);
     }
 
-    /// Makes `count` numbers due and tells nobody.
+    /// Makes `count` numbers due without a wake-up.
     pub(crate) fn add_due(&self, count: usize) {
         self.world.due.lock().unwrap().extend(0..count);
     }
@@ -156,7 +156,7 @@ impl World {
     }
 }
 
-/// Counts how a handler ended, also when it was aborted.
+/// Counts the end of a handler, finished or aborted.
 struct End {
     world: Arc<World>,
     finished: bool,
