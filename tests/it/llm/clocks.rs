@@ -1,4 +1,4 @@
-//! Each of the four clocks, running out and not.
+//! Each of the four timeouts of a model call, expiring and not.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::support::{
 
 const SHORT: Duration = Duration::from_millis(200);
 
-/// The error names the clock, is transient, and the connection is given up.
+/// Asserts that the error names the clock and is transient, and that the connection is closed.
 async fn assert_ran_out(server: &FakeLlm, error: ModelError, clock: &str) {
     let failure = error.to_failure();
     assert_eq!((failure.class, &failure.code), (FailureClass::Transient, &FailureCode::MODEL_TIMEOUT), "{error:?}");
@@ -28,7 +28,7 @@ async fn assert_ran_out(server: &FakeLlm, error: ModelError, clock: &str) {
 
 #[tokio::test]
 async fn a_connection_that_is_not_accepted_runs_out_the_connect_clock() {
-    // A listener whose queue of connections is full answers nothing, which nothing else on the loopback does.
+    // A listener with a full accept queue is the only way to leave a connection unanswered on loopback.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();
@@ -54,7 +54,7 @@ async fn silence_runs_out_the_first_token_clock() {
         server.push(reply_silent());
         let error = outcome(&server, kind, true, clocks).await.unwrap_err();
         assert_ran_out(&server, error, "first_token").await;
-        // The beginning of a stream is no token, and keep-alives are none either.
+        // Neither the start of a stream nor a keep-alive is a token.
         server.push(reply_events([ev_raw(": still here\n\n"), ev_stall()]));
         let error = outcome(&server, kind, true, clocks).await.unwrap_err();
         assert_ran_out(&server, error, "first_token").await;

@@ -1,4 +1,5 @@
-//! Connections to model endpoints: as many calls under way as the worker holds, whatever the server speaks; and whom they trust.
+//! Connections to model endpoints: as many concurrent calls as the worker holds over every HTTP version, and
+//! certificates.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -11,10 +12,10 @@ use tokio::sync::watch;
 use super::{REPLY, ask, patient, spec, trusting};
 use crate::support::chaos::ChaosProxy;
 
-/// More than two connections of HTTP/2 hold.
+/// More calls than two HTTP/2 connections carry.
 const CALLS: usize = 230;
 
-/// A server that answers nobody until it is told to.
+/// A server that answers no request until it is told to.
 struct Gated {
     server: HttpServer,
     arrived: watch::Receiver<usize>,
@@ -37,7 +38,7 @@ impl Gated {
         Self { server: server.await.unwrap(), arrived, open, dir: tempfile::tempdir().unwrap() }
     }
 
-    /// A file with the server's certificate, if it has one.
+    /// Writes the server's certificate to a file, if it has one.
     fn ca_file(&self) -> Option<PathBuf> {
         let certificate = self.server.certificate()?;
         Some(self.file(certificate))
@@ -54,7 +55,8 @@ impl Gated {
     }
 }
 
-/// All calls are with the server before one of them is answered; twice, since what the server speaks is known only the second time.
+/// All calls reach the server before one is answered. Two rounds, because the client learns the server's protocol
+/// in the first.
 async fn all_are_under_way_at_once(protocol: Protocol) {
     let mut gated = Gated::start(protocol).await;
     let client = gated.client(gated.ca_file()).unwrap();

@@ -1,4 +1,5 @@
-//! Every row of the table of a model endpoint's answers (docs/failures.md), over both wire formats, streamed and whole.
+//! Every row of the table of a model endpoint's answers (docs/failures.md), over both wire formats, streamed and
+//! whole.
 
 use std::{error::Error, time::Duration};
 
@@ -13,7 +14,7 @@ use crate::support::llm::{
     reply_text,
 };
 
-/// The failure that a reply is, in each of the ways to ask; all must agree on class, code and wait.
+/// Returns the failure of a reply; every way to ask must agree on class, code and wait.
 async fn failure(reply: Reply) -> Failure {
     let server = FakeLlm::start().await;
     let mut failures = Vec::new();
@@ -117,7 +118,7 @@ async fn a_cut_reply_is_transient() {
         let failure = failure(reply_events(events)).await;
         assert_eq!(kind_of(&failure), (FailureClass::Transient, "model_stream_cut"));
     }
-    // A whole reply has no such end: its length is known.
+    // Only a stream can end this way: the length of a whole reply is known.
     let server = FakeLlm::start().await;
     for kind in [WAYS[0].0, WAYS[2].0] {
         server.push(reply_events([ev_text("so"), ev_end()]));

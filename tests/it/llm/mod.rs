@@ -1,4 +1,4 @@
-//! Model clients against an endpoint over real HTTP: what they send, what they hear, and what each failure is.
+//! Model clients against an endpoint over real HTTP: requests, replies and failures.
 
 mod clocks;
 mod connections;
@@ -19,7 +19,7 @@ use crate::support::llm::FakeLlm;
 
 const KEY: &str = "secret-key-0123456789";
 
-/// A whole reply that says yes, in the format of OpenAI.
+/// A whole reply with the text `yes` in OpenAI's format.
 const REPLY: &str = r#"{"id":"1","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"yes"},
     "finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#;
 
@@ -31,7 +31,7 @@ const WAYS: [(ProviderKind, bool); 4] = [
     (ProviderKind::Anthropic, false),
 ];
 
-/// Long enough for a loaded machine where a test does not mean to run a clock out.
+/// Timeouts long enough for a loaded machine, for tests that do not expect one to expire.
 fn patient() -> Clocks {
     let long = Duration::from_secs(30);
     Clocks { connect: long, first_token: long, gap: long, total: long }
@@ -81,7 +81,7 @@ fn look_up() -> ToolSpec {
     }
 }
 
-/// Asks once and gives what was heard beside the outcome.
+/// Sends one request; returns its outcome and the events of its stream.
 async fn ask(
     client: &Arc<dyn ChatModel>,
     spec: &ModelSpec,
@@ -105,7 +105,7 @@ async fn ask(
     (reply, events)
 }
 
-/// Asks a server for the outcome of one user message.
+/// Returns the server's outcome for one user message.
 async fn outcome(server: &FakeLlm, kind: ProviderKind, stream: bool, clocks: Clocks) -> Result<ModelReply, ModelError> {
     ask(&client(&server.url(), kind, clocks), &spec(stream), &[Message::user("hi")]).await.0
 }

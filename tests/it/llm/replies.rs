@@ -1,4 +1,4 @@
-//! What is sent and what is heard when nothing fails.
+//! Requests and replies without failures.
 
 use std::sync::Arc;
 

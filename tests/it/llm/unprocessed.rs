@@ -1,4 +1,4 @@
-//! Requests that an HTTP/2 server declares unprocessed: one stream refused, or a connection that it leaves.
+//! Requests that an HTTP/2 server declares unprocessed: by refusing a stream, or by leaving a connection (GOAWAY).
 
 use std::{
     io,
@@ -23,7 +23,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{REPLY, ask, spec, trusting};
 
-/// Asks a server that ends the first `refused` streams for `reason`. What came of it, and the requests that the server saw.
+/// Asks a server that resets the first `refused` streams with `reason`. Returns the outcome and the requests it
+/// saw.
 async fn asked_in_spite_of(
     reason: h2::Reason,
     refused: usize,
@@ -81,13 +82,14 @@ const TYPE_HEADERS: u8 = 1;
 const TYPE_SETTINGS: u8 = 4;
 const TYPE_GOAWAY: u8 = 7;
 
-/// A frame of the connection, RFC 9113 section 4.1.
+/// An HTTP/2 frame, RFC 9113 section 4.1.
 fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     let length = u8::try_from(payload.len()).unwrap();
     [&[0, 0, length, kind, 0, 0, 0, 0, 0], payload].concat()
 }
 
-/// Takes one request on a new connection, and leaves it: with the last stream that it says it may have processed, and why.
+/// Takes one request on a new connection and leaves it with GOAWAY: the last stream it may have processed, and the
+/// reason.
 async fn leave(mut stream: impl AsyncRead + AsyncWrite + Unpin, last_processed: u32, reason: Reason) -> io::Result<()> {
     stream.write_all(&frame(TYPE_SETTINGS, &[])).await?;
     stream.read_exact(&mut [0; PREFACE_BYTES]).await?;
@@ -112,7 +114,7 @@ async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<(), h2::E
     Ok(())
 }
 
-/// Asks a server that leaves its first connection. What came of it, and how many connections there were.
+/// Asks a server that leaves its first connection. Returns the outcome and the number of connections.
 async fn asked_although_it_leaves(last_processed: u32, reason: Reason) -> (Result<String, ModelError>, usize) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
