@@ -65,7 +65,7 @@ fn check(what: &Trouble, ended: &Ended, expected: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trouble_of_the_model_has_its_code() {
+async fn model_failures_have_their_codes() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     let table = [
@@ -119,7 +119,7 @@ async fn call_meets(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trouble_of_a_tool_s_service_has_its_code_and_the_call_is_sent_once() {
+async fn tool_service_failures_have_codes_without_resending() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     let table = [
@@ -156,7 +156,7 @@ async fn trouble_of_a_tool_s_service_has_its_code_and_the_call_is_sent_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trouble_of_embeddings_and_of_the_vector_store_has_its_code() {
+async fn retrieval_failures_have_their_codes() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     engine.embeddings.at("/v1/embeddings", Answer::Json(200, json!({"data": [{"embedding": [0.5, 0.25]}]})));
@@ -187,7 +187,7 @@ async fn trouble_of_embeddings_and_of_the_vector_store_has_its_code() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_snapshot_does_not_allow_ends_the_run_before_anything_is_asked() {
+async fn invalid_snapshot_ends_the_run_without_requests() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     type Change = fn(&mut ContractRun);
@@ -260,7 +260,7 @@ async fn what_the_snapshot_does_not_allow_ends_the_run_before_anything_is_asked(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_model_that_the_provider_does_not_serve_is_an_internal_error() {
+async fn unserved_model_is_an_internal_error() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     let mut run = engine.run();
@@ -272,7 +272,7 @@ async fn a_model_that_the_provider_does_not_serve_is_an_internal_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_open_breaker_is_unavailable_at_once_and_parks_nobody() {
+async fn open_breaker_fails_at_once_without_parking() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     engine.model.at("/v1/chat/completions", Answer::Json(503, json!({"error": "down"})));
@@ -299,7 +299,7 @@ async fn waits(engine: &Engine, id: ExecutionId) -> i64 {
 
 /// The retry follows the failure's class, after the delay that the provider asks for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_opts_in_is_retried() {
+async fn opted_in_agent_is_retried() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     for (status, class) in [(429, "transient"), (500, "llm_error"), (501, "llm_error"), (503, "llm_error")] {
@@ -324,7 +324,7 @@ async fn an_agent_that_opts_in_is_retried() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_service_s_error_body_only_code_and_message_are_told() {
+async fn only_code_and_message_of_error_bodies_are_kept() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     let body = |key: &str| {

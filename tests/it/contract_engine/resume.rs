@@ -25,7 +25,7 @@ fn python() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_recorded_is_not_asked_or_done_again() {
+async fn resumed_run_repeats_no_recorded_step() {
     let engine = Engine::start().await;
     let run = retrieving(&engine);
     let gate = Gate::new();
@@ -59,7 +59,7 @@ async fn what_was_recorded_is_not_asked_or_done_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_may_have_run_is_not_repeated_and_the_model_and_the_record_are_told() {
+async fn uncertain_call_is_reported_not_repeated() {
     let engine = Engine::start().await;
     let gate = Gate::new();
     engine.model.json(python());
@@ -81,7 +81,7 @@ async fn a_call_that_may_have_run_is_not_repeated_and_the_model_and_the_record_a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_whose_third_answer_was_recorded_ends_as_it_would_have() {
+async fn resume_after_third_answer_ends_the_same() {
     let engine = Engine::start().await;
     let gate = Gate::new();
     for at in 0..3 {

@@ -10,7 +10,7 @@ fn python(id: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_third_answer_that_asks_for_tools_ends_the_run_and_its_tools_do_not_run() {
+async fn third_tool_round_ends_the_run_without_calls() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     for id in ["a", "b", "c"] {
@@ -32,7 +32,7 @@ async fn the_third_answer_that_asks_for_tools_ends_the_run_and_its_tools_do_not_
 }
 
 #[tokio::test]
-async fn the_third_answer_may_be_text() {
+async fn third_answer_may_be_text() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     for reply in [python("a"), python("b"), says("at last")] {
@@ -44,7 +44,7 @@ async fn the_third_answer_may_be_text() {
 }
 
 #[tokio::test]
-async fn a_call_of_a_tool_that_the_agent_does_not_have_blocks_the_run_before_anything_of_the_reply_runs() {
+async fn unknown_tool_call_blocks_the_whole_reply() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     engine.model.json(calls(&[("a", "python_exec", r#"{"code":"x"}"#), ("b", "rm_rf", "{}")]));
@@ -56,7 +56,7 @@ async fn a_call_of_a_tool_that_the_agent_does_not_have_blocks_the_run_before_any
 }
 
 #[tokio::test]
-async fn arguments_that_cannot_be_used_are_told_to_the_model_and_to_the_record() {
+async fn invalid_arguments_are_told_to_model_and_record() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     let wrong = [("a", "python_exec", "{oops"), ("b", "web_search", "[1]"), ("c", "python_exec", r#"{"code":"x"}"#)];
@@ -88,7 +88,7 @@ async fn arguments_that_cannot_be_used_are_told_to_the_model_and_to_the_record()
 }
 
 #[tokio::test]
-async fn an_input_that_says_nothing_is_answered_without_a_model_or_a_platform() {
+async fn empty_input_is_answered_without_a_model() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     let run = ContractRun { platform_runtime: PlatformRuntime::default(), ..engine.run_with_tools() };
@@ -101,7 +101,7 @@ async fn an_input_that_says_nothing_is_answered_without_a_model_or_a_platform() 
 }
 
 #[tokio::test]
-async fn an_answer_of_nothing_is_an_answer() {
+async fn empty_model_answer_is_accepted() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     engine.model.json(json!({"output": []}));
@@ -111,7 +111,7 @@ async fn an_answer_of_nothing_is_an_answer() {
 }
 
 #[tokio::test]
-async fn what_a_service_says_of_a_call_goes_to_the_model_and_the_run_goes_on() {
+async fn call_errors_go_to_the_model_without_ending() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     engine.model.json(calls(&[
@@ -145,7 +145,7 @@ async fn what_a_service_says_of_a_call_goes_to_the_model_and_the_run_goes_on() {
 }
 
 #[tokio::test]
-async fn a_result_is_capped_and_stays_whole_json() {
+async fn capped_result_stays_valid_json() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     engine.model.json(python("a"));

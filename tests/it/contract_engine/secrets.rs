@@ -41,7 +41,7 @@ async fn stored(engine: &Engine) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_is_sent_to_its_provider_and_is_in_no_row_event_or_log() {
+async fn binding_key_appears_in_no_row_or_log() {
     let mut engine = Engine::start().await;
     engine.fleet.set("LONGHAUL__CONTRACT__SECRET_KEYS", KEY);
     engine.fleet.set("PROVIDER_TEST_KEY", VARIABLE);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::kit::{Answer, Engine, calls, printed, says, searching};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_seed_s_calls_are_noted_key_for_key() {
+async fn seed_calls_are_recorded_key_by_key() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     let mut run = engine.run_with_tools();
@@ -78,7 +78,7 @@ async fn the_seed_s_calls_are_noted_key_for_key() {
 }
 
 #[tokio::test]
-async fn without_results_the_conversation_is_as_it_was() {
+async fn empty_retrieval_leaves_the_conversation_unchanged() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     let mut run = engine.run();

@@ -18,7 +18,7 @@ async fn stages(engine: &Engine, id: ExecutionId) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_stage_begins_and_ends_under_one_id() {
+async fn every_stage_starts_and_ends_with_one_id() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     let mut run = ContractRun { stream: true, ..engine.run_with_tools() };
@@ -54,7 +54,7 @@ async fn every_stage_begins_and_ends_under_one_id() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn followers_hear_of_a_stage_while_it_lasts_and_others_of_none() {
+async fn only_streamed_runs_emit_live_stages() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     for (stream, expected) in [(true, Some("generating-1 generating running")), (false, None)] {

@@ -13,7 +13,7 @@ const TOOLS: &str = concat!(
 );
 
 #[tokio::test]
-async fn a_prompt_is_one_request_in_the_responses_format() {
+async fn prompt_makes_one_request_in_responses_format() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     engine.model.json(says(" Hello. "));
@@ -35,7 +35,7 @@ async fn a_prompt_is_one_request_in_the_responses_format() {
 }
 
 #[tokio::test]
-async fn a_model_of_the_list_is_asked_under_its_provider_s_name_and_reported_under_its_own() {
+async fn listed_model_is_requested_by_its_provider_name() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     engine.model.json(says("x"));
@@ -52,7 +52,7 @@ async fn a_model_of_the_list_is_asked_under_its_provider_s_name_and_reported_und
 }
 
 #[tokio::test]
-async fn a_model_without_a_provider_s_name_is_looked_up_in_what_the_provider_serves() {
+async fn model_without_provider_name_is_looked_up() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     let mut run = engine.run();
@@ -90,7 +90,7 @@ async fn after_tools(format: &str) -> (Engine, String) {
 }
 
 #[tokio::test]
-async fn calls_and_results_go_back_in_the_responses_format() {
+async fn calls_and_results_use_the_responses_format() {
     let (_, second) = after_tools("responses_api").await;
     let body = concat!(
         r#"{"model":"org/model-default","input":[{"role":"system","content":[{"type":"text","text":"Be brief."}]},"#,
@@ -105,7 +105,7 @@ async fn calls_and_results_go_back_in_the_responses_format() {
 }
 
 #[tokio::test]
-async fn calls_and_results_go_back_in_the_chat_format() {
+async fn calls_and_results_use_the_chat_format() {
     let (_, second) = after_tools("openai_chat").await;
     let body = concat!(
         r#"{"model":"org/model-default","messages":[{"role":"system","content":"Be brief."},{"role":"system","content":"S"},"#,
@@ -119,7 +119,7 @@ async fn calls_and_results_go_back_in_the_chat_format() {
 }
 
 #[tokio::test]
-async fn gateway_and_sandbox_are_asked_in_their_formats_once_and_in_order() {
+async fn gateway_and_sandbox_get_one_request_each() {
     let (engine, _) = after_tools("responses_api").await;
     let [invocation] = &engine.gateway.seen()[..] else { panic!("one invocation") };
     let body = r#"{"tool_name":"web_search","arguments":{"query":"q","top_k":2},"request_metadata":{"tool_ref":"tool.web_search"}}"#;
@@ -140,7 +140,7 @@ async fn gateway_and_sandbox_are_asked_in_their_formats_once_and_in_order() {
 
 /// For a null the platform's sandbox would run the text `None`.
 #[tokio::test]
-async fn a_call_without_code_is_sent_with_an_empty_text() {
+async fn call_without_code_sends_an_empty_text() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     engine.model.json(calls(&[("c1", "python_exec", ""), ("c2", "python_exec", r#"{"code":null}"#)]));
@@ -154,7 +154,7 @@ async fn a_call_without_code_is_sent_with_an_empty_text() {
 }
 
 #[tokio::test]
-async fn a_call_says_how_long_its_job_may_take_and_paths_are_the_binding_s() {
+async fn calls_send_their_timeout_to_the_bound_path() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     let mut run = engine.run_with_tools();
