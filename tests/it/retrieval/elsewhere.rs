@@ -128,7 +128,7 @@ async fn put(world: &World, documents: &[IncomingDocument], settings: ChunkSetti
 }
 
 #[tokio::test]
-async fn of_two_writers_at_the_same_time_one_leaves_its_document() {
+async fn concurrent_writers_leave_one_document() {
     let (embedder, points) = (Stub::embedder().await, Points::default());
     let (store, _gate) = points.serve_together(2).await;
     let world = world(&embedder, qdrant(&store)).await;
@@ -149,7 +149,7 @@ async fn of_two_writers_at_the_same_time_one_leaves_its_document() {
 }
 
 #[tokio::test]
-async fn two_writers_of_the_same_leave_it_once() {
+async fn concurrent_equal_puts_store_one_document() {
     let (embedder, points) = (Stub::embedder().await, Points::default());
     let (store, _gate) = points.serve_together(2).await;
     let world = world(&embedder, qdrant(&store)).await;
@@ -161,7 +161,7 @@ async fn two_writers_of_the_same_leave_it_once() {
 }
 
 #[tokio::test]
-async fn a_document_that_is_removed_while_it_is_put_stays_removed() {
+async fn document_removed_during_its_put_stays_removed() {
     let (embedder, points) = (Stub::embedder().await, Points::default());
     let (store, gate) = points.serve_together(1).await;
     let world = world(&embedder, qdrant(&store)).await;
@@ -181,7 +181,7 @@ async fn a_document_that_is_removed_while_it_is_put_stays_removed() {
 }
 
 #[tokio::test]
-async fn a_full_index_or_one_of_another_model_keeps_what_it_had() {
+async fn refused_put_leaves_the_index_unchanged() {
     let (embedder, points) = (Stub::embedder().await, Points::default());
     let store = points.serve().await;
     let world = world(&embedder, qdrant(&store)).await;
@@ -219,7 +219,7 @@ async fn a_full_index_or_one_of_another_model_keeps_what_it_had() {
 }
 
 #[tokio::test]
-async fn a_put_that_failed_halfway_is_done_anew_and_older_points_go() {
+async fn retried_put_replaces_the_older_points() {
     let (embedder, points) = (Stub::embedder().await, Points::default());
     let (fails, held) = (Arc::new(AtomicBool::new(true)), points.clone());
     let failing = Arc::clone(&fails);
@@ -244,7 +244,7 @@ async fn a_put_that_failed_halfway_is_done_anew_and_older_points_go() {
 }
 
 #[tokio::test]
-async fn indexes_of_a_collection_that_were_not_made_are_made_with_the_next_document() {
+async fn missing_field_indexes_are_made_by_next_put() {
     let (embedder, points) = (Stub::embedder().await, Points::default());
     let (fails, held) = (AtomicBool::new(true), points.clone());
     let store = Stub::start(move |request| {
@@ -268,7 +268,7 @@ async fn indexes_of_a_collection_that_were_not_made_are_made_with_the_next_docum
 }
 
 #[tokio::test]
-async fn a_filter_for_a_document_finds_its_chunks() {
+async fn document_filter_finds_its_chunks() {
     let (embedder, points) = (Stub::embedder().await, Points::default());
     let store = points.serve().await;
     let world = world(&embedder, qdrant(&store)).await;
@@ -283,7 +283,7 @@ async fn a_filter_for_a_document_finds_its_chunks() {
 
 /// Another model may produce embeddings of the same length, which would give arbitrary results.
 #[tokio::test]
-async fn an_index_is_searched_by_meaning_with_its_own_model_only() {
+async fn semantic_search_requires_the_index_model() {
     let (embedder, points) = (Stub::embedder().await, Points::default());
     let store = points.serve().await;
     for store in [qdrant(&store), VectorStore::Pgvector] {
@@ -308,7 +308,7 @@ async fn an_index_is_searched_by_meaning_with_its_own_model_only() {
 /// In a run of the contract, a name that is not an own index of the tenant goes to the store, which also holds
 /// other tenants' indexes.
 #[tokio::test]
-async fn no_name_reaches_an_index_of_another_tenant() {
+async fn collection_name_reaches_no_index_of_another_tenant() {
     let (embedder, points) = (Stub::embedder().await, Points::default());
     let store = points.serve().await;
     let mut world = world(&embedder, qdrant(&store)).await;

@@ -51,7 +51,7 @@ async fn bad_documents_are_refused_with_every_violation() {
 }
 
 #[tokio::test]
-async fn bad_searches_are_refused_with_the_code_of_the_contract() {
+async fn bad_searches_are_refused_with_the_contract_code() {
     let api = TestApi::start().await;
     api.acme.post("/v1/indexes/kb/documents", &json!({"documents": [{"id": "a", "text": "t"}]})).await;
     let cases = [
@@ -80,7 +80,7 @@ async fn bad_searches_are_refused_with_the_code_of_the_contract() {
 
 /// The endpoint fails at the second request: nothing of that call is stored, and a repeated call stores everything.
 #[tokio::test]
-async fn an_embeddings_endpoint_that_fails_leaves_nothing_half_done() {
+async fn failed_embedding_call_stores_no_document() {
     let asked = AtomicUsize::new(0);
     let embedder = Stub::start(move |request| match asked.fetch_add(1, Ordering::SeqCst) {
         1 => Answer::Text(500, "secret detail".into()),
@@ -102,7 +102,7 @@ async fn an_embeddings_endpoint_that_fails_leaves_nothing_half_done() {
 }
 
 #[tokio::test]
-async fn the_documents_of_an_index_are_listed_in_pages() {
+async fn documents_of_an_index_are_paged() {
     let api = TestApi::start().await;
     api.acme.post("/v1/indexes/kb/documents", &handbook()).await;
     let page = api.acme.get("/v1/indexes/kb/documents?limit=2").await.body;
@@ -120,7 +120,7 @@ async fn the_documents_of_an_index_are_listed_in_pages() {
 }
 
 #[tokio::test]
-async fn the_command_puts_files_and_says_what_it_did() {
+async fn ingest_command_puts_files_and_reports_counts() {
     let api = TestApi::start().await;
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("leave.md"), "# Leave\n\nTwelve months.").unwrap();

@@ -38,7 +38,7 @@ pub(super) async fn ids(caller: &Caller, index: &str, search: Value) -> Vec<Stri
 }
 
 #[tokio::test]
-async fn documents_are_found_by_meaning_by_words_and_by_both() {
+async fn semantic_keyword_and_hybrid_search_find_documents() {
     let embedder = Stub::embedder().await;
     let api = api(Some(&embedder), &[]).await;
     let put = api.acme.post("/v1/indexes/handbook/documents", &handbook()).await;
@@ -72,7 +72,7 @@ async fn documents_are_found_by_meaning_by_words_and_by_both() {
 }
 
 #[tokio::test]
-async fn what_has_not_changed_is_not_embedded_again_and_what_has_is_replaced() {
+async fn only_changed_documents_are_embedded_and_replaced() {
     let embedder = Stub::embedder().await;
     let api = api(
         Some(&embedder),
@@ -114,7 +114,7 @@ async fn what_has_not_changed_is_not_embedded_again_and_what_has_is_replaced() {
 
 /// Eight callers put two versions of one document at the same time; one whole version must remain.
 #[tokio::test]
-async fn writers_at_the_same_time_leave_one_whole_document() {
+async fn concurrent_writers_leave_one_whole_document() {
     let embedder = Stub::embedder().await;
     let api = api(
         Some(&embedder),
@@ -141,7 +141,7 @@ async fn writers_at_the_same_time_leave_one_whole_document() {
 
 /// The last document equals the stored one: neither is embedded, and the stored one stays.
 #[tokio::test]
-async fn of_two_documents_of_one_id_the_last_counts_also_when_it_is_there() {
+async fn last_duplicate_wins_even_if_already_stored() {
     let embedder = Stub::embedder().await;
     let api = api(Some(&embedder), &[]).await;
     let path = "/v1/indexes/kb/documents";
@@ -157,7 +157,7 @@ async fn of_two_documents_of_one_id_the_last_counts_also_when_it_is_there() {
 }
 
 #[tokio::test]
-async fn what_results_show_can_be_filtered_for() {
+async fn returned_metadata_can_be_filtered() {
     let embedder = Stub::embedder().await;
     let api = api(Some(&embedder), &[]).await;
     api.acme.post("/v1/indexes/handbook/documents", &handbook()).await;
@@ -195,7 +195,7 @@ async fn tenants_do_not_see_each_others_indexes() {
 }
 
 #[tokio::test]
-async fn an_index_keeps_to_one_model_and_its_size() {
+async fn index_refuses_another_model_or_too_many_chunks() {
     let embedder = Stub::embedder().await;
     let first = api(Some(&embedder), &[("LONGHAUL__RETRIEVAL__MAX_CHUNKS_PER_INDEX", "3")]).await;
     let path = "/v1/indexes/kb/documents";
@@ -216,7 +216,7 @@ async fn an_index_keeps_to_one_model_and_its_size() {
 /// Without embeddings or pgvector, indexes support keyword search; a server with embeddings but without pgvector
 /// reports the missing extension.
 #[tokio::test]
-async fn without_embeddings_or_pgvector_words_are_searched_and_the_rest_says_why_not() {
+async fn keyword_search_works_without_embeddings_or_pgvector() {
     let plain = api(None, &[]).await;
     assert_eq!(plain.acme.post("/v1/indexes/kb/documents", &handbook()).await.status, 200);
     let keyword = json!({"query": "quarter", "search_method": "keyword"});

@@ -28,7 +28,7 @@ fn results(fleet: &Fleet) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn an_agent_searches_its_datasets_as_the_tenant_it_runs_for() {
+async fn agent_searches_only_its_datasets_and_tenant() {
     let fleet = Fleet::start().await;
     let indexes = OwnIndexes::new(fleet.store.clone(), fleet.config().retrieval).unwrap();
     let other = fleet.store.ensure_tenant("other", None).await.unwrap().id;

@@ -72,7 +72,7 @@ async fn two_numbers() -> Stub {
 }
 
 #[tokio::test]
-async fn a_semantic_search_of_weaviate_is_word_for_word_that_of_the_contract() {
+async fn weaviate_semantic_search_matches_the_contract() {
     let embedder = two_numbers().await;
     let rows = json!([
         {"document_id": "far", "text": "b", "metadata_json": "", "_additional": {"id": "u2", "distance": 0.6}},
@@ -108,7 +108,7 @@ async fn a_semantic_search_of_weaviate_is_word_for_word_that_of_the_contract() {
 }
 
 #[tokio::test]
-async fn a_keyword_search_embeds_nothing() {
+async fn keyword_search_embeds_nothing() {
     let embedder = two_numbers().await;
     let store = Stub::start(|_| {
         let row = json!({"document_id": "d", "text": "t", "_additional": {"score": "2.5"}});
@@ -134,7 +134,7 @@ async fn a_keyword_search_embeds_nothing() {
 }
 
 #[tokio::test]
-async fn qdrant_is_searched_and_scrolled_with_the_bodies_of_the_contract() {
+async fn qdrant_requests_match_the_contract() {
     let embedder = two_numbers().await;
     let store = Stub::start(|request| {
         let point = |id: &str, score: Value| json!({"id": 1, "score": score, "payload": {"document_id": id, "text": id, "lang": "en"}});
@@ -170,7 +170,7 @@ async fn qdrant_is_searched_and_scrolled_with_the_bodies_of_the_contract() {
 
 /// The reference's example over HTTP: each side is asked for more results than wanted, and the scores match.
 #[tokio::test]
-async fn a_hybrid_search_is_fused_here_and_not_by_the_store() {
+async fn hybrid_search_is_fused_outside_the_store() {
     let embedder = two_numbers().await;
     let store = Stub::start(|request| {
         let row = |id: &str, score: Value| json!({"document_id": id, "text": id, "_additional": score});
@@ -202,7 +202,7 @@ async fn a_hybrid_search_is_fused_here_and_not_by_the_store() {
 
 /// Each case: upstream status, result for the embeddings endpoint, result for the store.
 #[tokio::test]
-async fn each_failure_says_who_failed_and_what_the_contract_calls_it() {
+async fn each_failure_names_its_stage_and_contract_code() {
     let upstream = ("EXEC_UPSTREAM_UNAVAILABLE", 503);
     let timeout = ("EXEC_TIMEOUT", 504);
     let internal = ("EXEC_INTERNAL_ERROR", 500);
@@ -243,7 +243,7 @@ async fn each_failure_says_who_failed_and_what_the_contract_calls_it() {
 }
 
 #[tokio::test]
-async fn who_does_not_answer_or_answers_nonsense_fails_the_search() {
+async fn silent_or_invalid_answer_fails_the_search() {
     let well = two_numbers().await;
     let search = request(json!({"index": "kb", "query": "q"}));
     let gone = Stub::start(|_| Answer::Silence).await;
@@ -295,7 +295,7 @@ pub(super) fn document(id: &str, text: &str) -> IncomingDocument {
 pub(super) const CHUNKS: ChunkSettings = ChunkSettings { chars: 200, overlap: 0, max_per_index: 100 };
 
 #[tokio::test]
-async fn qdrant_is_filled_with_points_that_the_search_reads() {
+async fn qdrant_ingestion_writes_searchable_points() {
     let embedder = Stub::embedder().await;
     let made = std::sync::atomic::AtomicBool::new(false);
     let store = Stub::start(move |request| {
@@ -349,7 +349,7 @@ async fn qdrant_is_filled_with_points_that_the_search_reads() {
 }
 
 #[tokio::test]
-async fn weaviate_is_filled_with_objects_that_the_search_reads() {
+async fn weaviate_ingestion_writes_searchable_objects() {
     let embedder = Stub::embedder().await;
     let store = Stub::start(|request| match request.to.as_str() {
         to if to.starts_with("GET") => Answer::Json(404, json!({})),
@@ -386,7 +386,7 @@ async fn weaviate_is_filled_with_objects_that_the_search_reads() {
 
 /// A class left by an older ingestion: some properties are missing, and some metadata has other types.
 #[tokio::test]
-async fn properties_of_weaviate_have_types_that_filters_can_ask_for() {
+async fn weaviate_properties_have_filterable_types() {
     let embedder = Stub::embedder().await;
     let declared = |name: &str, data_type: &str| json!({"name": name, "dataType": [data_type]});
     let old = [("document_id", "text"), ("text", "text"), ("metadata_json", "text"), ("longhaul_document", "text")];
