@@ -27,7 +27,7 @@ fn median(delays: &[Duration]) -> Duration {
 }
 
 #[tokio::test]
-async fn a_wakeup_starts_work_long_before_any_clock_does() {
+async fn wakeup_starts_work_before_any_poll() {
     let redis = dedicated_redis().await;
     let consumer = Consumer::start(&options(&redis), 10, Behaviour::Finish);
     consumer.until("the first claim", |world| world.claims.load(SeqCst) > 0).await;
@@ -43,7 +43,7 @@ async fn a_wakeup_starts_work_long_before_any_clock_does() {
 }
 
 #[tokio::test]
-async fn a_backlog_is_worked_off_with_few_claims_that_find_nothing() {
+async fn backlog_causes_few_empty_claims() {
     let redis = dedicated_redis().await;
     let consumer = Consumer::start(&options(&redis), 50, Behaviour::Finish);
     consumer.submit(20_000);
@@ -56,7 +56,7 @@ async fn a_backlog_is_worked_off_with_few_claims_that_find_nothing() {
 
 /// The nine workers that cannot serve it have waited longer than the one that can, so Redis would wake them first.
 #[tokio::test]
-async fn wakeup_reaches_the_one_worker_that_serves_it() {
+async fn wakeup_reaches_the_worker_that_serves_it() {
     let redis = dedicated_redis().await;
     let config = |serves_all: bool| ConsumerConfig {
         poll_idle: Duration::from_secs(600),
@@ -76,7 +76,7 @@ async fn wakeup_reaches_the_one_worker_that_serves_it() {
 }
 
 #[tokio::test]
-async fn wakeups_of_a_later_release_are_wakeups() {
+async fn wakeups_of_later_releases_are_accepted() {
     let redis = dedicated_redis().await;
     let consumer = Consumer::start(&options(&redis), 10, Behaviour::Finish);
     consumer.until("the first claim", |world| world.claims.load(SeqCst) > 0).await;
@@ -104,7 +104,7 @@ async fn doubled_wakeups_run_nothing_twice() {
 }
 
 #[tokio::test]
-async fn wakeups_lost_to_a_flush_are_made_up_for_by_the_clock_and_by_the_sweep() {
+async fn polling_and_sweep_recover_flushed_wakeups() {
     let redis = dedicated_redis().await;
     let mut config = ConsumerConfig::new(options(&redis), vec![queue("default")]);
     config.poll_idle = Duration::from_millis(300);
@@ -119,7 +119,7 @@ async fn wakeups_lost_to_a_flush_are_made_up_for_by_the_clock_and_by_the_sweep()
 }
 
 #[tokio::test]
-async fn what_verify_drops_are_all_wakeups_of_a_listening_worker_whose_clock_finds_the_work() {
+async fn polling_finds_work_when_every_wakeup_is_lost() {
     let redis = dedicated_redis().await;
     let proxy = Proxy::before(redis.address()).await.unwrap();
     let through = QueueOptions::new(proxy.url_through(redis.url()).unwrap().into(), "test");
@@ -147,7 +147,7 @@ async fn what_verify_drops_are_all_wakeups_of_a_listening_worker_whose_clock_fin
 }
 
 #[tokio::test]
-async fn a_flush_says_how_many_wakeups_it_took() {
+async fn flush_returns_the_number_of_lost_wakeups() {
     let redis = dedicated_redis().await;
     let disturber = Disturber::new(options(&redis)).unwrap();
     disturber.add_wakeups(&queue("default"), 3).await.unwrap();
@@ -157,7 +157,7 @@ async fn a_flush_says_how_many_wakeups_it_took() {
 }
 
 #[tokio::test]
-async fn without_redis_work_starts_within_a_second_and_wakeups_count_again_when_it_is_back() {
+async fn redis_outage_delays_work_under_one_second() {
     let redis = dedicated_redis().await;
     let consumer = Consumer::start(&options(&redis), 10, Behaviour::Finish);
     consumer.submit(1);
@@ -195,7 +195,7 @@ async fn wakeups_are_heard(consumer: &Consumer) {
 }
 
 #[tokio::test]
-async fn a_stalled_redis_delays_neither_claims_nor_handlers() {
+async fn stalled_redis_delays_neither_claims_nor_handlers() {
     let redis = dedicated_redis().await;
     let gate = Arc::new(Semaphore::new(0));
     let consumer = Consumer::start(&options(&redis), 100, Behaviour::Wait(Arc::clone(&gate)));
@@ -222,7 +222,7 @@ async fn a_stalled_redis_delays_neither_claims_nor_handlers() {
 }
 
 #[tokio::test]
-async fn stalling_restarting_and_emptying_redis_cancels_nothing_that_runs() {
+async fn redis_faults_cancel_no_running_handler() {
     let redis = dedicated_redis().await;
     let gate = Arc::new(Semaphore::new(0));
     let consumer = Consumer::start(&options(&redis), 2_000, Behaviour::Wait(Arc::clone(&gate)));
@@ -256,7 +256,7 @@ async fn a_consumer_starts_without_redis() {
 }
 
 #[tokio::test]
-async fn no_more_run_than_permits_and_nothing_is_claimed_that_cannot_start() {
+async fn claims_never_exceed_the_free_permits() {
     let redis = dedicated_redis().await;
     let gate = Arc::new(Semaphore::new(0));
     let consumer = Consumer::start(&options(&redis), 7, Behaviour::Wait(Arc::clone(&gate)));
@@ -278,7 +278,7 @@ async fn no_more_run_than_permits_and_nothing_is_claimed_that_cannot_start() {
 }
 
 #[tokio::test]
-async fn a_panic_in_a_handler_ends_neither_the_worker_nor_leaks_its_permit() {
+async fn handler_panic_returns_its_permit() {
     let redis = dedicated_redis().await;
     let consumer = Consumer::start(&options(&redis), 1, Behaviour::PanicAt(2));
     consumer.submit(5);
@@ -288,7 +288,7 @@ async fn a_panic_in_a_handler_ends_neither_the_worker_nor_leaks_its_permit() {
 }
 
 #[tokio::test]
-async fn shutdown_stops_claiming_and_waits_for_what_runs() {
+async fn shutdown_stops_claiming_and_waits_for_handlers() {
     let redis = dedicated_redis().await;
     let gate = Arc::new(Semaphore::new(0));
     let consumer = Consumer::start(&options(&redis), 3, Behaviour::Wait(Arc::clone(&gate)));
@@ -304,7 +304,7 @@ async fn shutdown_stops_claiming_and_waits_for_what_runs() {
 }
 
 #[tokio::test]
-async fn what_a_claim_brings_home_after_shutdown_is_released_and_not_started() {
+async fn claims_returned_after_shutdown_are_released() {
     let redis = dedicated_redis().await;
     let (claiming, answer) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let (started, released) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
@@ -359,7 +359,7 @@ async fn dropping_the_consumer_aborts_its_handlers() {
 }
 
 #[tokio::test]
-async fn a_claim_that_panics_ends_the_consumer_with_an_error() {
+async fn claim_panic_ends_the_consumer_with_an_error() {
     let redis = dedicated_redis().await;
     let ended = longhaul_shared::queue::consumer::run(
         ConsumerConfig::new(options(&redis), vec![queue("default")]),
@@ -374,7 +374,7 @@ async fn a_claim_that_panics_ends_the_consumer_with_an_error() {
 }
 
 #[tokio::test]
-async fn an_idle_consumer_sends_less_than_two_commands_a_second() {
+async fn idle_consumer_sends_few_commands_per_second() {
     let redis = dedicated_redis().await;
     let consumer = Consumer::start(&options(&redis), 10, Behaviour::Finish);
     consumer.until("the first claim", |world| world.claims.load(SeqCst) > 0).await;
@@ -387,7 +387,7 @@ async fn an_idle_consumer_sends_less_than_two_commands_a_second() {
 
 /// Thousands of ended handlers must not leave the worker spinning.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_consumer_that_worked_off_a_burst_is_idle_again() {
+async fn consumer_is_idle_after_a_burst() {
     let redis = dedicated_redis().await;
     let consumer = Consumer::start(&options(&redis), 1_000, Behaviour::Finish);
     consumer.submit(30_000);

@@ -38,7 +38,7 @@ async fn looks_arrive_coalesced_and_each_once() {
 }
 
 #[tokio::test]
-async fn followers_are_told_to_read_everything_after_redis_came_back() {
+async fn redis_restart_tells_followers_to_read_everything() {
     let redis = dedicated_redis().await;
     let subscriber = LookSubscriber::start(&options(&redis)).unwrap();
     let publisher = WakeupPublisher::start(&options(&redis)).unwrap();
@@ -60,7 +60,7 @@ async fn followers_are_told_to_read_everything_after_redis_came_back() {
 }
 
 #[tokio::test]
-async fn a_look_of_a_later_release_is_heard_as_one_at_everything() {
+async fn look_of_later_release_means_everything() {
     let redis = dedicated_redis().await;
     let subscriber = LookSubscriber::start(&options(&redis)).unwrap();
     let mut looks = subscriber.subscribe();

@@ -31,7 +31,7 @@ fn asked(execution: u128, at: f64) -> CallAsked<'static> {
 }
 
 #[tokio::test]
-async fn no_minute_sees_more_requests_than_its_rate_over_two_processes() {
+async fn request_rate_holds_over_two_processes() {
     let redis = dedicated_redis().await;
     let processes = [ModelCalls::new(&options(&redis)).unwrap(), ModelCalls::new(&options(&redis)).unwrap()];
     let limits = CallLimits { requests: Some(60), ..CallLimits::default() };
@@ -54,7 +54,7 @@ async fn no_minute_sees_more_requests_than_its_rate_over_two_processes() {
 }
 
 #[tokio::test]
-async fn tokens_are_counted_and_a_place_that_is_reserved_is_kept() {
+async fn token_rate_keeps_reserved_slots() {
     let redis = dedicated_redis().await;
     let calls = ModelCalls::new(&options(&redis)).unwrap();
     let limits = CallLimits { tokens: Some(6_000), ..CallLimits::default() };
@@ -83,7 +83,7 @@ async fn tokens_are_counted_and_a_place_that_is_reserved_is_kept() {
 }
 
 #[tokio::test]
-async fn large_calls_take_no_more_than_their_rate_and_nearly_all_of_it() {
+async fn large_calls_use_nearly_their_full_rate() {
     let redis = dedicated_redis().await;
     let calls = ModelCalls::new(&options(&redis)).unwrap();
     let limits = CallLimits { tokens: Some(30_000), ..CallLimits::default() };
@@ -97,7 +97,7 @@ async fn large_calls_take_no_more_than_their_rate_and_nearly_all_of_it() {
 }
 
 #[test]
-fn no_minute_sees_more_than_its_rates_and_one_call_whatever_calls_take() {
+fn random_calls_stay_within_their_rates() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let redis = runtime.block_on(dedicated_redis());
     let calls = ModelCalls::new(&options(&redis)).unwrap();
@@ -128,7 +128,7 @@ fn no_minute_sees_more_than_its_rates_and_one_call_whatever_calls_take() {
 }
 
 #[tokio::test]
-async fn calls_under_way_are_limited_until_they_end_or_are_lost() {
+async fn concurrent_calls_are_limited_until_ended_or_lost() {
     let redis = dedicated_redis().await;
     let calls = [ModelCalls::new(&options(&redis)).unwrap(), ModelCalls::new(&options(&redis)).unwrap()];
     let limits = CallLimits { at_once: Some(2), ..CallLimits::default() };
@@ -150,7 +150,7 @@ async fn calls_under_way_are_limited_until_they_end_or_are_lost() {
 
 /// The slot of an ended attempt may be returned after the next attempt has already asked.
 #[tokio::test]
-async fn the_end_of_a_call_that_is_told_late_ends_no_later_call_of_its_execution() {
+async fn late_end_of_a_call_frees_no_later_call() {
     let redis = dedicated_redis().await;
     let calls = ModelCalls::new(&options(&redis)).unwrap();
     let limits = CallLimits { at_once: Some(2), ..CallLimits::default() };
@@ -166,7 +166,7 @@ async fn the_end_of_a_call_that_is_told_late_ends_no_later_call_of_its_execution
 }
 
 #[tokio::test]
-async fn an_emptied_redis_starts_anew_and_one_that_is_away_says_nothing() {
+async fn flushed_redis_starts_anew_and_down_gives_none() {
     let redis = dedicated_redis().await;
     let calls = ModelCalls::new(&options(&redis)).unwrap();
     let limits = CallLimits { requests: Some(10), at_once: Some(1), ..CallLimits::default() };

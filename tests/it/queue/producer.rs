@@ -9,7 +9,7 @@ use super::world::{command, eventually, options, queue};
 use crate::support::servers::dedicated_redis;
 
 #[tokio::test]
-async fn a_hundred_thousand_publishes_keep_the_list_at_its_cap() {
+async fn many_publishes_keep_the_list_at_its_cap() {
     let redis = dedicated_redis().await;
     let publisher = WakeupPublisher::start(&options(&redis)).unwrap();
     for _ in 0..100 {
@@ -24,7 +24,7 @@ async fn a_hundred_thousand_publishes_keep_the_list_at_its_cap() {
 }
 
 #[tokio::test]
-async fn a_batch_publishes_as_many_wakeups_as_executions_and_the_hint_first() {
+async fn batch_publishes_one_wakeup_per_execution() {
     let redis = dedicated_redis().await;
     let publisher = WakeupPublisher::start(&options(&redis)).unwrap();
     let id = Uuid::now_v7();
@@ -37,7 +37,7 @@ async fn a_batch_publishes_as_many_wakeups_as_executions_and_the_hint_first() {
 }
 
 #[tokio::test]
-async fn republish_only_adds_what_is_missing_however_many_ask() {
+async fn concurrent_republishes_add_only_missing_wakeups() {
     let redis = dedicated_redis().await;
     let publisher = WakeupPublisher::start(&options(&redis)).unwrap();
     publisher.publish(&queue("default"), Uuid::now_v7(), 4);
@@ -51,7 +51,7 @@ async fn republish_only_adds_what_is_missing_however_many_ask() {
 }
 
 #[tokio::test]
-async fn a_stalled_redis_delays_no_publisher_and_no_sweep() {
+async fn stalled_redis_delays_no_publisher_or_sweep() {
     let redis = dedicated_redis().await;
     let publisher = WakeupPublisher::start(&options(&redis)).unwrap();
     publisher.publish(&queue("default"), Uuid::now_v7(), 1);
@@ -74,7 +74,7 @@ async fn a_stalled_redis_delays_no_publisher_and_no_sweep() {
 }
 
 #[tokio::test]
-async fn publishing_works_again_after_redis_was_replaced_by_an_empty_one() {
+async fn publishing_recovers_after_redis_was_replaced() {
     let redis = dedicated_redis().await;
     let publisher = WakeupPublisher::start(&options(&redis)).unwrap();
     publisher.publish(&queue("default"), Uuid::now_v7(), 5);
