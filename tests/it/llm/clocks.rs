@@ -27,7 +27,7 @@ async fn assert_ran_out(server: &FakeLlm, error: ModelError, clock: &str) {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_not_accepted_runs_out_the_connect_clock() {
+async fn unaccepted_connection_runs_out_the_connect_clock() {
     // A listener with a full accept queue is the only way to leave a connection unanswered on loopback.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -62,7 +62,7 @@ async fn silence_runs_out_the_first_token_clock() {
 }
 
 #[tokio::test]
-async fn a_stall_after_the_first_token_runs_out_the_gap_clock() {
+async fn stall_after_first_token_runs_out_gap_clock() {
     let server = FakeLlm::start().await;
     let clocks = Clocks { gap: SHORT, ..patient() };
     for kind in [ProviderKind::OpenAi, ProviderKind::Anthropic] {
@@ -84,7 +84,7 @@ async fn a_trickle_runs_out_the_total_clock() {
 }
 
 #[tokio::test]
-async fn a_whole_reply_may_take_longer_than_the_first_token() {
+async fn whole_reply_ignores_the_first_token_clock() {
     let server = FakeLlm::start().await;
     let clocks = Clocks { first_token: Duration::from_millis(50), ..patient() };
     for kind in [ProviderKind::OpenAi, ProviderKind::Anthropic] {
@@ -107,7 +107,7 @@ async fn a_trickle_within_the_gap_is_healthy() {
 }
 
 #[tokio::test]
-async fn a_reply_that_is_whole_does_not_wait_for_its_end_mark() {
+async fn complete_reply_does_not_wait_for_its_end_mark() {
     let server = FakeLlm::start().await;
     let clocks = Clocks { gap: Duration::from_secs(1), ..patient() };
     let finish = r#"data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;

@@ -79,12 +79,12 @@ async fn all_are_under_way_at_once(protocol: Protocol) {
 }
 
 #[tokio::test]
-async fn a_server_of_http_2_is_asked_more_than_one_connection_holds() {
+async fn http2_calls_exceed_one_connections_streams() {
     all_are_under_way_at_once(Protocol::Http2).await;
 }
 
 #[tokio::test]
-async fn of_a_server_that_is_known_to_speak_http_2_a_burst_opens_a_connection_for_each_hundred() {
+async fn http2_burst_opens_one_connection_per_hundred_calls() {
     let gated = Gated::start(Protocol::Http2).await;
     let client = gated.client(gated.ca_file()).unwrap();
     let (spec, messages) = (spec(false), [Message::user("yes?")]);
@@ -100,7 +100,7 @@ async fn of_a_server_that_is_known_to_speak_http_2_a_burst_opens_a_connection_fo
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_speak_http_2_any_more_fails_one_call_and_is_asked_in_what_it_speaks() {
+async fn switch_from_http2_to_http1_fails_one_call() {
     let (before, after) = (Gated::start(Protocol::Http2).await, Gated::start(Protocol::Https1).await);
     before.open.send_replace(true);
     after.open.send_replace(true);
@@ -123,13 +123,13 @@ async fn a_server_that_does_not_speak_http_2_any_more_fails_one_call_and_is_aske
 }
 
 #[tokio::test]
-async fn a_server_of_http_1_is_asked_over_as_many_connections_as_there_are_calls() {
+async fn http1_opens_one_connection_per_concurrent_call() {
     all_are_under_way_at_once(Protocol::Http1).await;
     all_are_under_way_at_once(Protocol::Https1).await;
 }
 
 #[tokio::test]
-async fn a_certificate_that_nobody_vouches_for_is_refused_and_sees_no_request() {
+async fn untrusted_certificate_is_refused_before_any_request() {
     let gated = Gated::start(Protocol::Http2).await;
     let other = Gated::start(Protocol::Http2).await;
     for ca_file in [None, other.ca_file()] {
@@ -141,7 +141,7 @@ async fn a_certificate_that_nobody_vouches_for_is_refused_and_sees_no_request() 
 }
 
 #[tokio::test]
-async fn a_file_that_holds_no_certificate_refuses_to_start() {
+async fn invalid_certificate_file_is_refused_at_start() {
     let gated = Gated::start(Protocol::Http2).await;
     let broken = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
     for text in [None, Some("no certificate"), Some(broken)] {

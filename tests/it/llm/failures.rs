@@ -78,7 +78,7 @@ async fn a_connection_closed_before_any_answer_is_transient() {
 }
 
 #[tokio::test]
-async fn asking_to_try_later_is_transient_with_the_stated_wait() {
+async fn rate_limit_is_transient_with_the_stated_wait() {
     for status in [408, 429] {
         let failure = failure(reply_status(status, "slow down").header("retry-after", "20")).await;
         assert_eq!(kind_of(&failure), (FailureClass::Transient, "model_rate_limited"));
@@ -129,7 +129,7 @@ async fn a_cut_reply_is_transient() {
 }
 
 #[tokio::test]
-async fn an_error_inside_the_reply_is_an_error_of_the_model_api() {
+async fn error_inside_the_reply_is_a_model_api_error() {
     let failure = failure(reply_events([ev_text("so"), ev_error("overloaded_error", "Overloaded")])).await;
     assert_eq!(kind_of(&failure), (FailureClass::LlmError, "model_api_error"));
     let detail = failure.detail.unwrap();
@@ -165,7 +165,7 @@ async fn a_conversation_too_long_is_a_context_limit() {
 }
 
 #[tokio::test]
-async fn an_exhausted_quota_is_told_apart_from_a_rate_limit() {
+async fn exhausted_quota_differs_from_a_rate_limit() {
     let openai = json!({ "error": { "message": "x", "type": "insufficient_quota", "code": "insufficient_quota" } });
     let failure = failure(reply_status(429, "").body(openai.to_string()).header("retry-after", "60")).await;
     assert_eq!(kind_of(&failure), (FailureClass::Transient, "model_quota_exhausted"));
@@ -191,7 +191,7 @@ async fn any_other_4xx_and_a_redirect_are_permanent() {
 }
 
 #[tokio::test]
-async fn a_key_that_an_error_echoes_is_removed() {
+async fn echoed_key_is_removed_from_errors() {
     let failure = failure(reply_status(401, &format!("Incorrect API key provided: {KEY}"))).await;
     assert_eq!(failure.detail.unwrap()["message"], "Incorrect API key provided: [redacted]");
 }

@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn every_request_carries_its_key_its_trace_and_its_authority() {
+async fn every_request_carries_key_trace_and_authorization() {
     let server = FakeLlm::start().await;
     for (kind, stream) in WAYS {
         server.push(reply_text("hello"));
@@ -35,7 +35,7 @@ async fn every_request_carries_its_key_its_trace_and_its_authority() {
 }
 
 #[tokio::test]
-async fn a_conversation_with_calls_goes_round() {
+async fn conversation_with_calls_round_trips() {
     let server = FakeLlm::start().await;
     server.answer_with(|request| match request.replies() {
         0 => reply_calls([("look_up", json!({ "q": "a" })), ("look_up", json!({}))]).usage(100, 20),
@@ -68,7 +68,7 @@ async fn a_conversation_with_calls_goes_round() {
 }
 
 #[tokio::test]
-async fn the_same_transcript_is_the_same_bytes() {
+async fn equal_transcripts_send_equal_bytes() {
     let server = FakeLlm::start().await;
     let odd = r#"{"n": 1e2, "z": -0.0, "z": 1, "s": "\ud800"}"#;
     let call = longhaul_worker::llm::ToolCall { id: "c1".into(), name: "look_up".into(), arguments: odd.into() };
@@ -109,7 +109,7 @@ async fn a_stream_survives_seven_byte_chunks_with_crlf() {
 }
 
 #[tokio::test]
-async fn a_call_is_told_while_the_reply_still_streams() {
+async fn call_is_reported_while_the_reply_streams() {
     let server = FakeLlm::start().await;
     for kind in [ProviderKind::OpenAi, ProviderKind::Anthropic] {
         let gate = Gate::new();
@@ -155,7 +155,7 @@ async fn a_call_is_told_while_the_reply_still_streams() {
 }
 
 #[tokio::test]
-async fn dropping_a_call_gives_up_its_request() {
+async fn dropped_call_cancels_its_request() {
     let server = FakeLlm::start().await;
     let gate = Gate::new();
     server.push(reply_events([ev_text("so"), ev_gate(&gate)]));
@@ -170,7 +170,7 @@ async fn dropping_a_call_gives_up_its_request() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_stream_is_understood() {
+async fn whole_reply_to_a_stream_request_is_accepted() {
     let server = FakeLlm::start().await;
     let whole = json!({ "choices": [{ "message": { "content": "at once" }, "finish_reason": "stop" }] });
     server.push(reply_text("").body(whole.to_string()));

@@ -53,7 +53,7 @@ async fn asked_in_spite_of(
 }
 
 #[tokio::test]
-async fn what_a_server_has_not_processed_is_sent_again_as_it_was() {
+async fn refused_stream_is_sent_again_unchanged() {
     let (reply, seen) = asked_in_spite_of(h2::Reason::REFUSED_STREAM, 2).await;
     assert_eq!(reply.unwrap(), "yes");
     assert_eq!(seen.len(), 3);
@@ -63,14 +63,14 @@ async fn what_a_server_has_not_processed_is_sent_again_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_server_that_processes_nothing_is_not_asked_for_ever() {
+async fn refused_streams_are_retried_at_most_twice() {
     let (reply, seen) = asked_in_spite_of(h2::Reason::REFUSED_STREAM, usize::MAX).await;
     assert!(matches!(reply, Err(ModelError::Unreachable { .. })), "{reply:?}");
     assert_eq!(seen.len(), 3);
 }
 
 #[tokio::test]
-async fn what_a_server_may_have_processed_is_not_sent_again() {
+async fn possibly_processed_stream_is_not_sent_again() {
     let (reply, seen) = asked_in_spite_of(h2::Reason::INTERNAL_ERROR, 1).await;
     assert!(matches!(reply, Err(ModelError::Unreachable { .. })), "{reply:?}");
     assert_eq!(seen.len(), 1);
@@ -141,13 +141,13 @@ async fn asked_although_it_leaves(last_processed: u32, reason: Reason) -> (Resul
 }
 
 #[tokio::test]
-async fn what_a_server_leaves_unprocessed_is_sent_again_over_another_connection() {
+async fn unprocessed_request_is_sent_over_another_connection() {
     let (reply, connections) = asked_although_it_leaves(0, Reason::NO_ERROR).await;
     assert_eq!((reply.unwrap().as_str(), connections), ("yes", 2));
 }
 
 #[tokio::test]
-async fn what_a_server_that_leaves_may_have_processed_is_not_sent_again() {
+async fn goaway_after_processing_is_not_sent_again() {
     for (last_processed, reason) in [(1, Reason::NO_ERROR), (0, Reason::INTERNAL_ERROR)] {
         let (reply, connections) = asked_although_it_leaves(last_processed, reason).await;
         assert!(matches!(reply, Err(ModelError::Unreachable { .. })), "{reason:?}: {reply:?}");
