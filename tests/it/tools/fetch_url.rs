@@ -1,4 +1,4 @@
-//! `fetch_url` against a web server on this machine: refused unless allowed, bounded in every way.
+//! `fetch_url` against a web server on this machine: refused unless allowed, and bounded in size and redirects.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -83,7 +83,7 @@ async fn private_addresses_are_refused_unless_the_worker_allows_them() {
     let web = Web::start().await;
     let port = web.address.port();
     for host in ["127.0.0.1", "localhost", "0x7f.1", "2130706433", "[::ffff:127.0.0.1]", "[::1]", "169.254.169.254"] {
-        // What the agent says changes nothing.
+        // The agent's settings cannot lift the refusal.
         for settings in [json!({}), json!({"allow_private_addresses": true})] {
             let url = format!("http://{host}:{port}/html");
             let outcome = fetch_with(FetchUrlSettings::default(), settings, &url).await;

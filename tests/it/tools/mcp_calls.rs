@@ -1,4 +1,4 @@
-//! Calls of servers' tools: what comes back, what is sent, and every way in which they can fail.
+//! Calls of MCP servers' tools: results, requests, and every way to fail.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -13,7 +13,7 @@ use crate::support::{
     wait::{SOON, eventually, within},
 };
 
-/// Calls of many executions would share one connection, and wait for each other in it.
+/// With HTTP/2, calls of many executions would share one connection and wait for each other.
 #[tokio::test]
 async fn tool_servers_are_not_offered_http_2() {
     let (hello, sources) = (Hello::listen().await, sources());
@@ -59,7 +59,7 @@ async fn the_idempotency_key_travels_as_an_argument_where_the_agent_says_so() {
     let agent = http(&server.url(), json!({"idempotency_arguments": {"echo": "text"}}));
     let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
     assert_eq!(call(&toolbox, "echo", json!({})).await.text, "key-1");
-    // The model neither sees it nor can set it.
+    // The model neither sees the argument nor can set it.
     let echo = toolbox.specs().iter().find(|spec| spec.name == "mcp__s__echo").unwrap();
     assert_eq!((&echo.parameters["properties"], &echo.parameters["required"]), (&json!({}), &json!([])));
     assert_eq!(call(&toolbox, "echo", json!({"text": "made up"})).await.text, "key-1");
@@ -159,7 +159,7 @@ async fn a_server_that_dies_during_an_idempotent_call_is_asked_once_more_under_t
     assert_eq!(std::fs::read_to_string(marker).unwrap(), "key-1");
 }
 
-/// A run that is tried again would call under another key, and an idempotent tool would change things twice.
+/// A retried run would call with another key, and an idempotent tool would take effect twice.
 #[tokio::test]
 async fn a_server_that_dies_during_an_idempotent_call_and_is_gone_does_not_end_the_run() {
     let (dir, sources) = (tempfile::tempdir().unwrap(), sources());
@@ -206,7 +206,7 @@ async fn a_server_that_restarted_is_found_again() {
     assert_eq!(call(&toolbox, "echo", json!({"text": "back"})).await.text, "back");
 }
 
-/// As the reference server, the examples of its SDK and a proxy in front of either answer.
+/// The answers of the reference server, of its SDK's examples, and of a proxy in front of either.
 #[tokio::test]
 async fn a_server_that_answers_400_for_a_lost_session_is_initialised_again() {
     for unknown in [
@@ -251,7 +251,7 @@ async fn a_server_that_refuses_connections_is_told_without_names_of_types() {
     let url = server.url();
     drop(server);
     gone(&url).await;
-    // Nothing was sent, so nothing can have taken effect.
+    // No request was sent, so the call cannot have taken effect.
     let failure = call(&toolbox, "echo", json!({"text": "x"})).await.ends_run.unwrap();
     assert_eq!(failure.code, FailureCode::TOOL_UNREACHABLE);
     let opened = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap_err();

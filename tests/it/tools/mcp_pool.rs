@@ -1,4 +1,4 @@
-//! Connections to tool servers: shared, bounded, closed when idle, ended with their owner.
+//! Connections to MCP servers: shared, bounded, closed when idle, ended with their owner.
 
 use std::{path::PathBuf, time::Duration};
 

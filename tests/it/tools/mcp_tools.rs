@@ -1,4 +1,4 @@
-//! What a model is shown of servers' tools, and what counts as known about their effects.
+//! The tools of MCP servers as a model sees them, and their effects.
 
 use std::sync::atomic::Ordering;
 

@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 
 use crate::support::mcp::STDIO_SERVER;
 
-/// The servers are on this machine.
+/// Allows private addresses, because the servers are on this machine.
 const EVERYWHERE: Reach = Reach { may_be_private: true };
 const TOKEN: &str = "t0ken-of-the-tests";
 
-/// An agent whose tool servers are these, and no other tools.
+/// An agent with these MCP servers and no other tools.
 fn agent(mcp_servers: Value) -> AgentConfig {
     serde_json::from_value(json!({
         "prompt": "p", "model": {}, "tools": [], "mcp_servers": mcp_servers,
@@ -29,12 +29,12 @@ fn agent(mcp_servers: Value) -> AgentConfig {
     .unwrap()
 }
 
-/// One server `s`, started as a child process, with more fields of its specification.
+/// An agent with one server `s`, a child process; `more` extends its specification.
 fn stdio(more: Value) -> AgentConfig {
     with(json!({"command": [STDIO_SERVER]}), more)
 }
 
-/// One server `s`, at this URL, with more fields of its specification.
+/// An agent with one server `s` at this URL; `more` extends its specification.
 fn http(url: &str, more: Value) -> AgentConfig {
     with(json!({ "url": url }), more)
 }
@@ -69,7 +69,7 @@ async fn call(toolbox: &Toolbox, tool: &str, arguments: Value) -> CallOutcome {
     toolbox.call(&format!("mcp__s__{tool}"), &arguments.to_string(), "key-1", Arc::default()).await
 }
 
-/// The message of an error that the model is shown.
+/// Returns the error message that the model is shown.
 fn message(outcome: &CallOutcome) -> String {
     let told: Value = serde_json::from_str(&outcome.text).unwrap_or_else(|_| panic!("no error: {}", outcome.text));
     told["error"]["message"].as_str().unwrap().to_owned()
