@@ -1,7 +1,9 @@
-//! Database functions: one file each, applied again when it changes, and called by statements of the release before.
+//! Database functions: one file each, applied again when it changes, and called by statements of the previous
+//! release.
 //!
-//! `.sqlx` holds every statement of this release with its parameters and columns; a release leaves a copy of it in
-//! `tests/fixtures/releases/<version>/queries`, and the next one runs on the functions that those statements call.
+//! `.sqlx` holds every statement of this release with its parameters and columns. A release leaves a copy in
+//! `tests/fixtures/releases/<version>/queries`, and the next release must run those statements on its own
+//! functions.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -15,7 +17,7 @@ fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// Folders of recorded statements: of this release and of those before it.
+/// Folders of recorded statements: of this release and of earlier ones.
 fn recorded() -> Vec<PathBuf> {
     let mut folders = vec![root().join(".sqlx")];
     let releases = fs::read_dir(root().join("tests/fixtures/releases")).into_iter().flatten();
@@ -23,7 +25,7 @@ fn recorded() -> Vec<PathBuf> {
     folders
 }
 
-/// Difference between a recorded statement and the same one prepared today.
+/// Returns the difference between a recorded statement and the same one prepared now.
 async fn difference(pool: &PgPool, query: &Value) -> Option<String> {
     let text = query["query"].as_str().unwrap().to_owned();
     let mut connection = pool.acquire().await.unwrap();
@@ -89,7 +91,7 @@ async fn each_function_has_one_file() {
             .fetch_all(&db.pool)
             .await
             .unwrap();
-    // Part of a table: an index is built on it.
+    // It belongs to a table, because an index is built on it.
     let mut files: BTreeSet<String> = BTreeSet::from(["longhaul_claim_rank".to_owned()]);
     files.extend(schema::function_names().map(str::to_owned));
     assert_eq!(stored, files.into_iter().collect::<Vec<_>>());

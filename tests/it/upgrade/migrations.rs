@@ -1,19 +1,20 @@
-//! The binary of the release before runs on the schema of this one: every migration after the first release only adds.
+//! The previous release's binary must run on this release's schema, so every migration after the first release only
+//! adds.
 //!
-//! Read from the text, statement by statement, since the older binary is not at hand. Function bodies are left out: what they do to
-//! rows is for the tests of the store.
+//! The check reads the text of each statement, because the older binary is not available. It skips function bodies;
+//! the store's tests cover their effect on rows.
 
 use std::fs;
 
 use regex::Regex;
 
-/// The last migration of the baseline, which the first release will have: nothing older runs beside it.
+/// Last migration of the baseline, which is part of the first release; no older binary runs beside it.
 const BASELINE: &str = "20261123211013_views.sql";
 
-/// Statements that may be what they are, each with its reason: (migration, part of the statement, reason).
+/// Exceptions to the check, each with its reason: (migration, part of the statement, reason).
 const ALLOWED: [(&str, &str, &str); 0] = [];
 
-/// What the older binary cannot live with, by the words of a statement.
+/// Patterns of statements that break the older binary.
 const FORBIDDEN: [(&str, &str); 10] = [
     ("drop of something it uses", r"\bdrop\s+(table|column|view|type|function|schema|sequence|trigger)\b"),
     ("drop of an index it may conflict on", r"\bdrop\s+index\b"),
@@ -30,7 +31,7 @@ const FORBIDDEN: [(&str, &str); 10] = [
     ("rows taken away", r"\b(truncate|delete\s+from)\b"),
 ];
 
-/// The statements of a migration, without comments, strings and function bodies.
+/// Returns the statements of a migration without comments, strings and function bodies.
 fn statements(sql: &str) -> Vec<String> {
     let sql = Regex::new(r"(?s)\$(\w*)\$.*?\$\w*\$").unwrap().replace_all(sql, "''");
     let sql = Regex::new(r"--[^\n]*").unwrap().replace_all(&sql, "");
@@ -42,13 +43,13 @@ fn statements(sql: &str) -> Vec<String> {
         .collect()
 }
 
-/// Why the release before cannot run on what `sql` makes.
+/// Returns the reasons why the previous release cannot run on the schema after `sql`.
 fn breaks(sql: &str) -> Vec<(String, &'static str)> {
     let statements = statements(sql);
     let made = Regex::new(r"^create table (?:if not exists )?(\w+)").unwrap();
     let made: Vec<String> =
         statements.iter().filter_map(|statement| Some(made.captures(statement)?[1].to_owned())).collect();
-    // Rows of a table that this migration makes are none of the older binary's.
+    // The older binary writes no rows to a table that this migration creates.
     let is_new = |statement: &str| {
         let on =
             Regex::new(r"^(?:alter table (?:only )?|create unique index (?:concurrently )?(?:\w+ )?on )(\w+)").unwrap();

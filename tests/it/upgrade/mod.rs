@@ -1,4 +1,5 @@
-//! Two releases at once: a newer journal is handed on, a recorded one is gone on with, and no migration stops the older binary.
+//! Two releases at once: a newer journal is released for a newer worker, a recorded database is resumed, and no
+//! migration breaks the older binary.
 
 mod functions;
 mod migrations;

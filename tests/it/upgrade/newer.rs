@@ -1,4 +1,5 @@
-//! A worker that meets a journal of a format it does not know: it neither acts on it nor fails it, and does not meet it again.
+//! A worker that claims an execution with a journal of an unknown format: it neither acts on the execution nor
+//! fails it, and does not claim it again.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::{
     },
 };
 
-/// Marks the last step as one of the format after this release's, as a newer worker would have written it.
+/// Marks the last step with the format after this release's, as a newer worker would write it.
 async fn make_newer(fleet: &Fleet, id: ExecutionId) {
     let marked = sqlx::query(
         "update steps set body = set_byte(body, 0, get_byte(body, 0) + 2)
@@ -61,7 +62,7 @@ async fn a_newer_journal_waits_for_a_newer_worker_and_loses_nothing() {
     .await
     .unwrap();
     assert_eq!(handed, (needs, "released".to_owned(), 1), "one crash, of the worker that was killed, and no retry");
-    // The old worker goes on with everything else, and after a while it is plain what the newer one waits for.
+    // The old worker continues with other executions; later the wait reason shows that a newer worker is missing.
     let other = fleet.submit("d", json!({})).await;
     assert_eq!(fleet.ended(other).await["status"], "FINISHED");
     fleet.advance(Duration::from_secs(60)).await;

@@ -1,7 +1,8 @@
-//! What each format left behind goes on with this release: `tests/fixtures/formats/<n>/` holds a database as workers of format n left
-//! it, and what they had been answered by then.
+//! This release resumes the executions of every journal format: `tests/fixtures/formats/<n>/` holds a database left
+//! by workers of format n, and the answers they had received by then.
 //!
-//! `record_a_database` makes one from the current build (docs/upgrades.md says when); the other test restores every one there is.
+//! `record_a_database` records one with the current build (docs/upgrades.md says when); the other test restores
+//! each.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,7 +43,7 @@ use crate::{
     },
 };
 
-/// Executions that a worker held when it died, each with the definition, and the point and visit it stood at.
+/// Executions that a worker held when it died: the definition, and the point and visit where the worker stopped.
 const HELD: [(&str, &str, Point, usize); 6] = [
     ("turns-and-calls", "d", Point::BeforeTurn, 3),
     ("intent-look", "d", Point::CallAnswered, 1),
@@ -51,7 +52,7 @@ const HELD: [(&str, &str, Point, usize); 6] = [
     ("begun-turn", "s", Point::TurnBegun, 1),
     ("correction", "d", Point::TurnRecorded, 2),
 ];
-/// Executions that wait, each with its reason.
+/// Waiting executions with their reasons.
 const PARKED: [(&str, &str); 5] = [
     ("backoff", "retry_backoff"),
     ("approval", "approval"),
@@ -60,7 +61,7 @@ const PARKED: [(&str, &str); 5] = [
     ("parent", "children"),
 ];
 
-/// What the model and the tools had answered when the database was recorded.
+/// Answers of the model and the tools before the database was recorded.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Answered {
     /// Model calls by case and idempotency key.
@@ -78,7 +79,7 @@ fn case_of(request: &Captured) -> String {
     input.and_then(|input| input["case"].as_str().map(str::to_owned)).unwrap_or_else(|| "child".into())
 }
 
-/// What the model says. While a database is recorded, some of it never comes.
+/// The model's replies. During recording some never come.
 fn script(request: &Captured, is_recording: bool) -> Reply {
     let done = || reply_text(r#"{"done": true}"#);
     let value = json!({"value": 1});
@@ -144,7 +145,7 @@ async fn apply(fleet: &Fleet) {
     fleet.apply(&streams, &DefinitionSpec::new("s", "streams")).await;
 }
 
-/// Every kind of execution, as a worker of the current build leaves it.
+/// Leaves every kind of execution behind, as a worker of the current build does.
 async fn leave_behind(fleet: &Fleet) -> Answered {
     apply(fleet).await;
     fleet.llm.answer_with(|request| script(request, true));
@@ -187,7 +188,7 @@ async fn leave_behind(fleet: &Fleet) -> Answered {
     let mut answered = Answered { send: tools.send.keys().into_keys().collect(), ..Answered::default() };
     for request in fleet.llm.requests() {
         let key = request.idempotency_key.clone().unwrap();
-        // Of a reply that was recorded in part only the calls that had begun count, whole or not as the server saw it.
+        // Of a partly recorded reply only the started calls count, whether or not the server sent it whole.
         if whole.contains_key(&key) && case_of(&request) != "begun-turn" {
             answered.model.entry(case_of(&request)).or_default().insert(key);
         }
@@ -201,13 +202,13 @@ async fn record_a_database() {
     let fleet = Fleet::start().await;
     let answered = leave_behind(&fleet).await;
     let dump = Command::new("pg_dump")
-        // What follows the `?` is for our driver.
+        // The part from `?` is for our driver.
         .args(["--inserts", "--no-owner", "--no-privileges", "--dbname", fleet.db.url.split('?').next().unwrap()])
         .output()
         .unwrap();
     assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
     let text = String::from_utf8(dump.stdout).unwrap();
-    // Commands of psql, not of SQL; newer versions write them as a guard.
+    // Skip commands of psql, which newer versions write as a guard.
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('\\') && !line.is_empty()).collect();
     let folder = folder(JOURNAL_FORMAT);
     fs::create_dir_all(&folder).unwrap();
@@ -215,7 +216,7 @@ async fn record_a_database() {
     fs::write(folder.join("answered.json"), serde_json::to_string_pretty(&answered).unwrap() + "\n").unwrap();
 }
 
-/// The recorded database with the migrations that came since, at the time of its record.
+/// Restores the recorded database, applies newer migrations, and sets the clock to the time of the record.
 async fn restore(format: u8) -> Fleet {
     let dump = fs::read_to_string(folder(format).join("database.sql")).unwrap();
     let db = TestDb::empty().await;
@@ -233,7 +234,7 @@ async fn restore(format: u8) -> Fleet {
     Fleet::on(db, TestRedis::create().await).await
 }
 
-/// The executions of a database by their case; children are `child`.
+/// Returns the executions of a database by case; children are `child`.
 async fn cases(fleet: &Fleet) -> Vec<(String, ExecutionId, bool)> {
     let rows = sqlx::query(
         "select e.id, e.finished_at is not null as is_over, e.forked_from is not null as is_fork,
@@ -250,7 +251,7 @@ async fn cases(fleet: &Fleet) -> Vec<(String, ExecutionId, bool)> {
     rows.iter().map(|row| (case(row), ExecutionId(row.get("id")), row.get("is_over"))).collect()
 }
 
-/// Everything about an execution that is over.
+/// Returns every row of an ended execution.
 async fn whole(fleet: &Fleet, id: ExecutionId) -> Value {
     sqlx::query_scalar(
         "select jsonb_build_array(to_jsonb(e), to_jsonb(p),
@@ -264,7 +265,7 @@ async fn whole(fleet: &Fleet, id: ExecutionId) -> Value {
     .unwrap()
 }
 
-/// What people and operators owe the executions that wait for them.
+/// Gives the decisions, the answer and the budget that executions wait for.
 async fn give_what_is_waited_for(fleet: &Fleet, of: &BTreeMap<String, ExecutionId>) {
     let by = Decider { key_id: ApiKeyId(uuid::Uuid::nil()), key_name: "ops".into(), person: None };
     for (case, verdict) in
@@ -277,7 +278,7 @@ async fn give_what_is_waited_for(fleet: &Fleet, of: &BTreeMap<String, ExecutionI
         assert!(fleet.store.decide_request(tenant, request.id, &decision).await.unwrap().is_some());
     }
     fleet.store.raise_budget(of["budget"], Caps { max_calls: Some(9), ..Caps::default() }).await.unwrap();
-    // Longer than any backoff, and than the scheduled one waits.
+    // Longer than any backoff and than the delay of the scheduled execution.
     fleet.advance(Duration::from_secs(2 * 3_600)).await;
 }
 
@@ -307,7 +308,8 @@ async fn goes_on_from(format: u8) {
 
     fleet.llm.answer_with(|request| script(request, false));
     let tools = Tools::new();
-    // Before anything runs: to an attempt the two hours would be its own, and longer than it may take.
+    // Before any worker runs: otherwise the two hours would count as active time of an attempt and exceed its
+    // limit.
     give_what_is_waited_for(&fleet, &cases.iter().map(|(case, id, _)| (case.clone(), *id)).collect()).await;
     let worker = tools.worker(&fleet, Probe::default());
     for (case, id, _) in cases.iter().filter(|(.., is_over)| !is_over) {
@@ -324,7 +326,7 @@ async fn goes_on_from(format: u8) {
         assert_eq!(whole(&fleet, id).await, before, "what was over has changed");
     }
 
-    // No answer that was recorded is asked for again, and none of the new ones twice.
+    // No recorded answer is requested again, and no new one twice.
     let asked = fleet.llm.calls();
     for (case, keys) in &answered.model {
         let again: Vec<_> = keys.iter().filter(|key| asked.contains_key(*key)).collect();
@@ -332,7 +334,7 @@ async fn goes_on_from(format: u8) {
     }
     assert!(asked.values().all(|&count| count == 1), "{asked:?}");
     assert!(answered.model.values().map(BTreeSet::len).sum::<usize>() > 10, "{answered:?}");
-    // The one effect whose outcome nobody knows was told to the model and not repeated.
+    // The one effect with an unknown outcome was reported to the model and not repeated.
     let sent = tools.send.keys();
     assert!(sent.keys().all(|key| !answered.send.contains(key)), "{sent:?}");
     assert_eq!((answered.send.len(), sent.values().sum::<usize>(), tools.pay.count()), (1, 1, 1), "{sent:?}");
