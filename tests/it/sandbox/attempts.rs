@@ -1,7 +1,7 @@
-//! Attempts to get out, in Python, and what lies outside for them to reach.
+//! Escape attempts in Python, and their targets outside the sandbox.
 //!
-//! Each is a function body that gives something true when it got through; an exception means that it was refused. `outside`
-//! says what there is to reach, `call` makes a system call.
+//! Each is a function body that returns a true value if it got through; an exception means that it was refused.
+//! `outside` names the targets, `call` makes a system call.
 
 use std::{
     fs,
@@ -21,10 +21,10 @@ use tempfile::TempDir;
 
 use super::service::{SECRET, Service};
 
-/// What is in the file that only the service's user may read.
+/// Content of the file that only the service's user may read.
 pub(crate) const TREASURE: &str = "only the user of the service may know";
 
-/// Things outside that whoever is not confined can reach.
+/// Targets outside, reachable by an unconfined process.
 pub(crate) struct Outside {
     dir: TempDir,
     tcp: TcpListener,
@@ -68,7 +68,7 @@ impl Outside {
         }
     }
 
-    /// As code sees it.
+    /// The targets as the code receives them.
     fn told(&self, service: &Service) -> Value {
         json!({
             "dir": self.dir.path(),
@@ -84,7 +84,7 @@ impl Outside {
         })
     }
 
-    /// Everything that is outside, to see whether it has changed.
+    /// Returns the state of everything outside, to detect changes.
     pub(crate) fn state(&self) -> Vec<String> {
         let mut state: Vec<String> = ["", "own"]
             .iter()
@@ -103,7 +103,7 @@ impl Outside {
     }
 }
 
-/// The code of an attempt.
+/// Returns the code of an attempt.
 pub(crate) fn code(body: &str) -> String {
     let body: String = body.lines().map(|line| format!("    {line}\n")).collect();
     format!(
@@ -119,10 +119,10 @@ pub(crate) fn code(body: &str) -> String {
     )
 }
 
-/// Makes an attempt and says whether it got through, and what it saw. Panics when the code itself is broken.
+/// Makes an attempt; returns true if it got through, and the answer. Panics if the code itself is broken.
 pub(crate) async fn make(service: &Service, outside: &Outside, body: &str) -> (bool, Value) {
     let answer = service.python(&code(body), outside.told(service)).await;
-    // Killed for trying is refused too.
+    // An attempt that was killed counts as refused.
     let through = answer["result"]["through"].as_bool().unwrap_or(false);
     let broken = ["SyntaxError", "NameError", "IndentationError", "SandboxTimeout"];
     let told = answer.to_string();

@@ -1,10 +1,11 @@
-//! Code that takes more than its share. Each test has outer limits that a broken sandbox would run into before the machine does.
+//! Code that exceeds its limits. Each test has outer bounds that a broken sandbox would reach before it harms the
+//! machine.
 
 use serde_json::{Value, json};
 
 use super::service::{As, Mode, Service, Settings};
 
-/// Small shares, so that little is taken even if all of it is.
+/// Small limits, so that little is used even if a limit fails.
 const SMALL: Settings<'static> = &[
     ("memory_bytes", "201326592"),
     ("processes_max", "24"),
@@ -13,7 +14,8 @@ const SMALL: Settings<'static> = &[
     ("output_bytes", "4096"),
 ];
 
-/// Runs code in a service of its own; afterwards nothing of it may be left and the service must go on.
+/// Runs code in a service of its own. Afterwards no process or file of it may be left and the service must still
+/// serve.
 async fn bomb(mode: Mode, user: As, language: &str, code: &str) -> Option<Value> {
     let service = Service::start(mode, user, SMALL).await?;
     let (_, answer) = service.ask(&json!({"language": language, "code": code, "timeout_seconds": 15})).await;
@@ -25,7 +27,8 @@ fn kind(answer: &Value) -> &str {
     answer["error"]["type"].as_str().unwrap_or("none")
 }
 
-/// Where files lie on a disk, an open one may be nowhere but where the watch looks: not in a message, a rule, or a thread's own table.
+/// On a disk, an open file may only be where the watch looks: not in a message, a landlock rule, or a thread's own
+/// table.
 async fn a_removed_file_cannot_be_hidden(user: As) {
     let Some(service) = Service::start(Mode::Landlock, user, SMALL).await else { return };
     let code = "\
@@ -64,7 +67,7 @@ async fn a_removed_file_cannot_be_hidden_from_a_user() {
     a_removed_file_cannot_be_hidden(As::Unprivileged).await;
 }
 
-/// What honest code does with files that it has removed.
+/// Ordinary uses of removed files.
 #[tokio::test]
 async fn files_without_names_may_be_as_large_as_others() {
     for user in [As::Self_, As::Unprivileged] {
@@ -90,7 +93,7 @@ with tempfile.TemporaryFile() as f, tempfile.TemporaryFile() as g:
     }
 }
 
-/// What a bomb may be told. Which limit is met first, that of the kernel or the watch, is a race.
+/// The accepted error types of each bomb: the kernel's limit and the watch race each other.
 macro_rules! bombs {
     ($($name:ident: $language:expr, $code:expr, [$($told:expr),*];)*) => {
         bombs!(@mode namespaces, Mode::Namespaces, As::Self_, [$($name, $language, $code, [$($told),*];)*]);
@@ -113,7 +116,7 @@ macro_rules! bombs {
 }
 
 bombs! {
-    // At most a few thousand attempts: without a limit the machine would still be there.
+    // At most a few thousand attempts, which the machine survives even without a limit.
     forks: "python", "\
 import os
 made = 0
@@ -154,7 +157,7 @@ for _ in range(64):
     m = mmap.mmap(-1, 16 << 20)
     m.write(b'x' * (16 << 20))
     held.append(m)", ["PermissionError"];
-    // No more than a GiB, which the machine has, in a mapping of which little is left.
+    // At most one GiB, in mappings that are almost entirely unmapped.
     memory_left_in_shared_mappings: "python", "\
 import ctypes, mmap
 libc = ctypes.CDLL(None)
@@ -168,7 +171,7 @@ for _ in range(64):
     memory_of_a_device: "python", "\
 import mmap, os
 held = mmap.mmap(os.open('/dev/zero', os.O_RDWR), 4096)", ["PermissionError"];
-    // Of large pages and of files a pipe keeps more than it holds. Nothing is left there, one byte each.
+    // A pipe keeps whole pages for single bytes. The test leaves one byte each.
     memory_left_in_pipes: "python", "\
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -186,7 +189,7 @@ for keep in (vmsplice, lambda: os.sendfile(w, file, 0, 1), lambda: libc.splice(f
     except OSError:
         pass
 raise OSError('refused')", ["OSError"];
-    // 448 MiB, more than twice what there is, in processes of which only a second thread lives; for at most ten seconds.
+    // 448 MiB, more than twice the limit, for at most ten seconds, in processes whose main thread has ended.
     memory_behind_a_dead_main_thread: "python", "\
 import ctypes, os, threading, time
 for _ in range(6):
@@ -227,7 +230,7 @@ import os, time
 if os.fork() == 0: os._exit(0)
 for i in range(3000): os.mkdir(f'd{i}')
 time.sleep(60)", ["FileLimitExceeded"];
-    // 64 MiB at most, in all of these.
+    // At most 64 MiB in each of these.
     files_below_a_long_path: "python", "\
 import os, time
 for _ in range(17):

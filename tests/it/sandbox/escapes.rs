@@ -1,13 +1,14 @@
-//! Ways out, each refused in each mode; and, unless marked `no twin`, open where nothing confines.
+//! Escape attempts, each refused in each mode and, unless marked `no_twin`, successful without confinement.
 //!
-//! A twin that is missing needs rights that code has in no mode (mounts), or would hurt (killing the service).
+//! An attempt without a twin needs rights that the code has in no mode (mounts), or would do harm (killing the
+//! service).
 
 use super::{
     attempts::{self, Outside},
     service::{As, Mode, shared},
 };
 
-/// Fails when the attempt gets through, harms the service or changes what is outside.
+/// Fails if the attempt gets through, harms the service or changes a target.
 async fn is_refused(mode: Mode, user: As, body: &str) {
     let Some(service) = shared(mode, user).await else { return };
     let outside = Outside::new(&service);
@@ -18,9 +19,9 @@ async fn is_refused(mode: Mode, user: As, body: &str) {
     assert_eq!(service.python("result = 42", ().into()).await["result"], 42, "the service is harmed");
 }
 
-/// Fails when the attempt does not get through where nothing confines.
+/// Fails if the attempt does not get through without confinement.
 async fn would_get_through(body: &str) {
-    // As the user that code shares with its service; for tests that are not root, that is how they are.
+    // As a user that the code shares with its service, which is always so for tests that are not root.
     let Some(service) = (match shared(Mode::Unconfined, As::Unprivileged).await {
         None => shared(Mode::Unconfined, As::Self_).await,
         some => some,
@@ -171,7 +172,7 @@ os.link(outside['treasure'], 'link')
 return Path('link').read_text()";
     dots: twin, "return Path('../' * 40 + outside['treasure'].lstrip('/')).read_text()";
 
-    // What is behind /proc.
+    // Paths through /proc.
     proc_self_root: twin, "return Path('/proc/self/root' + outside['treasure']).read_text()";
     proc_self_cwd: twin, "return Path('/proc/self/cwd/' + '../' * 40 + outside['treasure'].lstrip('/')).read_text()";
     proc_1_root: no_twin, "return Path('/proc/1/root' + outside['treasure']).read_text()";
@@ -199,7 +200,7 @@ for fd in os.listdir(f'/proc/{os.getppid()}/fd'):
     killing_the_service: no_twin, "os.kill(outside['service'], 9)\nreturn True";
     asking_for_the_service: twin, "os.kill(outside['service'], 0)\nreturn True";
     killing_by_thread: no_twin, "return call(234, outside['service'], outside['service'], 9) or call(200, outside['service'], 9)";
-    // Says that it worked even where it reached nobody; what counts is who lives afterwards.
+    // It succeeds even if it reached no process; the test checks that the service still lives.
     killing_everybody: no_twin, "os.kill(-1, 9)\nreturn False";
     killing_by_an_open_file: no_twin, "\
 import fcntl
@@ -290,7 +291,7 @@ arguments = (ctypes.c_uint64 * 11)(0x10000000, 0, 0, 0, 17)
 return call(435, arguments, 88)";
     joining_namespaces: no_twin, "return call(308, os.open(f'/proc/{os.getppid()}/ns/net', os.O_RDONLY), 0)";
 
-    // Doors of the kernel that nobody here needs.
+    // Kernel interfaces that no code here needs.
     io_uring: no_twin, "return call(425, 4, ctypes.create_string_buffer(120))";
     bpf: no_twin, "return call(321, 0, ctypes.create_string_buffer(64), 64)";
     perf: no_twin, "return call(298, ctypes.create_string_buffer(128), 0, -1, -1, 0)";

@@ -1,4 +1,4 @@
-//! Nothing outlives its run, and no run its service.
+//! No process outlives its run, and no run outlives its service.
 
 use std::{fs, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::support::wait::eventually;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A number that nothing else on this machine sleeps for.
+/// A duration for `sleep` that no other process of this machine uses.
 fn unlikely() -> String {
     format!("6{}.5", uuid::Uuid::now_v7().as_u128() % 1_000_000_000)
 }
@@ -63,7 +63,7 @@ macro_rules! in_each_mode {
     };
 }
 
-/// One run at a time, and nobody waits for long.
+/// One run at a time, and a short wait for a permit.
 const ONE: Settings<'static> = &[("concurrency", "1"), ("queue_seconds", "0.2")];
 
 in_each_mode! {
@@ -86,7 +86,7 @@ async fn a_background_process_ends_with_its_run(service: Service) {
     );
     let answer = service.python(&code, Value::Null).await;
     assert_eq!((&answer["error"], &answer["result"]), (&Value::Null, &Value::Null), "{answer}");
-    // When the answer is there, it is over already.
+    // The processes are already gone when the answer arrives.
     assert_eq!(with_argument(&marker), Vec::<String>::new());
     let marker = unlikely();
     let answer = service
@@ -157,7 +157,7 @@ async fn more_than_may_run_wait_and_are_turned_away(service: Service) {
     assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (503, &"1".parse().unwrap()));
     assert_eq!(answer.json::<Value>().await.unwrap()["error"], "busy");
     assert_eq!(with_argument(&marker).len(), 1, "what ran still runs");
-    // Its turn comes when the first has gone.
+    // The waiting run starts once the first is gone.
     caller.abort();
     is_gone(&marker).await;
     eventually("there is room again", PATIENCE, async || match service.ask(&body).await {
@@ -187,7 +187,7 @@ async fn runs_overlap_up_to_the_limit_and_wait_in_line_beyond() {
     is_there(&first).await;
     is_there(&second).await;
     let body = json!({"language": "bash", "code": "result=1"});
-    // One may wait, whichever comes first; the other has no place to.
+    // Only one request may wait; the other one is refused, in either order.
     let ask_beside = || {
         let (url, body) = (service.url.clone(), body.clone());
         Box::pin(async move { ask(&url, &body).await })

@@ -1,14 +1,14 @@
-//! `longhaul sandbox` as its callers see it, and as code that wants out sees it.
+//! `longhaul sandbox` as its callers see it, and as code that tries to escape sees it.
 //!
-//! Each attempt is made in every mode that this machine allows, and once more where nothing confines, where it must get
-//! through: an attempt that could never work shows nothing.
+//! Each attempt runs in every mode that this machine allows, and once without confinement, where it must get
+//! through: an attempt that can never succeed proves nothing.
 
 mod bombs;
 mod life;
 mod service;
 mod start;
 mod wire;
-// System calls are made by their numbers there.
+// They make system calls by number.
 #[cfg(target_arch = "x86_64")]
 mod attempts;
 #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! A sandbox as a process of its own, in a chosen mode and as a chosen user, and the ways to ask it.
+//! A sandbox process in a chosen mode and as a chosen user, with its client.
 
 use std::{
     collections::BTreeMap,
@@ -29,37 +29,37 @@ use crate::support::wait::eventually;
 
 /// The program; see `tests/Cargo.toml`.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul-program");
-/// A service tries itself before it listens; on a busy machine that takes a while.
+/// Time limit of a wait. A service runs its self-test before it listens, which is slow on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The users of the next service's runs. Services that shared theirs would count each other's tasks.
+/// First user id for the next service's runs. Services with common users would count each other's tasks.
 static NEXT_USERS: AtomicU32 = AtomicU32::new(100_000);
-/// What the service's environment holds and no code may see.
+/// Value in the service's environment that no code may see.
 pub(crate) const SECRET: &str = "hunter2-in-the-environment";
-/// The modes that must be possible here, with commas between them: whoever sets it has seen that they are (`.ci/run`). A mode that is
-/// not there would otherwise pass every test of its own.
+/// Environment variable with the modes that must work on this machine, separated by commas (`.ci/run` sets it).
+/// Without it, a mode that is missing would pass all its tests.
 const DEMANDED: &str = "LONGHAUL_TEST_SANDBOX_MODES";
-/// nobody, for services that are not root though the tests are.
+/// Unprivileged user id, for services that are not root although the tests are.
 const NOBODY: u32 = 65_534;
 
-/// How a service is started.
+/// Mode of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mode {
     Namespaces,
     Landlock,
-    /// Told to go on where nothing confines: the twin, in which attempts get through.
+    /// Runs without confinement: the twin, in which attempts get through.
     Unconfined,
 }
 
-/// As whom.
+/// User of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum As {
-    /// Whoever runs the tests; root's services run code as users of their own.
+    /// The user of the tests; as root, services run code as separate users.
     Self_,
-    /// Never root, so that code has the user of its service.
+    /// Never root, so that the code shares the user of its service.
     Unprivileged,
 }
 
-/// The settings that tests change.
+/// Settings that a test changes.
 pub(crate) type Settings<'a> = &'a [(&'a str, &'a str)];
 
 /// A running sandbox; killed when dropped.
@@ -72,7 +72,8 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts a sandbox, or says that this machine does not allow the mode, which fails where the mode is demanded.
+    /// Starts a sandbox. Returns `None` if this machine does not allow the mode, and panics if the mode is
+    /// demanded.
     pub(crate) async fn start(mode: Mode, user: As, settings: Settings<'_>) -> Option<Self> {
         if !is_allowed(mode, user) {
             assert!(
@@ -98,7 +99,7 @@ impl Service {
         Some(service)
     }
 
-    /// Starts the process only; for services that must refuse.
+    /// Only starts the process; for services that must refuse to serve.
     pub(crate) fn spawn(mode: Mode, user: As, settings: Settings<'_>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let scratch = dir.path().join("scratch");
@@ -107,13 +108,13 @@ impl Service {
         let mut command = Command::new(PROGRAM);
         let drops = user == As::Unprivileged && geteuid().is_root();
         if drops {
-            // The program may lie where nobody else can go; an open file can be run from anywhere.
+            // Other users may lack access to the program's path; an open file can be executed from anywhere.
             fcntl_setfd(&program, FdFlags::empty()).unwrap();
             command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
             command.uid(NOBODY).gid(NOBODY);
             chown(&scratch, Some(NOBODY), Some(NOBODY)).unwrap();
         }
-        // Whatever runs within must be able to pass.
+        // The code's user must be able to enter these directories.
         for path in [dir.path(), &scratch] {
             fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         }
@@ -155,12 +156,12 @@ impl Service {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// A directory of the service's machine that tests may put things into.
+    /// A directory on the service's machine for files of the tests.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Where working directories are made; empty when nothing runs.
+    /// Returns the working directories of the current runs.
     pub(crate) fn scratch(&self) -> Vec<String> {
         let entries = fs::read_dir(self.dir.path().join("scratch")).unwrap();
         entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
@@ -178,12 +179,12 @@ impl Service {
         client().get(format!("{}/health", self.url)).send().await.unwrap().json().await.unwrap()
     }
 
-    /// Status and body of a request.
+    /// Returns status and body of a request.
     pub(crate) async fn ask(&self, body: &Value) -> (u16, Value) {
         ask(&self.url, body).await
     }
 
-    /// What Python says to this code.
+    /// Runs Python code and returns the body.
     pub(crate) async fn python(&self, code: &str, input: Value) -> Value {
         self.ask(&json!({"language": "python", "code": code, "input": input, "timeout_seconds": 15})).await.1
     }
@@ -192,14 +193,14 @@ impl Service {
         self.ask(&json!({"language": "bash", "code": code, "timeout_seconds": 15})).await.1
     }
 
-    /// Waits until nothing of any run is left: no process below the service, no file.
+    /// Waits until no process or file of any run is left.
     pub(crate) async fn settles(&self) {
         eventually("nothing of the run is left", PATIENCE, async || {
             let (left, files) = (below(self.pid()), self.scratch());
             if left.is_empty() && files.is_empty() { Ok(()) } else { Err(format!("{left:?} {files:?}")) }
         })
         .await;
-        // And it still serves.
+        // The service still serves.
         assert_eq!(self.python("result = 6 * 7", Value::Null).await["result"], 42, "{}", self.log());
     }
 }
@@ -228,7 +229,7 @@ pub(crate) async fn shared(mode: Mode, user: As) -> Option<Arc<Service>> {
     Some(service)
 }
 
-/// Status and body of a request to a sandbox.
+/// Returns status and body of a request to a sandbox.
 pub(crate) async fn ask(url: &str, body: &Value) -> (u16, Value) {
     let answer = client().post(format!("{url}/v1/execute")).json(body).send().await.unwrap();
     (answer.status().as_u16(), answer.json().await.unwrap())
@@ -238,10 +239,11 @@ pub(crate) fn client() -> reqwest::Client {
     http::client(&HttpOptions::default()).unwrap()
 }
 
-/// Whether the machine allows a mode, found out without the sandbox: a sandbox that does not start although it could, fails.
+/// Returns true if the machine allows a mode. Does not use the sandbox, so that a sandbox which wrongly refuses
+/// fails.
 pub(crate) fn is_allowed(mode: Mode, user: As) -> bool {
     if user == As::Unprivileged && !geteuid().is_root() {
-        // The same as `Self_` then.
+        // The same as `Self_`.
         return false;
     }
     let mut command = match mode {
@@ -259,7 +261,7 @@ pub(crate) fn is_allowed(mode: Mode, user: As) -> bool {
         }
     };
     if geteuid().is_root() {
-        // Code is never root's.
+        // Code never runs as root.
         command.uid(NOBODY).gid(NOBODY);
     }
     command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
@@ -276,11 +278,11 @@ fn is_demanded(mode: Mode, user: As) -> bool {
         Mode::Landlock => "landlock",
         Mode::Unconfined => return false,
     };
-    // Who is not root tests everything as `Self_`.
+    // Tests that are not root cover every mode as `Self_`.
     modes.contains(&name) && (user == As::Self_ || geteuid().is_root())
 }
 
-/// Processes below one, zombies left out.
+/// Returns the processes below one, without zombies.
 pub(crate) fn below(pid: i32) -> Vec<String> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -305,7 +307,7 @@ pub(crate) fn below(pid: i32) -> Vec<String> {
     names
 }
 
-/// Processes of this machine with a text in their command line.
+/// Returns the processes of this machine with a text in their command line.
 pub(crate) fn with_argument(marker: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());

@@ -1,4 +1,4 @@
-//! What a sandbox does before it serves: it tries itself, and refuses.
+//! The start of a sandbox: its self-test and its refusals.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -15,7 +15,7 @@ fn pretender(dir: &tempfile::TempDir, script: &str) -> String {
     path.display().to_string()
 }
 
-/// Fails unless the service refuses and says all of this.
+/// Fails unless the service refuses to start with this exit code and logs all of these texts.
 async fn refuses(mode: Mode, settings: &[(&str, &str)], code: i32, says: &[&str]) {
     let mut service = Service::spawn(mode, As::Self_, settings);
     assert_eq!(service.ended().await.code(), Some(code), "{}", service.log());
@@ -40,7 +40,8 @@ async fn where_nothing_confines_it_does_not_start() {
     refuses(Mode::Namespaces, &[("bwrap", "/nonexistent/bwrap")], 3, &says).await;
 }
 
-/// A bubblewrap that runs its command and confines nothing. Landlock and system calls hold even so; the namespaces are missing.
+/// A bubblewrap that runs its command without confining it. Landlock and seccomp still hold; the namespaces are
+/// missing.
 #[tokio::test]
 async fn what_only_seems_to_confine_is_found_out() {
     let dir = tempfile::tempdir().unwrap();
@@ -62,14 +63,14 @@ async fn told_to_it_serves_unconfined_and_says_so() {
     let service = Service::start(Mode::Unconfined, As::Self_, &[]).await.unwrap();
     assert!(service.log().contains("NOTHING IS CONFINED"), "{}", service.log());
     assert_eq!(service.python("result = 1", json!(null)).await["result"], 1);
-    // Limits, and the end of everything, hold even so.
+    // Limits and the end of the process tree still work.
     let (status, _) =
         service.ask(&json!({"language": "bash", "code": "sleep 100 & sleep 100", "timeout_seconds": 1})).await;
     assert_eq!(status, 504);
     service.settles().await;
 }
 
-/// Where confinement works, being told that it may go without changes nothing.
+/// Where confinement works, the setting has no effect.
 #[tokio::test]
 async fn the_dangerous_setting_takes_nothing_away() {
     let settings = &[("dangerously_run_unconfined", "true")];
@@ -127,7 +128,7 @@ async fn settings_that_make_no_sense_are_refused() {
     }
 }
 
-/// More time than the original gave, up to what its schema promises; and code may read what the operator names.
+/// A longer time limit than the original's default, up to its schema's maximum, and readable paths of the operator.
 #[tokio::test]
 async fn an_operator_may_give_more_time_and_more_to_read() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! The wire format: what is asked, what is answered.
+//! The wire format: requests and answers.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::service::{As, Mode, Service, client, shared};
 
-/// A sandbox in the strongest mode there is.
+/// A sandbox in the strongest mode of this machine.
 async fn sandbox() -> std::sync::Arc<Service> {
     match shared(Mode::Namespaces, As::Self_).await {
         Some(service) => service,
@@ -13,7 +13,7 @@ async fn sandbox() -> std::sync::Arc<Service> {
     }
 }
 
-/// What every answer of a run has, in this order of the alphabet.
+/// Keys of every answer to a run, in alphabetical order.
 const KEYS: [&str; 7] = ["error", "exit_code", "language", "result", "stderr", "stdout", "timed_out"];
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn the_result_object_has_the_contracts_keys() {
         "language": "python", "stdout": "4\n", "stderr": "", "result": null, "error": null, "exit_code": 0, "timed_out": false,
     });
     assert_eq!((status, &answer), (200, &expected));
-    // The same request as the original's clients send it.
+    // The request as the original's clients send it.
     let body = json!({
         "language": "python", "code": "import math\nresult = {'root': math.isqrt(input_payload['n'])}", "input": {"n": 49},
         "timeout_seconds": 5, "policy": {"timeout_seconds": 5, "network_access": false, "allow_imports": true},
@@ -100,7 +100,7 @@ async fn the_result_object_has_the_contracts_keys() {
     assert_eq!(answer.as_object().unwrap().keys().collect::<Vec<_>>(), KEYS);
 }
 
-/// Python as it is everywhere else: code, input, the result or the error's type, and the status.
+/// Plain Python: code, input, result or type of the error, and status.
 #[tokio::test]
 async fn python_is_whole() {
     let sandbox = sandbox().await;
@@ -203,7 +203,7 @@ async fn python_is_whole() {
     }
 }
 
-/// Numbers pass as they are written, however many digits they have; what cannot be read is said.
+/// Numbers keep all their digits; values that cannot be read are refused.
 #[tokio::test]
 async fn numbers_and_nesting_are_kept_or_refused() {
     let sandbox = sandbox().await;
@@ -266,7 +266,7 @@ async fn bash_has_its_input_and_its_result() {
     assert!(answer["stderr"].as_str().unwrap().contains("syntax error"), "{answer}");
     let (_, answer) = bash("python3 -c 'print(6*7)' > x; result=$(<x); kill -9 $$", Value::Null).await;
     assert_eq!(answer["error"]["message"], "the process was ended by signal 9", "{answer}");
-    // A large input is no argument of anything.
+    // A large input must not be passed as an argument.
     let (status, answer) = bash("result=${#input}", json!("x".repeat(1 << 20))).await;
     assert_eq!((status, &answer["result"]), (200, &json!(((1 << 20) + 2).to_string())), "{answer}");
 }
@@ -284,7 +284,7 @@ async fn a_policy_may_forbid_imports_and_grants_no_network() {
     let (status, answer) = ask(importing, json!({"allow_imports": false})).await;
     assert_eq!((status, &answer["error"]["type"]), (400, &json!("ImportError")), "{answer}");
     assert!(answer["error"]["message"].as_str().unwrap().contains("allow_imports"), "{answer}");
-    // What is not an import works as ever, also what imports for itself.
+    // Everything but imports still works, including library code that imports by itself.
     let (status, answer) = ask(
         "def f(x):\n    return sorted(x)\ntry:\n    f(3)\nexcept TypeError as e:\n    result = 'int' in str(e)",
         json!({"allow_imports": false}),
@@ -298,7 +298,7 @@ async fn a_policy_may_forbid_imports_and_grants_no_network() {
 #[tokio::test]
 async fn time_is_brought_into_its_bounds() {
     let sandbox = sandbox().await;
-    // The shortest is a second, whatever is asked for.
+    // The minimum is a second.
     for asked in [json!(0), json!(-5), json!(0.001), json!(1)] {
         let body = json!({"language": "python", "code": "print('begun', flush=True)\nwhile True: pass", "timeout_seconds": asked});
         let (status, answer) = sandbox.ask(&body).await;
@@ -306,7 +306,7 @@ async fn time_is_brought_into_its_bounds() {
         assert_eq!(answer["error"], json!({"type": "SandboxTimeout", "message": "the code ran longer than 1 s"}));
         assert_eq!(answer["result"], Value::Null);
     }
-    // More than the most is as good as the most; a policy's time counts when the request has none.
+    // A longer time is cut to the maximum; a policy's time counts if the request has none.
     let quick = |more: Value| {
         let mut body = json!({"language": "python", "code": "result = 1"});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
