@@ -53,7 +53,7 @@ async fn fork_continues_with_another_agent_and_is_compared_with_its_origin() {
     assert!(text.contains("done") && text.contains("order") && text.contains(&keys[0]), "{text}");
     shell.refused(&["ledger", &nobody()], 5, &["not_found"]).await;
 
-    // The prompt, the turn with the call, the call from its intent to its result, the answer.
+    // The steps: the prompt, the turn with the call, the call's intent and result, the answer.
     shell.refused(&["fork", &nobody(), "--from-step", "1"], 5, &["not_found"]).await;
     shell.refused(&["fork", &origin], 2, &["--from-step"]).await;
     shell.refused(&["fork", &origin, "--from-step", "9"], 6, &["/from_step: must be between 1 and 6"]).await;
@@ -64,7 +64,8 @@ async fn fork_continues_with_another_agent_and_is_compared_with_its_origin() {
     assert_eq!((&forked["status"], &forked["output"]), (&json!("FINISHED"), &json!({"by": "large"})), "{forked}");
     assert_eq!(forked["agent"]["key"], "second-opinion", "{forked}");
     let fork = forked["id"].as_str().unwrap();
-    // What was recorded before the point is kept: neither asked nor done again, by an agent that does not even have the tool.
+    // Steps recorded before the fork point are neither requested nor executed again, though the new agent lacks the
+    // tool.
     assert_eq!(order.count(), 1);
     let requests = fleet.llm.requests();
     assert_eq!(requests.iter().map(|request| request.replies()).collect::<Vec<_>>(), [0, 1, 1]);
@@ -84,7 +85,7 @@ async fn fork_continues_with_another_agent_and_is_compared_with_its_origin() {
     let turns = table.lines().find(|line| line.starts_with("turns")).unwrap();
     assert_eq!(turns.split_whitespace().collect::<Vec<_>>(), ["turns", "2", "1"]);
     shell.refused(&["compare", &origin, &nobody()], 5, &["not_found"]).await;
-    // A fork of the fork stays with its agent.
+    // A fork of the fork keeps its agent.
     let again = shell.json(&["fork", fork, "--from-step", "4", "--wait"]).await;
     assert_eq!(
         (&again["agent"]["key"], &again["output"]["by"]),

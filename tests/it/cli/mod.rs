@@ -1,4 +1,4 @@
-//! The client commands, as the built program runs them against a real API: what they print, and with which code they end.
+//! The client commands of the built program against a real API: output and exit codes.
 
 mod executions;
 mod people;
@@ -14,16 +14,16 @@ use crate::{support::fleet::Fleet, worker::typed::Api};
 /// The program; see `tests/Cargo.toml`.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul-program");
 
-/// Where commands are run, with a key that may do everything.
+/// Environment of the commands, with a key that has every scope.
 struct Shell {
     url: String,
     key: String,
-    /// Nothing is here, so nothing but the environment says where the API is.
+    /// Empty working directory, so that only the environment names the API.
     dir: TempDir,
     _api: Api,
 }
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Debug)]
 struct Ran {
     code: i32,
@@ -52,20 +52,20 @@ impl Shell {
         Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// Runs a command that must work, and gives what it printed.
+    /// Runs a command that must succeed, and returns its output.
     async fn done(&self, arguments: &[&str]) -> String {
         let ran = self.run(arguments).await;
         assert_eq!(ran.code, 0, "{arguments:?}: {ran:?}");
         ran.out
     }
 
-    /// The same with `--json`.
+    /// Runs a command with `--json` and parses its output.
     async fn json(&self, arguments: &[&str]) -> Value {
         let out = self.done(&[arguments, &["--json"]].concat()).await;
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {out}"))
     }
 
-    /// Runs a command that must end with this code, print nothing, and say all of this.
+    /// Runs a command that must fail with this exit code, without output, and with these texts in its error.
     async fn refused(&self, arguments: &[&str], code: i32, says: &[&str]) {
         let ran = self.run(arguments).await;
         assert_eq!((ran.code, ran.out.as_str()), (code, ""), "{arguments:?}: {ran:?}");
@@ -75,7 +75,7 @@ impl Shell {
     }
 }
 
-/// An id that nothing has.
+/// An id without an object.
 fn nobody() -> String {
     uuid::Uuid::now_v7().to_string()
 }

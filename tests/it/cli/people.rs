@@ -28,7 +28,7 @@ async fn approvals_are_listed_shown_and_decided_once_each() {
     let text = shell.done(&["approvals", "show", &ids[0]]).await;
     assert!(text.contains(&hash) && text.contains("waiting"), "{text}");
 
-    // What cannot be meant changes nothing.
+    // Invalid commands change nothing.
     shell.refused(&["approvals", "show", &nobody()], 5, &["not_found", "HTTP 404"]).await;
     shell.refused(&["approvals", "approve", &nobody()], 5, &["not_found"]).await;
     shell.refused(&["approvals", "approve"], 2, &["<ID>"]).await;
@@ -46,7 +46,7 @@ async fn approvals_are_listed_shown_and_decided_once_each() {
     let replace = ["approvals", "replace", &ids[2], "--tool", "note", "--arguments", r#"{"amount": 30}"#];
     assert_eq!(shell.json(&replace).await["state"], "replaced");
     assert_eq!(shell.done(&["approvals", "reject", &ids[3], "--reason", "too much"]).await, "rejected\n");
-    // Whoever comes second is told who was first, and when.
+    // The second decider is told of the first.
     shell.refused(&["approvals", "reject", &ids[0]], 6, &["already_decided", "HTTP 409", "Ada"]).await;
     shell.refused(&["approvals", "approve", &ids[3]], 6, &["already_decided", "HTTP 409"]).await;
 
@@ -75,7 +75,7 @@ async fn questions_are_listed_and_answered_once() {
     let id = office.submit().await;
     let question = office.waits(id, 1).await.id.to_string();
 
-    // Without a subcommand, as approvals do.
+    // `questions` alone lists, like `approvals`.
     let listed = shell.done(&["questions"]).await;
     assert!(listed.contains(&question) && listed.contains("Which colour?"), "{listed}");
     assert_eq!(shell.done(&["questions", "list"]).await, listed);
