@@ -1,4 +1,5 @@
-//! `longhaul bench` as its users run it, small: beside every number stand the floor, the costs, and what the server said of its durability.
+//! `longhaul bench` as its users run it, on a small scale: every result comes with its floor, its costs, and the
+//! server's durability settings.
 
 use std::{process::Stdio, time::Duration};
 
@@ -9,10 +10,10 @@ use crate::support::wait::within;
 
 /// The program; see tests/Cargo.toml.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul-program");
-/// For private servers and a few hundred executions on a machine that does other things.
+/// Time limit for private servers and a few hundred executions on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Each has the machine for itself, as far as it goes: private servers, an API and workers are many processes.
+/// Runs the benchmarks one at a time: each starts private servers, an API and workers.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
 async fn bench(arguments: &[&str]) -> Value {

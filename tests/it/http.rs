@@ -1,4 +1,4 @@
-//! What every HTTP client of the product does and does not do by itself.
+//! Behaviour of every HTTP client of the product.
 
 use axum::{Router, http::HeaderMap, response::Redirect, routing::get};
 use longhaul_shared::http::{HttpOptions, client};
@@ -33,7 +33,7 @@ async fn redirects_are_followed_only_when_asked_for() {
     assert_eq!(answer.status(), 200);
 }
 
-/// Over HTTP/2 all requests of a process to a host would share one connection, and wait for each other in it.
+/// Over HTTP/2 all requests of a process to a host would share one connection and wait for each other.
 #[tokio::test]
 async fn no_client_offers_http_2() {
     for options in [HttpOptions::default(), HttpOptions { sends_once: true, ..HttpOptions::default() }] {
@@ -42,7 +42,7 @@ async fn no_client_offers_http_2() {
         let (offers, _) = within("the hello", SOON, async { tokio::join!(hello.offers_http2(), request) }).await;
         assert!(!offers, "{options:?}");
     }
-    // What would be seen otherwise.
+    // Control: a default client does offer it.
     #[expect(clippy::disallowed_methods, reason = "a client that is not ours")]
     let other = reqwest::Client::builder().build().unwrap();
     let hello = Hello::listen().await;

@@ -1,4 +1,4 @@
-//! Spans reach a collector over OTLP, and a trace goes on in the process that continues the work.
+//! Spans reach a collector over OTLP, and a trace continues in the process that resumes the work.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::support::api::TestApi;
 
 pub(crate) type Exports = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
-/// A collector that keeps what it is sent, as (content type, body).
+/// A collector that stores its exports as (content type, body).
 pub(crate) async fn collector() -> (String, Exports) {
     let exports = Exports::default();
     let keep = async |State(exports): State<Exports>, headers: HeaderMap, body: Bytes| {
@@ -49,7 +49,7 @@ async fn one_trace_spans_the_process_that_submits_and_the_one_that_runs() {
         assert!(set_parent(&attempt, &stored));
         attempt.in_scope(|| info_span!("turn").in_scope(|| ()));
     });
-    // Dropping a guard sends what waits; the log filter "off" has not cut the traces.
+    // Dropping a guard flushes its spans; the log filter "off" does not drop traces.
     tokio::task::spawn_blocking(move || drop((api_guard, worker_guard))).await.unwrap();
 
     let exports = exports.lock().unwrap().clone();
@@ -67,7 +67,7 @@ async fn one_trace_spans_the_process_that_submits_and_the_one_that_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_does_not_answer_costs_no_time() {
-    // Accepts connections and never answers.
+    // It accepts connections and never answers.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
     let (dispatch, guard) = telemetry::build(&config(Some(endpoint)), "longhaul-test").unwrap();
@@ -83,7 +83,7 @@ async fn a_collector_that_does_not_answer_costs_no_time() {
     assert!(started.elapsed() < Duration::from_secs(30), "shutdown took {:?}", started.elapsed());
 }
 
-/// The spans of one request; the server runs on this thread.
+/// Returns the spans of one request; the server runs on this thread.
 async fn exported(service: &'static str, api: &TestApi, path: &str) -> (u16, Vec<u8>) {
     let (endpoint, exports) = collector().await;
     let (dispatch, guard) = telemetry::build(&config(Some(endpoint)), service).unwrap();
@@ -98,7 +98,7 @@ async fn exported(service: &'static str, api: &TestApi, path: &str) -> (u16, Vec
 
 #[tokio::test]
 async fn answers_of_5xx_are_failed_spans() {
-    /// `Span.status` with nothing but the code ERROR, as protobuf.
+    /// `Span.status` with only the code ERROR, as protobuf.
     const FAILED: [u8; 4] = [0x7a, 2, 0x18, 2];
     let api = TestApi::start().await;
     let (status, refused) = exported("refused", &api, "/v1/no-such").await;

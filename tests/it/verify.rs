@@ -1,4 +1,4 @@
-//! `longhaul verify` as its users run it: a short one holds, and an interrupted one leaves nothing behind.
+//! `longhaul verify` as its users run it: a short run holds, and an interrupted one leaves nothing behind.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,7 +17,7 @@ use crate::support::wait::{eventually, within};
 
 /// The program; see tests/Cargo.toml.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul-program");
-/// For a fleet on a machine that does other things.
+/// Time limit for a fleet on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn start(arguments: &[&str], report: &Path) -> (Child, Lines<BufReader<ChildStderr>>) {
@@ -36,10 +36,10 @@ fn start(arguments: &[&str], report: &Path) -> (Child, Lines<BufReader<ChildStde
     (child, said)
 }
 
-/// Processes that run in `dir`: servers, guards and roles all do.
+/// Returns the processes that run in `dir`: servers, guards and roles.
 fn running_in(dir: &Path) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    // A directory that is gone has a note behind its name.
+    // The path of a removed directory has a suffix.
     let is_inside = |cwd: PathBuf| cwd.to_string_lossy().starts_with(&*dir.to_string_lossy());
     let inside = processes.filter(|entry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(is_inside));
     inside
@@ -81,7 +81,7 @@ async fn a_short_verification_holds_and_stops_what_it_started() {
     }
     let count = |name: &str| report["counts"][name].as_u64().unwrap();
     assert!(count("executions submitted") >= 80, "{}", report["counts"]);
-    // By the flush, and by what dropped them for three seconds.
+    // The flush and the three seconds of dropped wake-ups account for them.
     assert!(count("wake-ups thrown away") >= 10, "{}", report["counts"]);
     // One in ten is a tree of three.
     let trees = (count("executions submitted") + 6) / 10;
@@ -89,7 +89,7 @@ async fn a_short_verification_holds_and_stops_what_it_started() {
     // At least three turns each, and the calls between them.
     assert!(count("model calls") >= 3 * count("executions submitted"), "{}", report["counts"]);
     assert!(count("tool calls") >= 2 * count("executions submitted"), "{}", report["counts"]);
-    // One API, two workers, and the one that was killed again.
+    // One API, two workers, and the restarted worker.
     assert!(count("processes") >= 4, "{}", report["counts"]);
 
     assert_eq!(running_in(&dir), Vec::<String>::new());
