@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_does_not_read_its_answers_does_not_keep_others_out() {
+    async fn unread_answers_do_not_block_other_callers() {
         let (address, server) = two_places(PATIENCE, Duration::from_millis(500), Duration::from_millis(500)).await;
         let silent = [connect(address).await, connect(address).await];
         let mut third = connect(address).await;
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_asks_nothing_does_not_keep_others_out() {
+    async fn idle_connections_do_not_block_other_callers() {
         let (address, server) = two_places(Duration::from_millis(100), PATIENCE, PATIENCE).await;
         let _silent = [connect(address).await, connect(address).await];
         is_served(&mut connect(address).await).await;
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_old_connection_ends_with_its_answer() {
+    async fn old_connection_closes_after_its_answer() {
         let (address, server) = two_places(PATIENCE, Duration::from_millis(100), PATIENCE).await;
         let mut client = connect(address).await;
         is_served(&mut client).await;

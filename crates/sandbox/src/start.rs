@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_lead_the_hand_that_lays_the_bait() {
+    fn planted_symlinks_do_not_redirect_bait_files() {
         let directory = tempfile::tempdir().unwrap();
         let (scratch, victim) = (directory.path().join("scratch"), directory.path().join("victim"));
         fs::create_dir(&scratch).unwrap();

@@ -415,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_both_refused_always_and_allowed() {
+    fn refused_and_allowed_calls_do_not_overlap() {
         let both: Vec<_> = REFUSED.iter().filter(|call| ALLOWED.contains(call) || LEGACY.contains(call)).collect();
         assert!(both.is_empty(), "{both:?}");
         let unknown: Vec<_> = OF_OTHERS.iter().chain(HIDING).filter(|call| !ALLOWED.contains(call)).collect();

@@ -176,7 +176,7 @@ mod tests {
 
     /// Before kernel 6.12, landlock lets signals through.
     #[test]
-    fn signals_stay_within_where_landlock_does_not_keep_them() {
+    fn filter_confines_signals_without_landlock() {
         let parent = getppid().unwrap();
         assert!(test_kill_process(parent).is_ok(), "it can be reached without a filter");
         under(shared(false), move || {
@@ -189,7 +189,7 @@ mod tests {
 
     /// Before kernel 6.2, landlock takes opening with truncation for reading.
     #[test]
-    fn a_file_that_may_be_read_cannot_be_cut_short() {
+    fn readable_file_cannot_be_truncated() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         fs::write(&path, "text").unwrap();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_are_refused_in_every_reach_and_pairs_are_not() {
+    fn only_stream_socket_pairs_are_allowed() {
         let directory = tempfile::tempdir().unwrap();
         for reach in [Reach::Own, shared(true), shared(false)] {
             let path = directory.path().join("socket");
