@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_or_cannot_be_stored_is_refused() {
+    fn invalid_or_unstorable_json_is_refused() {
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
         for text in ["", "  ", "{'a':1}", "[1,]", "{} and prose", "prose {}", "NaN", "[Infinity]", "\"\\ud800\"", &deep]
         {

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn custom_code_refuses_what_cannot_be_a_label() {
+    fn custom_code_refuses_invalid_labels() {
         for bad in ["", "has space", "ümlaut", &"x".repeat(129)] {
             assert!(FailureCode::custom(bad).is_err(), "{bad}");
         }

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fallback_is_asked_as_the_model_is_with_extras_for_their_own_provider() {
+    fn fallback_inherits_settings_and_extras_of_its_provider() {
         let spec: ModelSpec = serde_json::from_value(json!({
             "provider": "a", "name": "large", "temperature": 0.5, "extra": {"seed": 7},
             "fallback": [{"name": "small"}, {"provider": "b"}],

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_texts_mean_the_same_and_come_back() {
+    fn numbers_and_strings_round_trip_as_amounts() {
         for json in ["0.1", "\"0.1\"", "0.10"] {
             assert_eq!(serde_json::from_str::<Usd>(json).unwrap(), Usd(100_000_000), "{json}");
         }

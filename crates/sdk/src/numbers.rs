@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn canonical_text_is_that_of_the_double_that_holds_it() {
+    fn canonical_text_matches_the_exact_double() {
         for (text, expected) in [
             ("1", "1"),
             ("1.0", "1.0"),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn typed_values_take_numbers_that_their_type_can_hold() {
+    fn typed_values_accept_numbers_their_type_holds() {
         #[derive(Deserialize)]
         struct Flat {
             exact: Value,
