@@ -12,56 +12,56 @@ fn holds(scenario: &Scenario) {
 }
 
 #[test]
-fn a_lease_that_expires_takes_nothing_with_it() {
+fn expired_lease_loses_no_work() {
     holds(&Scenario::leases());
 }
 
 #[test]
-fn an_answer_that_does_not_arrive_loses_nothing() {
+fn lost_reply_loses_no_work() {
     holds(&Scenario::replies());
 }
 
 #[test]
-fn a_decision_is_not_slept_through() {
+fn decision_always_wakes_its_execution() {
     holds(&Scenario::people());
 }
 
 #[test]
-fn a_parent_is_woken_and_a_child_is_cancelled() {
+fn parent_is_woken_and_child_cancelled() {
     holds(&Scenario::children());
 }
 
 #[test]
-fn a_limit_is_never_overshot() {
+fn concurrency_limit_is_never_exceeded() {
     holds(&Scenario::slots());
 }
 
 #[test]
-fn a_budget_covers_what_was_made_and_frees_what_was_not() {
+fn budget_covers_calls_and_frees_unused_reservations() {
     holds(&Scenario::budgets());
 }
 
 #[test]
-fn an_outage_kills_nobody() {
+fn outage_kills_no_live_worker() {
     holds(&Scenario::outage());
 }
 
 #[test]
-fn who_was_cut_off_and_has_renewed_is_not_buried() {
+fn reconnected_and_renewed_worker_is_not_buried() {
     holds(&Scenario::cut());
 }
 
 #[test]
-fn only_the_single_suspect_of_a_death_is_convicted() {
+fn only_a_single_suspect_is_convicted() {
     holds(&Scenario::suspects());
 }
 
 #[test]
-fn a_raise_and_a_cancel_let_go_on_who_waits_for_money() {
+fn raise_and_cancel_release_budget_waiters() {
     holds(&Scenario::raises());
 }
 
 #[test]
-fn a_caller_and_the_sweep_meet_in_a_tree() {
+fn cancels_by_caller_and_sweep_end_the_tree() {
     holds(&Scenario::trees());
 }

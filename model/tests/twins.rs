@@ -20,91 +20,91 @@ fn fails(scenario: Scenario, broken: Broken, expected: &[&str]) {
 }
 
 #[test]
-fn rule_1_a_claim_whose_answer_was_lost_is_never_handed_back() {
+fn rule_1_lost_claim_reply_strands_the_execution() {
     fails(Scenario::replies(), Broken::NoReconcile, &[must::NOTHING_STUCK]);
 }
 
 #[test]
-fn rule_2_a_token_alone_lets_a_stale_write_through() {
+fn rule_2_unlocked_token_admits_a_stale_write() {
     fails(Scenario::leases(), Broken::TokenFence, &[must::ONE_WRITER, must::STEPS_STAY]);
 }
 
 #[test]
-fn rule_2_an_identity_that_comes_back_works_on_what_was_taken_from_it() {
+fn rule_2_revived_worker_uses_lost_leases() {
     fails(Scenario::leases(), Broken::Revival, &[must::LIVING_HOLD, must::ONE_WRITER]);
 }
 
 #[test]
-fn rule_3_a_park_without_the_wake_counter_sleeps_through_the_decision() {
+fn rule_3_park_without_wake_counter_misses_decision() {
     fails(Scenario::people(), Broken::BlindPark, &[must::NO_LOST_WAKE]);
 }
 
 #[test]
-fn rule_3_a_park_without_the_wake_counter_sleeps_through_the_childs_end() {
+fn rule_3_park_without_wake_counter_misses_child_end() {
     fails(Scenario::children(), Broken::BlindPark, &[must::NO_LOST_WAKE]);
 }
 
 #[test]
-fn rule_4_an_outage_without_a_gap_buries_the_innocent() {
+fn rule_4_outage_without_gap_buries_live_workers() {
     fails(Scenario::outage(), Broken::NoGap, &[must::OUTAGE_KILLS_NOBODY]);
 }
 
 #[test]
-fn rule_24_a_burial_that_does_not_look_again_takes_who_has_renewed() {
+fn rule_24_burial_without_recheck_kills_renewed_worker() {
     fails(Scenario::cut(), Broken::BlindBurial, &[must::OUTAGE_KILLS_NOBODY]);
 }
 
 #[test]
-fn rule_24_a_renewal_outside_the_fence_meets_a_burial() {
+fn rule_24_unfenced_renewal_races_a_burial() {
     fails(Scenario::cut(), Broken::UnfencedRenewal, &[must::OUTAGE_KILLS_NOBODY]);
 }
 
 #[test]
-fn rule_25_suspects_counted_one_by_one_convict_the_last() {
+fn rule_25_suspects_counted_at_reap_convict_the_last() {
     fails(Scenario::suspects(), Broken::SuspectsAtReap, &[must::GUILTY_ALONE]);
 }
 
 #[test]
-fn rule_25_suspects_counted_before_the_lock_miss_a_claim() {
+fn rule_25_early_suspect_count_misses_a_claim() {
     fails(Scenario::suspects(), Broken::SuspectsBeforeTheLock, &[must::GUILTY_ALONE]);
 }
 
 #[test]
-fn rule_12_a_count_in_a_snapshot_overshoots() {
+fn rule_12_snapshot_count_overshoots_the_limit() {
     fails(Scenario::slots(), Broken::CountedSlots, &[must::SLOTS_HOLD]);
 }
 
 #[test]
-fn rule_12_a_hand_over_that_does_not_look_again_gives_a_slot_twice() {
+fn rule_12_hand_over_without_recheck_doubles_a_slot() {
     fails(Scenario::slots(), Broken::CarelessHandOver, &[must::SLOTS_HOLD]);
 }
 
 #[test]
-fn rule_13_money_that_comes_back_in_silence_is_waited_for_for_ever() {
+fn rule_13_silent_settlement_never_wakes_waiters() {
     fails(Scenario::budgets(), Broken::SilentSettle, &[must::NO_LOST_WAKE]);
 }
 
 #[test]
-fn rule_17_a_park_that_does_not_look_again_slips_past_a_cancel() {
+fn rule_17_park_without_recheck_misses_a_cancel() {
     fails(Scenario::leases(), Broken::ParkIgnoresCancel, &[must::CANCEL_WINS]);
 }
 
 #[test]
-fn rule_17_a_reaper_that_does_not_look_requeues_what_was_cancelled() {
+fn rule_17_reaper_without_check_requeues_cancelled_execution() {
     fails(Scenario::leases(), Broken::ReapIgnoresCancel, &[must::CANCEL_WINS]);
 }
 
 #[test]
-fn rule_17_a_spawn_that_trusts_its_snapshot_leaves_an_orphan() {
+fn rule_17_snapshot_spawn_leaves_an_orphan() {
     fails(Scenario::children(), Broken::BlindSpawn, &[must::NO_ORPHANS]);
 }
 
 #[test]
-fn a_sweep_that_waits_for_a_child_with_its_parent_in_hand_meets_a_caller() {
+fn waiting_sweep_deadlocks_with_a_callers_cancel() {
     fails(Scenario::trees(), Broken::WaitingSweep, &[must::NO_DEADLOCK]);
 }
 
 #[test]
-fn a_delete_with_the_snapshot_of_its_statement_leaves_the_row_of_a_park_it_waited_for() {
+fn snapshot_delete_leaves_a_concurrent_parks_row() {
     fails(Scenario::leases(), Broken::SnapshotDelete, &[must::WAITS_HAVE_ROWS]);
 }
