@@ -69,7 +69,7 @@ async fn fetch(url: &str) -> CallOutcome {
 }
 
 #[tokio::test]
-async fn a_page_comes_back_as_readable_text() {
+async fn page_is_returned_as_readable_text() {
     let web = Web::start().await;
     assert_eq!(fetch(&web.url("/html")).await.text, "Hi\nthere");
     assert_eq!(fetch(&web.url("/latin")).await.text, "café");
@@ -107,14 +107,14 @@ async fn redirects_are_checked_and_bounded() {
 }
 
 #[tokio::test]
-async fn an_endless_page_is_read_up_to_the_cap() {
+async fn endless_page_is_cut_at_the_cap() {
     let web = Web::start().await;
     let outcome = fetch_with(ANYWHERE, json!({"max_bytes": 1_500}), &web.url("/endless")).await;
     assert!(outcome.text.ends_with("z\n[only the first 1500 bytes of the document were read]"), "{}", outcome.text);
 }
 
 #[tokio::test]
-async fn what_cannot_be_fetched_is_told_to_the_model() {
+async fn fetch_errors_are_told_to_the_model() {
     let web = Web::start().await;
     let missing = fetch(&web.url("/missing")).await;
     assert!(message(&missing).ends_with("answered HTTP 404 Not Found: no such page"), "{}", missing.text);

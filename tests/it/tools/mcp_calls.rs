@@ -29,7 +29,7 @@ async fn tool_servers_are_not_offered_http_2() {
 }
 
 #[tokio::test]
-async fn results_of_every_kind_come_back_as_text_within_the_limit() {
+async fn results_of_every_kind_become_capped_text() {
     let (server, sources) = (HttpMcp::start().await, sources());
     for agent in [http(&server.url(), json!({})), stdio(json!({}))] {
         let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
@@ -42,7 +42,7 @@ async fn results_of_every_kind_come_back_as_text_within_the_limit() {
 }
 
 #[tokio::test]
-async fn the_idempotency_key_travels_with_the_call() {
+async fn idempotency_key_is_sent_with_the_call() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
     for _ in 0..2 {
@@ -54,7 +54,7 @@ async fn the_idempotency_key_travels_with_the_call() {
 }
 
 #[tokio::test]
-async fn the_idempotency_key_travels_as_an_argument_where_the_agent_says_so() {
+async fn idempotency_key_is_sent_as_a_configured_argument() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let agent = http(&server.url(), json!({"idempotency_arguments": {"echo": "text"}}));
     let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
@@ -66,7 +66,7 @@ async fn the_idempotency_key_travels_as_an_argument_where_the_agent_says_so() {
 }
 
 #[tokio::test]
-async fn errors_of_the_tool_and_of_the_server_are_told_to_the_model() {
+async fn tool_and_server_errors_are_told_to_the_model() {
     let (server, sources) = (HttpMcp::start().await, sources());
     for agent in [http(&server.url(), json!({})), stdio(json!({}))] {
         let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
@@ -81,7 +81,7 @@ async fn errors_of_the_tool_and_of_the_server_are_told_to_the_model() {
 }
 
 #[tokio::test]
-async fn a_call_that_does_not_fit_the_schema_never_reaches_the_server() {
+async fn call_with_invalid_arguments_never_reaches_the_server() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
     let outcome = call(&toolbox, "echo", json!({"text": 7})).await;
@@ -91,7 +91,7 @@ async fn a_call_that_does_not_fit_the_schema_never_reaches_the_server() {
 }
 
 #[tokio::test]
-async fn a_call_beyond_its_time_is_given_up_and_cancelled_at_the_server() {
+async fn timed_out_call_is_cancelled_at_the_server() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let toolbox =
         Toolbox::open(&http(&server.url(), json!({"timeout_seconds": 1})), &sources, EVERYWHERE).await.unwrap();
@@ -104,7 +104,7 @@ async fn a_call_beyond_its_time_is_given_up_and_cancelled_at_the_server() {
 }
 
 #[tokio::test]
-async fn a_call_whose_attempt_stops_is_cancelled_at_the_server() {
+async fn stopped_attempt_cancels_its_call_at_the_server() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
     let attempt = tokio::spawn(async move { call(&toolbox, "gated", json!({})).await });
@@ -114,7 +114,7 @@ async fn a_call_whose_attempt_stops_is_cancelled_at_the_server() {
 }
 
 #[tokio::test]
-async fn calls_of_one_server_run_beside_each_other() {
+async fn calls_of_one_server_run_concurrently() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
     let held = tokio::spawn({
@@ -128,7 +128,7 @@ async fn calls_of_one_server_run_beside_each_other() {
 }
 
 #[tokio::test]
-async fn a_child_gets_four_variables_of_ours_and_its_own_and_secrets_come_back_redacted() {
+async fn child_environment_is_limited_and_secrets_are_redacted() {
     let agent = stdio(json!({"env": {"PLAIN": "p", "SECRET": "x-env://TOKEN"}}));
     let toolbox = Toolbox::open(&agent, &sources(), EVERYWHERE).await.unwrap();
     let outcome = call(&toolbox, "env", json!({})).await;
@@ -149,7 +149,7 @@ async fn headers_reach_the_server_with_their_secrets() {
 }
 
 #[tokio::test]
-async fn a_server_that_dies_during_an_idempotent_call_is_asked_once_more_under_the_same_key() {
+async fn idempotent_call_is_retried_after_a_server_crash() {
     let (dir, sources) = (tempfile::tempdir().unwrap(), sources());
     let marker = dir.path().join("marker");
     let toolbox =
@@ -161,7 +161,7 @@ async fn a_server_that_dies_during_an_idempotent_call_is_asked_once_more_under_t
 
 /// A retried run would call with another key, and an idempotent tool would take effect twice.
 #[tokio::test]
-async fn a_server_that_dies_during_an_idempotent_call_and_is_gone_does_not_end_the_run() {
+async fn idempotent_call_to_a_lost_server_is_outcome_unknown() {
     let (dir, sources) = (tempfile::tempdir().unwrap(), sources());
     let marker = dir.path().join("marker");
     let once = format!("test ! -e {} && exec {STDIO_SERVER}", marker.display());
@@ -174,7 +174,7 @@ async fn a_server_that_dies_during_an_idempotent_call_and_is_gone_does_not_end_t
 }
 
 #[tokio::test]
-async fn a_server_that_dies_during_a_side_effect_is_not_asked_again() {
+async fn side_effect_is_not_retried_after_a_crash() {
     let (dir, sources) = (tempfile::tempdir().unwrap(), sources());
     let marker = dir.path().join("marker");
     let toolbox = Toolbox::open(&stdio(json!({})), &sources, EVERYWHERE).await.unwrap();
@@ -186,7 +186,7 @@ async fn a_server_that_dies_during_a_side_effect_is_not_asked_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_before_a_call_ends_the_run_as_transient() {
+async fn unreachable_server_ends_the_run_as_transient() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let agent = http(&server.url(), json!({}));
     let pinned = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap().specs().to_vec();
@@ -198,7 +198,7 @@ async fn a_server_that_is_gone_before_a_call_ends_the_run_as_transient() {
 }
 
 #[tokio::test]
-async fn a_server_that_restarted_is_found_again() {
+async fn restarted_server_is_reconnected() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let agent = http(&server.url(), json!({"effects": {"echo": "read_only"}}));
     let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
@@ -208,7 +208,7 @@ async fn a_server_that_restarted_is_found_again() {
 
 /// The answers of the reference server, of its SDK's examples, and of a proxy in front of either.
 #[tokio::test]
-async fn a_server_that_answers_400_for_a_lost_session_is_initialised_again() {
+async fn status_400_for_lost_session_starts_a_new_one() {
     for unknown in [
         (
             "application/json",
@@ -232,7 +232,7 @@ async fn a_server_that_answers_400_for_a_lost_session_is_initialised_again() {
 }
 
 #[tokio::test]
-async fn a_list_beyond_its_time_is_asked_for_over_a_new_connection() {
+async fn timed_out_tool_list_uses_a_new_connection() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let agent = http(&server.url(), json!({"timeout_seconds": 1}));
     server.observed.silent.store(true, Ordering::SeqCst);
@@ -244,7 +244,7 @@ async fn a_list_beyond_its_time_is_asked_for_over_a_new_connection() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_connections_is_told_without_names_of_types() {
+async fn connection_errors_contain_no_type_names() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let agent = http(&server.url(), json!({}));
     let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();

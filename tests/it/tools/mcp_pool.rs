@@ -24,7 +24,7 @@ async fn is_gone(pid: u32) {
 }
 
 #[tokio::test]
-async fn executions_share_a_connection_and_other_environments_have_their_own() {
+async fn executions_share_connections_per_environment() {
     let sources = sources();
     let first = Toolbox::open(&stdio(json!({})), &sources, EVERYWHERE).await.unwrap();
     let trusting =
@@ -36,7 +36,7 @@ async fn executions_share_a_connection_and_other_environments_have_their_own() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed_and_made_again_when_needed() {
+async fn idle_connection_is_closed_and_reopened() {
     let sources = sources_with(McpPoolSettings { idle_timeout: Duration::from_millis(200), ..settings() });
     let toolbox = Toolbox::open(&stdio(json!({})), &sources, EVERYWHERE).await.unwrap();
     let first = pid(&toolbox).await;
@@ -65,7 +65,7 @@ async fn closing_or_dropping_the_pool_ends_its_children() {
 }
 
 #[tokio::test]
-async fn beyond_the_bound_an_idle_connection_makes_room_and_a_busy_one_does_not() {
+async fn full_pool_evicts_idle_but_no_busy_connections() {
     let sources = sources_with(McpPoolSettings { max_connections: 1, ..settings() });
     let server = HttpMcp::start().await;
     let over_http = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
@@ -91,7 +91,7 @@ async fn beyond_the_bound_an_idle_connection_makes_room_and_a_busy_one_does_not(
 }
 
 #[tokio::test]
-async fn a_hundred_executions_wait_once_for_a_server_that_never_answers() {
+async fn concurrent_opens_share_one_connect_timeout() {
     let settings = McpPoolSettings { connect_timeout: Duration::from_millis(300), ..settings() };
     let sources = sources_with(settings);
     let agent = agent(json!({"s": {"command": ["/bin/sleep", "60"]}}));
@@ -104,7 +104,7 @@ async fn a_hundred_executions_wait_once_for_a_server_that_never_answers() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_stops_while_connecting_leaves_no_child_behind() {
+async fn stopped_attempt_leaves_no_child_process() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("pid");
     let script = format!("echo $$ > {}; exec sleep 60", file.display());

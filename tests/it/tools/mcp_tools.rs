@@ -16,7 +16,7 @@ fn names(toolbox: &Toolbox) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn both_transports_list_the_same_tools_by_name_and_leave_out_what_no_model_could_call() {
+async fn both_transports_list_the_same_callable_tools() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let over_http = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
     let over_stdio = Toolbox::open(&stdio(json!({})), &sources, EVERYWHERE).await.unwrap();
@@ -29,7 +29,7 @@ async fn both_transports_list_the_same_tools_by_name_and_leave_out_what_no_model
 }
 
 #[tokio::test]
-async fn hints_count_only_of_a_trusted_server_and_the_agents_word_counts_most() {
+async fn agent_effects_override_hints_of_trusted_servers() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let effects = async |more| {
         let toolbox = Toolbox::open(&http(&server.url(), more), &sources, EVERYWHERE).await.unwrap();
@@ -44,7 +44,7 @@ async fn hints_count_only_of_a_trusted_server_and_the_agents_word_counts_most() 
 }
 
 #[tokio::test]
-async fn only_allowed_tools_are_shown_and_servers_come_by_name() {
+async fn only_allowed_tools_are_shown_by_server() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let spec = |allow: &[&str]| json!({"url": server.url(), "allow": allow});
     let agent = agent(json!({"zeta": spec(&["echo"]), "alpha": spec(&["pid", "key", "missing"])}));
@@ -55,7 +55,7 @@ async fn only_allowed_tools_are_shown_and_servers_come_by_name() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_reached_is_a_transient_failure_that_says_why() {
+async fn unreachable_server_is_transient_with_a_reason() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let closed = format!("http://{}/mcp", free.local_addr().unwrap());
     drop(free);
@@ -80,7 +80,7 @@ async fn a_server_that_cannot_be_reached_is_a_transient_failure_that_says_why() 
 }
 
 #[tokio::test]
-async fn a_pinned_list_contacts_no_server_before_a_call_needs_it() {
+async fn pinned_list_connects_only_for_a_call() {
     let (server, sources) = (HttpMcp::start().await, sources());
     let agent = http(&server.url(), json!({}));
     let pinned = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap().specs().to_vec();
