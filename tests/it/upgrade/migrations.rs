@@ -93,7 +93,7 @@ fn migrations_after_the_first_release_only_add() {
 }
 
 #[test]
-fn what_the_release_before_cannot_run_on_is_found() {
+fn statements_breaking_the_previous_release_are_found() {
     for bad in [
         "alter table executions drop column lane;",
         "drop table parked;",

@@ -33,7 +33,7 @@ async fn make_newer(fleet: &Fleet, id: ExecutionId) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_newer_journal_waits_for_a_newer_worker_and_loses_nothing() {
+async fn newer_journal_waits_for_a_newer_worker() {
     let fleet = Fleet::start().await;
     let (look, holds) = (TestTool::recording("look", ToolEffect::SideEffect), Holds::default());
     fleet.apply(&agent_with(&["look"]), &definition("d", &["is_valid_json"])).await;

@@ -283,7 +283,7 @@ async fn give_what_is_waited_for(fleet: &Fleet, of: &BTreeMap<String, ExecutionI
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_every_format_left_behind_ends_as_it_should() {
+async fn databases_of_every_format_resume_and_finish() {
     assert!(folder(JOURNAL_FORMAT).is_dir(), "no database of format {JOURNAL_FORMAT} is recorded");
     for format in 1..=JOURNAL_FORMAT {
         goes_on_from(format).await;
