@@ -69,7 +69,7 @@ async fn a_removed_file_cannot_be_hidden_from_a_user() {
 
 /// Ordinary uses of removed files.
 #[tokio::test]
-async fn files_without_names_may_be_as_large_as_others() {
+async fn removed_files_have_the_same_limits() {
     for user in [As::Self_, As::Unprivileged] {
         let Some(service) = Service::start(Mode::Landlock, user, SMALL).await else { continue };
         let code = "\

@@ -103,7 +103,7 @@ known = {'PATH', 'LANG', 'LC_ALL', 'USER', 'LOGNAME', 'HOME', 'TMPDIR', 'PWD', '
 return set(os.environ) - known or outside['secret'] in str(os.environ)";
     environment_of_the_service: no_twin, "return Path(f\"/proc/{outside['service']}/environ\").read_bytes()";
     environment_of_the_parent: no_twin, "return outside['secret'] in Path(f'/proc/{os.getppid()}/environ').read_text()";
-    environment_of_anybody: no_twin, "\
+    environment_of_any_process: no_twin, "\
 for pid in os.listdir('/proc'):
     try:
         if outside['secret'] in Path(f'/proc/{pid}/environ').read_text():
@@ -201,7 +201,7 @@ for fd in os.listdir(f'/proc/{os.getppid()}/fd'):
     asking_for_the_service: twin, "os.kill(outside['service'], 0)\nreturn True";
     killing_by_thread: no_twin, "return call(234, outside['service'], outside['service'], 9) or call(200, outside['service'], 9)";
     // It succeeds even if it reached no process; the test checks that the service still lives.
-    killing_everybody: no_twin, "os.kill(-1, 9)\nreturn False";
+    killing_every_process: no_twin, "os.kill(-1, 9)\nreturn False";
     killing_by_an_open_file: no_twin, "\
 import fcntl
 a, b = socket.socketpair()

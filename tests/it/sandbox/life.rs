@@ -67,16 +67,16 @@ macro_rules! in_each_mode {
 const ONE: Settings<'static> = &[("concurrency", "1"), ("queue_seconds", "0.2")];
 
 in_each_mode! {
-    a_background_process_ends_with_its_run;
-    a_timeout_ends_the_whole_tree;
-    a_caller_that_goes_away_ends_its_run;
-    a_killed_service_leaves_nothing;
-    a_stopped_service_lets_runs_end;
-    more_than_may_run_wait_and_are_turned_away;
-    one_run_sees_nothing_of_another;
+    background_process_ends_with_its_run;
+    timeout_kills_the_whole_process_tree;
+    disconnected_caller_ends_its_run;
+    killed_service_leaves_nothing_behind;
+    stopped_service_lets_runs_finish;
+    requests_beyond_capacity_are_refused_as_busy;
+    runs_cannot_see_each_others_files;
 }
 
-async fn a_background_process_ends_with_its_run(service: Service) {
+async fn background_process_ends_with_its_run(service: Service) {
     let marker = unlikely();
     let code = format!(
         "import subprocess, os, time\n\
@@ -97,7 +97,7 @@ async fn a_background_process_ends_with_its_run(service: Service) {
     service.settles().await;
 }
 
-async fn a_timeout_ends_the_whole_tree(service: Service) {
+async fn timeout_kills_the_whole_process_tree(service: Service) {
     let marker = unlikely();
     let code = format!("(trap '' TERM INT HUP; sleep {marker}) & sleep {marker} & sleep {marker}");
     let (status, answer) = service.ask(&json!({"language": "bash", "code": code, "timeout_seconds": 1})).await;
@@ -106,7 +106,7 @@ async fn a_timeout_ends_the_whole_tree(service: Service) {
     service.settles().await;
 }
 
-async fn a_caller_that_goes_away_ends_its_run(service: Service) {
+async fn disconnected_caller_ends_its_run(service: Service) {
     let marker = unlikely();
     let caller = endless(&service, &marker);
     is_there(&marker).await;
@@ -115,7 +115,7 @@ async fn a_caller_that_goes_away_ends_its_run(service: Service) {
     service.settles().await;
 }
 
-async fn a_killed_service_leaves_nothing(mut service: Service) {
+async fn killed_service_leaves_nothing_behind(mut service: Service) {
     let marker = unlikely();
     let _caller = endless(&service, &marker);
     is_there(&marker).await;
@@ -130,7 +130,7 @@ async fn a_killed_service_leaves_nothing(mut service: Service) {
     .await;
 }
 
-async fn a_stopped_service_lets_runs_end(mut service: Service) {
+async fn stopped_service_lets_runs_finish(mut service: Service) {
     let url = service.url.clone();
     let code = "import time, os\nopen('begun', 'w')\ntime.sleep(4)\nresult = 'done'";
     let run =
@@ -148,7 +148,7 @@ async fn a_stopped_service_lets_runs_end(mut service: Service) {
     assert!(client().get(format!("{}/health", service.url)).send().await.is_err(), "nobody listens any more");
 }
 
-async fn more_than_may_run_wait_and_are_turned_away(service: Service) {
+async fn requests_beyond_capacity_are_refused_as_busy(service: Service) {
     let marker = unlikely();
     let caller = endless(&service, &marker);
     is_there(&marker).await;
@@ -167,7 +167,7 @@ async fn more_than_may_run_wait_and_are_turned_away(service: Service) {
     .await;
 }
 
-async fn one_run_sees_nothing_of_another(service: Service) {
+async fn runs_cannot_see_each_others_files(service: Service) {
     let leave = "import os\nfor place in ('.', '/tmp', '/dev/shm', '/var/tmp', '/work'):\n    try:\n        open(place + '/left-behind', 'w').write('x')\n    except OSError:\n        pass\nresult = os.path.exists('left-behind')";
     assert_eq!(service.python(leave, Value::Null).await["result"], true);
     let look = "import os\nresult = [p for p in ('.', '/tmp', '/dev/shm', '/var/tmp', '/work') if os.path.exists(p + '/left-behind')] + os.listdir('.')";
@@ -178,7 +178,7 @@ async fn one_run_sees_nothing_of_another(service: Service) {
 }
 
 #[tokio::test]
-async fn runs_overlap_up_to_the_limit_and_wait_in_line_beyond() {
+async fn runs_overlap_up_to_the_limit_then_queue() {
     let times = [("queue_seconds", "30"), ("timeout_max_seconds", "30"), ("shutdown_seconds", "30")];
     let settings = &[&times[..], &[("concurrency", "2"), ("queue_max", "1")]].concat();
     let Some(service) = Service::start(Mode::Landlock, As::Self_, settings).await else { return };

@@ -27,14 +27,14 @@ async fn refuses(mode: Mode, settings: &[(&str, &str)], code: i32, says: &[&str]
 }
 
 #[tokio::test]
-async fn something_confines_on_every_machine_that_this_is_tested_on() {
+async fn test_machine_supports_a_confinement() {
     let namespaces = Service::start(Mode::Namespaces, As::Self_, &[]).await.is_some();
     let landlock = Service::start(Mode::Landlock, As::Self_, &[]).await.is_some();
     assert!(namespaces || landlock, "no mode could be tested");
 }
 
 #[tokio::test]
-async fn where_nothing_confines_it_does_not_start() {
+async fn sandbox_without_confinement_does_not_start() {
     let says = ["this machine does not confine", "namespaces: ", "install bubblewrap"];
     refuses(Mode::Namespaces, &[("bwrap", "/bin/false")], 3, &says).await;
     refuses(Mode::Namespaces, &[("bwrap", "/nonexistent/bwrap")], 3, &says).await;
@@ -43,14 +43,14 @@ async fn where_nothing_confines_it_does_not_start() {
 /// A bubblewrap that runs its command without confining it. Landlock and seccomp still hold; the namespaces are
 /// missing.
 #[tokio::test]
-async fn what_only_seems_to_confine_is_found_out() {
+async fn fake_confinement_fails_the_self_test() {
     let dir = tempfile::tempdir().unwrap();
     let path = pretender(&dir, "#!/bin/bash\nwhile [[ $1 != -- ]]; do shift; done\nshift\ncd / && exec \"$@\"\n");
     refuses(Mode::Namespaces, &[("bwrap", &path)], 3, &["namespace of the service"]).await;
 }
 
 #[tokio::test]
-async fn a_language_that_does_not_run_is_no_sandbox() {
+async fn sandbox_with_a_broken_language_does_not_start() {
     let says = ["python does not run", "sandbox.languages"];
     let modes = [Mode::Namespaces, Mode::Landlock, Mode::Unconfined].into_iter();
     for mode in modes.filter(|mode| is_allowed(*mode, As::Self_)) {
@@ -59,7 +59,7 @@ async fn a_language_that_does_not_run_is_no_sandbox() {
 }
 
 #[tokio::test]
-async fn told_to_it_serves_unconfined_and_says_so() {
+async fn dangerous_setting_serves_unconfined_with_a_warning() {
     let service = Service::start(Mode::Unconfined, As::Self_, &[]).await.unwrap();
     assert!(service.log().contains("NOTHING IS CONFINED"), "{}", service.log());
     assert_eq!(service.python("result = 1", json!(null)).await["result"], 1);
@@ -72,7 +72,7 @@ async fn told_to_it_serves_unconfined_and_says_so() {
 
 /// Where confinement works, the setting has no effect.
 #[tokio::test]
-async fn the_dangerous_setting_takes_nothing_away() {
+async fn dangerous_setting_keeps_a_working_confinement() {
     let settings = &[("dangerously_run_unconfined", "true")];
     for mode in [Mode::Namespaces, Mode::Landlock] {
         let Some(service) = Service::start(mode, As::Self_, settings).await else { continue };
@@ -82,7 +82,7 @@ async fn the_dangerous_setting_takes_nothing_away() {
 
 /// In some containers a sandbox cannot have a /proc of its own.
 #[tokio::test]
-async fn namespaces_do_without_proc() {
+async fn namespaces_work_without_proc() {
     let dir = tempfile::tempdir().unwrap();
     let script = "#!/bin/bash\nfor a; do [[ $a != --proc ]] || { echo \"Can't mount proc\" >&2; exit 1; }; done\nexec /usr/bin/bwrap \"$@\"\n";
     let path = pretender(&dir, script);
@@ -94,7 +94,7 @@ async fn namespaces_do_without_proc() {
 }
 
 #[tokio::test]
-async fn a_token_is_asked_for_when_there_is_one() {
+async fn configured_token_is_required() {
     let token = "a-token-of-more-than-16";
     let settings = &[("token", token)];
     let service = match Service::start(Mode::Namespaces, As::Self_, settings).await {
@@ -116,7 +116,7 @@ async fn a_token_is_asked_for_when_there_is_one() {
 }
 
 #[tokio::test]
-async fn settings_that_make_no_sense_are_refused() {
+async fn invalid_settings_are_refused_at_start() {
     for (settings, says) in [
         ([("timeout_max_seconds", "31")], "at most 30"),
         ([("languages", "perl")], "sandbox.languages"),
@@ -130,7 +130,7 @@ async fn settings_that_make_no_sense_are_refused() {
 
 /// A longer time limit than the original's default, up to its schema's maximum, and readable paths of the operator.
 #[tokio::test]
-async fn an_operator_may_give_more_time_and_more_to_read() {
+async fn operator_can_extend_time_and_readable_paths() {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::write(dir.path().join("table.csv"), "a,b\n").unwrap();

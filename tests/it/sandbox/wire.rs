@@ -17,7 +17,7 @@ async fn sandbox() -> std::sync::Arc<Service> {
 const KEYS: [&str; 7] = ["error", "exit_code", "language", "result", "stderr", "stdout", "timed_out"];
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_with_the_codes_of_the_contract() {
+async fn invalid_requests_get_the_contract_codes() {
     let sandbox = sandbox().await;
     let python = |more: Value| {
         let mut body = json!({"language": "python", "code": "pass"});
@@ -59,7 +59,7 @@ async fn what_makes_no_sense_is_refused_with_the_codes_of_the_contract() {
 }
 
 #[tokio::test]
-async fn the_server_speaks_json_whatever_is_asked() {
+async fn every_answer_is_json() {
     let sandbox = sandbox().await;
     let large = "x".repeat(3 << 20);
     let table = [
@@ -83,7 +83,7 @@ async fn the_server_speaks_json_whatever_is_asked() {
 }
 
 #[tokio::test]
-async fn the_result_object_has_the_contracts_keys() {
+async fn result_object_has_the_contract_keys() {
     let sandbox = sandbox().await;
     let (status, answer) = sandbox.ask(&json!({"language": "python", "code": "print(2 + 2)", "input": null})).await;
     let expected = json!({
@@ -102,7 +102,7 @@ async fn the_result_object_has_the_contracts_keys() {
 
 /// Plain Python: code, input, result or type of the error, and status.
 #[tokio::test]
-async fn python_is_whole() {
+async fn python_runs_without_language_restrictions() {
     let sandbox = sandbox().await;
     let table = [
         ("result = [input, input_payload]", json!({"a": [1, null]}), Ok(json!([{"a": [1, null]}, {"a": [1, null]}]))),
@@ -231,7 +231,7 @@ async fn numbers_and_nesting_are_kept_or_refused() {
 }
 
 #[tokio::test]
-async fn an_error_comes_with_what_a_person_would_see() {
+async fn python_error_includes_traceback_and_output() {
     let sandbox = sandbox().await;
     let answer =
         sandbox.python("print('before')\ndef f():\n    raise ValueError('no such thing')\nf()", Value::Null).await;
@@ -245,7 +245,7 @@ async fn an_error_comes_with_what_a_person_would_see() {
 }
 
 #[tokio::test]
-async fn bash_has_its_input_and_its_result() {
+async fn bash_receives_input_and_returns_result() {
     let sandbox = sandbox().await;
     let bash = async |code: &str, input: Value| {
         sandbox.ask(&json!({"language": "bash", "code": code, "input": input, "timeout_seconds": 15})).await
@@ -272,7 +272,7 @@ async fn bash_has_its_input_and_its_result() {
 }
 
 #[tokio::test]
-async fn a_policy_may_forbid_imports_and_grants_no_network() {
+async fn policy_can_forbid_imports_but_not_grant_network() {
     let sandbox = sandbox().await;
     let ask = async |code: &str, policy: Value| {
         sandbox.ask(&json!({"language": "python", "code": code, "policy": policy, "timeout_seconds": 15})).await
@@ -296,7 +296,7 @@ async fn a_policy_may_forbid_imports_and_grants_no_network() {
 }
 
 #[tokio::test]
-async fn time_is_brought_into_its_bounds() {
+async fn time_limit_is_clamped_to_its_bounds() {
     let sandbox = sandbox().await;
     // The minimum is a second.
     for asked in [json!(0), json!(-5), json!(0.001), json!(1)] {
@@ -322,7 +322,7 @@ async fn time_is_brought_into_its_bounds() {
 }
 
 #[tokio::test]
-async fn output_and_result_are_capped_and_say_so() {
+async fn output_and_result_are_capped_with_a_notice() {
     let sandbox = sandbox().await;
     let answer = sandbox
         .python(
