@@ -28,7 +28,7 @@ async fn ordering() -> (Fleet, Shell, TestTool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fork_continues_with_another_agent_and_is_compared_with_its_origin() {
+async fn fork_with_another_agent_compares_with_its_origin() {
     let (fleet, shell, order) = ordering().await;
     let other = AgentSpec {
         model: ModelSpec { name: Some("large".into()), ..ModelSpec::default() },
@@ -95,7 +95,7 @@ async fn fork_continues_with_another_agent_and_is_compared_with_its_origin() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn top_up_lets_what_waits_for_its_budget_go_on() {
+async fn top_up_wakes_an_execution_waiting_for_budget() {
     let (fleet, shell, order) = ordering().await;
     let _worker = fleet.worker_with(|builder| builder.tool(order).unwrap());
     let mut new = fleet.new_execution("d", json!({})).await;

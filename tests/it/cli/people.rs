@@ -6,7 +6,7 @@ use super::{Shell, nobody};
 use crate::agent_loop::people::{Office, pay_needs_a_person};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn approvals_are_listed_shown_and_decided_once_each() {
+async fn approvals_are_listed_shown_and_decided_once() {
     let mut office = Office::open(pay_needs_a_person(), false).await;
     let shell = Shell::open(&mut office.fleet).await;
     let pays = [("c1", 1), ("c2", 2), ("c3", 3), ("c4", 4)];

@@ -22,7 +22,7 @@ async fn quarantined(fleet: &Fleet) -> ExecutionId {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_quarantine_is_listed_shown_and_released() {
+async fn quarantine_is_listed_shown_and_released() {
     let mut fleet = Fleet::start().await;
     let shell = Shell::open(&mut fleet).await;
     fleet.apply(&agent("a"), &DefinitionSpec::new("d", "a")).await;
