@@ -41,13 +41,13 @@ async fn run(arguments: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn throughput_stands_beside_its_floor() {
+async fn throughput_is_printed_with_its_floor() {
     let printed = bench(&["throughput", "--executions", "200", "--floor-executions", "200"]).await;
     assert!(printed["ratio_to_floor"].as_f64() > Some(0.0), "{printed}");
 }
 
 #[tokio::test]
-async fn latency_counts_from_when_a_submit_was_due() {
+async fn latency_counts_from_the_due_time() {
     let printed = bench(&["latency", "--rate", "20", "--seconds", "2"]).await;
     assert_eq!(printed["executions"], 40);
     assert!(printed["p99_ms"].as_f64() >= printed["p50_ms"].as_f64(), "{printed}");
@@ -58,7 +58,7 @@ async fn latency_counts_from_when_a_submit_was_due() {
 }
 
 #[tokio::test]
-async fn what_is_in_flight_stands_beside_the_floor_too() {
+async fn in_flight_is_printed_with_its_floor() {
     let arguments =
         ["in-flight", "--executions", "20", "--delay-ms", "100", "--waves", "3", "--floor-executions", "200"];
     let printed = bench(&arguments).await;
@@ -71,7 +71,7 @@ async fn what_is_in_flight_stands_beside_the_floor_too() {
 }
 
 #[tokio::test]
-async fn parked_executions_are_looked_at_beside_an_idle_worker() {
+async fn parked_executions_are_compared_with_an_idle_worker() {
     let printed = bench(&["parked", "--executions", "50", "--seconds", "1"]).await;
     for state in ["just_started", "idle_after_as_many", "while_parked"] {
         assert!(printed[state]["worker_megabytes"].as_f64() > Some(1.0), "{state}: {printed}");

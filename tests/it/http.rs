@@ -18,13 +18,13 @@ async fn server() -> String {
 }
 
 #[tokio::test]
-async fn a_client_names_itself() {
+async fn client_sends_its_user_agent() {
     let said = client(&HttpOptions::default()).unwrap().get(format!("{}/agent", server().await)).send().await.unwrap();
     assert!(said.text().await.unwrap().starts_with("longhaul/"));
 }
 
 #[tokio::test]
-async fn redirects_are_followed_only_when_asked_for() {
+async fn redirects_are_followed_only_if_enabled() {
     let moved = format!("{}/moved", server().await);
     let answer = client(&HttpOptions::default()).unwrap().get(&moved).send().await.unwrap();
     assert_eq!(answer.status(), 307);

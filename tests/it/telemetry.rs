@@ -39,7 +39,7 @@ fn holds(body: &[u8], part: &[u8]) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_trace_spans_the_process_that_submits_and_the_one_that_runs() {
+async fn one_trace_covers_submit_and_attempt() {
     let (endpoint, exports) = collector().await;
     let (api, api_guard) = telemetry::build(&config(Some(endpoint.clone())), "longhaul-api").unwrap();
     let stored = with_default(&api, || info_span!("submit").in_scope(current_traceparent)).unwrap();
@@ -66,7 +66,7 @@ async fn one_trace_spans_the_process_that_submits_and_the_one_that_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_does_not_answer_costs_no_time() {
+async fn silent_collector_delays_nothing() {
     // It accepts connections and never answers.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
@@ -97,7 +97,7 @@ async fn exported(service: &'static str, api: &TestApi, path: &str) -> (u16, Vec
 }
 
 #[tokio::test]
-async fn answers_of_5xx_are_failed_spans() {
+async fn status_5xx_marks_the_span_failed() {
     /// `Span.status` with only the code ERROR, as protobuf.
     const FAILED: [u8; 4] = [0x7a, 2, 0x18, 2];
     let api = TestApi::start().await;

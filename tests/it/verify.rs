@@ -53,7 +53,7 @@ async fn data_dir(said: &mut Lines<BufReader<ChildStderr>>) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_short_verification_holds_and_stops_what_it_started() {
+async fn short_verification_holds_and_stops_its_processes() {
     let out = tempfile::tempdir().unwrap();
     let report = out.path().join("report.json");
     let faults = "kill-worker,redis-flush,drop-wakeups,postgres-restart,lose-replies";
@@ -97,7 +97,7 @@ async fn a_short_verification_holds_and_stops_what_it_started() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupted_verification_leaves_nothing_running() {
+async fn interrupted_verification_leaves_nothing_running() {
     let out = tempfile::tempdir().unwrap();
     let report = out.path().join("report.json");
     let (mut child, mut said) = start(&["--duration", "1h", "--rate", "2"], &report);
