@@ -68,7 +68,7 @@ fn refused(reach: Reach) -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
     refused.insert(libc::SYS_mmap, vec![rule(&[(3, SeccompCmpOp::MaskedEq(SHARED_MEMORY), SHARED_MEMORY)])?]);
     refused.insert(libc::SYS_ioctl, IOCTL.iter().map(|command| equal(1, *command)).collect::<Result<_, _>>()?);
     refused.insert(libc::SYS_fcntl, FCNTL.iter().map(|command| equal(1, *command)).collect::<Result<_, _>>()?);
-    // Querying the personality, and setting it to 0, is harmless.
+    // Querying the personality is harmless; glibc calls prlimit64 for its own process (pid 0).
     refused.insert(libc::SYS_personality, vec![rule(&[(0, SeccompCmpOp::Ne, ASKING)])?]);
     refused.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
     if let Reach::Shared { signals_are_fenced, own } = reach {
