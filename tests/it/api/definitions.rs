@@ -132,7 +132,7 @@ async fn tool_server_command_needs_an_allowed_owner() {
         for refused in [of_tenant, of_all].iter().filter(|answer| answer.status == 403) {
             assert_eq!((refused.code(), refused.paths()), ("command_not_allowed", vec!["/mcp_servers/crm/command"]));
         }
-        // Servers with a URL are always allowed.
+        // A server with a public URL needs no permission.
         assert_eq!(api.acme.put("/v1/agents/me", &url).await.status, 201);
     }
     assert_eq!(ApiOptions::default().tool_servers.stdio, AllowedAgents::AppliedOnly);
