@@ -24,7 +24,7 @@ test: bootstrap ## all tests
 	@sh deploy/pgvector.sh
 	@cargo test --workspace --no-fail-fast
 
-# Every fault once, whatever that takes, in the dev profile: the bars in seconds are not checked (docs/verify.md).
+# Every fault once, whatever that takes, in the dev profile: the bars in seconds are not checked (docs/reference/verify.md).
 verify: bootstrap ## kill, pause and restart a fleet in every way, and prove that nothing was lost or done twice
 	@cargo run -p longhaul-cli --bin longhaul -- verify --rate 5 --seed 1 --timing false --report target/verify.json
 

@@ -13,7 +13,7 @@ use crate::{
 pub const ONE_WRITER: &str = "only the current lease of a worker that lives writes";
 /// core-rules 2, 9.
 pub const STEPS_STAY: &str = "a recorded step is neither lost nor recorded twice";
-/// docs/state-machine.md: terminal is terminal.
+/// docs/reference/state-machine.md: terminal is terminal.
 pub const END_IS_END: &str = "what has ended does not change";
 /// core-rules 2: a worker id dies once.
 pub const LIVING_HOLD: &str = "a worker that lives holds what it believes it holds";

@@ -29,7 +29,7 @@ fn delays(class: FailureClass) -> Vec<String> {
 
 #[test]
 fn every_built_in_failure_code_is_a_row_with_its_class_and_retries() {
-    let guide = include_str!("../../docs/failures.md");
+    let guide = include_str!("../../docs/reference/failures.md");
     let table = guide.split("| code |").nth(1).unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| `")).map(|line| {
         let cells: Vec<&str> = line.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
@@ -47,7 +47,7 @@ fn every_built_in_failure_code_is_a_row_with_its_class_and_retries() {
 
 #[test]
 fn every_class_is_a_row_with_the_delays_of_its_retries() {
-    let guide = include_str!("../../docs/failures.md");
+    let guide = include_str!("../../docs/reference/failures.md");
     let table = guide.split("| code |").next().unwrap();
     let rows: Vec<String> = table.lines().filter(|line| line.starts_with("| `")).map(str::to_owned).collect();
     let expected = FailureClass::ALL.map(|class| {
@@ -87,7 +87,7 @@ fn every_failure_is_made_in_the_class_of_its_code() {
 
 #[test]
 fn every_code_of_the_contract_is_a_row_with_its_class_status_and_view() {
-    let guide = include_str!("../../docs/failures.md");
+    let guide = include_str!("../../docs/reference/failures.md");
     let table = guide.split("| code |").nth(2).unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| `"));
     let rows: Vec<String> = rows
@@ -103,7 +103,7 @@ fn every_code_of_the_contract_is_a_row_with_its_class_status_and_view() {
 
 #[test]
 fn every_metric_is_a_row_and_says_what_its_help_says() {
-    let guide = include_str!("../../docs/metrics.md");
+    let guide = include_str!("../../docs/reference/metrics.md");
     let table = guide.split("| metric |").nth(1).unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| `"));
     let metrics = METRICS.iter().map(|metric| {
@@ -124,14 +124,14 @@ fn the_diagram_has_the_edges_of_the_state_machine() {
             }
         }
     }
-    let guide = include_str!("../../docs/state-machine.md");
+    let guide = include_str!("../../docs/reference/state-machine.md");
     let edges = guide.lines().map(str::trim).filter(|line| line.contains(" --> ") && !line.contains("[*]"));
     assert_eq!(edges.map(str::to_owned).collect::<BTreeSet<_>>(), expected);
 }
 
 #[test]
 fn every_rule_of_the_core_that_is_named_is_in_the_document() {
-    let guide = include_str!("../../docs/core-rules.md");
+    let guide = include_str!("../../docs/reference/core-rules.md");
     let rows = guide.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse::<u32>().ok());
     let rules: BTreeSet<u32> = rows.collect();
     assert_eq!(rules, (1..=rules.last().copied().unwrap_or_default()).collect(), "a rule is missing");
@@ -180,7 +180,7 @@ fn behaviour_tests() -> BTreeMap<u32, Vec<String>> {
 
 #[test]
 fn every_behaviour_of_the_loop_has_one_test_and_is_listed() {
-    let guide = include_str!("../../docs/loop.md");
+    let guide = include_str!("../../docs/guide/loop.md");
     let table = guide.split("| number |").nth(1).unwrap();
     let mut listed = BTreeMap::new();
     for line in table.lines().skip(2) {
@@ -195,7 +195,7 @@ fn every_behaviour_of_the_loop_has_one_test_and_is_listed() {
 
 #[test]
 fn the_settings_that_the_guide_to_the_loop_shows_are_settings() {
-    let guide = include_str!("../../docs/loop.md");
+    let guide = include_str!("../../docs/guide/loop.md");
     let shown = guide.split("```yaml").nth(1).unwrap().split("```").next().unwrap();
     let agent: AgentSpec =
         serde_saphyr::from_str(&format!("key: analyst\nname: Analyst\nprompts: {{conversation: You help.}}\n{shown}"))

@@ -351,7 +351,7 @@ pub struct Problem {
     /// HTTP status.
     #[schema(example = 422)]
     pub status: u16,
-    /// Stable name of the error; docs/api.md lists them.
+    /// Stable name of the error; docs/reference/api.md lists them.
     #[schema(example = "invalid_input")]
     pub code: String,
     /// Description for people. May change.
@@ -420,7 +420,7 @@ mod tests {
         let source = include_str!("error.rs");
         let body = source.split("pub(crate) fn code").nth(1).and_then(|rest| rest.split("fn detail").next()).unwrap();
         let codes: BTreeSet<&str> = body.split("=> \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
-        let guide = include_str!("../../../docs/api.md");
+        let guide = include_str!("../../../docs/reference/api.md");
         let table = guide.split("## Errors").nth(1).and_then(|rest| rest.split("## Events").next()).unwrap();
         let rows = table.lines().filter_map(|line| line.split(" | `").nth(1)?.split('`').next());
         assert_eq!(rows.collect::<BTreeSet<_>>(), codes);

@@ -69,7 +69,7 @@ macro_rules! codes {
         impl FailureCode {
             $($(#[$doc])* pub const $name: Self = Self(Cow::Borrowed($text));)*
 
-            /// Every built-in code, in the order of docs/failures.md.
+            /// Every built-in code, in the order of docs/reference/failures.md.
             pub const BUILT_IN: &'static [Self] = &[$(Self::$name),*];
 
             /// Returns the class with which a built-in code ends a run; `permanent` for a definition's own code.

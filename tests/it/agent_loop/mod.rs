@@ -1,4 +1,4 @@
-//! The agent loop, behaviour by behaviour; docs/loop.md lists them by number.
+//! The agent loop, behaviour by behaviour; docs/guide/loop.md lists them by number.
 
 mod approvals;
 mod blocking;

@@ -10,7 +10,7 @@ use crate::support::{fleet::Fleet, process::WorkerProcess, wait::eventually};
 const EXECUTIONS: usize = 60;
 const MORE: usize = 60;
 /// Requests that were past their last look at the lease when the process was stopped, and not yet sent: nothing can call them back
-/// (docs/verify.md). A worker that did not look would send one for each of the thirty it holds.
+/// (docs/reference/verify.md). A worker that did not look would send one for each of the thirty it holds.
 const SENT_ON_WAKING: usize = 3;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

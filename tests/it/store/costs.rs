@@ -44,7 +44,7 @@ async fn wal_bytes(pool: &PgPool) -> i64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_execution_writes_a_bounded_amount_of_log() {
     const EXECUTIONS: usize = 3_000;
-    /// Measured: 5,936 bytes here, 6,819 with the bodies of a whole run (docs/performance.md), full page images included: a new
+    /// Measured: 5,936 bytes here, 6,819 with the bodies of a whole run (docs/reference/performance.md), full page images included: a new
     /// database writes each of its pages for the first time. The rest is room for other versions of the server.
     const LIMIT: i64 = 9_000;
     // The log is the whole server's.

@@ -127,7 +127,7 @@ pub struct JournalStep {
 /// An event for observers, in the order it happened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewEvent {
-    /// What happened; a word of docs/api.md.
+    /// What happened; a word of docs/reference/api.md.
     pub kind: &'static str,
     /// Its facts; never prompts, completions or arguments.
     pub data: Value,

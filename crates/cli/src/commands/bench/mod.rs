@@ -41,7 +41,7 @@ Examples:
   longhaul bench recovery --rounds 5
   longhaul bench neighbours --attack schemas --attack batches
 
-Build with --release first; close what else runs. docs/performance.md says how to read the numbers.")]
+Build with --release first; close what else runs. docs/reference/performance.md says how to read the numbers.")]
 pub struct BenchArgs {
     #[command(subcommand)]
     what: What,

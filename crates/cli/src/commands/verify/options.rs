@@ -17,7 +17,7 @@ Examples:
   longhaul verify --seed 7 --faults kill-worker,pause-worker,postgres-restart
   longhaul verify --faults rolling-restart --every 20s --duration 5m
 
-docs/verify.md says what it proves, what it does not, and how to read the report.")]
+docs/reference/verify.md says what it proves, what it does not, and how to read the report.")]
 pub struct VerifyArgs {
     /// Duration of the load and the faults, without the audit; if absent, until every fault was injected once
     #[arg(long, value_name = "TIME", value_parser = read_duration)]

@@ -144,8 +144,9 @@ struct RenderedCall {
 }
 
 fn parse(rendered: &str) -> Result<Answer, ModelError> {
-    let rendered: Rendered = serde_json::from_str(rendered.trim())
-        .map_err(|error| failed(format!("it did not render a reply as docs/scripted-model.md describes: {error}")))?;
+    let rendered: Rendered = serde_json::from_str(rendered.trim()).map_err(|error| {
+        failed(format!("it did not render a reply as docs/guide/scripted-model.md describes: {error}"))
+    })?;
     let text = match (rendered.text, rendered.raw) {
         (Some(_), Some(_)) => return Err(failed("a reply has `text` or `raw`, not both")),
         (None, Some(raw)) => raw,
