@@ -1,5 +1,5 @@
 //! Every error a caller can see: problem+json (RFC 9457) with a stable `code`. Causes are logged here, once, and
-//! never returned. docs/api.md lists the codes; a test compares both.
+//! never returned. docs/reference/api.md lists the codes; a test compares both.
 
 use std::net::IpAddr;
 

@@ -3,7 +3,7 @@
 //!
 //! Invariant: a process that cannot be inspected counts as over the limit, because it may hold any number of files.
 //! Code that renames its directories faster than they are read escapes the measurement; only the size of the file
-//! system bounds it (docs/sandbox.md).
+//! system bounds it (docs/guide/sandbox.md).
 
 use std::{
     collections::HashSet,

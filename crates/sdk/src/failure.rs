@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The result of any operation inside an attempt.
 pub type Step<T> = Result<T, StepError>;
 
-/// The class of a failure. It alone decides if and when the execution is retried (docs/failures.md).
+/// The class of a failure. It alone decides if and when the execution is retried (docs/reference/failures.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureClass {
@@ -59,7 +59,7 @@ impl fmt::Display for FailureClass {
 }
 
 /// A stable, low-cardinality name of a cause. The built-in codes are constants here, with their classes, and rows
-/// of docs/failures.md; a definition may add its own in `failure_codes`.
+/// of docs/reference/failures.md; a definition may add its own in `failure_codes`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FailureCode(Cow<'static, str>);

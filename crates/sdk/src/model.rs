@@ -43,7 +43,7 @@ pub struct ModelSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<FallbackModel>,
     /// The answers of the scripted model: a minijinja program over `messages`, `tools` and `turn`
-    /// (docs/scripted-model.md).
+    /// (docs/guide/scripted-model.md).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
 }

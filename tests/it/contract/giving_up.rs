@@ -18,7 +18,7 @@ use crate::{
 /// Read timeout of the reference's client, which does not retry.
 const READ_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// docs/agent-execution-contract.md describes what this client sees.
+/// docs/reference/agent-execution-contract.md describes what this client sees.
 #[tokio::test]
 async fn timed_out_client_finds_its_execution_by_request_id() {
     let backend = Backend::start().await;

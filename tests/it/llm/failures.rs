@@ -1,4 +1,4 @@
-//! Every row of the table of a model endpoint's answers (docs/failures.md), over both wire formats, streamed and
+//! Every row of the table of a model endpoint's answers (docs/reference/failures.md), over both wire formats, streamed and
 //! whole.
 
 use std::{error::Error, time::Duration};

@@ -1,7 +1,7 @@
 //! This release resumes the executions of every journal format: `tests/fixtures/formats/<n>/` holds a database left
 //! by workers of format n, and the answers they had received by then.
 //!
-//! `record_a_database` records one with the current build (docs/upgrades.md says when); the other test restores
+//! `record_a_database` records one with the current build (docs/guide/upgrades.md says when); the other test restores
 //! each.
 
 use std::{

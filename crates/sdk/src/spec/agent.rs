@@ -36,11 +36,11 @@ pub struct AgentSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latent_tools: Vec<LatentToolSpec>,
     /// Indexes that the agent's executions may search, in their own tenant. Adds the tool `search_dataset`; see
-    /// docs/retrieval.md.
+    /// docs/guide/retrieval.md.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub datasets: Vec<String>,
     /// Lets calls read each other's results (`†state.x`) and name the place of their own (`_outputPath`); see
-    /// docs/loop.md.
+    /// docs/guide/loop.md.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub references: bool,
     /// Lets calls carry a condition (`_when`). Has an effect only with `references`.
@@ -49,7 +49,7 @@ pub struct AgentSpec {
     /// Lets calls name an instance (`_instance`): one plan over many items. Has an effect only with `references`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instances: Option<InstancesSpec>,
-    /// The calls that need a person's approval; see docs/approvals.md.
+    /// The calls that need a person's approval; see docs/guide/approvals.md.
     #[serde(default, skip_serializing_if = "ApprovalsSpec::is_default")]
     pub approvals: ApprovalsSpec,
     /// Limits of one execution.

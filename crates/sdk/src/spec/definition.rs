@@ -158,7 +158,7 @@ pub struct ValidatorSettings {
     pub settings: Value,
 }
 
-/// Retries by failure class. An absent class keeps its default (docs/failures.md).
+/// Retries by failure class. An absent class keeps its default (docs/reference/failures.md).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetrySpec {

@@ -1,4 +1,4 @@
-//! Version numbers of formats that two releases share during a rolling deploy (docs/upgrades.md).
+//! Version numbers of formats that two releases share during a rolling deploy (docs/guide/upgrades.md).
 
 /// Format in which this release writes steps. Every step carries its format. A worker that reads a higher format
 /// than it knows hands the execution to a worker that knows it.

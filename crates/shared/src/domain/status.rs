@@ -89,7 +89,7 @@ impl ExecutionStatus {
     }
 }
 
-/// State transitions; the edges of docs/state-machine.md.
+/// State transitions; the edges of docs/reference/state-machine.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transition {
     /// A worker claims the execution.

@@ -1,4 +1,4 @@
-//! Errors of model calls, and their failure classes and codes as listed in docs/failures.md.
+//! Errors of model calls, and their failure classes and codes as listed in docs/reference/failures.md.
 //!
 //! No error holds a request header, a prompt or a completion. The endpoint's own message is kept scrubbed and
 //! truncated ([`Answer`]): it is part of the stored summary and detail, and not of the `Display` that logs

@@ -1,7 +1,7 @@
 //! Model clients: one trait, three implementations (OpenAI-compatible, Anthropic, scripted), one error type.
 //!
 //! A client sends exactly one request per call: it does not retry, fall back or repair a transcript. Retries
-//! belong to the execution (docs/failures.md), where they are counted and survive a crash. Each call has four
+//! belong to the execution (docs/reference/failures.md), where they are counted and survive a crash. Each call has four
 //! timeouts ([`clocks`]) and size limits (`transport.rs`), and carries the caller's idempotency key and trace
 //! context.
 

@@ -7,7 +7,7 @@ use regex::Regex;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use serde_json::Value;
 
-/// Limit of any wait that an endpoint asks for (docs/failures.md).
+/// Limit of any wait that an endpoint asks for (docs/reference/failures.md).
 const MAX_WAIT: Duration = Duration::from_hours(24);
 
 /// Reads `retry-after-ms`, then `Retry-After` as seconds or as a date. A date is taken relative to the

@@ -75,7 +75,7 @@ pub(super) async fn submit(
 ///
 /// The answer is held until the execution is over or the wait has passed (`Prefer: wait=N`, 60 s when absent). It
 /// is the record at that time.
-#[utoipa::path(post, operation_id = "createInternalAgentExecution", path = "/v1/internal/agent-executions", tag = "agent executions", request_body(content = Object, description = "docs/agent-execution-contract.md"),
+#[utoipa::path(post, operation_id = "createInternalAgentExecution", path = "/v1/internal/agent-executions", tag = "agent executions", request_body(content = Object, description = "docs/reference/agent-execution-contract.md"),
     params(
         ("X-Request-Id" = Option<String>, Header, description = "For correlation; made when absent"),
         ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution"),

@@ -46,7 +46,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const MAX_OPEN: usize = 1_000;
 
 /// Runs an agent and streams its progress.
-#[utoipa::path(post, operation_id = "streamInternalAgentExecution", path = "/v1/internal/agent-executions/stream", tag = "agent executions", request_body(content = Object, description = "docs/agent-execution-contract.md"),
+#[utoipa::path(post, operation_id = "streamInternalAgentExecution", path = "/v1/internal/agent-executions/stream", tag = "agent executions", request_body(content = Object, description = "docs/reference/agent-execution-contract.md"),
     responses(
         (status = 200, description = "`status`, `delta`, then `complete` or `error`", content((String = "text/event-stream"))),
         (status = 400, description = "`invalid_payload`: not a JSON object"),

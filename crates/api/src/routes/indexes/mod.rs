@@ -1,4 +1,4 @@
-//! `/v1/indexes`: documents that agents search. Each tenant has its own indexes (docs/retrieval.md).
+//! `/v1/indexes`: documents that agents search. Each tenant has its own indexes (docs/guide/retrieval.md).
 
 pub(crate) mod documents;
 pub(crate) mod get;

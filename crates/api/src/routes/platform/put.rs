@@ -19,7 +19,7 @@ use crate::{
 /// Puts the entries of a document; entries that it does not name stay as they are.
 ///
 /// Needs the scope `admin`.
-#[utoipa::path(put, operation_id = "putPlatform", path = "/v1/platform", tag = "operation", request_body(content = Object, description = "The document, as in YAML; docs/agent-execution-contract.md"),
+#[utoipa::path(put, operation_id = "putPlatform", path = "/v1/platform", tag = "operation", request_body(content = Object, description = "The document, as in YAML; docs/reference/agent-execution-contract.md"),
     responses((status = 200, description = "The platform as it stands", body = PlatformView)))]
 pub(crate) async fn platform(
     State(state): State<ApiState>,

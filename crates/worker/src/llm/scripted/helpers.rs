@@ -1,5 +1,5 @@
 //! Functions and filters that scripts have in addition to minijinja's own: parsing text and building replies
-//! (docs/scripted-model.md).
+//! (docs/guide/scripted-model.md).
 
 use std::{
     collections::HashMap,

@@ -1,5 +1,5 @@
 //! The scripted model: an in-process [`ChatModel`] that computes its reply from the conversation with a
-//! minijinja program, the agent's `model.script` (docs/scripted-model.md).
+//! minijinja program, the agent's `model.script` (docs/guide/scripted-model.md).
 //!
 //! It serves demonstrations, tests and benchmarks without a model key. Equal conversations get equal replies. A
 //! program without template syntax costs one map lookup per call. Replies arrive in one piece, and the network

@@ -75,7 +75,7 @@ impl Program {
     }
 }
 
-/// The variables of docs/scripted-model.md, limited to those that the program reads.
+/// The variables of docs/guide/scripted-model.md, limited to those that the program reads.
 fn context(reads: &HashSet<String>, request: &ModelRequest<'_>) -> Value {
     let mut pairs: Vec<(&str, Value)> = Vec::with_capacity(reads.len());
     if reads.contains("messages") {

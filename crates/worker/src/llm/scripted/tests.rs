@@ -168,7 +168,7 @@ async fn conversation_beyond_window_is_a_context_limit() {
     reply.unwrap();
 }
 
-/// Runs the examples in docs/scripted-model.md unchanged.
+/// Runs the examples in docs/guide/scripted-model.md unchanged.
 #[tokio::test]
 async fn the_examples_of_the_documentation_run() {
     let page = include_str!("../../../../../docs/guide/scripted-model.md");
