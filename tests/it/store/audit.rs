@@ -1,4 +1,4 @@
-//! What `longhaul verify` reads of the rows: an honest history passes, and every way to tamper with one is found.
+//! Consistency checks of `longhaul verify`: an honest history passes, and each kind of tampering is found.
 
 use longhaul_sdk::DefinitionSpec;
 use longhaul_shared::{domain::ExecutionId, store::audit::Leftovers};
@@ -10,7 +10,7 @@ use crate::support::{
     llm::reply_text,
 };
 
-/// One execution that a worker finished.
+/// Runs one execution to its end on a fleet with one worker.
 async fn finished() -> (Fleet, ExecutionId) {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &DefinitionSpec::new("d", "a")).await;
@@ -29,7 +29,7 @@ async fn broken(fleet: &Fleet) -> Vec<(ExecutionId, bool, String)> {
     broken.into_iter().map(|one| (one.execution, one.is_stale_write, one.what)).collect()
 }
 
-/// Tampers, looks, and puts it back.
+/// Applies `tamper`, reads the broken histories, then undoes it with `back`.
 async fn with(fleet: &Fleet, tamper: &str, back: &str) -> Vec<(ExecutionId, bool, String)> {
     sqlx::raw_sql(AssertSqlSafe(tamper.to_owned())).execute(&fleet.db.pool).await.unwrap();
     let found = broken(fleet).await;
@@ -99,7 +99,7 @@ async fn the_rows_of_a_finished_execution_are_read_as_they_are() {
     assert_eq!(workers.iter().map(|one| (one.id, one.pid)).collect::<Vec<_>>(), [(attempts[0].worker, pid)]);
     assert!(workers[0].dead_at >= attempts[0].ended_at, "it drained");
 
-    // The key of the turn is the one that the model was sent.
+    // The step's key is the idempotency key that the model received.
     let steps = fleet.store.audited_steps().await.unwrap();
     let asked: Vec<String> = fleet.llm.calls().into_keys().collect();
     assert_eq!(steps.iter().map(|step| &step.idempotency_key).collect::<Vec<_>>(), asked.iter().collect::<Vec<_>>());

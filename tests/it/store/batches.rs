@@ -1,4 +1,4 @@
-//! Core-rules 9 and 14: writes that share a statement do not share their fate, and do not wait for each other.
+//! Core-rules 9 and 14: writes that share a statement succeed or fail independently and do not block each other.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use crate::support::wait::{SOON, within};
 
 const BATCH: usize = 500;
 const POISONED: usize = 250;
-/// A batch with a bad item is halved nine times, each half in a debug build on a busy machine.
+/// Time limit for a batch: one bad item halves it nine times, in a debug build on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// All of them handed in before the first is flushed, so that they share statements.
+/// Submits all writes before the first flush, so that they share statements.
 async fn at_once<T>(writes: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
     within("every write's verdict", PATIENCE, unconstrained(join_all(writes))).await
 }
 
-/// Fails unless exactly the poisoned one was refused, and because of its values.
+/// Fails unless exactly the poisoned write was refused, as `Rejected`.
 fn only_the_poison_failed<T: std::fmt::Debug>(verdicts: &[Result<T, StoreError>]) {
     assert_eq!(verdicts.len(), BATCH);
     for (place, verdict) in verdicts.iter().enumerate() {
@@ -62,7 +62,7 @@ async fn of_500_submits_the_one_that_no_jsonb_can_hold_fails_alone() {
     world.check().await;
 }
 
-/// Raised by an index that cannot hold the row: neither 22 nor 23, and all the same about the values.
+/// An index row that is too large raises SQLSTATE 54000, not class 22 or 23, and is still about the values.
 #[tokio::test]
 async fn of_500_submits_the_one_that_no_index_can_hold_fails_alone() {
     let world = World::create().await;
@@ -101,12 +101,12 @@ async fn of_500_steps_and_500_ends_the_one_that_cannot_be_stored_fails_alone() {
         .map(|(place, one)| worker.end(one, Conclusion::Finish { output: output(place).into() }));
     only_the_poison_failed(&at_once(ends).await);
     assert_eq!(count(&world, "select count(*) from executions where status = 'FINISHED'").await, BATCH - 1);
-    // The refused one is still its worker's, which ends it in another way.
+    // The worker still holds the refused execution and can end it in another way.
     worker.finish(&claimed[POISONED]).await.unwrap();
     world.check().await;
 }
 
-/// The writes `from` and after of a lease, a step each.
+/// Records one step for each of the lease's `writes`.
 async fn work(worker: &TestWorker, claimed: &Claimed, writes: std::ops::RangeInclusive<i32>) {
     for number in writes {
         worker.record(write(claimed, number, vec![step(number, Turn, "said")])).await.unwrap();
@@ -120,7 +120,7 @@ async fn a_row_that_somebody_else_holds_delays_its_own_writes_and_no_others() {
     let worker = world.worker().await;
     let claimed = worker.claim(20).await;
     let (locked, others) = claimed.split_first().unwrap();
-    // Somebody's own statement, such as an operator's, in a transaction that stays open.
+    // A statement outside Longhaul, such as an operator's, in a transaction that stays open.
     let mut foreign = world.pool().begin().await.unwrap();
     sqlx::query("select from executions where id = $1 for update")
         .bind(locked.id.0)
@@ -131,7 +131,7 @@ async fn a_row_that_somebody_else_holds_delays_its_own_writes_and_no_others() {
         work(&worker, locked, 1..=1).await;
         worker.finish(locked).await.unwrap();
     });
-    // Those beside it in its batches go through several of them, to their end, while the row is held.
+    // The other executions of the same batches finish while the row is locked.
     let beside = at_once(others.iter().map(|one| async {
         work(&worker, one, 1..=5).await;
         worker.finish(one).await.unwrap();
@@ -155,7 +155,7 @@ async fn thirty_two_writers_of_one_prompt_wait_for_nobody_not_even_for_one_that_
     let prompt = "you are a careful clerk";
     let first = world.worker().await;
     let open = first.claim_one().await;
-    // A group commit under way that holds this very prompt: its message is inserted and not committed.
+    // An open group commit of the same prompt: its message is inserted but not committed.
     let message = step(1, Prompt, prompt);
     let mut under_way = world.pool().begin().await.unwrap();
     sqlx::query("insert into messages (execution_id, hash, body) values ($1, $2, $3)")
@@ -175,7 +175,7 @@ async fn thirty_two_writers_of_one_prompt_wait_for_nobody_not_even_for_one_that_
     for verdict in at_once(records).await {
         verdict.unwrap();
     }
-    // All are stored, each with its own copy, while the first still is not.
+    // Each of the 32 writers has stored its own copy while the first is uncommitted.
     assert_eq!(count(&world, "select count(*) from messages").await, 32);
     under_way.commit().await.unwrap();
     assert_eq!(count(&world, "select count(distinct hash) from messages").await, 1);
@@ -196,7 +196,7 @@ async fn the_row_of_a_limits_key_delays_the_ends_that_free_its_slots_and_no_othe
     let claimed = worker.claim(30).await;
     assert_eq!(claimed.len(), 21, "one waits for the slot");
     let (first, others): (Vec<_>, Vec<_>) = claimed.iter().partition(|one| one.id == limited[0].id);
-    // Somebody hands slots of the key over, and takes his time.
+    // Another transaction hands over slots of the key and holds its row.
     let mut foreign = world.pool().begin().await.unwrap();
     sqlx::query("select from slot_keys for update").execute(&mut *foreign).await.unwrap();
     let mut waiting = std::pin::pin!(worker.finish(first[0]));

@@ -1,5 +1,5 @@
-//! Core-rules 13: what is reserved is settled, charged or freed, whoever dies; what comes back wakes who waits; no tree holds up
-//! another.
+//! Core-rules 13: every reservation is settled, charged or freed, even if its worker dies; returned money wakes the
+//! executions that wait for it; no tree blocks another.
 
 use futures::future::join_all;
 use longhaul_sdk::Usd;
@@ -57,7 +57,7 @@ async fn reserve(worker: &TestWorker, claimed: &Claimed, step: &str, dollars: i6
     worker.writer.reserve(reservation(claimed, step, dollars)).await.unwrap()
 }
 
-/// Records the step that was reserved, at what it took.
+/// Records the reserved step with its actual cost, and folds the budget.
 async fn settle(worker: &TestWorker, claimed: &Claimed, number: i32, name: &str, dollars: i64) {
     let cost = Some(Usd::from_nanos(dollars * DOLLAR));
     let mut step = step(number, Turn, name);
@@ -83,7 +83,7 @@ fn waiting(reserved: Reserved) -> i32 {
     }
 }
 
-/// Fails unless no reservation is left anywhere.
+/// Fails if a reservation is left or a budget still has a reserved amount.
 async fn nothing_is_reserved(world: &World) {
     world.store.fold_budgets(1_000).await.unwrap();
     let left: (i64, i64) = sqlx::query_as(
@@ -179,7 +179,7 @@ async fn a_raise_that_meets_an_uncommitted_park_waits_for_it_and_wakes_it() {
     let root = submit(&world, calls(0)).await;
     let claimed = worker.claim_one().await;
     waiting(reserve(&worker, &claimed, "turn", 1).await);
-    // The row as a park under way has it: locked, not yet written.
+    // The row as an uncommitted park has it: locked, not yet written.
     let mut lock = world.pool().begin().await.unwrap();
     sqlx::query("select id from executions where id = $1 for update").bind(root.0).fetch_one(&mut *lock).await.unwrap();
     let store = world.store.clone();
@@ -207,7 +207,7 @@ async fn a_raise_that_meets_an_uncommitted_park_waits_for_it_and_wakes_it() {
     world.check().await;
 }
 
-/// A tree that may spend a dollar: its parent has reserved it, and the child waits for it.
+/// A tree with a cap of one dollar: the parent has reserved it, and the child is parked for it.
 async fn parent_and_waiting_child(world: &World, worker: &TestWorker) -> (Claimed, Claimed) {
     submit(world, money("1")).await;
     let parent = worker.claim_one().await;
@@ -219,8 +219,8 @@ async fn parent_and_waiting_child(world: &World, worker: &TestWorker) -> (Claime
     (parent, child)
 }
 
-/// What a cancel of the child does: it locks the child, and then its parent. `act`, done in between, must neither wait nor be in
-/// the way.
+/// Locks the child and then its parent, as a cancel of the child does. `act` runs between the two locks and must
+/// neither wait nor block the cancel.
 async fn within_a_cancel<T>(world: &World, parent: &Claimed, child: &Claimed, act: impl Future<Output = T>) -> T {
     let lock = "select from executions where id = $1 for no key update";
     let mut cancel = world.pool().begin().await.unwrap();
@@ -279,7 +279,7 @@ async fn what_comes_back_goes_to_those_who_wait_in_the_order_they_asked_and_as_f
     assert_eq!((ledger.spent.cost.nanos(), ledger.reserved.cost.nanos()), (2 * DOLLAR, 6 * DOLLAR));
     settle(&worker, &woken[0], 1, "turn", 3).await;
     assert!(worker.claim(10).await.is_empty(), "nothing came back");
-    // Somebody who was granted and ends without having asked again gives it back.
+    // An execution that was granted money and ends without reserving again returns it.
     worker.finish(&woken[1]).await.unwrap();
     worker.writer.fold_budget(root).await.unwrap();
     assert_eq!(ids(&worker.claim(10).await), ids(&children[3..]));
@@ -337,7 +337,7 @@ async fn an_end_frees_what_was_not_used_and_charges_what_may_have_been() {
     }
 }
 
-/// Runs a worker's statements for all it holds, a few at a time.
+/// Runs `act` for all claims concurrently.
 async fn each<T, F: Future<Output = T>>(claims: &[Claimed], act: impl Fn(usize) -> F) -> Vec<T> {
     join_all((0..claims.len()).map(act)).await
 }
@@ -353,7 +353,7 @@ async fn killed_a_thousand_times_around_calls_nothing_stays_reserved_and_no_call
         for _ in 0..AT_ONCE {
             roots.push(submit(&world, BudgetSpec { max_tokens: Some(1_000_000), ..BudgetSpec::default() }).await);
         }
-        // Each execution dies twice, and all pairs of points come up.
+        // Each execution dies twice; `point` covers all pairs of points.
         for life in 0..2_u32 {
             let worker = world.worker().await;
             let mut claims = worker.claim(AT_ONCE as i32).await;
@@ -363,7 +363,7 @@ async fn killed_a_thousand_times_around_calls_nothing_stays_reserved_and_no_call
             let reserved = each(&claims, |at| reserve(&worker, &claims[at], "turn", 1)).await;
             assert!(reserved.iter().all(|reserved| *reserved == GRANTED), "{reserved:?}");
             made += (0..AT_ONCE).filter(|at| point(*at) != "reserve").count() as i64;
-            // Their writes are cut off by the worker's death, which others declare meanwhile.
+            // The worker is declared dead first, so its late writes are refused.
             worker.die().await;
             let settled = each(&claims, async |at| {
                 if point(at) == "settle" {
@@ -399,8 +399,8 @@ async fn killed_a_thousand_times_around_calls_nothing_stays_reserved_and_no_call
     nothing_is_reserved(&world).await;
 }
 
-/// Takes one execution through so many steps, each reserved, settled and recorded, and fails if a statement of its worker was ever
-/// seen to wait for a lock.
+/// Takes one execution through the steps `numbers`, each reserved, settled and recorded. Fails if a statement of its
+/// worker waits for a lock.
 async fn steps_without_a_lock_wait(
     world: &World,
     worker: &TestWorker,
@@ -415,7 +415,7 @@ async fn steps_without_a_lock_wait(
         };
         let watch = async {
             loop {
-                // A table that grows is locked by whoever needs the next page, for as long as that takes.
+                // Ignores `extend`: a session that adds a page to a table locks the table briefly.
                 let waits: i64 = sqlx::query_scalar(
                     "select count(*) from pg_stat_activity
                      where application_name = 'stranger' and wait_event_type = 'Lock' and wait_event <> 'extend'",
@@ -445,12 +445,12 @@ async fn a_thousand_children_of_one_root_do_not_hold_up_another_tree() {
     }
     let children = worker.claim(CHILDREN.into()).await;
     assert_eq!(children.len(), usize::from(CHILDREN));
-    // The other tree runs in a process of its own, as far as Postgres can see.
+    // A store of its own, so that Postgres shows the sessions of the other tree under another name.
     let options = StoreOptions { application_name: "stranger".into(), ..StoreOptions::new(world.db.url.clone()) };
     let other = TestWorker::start(&Store::open(options).unwrap()).await;
     submit(&world, calls(500)).await;
     let stranger = other.claim_one().await;
-    // Somebody has the crowded tree's budget at hand and does not let go.
+    // Another transaction holds the row of the crowded tree's budget.
     let mut lock = world.pool().begin().await.unwrap();
     sqlx::query("select root_id from budgets where root_id = $1 for update")
         .bind(crowded.0)
@@ -461,14 +461,14 @@ async fn a_thousand_children_of_one_root_do_not_hold_up_another_tree() {
     let asked: Vec<_> = children.iter().map(|child| reservation(child, "turn", 1)).collect();
     let crowd = tokio::spawn(async move { join_all(asked.into_iter().map(|one| writer.reserve(one))).await });
     steps_without_a_lock_wait(&world, &other, &stranger, 1..21).await;
-    // What the crowd records does not need the budget's row either.
+    // Recording a step of the crowded tree does not need the budget's row either.
     worker.record(write(&children[0], 1, vec![step(1, Turn, "x")])).await.unwrap();
     assert!(!crowd.is_finished());
     lock.rollback().await.unwrap();
     let granted = crowd.await.unwrap();
     assert!(granted.into_iter().all(|reserved| reserved.unwrap() == GRANTED));
     assert_eq!(ledger(&world, crowded).await.reserved.calls, i64::from(CHILDREN));
-    // All of them settle at once while the other tree goes on, on the same process's lanes and on its own.
+    // All children settle at once while the other tree goes on with its own writer.
     let settling = join_all(children[1..].iter().map(|child| settle(&worker, child, 1, "turn", 1)));
     let (_, ()) = tokio::join!(settling, steps_without_a_lock_wait(&world, &other, &stranger, 21..61));
     other.finish(&stranger).await.unwrap();
@@ -516,7 +516,7 @@ async fn reply_limit_is_lowered_to_what_is_left() {
     let parent = worker.claim_one().await;
     worker.spawn(&parent, 0..2).await;
     let children = worker.claim(2).await;
-    // A dollar for the prompt, and one for each token of the reply.
+    // One dollar for the prompt, and one dollar per token of the reply.
     let price = Some(CallPrice { prompt: Usd::from_nanos(DOLLAR), reply: Usd::from_nanos(1_000_000 * DOLLAR) });
     let ask = |at: usize, may_wait| Reservation {
         price,

@@ -1,4 +1,4 @@
-//! Core-rules 17: a cancel that races with claim, park, release or reap ends the execution, whichever comes first.
+//! Core-rules 17: a cancel that races with a claim, park, release or reap ends the execution, in either order.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ async fn a_cancel_that_meets_an_uncommitted_park_sees_it_and_ends_it() {
     let id = world.submit(1).await[0];
     let worker = world.worker().await;
     let claimed = worker.claim_one().await;
-    // The row as a park under way has it: locked, not yet written.
+    // The row as an uncommitted park has it: locked, not yet written.
     let mut lock = world.pool().begin().await.unwrap();
     sqlx::query("select id from executions where id = $1 for update").bind(id.0).fetch_one(&mut *lock).await.unwrap();
     let (store, tenant) = (world.store.clone(), world.tenant);
@@ -140,7 +140,8 @@ async fn another_tenants_execution_is_not_found() {
     assert_eq!(world.standing(id).await.0, "PENDING");
 }
 
-/// A wake of a tree has the parent and wants the child; the cancel has the child and wants the parent.
+/// Deadlock: a wake in the tree has locked the parent and wants the child, the cancel has locked the child and wants
+/// the parent.
 #[tokio::test]
 async fn a_cancel_that_meets_a_wake_of_its_tree_is_repeated() {
     let world = World::create().await;
@@ -159,7 +160,7 @@ async fn a_cancel_that_meets_a_wake_of_its_tree_is_repeated() {
         if waiting > 0 { Ok(()) } else { Err(waiting) }
     })
     .await;
-    // Either of the two may be the one that is ended for the other.
+    // Postgres may abort either of the two to resolve the deadlock.
     drop(sqlx::query(lock).bind(child.0).execute(&mut *wake).await);
     wake.rollback().await.unwrap();
     assert_eq!(within("the cancel", SOON, cancelled).await.unwrap().unwrap(), Cancelled::Ended);

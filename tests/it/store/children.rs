@@ -1,4 +1,4 @@
-//! Children: spawned once, never slept through (core-rules 3), and never in anybody's way (core-rules 9).
+//! Children are spawned once, always wake their parent (core-rules 3), and never block other writes (core-rules 9).
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn wait_for_children(wake_seq: i32) -> Conclusion {
     Conclusion::Park { reason: WaitReason::Children, wait: None, wake_seq }
 }
 
-/// A held parent with so many children, which nobody holds yet.
+/// A claimed parent with this number of unclaimed children.
 async fn family(world: &World, worker: &TestWorker, children: u16) -> (Claimed, Vec<ExecutionId>) {
     world.submit(1).await;
     let parent = worker.claim_one().await;
@@ -66,7 +66,7 @@ async fn a_refusal_names_its_limit_and_starts_none() {
     world.check().await;
 }
 
-/// Every statement that can end a child, as something that ends this one.
+/// Every way to end a child.
 const ENDS: [&str; 6] = ["finish", "fail", "cancel", "crash", "deadline while waiting", "deadline while held"];
 
 async fn end(world: &World, child: ExecutionId, how: &str) {
@@ -97,7 +97,7 @@ async fn end(world: &World, child: ExecutionId, how: &str) {
     }
 }
 
-/// The child's time is over, its parent's is not.
+/// Moves the child past its deadline; the parent keeps its own.
 async fn overdue(world: &World, child: ExecutionId) {
     for sql in [
         "update executions set deadline_at = longhaul_now(), active_until = active_until - interval '2 hours' where id = $1",
@@ -148,7 +148,7 @@ async fn a_child_that_ends_within_the_park_is_not_slept_through() {
     let (worker, other) = (world.worker().await, world.worker().await);
     for round in 0..20 {
         let (parent, _) = family(&world, &worker, 1).await;
-        // In one batch, or in two that overlap: both orders come up over the rounds.
+        // Even rounds use one batch, odd rounds two that overlap, so both orders occur.
         let ender = if round % 2 == 0 { &worker } else { &other };
         let child = ender.claim_one().await;
         let (parked, finished) =
@@ -170,7 +170,7 @@ async fn a_child_whose_end_meets_an_uncommitted_park_waits_for_it_alone() {
     let mut claimed = worker.claim(2).await;
     claimed.sort_by_key(|claimed| claimed.root != parent.id);
     let (child, stranger) = (claimed.remove(0), claimed.remove(0));
-    // The row as a park under way has it: locked, not yet written.
+    // The row as an uncommitted park has it: locked, not yet written.
     let mut lock = world.pool().begin().await.unwrap();
     sqlx::query("select id from executions where id = $1 for update")
         .bind(parent.id.0)
@@ -187,7 +187,7 @@ async fn a_child_whose_end_meets_an_uncommitted_park_waits_for_it_alone() {
                 .await
         }
     });
-    // The same writer's other executions go on: the child is left out of the batch, which does not wait.
+    // The writer's other executions go on: the batch leaves the child out and does not wait.
     worker.record(write(&stranger, 1, vec![step(1, Turn, "x")])).await.unwrap();
     worker.finish(&stranger).await.unwrap();
     assert!(!ending.is_finished());
@@ -224,7 +224,7 @@ async fn a_wait_whose_wake_was_lost_ends_with_the_sweep() {
     let (parent, ids) = family(&world, &worker, 1).await;
     worker.end(&parent, wait_for_children(parent.wake_seq)).await.unwrap();
     assert!(world.store.wake_childless(10).await.unwrap().is_empty(), "a child is open");
-    // As after a restore of a backup that a bug left in this state.
+    // Simulates a lost wake: without the trigger, the child's end does not wake its parent.
     sqlx::query("alter table executions disable trigger executions_end").execute(world.pool()).await.unwrap();
     end(&world, ids[0], "finish").await;
     assert_eq!(world.store.wake_childless(10).await.unwrap()[0].id, parent.id);

@@ -1,4 +1,4 @@
-//! Claims: what they wait for and what they do not (core-rules 1).
+//! Claims: the connections and locks they need (core-rules 1).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ async fn a_claim_and_its_comparison_need_no_connection_of_the_pool() {
     let id = world.submit(1).await[0];
     let store = Store::open(StoreOptions { max_connections: 4, ..StoreOptions::new(&world.db.url) }).unwrap();
     let worker = TestWorker::start(&store).await;
-    // Every connection is taken, as by writes that wait for a slow disk, and stays taken until the end of the test.
+    // Takes every connection of the pool, as slow writes would, until the end of the test.
     let mut taken = Vec::new();
     for _ in 0..store.pool().options().get_max_connections() {
         taken.push(store.pool().acquire().await.unwrap());
@@ -36,7 +36,7 @@ async fn the_server_ends_a_claim_that_takes_too_long_and_nothing_is_taken() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     let worker = world.worker().await;
-    // Who claims must be alive: the claim waits for whoever is about to say otherwise.
+    // A claim requires a live worker, so it waits for a reaper that has locked the worker's row.
     let mut reaper = world.pool().begin().await.unwrap();
     sqlx::query("select from workers for update").execute(&mut *reaper).await.unwrap();
     let error = within("the claim's end", SOON, worker.try_claim(1)).await.unwrap_err();
@@ -48,13 +48,13 @@ async fn the_server_ends_a_claim_that_takes_too_long_and_nothing_is_taken() {
     world.check().await;
 }
 
-/// The statement around the claim's function is older than what the function finds.
+/// The snapshot of the statement around the claim's function is older than the executions that the function finds.
 #[tokio::test]
 async fn what_is_submitted_while_a_claim_is_under_way_comes_home_with_it() {
     let world = World::create().await;
     let before = world.submit(1).await[0];
     let worker = Arc::new(world.worker().await);
-    // Held up inside the function, before it looks for executions.
+    // The lock stops the claim inside the function, before it looks for executions.
     let mut reaper = world.pool().begin().await.unwrap();
     sqlx::query("select from workers for update").execute(&mut *reaper).await.unwrap();
     let claiming = tokio::spawn({
@@ -77,7 +77,7 @@ async fn what_is_submitted_while_a_claim_is_under_way_comes_home_with_it() {
     world.check().await;
 }
 
-/// Rows of executions that nobody has locked.
+/// Number of execution rows that no transaction has locked.
 async fn unlocked(world: &World) -> i64 {
     let sql = "select count(*) from (select from executions for update skip locked) free";
     sqlx::query_scalar(sql).fetch_one(world.pool()).await.unwrap()
@@ -95,7 +95,7 @@ async fn of_many_tenants_a_claim_locks_what_it_takes_and_leaves_the_others_to_an
     }
     world.store.submit_executions(&items).await.unwrap();
     let (first, second) = (world.worker().await, world.worker().await);
-    // The claim of a worker that has not committed yet.
+    // An uncommitted claim of another worker.
     let mut under_way = world.pool().begin().await.unwrap();
     let taken: i64 = sqlx::query_scalar(
         "select count(*) from longhaul_claim(
@@ -142,7 +142,7 @@ async fn a_claim_with_room_for_all_takes_all_but_what_is_locked_and_started_befo
     world.check().await;
 }
 
-/// Room for all is not a slot for all.
+/// A claim with room for all candidates still has only one slot to give.
 #[tokio::test]
 async fn the_last_slot_goes_to_the_tenant_that_used_less_however_much_room_there_is() {
     let world = World::create().await;

@@ -1,4 +1,4 @@
-//! The connections of group commits: the last one used is lent first, and nobody asks it whether it is still one.
+//! Connections of group commits: the last used one is lent first and is not pinged under load.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::fleet::Fleet;
 use crate::support::leases::World;
 use crate::support::wait::SOON;
 
-/// A store through a proxy whose sessions can be told from others.
+/// A store behind a proxy, with sessions of the application name `lent`.
 async fn through_proxy(world: &World) -> (ChaosProxy, Store) {
     let proxy = ChaosProxy::before(&world.db.url).await;
     let options =
@@ -20,7 +20,7 @@ async fn through_proxy(world: &World) -> (ChaosProxy, Store) {
     (proxy, Store::open(options).unwrap())
 }
 
-/// The server processes of its sessions.
+/// Server process ids of the store's sessions.
 async fn sessions(world: &World) -> Vec<i32> {
     sqlx::query_scalar(
         "select pid from pg_stat_activity where application_name = 'lent' and datname = current_database()",
@@ -46,7 +46,7 @@ async fn a_statement_is_one_round_trip_on_the_connection_that_was_used_last() {
     for one in new {
         submitter.submit(one).await.unwrap();
     }
-    // On a machine that stands still for a moment an idle connection is asked first.
+    // A connection idle for over 100 ms is pinged before its use, which happens on a slow machine.
     let asked = proxy.sent() - before.1;
     assert!((SUBMITS..=SUBMITS + SUBMITS / 5).contains(&asked), "{asked} messages for {SUBMITS} statements");
     assert_eq!(sessions(&world).await, before.0);
@@ -71,7 +71,7 @@ async fn a_refusal_leaves_the_connection_as_it_was_and_a_broken_one_is_not_lent_
     assert!(sessions(&world).await.iter().all(|session| !first.contains(session)));
 }
 
-/// The most sessions of an application at a time, looked at until `work` ends.
+/// Largest number of sessions of an application, sampled every 20 ms until `work` ends.
 async fn most_sessions(pool: &sqlx::PgPool, application: &str, work: impl Future<Output = ()>) -> i64 {
     let mut most = 0;
     let mut work = std::pin::pin!(work);

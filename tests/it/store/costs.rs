@@ -1,4 +1,4 @@
-//! Core-rules 16: what an execution costs the database, and that a snapshot somebody holds does not make claims dearer and dearer.
+//! Core-rules 16: cost of an execution in the database, and cost of claims while a snapshot is held.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::support::leases::{TestWorker, World, step, write};
 use crate::support::servers::dedicated_postgres;
 use crate::support::wait::eventually;
 
-/// Statistics of a session arrive when it ends, or seconds after its last statement.
+/// Limit for statistics to appear: a session reports them when it ends, or seconds after its last statement.
 const STATISTICS: Duration = Duration::from_secs(60);
 
-/// Submits so many as the API does, in batches.
+/// Submits `count` executions in batches of 500, as the API does.
 pub(super) async fn submit(world: &World, count: usize) {
     let template = world.new_execution().await;
     for _ in 0..count / 500 {
@@ -33,7 +33,7 @@ pub(super) async fn submit(world: &World, count: usize) {
     }
 }
 
-/// Write-ahead log of the whole server so far.
+/// Write-ahead log position of the whole server in bytes.
 async fn wal_bytes(pool: &PgPool) -> i64 {
     sqlx::query_scalar("select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint")
         .fetch_one(pool)
@@ -44,10 +44,10 @@ async fn wal_bytes(pool: &PgPool) -> i64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_execution_writes_a_bounded_amount_of_log() {
     const EXECUTIONS: usize = 3_000;
-    /// Measured: 5,936 bytes here, 6,819 with the bodies of a whole run (docs/reference/performance.md), full page images included: a new
-    /// database writes each of its pages for the first time. The rest is room for other versions of the server.
+    /// Bytes. Measured: 5,936 here and 6,819 with the bodies of a whole run (docs/performance.md), including the
+    /// full-page images of a new database. The rest is headroom for other versions of the server.
     const LIMIT: i64 = 9_000;
-    // The log is the whole server's.
+    // A server of its own, because the log is the whole server's.
     let postgres = dedicated_postgres().await;
     let world = World::on(TestDb::create_on(postgres.url()).await).await;
     let before = wal_bytes(world.pool()).await;
@@ -56,7 +56,7 @@ async fn an_execution_writes_a_bounded_amount_of_log() {
     for _ in 0..EXECUTIONS / 250 {
         let claimed = worker.claim(250).await;
         assert_eq!(claimed.len(), 250);
-        // As a run of one turn: the prompt waits for the turn and shares its write, with the messages of both.
+        // As in a run of one turn: the prompt shares the turn's write, with the messages of both.
         join_all(claimed.iter().map(|one| async {
             let steps = vec![step(1, Prompt, "you are a careful clerk"), step(2, Turn, r#"{"total": 12}"#)];
             worker.record(write(one, 1, steps)).await.unwrap();
@@ -70,7 +70,7 @@ async fn an_execution_writes_a_bounded_amount_of_log() {
     world.check().await;
 }
 
-/// Updates of `executions`, and those of them that touched no index, once all of `expected` have been counted.
+/// Updates of `executions`, all and HOT, once `expected` of them have been counted.
 async fn updates(pool: &PgPool, expected: i64) -> (i64, i64) {
     eventually("the updates are counted", STATISTICS, async || {
         let (all, hot): (i64, i64) =
@@ -88,20 +88,20 @@ async fn recording_a_step_touches_no_index_of_executions() {
     const EXECUTIONS: usize = 1_000;
     const STEPS: i32 = 6;
     const ROUNDS: i32 = 5;
-    // While a transaction of another database of the server goes on, PostgreSQL may take what an update left behind for needed.
+    // A server of its own, because a transaction in another database can keep dead row versions from being pruned.
     let postgres = dedicated_postgres().await;
     let world = World::on(TestDb::create_on(postgres.url()).await).await;
     submit(&world, EXECUTIONS).await;
     let claiming = Store::open(StoreOptions::new(&world.db.url)).unwrap();
     let worker = TestWorker::start(&claiming).await;
     let claimed = worker.claim(i32::try_from(EXECUTIONS).unwrap()).await;
-    // A session that ends tells its statistics.
+    // A session reports its statistics when it ends.
     claiming.close().await;
     let claims = i64::try_from(claimed.len()).unwrap();
     let (_, mut hot_before) = updates(world.pool(), claims).await;
 
-    // Whatever else runs on the machine can keep a statement of ours open while the next one looks for room, so a round is repeated;
-    // if a changed column were in an index, no round would come near.
+    // Other load on the machine can keep a statement of this test open while the next update looks for room on its
+    // page, so a round is repeated. With a changed column in an index, no round would come near.
     let mut shares = Vec::new();
     for round in 0..ROUNDS {
         record_steps(&world, &worker, &claimed, round * STEPS + 1..=(round + 1) * STEPS).await;
@@ -117,24 +117,24 @@ async fn recording_a_step_touches_no_index_of_executions() {
     panic!("too few of the updates touched no index: {shares:.3?}");
 }
 
-/// Records one step after the other of each execution, all executions at once.
+/// Records the steps `numbers` one after the other, of all executions at once, over connections of its own.
 async fn record_steps(world: &World, worker: &TestWorker, claimed: &[Claimed], numbers: RangeInclusive<i32>) {
     let recording = Store::open(StoreOptions::new(&world.db.url)).unwrap();
     let writer = LeaseWriter::spawn(&recording, worker.id, Duration::from_secs(10));
     for number in numbers {
-        // Between two steps of an execution a model thinks, and no statement lasts as long: what the step before left behind can be
-        // removed when the next one needs its room. Without any pause two batches that always overlap keep it for each other, and
-        // only every second update finds room on its page (measured: 51 %).
+        // The next step begins after all records of this one, as a model call lies between two steps. Otherwise two
+        // batches that always overlap keep each other's dead row versions, and only every second update is HOT
+        // (measured: 51 %).
         let records = claimed.iter().map(|one| writer.record(write(one, number, vec![step(number, Turn, "said")])));
         for recorded in join_all(records).await {
             recorded.unwrap();
         }
     }
-    // A session that ends tells its statistics.
+    // A session reports its statistics when it ends.
     recording.close().await;
 }
 
-/// Claims everything in small batches, as a worker does under backlog: one set of remembered bounds for all of them.
+/// Claims `expected` executions in small batches with one set of remembered bounds, as a worker under backlog does.
 async fn claim_in_batches(store: &Store, worker: &TestWorker, max: i32, expected: usize) -> Vec<Vec<Claimed>> {
     let (queues, serves) = (["default".to_owned()], [String::new(), "of another definition".to_owned()]);
     let bounds = ClaimBounds::default();
@@ -155,7 +155,7 @@ async fn claim_in_batches(store: &Store, worker: &TestWorker, max: i32, expected
     all
 }
 
-/// The same over connections of its own, and how many entries of the claim index were read for it.
+/// Claims all over connections of its own. Returns also the entries of the claim index that this read.
 async fn claim_all(world: &World, expected: usize) -> (Vec<Vec<Claimed>>, i64) {
     let before = entries_read(world.pool()).await;
     let store = Store::open(StoreOptions::new(&world.db.url)).unwrap();
@@ -189,7 +189,7 @@ async fn while_a_snapshot_is_held_claims_stay_right_and_do_not_step_over_all_tha
     submit(&world, EXECUTIONS).await;
     let (_, freely) = claim_all(&world, EXECUTIONS).await;
 
-    // A report that somebody forgot: from here on nothing that dies can be removed.
+    // A forgotten report: from here on its snapshot keeps dead row versions from being removed.
     let mut report = world.pool().begin().await.unwrap();
     sqlx::query("set transaction isolation level repeatable read").execute(&mut *report).await.unwrap();
     let seen = async |report: &mut sqlx::PgConnection| -> i64 {
@@ -203,15 +203,15 @@ async fn while_a_snapshot_is_held_claims_stay_right_and_do_not_step_over_all_tha
     let claiming_for = claiming_since.elapsed();
     assert_eq!(seen(&mut report).await, before, "the snapshot was not held");
 
-    // Each once, and the oldest first.
+    // Each claimed once, the oldest first.
     assert!(claimed.iter().flatten().all(|one| one.attempt == 1));
     let newest = |batch: &[Claimed]| batch.iter().map(|one| one.id).max();
     let oldest = |batch: &[Claimed]| batch.iter().map(|one| one.id).min();
     assert!(claimed.windows(2).all(|pair| newest(&pair[0]) < oldest(&pair[1])), "claimed out of order");
     println!("{EXECUTIONS} claims read {freely} entries of their index; {held} while a snapshot was held");
-    // Each claim steps over what the one before it took, and once a second one looks from the start: twice, for tenants and for what
-    // they have, over both halves. Without a remembered bound each of the 120 would step over everything claimed before it: sixty
-    // times as many, or more.
+    // Each claim steps over the entries of the one before it, and once a second a claim starts from the beginning:
+    // twice, for tenants and for their executions, over both halves. Without a remembered bound each of the 120
+    // claims would step over everything claimed before it: sixty times as many entries or more.
     let looks_from_the_start = i64::try_from(claiming_for.as_secs()).unwrap() + 1;
     let limit = (4 + 4 * looks_from_the_start) * i64::try_from(EXECUTIONS).unwrap();
     assert!(held <= limit, "{held} entries read in {claiming_for:?} while a snapshot was held; {limit} are allowed");
@@ -223,7 +223,8 @@ async fn plans_that_were_made_for_an_empty_table_do_not_scan_a_backlog() {
     let world = World::create().await;
     let store = Store::open(StoreOptions::new(&world.db.url)).unwrap();
     let worker = TestWorker::start(&store).await;
-    // One that is weighed, because there is more than it may take, and one that takes all there is: every statement of a claim has its plan.
+    // A claim with more candidates than it may take and one that takes all, so that every statement of a claim has
+    // its plan.
     world.submit(2).await;
     claim_in_batches(&store, &worker, 1, 1).await;
     claim_in_batches(&store, &worker, 50, 1).await;
@@ -233,6 +234,7 @@ async fn plans_that_were_made_for_an_empty_table_do_not_scan_a_backlog() {
     store.close().await;
     let read = entries_read_since(&world, before, EXECUTIONS).await;
     println!("{EXECUTIONS} claims read {read} entries of their index by plans that are older than they are");
-    // One or two each. A claim of fifty that scans what waits reads some thousands: sixty times as many.
+    // One or two entries per execution. A claim of fifty that scans the backlog reads thousands, sixty times as
+    // many.
     assert!(read <= 4 * i64::try_from(EXECUTIONS).unwrap(), "{read} entries read");
 }

@@ -1,4 +1,4 @@
-//! What is stored and what ends is counted where the store learns of it, once.
+//! Stored and ended executions are counted once, at the point where the store learns of them.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ async fn what_ends_without_its_worker_is_counted_once() {
         world.store.reap(10).await.unwrap();
         assert_eq!(counted.executions(), [4, 0, ended], "a crash loop ends at the third death");
     }
-    // What a worker is to end is counted by the worker.
+    // An execution that its worker has to end is counted by the worker.
     let held = world.submit(1).await[0];
     let worker = world.worker().await;
     worker.claim_one().await;

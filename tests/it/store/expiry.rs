@@ -1,4 +1,4 @@
-//! What nobody needs any more is deleted at the rate it was written.
+//! Expired rows are deleted at the rate at which they are written.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use longhaul_shared::store::prune::Retention;
 
 use crate::support::leases::World;
 
-/// Many portions, and another process that looks at the same time takes none from it.
+/// Deletes in many portions, and deletes nothing while another process does so.
 #[tokio::test]
 async fn idempotency_keys_are_deleted_until_none_is_left() {
     let world = World::create().await;

@@ -1,4 +1,4 @@
-//! Core-rules 2: nothing a worker writes after its lease is accepted, whichever of the two came first.
+//! Core-rules 2: a write of a worker that was declared dead is refused, in either order of the two.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::providers::{HOUR, PAUSES, asking, failure_of, key};
 use crate::support::leases::{LONG_LEASE, ROOMY, World, bury, step, write};
 use crate::support::wait::{SOON, eventually, within};
 
-/// Rows of the history that an execution's worker wrote.
+/// Number of steps and messages that workers wrote.
 async fn written(world: &World) -> i64 {
     sqlx::query_scalar("select (select count(*) from steps) + (select count(*) from messages)")
         .fetch_one(world.pool())
@@ -31,7 +31,7 @@ async fn a_worker_that_slept_through_its_lease_is_dead_before_anyone_reaps_it() 
     let mut heartbeat = HeartbeatConnection::new(world.store.options().clone());
     assert_eq!(heartbeat.renew(worker.id, LONG_LEASE, None, true).await.unwrap(), Renewal::Renewed);
     worker.expire().await;
-    // A lease that ran out while the server was down would be renewed; a short one makes sure that it did not.
+    // A lease that expired while the server was down would be renewed; 1 ms is shorter than the server's uptime.
     assert_eq!(heartbeat.renew(worker.id, Duration::from_millis(1), None, false).await.unwrap(), Renewal::Dead);
 
     let record =
@@ -66,7 +66,7 @@ async fn a_worker_that_was_awake_renews_a_lease_that_nobody_took_and_none_that_s
     world.check().await;
 }
 
-/// What was sent before a hang is carried out after it, when everybody's lease has run out, or one worker has renewed already.
+/// A burial sent before a hang runs after it, when every lease has expired or one worker has already renewed.
 #[tokio::test]
 async fn nobody_is_declared_dead_until_somebody_has_renewed_for_a_lease_without_a_gap() {
     const LEASE: Duration = Duration::from_secs(6);
@@ -88,10 +88,10 @@ async fn nobody_is_declared_dead_until_somebody_has_renewed_for_a_lease_without_
     assert_eq!(bury().await, [other.id]);
 }
 
-/// A lease that the start of the server fell into, however long the tests have been running.
+/// Longer than the server's uptime, so that its start falls into the lease.
 const LONGER_THAN_THE_SERVER: Duration = Duration::from_secs(24 * 3_600);
 
-/// As if the last renewal of every worker had been a lease before the server's start.
+/// Expires every lease, as if the last renewals were before the server's start.
 async fn run_out_across_a_restart(world: &World) {
     sqlx::query("update worker_heartbeats set expires_at = clock_timestamp() - interval '1 second'")
         .execute(world.pool())
@@ -99,7 +99,7 @@ async fn run_out_across_a_restart(world: &World) {
         .unwrap();
 }
 
-/// What a lease that ran out still holds is nobody else's until its worker is declared dead.
+/// A worker with an expired lease keeps its executions until it is declared dead.
 #[tokio::test]
 async fn writes_of_an_expired_lease_are_accepted_until_its_worker_is_buried() {
     let world = World::create().await;
@@ -121,7 +121,7 @@ async fn writes_of_an_expired_lease_are_accepted_until_its_worker_is_buried() {
     world.check().await;
 }
 
-/// The same for what is in no batch.
+/// The same for statements outside batches.
 #[tokio::test]
 async fn what_an_expired_lease_asks_is_answered_until_its_worker_is_buried() {
     let world = World::create().await;
@@ -149,14 +149,15 @@ async fn what_an_expired_lease_asks_is_answered_until_its_worker_is_buried() {
     assert_eq!(store.children_of(claimed.id).await.unwrap().len(), 1);
     assert_eq!(bury(store, Duration::ZERO).await, [worker.id]);
     let mut lost = ask_everything().await.to_vec();
-    // A note of a lost lease is worth nothing, and no error.
+    // `note_suspect` under a lost lease does nothing and is no error.
     assert!(lost.pop().unwrap().is_ok());
     are(&lost, |answer| matches!(answer, Err(StoreError::LeaseLost)));
     store.reap(10).await.unwrap();
     world.check().await;
 }
 
-/// An hour of renewals of a hundred workers while somebody holds a snapshot, and one of all of them without (core-rules 24).
+/// Sixty renewals of a hundred workers under a held snapshot do not double the buffers that a fence, a burial and a
+/// renewal read (core-rules 24).
 #[tokio::test]
 async fn a_held_snapshot_of_many_renewals_changes_no_fence_and_no_burial() {
     const WORKERS: i32 = 100;
@@ -176,7 +177,7 @@ async fn a_held_snapshot_of_many_renewals_changes_no_fence_and_no_burial() {
         let blocks = |name: &str| plan[0]["Plan"][name].as_i64().unwrap();
         blocks("Shared Hit Blocks") + blocks("Shared Read Blocks")
     };
-    // The first of a connection reads catalogues.
+    // The first statements of a connection read catalogues, so the least of twenty counts.
     let mut before = Vec::new();
     for statement in [&fence, &bury, &renew] {
         let mut costs = Vec::new();
@@ -236,7 +237,7 @@ async fn a_write_after_the_reaper_is_refused_while_the_next_attempt_goes_on() {
     world.check().await;
 }
 
-/// The batch came first: the reaper waits for it, so its step is part of what the next attempt loads.
+/// The batch comes first: its worker cannot be buried before it commits, so the next attempt loads its step.
 #[tokio::test]
 async fn a_batch_under_way_keeps_the_reaper_out() {
     let world = World::create().await;
@@ -245,7 +246,7 @@ async fn a_batch_under_way_keeps_the_reaper_out() {
     let claimed = worker.claim_one().await;
     let mut batch = world.pool().acquire().await.unwrap();
     let mut batch = batch.begin().await.unwrap();
-    // What every batch begins with.
+    // The statement that every batch begins with.
     sqlx::query("select id from workers where id = $1 for key share")
         .bind(worker.id.0)
         .fetch_one(&mut *batch)
@@ -259,7 +260,7 @@ async fn a_batch_under_way_keeps_the_reaper_out() {
     assert_eq!(world.store.reap(100).await.unwrap()[0].id, claimed.id);
 }
 
-/// The reaper came first: a batch that began before it commits waits for it and then finds itself dead.
+/// The reaper comes first: a batch that begins before the reaper commits waits for it and is then refused.
 #[tokio::test]
 async fn a_batch_that_meets_the_reaper_waits_and_is_refused() {
     let world = World::create().await;

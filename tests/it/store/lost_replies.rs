@@ -1,4 +1,4 @@
-//! Core-rules 9: the answer to a committed write is lost, the write is repeated, and the end state is that of one write.
+//! Core-rules 9: the reply to a committed write is lost, the write is repeated, and the state is that of one write.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use longhaul_shared::store::{Store, StoreOptions};
 use crate::support::chaos::ChaosProxy;
 use crate::support::leases::{TestWorker, World, step, write};
 
-/// A store whose answers pass through a proxy.
+/// A store whose replies pass through a proxy.
 async fn through_proxy(world: &World) -> (ChaosProxy, Store) {
     let proxy = ChaosProxy::before(&world.db.url).await;
     let options = StoreOptions { max_connections: 2, ..StoreOptions::new(proxy.url_through(&world.db.url)) };
@@ -68,7 +68,7 @@ async fn a_claim_whose_answer_was_lost_is_found_and_handed_back() {
     let held = store.leases_of(worker.id, Duration::from_secs(5)).await.unwrap();
     assert!(held.len() == 1 && held[0].id == id && held[0].is_settled, "{held:?}");
     let conclusion = Conclusion::Release { drained: false };
-    // The answer to that may be lost as well.
+    // The reply to the release may be lost as well.
     let lost = proxy.lose_reply("insert into attempts", "UPDATE 1");
     let end = LeaseEnd { id, token: held[0].token, attempt: held[0].attempt, conclusion, write: None };
     worker.writer.conclude(end).await.unwrap();

@@ -1,4 +1,4 @@
-//! A server where Longhaul's role may do little and others do much.
+//! A managed server, where Longhaul's role has few rights and other roles have many.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions};
 
 use crate::support::leases::World;
 
-/// The lock of another migration, held for longer than a statement of the fleet may take and wait.
+/// Another migration's lock, held for longer than the fleet's statement and lock timeouts.
 #[tokio::test]
 async fn migrate_waits_for_locks_beyond_the_limits_of_the_fleet() {
     let world = World::create().await;
@@ -22,7 +22,7 @@ async fn migrate_waits_for_locks_beyond_the_limits_of_the_fleet() {
     let mut other = world.pool().begin().await.unwrap();
     sqlx::query("lock table database_functions in access exclusive mode").execute(&mut *other).await.unwrap();
     let release = async {
-        // Longer than a migration waits at a time.
+        // Longer than one lock wait of a migration.
         tokio::time::sleep(Duration::from_secs(3)).await;
         other.rollback().await.unwrap();
     };

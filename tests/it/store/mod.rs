@@ -1,4 +1,4 @@
-//! The store's promises, each against a real PostgreSQL.
+//! Tests of the store's guarantees against a real PostgreSQL.
 
 mod audit;
 mod batches;

@@ -1,4 +1,4 @@
-//! Core-rules 3: an event that came before, within or after a park is never slept through.
+//! Core-rules 3: an event before, during or after a park always wakes the execution.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn a_park_over_a_wake_it_has_not_seen_is_runnable_at_once() {
     let id = world.submit(1).await[0];
     let worker = world.worker().await;
     let claimed = worker.claim_one().await;
-    // Whoever wakes raises the number, whether or not anybody sleeps.
+    // Every waker raises the number, even if the execution is not parked.
     sqlx::query("update executions set wake_seq = wake_seq + 1").execute(world.pool()).await.unwrap();
     let wait = Some(Duration::from_secs(3_600));
     let park = Conclusion::Park { reason: WaitReason::Children, wait, wake_seq: claimed.wake_seq };

@@ -1,4 +1,5 @@
-//! Approvals and questions in the store: put before people once, decided once, and never slept through (core-rules 3).
+//! Approvals and questions in the store are requested once and decided once, and the decision always wakes the
+//! execution (core-rules 3).
 
 use std::time::Duration;
 
@@ -139,7 +140,7 @@ async fn a_decision_that_waited_for_a_park_under_way_wakes_it() {
         let worker = world.worker().await;
         let claimed = worker.claim_one().await;
         let request = ask(&worker, &claimed, kind, 1).await;
-        // The park, between its lock and its commit.
+        // A park between its lock and its commit.
         let mut parking = world.pool().begin().await.unwrap();
         sqlx::query("select id from executions where id = $1 for update")
             .bind(claimed.id.0)
@@ -217,7 +218,8 @@ async fn what_touches_an_execution_that_waits_for_a_worker_tells_of_it_again() {
         }
         worker.end(&claimed, park(reason, claimed.wake_seq)).await.unwrap();
         let runnable_in = Some("default".to_owned());
-        // A claim that meets the second decision passes the execution by, and the wake-up of the first is spent for that.
+        // A claim that meets the second decision skips the locked execution and uses up the first wake-up, so each
+        // decision sends one.
         for request in &requests[..2] {
             let decided = decide(&world, *request, verdict.clone()).await.unwrap();
             assert_eq!(decided, Decided { execution_id: id, runnable_in: runnable_in.clone() });
@@ -331,7 +333,7 @@ async fn what_waits_for_people_ends_with_its_execution_however_that_ends() {
     world.store.cancel_execution(world.tenant, claims[3].id).await.unwrap();
     doomed.die().await;
     world.store.reap(10).await.unwrap();
-    // Past its deadline while it waits, found by the wait or by the deadline.
+    // Past the deadline while parked, found by the wait or by the deadline.
     worker.end(&claims[4], park(WaitReason::Approval, 0)).await.unwrap();
     let long = Duration::from_secs(60 * 24 * 3_600);
     let until_deadline = Conclusion::Park { reason: WaitReason::Approval, wait: Some(long), wake_seq: 0 };
@@ -371,7 +373,7 @@ async fn the_net_finds_a_decision_that_was_slept_through_and_nothing_else() {
         let first = ask(&worker, &claimed, kind, 1).await;
         ask(&worker, &claimed, kind, 2).await;
         decide(&world, first.id, verdict).await.unwrap();
-        // A park that claims to know of the decision, as a defect would.
+        // A park that claims to have seen the decision, as a defect would.
         worker.end(&claimed, park(reason, claimed.wake_seq + 1)).await.unwrap();
         let woken = world.store.wake_decided(10, HOUR).await.unwrap();
         assert_eq!(woken.len(), 1, "{kind}");

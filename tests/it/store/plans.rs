@@ -1,4 +1,4 @@
-//! Plans are kept: one that was made when little was open must do when much is.
+//! Cached query plans: a plan made while few executions were open must not be slow when many are.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::support::wait::eventually;
 const CHUNK: i64 = 500;
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// All that workers do for the fleet, once.
+/// Runs every duty that workers do for the fleet once.
 async fn duties(store: &Store, worker: &TestWorker) {
     store.expire_requests(CHUNK, None).await.unwrap();
     store.wake_decided(CHUNK, HOUR).await.unwrap();
@@ -46,7 +46,8 @@ async fn duties(store: &Store, worker: &TestWorker) {
     while !store.reap(CHUNK).await.unwrap().is_empty() {}
 }
 
-/// Rows of tables and entries of indexes that were read, the most first, once every session has ended but this one: they tell when they end.
+/// Rows of tables and entries of indexes that were read, the most first. Waits until every other session has ended,
+/// because a session reports its statistics at its end.
 async fn reads(pool: &PgPool) -> Vec<(String, i64)> {
     eventually("the sessions have ended", Duration::from_secs(60), async || {
         let open: i64 = sqlx::query_scalar("select count(*) from pg_stat_activity where application_name = 'longhaul'")
@@ -69,7 +70,7 @@ async fn plans_of_a_quiet_hour_read_what_is_open_a_few_times_and_not_for_each_ot
     let postgres = dedicated_postgres().await;
     let world = World::on(TestDb::create_on(postgres.url()).await).await;
     let (living, dying) = (world.worker().await, world.worker().await);
-    // The quiet hour: what there is has ended, or nearly.
+    // The quiet hour: all executions have ended when the plans are made.
     submit(&world, QUIET).await;
     for claimed in living.claim(QUIET as i32).await {
         living.record(write(&claimed, 1, vec![step(1, Prompt, "you are a careful clerk")])).await.unwrap();
@@ -95,6 +96,6 @@ async fn plans_of_a_quiet_hour_read_what_is_open_a_few_times_and_not_for_each_ot
     let reads = reads(world.pool()).await;
     let of_all: i64 = reads.iter().map(|(_name, reads)| reads).sum();
     println!("{of_all} rows and entries read: {:?}", &reads[..8]);
-    // What is read for each that is held, by a statement for each that is held, is four million and more.
+    // A statement per held execution that reads all held ones would read four million or more.
     assert!(of_all <= 50 * OPEN as i64, "{of_all} rows and entries were read: {reads:?}");
 }

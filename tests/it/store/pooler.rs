@@ -1,4 +1,5 @@
-//! PgBouncer between Longhaul and Postgres: in transaction mode no session is Longhaul's own, so every role refuses to start.
+//! PgBouncer in transaction mode between Longhaul and Postgres: no session belongs to Longhaul, so every role refuses
+//! to start.
 
 use std::fs::{self, Permissions};
 use std::net::TcpStream;
@@ -19,14 +20,14 @@ use crate::support::db::TestDb;
 use crate::support::redis::TestRedis;
 use crate::support::wait::{SOON, eventually};
 
-/// The program; see `tests/Cargo.toml`.
+/// Path of the program; see `tests/Cargo.toml`.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul-program");
-/// What the client of Postgres always sends.
+/// Startup parameter that the Postgres client always sends.
 const IGNORED: &str = "extra_float_digits";
-/// The account that is nobody's: PgBouncer refuses to run as root.
+/// Unprivileged user id, because PgBouncer refuses to run as root.
 const NOBODY: u32 = 65_534;
 
-/// A PgBouncer in transaction mode before one database; stopped when dropped.
+/// A PgBouncer in transaction mode in front of one database; stopped on drop.
 struct Pooler {
     child: Child,
     url: String,
@@ -62,7 +63,7 @@ impl Pooler {
         Self { child, url: url.to_string(), _dir: dir }
     }
 
-    /// The refusal of a store that is to start behind it.
+    /// The start-up refusal of a store behind this pooler.
     async fn refusal(&self) -> String {
         let store = Store::open(StoreOptions::new(&self.url)).unwrap();
         match tokio::time::timeout(SOON, store.refuse_unsafe_server()).await.expect("a verdict") {

@@ -1,4 +1,4 @@
-//! Calls at a time and rates of model endpoints, and who waits for a place, on the database's own clock.
+//! Concurrency and rate limits of model endpoints, and the executions that wait for them, on the database's clock.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn a_rate_is_waited_for_without_sleeping_through_its_end() {
         assert_eq!(worker.claim_one().await.id, claimed.id);
         world.check().await;
     }
-    // And its time ends it without any wake.
+    // Without a wake, the wait ends at its time.
     let world = World::create().await;
     let worker = world.worker().await;
     world.submit(1).await;
@@ -72,7 +72,7 @@ async fn throttles_of_one_call_are_counted_once_each_until_another_call() {
             .await
             .unwrap();
     assert!(statements < 20, "{statements} transactions for three hundred");
-    // The same answer told twice, then another, then one to the next call.
+    // The same throttle reported twice, then another, then one of the next call, then one under another lease.
     let again = throttled_call(asking(&worker, &claimed[0]), None);
     for (call, streak) in [
         (again.clone(), Some(2)),
@@ -132,7 +132,7 @@ async fn too_many_calls_at_a_time_halve_them_and_answers_add_one() {
         let call = ThrottledCall { in_flight, ..throttled_call(asking(&worker, &claimed), None) };
         world.store.provider_throttled(&key(), &[&call]).await.unwrap()[0].at_once
     };
-    // The last change was so many seconds ago.
+    // Moves the last change so many seconds into the past.
     let last_change = async |seconds: f64| {
         sqlx::query("update provider_breakers set concurrency_at = clock_timestamp() - $1 * interval '1 second'")
             .bind(seconds)
@@ -143,7 +143,7 @@ async fn too_many_calls_at_a_time_halve_them_and_answers_add_one() {
     let later = async || last_change(2.0).await;
     assert_eq!(throttled(40).await, 20);
     last_change(-60.0).await;
-    // A burst of refusals is one sign, not many.
+    // A burst of throttles counts as one.
     assert_eq!(throttled(40).await, 20);
     for expected in [10, 5, 2, 1, 1] {
         later().await;
@@ -171,7 +171,7 @@ async fn without_redis_a_minute_sees_no_more_than_its_rate() {
         let rates = (requests, tokens);
         world.store.take_rate(id, &key(), rates, amount, Duration::ZERO).await.unwrap()
     };
-    // Requests: thirty a minute, asked for each half second.
+    // Thirty requests a minute, asked for every half second.
     let mut taken = Vec::new();
     for id in &ids {
         if take(*id, Some(30), None, 0).await.is_zero() {
@@ -184,18 +184,19 @@ async fn without_redis_a_minute_sees_no_more_than_its_rate() {
         world.shift_clock(0.5).await;
     }
     for at in &taken {
-        // Told a moment after it was taken.
+        // `at` is read a moment after the slot was taken, hence 59 seconds.
         let minute = taken.iter().filter(|other| (*at..*at + 59.0).contains(*other)).count();
         assert!(minute <= 30, "{minute} within a minute of {at}: {taken:?}");
     }
     assert!(taken.len() >= 45, "and nearly all of it: {taken:?}");
-    // Tokens: a call larger than a tenth of a minute waits for that tenth, not for ever.
+    // Tokens: a call above the burst, a tenth of a minute's tokens, needs only the burst to be free, so that it is
+    // admitted at all.
     let other = World::create().await;
     let id = other.submit(1).await[0];
     let rates = (None, Some(6_000));
     let take = async || other.store.take_rate(id, &key(), rates, 5_000, HOUR).await.unwrap();
     assert_eq!(take().await, Duration::ZERO);
-    // The first was charged whole, less what comes at once, and time has passed.
+    // The first call was charged in full (55.6 s), and some time has passed since.
     let second = take().await.as_secs_f64();
     assert!((50.0..55.6).contains(&second), "{second}");
 }

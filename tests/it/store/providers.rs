@@ -1,4 +1,5 @@
-//! Breakers of model endpoints, on the database's own clock: when they open, who gets a retry back, who is let go and when.
+//! Circuit breakers of model endpoints on the database's clock: when they open, which retries are refunded, and in
+//! which order waiters are released.
 
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ async fn fail(world: &World, worker: &TestWorker, claimed: &Claimed) -> FailedCa
     fail_with(world, worker, claimed, false, None).await
 }
 
-/// Ends the attempt as the table of classes says.
+/// Ends the attempt with a retry of class `llm_error` after `seconds`.
 async fn back_off(worker: &TestWorker, claimed: &Claimed, seconds: u64) {
     let failure = Failure::new(FailureClass::LlmError, FailureCode::MODEL_API_ERROR, "broken");
     let delay = Duration::from_secs(seconds);
@@ -73,13 +74,13 @@ fn wake_seq(asked: &MayAsk) -> i32 {
     *wake_seq
 }
 
-/// Asks and parks.
+/// Asks the breaker and parks.
 async fn wait(world: &World, worker: &TestWorker, claimed: &Claimed) {
     let asked = ask(world, worker, claimed).await;
     assert_eq!(park(worker, claimed, wake_seq(&asked)).await, Some(WaitReason::ProviderDown));
 }
 
-/// Opens the breaker with a stated quota.
+/// Opens the breaker by a quota failure with a stated time.
 async fn open_for(world: &World, worker: &TestWorker, seconds: u64) {
     world.submit(1).await;
     let claimed = worker.claim_one().await;
@@ -107,7 +108,7 @@ async fn tend(world: &World) -> Vec<ExecutionId> {
     world.store.tend_provider(&key(), HOUR).await.unwrap().into_iter().map(|one| one.id).collect()
 }
 
-/// The endpoint has answered one that had to tell. Returns those that were let go for it.
+/// Reports an answered call to the breaker. Returns the waiters that this released.
 async fn answered(world: &World, worker: &TestWorker, claimed: &Claimed) -> Vec<Runnable> {
     let answered = AnsweredCall { asking: asking(worker, claimed), is_over: true };
     world.store.provider_answered(&key(), &[answered]).await.unwrap()
@@ -129,7 +130,7 @@ async fn five_failures_of_three_executions_open_it_and_their_retries_come_back()
     for one in &claimed[..4] {
         assert_eq!(fail(&world, &worker, one).await, FailedCall::Retry);
     }
-    // Three have spent a retry; the fourth is about to, and the last failure comes in between.
+    // Three have spent a retry. The fourth is about to when the last failure opens the breaker.
     for one in &claimed[..3] {
         back_off(&worker, one, 10).await;
     }
@@ -151,7 +152,7 @@ async fn five_failures_of_three_executions_open_it_and_their_retries_come_back()
         (row.state.as_str(), row.cause.as_deref(), row.failure_code.as_deref(), row.waiting),
         ("open", Some("outage"), Some("model_api_error"), 5)
     );
-    // The backoff they were in does not wake them.
+    // The end of their earlier backoff does not wake them.
     world.shift_clock(9.0).await;
     assert!(world.store.wake_due(100).await.unwrap().is_empty());
     assert!(tend(&world).await.is_empty());
@@ -169,7 +170,7 @@ async fn four_failures_or_two_executions_or_eleven_seconds_do_not_open_it() {
         worker.finish(&one).await.unwrap();
     }
     world.shift_clock(11.0).await;
-    // Five of two executions, each failure another attempt's.
+    // Six failures of only two executions, each of another attempt.
     world.submit(2).await;
     for _ in 0..3 {
         for one in worker.claim(2).await {
@@ -183,7 +184,7 @@ async fn four_failures_or_two_executions_or_eleven_seconds_do_not_open_it() {
     for one in worker.claim(2).await {
         worker.finish(&one).await.unwrap();
     }
-    // The third execution makes seven of three within ten seconds.
+    // The failure of a third execution makes seven of three within ten seconds.
     world.submit(1).await;
     let third = worker.claim_one().await;
     assert!(matches!(fail(&world, &worker, &third).await, FailedCall::Wait { opened: true, .. }));
@@ -196,7 +197,7 @@ async fn a_spent_quota_opens_it_at_once_until_exactly_when_its_provider_says() {
     world.submit(2).await;
     let claimed = worker.claim(2).await;
     fail_with(&world, &worker, &claimed[0], true, Some(1_234)).await;
-    // One that was under way hears of it a moment later: it waits too, and the time stands.
+    // A call in flight fails a moment later: its execution waits too, and the stated time stands.
     world.shift_clock(1.0).await;
     let second = fail_with(&world, &worker, &claimed[1], true, Some(1_234)).await;
     let FailedCall::Wait { wake_seq, opened: false, .. } = second else { panic!("{second:?}") };
@@ -210,7 +211,7 @@ async fn a_spent_quota_opens_it_at_once_until_exactly_when_its_provider_says() {
     assert!(tend(&world).await.is_empty(), "before its time");
     world.shift_clock(30.0).await;
     assert_eq!(tend(&world).await, [claimed[1].id]);
-    // Without a stated time it waits longer than an outage does, and at most so long as is configured.
+    // Without a stated time, a quota opens the breaker for longer than an outage, up to the configured maximum.
     let world = World::create().await;
     let worker = world.worker().await;
     world.submit(1).await;
@@ -233,7 +234,7 @@ async fn one_at_a_time_probes_and_a_probe_that_fails_waits_longer() {
     for other in &claimed[1..] {
         assert!(matches!(ask(&world, &worker, other).await, MayAsk::Wait { .. }), "one probe at a time");
     }
-    // However long it takes: its worker lives.
+    // A live worker may take any time for its probe.
     world.shift_clock(300.0).await;
     assert!(matches!(ask(&world, &worker, &claimed[1]).await, MayAsk::Wait { .. }));
     let failed = fail(&world, &worker, &claimed[0]).await;
@@ -264,12 +265,12 @@ async fn a_prober_that_dies_frees_the_probe() {
     doomed.die().await;
     world.store.reap(10).await.unwrap();
     assert_eq!(ask(&world, &worker, &other).await, MayAsk::Tell);
-    // The dead one's word does not count, and it may not ask.
+    // The dead worker's result is ignored, and it may not ask.
     let late = world.store.ask_provider(asking(&doomed, &prober), &key(), HOUR, true).await;
     assert!(matches!(late, Err(StoreError::LeaseLost)), "{late:?}");
     answered(&world, &doomed, &prober).await;
     assert_eq!(breaker(&world).await.state, "half_open");
-    // Nor does a probe that was chosen and never came block the others for ever.
+    // A chosen probe that never asks blocks the others for a limited time only.
     worker.finish(&other).await.unwrap();
     let first = worker.claim_one().await;
     assert_eq!(first.id, prober.id);
@@ -298,7 +299,7 @@ async fn after_a_good_probe_those_that_wait_go_in_growing_portions_in_fair_order
     let (mut expected, mut gone) = (vec![2, 4, 8, 5], 1);
     let mut released = worker.claim(50).await;
     assert_eq!(ask(&world, &worker, &released[0]).await, MayAsk::Tell);
-    // One that comes now stands behind them.
+    // A new execution waits behind them.
     world.submit(1).await;
     let late = worker.claim_one().await;
     wait(&world, &worker, &late).await;
@@ -325,7 +326,7 @@ async fn after_a_good_probe_those_that_wait_go_in_growing_portions_in_fair_order
 async fn who_stands_in_another_line_now_is_no_probe_and_no_part_of_a_portion() {
     let world = World::create().await;
     let worker = world.worker().await;
-    // The same provider, asked with another key by another worker.
+    // The same provider and model with another API key, used by another worker.
     let elsewhere = ModelKey { key: "ba9876543210".into(), ..key() };
     open_for(&world, &worker, 60).await;
     world.submit(1).await;
@@ -418,7 +419,7 @@ async fn a_failure_while_it_recovers_opens_it_again_and_spends_nothing() {
         park(&worker, one, wake_seq).await;
     }
     assert_eq!((retries(&world).await, breaker(&world).await.state.as_str()), (0, "open"));
-    // What never answers does not keep the others waiting for ever.
+    // A portion that never answers blocks the next one for a limited time only.
     world.shift_clock(30.0).await;
     tend(&world).await;
     let probes = worker.claim(50).await;
@@ -500,7 +501,8 @@ async fn what_lost_its_breaker_is_found_by_the_sweep() {
     world.check().await;
 }
 
-/// A provider goes down under many calls: they are few statements, each call has its own answer, and doing it again changes nothing.
+/// An endpoint fails under many calls: the failures share few statements, each call gets its own answer, and
+/// repeating them changes nothing.
 #[tokio::test]
 async fn many_failures_at_once_are_counted_together_and_once() {
     const CALLS: usize = 900;
@@ -526,7 +528,7 @@ async fn many_failures_at_once_are_counted_together_and_once() {
     assert_eq!(opened, 1);
     let row = breaker_of(&world, &key()).await;
     assert_eq!((row.state.as_str(), row.waiting), ("open", CALLS as i64 - 5));
-    // The four are in line as soon as their attempts have ended; nobody else is counted.
+    // Reported again, all wait, the first four too; the failure under a lost lease is not counted.
     let again = count(&claimed, key()).await;
     assert!(again.iter().all(|answer| matches!(answer, FailedCall::Wait { opened: false, was_probe: false, .. })));
     assert_eq!(breaker_of(&world, &other).await.state, "closed");
@@ -536,7 +538,8 @@ async fn breaker_of(world: &World, key: &ModelKey) -> BreakerRow {
     world.store.list_breakers().await.unwrap().into_iter().find(|row| row.key == *key).unwrap()
 }
 
-/// An endpoint is back for which fifty thousand wait: each transaction lets few of them go, and none reads what was let go before.
+/// An endpoint with 50,000 waiters recovers: each transaction releases few of them, and none reads the entries of
+/// those released before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_line_is_let_go_in_bounded_transactions_of_equal_cost() {
     const WAITING: i64 = 50_000;
@@ -555,7 +558,7 @@ async fn long_line_is_let_go_in_bounded_transactions_of_equal_cost() {
     .execute(world.pool())
     .await
     .unwrap();
-    // Dead entries of the index stay for as long as anybody may see them.
+    // A held snapshot keeps dead index entries in place.
     let mut reader = world.pool().begin().await.unwrap();
     sqlx::query("set transaction isolation level repeatable read").execute(&mut *reader).await.unwrap();
     sqlx::query("select count(*) from provider_waits").execute(&mut *reader).await.unwrap();
@@ -590,11 +593,11 @@ async fn long_line_is_let_go_in_bounded_transactions_of_equal_cost() {
     assert!(tend(&world).await.is_empty(), "the portion is under way");
     let runnable = "select count(*) from executions where wait_reason = 'worker'";
     let runnable: i64 = sqlx::query_scalar(runnable).fetch_one(world.pool()).await.unwrap();
-    // The execution that asks may be among the released, but is held.
+    // The execution that asks may be among the released, but a worker holds it.
     assert!((PORTION as i64 - 1..=PORTION as i64).contains(&runnable), "{runnable} are runnable");
 }
 
-/// As many more executions as the one that is parked, and wait as it does.
+/// Clones the parked execution and its wait `count` times.
 async fn clone_waiting(world: &World, count: i64) {
     let mut writer = world.pool().begin().await.unwrap();
     for sql in [
@@ -614,11 +617,11 @@ async fn clone_waiting(world: &World, count: i64) {
     sqlx::query("analyze provider_waits, executions, parked").execute(world.pool()).await.unwrap();
 }
 
-/// How many were let go, and how many entries of the line's index that took.
+/// Number of waiters released, and number of entries of the wait index that this read.
 async fn tend_and_count(world: &World) -> (usize, i64) {
     let mut tending = world.pool().begin().await.unwrap();
     let key = key();
-    // The count of a connection goes on from what it has not yet reported of its earlier transactions.
+    // The counter of a connection includes earlier transactions that it has not reported yet.
     let count = "select pg_stat_get_xact_tuples_returned('provider_waits_line'::regclass)";
     let before: i64 = sqlx::query_scalar(count).fetch_one(&mut *tending).await.unwrap();
     let released: i64 = sqlx::query_scalar("select count(*) from longhaul_tend_provider($1, $2, $3, 3600, $4)")

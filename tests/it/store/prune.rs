@@ -1,4 +1,5 @@
-//! Core-rules 15: retention. What ended long ago goes; an execution that has not ended stays with all its history, however old.
+//! Core-rules 15, retention: executions that ended long ago are deleted; an open one keeps all its history, however
+//! old.
 
 use std::time::Duration;
 
@@ -18,15 +19,15 @@ fn retention() -> Retention {
     Retention::new(Duration::from_secs(60 * 86_400)).unwrap()
 }
 
-/// A worker of the time at which the database's clock stands now, with the partitions of that time.
+/// A worker at the shifted time of the database's clock, with the partitions of that time.
 async fn worker_of_the_time(world: &World) -> TestWorker {
     sqlx::query("select longhaul_ensure_partitions(1)").execute(world.pool()).await.unwrap();
-    // Ids are of the database's clock, as last measured.
+    // Ids use the database's clock as last measured.
     world.store.now().await.unwrap();
     world.worker().await
 }
 
-/// Submits one, which gets a step, and leaves it as `conclusion` says.
+/// Submits an execution, records one step and ends the attempt with `conclusion`.
 async fn one(world: &World, worker: &TestWorker, conclusion: Conclusion) -> ExecutionId {
     let id = world.submit(1).await[0];
     let claimed = worker.claim_one().await;
@@ -40,7 +41,7 @@ fn finish() -> Conclusion {
     Conclusion::Finish { output: "7".into() }
 }
 
-/// Attempts, steps, messages and events that are kept of an execution, and whether it and its payload are.
+/// Rows kept of an execution: execution, payload, attempts, steps, messages, events.
 async fn kept(world: &World, id: ExecutionId) -> [i64; 6] {
     let mut kept = [0; 6];
     for (place, sql) in [
@@ -59,7 +60,7 @@ async fn kept(world: &World, id: ExecutionId) -> [i64; 6] {
     kept
 }
 
-/// Partitions of all tables of history that begin on this day.
+/// Number of history partitions that begin on this day.
 async fn partitions(world: &World, week: chrono::NaiveDate) -> i64 {
     sqlx::query_scalar(
         "select count(*) from pg_class where relname ~ ('^(attempts|steps|messages|events)_' || $1 || '$')",
@@ -76,24 +77,24 @@ const ALL_OF_ONE_TURN: [i64; 6] = [1, 1, 1, 1, 1, 4];
 #[tokio::test]
 async fn what_ended_long_ago_goes_and_an_old_parked_execution_stays_with_its_history() {
     let world = World::create().await;
-    // A week with an execution that has been waiting for somebody ever since.
+    // A week with an execution that has been waiting for an approval ever since.
     world.shift_clock(-100.0 * DAY).await;
     let worker = worker_of_the_time(&world).await;
     let finished = one(&world, &worker, finish()).await;
     let failed = one(&world, &worker, Conclusion::Fail { failure: transient() }).await;
     let park = Conclusion::Park { reason: WaitReason::Approval, wait: None, wake_seq: 0 };
     let parked = one(&world, &worker, park).await;
-    // One with nothing that is needed any more.
+    // A week of which nothing is needed any more.
     world.shift_clock(14.0 * DAY).await;
     let worker = worker_of_the_time(&world).await;
     let in_a_whole_week = [one(&world, &worker, finish()).await, one(&world, &worker, finish()).await];
-    // One that began long ago and ended within the retention.
+    // An execution that began long ago and ended within the retention period.
     world.shift_clock(14.0 * DAY).await;
     let worker = worker_of_the_time(&world).await;
     let long = one(&world, &worker, Conclusion::Park { reason: WaitReason::Input, wait: None, wake_seq: 0 }).await;
     world.shift_clock(25.0 * DAY).await;
     world.store.cancel_execution(world.tenant, long).await.unwrap();
-    // And today's.
+    // An execution of today.
     world.shift_clock(47.0 * DAY).await;
     let worker = worker_of_the_time(&world).await;
     let recent = one(&world, &worker, finish()).await;
@@ -119,7 +120,7 @@ async fn what_ended_long_ago_goes_and_an_old_parked_execution_stays_with_its_his
         assert_eq!(kept(&world, stays).await, ALL_OF_ONE_TURN, "{stays}");
     }
     assert_eq!(kept(&world, long).await[0..5], ALL_OF_ONE_TURN[0..5], "{long}");
-    // Counts are those of what is there, and the waiting one goes on from its record.
+    // The counts match the remaining rows, and the waiting execution resumes from its record.
     world.check().await;
     let loaded = world.store.load_journal(parked, JOURNAL_FORMAT).await.unwrap();
     assert!(matches!(&loaded, Loaded::Journal(journal) if journal.steps.len() == 1), "{loaded:?}");
@@ -153,7 +154,7 @@ async fn a_week_that_is_in_use_is_dropped_when_its_reader_has_gone() {
         if waiting == 1 { Ok(()) } else { Err(waiting) }
     })
     .await;
-    // Whoever writes meanwhile queues up behind the drop, but not for longer than its patience of half a second.
+    // Writers queue behind the waiting drop, but only for its lock timeout of half a second.
     let worker = worker_of_the_time(&world).await;
     within("a write beside the waiting drop", SOON, one(&world, &worker, finish())).await;
     assert!(!pruning.is_finished());

@@ -1,4 +1,5 @@
-//! Executions that kill their workers: what is kept of it, and how they are let go (docs/adr/0019-quarantine.md).
+//! Quarantine of executions that kill their workers: its records, and how it releases them
+//! (docs/adr/0019-quarantine.md).
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ const RULES: QuarantineRules = QuarantineRules {
     release_per_minute: 60,
 };
 
-/// What every test needs of a pass: the clock moves first, so that a canary's verdict is not too fresh and portions are due.
+/// Runs one pass. Moves the clock first, so that a canary's verdict is not too fresh and portions are due.
 async fn tend(world: &World) -> Tended {
     tend_by(world, &RULES).await
 }
@@ -31,7 +32,7 @@ async fn tend_by(world: &World, rules: &QuarantineRules) -> Tended {
     world.store.tend_quarantine(rules).await.unwrap()
 }
 
-/// A new worker of that build claims everything it may and dies.
+/// A new worker of `build` claims all it may and dies. Returns the number of executions it held.
 async fn death(world: &World, build: &str) -> usize {
     let worker = world.worker_of(build).await;
     let held = worker.claim(1_000).await.len();
@@ -40,7 +41,7 @@ async fn death(world: &World, build: &str) -> usize {
     held
 }
 
-/// Executions that killed three workers of the build each.
+/// Quarantines `count` executions, each after killing three workers of `build`.
 async fn quarantine(world: &World, count: usize, build: &str) -> Vec<ExecutionId> {
     let mut all = Vec::new();
     for _ in 0..count {
@@ -68,7 +69,7 @@ async fn only_retry(world: &World, of: ExecutionId) -> Option<ExecutionId> {
     ids.first().map(|id| ExecutionId(*id))
 }
 
-/// Claims the only thing there is, records a step and finishes it.
+/// Claims the only runnable execution, records a step and finishes it.
 async fn live_through(worker: &TestWorker, id: ExecutionId) {
     let claimed = worker.claim_one().await;
     assert_eq!(claimed.id, id);
@@ -88,7 +89,7 @@ async fn the_record_holds_every_death_the_last_step_and_the_memory() {
     world.store.reap(10).await.unwrap();
     assert_eq!(death(&world, "two").await, 1);
 
-    // Under suspicion: it says what it is about to do, and the heartbeat what the process weighs.
+    // A suspect: its worker notes each phase, and the heartbeat the memory of the process.
     let last = world.worker_of("three").await;
     let claimed = last.claim_one().await;
     let mut heartbeat = HeartbeatConnection::new(world.store.options().clone());
@@ -97,7 +98,7 @@ async fn the_record_holds_every_death_the_last_step_and_the_memory() {
         world.store.note_suspect(last.id, (id, claimed.token), phase, Some(700)).await.unwrap();
     }
     last.die().await;
-    // What a dead worker says is heard no more.
+    // A note of a dead worker is ignored.
     world.store.note_suspect(last.id, (id, claimed.token), "afterwards", None).await.unwrap();
     world.store.reap(10).await.unwrap();
 
@@ -113,7 +114,7 @@ async fn the_record_holds_every_death_the_last_step_and_the_memory() {
     assert_eq!(builds, [(&json!(1), "one"), (&json!(2), "two"), (&json!(3), "three")]);
     assert_eq!((&deaths[2]["worker_id"], &deaths[2]["host"]), (&json!(last.id.to_string()), &json!("test")));
     assert_eq!((&deaths[2]["memory_bytes"], &deaths[0]["memory_bytes"]), (&json!(777), &json!(null)));
-    // The same beside the execution, for whoever reads that alone.
+    // The execution's own failure holds the same, for readers of that alone.
     let (summary, detail): (String, serde_json::Value) =
         sqlx::query_as("select failure_summary, failure_detail::jsonb from execution_payloads where execution_id = $1")
             .bind(id.0)
@@ -171,7 +172,7 @@ async fn a_canary_that_kills_stays_alone_in_that_and_another_build_is_waited_for
     let canary = tend(&world).await.runnable[0].id;
     assert_eq!(second.claim_one().await.id, canary);
     second.die().await;
-    // One death is enough for a canary.
+    // One death convicts a canary.
     assert_eq!(world.store.reap(10).await.unwrap()[0].failure_code.as_deref(), Some("crash_loop"));
     let _same = world.worker_of("broken-too").await;
     assert!(tend(&world).await.runnable.is_empty());
@@ -190,7 +191,7 @@ async fn a_canary_that_kills_stays_alone_in_that_and_another_build_is_waited_for
     let rest = tend(&world).await.runnable;
     assert_eq!(rest.len(), 2, "the third, and the canary that killed");
     assert!(only_retry(&world, canary).await.is_some());
-    // One of the rest that kills under this build shuts the group again.
+    // A later release that kills its worker under this build shuts the group again.
     let claimed = third.claim(1).await;
     third.die().await;
     world.store.reap(10).await.unwrap();
@@ -269,7 +270,7 @@ async fn what_was_cancelled_or_is_overdue_is_not_released_and_a_retry_by_a_perso
     }
     assert_eq!(world.store.list_quarantined(&world.tenant.into(), false, None, 10).await.unwrap(), []);
     assert_eq!(world.store.list_quarantined(&world.tenant.into(), true, None, 10).await.unwrap().len(), 3);
-    // It killed three: its retry is watched from the start, and one more death is enough.
+    // It killed three workers, so its retry is a suspect from the start and one more death convicts it.
     assert_eq!(death(&world, "broken").await, 1);
     assert_eq!(world.standing(retry.id).await.2.as_deref(), Some("crash_loop"));
 }
@@ -351,7 +352,7 @@ async fn new_executions_of_what_kills_are_held_back_until_no_worker_is_left_that
     assert_eq!(standing(queued[1]).await.1.as_deref(), Some("worker"), "it began");
     let holding = world.store.explain_waiting(&world.tenant.into(), late).await.unwrap().unwrap().holding.unwrap();
     assert_eq!((holding.quarantined, holding.group.died_builds.as_slice()), (3, ["broken".to_owned()].as_slice()));
-    // Another agent version of the same tenant, or another tenant, is not meant.
+    // The hold does not apply to another agent version.
     let mut other = world.new_execution().await;
     other.agent_version_id = uuid::Uuid::new_v4().into();
     let other_id = other.id;
@@ -359,12 +360,12 @@ async fn new_executions_of_what_kills_are_held_back_until_no_worker_is_left_that
     assert_eq!(standing(other_id).await.1.as_deref(), Some("worker"));
     world.check().await;
 
-    // A child is held back like any other.
+    // A child is held back as well.
     let children = old.spawn(&claimed, 0..1).await;
     assert_eq!(standing(children[0]).await, paused);
     world.check().await;
 
-    // A canary passes; workers of the old build still live.
+    // A canary passes while workers of the old build still live.
     let new = world.worker_of("mended").await;
     let canary = tend(world).await.runnable[0].id;
     assert_eq!(only_retry(world, ids[0]).await, Some(canary));
@@ -388,7 +389,7 @@ async fn new_executions_of_what_kills_are_held_back_until_no_worker_is_left_that
 async fn when_nobody_in_quarantine_can_be_tried_one_that_is_held_back_is() {
     let world = World::create().await;
     quarantine(&world, 3, "broken").await;
-    // Children: their parents were told and went on, so nothing releases them.
+    // Children are never released, because their parents were told of the end and went on.
     sqlx::query("update quarantine set is_child = true").execute(world.pool()).await.unwrap();
     assert_eq!(tend(&world).await.held, ["invoice"]);
     let held = world.submit(2).await;
@@ -408,7 +409,7 @@ async fn waits_for(world: &World, id: ExecutionId) -> Option<String> {
     world.standing(id).await.1
 }
 
-/// Nothing is left that a canary could be, and no other build: the hold would outlast its cause.
+/// No canary is left to try and no other build lives, so the hold would outlast its cause.
 #[tokio::test]
 async fn a_hold_ends_when_all_that_caused_it_was_withdrawn() {
     let world = World::create().await;
@@ -447,7 +448,7 @@ async fn a_hold_outlasts_the_deadlines_of_what_caused_it_by_the_window_and_no_lo
     assert_eq!(waits_for(&world, queued).await.as_deref(), Some("worker"));
 }
 
-/// By a person, whatever became of the one that names the group.
+/// A person's release, even if the execution that names the group was withdrawn or has expired.
 #[tokio::test]
 async fn all_of_a_group_are_released_by_one_that_was_withdrawn_or_is_overdue() {
     for change in ["withdrawn_at = longhaul_now()", "deadline_at = longhaul_now() - interval '1 second'"] {

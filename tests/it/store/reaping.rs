@@ -1,4 +1,4 @@
-//! Dead workers' executions run again; the one that kills workers does not (core-rules 4, 5).
+//! Executions of dead workers run again; one that kills its workers does not (core-rules 4 and 5).
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn lane(world: &World, id: ExecutionId) -> (i16, i16) {
         .unwrap()
 }
 
-/// A new worker takes everything there is and dies.
+/// A new worker claims everything there is and dies. Returns its claims.
 async fn death(world: &World) -> Vec<Claimed> {
     let worker = world.worker().await;
     let held = worker.claim(1_000).await;
@@ -105,7 +105,7 @@ async fn what_is_only_told_or_only_meant_clears_nobody() {
     for crashes in 1..=3 {
         let worker = world.worker().await;
         let claimed = worker.claim_one().await;
-        // What every attempt says before it does what kills its worker.
+        // Events alone, as every attempt records them before the step that kills its worker.
         let told = JournalWrite {
             steps: Vec::new(),
             messages: Vec::new(),
@@ -133,7 +133,7 @@ async fn suspects_that_die_together_convict_nobody_and_are_tried_alone() {
         assert_eq!(lane(&world, id).await, (3, 2));
         assert_eq!(world.standing(id).await.1.as_deref(), Some("worker"));
     }
-    // Alone: one of them at a time, and the one that kills its worker once more is convicted.
+    // One at a time now; the one that kills its worker again is convicted.
     let worker = world.worker().await;
     let alone = take_alone(&worker).await;
     worker.die().await;
@@ -147,7 +147,8 @@ async fn suspects_that_die_together_convict_nobody_and_are_tried_alone() {
     world.check().await;
 }
 
-/// The parent of one is at hand elsewhere, so the two are taken back one after the other; both were there at the death (core-rules 25).
+/// A lock on the child's parent delays the child's retake, so the suspects are taken back one by one; both were held
+/// at the death (core-rules 25).
 #[tokio::test]
 async fn two_suspects_taken_back_one_by_one_convict_nobody() {
     let world = World::create().await;
@@ -186,7 +187,7 @@ async fn take_alone(worker: &TestWorker) -> Claimed {
     claimed.remove(0)
 }
 
-/// One claim may see several slots of the lane `Alone`; it must not take one of each.
+/// A claim may see several slots of the lane `Alone` but takes only one.
 #[tokio::test]
 async fn one_claim_takes_at_most_one_of_those_that_run_alone() {
     let world = World::create().await;
@@ -205,7 +206,7 @@ async fn a_poison_among_many_is_the_only_one_convicted() {
     let world = World::create().await;
     let ids = world.submit(50).await;
     let poison = ids[17];
-    // The others make progress each time; the poison never does.
+    // The others record a step each time; the poison never does.
     for _ in 0..3 {
         let worker = world.worker().await;
         for claimed in worker.claim(100).await.iter().filter(|claimed| claimed.id != poison) {

@@ -1,4 +1,5 @@
-//! Core-rules 12: a limit is a set of slot rows. It is never overshot, never leaks, is handed over in order, and is never slept through.
+//! Core-rules 12: a limit is a set of slot rows that is never overshot, never leaks, is handed over in order and
+//! always wakes its waiters.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -65,7 +66,7 @@ async fn a_claim_takes_no_more_than_the_limit_and_parks_the_others_without_a_per
     let other = submit_for(&world, "other", 1).await;
     let free = world.submit(1).await;
     let worker = world.worker().await;
-    // What can run is given back at once; the next claim looks behind what was parked.
+    // A claim returns at once with what can run; the next claim looks behind the parked executions.
     assert_eq!(ids(&worker.claim(4).await), [acme[0], acme[1]]);
     assert_eq!(ids(&worker.claim(2).await), [other[0], free[0]]);
     for id in &acme[2..] {
@@ -105,12 +106,12 @@ async fn a_freed_slot_goes_to_the_next_in_line_and_a_newcomer_does_not_overtake(
     let ended = worker.finish(&first[0]).await.unwrap();
     assert_eq!(ended.woken.iter().map(|one| one.id).collect::<Vec<_>>(), ids[1..2]);
     assert_eq!(holders(&world).await, [ids[1].0].into());
-    // Of the highest priority, and still behind the line.
+    // Highest priority, but still behind the queue.
     let newcomer = submit(&world, 1, |_, new| NewExecution { priority: 9, ..new }).await[0];
     let claimed = worker.claim(3).await;
     assert_eq!(claimed.iter().map(|one| one.id).collect::<Vec<_>>(), ids[1..2]);
     assert_eq!(reason(&world, newcomer).await.as_deref(), Some("concurrency_limit"));
-    // In the line, its priority counts.
+    // Within the queue, its priority counts.
     worker.finish(&claimed[0]).await.unwrap();
     assert_eq!(holders(&world).await, [newcomer.0].into());
     world.check().await;
@@ -131,7 +132,7 @@ async fn a_parked_execution_gives_its_slot_back_and_needs_it_again() {
     assert_eq!(world.store.wake_due(100).await.unwrap()[0].id, ids[0]);
     assert!(worker.claim(2).await.is_empty());
     assert_eq!(reason(&world, ids[0]).await.as_deref(), Some("concurrency_limit"));
-    // A release gives it back as well.
+    // A release frees the slot as well.
     worker.end(&second, Conclusion::Release { drained: false }).await.unwrap();
     assert_eq!(worker.claim_one().await.id, ids[0]);
     assert_eq!(world.events(ids[0]).await, ["submitted", "claimed", "retrying", "woken", "parked", "woken", "claimed"]);
@@ -169,7 +170,7 @@ async fn several_keys_are_taken_all_or_none_and_no_order_of_them_locks_up() {
     world.check().await;
 }
 
-/// A limit of one whose slot is held, and a second execution that waits in the claim's own transaction or after it.
+/// A limit of one whose slot is held, and a second execution that needs it.
 async fn contended() -> (World, TestWorker, Claimed, ExecutionId) {
     let world = World::create().await;
     world.store.put_limit(Some(world.tenant), &key("definition"), 1).await.unwrap();
@@ -200,7 +201,7 @@ async fn a_slot_freed_after_the_park_wakes_who_waits() {
 #[tokio::test]
 async fn a_slot_freed_while_the_park_is_under_way_is_not_slept_through() {
     let (world, worker, holder, second) = contended().await;
-    // Whoever looks for somebody to hand over to waits here, after its fact is committed.
+    // The lock stops both hand-overs after their facts are committed.
     let mut gate = world.pool().begin().await.unwrap();
     sqlx::query("select from slot_keys for update").fetch_all(&mut *gate).await.unwrap();
     let park = async { worker.claim(1).await };
@@ -215,7 +216,7 @@ async fn a_slot_freed_while_the_park_is_under_way_is_not_slept_through() {
         gate.commit().await.unwrap();
     };
     let (claimed, _, ()) = tokio::join!(park, free, open);
-    // Whichever came last handed it over; the claim may have taken it at once.
+    // The later of the two hands the slot over; the claim may have taken it at once.
     let claimed = if claimed.is_empty() { worker.claim(1).await } else { claimed };
     assert_eq!(ids(&claimed), [second]);
     world.check().await;
@@ -225,7 +226,7 @@ async fn a_slot_freed_while_the_park_is_under_way_is_not_slept_through() {
 async fn a_death_between_the_two_is_made_good_by_the_sweep() {
     let (world, worker, holder, second) = contended().await;
     assert!(worker.claim(1).await.is_empty());
-    // The slot is cleared by whatever ends the lease; nobody was left to hand it over.
+    // Clears the lease without a hand-over, as a process does that dies in between.
     sqlx::query("update executions set worker_id = null, active_until = null, wait_reason = 'worker' where id = $1")
         .bind(holder.id.0)
         .execute(world.pool())
@@ -266,7 +267,7 @@ async fn a_cancel_and_a_deadline_end_the_wait_and_leave_no_trace() {
     world.store.wake_due(100).await.unwrap();
     assert_eq!(world.standing(third_id).await.2.as_deref(), Some("deadline_exceeded"));
     assert_eq!(number(&world, "select count(*) from slot_waiters").await, 1);
-    // One that was handed the slot and is cancelled before anybody claims it.
+    // An execution that was handed the slot and is cancelled before it is claimed.
     worker.finish(&holder).await.unwrap();
     assert_eq!(holders(&world).await, [fourth.0].into());
     assert_eq!(world.store.cancel_execution(world.tenant, fourth).await.unwrap(), Cancelled::Ended);
@@ -316,7 +317,7 @@ async fn the_newest_version_says_how_many_of_its_definition_and_of_no_other() {
     let first = put(1).await;
     let of = |_, new| NewExecution { definition_version_id: first.id.into(), ..new };
     submit(&world, 6, of).await;
-    // A definition of the tenant's own of the same key is another one.
+    // The tenant's own definition of the same key is not limited by it.
     let own = world.store.put_definition(Some(world.tenant), &DefinitionSpec::new("invoice", "clerk")).await.unwrap();
     submit(&world, 3, |_, new| NewExecution { definition_version_id: own.id.into(), ..new }).await;
     let worker = world.worker().await;
@@ -371,7 +372,7 @@ async fn ten_thousand_waiters_cost_two_updates_per_freed_slot() {
         running.extend(worker.claim(100).await);
         assert_eq!(running.len(), 5);
     }
-    // Every update of a row that moves an execution is told by an event: the end itself, and two for who comes after.
+    // Every update that moves an execution writes an event: one for the end, two for the next waiter.
     let updates = number(&world, seq).await - before;
     assert_eq!(updates, (FREED * 3) as i64, "{} updates besides the ends", updates - FREED as i64);
     world.check().await;
@@ -388,7 +389,7 @@ async fn sixteen_workers_with_kills_and_resizes_never_overshoot_and_leave_nothin
     submit(&world, 1_500, |_, new| new).await;
     let (claims, peak, over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let work = async |which: usize| {
-        // Connections of its own: workers are processes.
+        // Connections of its own, because workers are processes.
         let store = Store::open(StoreOptions { max_connections: 1, ..StoreOptions::new(&world.db.url) }).unwrap();
         let mut worker = TestWorker::start(&store).await;
         for round in 0..CLAIMS {
@@ -398,7 +399,7 @@ async fn sixteen_workers_with_kills_and_resizes_never_overshoot_and_leave_nothin
             let claimed = worker.claim(1 + i32::try_from(round % 3).unwrap()).await;
             claims.fetch_add(claimed.len(), Ordering::Relaxed);
             if (round + which) % 97 == 96 {
-                // Killed with whatever it holds.
+                // The worker dies with all it holds.
                 worker.expire().await;
                 bury(&world.store, Duration::ZERO).await;
                 worker = TestWorker::start(&store).await;
@@ -417,7 +418,7 @@ async fn sixteen_workers_with_kills_and_resizes_never_overshoot_and_leave_nothin
     };
     let done = tokio_util::sync::CancellationToken::new();
     let watch = async {
-        // Smaller and back: what is held may be over the smaller one, never over the largest.
+        // Shrinks and grows the limit: the held slots may exceed the smaller one, never the larger.
         let mut max = LIMIT;
         while !done.is_cancelled() {
             let now = usize::try_from(held(&world).await).unwrap();
@@ -437,7 +438,7 @@ async fn sixteen_workers_with_kills_and_resizes_never_overshoot_and_leave_nothin
     println!("{} claims, at most {} slots held", claims.load(Ordering::Relaxed), peak.load(Ordering::Relaxed));
     assert_eq!(over.load(Ordering::Relaxed), 0, "held more than {LIMIT}");
     assert!(peak.load(Ordering::Relaxed) > 1);
-    // Whoever is left ends now, with nothing but what is there.
+    // One last worker ends everything that is left.
     let last = world.worker().await;
     loop {
         world.store.clear_leaked_slots().await.unwrap();
@@ -471,7 +472,7 @@ async fn sixty_large_limits(world: &World) {
     }
 }
 
-/// Metadata with a value of each, none of them used before.
+/// Metadata with an unused value for each of the sixty limits.
 fn sixty_values(one: usize) -> Value {
     (0..60)
         .map(|number| (format!("q{number}"), Value::from(format!("{one}-{number}"))))
@@ -505,7 +506,7 @@ async fn one_claim_takes_a_bounded_number_of_slots_of_each_tenant() {
     let is_theirs = |one: &&Claimed| one.tenant_id == other;
     assert_eq!(first.iter().filter(is_theirs).count(), theirs.len(), "the other tenant's are claimed at once");
     assert_eq!(first.len() - theirs.len(), 120 / 60, "and as many of the first as one claim has slots for");
-    // Nothing is parked for want of a look, and the rest follows.
+    // Executions beyond the bound were not parked, and later claims take them.
     assert_eq!(number(&world, "select count(*) from slot_waiters").await, 0);
     let mut rest = 100 - 120 / 60;
     while rest > 0 {
@@ -517,7 +518,8 @@ async fn one_claim_takes_a_bounded_number_of_slots_of_each_tenant() {
     world.check().await;
 }
 
-/// Another claim makes a slot of the same key at this moment: nobody waits for it, and nobody is parked behind it.
+/// Another claim is creating a slot of the same key: this claim neither waits for it nor parks an execution behind
+/// it.
 #[tokio::test]
 async fn claim_goes_on_while_another_makes_the_slot() {
     let world = World::create().await;
@@ -547,7 +549,7 @@ async fn grown_limit_makes_the_slots_between_those_still_held() {
     let mut claimed = worker.claim(6).await;
     assert_eq!(claimed.len(), 6);
     put(1).await;
-    // Two of the six end, and their slots are gone.
+    // Two of the six end, and their slots are removed.
     for _ in 0..2 {
         worker.finish(&claimed.remove(1)).await.unwrap();
     }
@@ -558,7 +560,7 @@ async fn grown_limit_makes_the_slots_between_those_still_held() {
     world.check().await;
 }
 
-/// Everything a worker of one process claims, with what it remembers between claims.
+/// A worker of one process, with the bounds it remembers between claims.
 struct Fair {
     worker: TestWorker,
     bounds: ClaimBounds,
@@ -587,7 +589,7 @@ async fn a_backlog_of_ten_thousand_does_not_delay_another_tenants_single_executi
     let world = World::create().await;
     of_tenant(&world, world.tenant, 10_000, 9).await;
     let fair = Fair { worker: world.worker().await, bounds: ClaimBounds::default() };
-    // Four at a time, as they end; every tenant is met in the next claim, wherever its id falls.
+    // Four at a time, as they end; the next claim finds each new tenant, wherever its id sorts.
     let mut running = fair.claim(&world, 4).await;
     assert_eq!(running.len(), 4);
     for round in 0..10 {
@@ -611,10 +613,10 @@ async fn tenants_take_turns_by_what_they_used() {
     let fair = Fair { worker: world.worker().await, bounds: ClaimBounds::new(shares.clone()) };
     let mine = |claimed: &[Claimed]| claimed.iter().filter(|one| one.tenant_id == world.tenant).count();
     assert_eq!(mine(&fair.claim(&world, 10).await), 5, "equals share equally");
-    // As much as twenty attempts usually take: the other one has that to catch up with.
+    // As much usage as twenty attempts: the other tenant catches up first.
     shares.end(world.tenant, 0.0, 20_000, Duration::ZERO);
     assert_eq!(mine(&fair.claim(&world, 10).await), 0);
-    // Another process learns of it.
+    // Another process learns of the usage.
     shares.end(world.tenant, 0.0, 20_000, Duration::ZERO);
     world.store.exchange_usage(&shares).await.unwrap();
     let elsewhere = Arc::new(longhaul_shared::store::shares::TenantShares::default());
@@ -633,7 +635,7 @@ async fn started_comes_before_new_and_waiting_makes_up_for_priority() {
     let higher = of_tenant(&world, world.tenant, 1, 9).await[0];
     world.shift_clock(10.0 * 60.0).await;
     let late = of_tenant(&world, world.tenant, 1, 9).await[0];
-    // One of them ran before and came back.
+    // One of them has started before and came back.
     sqlx::query("update executions set status = 'IN_PROGRESS', started_at = longhaul_now() where id = $1")
         .bind(started.0)
         .execute(world.pool())
@@ -643,7 +645,7 @@ async fn started_comes_before_new_and_waiting_makes_up_for_priority() {
     for _ in 0..4 {
         order.push(worker.claim_one().await.id);
     }
-    // Nine levels are 45 minutes: the old one of priority 0 is older than that for the last one only.
+    // Nine levels of priority equal 45 minutes of waiting, so the old execution goes before the last one only.
     assert_eq!(order, [started, higher, old, late]);
 }
 

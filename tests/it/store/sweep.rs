@@ -1,4 +1,4 @@
-//! The sweep: deadlines, executions that nobody serves, schedules, counts.
+//! The sweep: deadlines, executions without a serving worker, schedules, counts.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ async fn a_row_of_a_wait_that_is_over_wakes_nobody_and_fails_nobody() {
     let id = world.submit(1).await[0];
     let worker = world.worker().await;
     let claimed = worker.claim_one().await;
-    // As a sweep sees it that read the row before another one woke the execution and a worker took it.
+    // A stale row, as a sweep has read it before another one woke the execution and a worker claimed it.
     sqlx::query("insert into parked (execution_id, tenant_id, wait_reason, wait_until) values ($1, $2, 'no_worker', longhaul_now() + interval '1 hour')")
         .bind(id.0)
         .bind(world.tenant.0)
@@ -109,7 +109,7 @@ async fn folded_counts_are_the_counts() {
     world.check().await;
 }
 
-/// After an outage a result in hand comes before the sweep (core-rules 4).
+/// After an outage, a worker gets to store a finished result before the sweep ends its execution (core-rules 4).
 #[tokio::test]
 async fn nothing_held_is_ended_before_its_workers_renewals_are_steady() {
     const STEADY: Duration = Duration::from_secs(10);
@@ -155,7 +155,7 @@ async fn a_due_duty_is_taken_by_one_of_many_workers() {
         world.store.finish_duties(&[done(Duration::ZERO)]).await.unwrap();
         last = Some(taken[0]);
     }
-    // Who took it before the others did has no say any more.
+    // A worker that took the duty earlier can no longer finish it.
     let taken = world.store.take_duties(&[DUTY]).await.unwrap()[0].taken_at.unwrap();
     assert!(last.is_some_and(|last| last < taken));
     let late = DoneDuty { name: DUTY.0, taken_at: last.unwrap(), period: Duration::ZERO, told: None };
@@ -163,7 +163,7 @@ async fn a_due_duty_is_taken_by_one_of_many_workers() {
     assert_eq!(world.store.take_duties(&[DUTY]).await.unwrap()[0].taken_at, None);
 }
 
-/// Buffers that one look for due duties reads.
+/// Buffers that one look for due duties reads, the least of twenty.
 async fn look_cost(world: &World) -> i64 {
     let look = "explain (analyze, buffers, format json)
         select * from longhaul_take_duties(array['look after something'], array[0], 0)";
@@ -192,6 +192,6 @@ async fn a_held_snapshot_changes_no_look_for_duties() {
     }
     let after = look_cost(&world).await;
     drop(snapshot);
-    // A look that read the dead versions would read a thousand.
+    // A look that reads dead row versions would read a thousand buffers.
     assert!(after <= before + 100, "{before} buffers before, {after} after");
 }

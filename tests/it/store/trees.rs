@@ -1,4 +1,5 @@
-//! Core-rules 17 over trees: what ended or is to end takes along everything it started, however deep, even what it is starting.
+//! Core-rules 17 over trees: an execution that ended or is being cancelled cancels all its descendants, even those
+//! being spawned.
 
 use longhaul_shared::domain::ExecutionId;
 use longhaul_shared::store::claims::Claimed;
@@ -39,7 +40,7 @@ async fn an_end_takes_open_descendants_along_and_leaves_ended_ones_alone() {
     worker.finish(&children[2]).await.unwrap();
     assert_eq!(sweep(&world).await, 0, "nothing ended that has open children");
     worker.finish(&root).await.unwrap();
-    // Two held children get the flag; the grandchildren, whom nobody holds, end when their parent was told.
+    // The two held children get the cancel flag; the unheld grandchildren end once their parent was told.
     assert_eq!(sweep(&world).await, 4);
     assert_eq!(open(&world).await, []);
     for child in &children[..2] {
@@ -54,7 +55,7 @@ async fn an_end_takes_open_descendants_along_and_leaves_ended_ones_alone() {
     world.check().await;
 }
 
-/// Claims whatever of the tree there is and spawns below it, until it is refused everywhere.
+/// Claims executions of the tree and spawns below each of them, until none is left to claim.
 async fn grow(worker: &TestWorker) -> Vec<Claimed> {
     let mut held = Vec::new();
     loop {
@@ -64,7 +65,7 @@ async fn grow(worker: &TestWorker) -> Vec<Claimed> {
         }
         for one in &claimed {
             if one.depth < 2 {
-                // Refused once it is to be cancelled, which is what the test is about.
+                // Refused under a cancelled parent, which is the point of the test.
                 let _ = worker.try_spawn(one, 0..9, ROOMY).await.unwrap();
             }
         }
@@ -79,7 +80,7 @@ async fn a_cancel_reaches_all_of_a_hundred_executions_that_are_still_spawning() 
         let root: ExecutionId = world.submit(1).await[0];
         let (one, two) = (world.worker().await, world.worker().await);
         let cancel = async {
-            // At another place of the growth in each round; the last one meets the whole tree.
+            // Cancels at another size of the tree in each round; in the last one the tree is complete.
             let grown = "select count(*) from executions where id = $1 or root_id = $1";
             loop {
                 let count: i64 = sqlx::query_scalar(grown).bind(root.0).fetch_one(world.pool()).await.unwrap();
@@ -118,7 +119,8 @@ async fn parents_that_spawn_at_the_same_moment_fill_their_tree_to_its_limit_and_
         let root = worker.claim_one().await;
         worker.spawn(&root, 0..8).await;
         let parents = worker.claim(8).await;
-        // Nine there are; twenty-two leave room for four of eight parents with three children each, and for one child more.
+        // Nine exist; a limit of 22 leaves room for four of eight parents with three children each, and for one more
+        // child.
         let limits = TreeLimits { executions: 22, ..ROOMY };
         let stores =
             futures::future::join_all(parents.iter().map(|parent| worker.try_spawn(parent, 0..3, limits))).await;
@@ -132,10 +134,10 @@ async fn parents_that_spawn_at_the_same_moment_fill_their_tree_to_its_limit_and_
             .await
             .unwrap();
         assert_eq!(size, 21, "round {round}");
-        // What is left of the room is there for who fits into it.
+        // The remaining place can still be used.
         assert_eq!(worker.try_spawn(&root, 8..9, limits).await.unwrap().unwrap().len(), 1);
         assert_eq!(worker.try_spawn(&root, 9..10, limits).await.unwrap(), Err(SpawnRefused::TreeFull(22)));
-        // Nothing is left to claim for the next round.
+        // Leaves nothing to claim for the next round.
         worker.claim(100).await;
     }
 }

@@ -1,5 +1,5 @@
-//! The model of the core (`model/`) against the store: random walks of its actions, each carried out by the real statements, and
-//! after each the rows must be what the model says. What overlaps is the model's own part; here one thing happens after the other.
+//! Random walks of the model of the core (`model/`) against the store: the real statements carry out each action, and
+//! then the rows must equal the model's state. Actions run one at a time; the model's own tests cover overlap.
 
 mod rows;
 mod walk;
@@ -11,7 +11,7 @@ use longhaul_model::{Broken, Scenario, Work};
 
 use walk::Walk;
 
-/// Everything that the model knows and the store has, in one world, with room for many mishaps.
+/// Everything that the model and the store share, in one world, with room for many mishaps.
 fn busy(seed: u64) -> Scenario {
     let work = vec![
         Work::Plain(3),
@@ -35,14 +35,14 @@ fn busy(seed: u64) -> Scenario {
         releases: 9,
         retries: 12,
         raises: 1,
-        // With a cap of one unit no call fits until somebody adds to it; with three, one does.
+        // Under a cap of one unit no call fits until the cap is raised; under three, one does.
         cap: if seed.is_multiple_of(2) { 1 } else { 3 },
         slots: 1,
         ..Scenario::new("walk", work)
     }
 }
 
-/// Walks to where nothing can happen any more. Gives how many actions that took.
+/// Walks until no action is possible. Returns the number of actions.
 async fn walk(scenario: Scenario, seed: u64) -> usize {
     let mut walk = Walk::start(scenario, seed).await;
     while walk.step().await {}
@@ -60,14 +60,14 @@ async fn what_the_model_says_is_what_the_store_does() {
     assert!(actions > 600, "only {actions} actions");
 }
 
-/// Another way each time, so that what no fixed seed comes across is found some day. The seed is in the message of a failure.
+/// A random seed each time, to reach paths that the fixed seeds miss. The message of a failure holds the seed.
 #[tokio::test]
 async fn what_the_model_says_is_what_the_store_does_on_a_way_nobody_chose() {
     let seed = uuid::Uuid::new_v4().as_u64_pair().0;
     walk(busy(seed), seed).await;
 }
 
-/// Models that leave a rule out which the store keeps: the walks must see where the two part.
+/// Models without a rule that the store keeps: a walk must find the difference.
 #[tokio::test]
 async fn a_walk_sees_where_a_model_without_a_rule_parts_from_the_store() {
     for broken in [Broken::ParkIgnoresCancel, Broken::BlindPark, Broken::CountedSlots] {

@@ -1,4 +1,4 @@
-//! One form for what the model holds and for what Postgres holds.
+//! One row type for the state of the model and of Postgres.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use longhaul_model::{Scenario, Work};
 use sqlx::PgPool;
 use uuid::Uuid;
 
-/// A unit of the model's budget.
+/// One unit of the model's budget in billionths of a dollar.
 pub(crate) const UNIT: i64 = 1_000_000_000;
 
-/// An execution, with what hangs on it.
+/// An execution with its dependent rows.
 #[derive(Debug, PartialEq, Eq, sqlx::FromRow)]
 pub(crate) struct Row {
     status: String,
@@ -18,21 +18,21 @@ pub(crate) struct Row {
     wait_reason: Option<String>,
     parked: Option<String>,
     worker_id: Option<Uuid>,
-    /// Of what is held.
+    /// Token of the current lease, if held.
     lease_token: Option<Uuid>,
     attempt: i32,
     lease_write: i32,
     is_cancelled: bool,
     wake_seq: i32,
     steps: i64,
-    /// Leases that ended by their worker's hand.
+    /// Number of leases that their worker ended.
     ended: i64,
     request: Option<String>,
     open_children: i32,
     reservation: Option<String>,
 }
 
-/// What a budget's row says: cap, spent, reserved.
+/// Cap, spent and reserved amount of a budget.
 pub(crate) type Budget = (i64, i64, i64);
 
 pub(crate) async fn stored(pool: &PgPool, id: Uuid) -> Row {
@@ -62,7 +62,7 @@ pub(crate) async fn stored_budget(pool: &PgPool, root: Uuid) -> Budget {
         .unwrap()
 }
 
-/// How often it was held at a death since its last step.
+/// Number of deaths that the execution was held at since its last step.
 pub(crate) async fn crashes(pool: &PgPool, id: Uuid) -> i16 {
     sqlx::query_scalar("select crash_count from executions where id = $1").bind(id).fetch_one(pool).await.unwrap()
 }
@@ -79,7 +79,7 @@ fn name(wait: Wait) -> String {
     .to_owned()
 }
 
-/// What the model says of an execution, in the names of the real workers and leases.
+/// The model's state of an execution, with the ids of the real workers and leases.
 pub(crate) fn modelled(state: &State, at: u8, workers: &[Uuid], tokens: &HashMap<(u8, u8), Uuid>) -> Row {
     let row = state.execution(at);
     let (status, failure_code) = match row.end {
@@ -128,7 +128,7 @@ pub(crate) fn modelled_budget(state: &State) -> Budget {
     (units(state.budget.cap), units(state.budget.spent), units(state.budget.reserved))
 }
 
-/// The execution that the model's budget is for.
+/// Index of the execution that the model's budget belongs to.
 pub(crate) fn payer(scenario: &Scenario) -> u8 {
     let at = scenario.work.iter().position(|work| *work == Work::Pays).unwrap();
     u8::try_from(at).unwrap()

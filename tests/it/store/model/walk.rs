@@ -1,4 +1,5 @@
-//! One walk: the model chooses, the store follows. A long file: one arm for each statement, on either side, to be read together.
+//! One walk: the model chooses, the store follows. The file is long because each statement has one arm on either
+//! side, to be read together.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use uuid::Uuid;
 use super::rows::{self, UNIT, modelled, modelled_budget, payer, stored, stored_budget};
 use crate::support::leases::{ROOMY, TestWorker, World, bury, step, transient, write};
 
-/// Deaths an execution may be held at here: at the third it would be quarantined, which the model does not know.
+/// Crash count that no expiry may bring an execution to: the model knows neither suspects nor quarantine.
 const MAX_CRASHES: i16 = 2;
 
 pub(crate) struct Walk {
@@ -37,7 +38,7 @@ pub(crate) struct Walk {
     taken: Vec<String>,
     world: World,
     workers: Vec<TestWorker>,
-    /// By the model's numbers; a child is none until it is spawned.
+    /// By the model's numbers; `None` for a child that is not spawned yet.
     ids: Vec<Option<ExecutionId>>,
     leases: HashMap<(u8, u8), Claimed>,
     request: Option<HumanRequestId>,
@@ -89,12 +90,12 @@ impl Walk {
         self.taken.len()
     }
 
-    /// Does one thing in both worlds. False when nothing can happen any more.
+    /// Does one action in both worlds. Returns false if none is possible.
     pub(crate) async fn step(&mut self) -> bool {
         let mut actions = self.machine.possible(&self.state);
         let next = self.next_to_claim();
         actions.retain(|action| match action {
-            // The store takes the oldest; the model any.
+            // The store claims the oldest; the model allows any.
             Action::Begin(Statement::Claim { execution, .. }) => next == Some(*execution),
             _ => true,
         });
@@ -102,7 +103,8 @@ impl Walk {
             let choice = self.choose(actions.len());
             let action = actions[choice];
             let is_mishap = matches!(action, Action::Begin(Statement::Cancel { .. }) | Action::Expire { .. });
-            // Now and then, or all of them would be over before anything is held; at the end they are all that is left.
+            // Mishaps are rare while other actions are possible; otherwise executions would end before they are
+            // held.
             if is_mishap && actions.len() > 8 && self.choose(4) != 0 {
                 continue;
             }
@@ -118,7 +120,7 @@ impl Walk {
         false
     }
 
-    /// Nothing is left over that the model does not speak of.
+    /// Fails if an execution is stuck or the store's invariants do not hold.
     pub(crate) async fn end(self) {
         let is_over = |at: usize| {
             let at = u8::try_from(at).unwrap();
@@ -132,7 +134,7 @@ impl Walk {
         format!("seed {}: {what}, after\n    {}", self.seed, self.taken.join("\n    "))
     }
 
-    /// splitmix64: the walk is its seed's alone.
+    /// splitmix64, so that the seed alone determines the walk.
     fn choose(&mut self, n: usize) -> usize {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;
@@ -149,7 +151,7 @@ impl Walk {
         self.in_turn(Wait::Worker).first().copied()
     }
 
-    /// Who waits for that, in the order of its tenant: started before new, then the oldest.
+    /// Executions with this wait in claim order: started before new, then the oldest.
     fn in_turn(&self, wait: Wait) -> Vec<u8> {
         let is_meant = |at: &u8| {
             let row = self.state.execution(*at);
@@ -177,7 +179,7 @@ impl Walk {
             Action::GiveUp { worker } => {
                 let old = self.workers[usize::from(worker)].id;
                 let mut heartbeat = HeartbeatConnection::new(self.world.store.options().clone());
-                // Short, so that the server has been up for longer.
+                // A short lease, so that the server has been up for longer.
                 let renewal = heartbeat.renew(old, Duration::from_millis(1), None, false).await;
                 assert_eq!(renewal.unwrap(), Renewal::Dead, "{}", self.told("a worker id dies once"));
             }
@@ -233,7 +235,8 @@ impl Walk {
         assert_eq!(self.state.wrong, None, "{}", self.told("the model itself went wrong"));
     }
 
-    /// What the model says comes of it, with what the store does in the same call; and the statement that it comes of in the end.
+    /// Applies the statement to the model, with all that the store does in the same call. Returns the statement that
+    /// was answered in the end, and its answer.
     fn expect(&mut self, statement: Statement) -> (Statement, Option<Running>) {
         match statement {
             Statement::Claim { by, .. } => return self.expect_claim(by, statement),
@@ -252,14 +255,14 @@ impl Walk {
         for statement in self.together(statement) {
             answered = self.machine.carry_out(&mut self.state, statement);
         }
-        // The end of a lease hands over what it freed.
+        // The end of a lease hands over the slots it freed.
         if ended.is_some_and(|lease| self.state.execution(lease.execution).worker != Some(lease.by)) {
             self.hand_over();
         }
         (statement, answered)
     }
 
-    /// A claim parks whom it finds no slot for and looks at others, each time after it handed over what is free.
+    /// A claim parks candidates without a slot and looks at others, each time after a hand-over of free slots.
     fn expect_claim(&mut self, by: u8, first: Statement) -> (Statement, Option<Running>) {
         let (mut statement, mut answered) = (first, None);
         let mut candidates: Vec<u8> = first.execution().into_iter().collect();
@@ -291,7 +294,7 @@ impl Walk {
         }
     }
 
-    /// Every slot that is free goes to whoever waits for one, the first in line first.
+    /// Hands each free slot to the first waiter.
     fn hand_over(&mut self) {
         while self.state.slots.contains(&None)
             && let Some(&execution) = self.in_turn(Wait::Slot).first()
@@ -300,7 +303,7 @@ impl Walk {
         }
     }
 
-    /// As `carry_out`, while an answer lies there that nobody has read yet.
+    /// Like `carry_out`, but works while another answer is unread.
     fn go_through(&mut self, statement: Statement) -> Option<Running> {
         self.machine.apply(&mut self.state, Action::Begin(statement));
         while let Some(running) = self.state.running.iter().find(|one| one.statement == statement).copied() {
@@ -312,7 +315,8 @@ impl Walk {
         None
     }
 
-    /// The store's own work goes over all that is due; the model takes one at a time.
+    /// All possible statements of the same kind: the store's maintenance handles all that is due, the model one at a
+    /// time.
     fn together(&self, statement: Statement) -> Vec<Statement> {
         let is_same = |other: &Statement| {
             matches!(
@@ -331,7 +335,7 @@ impl Walk {
         if all.is_empty() { vec![statement] } else { all }
     }
 
-    /// The real statement, and its answer in the words of the model.
+    /// Executes the real statement and maps its answer to the model's.
     async fn ask(&mut self, statement: Statement) -> Option<Reply> {
         let store = self.world.store.clone();
         match statement {
@@ -422,7 +426,7 @@ impl Walk {
                 wake_seq: u8::try_from(recorded.wake_seq).unwrap(),
                 is_cancelled: recorded.cancel_requested,
             },
-            // Of a worker that expired and is not dead yet: nothing was written either.
+            // The worker has expired and is not dead yet; nothing was written either.
             Err(StoreError::LeaseLost | StoreError::LeaseStale) => Reply::Lost,
             Err(error) => panic!("{}", self.told(&error.to_string())),
         }
