@@ -1,5 +1,6 @@
-//! What a reservation promises: no call is charged more than was reserved for it, and little of a cap stays unused. The provider
-//! counts with a tokenizer that is not the product's, bills what it counts, and writes as much as it may.
+//! Reservations are upper bounds: no call is charged more than was reserved for it, and little of a cap stays unused.
+//! The fake provider counts with another tokenizer than the product, bills what it counts, and writes as much as it
+//! may.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,14 +22,14 @@ use crate::support::fleet::{Fleet, PATIENCE, agent};
 use crate::support::llm::{Captured, Reply, ev_finish, ev_text, reply_calls, reply_events};
 use crate::support::wait::eventually;
 
-/// Billionths of a dollar for a token sent and a token received: one and ten dollars a million.
+/// Prices of a token sent and a token received in billionths of a dollar: one and ten dollars per million.
 const PRICES: (u64, u64) = (1_000, 10_000);
 
 fn tokens_of(text: &str) -> u64 {
     bpe_openai::o200k_base().count(text) as u64
 }
 
-/// What the provider counts of a prompt: texts, calls and tools, and a few tokens around each.
+/// Tokens that the provider counts for a prompt: texts, calls and tools, and a few tokens around each message.
 fn prompt_tokens(request: &Captured) -> u64 {
     fn texts(value: &Value) -> u64 {
         match value {
@@ -46,12 +47,12 @@ fn limit_of(request: &Captured) -> Option<u64> {
     ["max_tokens", "max_completion_tokens"].iter().find_map(|name| request.body[name].as_u64())
 }
 
-/// The provider's own books.
+/// A fake provider that keeps its own accounts.
 #[derive(Clone)]
 struct Provider {
     billed: Arc<AtomicI64>,
     tokens: Arc<AtomicI64>,
-    /// Tokens of the replies that it would write.
+    /// Tokens of each reply before the request's limit.
     writes: Arc<AtomicU64>,
     keeps_limits: bool,
 }
@@ -61,7 +62,7 @@ impl Provider {
         Self { billed: Arc::default(), tokens: Arc::default(), writes: Arc::new(tokens.into()), keeps_limits: true }
     }
 
-    /// Writes as much as it may.
+    /// Replies with as many tokens as the request's limit allows.
     fn reply(&self, request: &Captured) -> Reply {
         let (writes, limit) = (self.writes.load(SeqCst), limit_of(request).filter(|_| self.keeps_limits));
         let written = limit.map_or(writes, |limit| limit.min(writes));
@@ -81,7 +82,7 @@ impl Provider {
     }
 }
 
-/// The builder of a worker whose providers `custom` and `anthropic` have prices.
+/// Builder of a worker whose providers `custom` and `anthropic` have prices.
 fn priced(fleet: &Fleet) -> WorkerBuilder {
     let mut config = fleet.config();
     let custom = config.llm.providers.get_mut("custom").unwrap();
@@ -137,7 +138,7 @@ async fn endless_reply_is_cut_at_the_budget_and_asked_again() {
         let steps =
             fleet.json("select jsonb_agg(jsonb_build_array(state, failure_code)) from steps where kind = 'turn'").await;
         assert_eq!(steps, json!([["spent", "budget_exhausted"]]), "{provider}");
-        // A raise that allows no whole reply wakes nothing: half a reply was paid for once.
+        // A raise that does not allow a whole reply wakes nothing: the budget has paid for half a reply already.
         let raised = |text: &str| Caps { max_cost: Some(text.parse().unwrap()), ..Caps::default() };
         assert!(fleet.store.raise_budget(id, raised("0.1")).await.unwrap().is_empty(), "{provider}");
         provider_books.writes.store(100, SeqCst);
@@ -231,7 +232,7 @@ async fn call_without_a_bound_is_not_made() {
     assert!(fleet.llm.requests().is_empty());
 }
 
-/// About `bytes` bytes of a text that is hard to estimate, by its kind.
+/// About `bytes` bytes of text of this kind, whose tokens are hard to estimate.
 fn dense(kind: &str, bytes: usize) -> String {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = |below: u64| {
@@ -269,7 +270,7 @@ fn tokens(max: u64) -> BudgetSpec {
     BudgetSpec { max_tokens: Some(u32::try_from(max).unwrap()), ..BudgetSpec::default() }
 }
 
-/// Fails unless the run stopped within its cap, with at least 85 % of it used.
+/// Fails unless the run stopped within its cap with at least 85 % of it used.
 async fn stopped_near(fleet: &Fleet, id: ExecutionId, provider: &Provider, cap: u64, what: &str) {
     fleet.ended(id).await;
     let (ledger, spent) = (ledger(fleet, id).await, provider.tokens.load(SeqCst) as u64);
@@ -284,7 +285,7 @@ async fn second_turn_may_use_85_percent_of_a_cap() {
         let fleet = Fleet::start().await;
         let provider = Provider::writing(1_000_000);
         let books = provider.clone();
-        // Looks once; then writes until it is stopped, and says that it is done.
+        // Calls `look` once, then writes up to the limit and reports that it is done.
         fleet.llm.answer_with(move |request| match request.replies() {
             0 => books.bill(request, reply_calls([("look", json!({}))]), 30),
             _ => {
@@ -299,7 +300,7 @@ async fn second_turn_may_use_85_percent_of_a_cap() {
         let _worker = fleet.worker_with(|_| priced(&fleet).tool(look).unwrap());
         let cap = 60_000;
         let id = submit(&fleet, json!({ "text": dense(kind, 24_000) }), tokens(cap)).await;
-        // The first turn is granted what its bytes leave, and takes thirty tokens of it.
+        // The first turn is granted all that its byte bound leaves of the cap, and uses thirty tokens of it.
         stopped_near(&fleet, id, &provider, cap, kind).await;
         assert_eq!(fleet.llm.requests().len(), 2, "{kind}");
     }
@@ -333,8 +334,8 @@ async fn counted_prompt_may_use_85_percent_of_a_cap() {
     }
 }
 
-/// Fifty children with dense prompts under one cap, each of whose replies is as long as it may be: what the provider bills when
-/// everything is over or waits for the budget.
+/// Runs fifty children with dense prompts under one cap, each with as long a reply as allowed. Returns the amount
+/// billed once all have ended or wait for the budget, and the ledger.
 async fn fifty_children(fleet: &Fleet, cap: &str) -> (i64, Ledger) {
     let provider = Provider::writing(0);
     let books = provider.clone();
@@ -383,7 +384,7 @@ async fn fifty_dense_children_stay_within_one_cap() {
 #[tokio::test(flavor = "multi_thread")]
 async fn doctored_reservations_overshoot_the_same_cap() {
     let fleet = Fleet::start().await;
-    // Reserves a quarter of what a call may take, and grants it all.
+    // Reserves a quarter of a call's cost but grants all of it.
     sqlx::raw_sql(
         "alter function longhaul_reserve rename to longhaul_reserve_whole;
         create function longhaul_reserve(

@@ -1,4 +1,4 @@
-//! Budgets around real model calls: nothing is asked that was not reserved, and whatever was asked is paid for.
+//! Budgets around real model calls: no call is made without a reservation, and every call made is paid for.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,8 @@ async fn ledger(fleet: &Fleet, id: ExecutionId) -> Ledger {
     fleet.store.read_budget(&Reach::from(fleet.tenant), id).await.unwrap().unwrap()
 }
 
-/// The builder of a worker that knows what the endpoint's models cost: a dollar a million tokens sent, four received.
+/// Builder of a worker that knows the prices of the endpoint's models: one dollar per million tokens sent, four per
+/// million received.
 fn priced(fleet: &Fleet) -> WorkerBuilder {
     let mut config = fleet.config();
     let usd = |text: &str| text.parse().unwrap();
@@ -47,7 +48,7 @@ fn priced(fleet: &Fleet) -> WorkerBuilder {
     WorkerBuilder::new(config)
 }
 
-/// Looks once, then answers.
+/// Scripts a first turn that calls `look` and a second that answers. Returns the tool.
 fn look_first(fleet: &Fleet) -> TestTool {
     fleet.llm.answer_with(|request| {
         let reply = match request.replies() {
@@ -124,8 +125,9 @@ async fn a_failed_call_counts_and_costs_nothing() {
     assert_eq!((ledger.spent.calls, ledger.spent.cost, ledger.reserved.calls), (2, Usd::from_nanos(1_400_000), 0));
 }
 
-/// Where a run dies, and at which visit: around the reservation, the call and the settlement of a turn, and at its end.
-const DEATHS: [(Point, usize); 6] = [
+/// Points and visits at which a run dies: around the reservation, the call and the settlement of a turn, and at the
+/// end of the run.
+const DEATHS: [(Point, usize); 7] = [
     (Point::BeforeTurn, 1),
     (Point::BeforeTurn, 2),
     (Point::TurnAnswered, 1),
@@ -143,8 +145,8 @@ async fn killed_around_its_calls_each_of_a_thousand_runs_pays_for_every_call_tha
     fleet.set("LONGHAUL__WORKER__LEASE_SECONDS", "60");
     fleet.llm.answer_with(|request| {
         let case = case_of(request);
-        // Only runs that die around a second turn, or between two, have one.
-        let looks = (case.contains(" 2,") || case.starts_with("TurnRecorded")) && request.replies() == 0;
+        // Only runs that die around a second turn have one.
+        let looks = case.contains(" 2,") && request.replies() == 0;
         let reply = if looks { reply_calls([("look", json!({ "value": case }))]) } else { reply_text("{}") };
         reply.usage(1_000, 100)
     });
@@ -160,13 +162,13 @@ async fn killed_around_its_calls_each_of_a_thousand_runs_pays_for_every_call_tha
             holds.plan(new.id, point, visit);
             ids.push((case, fleet.submit_new(new).await));
         }
-        // It takes over what the one before it left, and dies as soon as all that is new stands at its point: with it, wherever they
-        // are, the others die again.
+        // The worker takes over the runs that the last one left, and dies once all new runs are at their points. The
+        // older runs die with it, wherever they are.
         let doomed = fleet.worker_with(|_| priced(&fleet).tool(look.clone()).unwrap().probe(holds.probe()));
         holds.all_held().await;
         doomed.kill().await;
         fleet.bury_workers().await;
-        // What dies with one worker after the other is no suspect here.
+        // Runs that died with several workers must not become suspects here.
         sqlx::query("update executions set crash_count = 0, lane = 0 where crash_count > 0")
             .execute(&fleet.db.pool)
             .await

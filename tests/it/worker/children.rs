@@ -1,4 +1,4 @@
-//! Sub-agents: other executions carry out parts of a task while their parent waits for all of them and holds nothing.
+//! Sub-agents: child executions carry out parts of a task while their parent is parked until all have ended.
 
 use longhaul_sdk::AgentSpec;
 use longhaul_sdk::spec::{BudgetSpec, ToolRef};
@@ -14,13 +14,13 @@ use crate::support::fleet::{Fleet, PATIENCE, agent};
 use crate::support::llm::{Captured, Gate, Reply, ev_gate, ev_text, reply_calls, reply_events, reply_text};
 use crate::support::wait::eventually;
 
-/// The agent `a`, which may start `child`.
+/// The agent `a`, which may spawn `child` as `settings` allow.
 fn parent(settings: Value) -> AgentSpec {
     let tool: ToolRef = serde_json::from_value(json!({ "name": "spawn_sub_agent", "settings": settings })).unwrap();
     AgentSpec { tools: vec![tool], ..agent_with(&[]) }
 }
 
-/// Which task a child's request is for; `None` for its parent's.
+/// Task of a child's request; `None` for a request of the parent.
 fn task_of(request: &Captured) -> Option<String> {
     let text = request.messages().iter().map(Value::to_string).collect::<String>();
     let is_parent = text.contains("the whole task");
@@ -33,7 +33,7 @@ fn spawn(tasks: usize) -> Reply {
     reply_calls([("spawn_sub_agent", json!({ "tasks": tasks, "strategy": "collect" }))])
 }
 
-/// A parent that spawns so many and then repeats their results; children answer with their task.
+/// Scripts a parent that spawns `tasks` children and then repeats their results; children answer with their task.
 fn play(fleet: &Fleet, tasks: usize) {
     fleet.llm.answer_with(move |request| match (task_of(request), request.replies()) {
         (Some(task), _) => reply_text(&format!("did {task}")),
@@ -96,7 +96,7 @@ async fn fifty_sub_agents_under_a_budget_for_ten_calls_make_ten_and_a_raise_fini
     prepare(&fleet, json!({ "agents": ["child"] })).await;
     play(&fleet, 50);
     let _worker = fleet.worker();
-    // One call is the parent's own.
+    // One of the calls is the parent's own.
     let budget = BudgetSpec { max_model_calls: Some(11), ..BudgetSpec::default() };
     let id = submit(&fleet, Some(budget)).await;
     eventually("forty wait for the budget and the others are over", PATIENCE, || async {

@@ -1,5 +1,6 @@
-//! What an agent may say of tool servers, whatever was stored when: commands (`tools.mcp.stdio`), variables of the worker
-//! (`tools.mcp.secret_variables`) and private networks (`tools.mcp.private_addresses`), only if its owner may.
+//! Restrictions on the tool servers of a stored agent, which the worker checks again: commands (`tools.mcp.stdio`),
+//! variables of the worker (`tools.mcp.secret_variables`) and private networks (`tools.mcp.private_addresses`) depend
+//! on the agent's owner.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +13,8 @@ use crate::support::{
     llm::reply_text,
 };
 
-/// Runs an agent of this owner under this setting. Returns the execution, and whether the agent's command was started.
+/// Runs an agent of this owner under this `tools.mcp.stdio`. Returns the execution, and true if the agent's command
+/// was started.
 async fn run(setting: &str, owner: impl FnOnce(TenantId) -> Option<TenantId>) -> (Value, bool) {
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__TOOLS__MCP__STDIO", setting);
@@ -21,7 +23,7 @@ async fn run(setting: &str, owner: impl FnOnce(TenantId) -> Option<TenantId>) ->
     let command = format!("touch {} && exec {}", started.display(), env!("CARGO_BIN_EXE_mcp-stdio"));
     let server = serde_json::from_value(json!({"command": ["/bin/sh", "-c", command]})).unwrap();
     let agent = AgentSpec { mcp_servers: [("shelf".to_owned(), server)].into(), ..agent("a") };
-    // Past the API, which refuses the same.
+    // Stored directly, because the API refuses it too.
     fleet.store.put_agent(owner(fleet.tenant), &agent).await.unwrap();
     fleet.store.put_shared_definition(&DefinitionSpec::new("d", "a")).await.unwrap();
     fleet.llm.answer_with(|_| reply_text("{}"));
@@ -54,13 +56,13 @@ async fn a_shared_agent_starts_its_command_unless_nobody_may() {
     assert!(!started, "the command was started");
 }
 
-/// Runs an agent of this owner whose tool server is to be sent the variable that the worker has its model's key from, with `allowed` as the variables
-/// that tenants may send. Returns the execution.
+/// Runs an agent of this owner whose tool server is to receive the variable that holds the worker's model key, with
+/// `allowed` as the variables that tenants may send. Returns the execution.
 async fn send_a_variable(allowed: &str, owner: impl FnOnce(TenantId) -> Option<TenantId>) -> Value {
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__TOOLS__MCP__SECRET_VARIABLES", allowed);
     fleet.set("LONGHAUL__TOOLS__MCP__PRIVATE_ADDRESSES", "any");
-    // Nobody listens there: whoever may send it is told that the server is not reached.
+    // No server listens on this port, so a permitted request fails with `tool_unreachable`.
     let server = json!({"url": "http://127.0.0.1:9/mcp", "headers": {"authorization": "Bearer env://CARGO_PKG_NAME"}});
     let server = serde_json::from_value(server).unwrap();
     let agent = AgentSpec { mcp_servers: [("crm".to_owned(), server)].into(), ..agent("a") };
@@ -87,7 +89,8 @@ async fn a_tenants_own_agent_sends_no_variable_of_the_worker_unless_it_is_listed
     }
 }
 
-/// Runs an agent of this owner whose tool server is at this host of this machine. Returns the execution, and whether the server was asked.
+/// Runs an agent of this owner whose tool server is on this machine under `host`. Returns the execution, and true if
+/// the server was contacted.
 async fn reach(host: &str, owner: impl FnOnce(TenantId) -> Option<TenantId>) -> (Value, bool) {
     let fleet = Fleet::start().await;
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
@@ -101,7 +104,7 @@ async fn reach(host: &str, owner: impl FnOnce(TenantId) -> Option<TenantId>) -> 
     let worker = fleet.worker();
     let id = fleet.submit("d", json!({})).await;
     let was_asked = AtomicBool::new(false);
-    // Whoever comes is hung up on.
+    // Closes every connection at once.
     let hang_up = async {
         loop {
             drop(listener.accept().await.unwrap());

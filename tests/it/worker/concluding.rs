@@ -1,5 +1,5 @@
-//! An execution that has run and is only to be written down holds nobody up, as long as no more are written down than run; and it
-//! has ended when it is written down.
+//! An execution whose end is being written does not block the next one, as long as no more ends are being written
+//! than executions run. It has ended only once the store has accepted the end.
 
 use std::{
     sync::{
@@ -22,10 +22,10 @@ use crate::support::{
     wait::{eventually, within},
 };
 
-/// What is not to happen would have happened by then.
+/// Observation time for something that must not happen.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
-/// A time of a row, as Postgres writes it; of one day and one time zone, so in order as text.
+/// A time of a row as Postgres writes it; within one day and time zone it compares as text.
 fn time(row: &Value, name: &str) -> String {
     row[name].as_str().unwrap_or_else(|| panic!("{name} is not set: {row}")).to_owned()
 }
@@ -60,9 +60,9 @@ async fn the_next_begins_while_the_end_of_one_is_written_and_the_one_after_it_do
         .boxed()
     });
     let worker = fleet.worker_with(|builder| builder.probe(probe));
-    // In the place of the first, which stands before its end.
+    // The second runs in the place of the first, which is held before its end.
     within("the second has run", PATIENCE, has_run.acquire()).await.unwrap().forget();
-    // One runs, one is written down: the third has to wait until the first is.
+    // One runs and one end is being written, so the third waits until that end is stored.
     assert!(timeout(AT_ONCE, has_begun.acquire()).await.is_err());
     may_end.add_permits(1);
     let mut rows = Vec::new();
@@ -83,7 +83,7 @@ async fn an_end_is_counted_when_the_store_has_taken_it() {
     fleet.llm.answer_with(|_| reply_text("{}"));
     let (store, tenant, pool) = (fleet.store.clone(), fleet.tenant, fleet.db.pool.clone());
     let ends = AtomicUsize::new(0);
-    // The first is of a worker that was declared dead meanwhile; the third, a retry, is overtaken by a cancel.
+    // At the first end, the worker was declared dead meanwhile; at the third, a retry, a cancel comes first.
     let probe = Probe::armed(move |point, id| {
         let nth = if point == Point::BeforeConclusion { ends.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };
         let (store, pool) = (store.clone(), pool.clone());
@@ -105,7 +105,7 @@ async fn an_end_is_counted_when_the_store_has_taken_it() {
     let id = fleet.submit("d", json!({})).await;
     let row = fleet.ended(id).await;
     assert_eq!((&row["status"], &row["attempts"]), (&json!("FINISHED"), &json!(2)));
-    // The row is there before the worker has its answer.
+    // The row is visible before the worker has its reply.
     eventually("the end is counted", PATIENCE, || async {
         let now = counted.executions();
         if now == [1, 1, 0] { Ok(()) } else { Err(format!("{now:?}")) }

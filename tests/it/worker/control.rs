@@ -1,4 +1,4 @@
-//! What steers executions from outside: cancels, deadlines, priorities, queues, schedules, and workers that come and go.
+//! External control of executions: cancels, deadlines, priorities, queues, schedules, and workers that come and go.
 
 use std::time::{Duration, Instant};
 
@@ -103,7 +103,7 @@ async fn a_cancel_of_what_nobody_holds_ends_it_at_once() {
     for id in [pending, parked] {
         assert_eq!(ended_as(&fleet.row(id).await), json!(["FAILED", "permanent", "cancelled"]));
     }
-    // Its backoff changes nothing any more.
+    // The end of its backoff no longer wakes it.
     fleet.advance(Duration::from_secs(60)).await;
     assert!(fleet.store.wake_due(10).await.unwrap().is_empty());
     assert_eq!(fleet.llm.requests().len(), 1);
@@ -133,7 +133,7 @@ async fn a_write_that_an_interrupt_did_not_wait_for_is_part_of_the_record() {
     fleet.llm.push(reply_events([ev_gate(&gate), ev_text("said")]));
     let id = fleet.submit("d", json!({})).await;
     gate.reached().await;
-    // The turn cannot be committed before the time is over, and the attempt ends while it is being committed.
+    // The lock delays the turn's commit until the active time is over, so the attempt ends during the commit.
     let mut foreign = fleet.db.pool.begin().await.unwrap();
     sqlx::query("select from executions where id = $1 for update").bind(id.0).execute(&mut *foreign).await.unwrap();
     gate.open();
@@ -167,7 +167,7 @@ async fn the_first_execution_of_a_new_serve_key_does_not_wait_until_workers_look
         let id = fleet.submit("d", json!({})).await;
         assert_eq!(fleet.ended(id).await["status"], "FINISHED");
     }
-    // By their clock alone it would be five seconds from each to the next.
+    // With polling alone, each serve key would take another five seconds.
     assert!(started.elapsed() < Duration::from_secs(14), "{:?}", started.elapsed());
     worker.drain().await;
 }
@@ -189,7 +189,7 @@ async fn a_deadline_that_passes_in_a_wait_ends_the_execution() {
     worker.drain().await;
 }
 
-/// Lets `poison` kill each worker that reaches its first turn, and holds `others` for as long as `holds_others`.
+/// Holds `poison` at its first turn, where the test kills the worker, and the others too if `holds_others`.
 fn deadly(poison: ExecutionId, holds_others: bool, standing: tokio::sync::mpsc::UnboundedSender<ExecutionId>) -> Probe {
     Probe::armed(move |point, id| {
         if point == Point::BeforeTurn && (id == poison || holds_others) {
@@ -211,7 +211,7 @@ async fn an_execution_that_kills_three_workers_is_quarantined_and_its_neighbours
     for _ in 0..9 {
         others.push(fleet.submit("d", json!({})).await);
     }
-    // Twice everybody is there when a worker dies, so everybody is a suspect; then only one of them does it again.
+    // At two deaths the worker holds all executions, so all become suspects; at the third it holds only the poison.
     for (death, holds_others) in [(1, true), (2, true), (3, false)] {
         let (standing, mut stand) = tokio::sync::mpsc::unbounded_channel();
         let worker = fleet.worker_with(|builder| builder.probe(deadly(poison, holds_others, standing)));
@@ -289,7 +289,7 @@ async fn an_execution_for_later_starts_when_its_time_has_come() {
         sqlx::query_scalar("select longhaul_now() + interval '60 seconds'").fetch_one(&fleet.db.pool).await.unwrap();
     new.run_at = Some(at);
     let later = fleet.submit_new(new).await;
-    // What comes after it is done before it.
+    // An execution submitted later finishes first.
     let now = fleet.submit("d", json!({})).await;
     assert_eq!(fleet.ended(now).await["status"], "FINISHED");
     let row = fleet.row(later).await;
@@ -332,7 +332,7 @@ async fn a_worker_declared_dead_starts_over_under_another_identity() {
     let before = fleet.row(id).await["worker_id"].clone();
     sqlx::query("update workers set dead_at = clock_timestamp()").execute(&fleet.db.pool).await.unwrap();
     let row = fleet.ended(id).await;
-    // What the first attempt might still have heard is not believed, and its request carried the same key.
+    // The late reply to the first attempt is ignored, and its request carried the same key.
     assert_eq!((&row["status"], &row["output"]), (&json!("FINISHED"), &json!({"response": "in time"})));
     assert_eq!((&row["attempts"], &row["retries"]), (&json!(2), &json!(0)));
     assert_eq!(fleet.llm.calls().into_values().collect::<Vec<_>>(), [2]);

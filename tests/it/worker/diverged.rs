@@ -1,5 +1,5 @@
-//! Core-rules 7: a resumed attempt whose code or configuration is not what it was. It follows the record, says so, and repeats
-//! nothing.
+//! Core-rules 7: a resumed attempt under changed code or configuration follows the record, reports the divergence,
+//! and repeats nothing.
 
 use longhaul_sdk::{Conversation, ExecutionDefinition, JsonSchema, Step, ToolEffect, async_trait};
 use longhaul_shared::domain::ExecutionId;
@@ -12,7 +12,7 @@ use crate::support::{
     llm::{reply_calls, reply_status, reply_text},
 };
 
-/// Runs until the model refuses for a while, and drains: the record ends in the middle.
+/// Runs until the model throttles, then drains the worker: the record ends in the middle.
 async fn until_it_backs_off(fleet: &Fleet, worker: FleetWorker, definition: &str) -> ExecutionId {
     fleet.llm.push(reply_status(429, "slow down"));
     let id = fleet.submit(definition, json!({})).await;
@@ -21,7 +21,7 @@ async fn until_it_backs_off(fleet: &Fleet, worker: FleetWorker, definition: &str
     id
 }
 
-/// What the journal said of its divergences.
+/// Data of the `journal_diverged` events, in order.
 async fn divergences(fleet: &Fleet) -> Value {
     fleet.json("select coalesce(jsonb_agg(data order by seq), '[]') from events where kind = 'journal_diverged'").await
 }
@@ -39,7 +39,7 @@ async fn another_provider_than_the_recorded_one_is_told_and_asks_nothing_again()
     let first = fleet.worker_with(|builder| builder.tool(tool.clone()).unwrap());
     let id = until_it_backs_off(&fleet, first, "d").await;
 
-    // A deploy: the same server under another name.
+    // A deploy: the same server under another provider name.
     let url = fleet.llm.url();
     for (name, value) in [("KIND", "openai"), ("BASE_URL", url.as_str()), ("DEFAULT_MODEL", "other")] {
         fleet.set(&format!("LONGHAUL__LLM__PROVIDERS__RENAMED__{name}"), value);
@@ -50,7 +50,8 @@ async fn another_provider_than_the_recorded_one_is_told_and_asks_nothing_again()
     fleet.advance(std::time::Duration::from_secs(11)).await;
     assert_eq!(fleet.ended(id).await["status"], "FINISHED");
     assert_eq!(divergences(&fleet).await, json!([{"turn": 1}]));
-    // The recorded turn was not asked again: the call, the refusal, the answer. Nor was its call run again.
+    // The recorded turn is not asked again (the requests are the call, the refusal and the answer), and its call
+    // does not run again.
     let requests = fleet.llm.requests();
     assert_eq!(requests.iter().map(|request| request.replies()).collect::<Vec<_>>(), [0, 1, 1]);
     assert_eq!(requests[1].body["messages"], requests[2].body["messages"]);
@@ -61,10 +62,10 @@ async fn another_provider_than_the_recorded_one_is_told_and_asks_nothing_again()
 #[derive(Debug, Deserialize, JsonSchema)]
 struct Nothing {}
 
-/// As it was deployed first: each answer is validated.
+/// The definition as first deployed: each answer is validated.
 struct Before;
 
-/// A later build of the same definition: two answers before it validates.
+/// A later build of the same definition: it asks twice before it validates.
 struct After;
 
 #[async_trait]
@@ -103,8 +104,8 @@ async fn code_that_goes_another_way_follows_the_record_and_repeats_no_call() {
     let second = fleet.worker_with(|builder| builder.tool(tool.clone()).unwrap().definition(After).unwrap());
     fleet.advance(std::time::Duration::from_secs(11)).await;
     assert_eq!(fleet.ended(id).await["status"], "FINISHED");
-    // Where it validated before, it asks: the verdict and the correction of the record are passed over, the turn after them is not
-    // asked again, and neither is its call run again.
+    // The new code asks where the old one validated: the recorded verdict and correction are skipped, the turn after
+    // them is not asked again, and its call does not run again.
     let passed_over = json!({"expected": "turn", "recorded": "verdict", "skipped": 2});
     assert_eq!(divergences(&fleet).await, json!([passed_over, {"turn": 2}]));
     assert_eq!(fleet.llm.requests().len(), 4);
@@ -112,7 +113,8 @@ async fn code_that_goes_another_way_follows_the_record_and_repeats_no_call() {
     second.drain().await;
 }
 
-/// Says a word before its second question and corrects with it before each later one. Built again it may say another, or ask no further.
+/// Says a word before its second question and corrects with it before each later one. A later build may use another
+/// word or fewer turns.
 struct Speaking {
     word: &'static str,
     turns: usize,
@@ -168,7 +170,7 @@ async fn code_that_says_something_else_or_asks_for_less_is_noticed_and_changes_n
             "{again} {turns}: {row}"
         );
         assert_eq!(divergences(&fleet).await, expected, "{again} {turns}");
-        // What was said stands, whatever the code says now.
+        // Recorded messages stay as they are, whatever the code says now.
         let requests = fleet.llm.requests();
         assert_eq!(requests.len(), asked, "{again} {turns}");
         if turns == 4 {

@@ -1,9 +1,9 @@
-//! A tenant with ten thousand queued executions beside one with a single one, on a saturated worker of four.
+//! A tenant with ten thousand queued executions beside a tenant with one, on a saturated worker of four.
 //!
-//! The bound, without a clock: when all four permits are held at the moment of the submit, then **no** execution of the big tenant begins
-//! between the single one's submit and its start, and it starts when the first of the four that ran has ended. It so waits for no more
-//! than the rest of one execution. (With a permit free at that moment a claim may be under way, whose snapshot does not know the submit:
-//! then those of that one claim, at most as many as there are free permits, come first.)
+//! The bound, without a clock: if all four permits are held at the submit, **no** execution of the big tenant begins
+//! between the single execution's submit and its start, and it starts when the first of the four running ones ends.
+//! It so waits at most for the rest of one execution. (With a free permit, a claim may be under way whose snapshot
+//! does not include the submit; then at most as many executions as there are free permits come first.)
 
 use std::sync::{Arc, Mutex};
 
@@ -19,10 +19,10 @@ use crate::support::{
 
 const QUEUED: usize = 10_000;
 const CONCURRENCY: usize = 4;
-/// How often the small tenant comes back.
+/// Number of times the small tenant submits.
 const ROUNDS: usize = 5;
 
-/// Model calls that stand at their gates, in the order they came.
+/// Model calls held at their gates, in order of arrival.
 #[derive(Clone, Default)]
 struct Calls(Arc<Mutex<Vec<(bool, Gate)>>>);
 
@@ -37,7 +37,7 @@ impl Calls {
         self.0.lock().unwrap().len()
     }
 
-    /// Ends the longest that runs, of those that are meant.
+    /// Ends the oldest running call, of the single execution or of the big tenant.
     fn end_first(&self, of_single: bool) {
         let calls = self.0.lock().unwrap();
         let (_, gate) = calls.iter().find(|(is_single, gate)| *is_single == of_single && !gate.is_open()).unwrap();
@@ -48,7 +48,7 @@ impl Calls {
         self.0.lock().unwrap().iter().for_each(|(_, gate)| gate.open());
     }
 
-    /// Waits until so many began.
+    /// Waits until `count` model calls have begun.
     async fn until_began(&self, count: usize) {
         eventually(&format!("{count} model calls begin"), PATIENCE, async || {
             let began = self.began();
@@ -58,7 +58,7 @@ impl Calls {
     }
 }
 
-/// Submits as a group commit does.
+/// Submits in batches, as a group commit does.
 async fn queue_up(fleet: &Fleet, template: &NewExecution) {
     let mut left = QUEUED;
     while left > 0 {
@@ -72,7 +72,7 @@ async fn queue_up(fleet: &Fleet, template: &NewExecution) {
     }
 }
 
-/// Executions of others that began between this one's submit and its start.
+/// Number of executions of other tenants that began between this one's submit and its start.
 async fn began_before(fleet: &Fleet, id: ExecutionId) -> i64 {
     sqlx::query_scalar(
         "select count(*) from executions e join executions single on single.id = $1
@@ -103,7 +103,7 @@ async fn ten_thousand_of_one_tenant_delay_anothers_single_one_by_no_more_than_th
 
     let mut began = CONCURRENCY;
     for round in 0..ROUNDS {
-        // Saturated: as many model calls stand at their gates as the worker has permits.
+        // Saturated: the gates hold as many model calls as the worker has permits.
         assert_eq!(fleet.llm.in_flight(), CONCURRENCY);
         let template = fleet.new_execution("d", json!({"text": "a single one"})).await;
         let id = fleet.submit_new(NewExecution { tenant_id: small, ..template }).await;
@@ -114,7 +114,7 @@ async fn ten_thousand_of_one_tenant_delay_anothers_single_one_by_no_more_than_th
         let is_single = calls.0.lock().unwrap()[began - 1].0;
         assert!(is_single, "round {round}: an execution of the big tenant began although the single one waited");
         assert_eq!(began_before(&fleet, id).await, 0, "round {round}");
-        // It ends, and the big tenant has all permits again.
+        // The single execution ends, and the big tenant has all permits again.
         calls.end_first(true);
         began += 1;
         calls.until_began(began).await;

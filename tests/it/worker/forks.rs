@@ -1,4 +1,4 @@
-//! Forks through a real worker: what is shared is never asked again, whatever differs.
+//! Forks through a real worker: shared steps are never asked again, whatever differs.
 
 use longhaul_sdk::spec::{AgentOverrides, ModelSpec};
 use longhaul_sdk::{DefinitionSpec, ToolEffect, ValidatorResponse};
@@ -13,7 +13,7 @@ use super::kit::{TestTool, TestValidator, agent_with, definition, said};
 use crate::support::fleet::Fleet;
 use crate::support::llm::{reply_calls, reply_text};
 
-/// Answers with the name of the model, after one look.
+/// Scripts one call of `look`, then an answer with the name of the model.
 fn answer_by_model(fleet: &Fleet) {
     fleet.llm.answer_with(|request| match request.replies() {
         0 => reply_calls([("look", json!({ "value": 1 }))]),
@@ -28,7 +28,7 @@ async fn fork(fleet: &Fleet, origin: ExecutionId, fork: Fork) -> ExecutionId {
     execution.id
 }
 
-/// The number of the last turn of an execution.
+/// Number of the execution's last turn.
 async fn last_turn(fleet: &Fleet, id: ExecutionId) -> i32 {
     sqlx::query_scalar("select max(seq) from steps where execution_id = $1 and kind = 'turn'")
         .bind(id.0)
@@ -58,7 +58,7 @@ async fn another_model_answers_from_a_step_on_and_what_came_before_is_free() {
     let model = ModelSpec { name: Some("other".into()), ..ModelSpec::default() };
     let overrides = Some(AgentOverrides { model: Some(model), ..AgentOverrides::default() });
     let id = fork(&fleet, origin, Fork { before, overrides, ..Fork::default() }).await;
-    // Nothing of the fork is anywhere but with the fork.
+    // The fork has copies of its own, so the origin's rows can be deleted.
     for sql in ["delete from steps where execution_id = $1", "delete from messages where execution_id = $1"] {
         sqlx::query(sql).bind(origin.0).execute(&fleet.db.pool).await.unwrap();
     }

@@ -1,4 +1,5 @@
-//! What a long execution writes: each turn its own delta, so that the bytes grow with the turns and not with their square.
+//! Bytes written by a long execution: each turn writes its own delta, so they grow with the turns and not with their
+//! square.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -19,7 +20,7 @@ use crate::support::{
 const TURNS: u32 = 300;
 const RESULT_BYTES: usize = 200_000;
 
-/// Text that no compression makes small: the same for the same number.
+/// Hex text of hashes, which compresses little; the same for the same number.
 fn page(number: usize) -> String {
     let mut text = String::with_capacity(RESULT_BYTES + 64);
     let mut block = Sha256::digest(number.to_be_bytes());
@@ -62,7 +63,7 @@ async fn the_bytes_of_300_turns_with_results_of_200_kb_grow_linearly() {
     assert_eq!((row["status"].as_str(), &row["output"]), (Some("FINISHED"), &json!({"turns": TURNS + 1})), "{row}");
     assert_eq!(tool.count(), TURNS as usize);
 
-    // By hundreds of turns: steps, the messages that they were the first to append, and events.
+    // By thirds of the turns: bytes of steps, of messages at the step that first appended them, and of events.
     let rows = sqlx::query(
         "with first as (
              select a.hash, min(s.seq) as seq from steps s cross join unnest(s.appends) as a (hash)

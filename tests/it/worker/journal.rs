@@ -1,5 +1,5 @@
-//! Resume: a worker dies at every point of a run, drains, or comes back with other tools and prompts, and the run goes on from
-//! its record.
+//! Resume: a worker dies at every point of a run, drains, or returns with other tools and prompts, and the run
+//! continues from its record.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,7 +22,7 @@ use crate::support::{
     wait::eventually,
 };
 
-/// A fleet whose dead workers are found soon.
+/// A fleet that detects dead workers within seconds.
 pub(crate) async fn quick_fleet() -> Fleet {
     let mut fleet = Fleet::start().await;
     for (name, seconds) in [("LEASE", "2"), ("RENEW", "0.5"), ("REAPER_TICK", "0.3"), ("SWEEP_TICK", "0.3")] {
@@ -31,7 +31,7 @@ pub(crate) async fn quick_fleet() -> Fleet {
     fleet
 }
 
-/// Holds executions for ever, each at its own visit of its own point.
+/// Holds executions for ever, each at a planned visit of a planned point.
 #[derive(Clone, Default)]
 pub(crate) struct Holds(Arc<Mutex<HoldsState>>);
 
@@ -75,7 +75,7 @@ impl Holds {
         .await;
     }
 
-    /// What an execution passed, in order: each point, and for which time.
+    /// Points that an execution passed, in order, each with the number of the visit.
     pub(crate) fn passed(&self, id: ExecutionId) -> Vec<(Point, usize)> {
         self.0.lock().unwrap().passed.get(&id).cloned().unwrap_or_default()
     }
@@ -85,13 +85,13 @@ impl Holds {
     }
 }
 
-/// Which execution a request belongs to: the prompt is its input.
+/// Case of a request, from the input in its prompt.
 pub(super) fn case_of(request: &Captured) -> String {
     let input: Value = serde_json::from_str(&said(request)[1].1).unwrap();
     input["case"].as_str().unwrap().to_owned()
 }
 
-/// Two rounds of tools, an answer that is corrected, and the answer that counts.
+/// Two rounds of tool calls, an answer that is corrected, and the final answer.
 fn script(request: &Captured) -> Reply {
     let case = case_of(request);
     let value = json!({ "value": case });
@@ -103,7 +103,7 @@ fn script(request: &Captured) -> Reply {
     }
 }
 
-/// How often each execution called a tool, by idempotency key.
+/// Number of calls of a tool by case and idempotency key.
 #[derive(Clone, Default)]
 struct Calls(Arc<Mutex<BTreeMap<String, BTreeMap<String, usize>>>>);
 
@@ -151,12 +151,12 @@ impl World {
     }
 }
 
-/// How often an attempt of the script passes each point.
+/// Visits of each point by an attempt of the script.
 const VISITS: [(Point, usize); 12] = [
     (Point::Claimed, 1),
     (Point::Restored, 1),
     (Point::BeforeTurn, 4),
-    // The replies do not stream, so no call starts before they have ended.
+    // The replies do not stream, so no call starts before its reply has ended.
     (Point::TurnBegun, 0),
     (Point::TurnAnswered, 4),
     (Point::TurnRecorded, 4),
@@ -168,7 +168,7 @@ const VISITS: [(Point, usize); 12] = [
     (Point::Concluded, 1),
 ];
 
-/// The bodies of a case's requests by turn, with the name of the case taken out.
+/// Request bodies of a case by turn, with the name of the case taken out.
 fn bodies(fleet: &Fleet, case: &str) -> BTreeMap<usize, Vec<String>> {
     let mut bodies: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for request in fleet.llm.requests().iter().filter(|request| case_of(request) == case) {
@@ -231,7 +231,7 @@ async fn a_worker_that_dies_at_any_point_costs_no_recorded_call() {
         let (look, put, send) = (world.look.of(case), world.put.of(case), world.send.of(case));
         let repeats = |calls: &BTreeMap<String, usize>| (calls.len(), calls.values().sum::<usize>());
         for (name, calls) in [("look", look), ("put", put)] {
-            // Under one key, and a second time only where the first was not recorded.
+            // Under one key, and a second time only if the first result was not recorded.
             let (keys, runs) = repeats(&calls);
             assert_eq!(keys, 1, "{case}: {name}");
             let may_repeat = *point == Point::CallAnswered && *visit < 3;
@@ -240,10 +240,10 @@ async fn a_worker_that_dies_at_any_point_costs_no_recorded_call() {
         let sent = if matches!((point, visit), (Point::TurnRecorded, 2) | (Point::BeforeCall, 2)) { 0 } else { 1 };
         assert_eq!(send.values().sum::<usize>(), sent, "{case}: send");
     }
-    // By the model's own count a key was asked twice only where no answer was recorded.
+    // By the model's own count, a key was asked twice only where no answer was recorded.
     let asked_twice = fleet.llm.calls().into_values().filter(|&count| count > 1).count();
     assert_eq!(asked_twice, 4);
-    // Whatever was replayed, validators saw the tools' writes before the correction and none after it.
+    // With or without replay, validators saw the tools' writes before the correction and none after it.
     for seen in world.pads.seen() {
         let names: Vec<_> = seen.scratchpad.keys().map(String::as_str).collect();
         match seen.response.as_str() {
@@ -272,7 +272,7 @@ async fn a_drain_ends_the_step_and_hands_back_without_spending_anything() {
         .json("select jsonb_build_array(a.outcome, e.crash_count) from attempts a join executions e on e.id = a.execution_id")
         .await;
     assert_eq!(attempt, json!(["drained", 0]));
-    // The reply's call was not launched any more. It is now, once, and its outcome is known.
+    // The drain did not launch the reply's call. The next worker runs it once, with a known outcome.
     assert!(world.send.of("drained").is_empty());
     let second = world.worker(&fleet, Probe::default());
     let row = fleet.ended(id).await;
@@ -308,7 +308,7 @@ async fn a_side_effect_that_is_tried_again_has_an_intent_again() {
     first.kill().await;
     let second = fleet.worker_with(|builder| builder.tool(tool.clone()).unwrap());
     assert_eq!(fleet.ended(id).await["status"], "FINISHED");
-    // It ran once and failed, once and nobody knows; never a third time.
+    // One run failed and one has an unknown outcome; there is no third.
     assert_eq!(tool.count(), 2);
     assert!(fleet.llm.requests()[1].last_text().contains("outcome_unknown"));
     second.drain().await;
@@ -339,7 +339,7 @@ async fn a_resumed_run_keeps_its_tools_and_prompts() {
     let id = fleet.submit("d", json!({})).await;
     fleet.until(id, "the retry waits", |row| row["wait_reason"] == "retry_backoff").await;
     first.drain().await;
-    // Meanwhile the server lists its tools with other words, and the agent's prompt has another space.
+    // Meanwhile the server lists its tools with other descriptions, and the agent's prompt has another space.
     mcp.observed.reworded.store(true, std::sync::atomic::Ordering::SeqCst);
     agent.prompts.agentic_execution_definition = Some("answer  in JSON".into());
     fleet.store.put_shared_agent(&agent).await.unwrap();
@@ -351,7 +351,7 @@ async fn a_resumed_run_keeps_its_tools_and_prompts() {
     assert_eq!(requests.len(), 3);
     assert_eq!(requests[1].raw, requests[2].raw);
     assert!(!fleet.event_kinds(id).await.contains(&"journal_diverged".to_owned()));
-    // A run that starts now sees what is new.
+    // A run that starts now uses the new descriptions and the new prompt.
     fleet.llm.push(reply_text("{}"));
     let id = fleet.submit("d", json!({})).await;
     assert_eq!(fleet.ended(id).await["status"], "FINISHED");
@@ -361,7 +361,7 @@ async fn a_resumed_run_keeps_its_tools_and_prompts() {
     second.drain().await;
 }
 
-/// A tool of our own whose words differ from build to build.
+/// A tool whose description differs from build to build.
 struct Worded(&'static str);
 
 #[async_trait::async_trait]
@@ -385,7 +385,7 @@ impl longhaul_sdk::Tool for Worded {
     }
 }
 
-/// A worker shares an agent made ready among its attempts, but not with one that began with other words.
+/// A worker shares a prepared agent among its attempts, but not with one that began under other descriptions.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resumed_run_keeps_the_words_of_the_build_that_began_it() {
     let fleet = quick_fleet().await;

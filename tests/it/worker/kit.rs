@@ -1,4 +1,4 @@
-//! What the tests of whole executions share: tools and validators that do as they are told and keep what they saw.
+//! Shared by tests of whole executions: tools and validators with scripted behaviour that record their inputs.
 
 use std::{
     collections::BTreeMap,
@@ -18,17 +18,17 @@ use serde_json::Value;
 
 use crate::support::{fleet::agent, llm::Captured};
 
-/// The arguments of [`TestTool`]: anything.
+/// Arguments of [`TestTool`]: any value.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub(crate) struct Anything {
-    /// Handed to the tool's behaviour.
+    /// Passed to the tool's behaviour.
     #[serde(default)]
     pub(crate) value: Value,
 }
 
 type Behaviour = dyn Fn(usize, Value, &ToolCallContext) -> Result<ToolOutput, ToolFailure> + Send + Sync;
 
-/// A tool that answers as its behaviour says, which is given the number of the call, from 0.
+/// A tool whose results come from its behaviour, which receives the number of the call, from 0.
 #[derive(Clone)]
 pub(crate) struct TestTool {
     name: &'static str,
@@ -55,12 +55,12 @@ impl TestTool {
         })
     }
 
-    /// How often it ran.
+    /// Number of runs.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// How often it ran, by idempotency key.
+    /// Number of runs by idempotency key.
     pub(crate) fn keys(&self) -> BTreeMap<String, usize> {
         self.keys.lock().unwrap().clone()
     }
@@ -89,7 +89,7 @@ impl Tool for TestTool {
     }
 }
 
-/// What a validator was shown: the answer and the scratchpad.
+/// Answer and scratchpad that a validator was given.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) response: String,
@@ -98,7 +98,7 @@ pub(crate) struct Seen {
 
 type Judgement = dyn Fn(usize, &Validation<'_>) -> ValidatorResponse + Send + Sync;
 
-/// A validator that judges as it is told and keeps what it saw.
+/// A validator with a scripted judgement that records its inputs.
 #[derive(Clone)]
 pub(crate) struct TestValidator {
     name: &'static str,
@@ -114,7 +114,7 @@ impl TestValidator {
         Self { name, judgement: Arc::new(judgement), seen: Arc::default() }
     }
 
-    /// Says the same of every answer.
+    /// A validator with the same response for every answer.
     pub(crate) fn always(name: &'static str, response: ValidatorResponse) -> Self {
         Self::new(name, move |_, _| response.clone())
     }

@@ -1,4 +1,4 @@
-//! A worker over its memory limit takes nothing and stays alive (core-rules 5).
+//! A worker over its memory limit claims nothing and stays alive (core-rules 5).
 
 use longhaul_sdk::DefinitionSpec;
 use serde_json::json;
@@ -19,7 +19,7 @@ async fn a_worker_over_its_limit_leaves_the_work_to_another() {
     let id = fleet.submit("d", json!({})).await;
     fleet.set(LIMIT, "1");
     let full = fleet.worker();
-    // It tells its memory when it renews its lease, which is seconds after its first claim would have been.
+    // The worker reports its memory with the renewal of its lease, seconds after its first claim would have been.
     eventually("the worker tells its memory", PATIENCE, async || {
         let told = fleet.json("select to_jsonb(count(*)) from worker_heartbeats where memory_bytes > 1").await;
         if told == 1 { Ok(()) } else { Err(told) }

@@ -1,4 +1,4 @@
-//! What a worker tells of itself over HTTP.
+//! Metrics of a worker over HTTP.
 
 use longhaul_cli::servers::free_port;
 use longhaul_shared::http::{HttpOptions, client};
@@ -25,7 +25,7 @@ async fn the_metrics_of_a_worker_can_be_scraped_until_it_has_ended() {
     let id = fleet.submit("d", json!({})).await;
     fleet.ended(id).await;
 
-    // Gauges of the fleet come with the duty that counts them.
+    // Gauges of the fleet appear with the duty that counts them.
     eventually("the fleet is counted", PATIENCE, || async {
         let text = reqwest::get(format!("http://{address}/metrics")).await.unwrap().text().await.unwrap();
         if text.contains("longhaul_store_oldest_snapshot_seconds") { Ok(()) } else { Err(text) }

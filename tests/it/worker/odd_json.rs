@@ -1,5 +1,5 @@
-//! Core-rules 20: JSON that no round trip through a parser or a database would leave as it is. Whatever stops a run in between,
-//! what goes out to the model again is, byte for byte, what an undisturbed run sends.
+//! Core-rules 20: JSON that a round trip through a parser or a database would change. However a run is interrupted,
+//! the model receives byte for byte what an undisturbed run sends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,20 +12,21 @@ use crate::support::{
     llm::{Captured, Gate, Reply, ev_call_raw, ev_gate, ev_text, reply_events, reply_text},
 };
 
-/// Duplicate keys, signed zeros, exponents, escapes that no text can hold, numbers that no machine type holds, odd white space.
+/// Duplicate keys, signed zeros, exponents, escapes that no text can hold, numbers that no machine type holds, odd
+/// white space.
 const ODD: &str = r#"{"a": 1, "a": {"a": 2,  "a":3}, "zero": -0, "real": -0.0, "ten": 1e2, "TEN": 1E+2, "nul": "\u0000",
 	"big": 123456789012345678901234567890, "long": 0.1000000000000000055511151231257827, "slash": "\/", "half": "\u00e9"}"#;
-/// The same with half a surrogate pair, which is JSON but no text.
+/// The same with half a surrogate pair, which is valid JSON but not valid text.
 const HALF: &str = r#"{"value": "\ud800", "value": -0, "pair": "\ud83d\ude00"}"#;
 
-/// An answer that can be stored: one with U+0000 is corrected.
+/// An answer that can be stored; one with U+0000 is corrected.
 const ANSWER: &str = r#"{"done": 1e2, "done": -0, "big": 123456789012345678901234567890}"#;
 
 fn arguments() -> String {
     format!(r#"{{"value": {ODD}, "value": {ODD}}}"#)
 }
 
-/// Answers in odd JSON too, with a character that no text of the database holds.
+/// Answers in odd JSON too, with a character that no text of the database can hold.
 fn odd_tool() -> TestTool {
     TestTool::new("odd", ToolEffect::ReadOnly, |_, _, _| Ok(format!("{ODD}\u{0}{HALF}").into()))
 }
@@ -48,7 +49,7 @@ fn script(request: &Captured) -> Reply {
     }
 }
 
-/// The distinct bodies of a case's requests by turn, with the name of the case taken out.
+/// Distinct request bodies of a case by turn, with the name of the case taken out.
 fn bodies(fleet: &Fleet, case: &str) -> BTreeMap<usize, BTreeSet<Vec<u8>>> {
     let mut bodies: BTreeMap<usize, BTreeSet<Vec<u8>>> = BTreeMap::new();
     for request in fleet.llm.requests().iter().filter(|request| case_of(request) == case) {
@@ -75,14 +76,14 @@ async fn odd_json_goes_out_again_as_the_same_bytes_after_a_kill_and_after_a_drai
     let expected = bodies(&fleet, "clean");
     assert_eq!(expected.keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3]);
 
-    // One run is killed, another drained, each while the model is at each of its turns.
+    // At each turn of the model, one run is killed and another drained.
     for turn in 0..4 {
         for way in ["killed", "drained"] {
             let case = format!("{way}-{turn}");
             let gate = Gate::new();
             let (waits, held) = (gate.clone(), case.clone());
             fleet.llm.answer_with(move |request| match script(request) {
-                // The first time alone: once open, a gate holds nobody.
+                // The first time only: an open gate holds no request.
                 _ if case_of(request) == held && request.replies() == turn && way == "killed" && !waits.is_open() => {
                     reply_events([ev_gate(&waits), ev_text("nobody reads this")])
                 }
@@ -109,6 +110,6 @@ async fn odd_json_goes_out_again_as_the_same_bytes_after_a_kill_and_after_a_drai
             assert_eq!(bodies(&fleet, &case), expected, "{case}");
         }
     }
-    // Only what was under way when a worker was killed was asked twice.
+    // Only requests in flight when a worker was killed were asked twice.
     assert_eq!(fleet.llm.calls().into_values().filter(|&asked| asked > 1).count(), 4);
 }

@@ -1,4 +1,4 @@
-//! A model endpoint that is down, out of quota or at its limits, under whole fleets on the database's own clock.
+//! A model endpoint that is down, out of quota or at its limits, under whole fleets on the database's clock.
 
 use std::{
     collections::BTreeSet,
@@ -31,7 +31,7 @@ use crate::support::{
     wait::eventually,
 };
 
-/// How long a thousand executions may take on a busy machine.
+/// Time limit for a thousand executions on a busy machine.
 const LOAD_PATIENCE: Duration = Duration::from_secs(180);
 
 async fn fleet() -> Fleet {
@@ -40,7 +40,7 @@ async fn fleet() -> Fleet {
     fleet
 }
 
-/// Its Redis has gone before any worker starts.
+/// A fleet whose Redis is gone before any worker starts.
 async fn fleet_without_redis() -> Fleet {
     let redis = dedicated_redis().await;
     let on = TestRedis { url: redis.url().to_owned(), prefix: "health".into() };
@@ -59,7 +59,7 @@ async fn submit_many(fleet: &Fleet, count: usize) -> Vec<ExecutionId> {
     futures::future::join_all(submits).await
 }
 
-/// Waits until as many executions as `wanted` stand so.
+/// Waits until the count of `sql` satisfies `wanted`.
 async fn until_count(fleet: &Fleet, what: &str, sql: &'static str, wanted: impl Fn(i64) -> bool) -> i64 {
     eventually(what, LOAD_PATIENCE, || async {
         let count: i64 = sqlx::query_scalar(sql).fetch_one(&fleet.db.pool).await.unwrap();
@@ -87,7 +87,7 @@ async fn breaker(fleet: &Fleet) -> BreakerRow {
     rows.remove(0)
 }
 
-/// Spent retries over all executions, and the most attempts any of them had.
+/// Spent retries over all executions, and the most attempts of any one.
 async fn spent(fleet: &Fleet) -> (i64, i64) {
     let row = fleet
         .json(
@@ -104,7 +104,7 @@ fn quota(seconds: u64) -> crate::support::llm::Reply {
     reply_status(429, "").body(error.to_string()).header("retry-after", &seconds.to_string())
 }
 
-/// Answers 503 while the switch is on.
+/// Answers 503 while the switch is on. Returns the switch and the number of these answers.
 fn outage(fleet: &Fleet) -> (Arc<AtomicBool>, Arc<AtomicUsize>) {
     let (is_down, failures) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
     let (switch, count) = (is_down.clone(), failures.clone());
@@ -118,7 +118,7 @@ fn outage(fleet: &Fleet) -> (Arc<AtomicBool>, Arc<AtomicUsize>) {
     (is_down, failures)
 }
 
-/// A worker with these limits on every model of the endpoint under test.
+/// A worker with this limit on every model of the endpoint under test.
 fn limited(fleet: &Fleet, limit: LimitConfig) -> FleetWorker {
     let mut config = fleet.config();
     config.llm.providers.get_mut("custom").unwrap().limits = vec![limit];
@@ -133,7 +133,7 @@ fn any_model() -> LimitConfig {
 async fn an_outage_of_ten_minutes_over_a_thousand_executions_spends_no_retry_and_all_finish() {
     const EXECUTIONS: usize = 1_000;
     let mut fleet = fleet().await;
-    // As many calls at a time as would all fail before anybody heard of it: two workers of a hundred.
+    // Two workers of a hundred, whose calls may all fail before the workers learn of the open breaker.
     fleet.set("LONGHAUL__WORKER__CONCURRENCY", "100");
     let (is_down, failures) = outage(&fleet);
     submit_many(&fleet, EXECUTIONS).await;
@@ -141,7 +141,7 @@ async fn an_outage_of_ten_minutes_over_a_thousand_executions_spends_no_retry_and
     until_count(&fleet, "all are parked", PARKED, |count| count == EXECUTIONS as i64).await;
     let (lost, probes_before) = (failures.load(Ordering::SeqCst), breaker(&fleet).await.probes);
     assert!(lost <= 230, "{lost} calls failed before everybody knew");
-    // Ten minutes, ten seconds at a time. After each step the probe that it makes due has been asked, if it made one due.
+    // Ten minutes in steps of ten seconds. After each step, a probe that became due has been asked.
     for _ in 0..60 {
         fleet.advance(Duration::from_secs(10)).await;
         eventually("what is due was probed", PATIENCE, || async {
@@ -164,7 +164,7 @@ async fn an_outage_of_ten_minutes_over_a_thousand_executions_spends_no_retry_and
     until_count(&fleet, "all finish", FINISHED, |count| count == EXECUTIONS as i64).await;
     let (retries, attempts) = spent(&fleet).await;
     assert_eq!(retries, 0);
-    // A claim for the call that failed, one for the call that did not, and perhaps a probe.
+    // One claim for the call that failed, one for the call that did not, and perhaps a probe.
     assert!(attempts <= 4, "{attempts} attempts of one execution");
     let claims = fleet.json("select to_jsonb(sum(attempt)) from executions").await.as_i64().unwrap();
     assert!(claims <= 2 * EXECUTIONS as i64 + 100, "{claims} claims: those that waited were left alone");
@@ -190,7 +190,7 @@ async fn a_spent_quota_is_waited_for_until_exactly_its_reset_and_spends_nothing(
         .unwrap();
     assert!((5_350.0..=5_400.0).contains(&shown), "{shown}");
     assert_eq!(fleet.event_kinds(id).await, ["submitted", "claimed", "provider_down", "parked"]);
-    // One that comes later waits without a call.
+    // A later execution waits without a call.
     let later = fleet.submit("d", json!({})).await;
     fleet.until(later, "it waits too", |row| row["wait_reason"] == "provider_down").await;
     fleet.advance(Duration::from_secs(5_340)).await;
@@ -222,7 +222,7 @@ async fn an_open_breaker_outlives_an_emptied_redis_and_needs_none_at_all() {
     redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
     submit_many(&fleet, 4).await;
     until_count(&fleet, "the new ones wait too", PARKED, |count| count == 12).await;
-    // Without Redis, and for a worker that never knew it.
+    // Without Redis, and with a worker that never reached it.
     drop((connection, redis));
     let other = fleet.worker();
     submit_many(&fleet, 4).await;
@@ -236,7 +236,7 @@ async fn an_open_breaker_outlives_an_emptied_redis_and_needs_none_at_all() {
     other.drain().await;
 }
 
-/// A second endpoint, under the name `spare`.
+/// Starts a second endpoint, `spare`, and a worker that knows both.
 async fn with_spare(fleet: &Fleet) -> (FakeLlm, FleetWorker) {
     let spare = FakeLlm::start().await;
     spare.answer_with(|_| reply_text("{\"by\": \"spare\"}"));
@@ -255,7 +255,7 @@ async fn after_a_bounded_wait_the_fallback_is_asked_and_recorded() {
     let agent = longhaul_sdk::AgentSpec { model: ModelSpec { fallback, ..ModelSpec::default() }, ..agent("a") };
     fleet.apply(&agent, &definition("d", &["is_valid_json"])).await;
     let (spare, worker) = with_spare(&fleet).await;
-    // A time that it need not wait for is not waited for.
+    // The stated time exceeds the wait before a fallback, so the second execution asks the fallback at once.
     fleet.llm.push(quota(3_600));
     fleet.llm.answer_with(|_| reply_text("{\"by\": \"first\"}"));
     let first = fleet.submit("d", json!({})).await;
@@ -263,7 +263,7 @@ async fn after_a_bounded_wait_the_fallback_is_asked_and_recorded() {
     let second = fleet.submit("d", json!({})).await;
     let row = fleet.ended(second).await;
     assert_eq!((&row["status"], &row["output"]), (&json!("FINISHED"), &json!({"by": "spare"})));
-    // The one that met the failure waits as long as is configured.
+    // The execution that met the failure waits as long as configured.
     fleet.advance(Duration::from_secs(31)).await;
     let row = fleet.ended(first).await;
     assert_eq!(
@@ -325,7 +325,7 @@ async fn a_worker_killed_while_it_probes_frees_the_probe() {
     until_count(&fleet, "all wait", PARKED, |count| count == 3).await;
     fleet.advance(Duration::from_secs(3_601)).await;
     gate.reached().await;
-    // One probe, and nobody else.
+    // One probe and no other call.
     assert_eq!(fleet.llm.requests().len(), 2);
     doomed.kill().await;
     let worker = fleet.worker();
@@ -354,7 +354,7 @@ async fn a_cancel_and_a_deadline_end_what_waits_for_a_provider() {
     let row = fleet.ended(overdue).await;
     assert_eq!(row["failure_code"], "deadline_exceeded");
     assert_eq!(fleet.llm.requests().len(), 1);
-    // Nothing is left of their waits.
+    // Their waits leave no rows.
     eventually("the waits are forgotten", PATIENCE, || async {
         let left: i64 =
             sqlx::query_scalar("select count(*) from provider_waits").fetch_one(&fleet.db.pool).await.unwrap();
@@ -376,7 +376,7 @@ async fn a_park_that_a_reset_overtakes_is_runnable_at_once() {
     let worker = fleet.worker_with(|builder| builder.probe(held.probe()));
     fleet.submit_new(new).await;
     holds.all_held().await;
-    // It is decided to park and has not parked; its provider is reset in between. Whoever takes it from the dead worker goes on.
+    // The attempt has decided to park but has not parked when its provider is reset. The next worker continues it.
     let key = breaker(&fleet).await.key;
     let woken = fleet.store.reset_provider(&key).await.unwrap();
     assert_eq!(woken[0].id, id);
@@ -386,7 +386,7 @@ async fn a_park_that_a_reset_overtakes_is_runnable_at_once() {
     worker.drain().await;
 }
 
-/// What the endpoint may be asked at a time, since it said that there were too many.
+/// Concurrency of the endpoint since its last throttle; `None` if unlimited.
 async fn throttled_to(fleet: &Fleet) -> Option<i32> {
     fleet.store.list_breakers().await.unwrap().first()?.concurrency
 }
@@ -415,11 +415,11 @@ async fn a_refusal_halves_the_calls_at_a_time_and_answers_let_more_be_made() {
         .await;
     };
     is("the refusal of the last has halved them", 8).await;
-    // An answer sooner than a second after it would add none.
+    // An answer less than a second after the change would not add one.
     let settled =
         "select count(*) from provider_breakers where concurrency_at < clock_timestamp() - interval '1 second'";
     until_count(&fleet, "that is a second ago", settled, |count| count == 1).await;
-    // One more for a second with an answer. The worker knows of it, and nothing raises it further, since nobody answers now.
+    // An answer adds one per second. The worker knows the new limit, and no further answer raises it.
     first.open();
     is("the answer has added one", 9).await;
     let ids: Vec<_> = submit_many(&fleet, LATER).await.into_iter().map(|id| id.0).collect();
@@ -434,7 +434,7 @@ async fn a_refusal_halves_the_calls_at_a_time_and_answers_let_more_be_made() {
         }
     })
     .await;
-    // None of them has ended: so many are under way.
+    // None of them has ended, so this many are in flight.
     assert_eq!((asked, throttled_to(&fleet).await), (9, Some(9)));
     assert_eq!(breaker(&fleet).await.state, "closed", "a refusal is no outage");
     rest.open();
@@ -444,13 +444,13 @@ async fn a_refusal_halves_the_calls_at_a_time_and_answers_let_more_be_made() {
         if limit > Some(9) { Ok(()) } else { Err(format!("{limit:?}")) }
     })
     .await;
-    // The refused one comes back after its ten seconds, and those that are not let go look again after half a minute.
+    // The throttled call returns after its ten seconds; executions without a slot look again after half a minute.
     fleet.advance(Duration::from_secs(31)).await;
     until_count(&fleet, "all finish", FINISHED, |count| count == (UNDER_WAY + LATER) as i64).await;
     worker.drain().await;
 }
 
-/// Two workers with this limit, and calls that take a while: never are more of them under way than may be.
+/// Two workers with this limit and slow calls: no more calls are in flight than allowed.
 async fn calls_at_a_time_hold(fleet: Fleet, limit: LimitConfig, learns: Duration) {
     const TAKES: Duration = Duration::from_millis(100);
     let most = limit.max_concurrency.unwrap() as usize;
@@ -469,7 +469,7 @@ async fn calls_at_a_time_hold(fleet: Fleet, limit: LimitConfig, learns: Duration
     let arrivals = arrivals.lock().unwrap().clone();
     assert_eq!(arrivals.len(), 40);
     for at in &arrivals {
-        // Those that came within the time that a call takes at least were under way.
+        // A call lasts at least `TAKES`, so those that arrived within it were in flight.
         let running = arrivals.iter().filter(|&&other| (*at - TAKES..=*at).contains(&other)).count();
         assert!(running <= most, "{running} calls at a time");
     }
@@ -484,19 +484,19 @@ async fn calls_at_a_time_hold_over_the_fleet() {
     calls_at_a_time_hold(fleet().await, limit, Duration::ZERO).await;
 }
 
-/// Each worker has its share, also while it waits for Postgres to say whether the rate has a place.
+/// Each worker has a share, also while it waits for Postgres to answer about the rate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_redis_calls_at_a_time_hold_over_the_fleet() {
-    // Workers look once a second at how many they are, and have shares from then on.
+    // Workers count each other once a second and have shares from then on.
     const LEARNS: Duration = Duration::from_secs(4);
     let limit = LimitConfig { max_concurrency: Some(8), requests_per_minute: Some(1_000), ..any_model() };
     let mut fleet = fleet_without_redis().await;
-    // So that neither takes all of them.
+    // Neither worker can hold all executions.
     fleet.set("LONGHAUL__WORKER__CONCURRENCY", "20");
     calls_at_a_time_hold(fleet, limit, LEARNS).await;
 }
 
-/// What had a place and never made its call, or was stopped in the middle of it, leaves no place behind that nobody has.
+/// An execution that never makes its call, or is stopped during it, leaves no slot taken.
 #[tokio::test]
 async fn a_place_is_free_again_whatever_becomes_of_who_had_it() {
     let fleet = fleet().await;
@@ -512,7 +512,7 @@ async fn a_place_is_free_again_whatever_becomes_of_who_had_it() {
         let id = fleet.submit_new(poor).await;
         fleet.until(id, ends, |row| row["failure_code"] == ends || row["wait_reason"] == ends).await;
     }
-    // Both asked nobody; the next has the only place, until it is cancelled over its call.
+    // Neither has called the model. The next one has the only slot until it is cancelled during its call.
     let cancelled = fleet.submit("d", json!({})).await;
     gates[0].reached().await;
     fleet.store.cancel_execution(fleet.tenant, cancelled).await.unwrap();
@@ -527,7 +527,7 @@ async fn a_place_is_free_again_whatever_becomes_of_who_had_it() {
     worker.drain().await;
 }
 
-/// Longer than a statement waits for a lock, and for a connection.
+/// Longer than the lock timeout of a statement and than the wait for a connection.
 const HELD_UP: Duration = Duration::from_secs(6);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -545,7 +545,7 @@ async fn failures_that_postgres_is_slow_to_count_spend_no_retry() {
         if failed == EXECUTIONS { Ok(()) } else { Err(failed) }
     })
     .await;
-    // The time is what is tested: whoever gives up counting does so within it.
+    // The time itself is tested: a worker that gives up counting does so within it.
     tokio::time::sleep(HELD_UP).await;
     assert_eq!(spent(&fleet).await.0, 0, "{}", standings(&fleet).await);
     holder.commit().await.unwrap();
@@ -568,7 +568,7 @@ async fn without_redis_requests_a_minute_hold_over_two_workers() {
     requests_a_minute_hold(fleet_without_redis().await, 20).await;
 }
 
-/// The rate of this many executions, over two workers.
+/// Checks the request rate with this many executions over two workers.
 async fn requests_a_minute_hold(fleet: Fleet, executions: usize) {
     const PER_MINUTE: u32 = 20;
     const JUMP: Duration = Duration::from_secs(10);
@@ -580,7 +580,7 @@ async fn requests_a_minute_hold(fleet: Fleet, executions: usize) {
     until_count(&fleet, "most wait for the rate", parked, |count| count >= executions as i64 - 5).await;
     let now =
         async || fleet.json("select to_jsonb(extract(epoch from longhaul_now())::float8)").await.as_f64().unwrap();
-    // The database's clock, a jump at a time: before and after each look at how many were asked.
+    // Jumps of the database's clock. Each look reads the clock before and after it counts the requests.
     let mut looks = Vec::new();
     loop {
         looks.push((now().await, fleet.llm.requests().len(), now().await));
@@ -594,8 +594,8 @@ async fn requests_a_minute_hold(fleet: Fleet, executions: usize) {
             or wait_reason = 'worker' or worker_id is not null";
         until_count(&fleet, "what is due has been asked", due, |count| count == 0).await;
     }
-    // A tenth of a minute's at once, the rest spread: so no minute sees more than there may be. Workers ask for the time once a second:
-    // one that does not know of a jump yet has what is due wait once more, until the next.
+    // A tenth of a minute's rate may come at once, the rest is spread, so no minute exceeds the rate. Workers read
+    // the clock once a second: one that has not seen a jump yet lets a due execution wait until the next.
     for (i, (from, before, _)) in looks.iter().enumerate() {
         for (_, after, to) in &looks[i..] {
             let most = 2.0 + 0.9 * f64::from(PER_MINUTE) * (to - from + JUMP.as_secs_f64()) / 60.0 + 1.0;
@@ -617,7 +617,7 @@ fn throttled(seconds: &str) -> crate::support::llm::Reply {
 #[tokio::test]
 async fn throttled_call_comes_back_at_the_stated_time_and_spends_no_retry() {
     let fleet = fleet().await;
-    // A moment in memory, and a while in the line.
+    // Two short waits in memory, and one long wait while parked.
     for seconds in ["0.2", "0", "40"] {
         fleet.llm.push(throttled(seconds));
     }
@@ -626,7 +626,7 @@ async fn throttled_call_comes_back_at_the_stated_time_and_spends_no_retry() {
     let id = fleet.submit("d", json!({})).await;
     let row = fleet.until(id, "it waits", |row| row["wait_reason"] == "rate_limit").await;
     assert_eq!((&row["retries"], &row["attempts"], fleet.llm.requests().len()), (&json!(0), &json!(1), 3));
-    // One that comes now waits without a call.
+    // A new execution waits without a call.
     let later = fleet.submit("d", json!({})).await;
     fleet.until(later, "it waits too", |row| row["wait_reason"] == "rate_limit").await;
     assert_eq!(fleet.llm.requests().len(), 3);
@@ -652,7 +652,7 @@ async fn fourth_throttle_in_a_row_and_one_without_a_time_are_transient() {
         let worker = fleet.worker();
         let id = fleet.submit("d", json!({})).await;
         if replies.len() > 1 {
-            // Another attempt goes on with the streak.
+            // Another attempt continues the streak.
             fleet.until(id, "it waits", |row| row["wait_reason"] == "rate_limit").await;
             fleet.advance(Duration::from_secs(40)).await;
         }
@@ -664,7 +664,7 @@ async fn fourth_throttle_in_a_row_and_one_without_a_time_are_transient() {
     }
 }
 
-/// A breaker whose row is locked keeps no answer from its commit.
+/// A locked row of a breaker does not delay the commit of an answer.
 #[tokio::test]
 async fn answer_is_committed_before_its_breaker_hears_of_it() {
     let fleet = fleet().await;
@@ -680,7 +680,7 @@ async fn answer_is_committed_before_its_breaker_hears_of_it() {
     sqlx::query("select from provider_breakers for update").execute(&mut *holder).await.unwrap();
     gate.open();
     assert_eq!(fleet.ended(id).await["status"], "FINISHED");
-    // What tells the breaker still waits for it.
+    // The report to the breaker still waits for the lock.
     let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
         and query like '%longhaul_provider_answered%'";
     until_count(&fleet, "the breaker is being told", waits, |count| count == 1).await;

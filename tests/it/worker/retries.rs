@@ -1,4 +1,4 @@
-//! Failure classes, their delays, and what a retry continues from, on the database's own clock.
+//! Failure classes, their delays, and the point from which a retry continues, on the database's clock.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::support::{
     llm::{Reply, ev_cut, ev_raw, ev_text, reply_calls, reply_events, reply_status, reply_text},
 };
 
-/// Waits until attempt `attempt` has ended in a backoff, and returns its length in seconds by the database's clock.
+/// Waits until `attempt` has ended in a backoff. Returns its length in seconds by the database's clock.
 async fn backoff(fleet: &Fleet, id: ExecutionId, attempt: i64) -> f64 {
     let row = fleet
         .until(id, "the execution waits for its retry", |row| {
@@ -34,11 +34,11 @@ async fn backoff(fleet: &Fleet, id: ExecutionId, attempt: i64) -> f64 {
     .unwrap()
 }
 
-/// Lets the backoff pass: just before its end nothing has started, after it the next attempt runs.
+/// Lets the backoff pass: five seconds before its end nothing has started, after it the next attempt runs.
 async fn let_pass(fleet: &Fleet, id: ExecutionId, attempt: i64, seconds: f64) {
     let early = seconds - 5.0;
     fleet.advance(Duration::from_secs_f64(early)).await;
-    // A whole sweep sees the clock and finds nothing due: what it publishes meanwhile is counted by its own statement.
+    // Nothing is due yet, and a wake of due executions finds none.
     let due: bool = sqlx::query_scalar("select wait_until <= longhaul_now() from executions where id = $1")
         .bind(id.0)
         .fetch_one(&fleet.db.pool)
@@ -62,7 +62,7 @@ async fn attempts(fleet: &Fleet, id: ExecutionId) -> Value {
     .unwrap()
 }
 
-/// A run whose first turn calls a tool, and whose second fails as often as told.
+/// Scripts a first turn that calls a tool, and a second that fails with these replies.
 fn tool_then(fleet: &Fleet, failures: impl IntoIterator<Item = Reply>) {
     fleet.llm.push(reply_calls([("note", json!({"value": 1}))]));
     failures.into_iter().for_each(|reply| fleet.llm.push(reply));
@@ -91,11 +91,11 @@ async fn a_transient_failure_is_retried_after_10_30_and_90_s_and_goes_on_from_th
         attempts(&fleet, id).await,
         json!([failed("retrying"), failed("retrying"), failed("retrying"), failed("failed")])
     );
-    // The first turn was asked once, the second under one key each time: no answer came, a gateway may have one.
+    // The first turn was asked once, the second under one key each time: no answer came, but a gateway may have one.
     let mut calls: Vec<usize> = fleet.llm.calls().into_values().collect();
     calls.sort_unstable();
     assert_eq!((calls, tool.count()), (vec![1, 4], 1));
-    // What is sent again is the same to the byte.
+    // The repeated request is equal byte for byte.
     let requests = fleet.llm.requests();
     assert!(requests[1..].iter().all(|request| request.raw == requests[1].raw));
     assert_eq!(
@@ -155,7 +155,7 @@ async fn a_failure_of_the_model_is_retried_once_under_another_key() {
         let row = fleet.ended(id).await;
         assert_eq!((&row["status"], &row["output"]), (&json!("FINISHED"), &json!({"good": true})), "{code}");
         assert_eq!(attempts(&fleet, id).await[0], json!(["retrying", "llm_error", code]));
-        // Exactly two model calls; the answer that failed is spent, so the second is another request.
+        // Exactly two model calls. The failed answer is spent, so the second call has another key.
         assert_eq!(fleet.llm.requests().len(), 2, "{code}");
         assert_eq!(fleet.llm.calls().len(), 2, "{code}");
         let steps = fleet.steps(id).await;
@@ -210,7 +210,7 @@ async fn a_tool_that_ends_the_run_is_asked_again_twice() {
                 json!(["tool_error", "tool_failed", "the printer is out of paper"])
             );
         }
-        // The turn is not asked again for it. Each try of the tool is a call of its own.
+        // The turn is not asked again for it. Each try of the tool is a call with its own key.
         assert_eq!(fleet.llm.requests().len() - before, if status == "FINISHED" { 2 } else { 1 });
         assert_eq!((tool.count(), tool.keys().len()), (3, 3));
         worker.drain().await;
@@ -312,7 +312,7 @@ fn too_long() -> Reply {
     reply_status(400, "").body(error.to_string())
 }
 
-/// The agent `a` with a small window and the tool `read`, which answers at length.
+/// Applies the agent `a` with a small context window. Returns its tool `read`, which answers at length.
 async fn small_window(fleet: &Fleet, context_tokens: u32) -> TestTool {
     let mut agent = agent_with(&["read"]);
     agent.limits = AgentLimits { context_tokens, ..AgentLimits::default() };
@@ -332,7 +332,7 @@ async fn a_conversation_too_long_for_the_model_is_compressed_and_goes_on() {
     for page in 0..3 {
         fleet.llm.push(reply_calls([("read", json!({"value": page}))]));
     }
-    // Our estimate says that everything fits in the tail; the model disagrees, and nothing can be replaced.
+    // By the worker's estimate everything fits in the tail, so nothing can be replaced although the model refuses.
     fleet.llm.push(too_long());
     let id = fleet.submit("d", json!({})).await;
     let row = fleet.ended(id).await;
@@ -349,7 +349,7 @@ async fn a_conversation_too_long_for_the_model_is_compressed_and_goes_on() {
         fleet.llm.push(reply);
     }
     let id = fleet.submit("d", json!({})).await;
-    // The compression is part of the record: the retry neither asks for it again nor for the turns before it.
+    // The compression is recorded: the retry repeats neither it nor the turns before it.
     let waits = backoff(&fleet, id, 1).await;
     let_pass(&fleet, id, 1, waits).await;
     let row = fleet.ended(id).await;

@@ -1,4 +1,4 @@
-//! The way of one execution, and every row of the validator loop.
+//! The path of one execution, and the refusal of every role to start on an unsafe server.
 
 use longhaul_api::ApiOptions;
 use longhaul_cli::compose;

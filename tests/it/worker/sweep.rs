@@ -16,7 +16,7 @@ async fn a_duty_that_fails_each_time_keeps_no_other_from_its_turn() {
     fleet.set("LONGHAUL__WORKER__SWEEP_TICK_SECONDS", "0.3");
     fleet.apply(&agent("a"), &definition("d", &[])).await;
     fleet.llm.answer_with(|_| reply_text("done"));
-    // The first duty ends the requests that nobody answered in time.
+    // The first duty expires unanswered requests, and fails without this column.
     sqlx::query("alter table human_requests rename column expires_at to gone").execute(&fleet.db.pool).await.unwrap();
     assert!(fleet.store.expire_requests(10, None).await.is_err());
     let run_at = Some(fleet.store.now().await.unwrap() + TimeDelta::hours(1));

@@ -1,4 +1,4 @@
-//! Tool servers that take their time, go away while a run is under way, or lack what an agent allows.
+//! Tool servers that start slowly, disappear during a run, or lack a tool that an agent allows.
 
 use std::{path::Path, time::Duration};
 
@@ -27,7 +27,7 @@ fn agent_of(script: &str, more: Value) -> AgentSpec {
     AgentSpec { mcp_servers: [("shelf".to_owned(), serde_json::from_value(server).unwrap())].into(), ..agent("a") }
 }
 
-/// Starts once: who has died, and left `gone` behind, does not come back.
+/// A server that starts once: after its death `gone` exists, and it does not start again.
 fn mortal(gone: &Path) -> AgentSpec {
     agent_of(&format!("test ! -e {} && exec {STDIO_SERVER}", gone.display()), json!({}))
 }
@@ -44,7 +44,7 @@ async fn waits(fleet: &Fleet, id: ExecutionId, attempt: u64) {
         .await;
 }
 
-/// How its attempts ended, and the retries that it spent.
+/// Outcomes of the attempts, and the number of spent retries.
 async fn attempts(fleet: &Fleet) -> Value {
     fleet
         .json(
@@ -55,7 +55,7 @@ async fn attempts(fleet: &Fleet) -> Value {
         .await
 }
 
-/// What the model was told of its calls with the last request, in order.
+/// Results of calls in a request, in order.
 fn told(request: &Captured) -> Vec<String> {
     let results = request.messages().iter().filter(|message| message["role"] == "tool");
     results.map(|message| message["content"].as_str().unwrap().to_owned()).collect()
@@ -91,7 +91,7 @@ async fn server_that_stays_away_in_mid_run_is_waited_for_and_then_told() {
         assert!(message.starts_with("tool server `shelf` could not be reached: "), "{message}");
     }
 
-    // Who died may have done it; nobody was asked for the others.
+    // The dead server's call may have run; the others were never sent.
     assert_eq!(ledger(&fleet, id).await, [("mcp__shelf__crash_once".to_owned(), EffectState::Unknown)]);
     worker.drain().await;
 }

@@ -19,7 +19,7 @@ use crate::{
     telemetry::{collector, config},
 };
 
-/// A span as it was exported.
+/// An exported span.
 #[derive(Debug, Clone)]
 struct Span {
     trace: String,
@@ -29,7 +29,7 @@ struct Span {
     started: u64,
     ended: u64,
     is_error: bool,
-    /// Values of attributes as text, numbers with a `#` before them.
+    /// Values of attributes as text; numbers start with `#`.
     attributes: BTreeMap<String, String>,
 }
 
@@ -46,7 +46,7 @@ fn varint(bytes: &mut &[u8]) -> u64 {
     }
 }
 
-/// The fields of a protobuf message by number, each as its bytes.
+/// Fields of a protobuf message by number, each as its bytes.
 fn fields(mut message: &[u8]) -> BTreeMap<u64, Vec<&[u8]>> {
     let mut found: BTreeMap<u64, Vec<&[u8]>> = BTreeMap::new();
     while !message.is_empty() {
@@ -114,14 +114,14 @@ fn spans(body: &[u8]) -> Vec<Span> {
     spans.iter().map(read).collect()
 }
 
-/// Set in the process that the test starts for itself.
+/// Variable that is set in the process that the test starts for itself.
 const ALONE: &str = "LONGHAUL_TEST_ALONE";
 
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "the test tells itself apart from the process that it starts")]
 async fn one_trace_spans_submit_wake_up_claim_turns_and_calls() {
     if std::env::var_os(ALONE).is_none() {
-        // Whether a span is wanted is remembered for the whole process, and the other tests want none.
+        // A process of its own: `tracing` remembers per process if a span is wanted, and the other tests want none.
         let mut test = tokio::process::Command::new(std::env::current_exe().unwrap());
         test.args(["worker::trace::one_trace_spans_submit_wake_up_claim_turns_and_calls", "--exact", "--nocapture"]);
         let output = test.env(ALONE, "1").kill_on_drop(true).output().await.unwrap();
@@ -131,7 +131,7 @@ async fn one_trace_spans_submit_wake_up_claim_turns_and_calls() {
     }
     let (endpoint, exports) = collector().await;
     let (dispatch, guard) = telemetry::build(&config(Some(endpoint)), "longhaul-test").unwrap();
-    // The test has one thread, so every task of API and worker speaks to this collector.
+    // The test has one thread, so every task of API and worker uses this collector.
     let default = set_default(&dispatch);
     let mut fleet = Fleet::start().await;
     let api = Api::start(&mut fleet).await;
@@ -179,7 +179,7 @@ async fn one_trace_spans_submit_wake_up_claim_turns_and_calls() {
     let first = of("turn").into_iter().min_by_key(|span| span.started).unwrap();
     let (turn, tokens) = (&first.attributes["turn.number"], &first.attributes["gen_ai.usage.input_tokens"]);
     assert!(turn.starts_with('#') && tokens.starts_with('#'), "{first:?}");
-    // A chat span ends with its reply; the calls of the reply come after it.
+    // A turn's span ends with its reply; the calls of the reply come after it.
     assert!(first.ended <= of("call")[0].ended, "{first:?} {:?}", of("call"));
     let failed: Vec<(&str, &str)> = others
         .iter()

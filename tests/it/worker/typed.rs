@@ -1,4 +1,5 @@
-//! A definition, a tool and a validator in Rust, as an application outside the workspace has them: the example's own code.
+//! A definition, a tool and a validator in Rust, as an application outside the workspace has them: the code of the
+//! example.
 
 #[path = "../../../examples/typed-worker/src/expenses.rs"]
 mod expenses;
@@ -22,7 +23,7 @@ use crate::support::{
     llm::{reply_calls, reply_text},
 };
 
-/// The real API over the fleet's database, with a key.
+/// The real API over the fleet's database, with an API key.
 pub(crate) struct Api {
     pub(crate) url: String,
     pub(crate) key: String,
@@ -78,7 +79,7 @@ fn lines(currency: &str) -> Value {
 async fn a_typed_definition_is_listed_validated_and_run_and_stock_workers_leave_it_alone() {
     let mut fleet = Fleet::start().await;
     let api = Api::start(&mut fleet).await;
-    // It becomes known with the first worker that has it, and stays known when that is gone.
+    // The definition becomes known with the first worker that has it, and stays known after that worker ends.
     let worker = typed_worker(&fleet);
     fleet.published("expense-check").await;
     worker.drain().await;
@@ -118,7 +119,7 @@ async fn a_typed_definition_is_listed_validated_and_run_and_stock_workers_leave_
     assert!(requests[0].last_text().contains("- train: 20.0\n- tea: 3.5"), "{}", requests[0].last_text());
     assert!(requests[2].last_text().starts_with("`total_eur` must be"), "{}", requests[2].last_text());
 
-    // A stop of its validator carries the definition's own code.
+    // A stop by the definition's validator carries its own failure code.
     for reply in [reply_calls([("exchange_rate", json!({"currency": "XXX"}))]), reply_text("{\"total_eur\": 0}")] {
         fleet.llm.push(reply);
     }

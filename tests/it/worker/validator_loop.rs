@@ -1,10 +1,9 @@
 //! Every row of the validator loop (specification, section 4), through a real worker and a model over HTTP.
 //!
-//! Rows that need neither are tests of the crates, by name:
-//! - what parses as JSON and what does not, one by one: `sdk::answer::tests`, `worker::validators::tests` (`any_json_value_…`,
-//!   `what_is_not_json_or_cannot_be_stored_is_a_correction`)
+//! Rows that need neither are tests of the crates:
+//! - texts that parse as JSON and texts that do not: `sdk::answer::tests`, `worker::validators::tests`
 //! - the stop validator's order, the empty reason, the cleared scratchpad: `worker::validators::tests`
-//! - a response asks for a retry unless it says otherwise: `worker::validators::tests`
+//! - a response asks for a retry by default: `worker::validators::tests`
 //! - the last write of a tool wins in a scratchpad: `sdk::scratchpad::tests`
 //!
 //! `max_retries` below zero does not exist: the type has no such value.
@@ -29,7 +28,7 @@ use crate::support::{
     llm::{Captured, Reply, reply_calls, reply_status, reply_text},
 };
 
-/// Runs one execution with these replies, and returns its row and the requests it made.
+/// Runs one execution with these replies. Returns its row and the requests it made.
 async fn run(fleet: &Fleet, definition: &str, replies: impl IntoIterator<Item = Reply>) -> (Value, Vec<Captured>) {
     let before = fleet.llm.requests().len();
     replies.into_iter().for_each(|reply| fleet.llm.push(reply));
@@ -53,7 +52,7 @@ async fn three_retries_are_four_validated_answers_and_a_summary_turn() {
     assert_eq!(failure(&row), json!(["FAILED", "permanent", "max_retries_exceeded", r#"{"not": "validated"}"#]));
     let seen: Vec<String> = validator.seen().into_iter().map(|seen| seen.response).collect();
     assert_eq!(seen, ["one", "two", "three", "four"]);
-    // The whole conversation is sent each time: the original task, every answer, every feedback, verbatim.
+    // Each request carries the whole conversation verbatim: the original task, every answer, every feedback.
     let user = |text: &str| ("user".to_owned(), text.to_owned());
     let assistant = |text: &str| ("assistant".to_owned(), text.to_owned());
     assert_eq!(
@@ -115,7 +114,7 @@ async fn feedback_goes_back_verbatim_and_none_or_an_empty_one_as_a_sentence() {
         ("verbatim", ValidatorResponse::retry("  Use *euros*.\n\"now\" "), "  Use *euros*.\n\"now\" "),
         ("blank", ValidatorResponse::retry(""), GENERIC_FEEDBACK),
         ("none", empty, GENERIC_FEEDBACK),
-        // A code is for stops; with a retry it means nothing.
+        // A failure code is for stops and has no effect on a retry.
         (
             "coded",
             ValidatorResponse { failure_code: Some(FailureCode::CANCELLED), ..ValidatorResponse::retry("again") },
@@ -194,7 +193,7 @@ async fn a_validator_that_panics_ends_the_run_for_good() {
     let (row, requests) = run(&fleet, "d", [reply_text("{}")]).await;
     assert_eq!((&row["status"], &row["failure_class"]), (&json!("FAILED"), &json!("permanent")));
     assert_eq!((&row["failure_code"], requests.len()), (&json!("panic"), 1));
-    // What the panic said is for the log.
+    // The panic's message is for the log only.
     assert!(!row["failure_summary"].as_str().unwrap().contains("a bug"));
     worker.drain().await;
 }
@@ -242,7 +241,7 @@ async fn any_json_value_finishes_and_is_stored_as_it_is() {
         assert_eq!((&row["status"], &row["output"]), (&json!("FINISHED"), &output), "{answer:?}");
         assert!(row["failure_code"].is_null() && requests.len() == 1, "{answer:?}");
     }
-    // A null output is there, and is not the absence of one.
+    // A null output is stored as a value, not as a missing one.
     let stored: Value = fleet
         .json("select to_jsonb(count(*)) from execution_payloads where output is not null and output::text = 'null'")
         .await;
@@ -304,7 +303,7 @@ async fn an_answer_that_fails_the_output_schema_is_corrected_and_validators_see_
     assert!(requests[2].last_text().contains("/total"), "{}", requests[2].last_text());
     let seen: Vec<String> = own.seen().into_iter().map(|seen| seen.response).collect();
     assert_eq!(seen, ["{\"total\":7}"]);
-    // They count against the retries like any other.
+    // Schema failures count against the retries as well.
     let wrong = [reply_text("1"), reply_text("2"), reply_text("3"), reply_text("4"), reply_text("could not")];
     let (row, _) = run(&fleet, "d", wrong).await;
     assert_eq!(failure(&row), json!(["FAILED", "permanent", "max_retries_exceeded", "could not"]));
@@ -342,13 +341,13 @@ async fn the_stop_tool_with_its_validator_ends_the_run_and_without_it_does_nothi
     for reason in ["the invoice is unreadable", ""] {
         let (row, requests) = run(&fleet, "stops", [stop(reason), reply_text("not even JSON")]).await;
         assert_eq!(failure(&row), json!(["FAILED", "permanent", "validation_failed", reason]));
-        // The call does not end the turn: the model is told, and answers.
+        // The call does not end the turn: the model receives its result and answers.
         assert_eq!(requests[1].last_text(), "Execution stop registered.");
         assert_eq!(requests.len(), 2);
     }
     let (row, _) = run(&fleet, "ignores", [stop("no"), reply_text("{}")]).await;
     assert_eq!((&row["status"], &row["output"]), (&json!("FINISHED"), &json!({})));
-    // Nor does it change what a summary turn is for.
+    // Nor does it affect a summary turn.
     let wrong = ["1x", "2x", "3x", "4x"].map(reply_text);
     let replies = wrong.into_iter().chain([stop("too late"), reply_text("the summary")]);
     let (row, _) = run(&fleet, "stops", replies).await;
@@ -415,7 +414,7 @@ struct Task {
     task: String,
 }
 
-/// Wraps each answer, and keeps what the scratchpad holds when the run is over.
+/// Wraps each answer, and keeps the scratchpad as it is when the run is over.
 struct Wrapping {
     scratchpad: Arc<Mutex<Option<BTreeMap<String, Value>>>>,
     refuses: TestValidator,
