@@ -1,4 +1,4 @@
-//! People in the loop: calls that wait for a person's word, and what becomes of them.
+//! Calls that wait for a person's decision, and their results.
 
 use std::sync::{Arc, Mutex};
 
@@ -44,7 +44,7 @@ async fn sibling_calls_run_while_one_waits_for_a_person_c41() {
     ]);
     let _worker = office.worker();
     let id = office.submit().await;
-    // It runs while the approval is open.
+    // `look` runs while the approval is open.
     office.gate.reached().await;
     eventually("the approval is raised", PATIENCE, async || match office.count(id, RequestKind::Approval).await {
         1 => Ok(()),
@@ -143,7 +143,7 @@ async fn replacement_is_checked_by_the_policy_again_c44() {
     office.decide(&free, replace("note", 4), None).await;
     office.decide(&denied, replace("wipe", 4), None).await;
     office.decide(&asked, replace("note", 9), None).await;
-    // An approval of the one is none of the other.
+    // The replacement needs an approval of its own.
     let again = office.waits(id, 4).await;
     assert_eq!((again.tool.as_str(), again.round, again.state), ("note", 1, RequestState::Waiting));
     assert_eq!(office.given("note"), [json!({"amount": 4, "to": ""})]);
@@ -168,7 +168,7 @@ async fn waiting_run_holds_no_permit_and_survives_a_restart_c45() {
     office.script(vec![("c1", "pay", json!({"amount": 1})), ("c2", "look", json!({"amount": 2}))]);
     let worker = office.worker();
     let (first, second) = (office.submit().await, office.submit().await);
-    // With one permit, the second can only get here when the first holds none.
+    // With one permit, the second execution can only get here if the first holds none.
     let requests = [office.waits(first, 1).await, office.waits(second, 1).await];
     worker.kill().await;
     let _worker = office.worker();
@@ -230,7 +230,7 @@ async fn denied_call_is_an_error_that_names_the_rule_and_nobody_is_asked() {
     assert!(office.wanted(id).await.is_empty());
 }
 
-/// Holds the first attempt that comes to a point for ever.
+/// Holds the first attempt that reaches the point for ever.
 fn hold_at(wanted: Point, held: &Arc<Mutex<Option<ExecutionId>>>) -> Probe {
     let held = Arc::clone(held);
     Probe::armed(move |point, id| {
@@ -278,7 +278,8 @@ async fn decision_that_comes_while_siblings_run_is_not_slept_through() {
     let request =
         eventually("the approval is raised", PATIENCE, async || office.wanted(id).await.pop().ok_or("none is there"))
             .await;
-    // The sibling's result is committed after the decision, so the attempt has seen the newer wake counter when it parks.
+    // The sibling's result is committed after the decision, so the attempt has seen the newer wake counter when it
+    // parks.
     office.decide(&request, Verdict::Approve, None).await;
     office.gate.open();
     office.finished(id).await;
@@ -287,7 +288,7 @@ async fn decision_that_comes_while_siblings_run_is_not_slept_through() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_waits_at_a_gate_until_a_person_gives_the_approval() {
-    // Approved the gate holds true, edited it holds what the decider wrote, and it is asked for once.
+    // Approved, the gate holds true; edited, it holds the decider's value. It is requested once.
     let given = |body: &str| Verdict::Edit { arguments: body.as_bytes().to_vec() };
     for (verdict, paid) in [(given("7"), Some(7)), (Verdict::Reject, None)] {
         let office = Office::open(json!({"rules": []}), false).await;
@@ -301,7 +302,7 @@ async fn plan_waits_at_a_gate_until_a_person_gives_the_approval() {
         let request = office.waits(id, 1).await;
         assert_eq!((office.given("look").len(), office.given("pay").len()), (1, 0));
         assert_eq!(office.count(id, longhaul_shared::domain::RequestKind::Approval).await, 1);
-        // Parked, it survives the worker.
+        // The parked run survives its worker.
         worker.kill().await;
         office.decide(&request, verdict, Some("by the book")).await;
         let _next = office.worker();

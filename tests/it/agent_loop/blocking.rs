@@ -1,4 +1,4 @@
-//! Calls that can never run: classified when nothing else can happen, never waited for.
+//! Calls that can never run are classified once nothing else can happen; the run never waits for them.
 
 use serde_json::json;
 
@@ -38,7 +38,7 @@ async fn reference_that_nobody_writes_is_unresolved_after_the_stream_closed_c22(
         ev_gate(&open),
     ]);
     let run = Run::start(&referring(), &stage, json!({"name": "n"}), [reply]).await;
-    // Nothing runs any more, but a producer may still come.
+    // Nothing runs, but a later call of the stream may still write the path.
     stage.ended("writer").await;
     assert_eq!(run.fleet.llm.requests().len(), 1);
     open.open();
@@ -65,7 +65,7 @@ async fn reader_of_a_failed_call_is_skipped_and_names_it_c23() {
     run.finished().await;
     let told = run.told(2);
     assert_eq!(told.error("a").as_deref(), Some("runtime"));
-    // Not even on the value of the turn before.
+    // Not even with the value of the turn before.
     for (reader, cause) in [("b", "a"), ("d", "b")] {
         assert_eq!(told.error(reader).as_deref(), Some("dependency_failed"));
         assert_eq!(told.value(reader)["error"]["details"]["cause"]["id"], cause);

@@ -1,4 +1,4 @@
-//! Calls that nobody waits for.
+//! Detached calls, which no tick waits for.
 
 use longhaul_sdk::{
     AgentSpec,
@@ -13,7 +13,7 @@ use crate::support::{
     wait::within,
 };
 
-/// An agent whose model may leave calls alone.
+/// An agent whose model may detach calls.
 fn detaching() -> AgentSpec {
     let settings = |name: &str| {
         let mut settings: ToolSettings = serde_json::from_value(json!({ "name": name })).unwrap();
@@ -23,7 +23,7 @@ fn detaching() -> AgentSpec {
     AgentSpec { tools: vec![settings(WORK), settings(ACT)], ..referring() }
 }
 
-/// What the user said in a request, the first message apart.
+/// Contents of the user messages of a request, without the first.
 fn notices(request: &Captured) -> Vec<&Value> {
     request.messages().iter().filter(|message| message["role"] == "user").skip(1).map(|user| &user["content"]).collect()
 }
@@ -42,7 +42,7 @@ async fn detached_call_does_not_delay_the_tick_and_its_failure_is_told_c56() {
     let third = reply_events([work("then", json!({}))]);
     let done = reply_events([ev_gate(&answering), ev_text("done")]);
     let run = Run::start_as(&any_answer(), &detaching(), &stage, json!({}), [first, second, third, done]).await;
-    // The next turn's call runs, so the first tick has closed.
+    // A call of the next turn runs, so the first tick has closed.
     stage.started("meanwhile").await;
     stage.started("unwatched").await;
     assert!(!stage.log().contains(&"-unwatched".to_owned()), "{:?}", stage.log());
@@ -62,7 +62,7 @@ async fn detached_call_does_not_delay_the_tick_and_its_failure_is_told_c56() {
         let text = only.as_str().unwrap();
         assert!(text.contains("accepted earlier has failed") && text.contains("no paper"), "{text}");
     }
-    // The answer is there, and what was accepted ends before the execution does.
+    // The answer is recorded, and accepted calls end before the execution does.
     answering.open();
     run.fleet.until(run.id, "the answer is recorded", |row| row["turns"] == 4).await;
     assert_eq!(run.fleet.row(run.id).await["finished_at"], Value::Null);

@@ -1,4 +1,4 @@
-//! What survives the end of a worker in the middle of a tick.
+//! State that survives the death of a worker in the middle of a tick.
 
 use std::sync::{Arc, Mutex};
 
@@ -21,7 +21,7 @@ use crate::support::{
     llm::{Gate, ev_gate, ev_text, reply_events, reply_text},
 };
 
-/// A fleet whose dead workers are found soon.
+/// A fleet that detects dead workers within seconds.
 pub(super) async fn quick_fleet() -> Fleet {
     let mut fleet = Fleet::start().await;
     for (name, seconds) in [("LEASE", "4"), ("RENEW", "0.5"), ("REAPER_TICK", "0.3"), ("SWEEP_TICK", "0.3")] {
@@ -34,7 +34,7 @@ pub(super) fn worker(fleet: &Fleet, stage: &Stage, probe: Probe) -> FleetWorker 
     fleet.worker_with(|builder| stage.tools(builder).probe(probe))
 }
 
-/// Holds an execution for ever at its `visit`th visit of a point, and says when it is there.
+/// Holds an execution for ever at its `visit`th visit of a point. The gate tells when it is there.
 pub(super) fn held_at(point: Point, visit: usize) -> (Probe, Gate) {
     let (there, visits) = (Gate::new(), Arc::new(Mutex::new(0)));
     let reached = there.clone();
@@ -52,7 +52,7 @@ pub(super) fn held_at(point: Point, visit: usize) -> (Probe, Gate) {
     (probe, there)
 }
 
-/// Everything recorded of the calls of an execution, in order: tool, state, and whether it has a result.
+/// Recorded calls of an execution in order: tool and state.
 async fn calls(fleet: &Fleet, id: ExecutionId) -> Vec<(String, String)> {
     sqlx::query_as("select name, state from steps where execution_id = $1 and kind = 'call' order by seq")
         .bind(id.0)
@@ -103,10 +103,10 @@ async fn side_effect_that_a_death_interrupts_is_outcome_unknown_c50() {
     second.drain().await;
 }
 
-/// The call, its key and its tenant, each time that the tool was asked.
+/// Call, key and tenant of each reconciliation.
 type Asked = Arc<Mutex<Vec<(String, String, Option<String>)>>>;
 
-/// A tool that knows by the key what it has done.
+/// A tool that reconciles a call by its key.
 struct Ledgered {
     says: Reconciled,
     stage: Stage,
@@ -166,7 +166,7 @@ async fn tool_that_can_read_back_settles_what_a_death_left_open() {
         let second = start(&asked);
         assert_eq!(fleet.ended(id).await["status"], "FINISHED", "{says:?}");
         assert_eq!((stage.runs("seven"), stage.keys("seven").len()), (runs, 1), "{says:?}");
-        // It was asked once, by the key that the call had and for its tenant.
+        // The call was reconciled once, by its key and for its tenant.
         let key = stage.keys("seven").into_keys().next().unwrap();
         let once = [("seven".to_owned(), key, Some(fleet.tenant.to_string()))];
         assert_eq!(*asked.lock().unwrap(), once, "{says:?}");
@@ -189,7 +189,7 @@ async fn death_between_tick_and_request_repeats_no_tool_c51() {
     let dies = worker(&fleet, &stage, probe);
     there.reached().await;
     dies.kill().await;
-    // The state is there again: the next turn reads it.
+    // The state is restored: the next turn reads it.
     fleet.llm.push(reply_events([work("later", json!({"value": ["†state.n", "†calls.effect"]}))]));
     fleet.llm.push(reply_text("done"));
     let second = worker(&fleet, &stage, Probe::default());
@@ -211,7 +211,7 @@ async fn redelivered_execution_makes_progress_once_c52() {
     for _ in 0..50 {
         fleet.publisher.publish(&QueueName::new("default").unwrap(), id.0, 1);
     }
-    // What was announced after it has been claimed and has run, so those wake-ups have been looked at.
+    // An execution announced later has run, so workers have looked at the earlier wake-ups.
     fleet.llm.push(reply_text("other"));
     let other = fleet.submit("d", json!({})).await;
     assert_eq!(fleet.ended(other).await["status"], "FINISHED");
@@ -256,7 +256,7 @@ async fn cancel_in_mid_tick_launches_nothing_more_and_answers_every_call_c53() {
 async fn turn_begun_before_a_death_is_never_asked_again() {
     let (fleet, stage, rest) = (quick_fleet().await, Stage::default(), Gate::new());
     fleet.apply(&referring(), &any_answer()).await;
-    // Two identical side effects behind an early call: none of them had started.
+    // Two calls start early; the third is incomplete when the worker dies.
     fleet.llm.push(reply_events([
         ev_text("I look. "),
         work("early", json!({"value": 1, "_outputPath": "†state.n"})),
@@ -268,7 +268,7 @@ async fn turn_begun_before_a_death_is_never_asked_again() {
     let dies = worker(&fleet, &stage, Probe::default());
     stage.ended("second").await;
     dies.kill().await;
-    // The model would answer otherwise now; it is not asked for that turn again.
+    // The model would reply otherwise now, but is not asked for that turn again.
     fleet.llm.push(reply_text("done"));
     let second = worker(&fleet, &stage, Probe::default());
     assert_eq!(fleet.ended(id).await["status"], "FINISHED");
@@ -319,7 +319,7 @@ async fn ledger_tells_what_is_known_of_every_effect() {
         all.sort();
         all
     };
-    // While it runs, it is only intended; what changes nothing is not in the ledger.
+    // While it runs it is only intended; read-only calls are not in the ledger.
     crate::support::wait::eventually("both results are recorded", PATIENCE, || async {
         let states = states(&seen().await);
         if states == with("intended") { Ok(()) } else { Err(states.join(" ")) }

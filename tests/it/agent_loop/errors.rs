@@ -1,4 +1,4 @@
-//! What goes wrong in a call is told to the model, with the call as it wrote it, when the tick closes.
+//! Errors of calls reach the model when the tick closes, with the call as it wrote it.
 
 use longhaul_sdk::{
     AgentSpec,
@@ -44,7 +44,7 @@ async fn type_mismatch_after_substitution_names_the_path_it_came_from_c27() {
     let error = &told.value("reader")["error"];
     assert!(error["message"].as_str().unwrap().contains("†state.n"), "{error}");
     assert_eq!(error["details"]["violations"][0]["source"], "†state.n");
-    // The reference stands unresolved in the call that the model is shown.
+    // The model is shown the call with its reference unresolved.
     assert_eq!(told.value("reader")["call"]["arguments"]["n"], "†state.n");
 }
 
@@ -115,7 +115,7 @@ async fn unknown_tool_is_an_error_and_no_latent_call_c31() {
     assert_eq!(told.error("ghost").as_deref(), Some("structural"));
     assert!(told.message("ghost").contains("there is no tool named `guess`"), "{}", told.text("ghost"));
     assert_eq!(told.value("ghost")["error"]["details"]["known_tools"], json!(["work", "put", "act"]));
-    // Who reads what it says it writes is told the cause.
+    // A reader of the path that it claims to write is told the cause.
     assert_eq!(told.error("reader").as_deref(), Some("dependency_failed"));
     assert_eq!(told.value("reader")["error"]["details"]["cause"]["id"], "ghost");
 }
@@ -171,7 +171,7 @@ async fn every_call_has_one_result_in_call_order_whatever_its_fate_c32() {
         assert_eq!(fates, wanted, "{wire:?}");
         assert_eq!(by_id.value("untaken")["status"], "skipped_branch");
         assert_eq!(by_id.value("held")["status"], "held_condition");
-        // On the record, too: one result for each.
+        // The record holds one result for each, too.
         let recorded = run.recorded_calls().await;
         assert_eq!(recorded, i64::try_from(expected.len()).unwrap(), "{wire:?}");
     }

@@ -1,8 +1,8 @@
-//! A worker dies at every named point of a run that has everything: parallel and early calls, references between them, an approval
+//! A worker dies at every named point of a run with parallel and early calls, references between them, an approval
 //! and a correction.
 //!
-//! The points are those that an uninterrupted run passes, each as often as it passes it, and one execution dies at each. What may
-//! happen again is counted by what was on the record when the worker died, not by a table of expectations.
+//! The points are those that an uninterrupted run passes, each as often as it passes it, and one execution dies at
+//! each. The record at the worker's death decides which calls may repeat, not a table of expectations.
 
 use std::{
     collections::BTreeMap,
@@ -30,10 +30,10 @@ use crate::{
     worker::{journal::Holds, kit::TestValidator},
 };
 
-/// The calls of the run: what it calls them, and their tool. `act` needs a person.
+/// Calls of the run: name and tool. `act` needs an approval.
 const PIECES: [(&str, &str); 4] = [("look", WORK), ("also", WORK), ("put", PUT), ("send", ACT)];
 
-/// Each piece that is not there yet, then an output that the validator refuses, then one that it takes.
+/// Each piece that is still missing, then an output that the validator refuses, then one that it accepts.
 fn plan(request: &Captured, early: &Gates) -> Reply {
     let (case, turn) = (case_of(request), request.replies());
     let results: BTreeMap<String, String> = results_in_order(request).into_iter().collect();
@@ -70,7 +70,7 @@ fn case_of(request: &Captured) -> String {
     input["case"].as_str().unwrap().to_owned()
 }
 
-/// A gate for each case.
+/// One gate for each case.
 #[derive(Clone, Default)]
 struct Gates(Arc<Mutex<BTreeMap<String, Gate>>>);
 
@@ -85,19 +85,19 @@ struct Case {
     id: ExecutionId,
     name: String,
     point: Point,
-    /// Whether a person has decided by the time it dies.
+    /// True if its request is decided before it dies.
     is_decided: bool,
 }
 
-/// What there was when the worker died.
+/// State when the worker died.
 struct Before {
-    /// How often each piece had run.
+    /// Number of runs of each piece.
     runs: BTreeMap<&'static str, usize>,
-    /// Calls on the record with their result, by tool.
+    /// Calls with a recorded result, by tool.
     done: BTreeMap<String, usize>,
-    /// Whether the side effect had been committed to.
+    /// True if the intent of the side effect was recorded.
     is_intended: bool,
-    /// Requests to the model, and turns on the record.
+    /// Requests to the model, and recorded turns.
     asked: usize,
     turns: usize,
 }
@@ -142,7 +142,7 @@ impl Play {
         self.fleet.worker_with(|builder| self.stage.tools(builder).validator(self.judge.clone()).unwrap().probe(probe))
     }
 
-    /// Waits until the execution is parked for a person, and lets its call run.
+    /// Waits until the execution is parked for its approval, and approves it.
     async fn approve(&self, id: ExecutionId, case: &str) {
         self.fleet.until(id, &format!("{case} waits for a person"), |row| row["wait_reason"] == "approval").await;
         let requests = self.fleet.store.requests_of(id).await.unwrap();
@@ -191,21 +191,21 @@ impl Play {
         }
     }
 
-    /// Fails unless the case ended as the uninterrupted run did, and repeated nothing that was on the record.
+    /// Fails unless the case ended as the uninterrupted run did and repeated nothing that was recorded.
     async fn check(&self, case: &Case, before: &Before, attempts: usize) {
         let Case { id, name, point, .. } = case;
         let row = self.fleet.ended(*id).await;
         let output = json!({"put": ["look", "also"], "final": true});
         assert_eq!((&row["status"], &row["output"]), (&json!("FINISHED"), &output), "{name}: {row}");
-        // Between attempts nobody has to take it over.
+        // At `Concluded` the attempt has ended, so no worker takes it over.
         let taken_over = usize::from(*point != Point::Concluded);
-        // A claim whose answer came too late is handed back before anything of it began, and is nobody's attempt.
+        // A claim whose reply came too late is released before it begins, and is not an attempt here.
         let begun = self.holds.visits(*id, Point::Claimed);
         assert_eq!((&row["retries"], begun), (&json!(0), attempts + taken_over), "{name}: {row}");
         for (tool, wanted) in [(WORK, 2), (PUT, 1), (ACT, 1)] {
             let pieces = || PIECES.into_iter().filter(|(_, of)| *of == tool).map(|(piece, _)| piece);
             let again: usize = pieces().map(|piece| self.runs(name, piece) - before.runs[piece]).sum();
-            // What may have happened and cannot be repeated is not.
+            // A side effect that may have happened is not repeated.
             let settled = if tool == ACT && before.is_intended { 1 } else { 0 };
             let open = wanted - settled - before.done.get(tool).copied().unwrap_or_default();
             assert_eq!(again, open, "{name}: {tool} ran {again} times after the death, {open} were open");
@@ -215,7 +215,7 @@ impl Play {
             }
         }
         assert!(self.runs(name, "send") <= 1, "{name}: a side effect is repeated");
-        // A request whose answer is not on the record is made again, under its key; no other is.
+        // A request without a recorded reply is made again under its key; no other is.
         let asked = self.asked(name);
         let repeated: usize = asked.values().map(|count| count - 1).sum();
         assert_eq!(repeated, before.asked - before.turns, "{name}: {asked:?}");
@@ -242,7 +242,7 @@ async fn worker_that_dies_at_any_point_of_a_run_costs_no_recorded_call_and_asks_
     play.approve(clean, "clean").await;
     let row = play.fleet.ended(clean).await;
     assert_eq!(row["output"], json!({"put": ["look", "also"], "final": true}), "{row}");
-    // Concluded is passed after the end is committed.
+    // `Concluded` is passed after the end is committed.
     let passed = eventually("the run has passed its last point", PATIENCE, async || {
         let passed = holds.passed(clean);
         if passed.last() == Some(&(Point::Concluded, 2)) { Ok(passed) } else { Err(format!("{passed:?}")) }

@@ -1,4 +1,4 @@
-//! One plan over many items.
+//! Instances: one plan over many items.
 
 use longhaul_sdk::{AgentSpec, spec::InstancesSpec};
 use serde_json::json;

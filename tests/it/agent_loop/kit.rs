@@ -1,4 +1,4 @@
-//! A run whose model and tools are played by the test: replies stream on command, and calls wait at gates of their own.
+//! A run with a scripted model and scripted tools: replies stream on command, and calls wait at gates of their own.
 
 use std::{
     collections::BTreeMap,
@@ -27,17 +27,17 @@ use crate::support::{
     wait::within,
 };
 
-/// The tool that changes nothing: its calls start while the reply streams.
+/// Read-only tool: its calls start while the reply streams.
 pub(crate) const WORK: &str = "work";
-/// The tool that the same idempotency key changes things once with.
+/// Idempotent tool: it changes things once for each idempotency key.
 pub(crate) const PUT: &str = "put";
-/// The tool with side effects: its calls start when the reply has closed.
+/// Tool with side effects: its calls start when the reply has closed.
 pub(crate) const ACT: &str = "act";
 
-/// What calls did, in order: `+a` when call `a` started, `-a` when it ended.
+/// Starts and ends of calls in order: `+a` when call `a` started, `-a` when it ended.
 type Log = Vec<String>;
 
-/// How a call answers; what it was given as `value`, unless told otherwise.
+/// Scripted result of a call, which by default is its `value`.
 #[derive(Clone)]
 enum Answer {
     Text(String),
@@ -46,7 +46,7 @@ enum Answer {
     Panic,
 }
 
-/// Told which call starts.
+/// Hook that receives the name of a starting call.
 type OnStart = dyn Fn(&str) + Send + Sync;
 
 #[derive(Default)]
@@ -58,7 +58,7 @@ struct Inner {
     on_start: Option<Arc<OnStart>>,
 }
 
-/// What the calls of a test do and did. Calls are told apart by their argument `call`.
+/// Scripts and records the calls of a test. Their argument `call` tells them apart.
 #[derive(Clone, Default)]
 pub(crate) struct Stage {
     inner: Arc<Mutex<Inner>>,
@@ -66,23 +66,23 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Keeps `call` from ending, until it is released.
+    /// Keeps `call` from ending until it is released.
     pub(crate) fn hold(self, call: &str) -> Self {
         self.inner.lock().unwrap().gates.insert(call.into(), Gate::new());
         self
     }
 
-    /// Makes `call` answer this text.
+    /// Makes `call` return this text.
     pub(crate) fn answers(self, call: &str, text: &str) -> Self {
         self.answer(call, Answer::Text(text.into()))
     }
 
-    /// Makes `call` answer this text and choose `destination` for it.
+    /// Makes `call` return this text and choose `destination` for it.
     pub(crate) fn answers_at(self, call: &str, text: &str, destination: &str) -> Self {
         self.answer(call, Answer::At(text.into(), destination.into()))
     }
 
-    /// Makes `call` fail.
+    /// Makes `call` fail with `message`.
     pub(crate) fn fails(self, call: &str, message: &str) -> Self {
         self.answer(call, Answer::Failure(message.into()))
     }
@@ -118,7 +118,7 @@ impl Stage {
         within(&format!("`{moment}` is seen"), PATIENCE, seen).await.unwrap();
     }
 
-    /// What happened so far.
+    /// Starts and ends so far.
     pub(crate) fn log(&self) -> Log {
         self.log.borrow().clone()
     }
@@ -133,7 +133,7 @@ impl Stage {
         assert!(first < second, "{earlier} not before {later}: {log:?}");
     }
 
-    /// What the only run of `call` was given.
+    /// Arguments of the only run of `call`.
     pub(crate) fn arguments(&self, call: &str) -> Value {
         let inner = self.inner.lock().unwrap();
         let given = inner.arguments.get(call).map_or(&[][..], Vec::as_slice);
@@ -141,12 +141,12 @@ impl Stage {
         only.clone()
     }
 
-    /// How often `call` ran.
+    /// Number of runs of `call`.
     pub(crate) fn runs(&self, call: &str) -> usize {
         self.inner.lock().unwrap().arguments.get(call).map_or(0, Vec::len)
     }
 
-    /// Registers the tools that play on this stage.
+    /// Registers the tools of this stage.
     pub(crate) fn tools(&self, worker: WorkerBuilder) -> WorkerBuilder {
         let tool = |name, effect| StageTool { name, effect, stage: self.clone() };
         let worker = worker.tool(tool(WORK, ToolEffect::ReadOnly)).unwrap();
@@ -160,12 +160,12 @@ impl Stage {
         self
     }
 
-    /// How often `call` ran under each idempotency key.
+    /// Number of runs of `call` by idempotency key.
     pub(crate) fn keys(&self, call: &str) -> BTreeMap<String, usize> {
         self.inner.lock().unwrap().keys.get(call).cloned().unwrap_or_default()
     }
 
-    /// Takes note of a run of `call` by a tool of the test's own, and keeps it from ending while it is held.
+    /// Records a run of `call` by a tool of the test's own, and keeps it from ending while it is held.
     pub(crate) async fn visit(&self, call: &str, idempotency_key: &str) {
         self.inner.lock().unwrap().arguments.entry(call.into()).or_default().push(Value::Null);
         self.pass(call, idempotency_key).await;
@@ -207,11 +207,11 @@ impl Stage {
     }
 }
 
-/// The arguments of both tools. What is not here is refused, so a call's own properties never reach a tool.
+/// Arguments of all three tools. Unknown fields are refused, so a call's own properties never reach a tool.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Work {
-    /// Which call of the test it is.
+    /// Name of the call in the test.
     call: String,
     #[serde(default)]
     value: Value,
@@ -260,7 +260,7 @@ impl Tool for StageTool {
     }
 }
 
-/// An agent with both tools and references, whose replies stream.
+/// An agent with all three tools and references, whose replies stream.
 pub(crate) fn referring() -> AgentSpec {
     AgentSpec {
         model: ModelSpec { stream: true, ..ModelSpec::default() },
@@ -270,25 +270,25 @@ pub(crate) fn referring() -> AgentSpec {
     }
 }
 
-/// A call of the tool without side effects that is `name` to the model and to the test.
+/// A call of [`WORK`] that has `name` as its id and as its argument `call`.
 pub(crate) fn work(name: &str, arguments: Value) -> Ev {
     call_of(WORK, name, arguments)
 }
 
-/// A call of `tool` that is `name` to the model and to the test.
+/// A call of `tool` that has `name` as its id and as its argument `call`.
 pub(crate) fn call_of(tool: &str, name: &str, mut arguments: Value) -> Ev {
     arguments["call"] = json!(name);
     ev_call(name, tool, &arguments)
 }
 
-/// The calls that may have changed something, and what is known of each.
+/// Calls that may have changed something, with the known state of each.
 pub(crate) async fn ledger(fleet: &Fleet, id: ExecutionId) -> Vec<(String, EffectState)> {
     let steps = fleet.store.list_steps(id, -1, 1_000, Bodies::Read).await.unwrap();
     let entries = steps.into_iter().filter_map(|step| LedgerEntry::of(step).unwrap());
     entries.map(|entry| (entry.tool, entry.state)).collect()
 }
 
-/// A run under way.
+/// A running execution.
 pub(crate) struct Run {
     pub(crate) fleet: Fleet,
     pub(crate) id: ExecutionId,
@@ -318,7 +318,7 @@ impl Run {
         Self::start_on(Fleet::start().await, definition, agent, stage, input, replies).await
     }
 
-    /// Starts an execution on a fleet of the test's own.
+    /// Starts an execution on this fleet.
     pub(crate) async fn start_on(
         fleet: Fleet,
         definition: &DefinitionSpec,
@@ -340,20 +340,20 @@ impl Run {
         std::mem::replace(&mut self.worker, next).kill().await;
     }
 
-    /// Waits for the end, which must be FINISHED, and returns the row.
+    /// Waits for the end, which must be FINISHED. Returns the row.
     pub(crate) async fn finished(&self) -> Value {
         let row = self.fleet.ended(self.id).await;
         assert_eq!(row["status"], "FINISHED", "{row}");
         row
     }
 
-    /// What the model was told of each call, by its id: every result in the request with this number, from 0.
+    /// Results of calls in the request with this number, from 0, by call id.
     pub(crate) fn told(&self, request: usize) -> Told {
         let requests = self.fleet.llm.requests();
         Told(results(&requests[request]))
     }
 
-    /// How many calls of a tool have their result on the record.
+    /// Number of calls of a tool with a recorded result.
     pub(crate) async fn recorded(&self, tool: &str) -> i64 {
         sqlx::query_scalar("select count(*) from steps where execution_id = $1 and name = $2 and state = 'live'")
             .bind(self.id.0)
@@ -363,7 +363,7 @@ impl Run {
             .unwrap()
     }
 
-    /// How many calls have their result on the record.
+    /// Number of calls with a recorded result.
     pub(crate) async fn recorded_calls(&self) -> i64 {
         sqlx::query_scalar("select count(*) from steps where execution_id = $1 and kind = 'call' and state = 'live'")
             .bind(self.id.0)
@@ -372,7 +372,7 @@ impl Run {
             .unwrap()
     }
 
-    /// The data of every event of this kind, in order.
+    /// Data of every event of this kind, in order.
     pub(crate) async fn events(&self, kind: &str) -> Vec<Value> {
         sqlx::query_scalar("select data from events where execution_id = $1 and kind = $2 order by seq")
             .bind(self.id.0)
@@ -383,32 +383,32 @@ impl Run {
     }
 }
 
-/// The results of calls in one request.
+/// Results of calls in one request.
 pub(crate) struct Told(BTreeMap<String, String>);
 
 impl Told {
-    /// The text of the result of a call.
+    /// Text of a call's result.
     pub(crate) fn text(&self, id: &str) -> &str {
         self.0.get(id).unwrap_or_else(|| panic!("no result of `{id}` in {:?}", self.0.keys()))
     }
 
-    /// The result of a call as a value.
+    /// Result of a call as a value.
     pub(crate) fn value(&self, id: &str) -> Value {
         serde_json::from_str(self.text(id)).unwrap_or_else(|_| json!(self.text(id)))
     }
 
-    /// The kind of error that a call came to; none when it has a result or was skipped.
+    /// Type of a call's error; `None` if it has a result or was skipped.
     pub(crate) fn error(&self, id: &str) -> Option<String> {
         self.value(id)["error"]["type"].as_str().map(str::to_owned)
     }
 
-    /// What the error of a call says.
+    /// Message of a call's error.
     pub(crate) fn message(&self, id: &str) -> String {
         self.value(id)["error"]["message"].as_str().unwrap_or_default().to_owned()
     }
 }
 
-/// The result of every call in a request, in the order in which they stand, by the call's id.
+/// Id and result of every call in a request, in the order of the request.
 pub(crate) fn results_in_order(request: &Captured) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let of_message = |message: &Value| -> Vec<(String, String)> {
@@ -436,7 +436,7 @@ pub(crate) fn any_answer() -> DefinitionSpec {
     DefinitionSpec { validators: Vec::new(), ..DefinitionSpec::new("d", "a") }
 }
 
-/// A wire format that models are spoken to in.
+/// Wire format of a model endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wire {
     /// Chat completions: a call is complete when the next one begins, or the finish reason comes.
@@ -448,7 +448,7 @@ pub(crate) enum Wire {
 impl Wire {
     pub(crate) const ALL: [Self; 2] = [Self::OpenAi, Self::Anthropic];
 
-    /// A fleet whose workers speak it.
+    /// A fleet whose workers use this format.
     pub(crate) async fn fleet(self) -> Fleet {
         let mut fleet = Fleet::start().await;
         if self == Self::Anthropic {

@@ -1,4 +1,4 @@
-//! Calls without a handler, calls that nobody waits for, and what the model is shown of tools.
+//! Latent tools, whose calls have no handler, and the list of tools that the model is shown.
 
 use longhaul_sdk::{
     AgentSpec,
@@ -26,14 +26,14 @@ fn deciding() -> AgentSpec {
     AgentSpec { latent_tools: vec![latent(DECIDE, "Decide.")], ..referring() }
 }
 
-/// The parameters of a tool as a request offers it.
+/// Parameters of a tool as a request offers it.
 fn parameters(request: &Captured, tool: &str) -> Value {
     let tools = request.body["tools"].as_array().unwrap();
     let found = tools.iter().find(|offered| offered["function"]["name"] == tool);
     found.unwrap_or_else(|| panic!("{tool} is not offered"))["function"]["parameters"].clone()
 }
 
-/// The exact text of the tool list of a request.
+/// Exact text of the tool list of a request.
 fn tool_list(request: &Captured) -> String {
     #[derive(serde::Deserialize)]
     struct Body {
@@ -59,7 +59,7 @@ async fn latent_call_is_recorded_without_a_slot_and_unblocks_its_readers_c54() {
     ]);
     let run = Run::start(&agent, &stage, json!({}), [reply]).await;
     stage.started("slow").await;
-    // The only slot is taken, and what needs none goes on.
+    // The only slot is taken, and calls that need none go on.
     eventually("the latent calls are recorded", PATIENCE, || async {
         let recorded = run.recorded(DECIDE).await;
         if recorded == 4 { Ok(()) } else { Err(recorded) }

@@ -1,4 +1,4 @@
-//! How many calls one process runs at a time, over all its executions: of one tool, and of all.
+//! Limits of one process on its parallel calls over all its executions: of one tool, and of all tools.
 
 use longhaul_sdk::AgentSpec;
 use longhaul_shared::{domain::ExecutionId, store::control::Cancelled};
@@ -30,7 +30,7 @@ async fn submit(fleet: &Fleet, case: &str) -> ExecutionId {
     fleet.submit("d", json!({ "case": case })).await
 }
 
-/// Waits until the record of an execution has a call of this tool in this state.
+/// Waits until a call of this tool is recorded in this state.
 async fn recorded(fleet: &Fleet, id: ExecutionId, tool: &str, state: &str) {
     eventually(&format!("a call of {tool} is {state}"), PATIENCE, async || {
         let steps: Vec<(String, String)> =
@@ -54,7 +54,7 @@ async fn tool_runs_as_often_as_the_process_allows_and_who_waits_holds_up_nothing
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__TOOLS__LIMITS__ACT", "1");
     let stage = ["one", "two", "four"].into_iter().fold(Stage::default(), Stage::hold);
-    // A side effect in each; beside the second one a call of another tool, which goes first.
+    // One side effect in each; the second also calls another tool, which goes first.
     let worker = start(&fleet, &stage, |case| match case {
         "two" => reply_events([work("beside", json!({})), call_of(ACT, "two", json!({}))]),
         _ => reply_events([call_of(ACT, case, json!({}))]),
@@ -63,15 +63,15 @@ async fn tool_runs_as_often_as_the_process_allows_and_who_waits_holds_up_nothing
     let one = submit(&fleet, "one").await;
     stage.started("one").await;
     let two = submit(&fleet, "two").await;
-    // It is committed to and waits for its turn. The record goes on, and so does the call beside it.
+    // Its intent is recorded and it waits for a slot. The record and the call beside it go on.
     recorded(&fleet, two, ACT, "intent").await;
     recorded(&fleet, two, WORK, "live").await;
-    // One that is cancelled while it waits leaves the line.
+    // An execution that is cancelled while it waits leaves the queue.
     let three = submit(&fleet, "three").await;
     recorded(&fleet, three, ACT, "intent").await;
     cancel(&fleet, three).await;
     assert_eq!((stage.runs("two"), stage.runs("three")), (0, 0));
-    // One that is cancelled while it runs makes room.
+    // An execution that is cancelled while its call runs frees the slot.
     cancel(&fleet, one).await;
     stage.started("two").await;
     let four = submit(&fleet, "four").await;
@@ -96,7 +96,7 @@ async fn process_runs_no_more_calls_at_a_time_than_it_may() {
     let one = submit(&fleet, "one").await;
     stage.started("one").await;
     let two = submit(&fleet, "two").await;
-    // The rest of the reply is recorded although its call, which started early, has no room.
+    // The rest of the reply is recorded although its early call has no slot.
     eventually("the turn is recorded", PATIENCE, async || {
         let steps = fleet.steps(two).await;
         if steps.contains(&("turn".to_owned(), "live".to_owned())) { Ok(()) } else { Err(format!("{steps:?}")) }

@@ -1,4 +1,4 @@
-//! What ten thousand parked executions cost the worker that parked them: nothing that can be measured.
+//! Ten thousand parked executions cost the worker that parked them no measurable memory.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::support::{
     wait::eventually,
 };
 
-/// Some hundred runs of an unoptimised worker on two busy cores.
+/// Time limit for some hundred runs of an unoptimised worker on two busy cores.
 const LOAD_PATIENCE: Duration = Duration::from_secs(240);
 
-/// Runs so many executions to their approval.
+/// Submits `count` executions and waits until `total` are parked for an approval.
 async fn park(fleet: &Fleet, count: usize, total: i64) {
     let template = fleet.new_execution("d", json!({"text": "x"})).await;
     let mut submits = Vec::new();
@@ -38,7 +38,7 @@ async fn park(fleet: &Fleet, count: usize, total: i64) {
     .await;
 }
 
-/// As many executions again as make it ten thousand, as the parked ones stand, without running them.
+/// Copies a parked execution until there are ten thousand, without running the copies.
 async fn copy_to_ten_thousand(fleet: &Fleet) {
     sqlx::raw_sql(
         "insert into executions
@@ -64,10 +64,10 @@ async fn copy_to_ten_thousand(fleet: &Fleet) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_parked_runs_leave_the_workers_memory_where_it_was() {
-    /// What allocators keep for later. Ten thousand transcripts of 8 kB alone would be 80.
+    /// MiB that allocators may keep. Ten thousand transcripts of 8 kB alone would be 80.
     const TOLERANCE_MIB: u64 = 32;
     let mut fleet = Fleet::start().await;
-    // What is in flight costs memory; that is measured elsewhere.
+    // Limits the memory of executions in flight, which is measured elsewhere.
     fleet.set("LONGHAUL__WORKER__CONCURRENCY", "50");
     let agent = AgentSpec {
         tools: vec![ToolRef::Name("echo".into())],

@@ -1,4 +1,4 @@
-//! What the tests of approvals and questions share: an agent with a policy, tools with gates, and people who decide.
+//! Shared by tests of approvals and questions: an agent with a policy, tools with gates, and people who decide.
 
 use std::{
     collections::BTreeMap,
@@ -24,20 +24,20 @@ use crate::support::{
     wait::eventually,
 };
 
-/// What every tool here takes.
+/// Arguments of every tool here.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Payment {
     amount: i64,
     #[serde(default)]
     to: String,
-    /// Nobody is shown it.
+    /// Redacted, as its schema marks it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(extend("writeOnly" = true))]
     pin: String,
 }
 
-/// A tool that waits at its gate, if it has one, and keeps what it was given.
+/// A tool that waits at its gate, if it has one, and records its arguments.
 #[derive(Clone)]
 struct Clerk {
     name: &'static str,
@@ -74,7 +74,7 @@ impl Tool for Clerk {
     }
 }
 
-/// A product with an agent of four tools: `look` reads, `pay`, `note` and `wipe` change something.
+/// A product with an agent of four tools: `look` reads; `pay`, `note` and `wipe` have side effects.
 pub(crate) struct Office {
     pub(crate) fleet: Fleet,
     pub(crate) gate: Gate,
@@ -82,7 +82,7 @@ pub(crate) struct Office {
 }
 
 impl Office {
-    /// With a policy, as YAML has it. `look` passes a gate that is closed when `is_gated`.
+    /// Opens an office with this approval policy. `look` waits at a closed gate if `is_gated`.
     pub(crate) async fn open(approvals: Value, is_gated: bool) -> Self {
         let mut fleet = Fleet::start().await;
         for (name, seconds) in [("LEASE", "2"), ("RENEW", "0.5"), ("REAPER_TICK", "0.3"), ("SWEEP_TICK", "0.3")] {
@@ -129,17 +129,17 @@ impl Office {
         self.fleet.submit("d", json!({"task": "pay"})).await
     }
 
-    /// What a tool was given, call by call.
+    /// Arguments of each call of a tool.
     pub(crate) fn given(&self, tool: &str) -> Vec<Value> {
         self.given.lock().unwrap().get(tool).cloned().unwrap_or_default()
     }
 
-    /// What is wanted of people by now.
+    /// Requests to people that the execution has made so far.
     pub(crate) async fn wanted(&self, id: ExecutionId) -> Vec<HumanRequest> {
         self.fleet.store.requests_of(id).await.unwrap()
     }
 
-    /// Waits until the `count`-th request is there and the execution is parked, and gives the request.
+    /// Waits until the `count`-th request is there and the execution is parked. Returns the request.
     pub(crate) async fn waits(&self, id: ExecutionId, count: usize) -> HumanRequest {
         eventually("the execution waits for people", PATIENCE, async || {
             let (requests, row) = (self.wanted(id).await, self.fleet.row(id).await);
@@ -152,7 +152,7 @@ impl Office {
         .await
     }
 
-    /// A person's word, as the API stores it.
+    /// Stores a person's decision, as the API does.
     pub(crate) async fn decide(&self, request: &HumanRequest, verdict: Verdict, reason: Option<&str>) {
         let decision = NewDecision {
             verdict,
@@ -164,7 +164,7 @@ impl Office {
         assert!(decided.is_some(), "{request:?}");
     }
 
-    /// The results that the model saw in its last request, by the id of the call.
+    /// Results in the model's last request, by call id.
     pub(crate) fn results(&self) -> BTreeMap<String, String> {
         let requests = self.fleet.llm.requests();
         let last = requests.last().expect("a request");
@@ -178,18 +178,18 @@ impl Office {
         assert_eq!(row["status"], "FINISHED", "{row}");
     }
 
-    /// Lets the time of every request run out.
+    /// Moves the clock past the expiry of every request.
     pub(crate) async fn let_expire(&self) {
         self.fleet.advance(Duration::from_secs(25 * 3_600)).await;
     }
 
-    /// How many requests of a kind an execution ever made.
+    /// Number of requests of a kind that an execution ever made.
     pub(crate) async fn count(&self, id: ExecutionId, kind: RequestKind) -> usize {
         self.wanted(id).await.iter().filter(|request| request.kind == kind).count()
     }
 }
 
-/// `pay` needs a person; everything else runs.
+/// `pay` needs an approval; everything else runs.
 pub(crate) fn pay_needs_a_person() -> Value {
     json!({"rules": [{"tool": "pay", "access": "ask"}]})
 }

@@ -14,7 +14,7 @@ fn answer(text: &str) -> Verdict {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answer_of_the_caller_is_the_result_and_is_asked_for_once() {
-    // Even an agent that may do nothing by itself may ask.
+    // Even an agent with the default policy `deny` may ask.
     let office = Office::open(json!({"default": "deny", "rules": [{"tool": "look", "access": "auto"}]}), false).await;
     let schema = json!({"enum": ["blue", "red"]});
     office.script(vec![

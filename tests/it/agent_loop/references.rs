@@ -1,4 +1,4 @@
-//! References between the calls of one reply: who waits for whom, and what is read.
+//! References between the calls of one reply: which call waits for which, and which value is read.
 
 use longhaul_sdk::DefinitionSpec;
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ async fn diamond_runs_its_sides_together_and_its_end_once_c11() {
         work("bottom", json!({"value": ["†state.left", "†state.right"]})),
     ]);
     let run = Run::start(&referring(), &stage, json!({}), [reply]).await;
-    // Both stand at their gates at the same time.
+    // Both are at their gates at the same time.
     stage.started("left").await;
     stage.started("right").await;
     stage.release("right");
@@ -109,7 +109,7 @@ async fn embedded_reference_is_an_error_and_a_doubled_dagger_is_text_c13() {
     let run = Run::start(&referring(), &stage, json!({}), [reply]).await;
     run.finished().await;
     let told = run.told(1);
-    // The first call holds a dagger alone, which is no reference either.
+    // The argument of the first call is a dagger alone, which is no reference either.
     for refused in ["a", "embedded"] {
         assert_eq!((stage.runs(refused), told.error(refused).as_deref()), (0, Some("structural")));
         assert!(told.message(refused).starts_with("at /value: "), "{}", told.message(refused));
@@ -233,7 +233,7 @@ async fn writes_to_parts_fold_and_hide_no_sibling_c19() {
     let write = |name: &str, path: &str, method: &str, value: Value| {
         work(name, json!({"value": value, "_outputPath": path, "_outputMethod": method}))
     };
-    // One turn each, so that the order of completion is the order here.
+    // One turn each, so that they complete in this order.
     let turns = [
         write("w1", "†state.user", "set", json!({"name": "Ada", "tags": {"a": 1}, "log": ["x"]})),
         write("w2", "†state.user.status", "set", json!("busy")),
@@ -261,7 +261,7 @@ async fn later_completion_wins_and_the_conflict_is_recorded_c20() {
     stage.started("first").await;
     stage.started("second").await;
     stage.release("second");
-    // Its result is recorded before the other one ends.
+    // Its result is recorded before the first call ends.
     run.fleet.until(run.id, "the second call is recorded", |row| row["calls"] == 1).await;
     stage.release("first");
     run.finished().await;

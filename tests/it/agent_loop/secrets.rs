@@ -1,4 +1,4 @@
-//! Arguments that nobody is shown: the call runs with them, the hash covers them, and no answer of the API holds them.
+//! Redacted arguments: the call runs with them, the hash covers them, and no answer of the API holds them.
 
 use longhaul_shared::store::human_requests::{HumanRequest, Verdict};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::worker::typed::Api;
 
 const SECRET: &str = "hunter2";
 
-/// `pay` needs a person, who is not shown to whom; its pin is marked in the tool's own schema.
+/// `pay` needs an approval, and the policy redacts `to`; the tool's own schema marks `pin`.
 fn policy() -> Value {
     json!({"rules": [{"tool": "pay", "access": "ask"}], "redact": {"pa*": ["/to"]}})
 }
@@ -41,7 +41,7 @@ async fn secret_arguments_are_shown_to_nobody_and_the_call_runs_with_them() {
         ("c1", "pay", payment.clone()),
         ("c2", "pay", payment.clone()),
         ("c3", "pay", payment.clone()),
-        // What does not fit the tool is told to the model as it was written, and kept for people without its secrets.
+        // The model is told of the refused call as written; people see it without its secrets.
         ("c4", "pay", json!({"amount": "x", "to": SECRET})),
     ]);
     let _worker = desk.office.worker();
@@ -50,13 +50,13 @@ async fn secret_arguments_are_shown_to_nobody_and_the_call_runs_with_them() {
     let [first, second, third] = desk.office.wanted(id).await.try_into().unwrap();
     let redacted = json!({"amount": 1, "to": "[redacted]", "pin": "[redacted]"});
     assert_eq!(serde_json::from_str::<Value>(&first.shown).unwrap(), redacted);
-    // What runs, and what the hash is over, is exact.
+    // The arguments that run and those under the hash are exact.
     assert_eq!(serde_json::from_slice::<Value>(&first.arguments).unwrap(), payment);
     assert_eq!(first.hash, longhaul_shared::store::human_requests::call_hash("pay", &first.arguments));
     let shown = desk.api.get(&format!("/approvals/{}", first.id)).await;
     assert_eq!((&shown["arguments"], &shown["hash"]), (&redacted, &json!(hex::encode(first.hash))));
 
-    // Nobody moves a secret that they do not see: to another place, or into another tool.
+    // A decider cannot move a secret that they do not see to another place or into another tool.
     let (status, problem) = desk
         .decide(&first, json!({"decision": "replace", "tool": "note", "arguments": {"amount": 1, "to": "[redacted]"}}))
         .await;
@@ -77,7 +77,7 @@ async fn secret_arguments_are_shown_to_nobody_and_the_call_runs_with_them() {
     given.sort_by_key(|payment| payment["amount"].as_i64());
     assert_eq!(given, [payment, json!({"amount": 2, "to": SECRET, "pin": "new-pin"})]);
 
-    // The model sees what it wrote, in its own calls and errors; what people read has none of it.
+    // The model sees its own text in its calls and errors; answers for people hold none of it.
     assert!(desk.office.results()["c4"].contains(SECRET));
     assert!(
         desk.office.results()["c1"].contains("[A reviewer changed") && !desk.office.results()["c1"].contains(SECRET)

@@ -1,4 +1,4 @@
-//! Calls that start while the reply still streams, and what becomes of them when it breaks.
+//! Calls that start while the reply still streams, and their fate when the stream breaks.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn start(wire: Wire, agent: &AgentSpec, stage: &Stage, replies: impl IntoI
     Run::start_on(wire.fleet().await, &any_answer(), agent, stage, json!({}), replies).await
 }
 
-/// What tells that the call before it is complete, where the format does not say so itself.
+/// Events that show the call before them to be complete, where the format does not say so itself.
 fn next(wire: Wire, name: &str) -> Vec<Ev> {
     if wire == Wire::OpenAi { vec![work(name, json!({}))] } else { Vec::new() }
 }
@@ -28,7 +28,7 @@ async fn call_starts_before_stream_closes_c01() {
         events.extend(next(wire, "next"));
         events.push(ev_gate(&rest));
         let run = start(wire, &referring(), &stage, [reply_events(events), reply_text("done")]).await;
-        // The gate is shut: the reply cannot have ended.
+        // The gate is shut, so the reply cannot have ended.
         stage.ended("early").await;
         assert_eq!((stage.runs("next"), run.fleet.llm.in_flight()), (0, 1), "{wire:?}");
         rest.open();
@@ -171,7 +171,7 @@ async fn stream_that_dies_after_a_launch_goes_on_with_what_there_is_c07() {
             ev_text("I look. "),
             call_of(ACT, "effect", json!({})),
             work("early", json!({})),
-            // Its arguments are not complete in the format that does not say so.
+            // In OpenAI's format its arguments are not complete yet.
             work("open", json!({})),
             ev_gate(&break_off),
             ev_cut(),
@@ -181,7 +181,7 @@ async fn stream_that_dies_after_a_launch_goes_on_with_what_there_is_c07() {
         break_off.open();
         let row = run.finished().await;
         assert_eq!((&row["attempts"], &row["retries"], &row["turns"]), (&json!(1), &json!(0), &json!(2)), "{wire:?}");
-        // What was complete ran, once each; the broken request was not repeated.
+        // Complete calls ran, once each; the broken request was not repeated.
         let requests = run.fleet.llm.requests();
         assert_eq!(requests.len(), 2, "{wire:?}");
         assert!(run.fleet.llm.calls().values().all(|&count| count == 1), "{wire:?}");
@@ -198,7 +198,7 @@ async fn stream_that_dies_after_a_launch_goes_on_with_what_there_is_c07() {
 async fn stream_that_dies_before_any_launch_is_retried_c08() {
     for wire in Wire::ALL {
         let stage = Stage::default();
-        // A complete side effect has not been launched: the reply was not whole.
+        // A side effect is not launched before the reply is whole, even if its call is complete.
         let broken = reply_events([call_of(ACT, "first", json!({})), call_of(ACT, "second", json!({})), ev_cut()]);
         let again = reply_events([call_of(ACT, "again", json!({}))]);
         let run = start(wire, &referring(), &stage, [broken, again, reply_text("done")]).await;

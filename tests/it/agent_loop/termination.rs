@@ -1,4 +1,4 @@
-//! How a run ends: by the presence of its output, after the calls beside it, and by its limits.
+//! End of a run: by the presence of its output, after the calls beside it, and by its limits.
 
 use longhaul_sdk::{
     AgentSpec, DefinitionSpec, ValidatorResponse,
@@ -23,7 +23,7 @@ fn submit(id: &str, output: Value) -> Ev {
     ev_call(id, SUBMIT, &json!({ "output": output }))
 }
 
-/// A definition with an output schema, and no validators beside it.
+/// A definition with an output schema and without validators.
 fn answering(schema: Value) -> DefinitionSpec {
     DefinitionSpec { output_schema: Some(schema), validators: Vec::new(), ..DefinitionSpec::new("d", "a") }
 }
@@ -61,7 +61,7 @@ async fn calls_beside_the_output_run_before_the_end_c34() {
         assert_eq!(run.fleet.row(run.id).await["status"], "IN_PROGRESS", "{wire:?}");
         stage.release("effect");
         let row = run.finished().await;
-        // The output quotes a result of its own reply, and an unrelated failure does not keep it from counting.
+        // The output reads a result of its own reply, and an unrelated failure does not reject it.
         assert_eq!((&row["output"], &row["turns"]), (&json!({"sum": 5}), &json!(1)), "{wire:?}");
         assert_eq!(run.recorded_calls().await, 2, "{wire:?}");
     }
@@ -75,7 +75,7 @@ async fn output_is_there_whatever_its_value_c35() {
         let run = Run::start_as(&answering(json!({})), &referring(), &stage, json!({}), replies).await;
         assert_eq!(run.finished().await["output"], output);
     }
-    // The argument that is not there is no output.
+    // A missing argument is no output.
     let missing = reply_events([ev_call("none", SUBMIT, &json!({}))]);
     let replies = [missing, reply_events([submit("out", json!(0))])];
     let run = Run::start_as(&answering(json!({})), &referring(), &Stage::default(), json!({}), replies).await;
@@ -119,7 +119,7 @@ async fn output_that_violates_its_schema_is_corrected_as_the_result_of_its_call_
         let fleet = wire.fleet().await;
         let run = Run::start_on(fleet, &answering(schema), &referring(), &stage, json!({}), replies).await;
         assert_eq!(run.finished().await["output"], json!({"n": 1}), "{wire:?}");
-        // It stands in its place among the results, and nothing else was said.
+        // The correction is in its place among the results, and no message was added.
         let told = results_in_order(&run.fleet.llm.requests()[1]);
         let ids: Vec<&str> = told.iter().map(|(id, _)| id.as_str()).collect();
         assert_eq!(ids, ["look", "bad", "after"], "{wire:?}");
@@ -175,7 +175,7 @@ async fn output_that_reads_a_failed_call_is_refused_c38() {
     let told = run.told(1);
     assert_eq!(told.error("first").as_deref(), Some("dependency_failed"));
     assert_eq!(told.value("first")["error"]["details"]["cause"]["id"], "source");
-    // No validator was asked: that is no correction.
+    // No validator ran, so it is no correction.
     assert!(run.events("correction").await.is_empty());
 }
 
@@ -216,7 +216,7 @@ async fn last_turn_offers_only_the_output_and_then_the_run_fails_with_a_ledger_c
             assert_eq!(requests[1].tools(), requests[2].tools());
             assert_eq!((choice(&requests[1]), choice(&requests[2])), (&Value::Null, &json!("none")));
         }
-        // What the last reply calls all the same does not run.
+        // Calls of the last reply do not run.
         assert_eq!((stage.runs("call1"), stage.runs("call2")), (1, 0));
         let detail: Value =
             sqlx::query_scalar("select failure_detail::jsonb from execution_payloads where execution_id = $1")
@@ -272,7 +272,7 @@ async fn provider_is_asked_for_structured_output_where_the_agent_says_so() {
     agent.model.output = OutputMode::Native;
     let replies = [reply_text(r#"{"n": "x"}"#), reply_text(r#"{"n": 1}"#)];
     let run = Run::start_as(&answering(schema.clone()), &agent, &Stage::default(), json!({}), replies).await;
-    // What the provider promises is checked all the same.
+    // The provider's structured output is checked all the same.
     assert_eq!(run.finished().await["output"], json!({"n": 1}));
     let requests = run.fleet.llm.requests();
     assert_eq!(requests.len(), 2);

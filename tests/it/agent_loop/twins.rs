@@ -1,4 +1,4 @@
-//! Two calls of one reply that nothing tells apart but their place in it (core-rules 8).
+//! Two calls of one reply that differ only in their place in it (core-rules 8).
 
 use std::{
     collections::BTreeSet,
@@ -18,7 +18,8 @@ use crate::support::{
     llm::{Gate, ev_call, reply_events, reply_text},
 };
 
-/// Pays once for each key, so that it may run beside its like and again. Of two that run at a time, the one that came first ends last.
+/// Pays once for each key, so it may run in parallel and again. Of two parallel calls, the one that came first ends
+/// last.
 #[derive(Clone)]
 struct Pay {
     came: Arc<Mutex<Vec<String>>>,
@@ -58,12 +59,12 @@ impl Tool for Pay {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_identical_calls_each_keeps_its_key_and_its_result_wherever_the_worker_dies() {
-    // What starts together passes one point before it, and each by itself those after it.
+    // Calls that start together pass one point before it, and each passes the points after it by itself.
     let before = [(Point::TurnRecorded, 1), (Point::BeforeCall, 1)];
     let after = [Point::CallAnswered, Point::CallRecorded].into_iter().flat_map(|point| [(point, 1), (point, 2)]);
     for death in [None].into_iter().chain(before.into_iter().chain(after).map(Some)) {
         let (mut fleet, stage) = (quick_fleet().await, Stage::default());
-        // Who dies is buried here; nobody else is to lose a lease on a busy machine.
+        // A long lease, so that only the killed worker, which the test buries, loses it.
         fleet.set("LONGHAUL__WORKER__LEASE_SECONDS", "60");
         let pay = Pay { came: Arc::default(), second_is_over: Gate::new() };
         let mut agent = referring();
@@ -75,7 +76,7 @@ async fn of_two_identical_calls_each_keeps_its_key_and_its_result_wherever_the_w
         let start =
             |probe: Probe| fleet.worker_with(|builder| stage.tools(builder).tool(pay.clone()).unwrap().probe(probe));
         let id = fleet.submit("d", json!({})).await;
-        // What is on the record when the worker dies.
+        // Results on the record when the worker dies.
         let mut recorded: Vec<String> = Vec::new();
         if let Some((point, visit)) = death {
             let (probe, there) = held_at(point, visit);
@@ -101,7 +102,7 @@ async fn of_two_identical_calls_each_keeps_its_key_and_its_result_wherever_the_w
         let came = pay.came.lock().unwrap().clone();
         let keys: BTreeSet<&str> = came.iter().map(String::as_str).collect();
         let told = results_in_order(&fleet.llm.requests()[1]);
-        // The left one may start before the right one was read: then the reply that broke off is what there is.
+        // The left call may start before the right one was read; then the broken reply holds the left one alone.
         let is_cut = death == Some((Point::BeforeCall, 1)) && told.len() == 1;
         let calls = if is_cut { &["left"][..] } else { &["left", "right"] };
         assert_eq!(told.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), calls, "{death:?}");
