@@ -1,4 +1,4 @@
-//! The answer to a committed statement is lost on the way: the worker cannot know, and nothing may be stuck or done twice.
+//! The reply to a committed statement is lost: the worker cannot know, and nothing may be stuck or done twice.
 
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,8 @@ async fn who_gets_the_slot_of_a_claim_that_did_not_come_home_is_announced() {
     let holder = worker(&fleet);
     lost.lost().await;
 
-    // Of another queue, which nobody serves any more when it gets the slot: nothing but the announcement tells of it.
+    // The second execution is in a queue without a live worker when it gets the slot, so only the announcement tells
+    // of it.
     let second = NewExecution { queue: "other".into(), ..fleet.new_execution("d", json!({})).await };
     let second = fleet.submit_new(second).await;
     fleet.set("LONGHAUL__WORKER__QUEUES", "other");
@@ -96,7 +97,7 @@ async fn a_conclusion_whose_reply_is_lost_ends_the_execution_once() {
     let worker = worker(&fleet);
     lost.lost().await;
     finishes_as_if_nothing_had_happened(&fleet, id).await;
-    // The attempt has heard of its end too: a drain has nothing to wait for.
+    // The attempt has learned of its end too, so a drain has nothing to wait for.
     worker.drain().await;
 }
 

@@ -1,4 +1,4 @@
-//! SIGTERM: what runs is handed back with nothing counted against it, and the process ends with 0.
+//! SIGTERM: running executions are released with nothing counted against them, and the process exits with 0.
 
 use std::time::{Duration, Instant};
 
@@ -71,7 +71,7 @@ async fn a_draining_worker_ends_its_step_and_hands_the_execution_on_with_the_ste
     super::no_call_is_repeated(&fleet);
 }
 
-/// What was claimed and has not begun is handed back without loading its journal first, however long that would take.
+/// A claimed execution that has not begun is released without loading its journal, however long that would take.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_does_not_wait_for_a_journal_that_cannot_be_read() {
     let fleet = Fleet::start().await;
@@ -81,7 +81,7 @@ async fn a_drain_does_not_wait_for_a_journal_that_cannot_be_read() {
     asked(&fleet, 1).await;
     first.drain().await;
 
-    // Reads of messages wait for as long as this transaction is open; ends of leases do not touch them.
+    // Reads of messages wait while this transaction is open; ends of leases do not touch messages.
     let mut session = fleet.db.pool.begin().await.unwrap();
     sqlx::query("lock table messages in access exclusive mode").execute(&mut *session).await.unwrap();
     let second = worker(&fleet);

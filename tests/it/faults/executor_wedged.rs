@@ -1,4 +1,4 @@
-//! A process whose executor stands still for ever, while its heartbeat renews the leases of all that it holds.
+//! A process whose executor stands still for ever while its heartbeat renews its lease.
 
 use std::{os::unix::process::ExitStatusExt as _, time::Duration};
 
@@ -38,7 +38,7 @@ async fn a_process_that_stands_still_gives_itself_up_and_what_it_held_goes_on_el
     within("the model is asked", PATIENCE, slow.reached()).await;
     let guilty = fleet.submit("d", json!({"text": "stand still"})).await;
 
-    // Its leases are good all the time: nobody else would ever take over.
+    // Its lease stays valid, so no other worker would ever take over.
     let status = process.ended(Duration::from_secs(60)).await;
     assert_eq!(status.signal(), Some(SIGABRT), "{}", process.log());
     assert!(process.log().contains("the executor stands still"), "{}", process.log());

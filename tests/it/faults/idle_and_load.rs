@@ -1,4 +1,4 @@
-//! What a worker process costs when there is nothing to do, and how much one process holds when models are slow.
+//! Cost of an idle worker process, and the number of executions that one process holds when models are slow.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -29,18 +29,18 @@ async fn an_idle_worker_does_not_spin() {
     })
     .await;
     let before = process.cpu_ticks();
-    // The span that is measured, not a wait for something.
+    // The measured span, not a wait for something.
     tokio::time::sleep(WATCHED).await;
     let used = process.cpu_ticks() - before;
     println!("an idle worker used {used} ticks of 10 ms in {} s", WATCHED.as_secs());
-    // The promise is one percent, of a release build on a quiet machine; this one is neither, so only a spinning loop fails here.
+    // The promise of one percent is for a release build on a quiet machine; here only a spinning loop fails.
     assert!(used <= 100, "{used} ticks in {WATCHED:?}: an idle worker spins");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_process_holds_five_thousand_executions_against_a_slow_model() {
     const EXECUTIONS: usize = 5_000;
-    // Each execution is a connection of this process too.
+    // Each execution opens a connection to the model server, which is in this process.
     let files = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: files.maximum, maximum: files.maximum }).unwrap();
     let mut fleet = Fleet::start().await;

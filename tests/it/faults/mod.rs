@@ -1,4 +1,4 @@
-//! One file for every way to die.
+//! Fault tests: one file for each way to die.
 
 mod claim_reply_lost;
 mod drain;
@@ -31,11 +31,10 @@ use crate::support::{
     wait::eventually,
 };
 
-/// How long a whole load of executions may take on a busy two-core machine.
+/// Time limit for a whole load of executions on a busy two-core machine.
 const LOAD_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Puts the definition `d`, whose model calls `echo` in all turns but the last; each turn takes the model
-/// `pause`.
+/// Applies the definition `d`, whose model calls `echo` in all turns but the last and takes `pause` for each.
 pub(crate) async fn several_turns(fleet: &Fleet, turns: usize, pause: Duration) {
     let mut agent = agent("a");
     agent.tools = vec![ToolRef::Name("echo".into()), ToolRef::Name("die".into())];
@@ -70,7 +69,7 @@ pub(crate) async fn submit_many(fleet: &Fleet, definition: &str, count: usize) -
     futures::future::join_all(submits).await
 }
 
-/// Waits until `count` executions are FINISHED; none may fail.
+/// Waits until `count` executions are FINISHED; fails if one has FAILED.
 pub(crate) async fn all_finish(fleet: &Fleet, count: usize) {
     let count = i64::try_from(count).unwrap();
     eventually("all executions finish", LOAD_PATIENCE, || async {
@@ -81,7 +80,7 @@ pub(crate) async fn all_finish(fleet: &Fleet, count: usize) {
         )
         .fetch_one(&fleet.db.pool)
         .await;
-        // The database itself may be away.
+        // The database itself may be down.
         let Ok(row) = row else { return Err("no answer".to_owned()) };
         assert_eq!(row.get::<i64, _>("failed"), 0, "{}", row.get::<String, _>("failures"));
         let finished: i64 = row.get("finished");
@@ -90,8 +89,8 @@ pub(crate) async fn all_finish(fleet: &Fleet, count: usize) {
     .await;
 }
 
-/// Nothing ran twice: each execution ended once, in the only attempt that did anything, and no call was repeated. A claim whose
-/// answer comes late, as on a busy machine, is handed back unstarted; that is no repetition.
+/// Fails if an execution ended twice, did work in more than one attempt, or repeated a model call. A claim whose
+/// reply comes late, as on a busy machine, is released unstarted and does not count.
 async fn nothing_ran_twice(fleet: &Fleet, count: usize) {
     assert_eq!(count_of(fleet, "select count(*) from events where kind = 'finished'").await, count, "finished events");
     let again: Vec<String> = sqlx::query_scalar(
@@ -112,7 +111,7 @@ async fn nothing_ran_twice(fleet: &Fleet, count: usize) {
     no_call_is_repeated(fleet);
 }
 
-/// By the model server's own count.
+/// Fails if the model server counted a repeated call.
 fn no_call_is_repeated(fleet: &Fleet) {
     let repeated = fleet.llm.calls().values().filter(|asked| **asked > 1).count();
     assert_eq!(repeated, 0, "model calls were repeated");
@@ -123,7 +122,7 @@ async fn count_of(fleet: &Fleet, sql: &'static str) -> usize {
     usize::try_from(count).unwrap()
 }
 
-/// Waits until the model was asked so many times.
+/// Waits until the model was asked this many times.
 async fn asked(fleet: &Fleet, times: usize) {
     eventually("the model is asked", LOAD_PATIENCE, async || {
         let asked: usize = fleet.llm.calls().values().sum();
@@ -132,7 +131,7 @@ async fn asked(fleet: &Fleet, times: usize) {
     .await;
 }
 
-/// The `Idempotency-Key` of every turn that is recorded: the hash of the execution's id, the step's key and its occurrence.
+/// `Idempotency-Key` of every recorded turn: the hash of the execution's id, the step's key and its occurrence.
 async fn recorded_turns(fleet: &Fleet) -> BTreeSet<String> {
     let rows = sqlx::query("select execution_id, key, occurrence from steps where kind = 'turn' and state = 'live'")
         .fetch_all(&fleet.db.pool)

@@ -1,4 +1,4 @@
-//! Processes that are started before `longhaul migrate`.
+//! Processes that start before `longhaul migrate`.
 
 use std::{
     fs::{self, File},
@@ -14,11 +14,11 @@ use crate::support::{
     wait::{SOON, eventually},
 };
 
-/// The program; see `tests/Cargo.toml`.
+/// Path of the program; see `tests/Cargo.toml`.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul-program");
 const SAID: &str = "run `longhaul migrate`";
 
-/// A role as a process; killed when dropped.
+/// A role as a process; killed on drop.
 struct Role {
     child: Child,
     dir: TempDir,
@@ -65,7 +65,7 @@ impl Drop for Role {
     }
 }
 
-/// Where all is started at once, a role comes before the migration: it waits, rather than be started over and over.
+/// A role that starts before the migration, as when all start at once, waits instead of exiting.
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_say_once_that_they_wait_for_a_migration() {
     let (db, redis) = (TestDb::empty().await, TestRedis::create().await);

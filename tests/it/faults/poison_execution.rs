@@ -31,7 +31,7 @@ async fn of_many_executions_beside_a_process_killer_only_the_killer_fails() {
     let mut processes = vec![WorkerProcess::start(&fleet).await];
     submit_many(&fleet, "d", GOOD).await;
     let killer = fleet.submit("d", json!({"text": "kill them all"})).await;
-    // An orchestrator that starts another worker for each that dies.
+    // Plays an orchestrator that starts another worker for each that dies.
     let mut died = 0;
     eventually("all executions end", LOAD_PATIENCE, async || {
         if processes.last_mut().unwrap().has_ended() {
@@ -84,7 +84,7 @@ async fn answers_and_tool_results_with_nul_hurt_no_execution_of_their_batch() {
         .await;
     assert_eq!(failed, json!([]));
     for id in bad {
-        // What Postgres cannot store is a correctable mistake of the model.
+        // Text that Postgres cannot store is a mistake that the model can correct.
         assert_eq!(fleet.row(id).await["output"], json!({"said": "corrected"}));
     }
     worker.drain().await;

@@ -1,4 +1,4 @@
-//! Postgres restarted under load, and gone for longer than the lease.
+//! Postgres restarted under load, and down for longer than the lease.
 
 use std::{
     collections::BTreeSet,
@@ -30,7 +30,7 @@ async fn every_acknowledged_submit_survives_restarts_under_load_and_finishes() {
     fleet.set("LONGHAUL__WORKER__CONCURRENCY", "100");
     let workers = [worker(&fleet), worker(&fleet)];
     let template = fleet.new_execution("d", json!({"text": "x"})).await;
-    // Less patient than an outage, so that some submits fail, as a caller of the API would see it.
+    // Less patient than an outage, so that some submits fail, as for a caller of the API.
     let submitter = Submitter::spawn(fleet.store.clone(), Duration::from_millis(300));
     let stop = AtomicBool::new(false);
     let ((acknowledged, refused), ()) = tokio::join!(submit_until(&fleet, &submitter, &template, &stop), async {
@@ -43,7 +43,7 @@ async fn every_acknowledged_submit_survives_restarts_under_load_and_finishes() {
         stop.store(true, Ordering::Relaxed);
     });
 
-    // Those without an answer may be stored or not; all that are stored finish.
+    // Submits without an answer may be stored or not; all that are stored finish.
     let known: Vec<uuid::Uuid> = acknowledged.iter().map(|id| id.0).collect();
     let stored: i64 = sqlx::query_scalar("select count(*) from executions where id = any($1)")
         .bind(&known)
@@ -54,8 +54,8 @@ async fn every_acknowledged_submit_survives_restarts_under_load_and_finishes() {
     let count = count_of(&fleet, "select count(*) from executions").await;
     all_finish(&fleet, count).await;
     assert_eq!(count_of(&fleet, "select count(*) from events where kind = 'finished'").await, count);
-    // A claim that committed just before the server went is lost with its answer. What it took is handed back unstarted, and
-    // that is the only way in which an attempt may end besides FINISHED.
+    // A claim that committed just before the server went down is lost with its reply. Its executions are released
+    // unstarted, the only way for an attempt to end besides FINISHED.
     assert_eq!(
         count_of(&fleet, "select count(*) from attempts where outcome not in ('finished', 'released')").await,
         0,
@@ -71,7 +71,7 @@ async fn every_acknowledged_submit_survives_restarts_under_load_and_finishes() {
     }
 }
 
-/// Submits one after the other; the answered ones and how many were not.
+/// Submits one after the other. Returns the acknowledged ids and the number of refused submits.
 async fn submit_until(
     fleet: &Fleet,
     submitter: &Submitter,
@@ -92,15 +92,15 @@ async fn submit_until(
     (acknowledged, refused)
 }
 
-/// Two workers with 300 executions under way are without Postgres for longer than the lease, which is 6 s. Nobody is declared dead, and nothing
-/// is asked again.
+/// Two workers with 300 running executions lose Postgres for longer than the lease of 6 s. No worker is declared
+/// dead, and no call is repeated.
 async fn nobody_pays_for(outage: impl AsyncFnOnce(&PrivatePostgres)) {
     let postgres = dedicated_postgres().await;
     let fleet = fleet_on(&postgres).await;
     several_turns(&fleet, 6, Duration::from_millis(500)).await;
     let workers = [worker(&fleet), worker(&fleet)];
     submit_many(&fleet, "d", 300).await;
-    // A claim under way would be lost with its answer, which is another test's fault: all must have begun.
+    // All must have begun: a claim under way would be lost with its reply, which another test covers.
     eventually("all ask for their first turn", Duration::from_secs(30), async || {
         let requests = fleet.llm.requests();
         let first = requests.iter().filter(|request| request.replies() == 0);
@@ -134,7 +134,7 @@ async fn an_outage_longer_than_the_lease_reaps_nobody_and_repeats_nothing() {
     .await;
 }
 
-/// Nothing tells the server's processes that time has passed, and what they were sent meanwhile is carried out when they go on.
+/// The server's processes do not notice the pause, and carry out afterwards the statements sent meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_hangs_for_longer_than_the_lease_reaps_nobody_and_repeats_nothing() {
     nobody_pays_for(async |postgres| {

@@ -1,4 +1,4 @@
-//! Executions that kill their workers, over three builds: one that dies of them, another that does, and one in which it was mended.
+//! Executions that kill their workers, over three builds: two that die of them, and one that is mended.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::support::{
     wait::eventually,
 };
 
-/// Workers die one after the other, each a lease after it started.
+/// Time limit for workers that die one after the other, each a lease after its start.
 const DEATHS_PATIENCE: Duration = Duration::from_secs(180);
 
-/// A fleet of worker processes as an orchestrator keeps it: for each that dies another one starts.
+/// Worker processes as an orchestrator keeps them: each one that dies is replaced.
 struct Processes<'a> {
     fleet: &'a mut Fleet,
     current: WorkerProcess,
@@ -30,7 +30,7 @@ impl<'a> Processes<'a> {
         Self { fleet, current, died: 0 }
     }
 
-    /// The next release.
+    /// Deploys the next release.
     async fn deploy(&mut self, build: &str) {
         self.fleet.set("LONGHAUL__WORKER__BUILD", build);
         self.current = WorkerProcess::start(self.fleet).await;
@@ -54,7 +54,7 @@ async fn what_kills_one_build_is_tried_by_the_next_alone_and_goes_on_when_one_li
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__WORKER__LEASE_SECONDS", "2");
     fleet.set("LONGHAUL__WORKER__RENEW_SECONDS", "0.6");
-    // One at a time: a death is one execution's, and no other's turn is under way then.
+    // One permit: a death is one execution's, and no other turn is in flight then.
     fleet.set("LONGHAUL__WORKER__CONCURRENCY", "1");
     let mut agent = agent("a");
     agent.tools = vec![ToolRef::Name("fragile".into())];
@@ -79,7 +79,7 @@ async fn what_kills_one_build_is_tried_by_the_next_alone_and_goes_on_when_one_li
     assert!(deaths.len() >= 3 && deaths.iter().all(|death| death["build"] == "broken"), "{record}");
     assert!(deaths.iter().all(|death| death["worker_id"].is_string() && death["host"].is_string()), "{record}");
 
-    // The same build lives and releases nothing; what is new waits.
+    // The same build lives and releases nothing; new executions wait.
     processes
         .until("new ones are held back", "select to_jsonb(held_since is not null) from quarantine_groups", json!(true))
         .await;
@@ -93,7 +93,7 @@ async fn what_kills_one_build_is_tried_by_the_next_alone_and_goes_on_when_one_li
     let late = processes.fleet.submit("d", json!({"text": "y"})).await;
     assert_eq!(processes.fleet.row(late).await["wait_reason"], "queue_paused");
 
-    // Another build dies of it too: of the one that it tried.
+    // The next build dies of its canary.
     let before = processes.died;
     processes.deploy("broken-too").await;
     let died_builds = "select to_jsonb(died_builds) from quarantine_groups";
@@ -107,7 +107,7 @@ async fn what_kills_one_build_is_tried_by_the_next_alone_and_goes_on_when_one_li
         .await;
     assert!(processes.died <= before + 1, "one worker is what a canary costs; {} died", processes.died - before);
 
-    // And one does not.
+    // The third build does not.
     processes.deploy("mended").await;
     let finished = "select to_jsonb(count(*)) from executions where status = 'FINISHED'";
     processes.until("all go on", finished, json!(4)).await;
@@ -134,7 +134,7 @@ async fn what_kills_one_build_is_tried_by_the_next_alone_and_goes_on_when_one_li
         assert_eq!(fleet.row(id).await["failure_code"], "crash_loop", "terminal is terminal");
     }
     assert_eq!(released_twice(fleet).await, json!([]));
-    // What was answered before the deaths is not asked again.
+    // Turns that were answered before the deaths are not asked again.
     assert!(fleet.llm.calls().values().all(|asked| *asked == 1), "{:?}", fleet.llm.calls());
     assert_eq!(fleet.row(late).await["status"], "FINISHED");
 }

@@ -1,4 +1,4 @@
-//! Far more work than wake-ups: the list stays below its cap, and claims still find what they come for.
+//! Far more work than wake-ups: the list stays below its cap, and claims still find work.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn under_backlog_the_list_stays_below_its_cap_and_claims_find_work() {
     assert!(empty * 20 <= all, "{empty} of {all} claims found nothing");
 }
 
-/// Claims that found nothing, and the others.
+/// Number of claims that found nothing, and of the others.
 fn claims(metrics: &str) -> (u64, u64) {
     let line = Regex::new(r#"(?m)^longhaul_queue_claims_total\{([^}]*)\} (\d+)"#).unwrap();
     let mut sums = (0, 0);

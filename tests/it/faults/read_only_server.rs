@@ -1,4 +1,4 @@
-//! A failover that leaves pooled connections on the old primary, which answers that it is read-only for ever.
+//! A failover that leaves pooled connections on the old primary, which stays read-only for ever.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,8 @@ use sqlx::AssertSqlSafe;
 use super::{all_finish, asked, nothing_ran_twice, several_turns, submit_many, worker};
 use crate::support::{db::TestDb, fleet::Fleet, redis::TestRedis, servers::dedicated_postgres};
 
-/// Demotion shows to connections that exist (a setting of the server, reloaded) and to new ones; promotion only to new ones (a
-/// setting of the database), as when a name or a proxy points to another server.
+/// The demotion shows to existing connections (a setting of the server, reloaded) and to new ones; the promotion only
+/// to new ones (a setting of the database), as when a name or a proxy points to another server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_leave_a_demoted_primary_and_go_on_with_the_new_one() {
     let postgres = dedicated_postgres().await;
@@ -24,7 +24,7 @@ async fn workers_leave_a_demoted_primary_and_go_on_with_the_new_one() {
     for sql in ["alter system set default_transaction_read_only = on", "select pg_reload_conf()"] {
         sqlx::query(sql).execute(&admin).await.unwrap();
     }
-    // For a while there is no primary at all; the duration is the fault.
+    // No primary for a while; the duration is the fault.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let promote = format!("alter database {} set default_transaction_read_only = off", fleet.db.name);
     sqlx::raw_sql(AssertSqlSafe(format!("begin read write; {promote}; commit"))).execute(&admin).await.unwrap();

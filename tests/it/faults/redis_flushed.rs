@@ -1,4 +1,4 @@
-//! Redis emptied, stopped, paused, and every wake-up doubled. It carries hints and nothing else, so nothing may be lost, run
+//! Redis emptied, stopped, paused, and every wake-up doubled. Redis carries only hints, so nothing may be lost, run
 //! twice or be cancelled, and new work may start at most a second late.
 
 use std::time::Duration;
@@ -12,13 +12,14 @@ use super::{all_finish, asked, nothing_ran_twice, several_turns, submit_many, wo
 use crate::support::{db::TestDb, fleet::Fleet, redis::TestRedis, servers::dedicated_redis};
 
 const TURNS: usize = 4;
-/// How long Redis is stopped: longer than any patience of anybody.
+/// Duration of the stop of Redis; longer than any client waits.
 const OUTAGE: Duration = Duration::from_secs(60);
-/// How long it hangs, with its connections open. Longer than a command may take.
+/// Duration of the hang of Redis with open connections; longer than a command may take.
 const HANG: Duration = Duration::from_secs(6);
-/// The pace of submits while it is away.
+/// Interval of submits during the outage.
 const SUBMIT_EVERY: Duration = Duration::from_millis(500);
-/// Work starts within about a second of its submit: at the latest before the fourth submit after it. A busy machine delays both.
+/// An execution starts within about a second of its submit: at the latest before this many later submits. A busy
+/// machine delays both.
 const LATER_SUBMITS: usize = 4;
 
 async fn fleet_on(redis: &PrivateRedis) -> Fleet {
@@ -32,7 +33,7 @@ async fn fleet_on(redis: &PrivateRedis) -> Fleet {
 async fn an_emptied_redis_under_load_loses_nothing_and_runs_nothing_twice() {
     let redis = dedicated_redis().await;
     let mut fleet = fleet_on(&redis).await;
-    // Fewer permits than executions, so that wake-ups are waiting when they are lost.
+    // Fewer permits than executions, so that pending wake-ups are lost.
     fleet.set("LONGHAUL__WORKER__CONCURRENCY", "40");
     let workers = [worker(&fleet), worker(&fleet)];
     submit_many(&fleet, "d", 200).await;
@@ -99,7 +100,7 @@ async fn a_redis_that_hangs_delays_new_work_by_about_a_second_and_cancels_nothin
 
     redis.pause().await.unwrap();
     let late = submit_through_outage(&fleet, HANG).await;
-    // What was in flight went on meanwhile.
+    // Executions in flight finish meanwhile.
     all_finish(&fleet, 100 + late.len()).await;
     redis.resume().await.unwrap();
     let after = submit_many(&fleet, "d", 20).await;
@@ -113,8 +114,8 @@ async fn a_redis_that_hangs_delays_new_work_by_about_a_second_and_cancels_nothin
     }
 }
 
-/// A submit now and then, each with its wake-up doubled, for as long as the outage lasts (the duration is the fault, not a wait for
-/// something), and until there are enough to be [in order](starts_in_order).
+/// Submits at intervals, each wake-up doubled, for as long as the outage lasts (the duration is the fault, not a wait
+/// for something) and until there are enough executions for [`starts_in_order`].
 async fn submit_through_outage(fleet: &Fleet, outage: Duration) -> Vec<ExecutionId> {
     let queue = QueueName::new("default").unwrap();
     let mut submits = Vec::new();
@@ -130,8 +131,8 @@ async fn submit_through_outage(fleet: &Fleet, outage: Duration) -> Vec<Execution
     submits
 }
 
-/// Each was started before the fourth submit after its own. Nobody can have noticed that Redis hangs when the first is submitted:
-/// it may take as long again.
+/// Fails unless each execution started before the fourth submit after its own. The first may take twice as long,
+/// because no process can know of the hang yet.
 async fn starts_in_order(fleet: &Fleet, executions: &[ExecutionId], how: &str) {
     let ids: Vec<uuid::Uuid> = executions.iter().map(|id| id.0).collect();
     let mut times: Vec<(DateTime<Utc>, DateTime<Utc>)> =

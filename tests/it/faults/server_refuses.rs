@@ -1,5 +1,5 @@
-//! Refusals of the server under load that are about no execution: a password that was rotated, a grant that was revoked, a
-//! function of another release (core-rules 21).
+//! Server errors under load that are about no execution: a rotated password, a revoked grant, a function or a table
+//! of another release (core-rules 21).
 
 use std::{str::FromStr, time::Duration};
 
@@ -10,10 +10,10 @@ use super::{all_finish, asked, count_of, no_call_is_repeated, several_turns, sub
 use crate::support::{db::TestDb, fleet::Fleet, redis::TestRedis, servers::dedicated_postgres};
 
 const EXECUTIONS: usize = 60;
-/// Longer than the batches' largest back-off, several times.
+/// Several times the batches' largest backoff.
 const FAULT: Duration = Duration::from_secs(4);
 
-/// A fleet whose processes are `runner`, and an administrator who is not.
+/// A fleet that connects as the role `runner`, and an administrator with another role.
 struct Refusing {
     postgres: PrivatePostgres,
     admin: PgPool,
@@ -44,7 +44,8 @@ impl Refusing {
         sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&self.admin).await.unwrap();
     }
 
-    /// Runs executions while `fault` holds, ends it by `mend`, and finds that nobody paid for it.
+    /// Runs executions while `fault` holds, ends it by `mend`, and fails if an execution failed, crashed or repeated
+    /// a call.
     async fn nobody_fails(self, fault: &str, mend: &str) {
         let workers = [worker(&self.fleet), worker(&self.fleet)];
         submit_many(&self.fleet, "d", EXECUTIONS).await;
@@ -76,7 +77,7 @@ async fn function_of_another_release_fails_no_execution() {
     let refusing = Refusing::start().await;
     refusing
         .nobody_fails(
-            // A statement that is prepared knows the function by another name than its own.
+            // A prepared statement refers to the function by its id, so the sessions are closed as well.
             "alter function longhaul_try_lock(uuid) rename to longhaul_try_lock_of_another_release;
              select pg_terminate_backend(pid) from pg_stat_activity where usename = 'runner'",
             "alter function longhaul_try_lock_of_another_release(uuid) rename to longhaul_try_lock",
@@ -92,7 +93,7 @@ async fn table_of_another_release_fails_no_execution() {
         .await;
 }
 
-/// Connections that are open live on, those that claims use among them.
+/// Open connections live on, those of claims among them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rotated_password_fails_nothing_and_stops_claims() {
     let refusing = Refusing::start().await;
@@ -104,7 +105,7 @@ async fn rotated_password_fails_nothing_and_stops_claims() {
     let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
                where usename = 'runner' and query not like '%longhaul_claim%' and query not like '%update workers%'";
     refusing.sql(cut).await;
-    // All that still had to write have met the refusal.
+    // By then every pending write has met the refusal.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let claims = "select coalesce(sum(attempt), 0) from executions";
     let before = count_on(&refusing.admin, claims).await;

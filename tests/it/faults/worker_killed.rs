@@ -64,7 +64,7 @@ async fn held_by(fleet: &Fleet, worker: uuid::Uuid) -> usize {
     usize::try_from(held).unwrap()
 }
 
-/// Seconds from the kill to the next claim of what the worker held: median and maximum.
+/// Seconds from the kill to the next claim of the executions that the worker held: median and maximum.
 async fn run_again_after(fleet: &Fleet, worker: uuid::Uuid, killed_at: DateTime<Utc>) -> (f64, f64) {
     sqlx::query_as(
         "with again as (

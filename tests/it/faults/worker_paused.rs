@@ -1,4 +1,4 @@
-//! A worker that is stopped beyond its lease and then goes on, as after a suspended virtual machine.
+//! A worker that is stopped beyond its lease and then resumes, as after a suspended virtual machine.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -9,8 +9,9 @@ use crate::support::{fleet::Fleet, process::WorkerProcess, wait::eventually};
 
 const EXECUTIONS: usize = 60;
 const MORE: usize = 60;
-/// Requests that were past their last look at the lease when the process was stopped, and not yet sent: nothing can call them back
-/// (docs/reference/verify.md). A worker that did not look would send one for each of the thirty it holds.
+/// Requests that had passed their last check of the lease when the process was stopped, and were not sent yet:
+/// nothing can recall them (docs/verify.md). Without that check the worker would send one for each of the thirty
+/// executions it holds.
 const SENT_ON_WAKING: usize = 3;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -27,7 +28,7 @@ async fn a_worker_that_wakes_after_its_lease_writes_nothing_launches_nothing_and
     assert!(held > 10, "the paused worker held only {held}");
 
     paused.signal(Signal::STOP);
-    // The other takes over and ends everything, so that whatever the model hears after the resume comes from the old lease.
+    // The other worker takes over and ends everything, so every later model request comes from the old lease.
     all_finish(&fleet, EXECUTIONS).await;
     let requests = fleet.llm.requests().len();
     paused.signal(Signal::CONT);
@@ -40,7 +41,7 @@ async fn a_worker_that_wakes_after_its_lease_writes_nothing_launches_nothing_and
         (all.into_iter().collect(), late)
     };
     assert!(late.len() <= SENT_ON_WAKING, "the dead worker launched {} model calls", late.len());
-    // Each the turn that its execution was at when it stopped, which another has asked for meanwhile.
+    // Each is the turn that its execution was at when it stopped, which the other worker has asked for meanwhile.
     assert!(late.iter().all(|key| heard.contains(key)), "the dead worker went on: {late:?}");
     let late_ends = "select count(*) from attempts where worker_id = $1 and outcome <> 'lost'
         and ended_at > (select dead_at from workers where id = $1)";

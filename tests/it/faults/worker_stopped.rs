@@ -1,7 +1,8 @@
-//! A worker stopped in the middle of a statement (SIGSTOP, a suspended machine): it may hold up nobody (core-rules 10).
+//! A worker stopped in the middle of a statement (SIGSTOP, a suspended machine) must not block others (core-rules
+//! 10).
 //!
-//! A statement is its own transaction, so a stop before it was sent or after it was answered leaves nothing behind. Between the
-//! two are the points below: the server has worked, and the process never reads its answer.
+//! A statement is its own transaction, so a stop before it is sent or after its reply is read leaves nothing behind.
+//! The points below are between the two: the server has done its work, and the process never reads the reply.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ use crate::support::{
     wait::{SOON, eventually},
 };
 
-/// Where a worker is stopped: while it reads the answer to this statement about the execution.
+/// Statement at which a worker is stopped, while it reads the reply about the execution.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Statement {
     Claim,
@@ -39,7 +40,7 @@ enum Statement {
 impl Statement {
     const ALL: [Self; 6] = [Self::Claim, Self::Record, Self::Conclude, Self::Reap, Self::WakeDue, Self::FoldCounts];
 
-    /// Words that no other statement has.
+    /// Words that occur in no other statement.
     fn words(self) -> &'static str {
         match self {
             Self::Claim => "from longhaul_claim(",
@@ -52,7 +53,8 @@ impl Statement {
     }
 }
 
-/// A fleet whose dead workers are found soon, and the way of the worker that will be stopped to the database.
+/// A fleet that detects dead workers within seconds, a proxy between the worker to be stopped and the database, and
+/// the direct URL.
 async fn fleet_and_proxy() -> (Fleet, ChaosProxy, String) {
     let mut fleet = Fleet::start().await;
     let direct = fleet.db.url.clone();
@@ -65,14 +67,15 @@ async fn fleet_and_proxy() -> (Fleet, ChaosProxy, String) {
     (fleet, proxy, direct)
 }
 
-/// An execution that the sweep must wake before anybody can claim it.
+/// An execution that the sweep must wake before it can be claimed.
 async fn submit_scheduled(fleet: &Fleet) -> ExecutionId {
     let mut new = fleet.new_execution("d", json!({})).await;
     new.run_at = Some(fleet.store.now().await.unwrap() + chrono::Duration::milliseconds(500));
     fleet.submit_new(new).await
 }
 
-/// No session of a worker is in a transaction, holds a lock that others wait for, or keeps the advisory lock of a duty.
+/// Waits until no session of a worker is in a transaction, holds a lock that others wait for, or keeps a duty's
+/// advisory lock.
 async fn nothing_is_held(fleet: &Fleet, at: Statement) {
     eventually("the stopped worker holds nothing", SOON, async || {
         let held = fleet
@@ -89,7 +92,7 @@ async fn nothing_is_held(fleet: &Fleet, at: Statement) {
     .await;
 }
 
-/// Stops a worker at `at`; another one, started then, does all the work there is, the sweep's included.
+/// Stops a worker at `at`. Another one, started then, does all the work there is, the sweep's included.
 async fn stopped_at(at: Statement) {
     let (mut fleet, proxy, direct) = fleet_and_proxy().await;
     let id = match at {
@@ -124,11 +127,11 @@ async fn a_worker_stopped_at_any_statement_leaves_nothing_locked_and_its_work_is
     stream::iter(Statement::ALL).for_each_concurrent(2, stopped_at).await;
 }
 
-/// The one statement whose answer can be larger than the buffers between server and client: the server is still at it, in its
-/// transaction, and no limit on statements counts while it waits for room to write.
+/// The only statement whose reply can exceed the buffers between server and client: the server is still in its
+/// transaction, and the statement timeout does not count while it waits for room to write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_stopped_inside_a_large_answer_does_not_keep_what_it_claimed_locked() {
-    /// 16 MiB together, several times what the buffers take.
+    /// Executions with 16 MiB of input together, several times what the buffers take.
     const LARGE: usize = 128;
     let (mut fleet, proxy, direct) = fleet_and_proxy().await;
     let mut ids = Vec::new();
@@ -180,7 +183,7 @@ async fn every_session_ends_an_idle_transaction_and_a_long_wait_for_a_lock_by_it
     sqlx::query("select from clock for update").execute(&mut *idle).await.unwrap();
     let refused = sqlx::query("update clock set shift = shift").execute(store.pool()).await.unwrap_err();
     assert_eq!(refused.as_database_error().unwrap().code().unwrap(), "55P03", "{refused}");
-    // Nobody ends the transaction but the server.
+    // Only the server ends the transaction.
     eventually("the lock of the idle transaction is gone", LOAD_PATIENCE, async || {
         match sqlx::query("update clock set shift = shift").execute(store.pool()).await {
             Ok(_) => Ok(()),
