@@ -1,4 +1,5 @@
-//! The whole API in this process on a port of its own, over a database of the test's own, with a client that holds a key.
+//! The whole API in this process on a port of its own, over a database of the test's own, with a client that holds a
+//! key.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -22,20 +23,20 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::db::TestDb;
 
-/// What a tenant's own key may do when a test says nothing else.
+/// Default scopes of a tenant's own key.
 pub(crate) const EVERYDAY: &[Scope] =
     &[Scope::ExecutionsRead, Scope::ExecutionsWrite, Scope::DefinitionsRead, Scope::DefinitionsWrite];
 
-/// One API process. Stops with its owner.
+/// One API process; stops on drop.
 pub(crate) struct TestApi {
     pub(crate) db: Arc<TestDb>,
-    /// The store the process itself uses.
+    /// Store that the process itself uses.
     pub(crate) store: Store,
-    /// Calls with the key of tenant `acme`.
+    /// Caller with a key of tenant `acme`.
     pub(crate) acme: Caller,
-    /// Whose key [`Self::acme`] holds.
+    /// Tenant of the key in [`Self::acme`].
     pub(crate) tenant: TenantId,
-    /// What the hooks were told.
+    /// Calls of the hooks.
     pub(crate) told: Arc<Told>,
     /// Hints for event streams.
     pub(crate) looks: UnboundedSender<Look>,
@@ -43,7 +44,7 @@ pub(crate) struct TestApi {
     _stop: DropGuard,
 }
 
-/// The default model of the default provider has a price; no other model has.
+/// A price for the default model of the default provider, and for no other.
 fn prices() -> Prices {
     let usd = |text: &str| text.parse().unwrap();
     let price = Price { input: usd("1"), cached_input: usd("0.10"), cache_write_input: usd("1"), output: usd("4") };
@@ -52,7 +53,7 @@ fn prices() -> Prices {
     Prices { default_provider: "scripted".into(), providers: [("scripted".into(), scripted)].into() }
 }
 
-/// What the process told the queue.
+/// Wake-ups and announcements that the process sent to the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) woken: Mutex<Vec<(String, ExecutionId)>>,
@@ -73,12 +74,12 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
-    /// Null when it is not JSON.
+    /// Null if it is not JSON.
     pub(crate) body: Value,
 }
 
 impl TestApi {
-    /// With the agent `clerk` and the definition `invoice` shared by all tenants.
+    /// Starts an API with the agent `clerk` and the definition `invoice`, shared by all tenants.
     pub(crate) async fn start() -> Self {
         Self::start_with(ApiOptions::default()).await
     }
@@ -87,7 +88,7 @@ impl TestApi {
         Self::start_configured(options, BTreeMap::new()).await
     }
 
-    /// With settings as environment variables.
+    /// Starts an API with settings as environment variables.
     pub(crate) async fn start_configured(options: ApiOptions, settings: BTreeMap<String, String>) -> Self {
         let db = Arc::new(TestDb::create().await);
         let api = Self::serve(db, options, settings).await;
@@ -158,17 +159,17 @@ impl TestApi {
         Caller { key: None, ..self.acme.clone() }
     }
 
-    /// Rows of `executions`.
+    /// Number of executions.
     pub(crate) async fn count(&self) -> i64 {
         sqlx::query_scalar("select count(*) from executions").fetch_one(&self.db.pool).await.unwrap()
     }
 
-    /// Submits an invoice and gives its id.
+    /// Submits an invoice. Returns its id.
     pub(crate) async fn submit(&self) -> ExecutionId {
         self.submit_with(json!({})).await
     }
 
-    /// Submits an invoice with further fields and gives its id.
+    /// Submits an invoice with further fields. Returns its id.
     pub(crate) async fn submit_with(&self, more: Value) -> ExecutionId {
         let mut body = json!({"definition": "invoice", "input": {"text": "total 12"}});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -199,7 +200,7 @@ impl Caller {
         self.send(Method::DELETE, path, None, &[]).await
     }
 
-    /// Sends `body` as JSON text, whatever it is.
+    /// Sends `body` as `application/json`, even if it is not JSON.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -233,7 +234,7 @@ impl Answer {
         Self { status, headers, body: serde_json::from_str(&text).unwrap_or(Value::Null), text }
     }
 
-    /// The stable code of an error.
+    /// Stable code of an error.
     pub(crate) fn code(&self) -> &str {
         self.body["code"].as_str().unwrap_or_default()
     }
@@ -243,7 +244,7 @@ impl Answer {
         (self.status, self.code())
     }
 
-    /// Where the violations are.
+    /// Paths of the violations.
     pub(crate) fn paths(&self) -> Vec<&str> {
         let errors = self.body["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
         errors.iter().filter_map(|error| error["path"].as_str()).collect()

@@ -1,4 +1,4 @@
-//! A TCP proxy that breaks on purpose: put it between a client and a server and plan what the network does to them.
+//! A TCP proxy that breaks on purpose: a test puts it between a client and a server and plans faults of the network.
 
 use std::collections::HashSet;
 use std::io;
@@ -18,18 +18,18 @@ use super::wait::{SOON, within};
 
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// What happens to bytes that are under way.
+/// Treatment of bytes in transit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flow {
     Pass,
     /// Each chunk waits this long, in both directions.
     Delay(Duration),
-    /// Nothing passes; what was read is held and passes later, as after a partition that heals.
+    /// Nothing passes; bytes already read pass later, as after a partition that heals.
     BlackHole,
 }
 
-/// A proxy on a loopback port of its own. Everything passes until told otherwise; every method returns when its effect
-/// is in place. Stops with its owner.
+/// A proxy on a loopback port of its own. By default everything passes; every method returns when its effect is in
+/// place. Stops on drop.
 #[derive(Debug)]
 pub(crate) struct ChaosProxy {
     address: SocketAddr,
@@ -43,7 +43,7 @@ struct Shared {
     upstream: Mutex<SocketAddr>,
     flow: watch::Sender<Flow>,
     plan: Mutex<Option<Plan>>,
-    /// Chunks that clients sent.
+    /// Number of chunks that clients sent.
     sent: AtomicUsize,
 }
 
@@ -57,18 +57,19 @@ enum Order {
 #[derive(Debug)]
 struct Plan {
     request: Vec<u8>,
-    /// Connections on which the request was seen: a client of several prepares a statement on each, and may be answered on any.
+    /// Connections on which the request was seen: a client of several prepares a statement on each, and may be
+    /// answered on any.
     armed: HashSet<SocketAddr>,
     reply: Vec<u8>,
     seen: oneshot::Sender<()>,
     then: Then,
 }
 
-/// What becomes of the planned reply.
+/// Fate of the planned reply.
 #[derive(Debug)]
 enum Then {
     Lose,
-    /// It waits until this is sent, or given up.
+    /// Waits until this is sent or dropped.
     Hold(oneshot::Receiver<()>),
 }
 
@@ -77,13 +78,13 @@ enum Then {
 pub(crate) struct LostReply(oneshot::Receiver<()>);
 
 impl LostReply {
-    /// Waits until the server has answered and the answer was thrown away.
+    /// Waits until the server has answered and the proxy has discarded the answer.
     pub(crate) async fn lost(self) {
         within("the planned reply is lost", SOON, self.0).await.expect("the proxy lives");
     }
 }
 
-/// A reply that waits on its way; see [`ChaosProxy::hold_reply`]. It passes when this is dropped.
+/// A delayed reply; see [`ChaosProxy::hold_reply`]. It passes when this is dropped.
 #[derive(Debug)]
 pub(crate) struct HeldReply {
     seen: oneshot::Receiver<()>,
@@ -91,7 +92,7 @@ pub(crate) struct HeldReply {
 }
 
 impl HeldReply {
-    /// Waits until the server has begun to answer; the client has not heard a word of it.
+    /// Waits until the server has begun to answer; the client has received nothing of it.
     pub(crate) async fn held(&mut self) {
         within("the planned reply is held", SOON, &mut self.seen).await.expect("the proxy lives");
     }
@@ -99,7 +100,8 @@ impl HeldReply {
 
 impl ChaosProxy {
     pub(crate) async fn start(upstream: SocketAddr) -> Self {
-        // Not an ephemeral port: refusing gives it back for a while, and nobody else may take it then.
+        // Not an ephemeral port: it is free while the proxy refuses connections, and no other process may take it
+        // then.
         let listener = loop {
             let port = free_port().expect("a free port");
             if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
@@ -118,7 +120,7 @@ impl ChaosProxy {
         Self { address, shared, orders, server }
     }
 
-    /// In front of the server that `url` names.
+    /// Starts a proxy in front of the server that `url` names.
     pub(crate) async fn before(url: &str) -> Self {
         let url = reqwest::Url::parse(url).expect("a url");
         let port = url.port().expect("a url with a port");
@@ -136,13 +138,13 @@ impl ChaosProxy {
         url.into()
     }
 
-    /// How often clients have sent something, on any connection: a small request is sent at once, and whoever waits for its answer
-    /// sends nothing meanwhile.
+    /// Number of chunks that clients sent, on any connection. A small request is one chunk, and a client that waits
+    /// for its answer sends nothing meanwhile.
     pub(crate) fn sent(&self) -> usize {
         self.shared.sent.load(Ordering::Relaxed)
     }
 
-    /// Back to normal: takes connections and lets everything pass.
+    /// Back to normal: accepts connections and lets everything pass.
     pub(crate) async fn pass(&self) {
         self.shared.flow.send_replace(Flow::Pass);
         self.order(Order::Listen).await;
@@ -153,29 +155,30 @@ impl ChaosProxy {
         self.order(Order::Refuse).await;
     }
 
-    /// Drops every connection; new ones are taken.
+    /// Drops every connection and accepts new ones.
     pub(crate) async fn drop_connections(&self) {
         self.order(Order::DropConnections).await;
     }
 
-    /// Connections stay and new ones are taken, but not a byte arrives any more.
+    /// Keeps connections and accepts new ones, but delivers no byte.
     pub(crate) fn black_hole(&self) {
         self.shared.flow.send_replace(Flow::BlackHole);
     }
 
-    /// Every chunk of bytes takes `by` longer, in each direction.
+    /// Delays every chunk of bytes by `by`, in each direction.
     pub(crate) fn delay(&self, by: Duration) {
         self.shared.flow.send_replace(Flow::Delay(by));
     }
 
-    /// New connections go to `upstream`; those that exist stay where they are.
+    /// Sends new connections to `upstream`; existing ones stay where they are.
     pub(crate) fn set_upstream(&self, upstream: SocketAddr) {
         *lock(&self.shared.upstream) = upstream;
     }
 
-    /// Loses the answer to one request: once a client has sent bytes with `request` in them on a connection, replies on that
-    /// connection pass until one has `reply` in it (an empty `reply` is in every one). That one is thrown away and the connection
-    /// dropped, so the server has done the work and the client cannot know. Applies once, to the first match on any of them.
+    /// Loses the reply to one request. Once a client has sent `request` on a connection, replies on that connection
+    /// pass until one contains `reply` (an empty `reply` is in every one). The proxy discards that one and drops the
+    /// connection, so the server has done the work and the client cannot know. Applies once, to the first match on
+    /// any connection.
     ///
     /// A PostgreSQL client prepares a statement in an exchange of its own that holds the statement's text, so give
     /// `reply` the tag of the completed command, or lose the reply of `COMMIT`.
@@ -183,8 +186,8 @@ impl ChaosProxy {
         LostReply(self.plan(request.into(), reply.into(), Then::Lose))
     }
 
-    /// Holds the answer to one request, which is found as by [`Self::lose_reply`], and everything behind it on its connection:
-    /// nothing more is read from the server either.
+    /// Holds the reply to one request, which is matched as by [`Self::lose_reply`], and everything behind it on its
+    /// connection: the proxy reads nothing more from the server either.
     pub(crate) fn hold_reply(&self, request: impl Into<Vec<u8>>, reply: impl Into<Vec<u8>>) -> HeldReply {
         let (release, released) = oneshot::channel();
         HeldReply { seen: self.plan(request.into(), reply.into(), Then::Hold(released)), _release: release }
@@ -205,7 +208,7 @@ impl ChaosProxy {
 
 impl Drop for ChaosProxy {
     fn drop(&mut self) {
-        // The connections are owned by this task and go with it.
+        // This task owns the connections, which end with it.
         self.server.abort();
     }
 }
@@ -240,7 +243,7 @@ async fn serve(
                     }
                     Order::DropConnections => connections.shutdown().await,
                 }
-                // Whoever gave the order may have given up waiting.
+                // The sender of the order may have given up waiting.
                 let _ = done.send(());
             }
         }
@@ -254,7 +257,7 @@ async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, Socket
     }
 }
 
-/// One connection, until both directions have ended or one has failed.
+/// Carries one connection until both directions have ended or one has failed.
 async fn carry(client: TcpStream, from: SocketAddr, shared: Arc<Shared>) -> io::Result<()> {
     shared.passable().await;
     let upstream = *lock(&shared.upstream);
@@ -316,7 +319,7 @@ async fn carry_replies(
             let _ = plan.seen.send(());
             match plan.then {
                 Then::Lose => return Err(io::Error::other("this reply was planned to be lost")),
-                // Given up is as good as released.
+                // A dropped sender releases the reply as well.
                 Then::Hold(released) => drop(released.await),
             }
         }
@@ -335,7 +338,8 @@ impl Shared {
     }
 }
 
-/// Whether `pattern` ends in `chunk`, also when it began in an earlier one; `tail` carries what that takes.
+/// Returns true if `pattern` ends in `chunk`, even if it began in an earlier one; `tail` carries the bytes that this
+/// takes.
 fn arrives(tail: &mut Vec<u8>, chunk: &[u8], pattern: &[u8]) -> bool {
     tail.extend_from_slice(chunk);
     let found = pattern.is_empty() || tail.windows(pattern.len()).any(|window| window == pattern);

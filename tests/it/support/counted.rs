@@ -1,9 +1,9 @@
-//! The counters that one test moves: those of the process belong to all tests at once.
+//! Counters of one test, because those of the process belong to all tests at once.
 
 use metrics::LocalRecorderGuard;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
-/// What is counted on this thread from now on; the runtime of the test must have no other.
+/// Counts on this thread from now on; the runtime of the test must have no other thread.
 pub(crate) struct Counted {
     handle: PrometheusHandle,
     _guard: LocalRecorderGuard<'static>,
@@ -11,19 +11,19 @@ pub(crate) struct Counted {
 
 impl Counted {
     pub(crate) fn start() -> Self {
-        // As long as the process: the guard of a recorder borrows it.
+        // Leaked, because the guard borrows the recorder.
         let recorder = Box::leak(Box::new(PrometheusBuilder::new().build_recorder()));
         Self { handle: recorder.handle(), _guard: metrics::set_default_local_recorder(recorder) }
     }
 
-    /// A counter as the text has it, labels included; 0 before it was moved.
+    /// Value of a counter, by its name with labels as rendered; 0 before its first change.
     pub(crate) fn of(&self, counter: &str) -> u64 {
         let text = self.handle.render();
         let value = text.lines().find_map(|line| line.strip_prefix(counter)?.strip_prefix(' '));
         value.map_or(0, |value| value.parse().unwrap())
     }
 
-    /// Executions stored, FINISHED, and FAILED for good.
+    /// Numbers of executions stored, FINISHED, and FAILED with class `permanent`.
     pub(crate) fn executions(&self) -> [u64; 3] {
         [
             "longhaul_executions_submitted_total",

@@ -11,17 +11,17 @@ use tokio::sync::OnceCell;
 
 use super::{servers::shared_postgres_url, wait::SOON};
 
-/// Makes one maker of the template at a time on a server that several processes share.
+/// Advisory lock for making the template, on a server that several processes share.
 const TEMPLATE_LOCK: i64 = 0x6c6f_6e67_6861_756c;
 
-/// A database of the test's own with all migrations applied; dropped with it.
+/// A database of the test's own; dropped with it.
 #[derive(Debug)]
 pub(crate) struct TestDb {
-    /// `postgres://…` of this database.
+    /// URL of this database, `postgres://…`.
     pub(crate) url: String,
-    /// A pool of up to ten connections to it.
+    /// Pool of up to ten connections.
     pub(crate) pool: PgPool,
-    /// Its name, unique.
+    /// Unique name of the database.
     pub(crate) name: String,
     shared: bool,
 }
@@ -32,7 +32,7 @@ impl TestDb {
         Self::create_in(admin_url().await, Some(&template)).await
     }
 
-    /// A migrated database in a server of the test's own. Made without a template: such a server is used once.
+    /// A migrated database in a dedicated server. Made without a template, because such a server is used once.
     pub(crate) async fn create_on(server_url: &str) -> Self {
         let db = Self::create_in(server_url, None).await;
         let mut connection = db.pool.acquire().await.expect("connect to the test database");
@@ -41,7 +41,7 @@ impl TestDb {
         db
     }
 
-    /// An empty database: what is in it, is for the test to restore.
+    /// An empty database without migrations.
     pub(crate) async fn empty() -> Self {
         let mut db = Self::create_in(admin_url().await, None).await;
         db.shared = true;
@@ -68,15 +68,15 @@ impl TestDb {
 
 impl Drop for TestDb {
     fn drop(&mut self) {
-        // A database in a dedicated server goes with that server.
+        // A database in a dedicated server is removed with that server.
         if self.shared {
             janitor().send(self.name.clone()).expect("the janitor lives as long as the process");
         }
     }
 }
 
-/// Drops databases behind the tests' backs: a drop cannot wait for a server, and a test should not. What is left when
-/// the process ends goes with its private server.
+/// Drops databases in the background, because `drop` cannot wait for a server. Those left when the process ends are
+/// removed with its private server.
 fn janitor() -> Sender<String> {
     static JANITOR: OnceLock<Sender<String>> = OnceLock::new();
     let start = || {
@@ -96,8 +96,8 @@ fn janitor() -> Sender<String> {
     JANITOR.get_or_init(start).clone()
 }
 
-/// The migrated template's name, made by the first test of the process. On a server given from outside, the name
-/// follows from the migrations and the template of an earlier run is used again.
+/// Name of the migrated template, made by the first test of the process. On an external server the name follows from
+/// the migrations, and the template of an earlier run is used again.
 async fn template() -> String {
     static TEMPLATE: OnceCell<String> = OnceCell::const_new();
     TEMPLATE.get_or_init(make_template).await.clone()
@@ -140,7 +140,7 @@ async fn connect(url: &str) -> PgConnection {
     PgConnection::connect(url).await.expect("connect to the server")
 }
 
-/// For statements that take no parameters; every name in them is one of ours.
+/// Runs a statement without parameters; this module generates every name in it.
 async fn execute(connection: &mut PgConnection, sql: String) {
     let done = sqlx::query(AssertSqlSafe(sql.clone())).execute(connection).await;
     done.unwrap_or_else(|error| panic!("{sql}: {error}"));

@@ -27,7 +27,7 @@ use super::{
     wait::{SOON, eventually},
 };
 
-/// How long a test waits for an execution to get somewhere.
+/// Time limit for an execution to reach a state.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Everything but the workers.
@@ -49,19 +49,19 @@ pub(crate) struct FleetWorker {
 }
 
 impl FleetWorker {
-    /// Ends the worker as `kill -9` would, as far as others can see: nothing is handed back, nobody signs off.
+    /// Ends the worker as `kill -9` would, as far as others can see: it releases nothing and does not sign off.
     pub(crate) async fn kill(self) {
         self.handle.abort();
         let _ = self.handle.await;
     }
 
-    /// Asks for a drain, and waits for its end.
+    /// Requests a drain and waits for its end.
     pub(crate) async fn drain(self) {
         self.shutdown.cancel();
         tokio::time::timeout(PATIENCE, self.handle).await.expect("drained").expect("no panic").expect("no error");
     }
 
-    /// Asks for a drain and returns at once.
+    /// Requests a drain and returns at once.
     pub(crate) fn begin_drain(&self) {
         self.shutdown.cancel();
     }
@@ -80,7 +80,7 @@ impl Fleet {
         Self::on(TestDb::create().await, redis).await
     }
 
-    /// On a database and a Redis of the test's own.
+    /// A fleet on this database and this Redis.
     pub(crate) async fn on(db: TestDb, redis: TestRedis) -> Self {
         let llm = FakeLlm::start().await;
         let store = Store::open(StoreOptions { acquire_timeout: SOON, ..StoreOptions::new(&db.url) }).unwrap();
@@ -105,7 +105,7 @@ impl Fleet {
         self.environment.insert(name.into(), value.into());
     }
 
-    /// What the workers are configured by.
+    /// Environment of the workers.
     pub(crate) fn environment(&self) -> &BTreeMap<String, String> {
         &self.environment
     }
@@ -128,13 +128,13 @@ impl Fleet {
         FleetWorker { handle: AbortOnDropHandle::new(tokio::spawn(worker.run(shutdown.clone()))), shutdown }
     }
 
-    /// Puts the agent and the definition, shared.
+    /// Stores the agent and the definition, shared by all tenants.
     pub(crate) async fn apply(&self, agent: &AgentSpec, definition: &DefinitionSpec) {
         self.store.put_shared_agent(agent).await.unwrap();
         self.store.put_shared_definition(definition).await.unwrap();
     }
 
-    /// Submits as the API would.
+    /// Submits as the API does.
     pub(crate) async fn submit(&self, definition: &str, input: Value) -> ExecutionId {
         let new = self.new_execution(definition, input).await;
         self.submit_new(new).await
@@ -209,7 +209,7 @@ impl Fleet {
         }
     }
 
-    /// Waits until the execution stands as `wanted` says, and returns its row as JSON.
+    /// Waits until the execution's row satisfies `wanted`. Returns it as JSON.
     pub(crate) async fn until(&self, id: ExecutionId, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         eventually(what, PATIENCE, || async {
             let row = self.row(id).await;
@@ -222,7 +222,7 @@ impl Fleet {
         self.until(id, "the execution ends", |row| !row["finished_at"].is_null()).await
     }
 
-    /// The execution as a BI tool sees it.
+    /// Row of the execution in the view `execution_overview`.
     pub(crate) async fn row(&self, id: ExecutionId) -> Value {
         sqlx::query_scalar("select to_jsonb(o) from execution_overview o where id = $1")
             .bind(id.0)
@@ -231,14 +231,14 @@ impl Fleet {
             .unwrap()
     }
 
-    /// Declares every worker dead, as others would when its lease has run out, and gives back what it held: for tests whose workers
-    /// have leases that no load makes them lose.
+    /// Declares every worker dead, as others do when its lease has run out, and reaps what it held. For tests whose
+    /// leases are too long to be lost under load.
     pub(crate) async fn bury_workers(&self) {
         let alive: Vec<uuid::Uuid> =
             sqlx::query_scalar("select id from workers where dead_at is null").fetch_all(&self.db.pool).await.unwrap();
         let expire = "update worker_heartbeats h set expires_at = clock_timestamp() - interval '1 millisecond'
                       from workers w where w.id = h.worker_id and w.id = any ($1) and w.dead_at is null";
-        // Again: the last renewal of one that was just killed may still be under way.
+        // Repeated, because the last renewal of a worker just killed may still be under way.
         while sqlx::query(expire).bind(&alive).execute(&self.db.pool).await.unwrap().rows_affected() > 0 {
             bury(&self.store, Duration::ZERO).await;
         }
@@ -253,7 +253,7 @@ impl Fleet {
         }
     }
 
-    /// Runs one statement that answers one JSON value.
+    /// Runs one statement that returns one JSON value.
     pub(crate) async fn json(&self, sql: &'static str) -> Value {
         sqlx::query_scalar(sql).fetch_one(&self.db.pool).await.unwrap()
     }

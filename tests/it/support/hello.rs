@@ -1,4 +1,4 @@
-//! What a client says before there is TLS: which versions of HTTP it offers to speak.
+//! The hello of a TLS client, which lists the versions of HTTP that it offers.
 
 use tokio::{
     io::AsyncReadExt,
@@ -18,17 +18,17 @@ impl Hello {
         Self { url, listener }
     }
 
-    /// Whether the client offers HTTP/2, by the list of protocols in its hello.
+    /// Returns true if the client offers HTTP/2 in the list of protocols of its hello.
     pub(crate) async fn offers_http2(self) -> bool {
         let (mut client, _) = self.listener.accept().await.unwrap();
         let hello = record(&mut client).await;
         let has = |protocol: &[u8]| hello.windows(protocol.len()).any(|part| part == protocol);
-        // A name of two bytes with its length, after the length of the list: random bytes are not taken for it.
+        // The whole list with its lengths, so that random bytes cannot match.
         has(b"\x00\x10\x00\x0e\x00\x0c\x02h2\x08http/1.1")
     }
 }
 
-/// The first record, which is the whole hello.
+/// Reads the first record, which is the whole hello.
 async fn record(client: &mut TcpStream) -> Vec<u8> {
     let mut header = [0; 5];
     client.read_exact(&mut header).await.unwrap();

@@ -21,10 +21,10 @@ use uuid::Uuid;
 
 use super::db::TestDb;
 
-/// Longer than any test: leases end when a test says so.
+/// Longer than any test, so that a lease ends only when a test ends it.
 pub(crate) const LONG_LEASE: Duration = Duration::from_secs(600);
 
-/// More than any test spawns.
+/// Limits above those that any test needs.
 pub(crate) const ROOMY: TreeLimits = TreeLimits { depth: 9, children: 1_000, executions: 10_000 };
 
 /// A database with a store and a tenant.
@@ -39,7 +39,7 @@ impl World {
         Self::on(TestDb::create().await).await
     }
 
-    /// Over a database of the test's own.
+    /// A world over this database.
     pub(crate) async fn on(db: TestDb) -> Self {
         let store = Store::open(StoreOptions::new(db.url.clone())).unwrap();
         let tenant = store.ensure_tenant("acme", None).await.unwrap().id;
@@ -55,7 +55,7 @@ impl World {
         new_execution(&self.store, self.tenant).await
     }
 
-    /// Submits so many.
+    /// Submits `count` executions.
     pub(crate) async fn submit(&self, count: usize) -> Vec<ExecutionId> {
         let mut items = Vec::with_capacity(count);
         for _ in 0..count {
@@ -82,17 +82,17 @@ impl World {
         TestWorker::start(&self.store).await
     }
 
-    /// A worker of another build than others.
+    /// A worker of this build.
     pub(crate) async fn worker_of(&self, build: &str) -> TestWorker {
         TestWorker::of_build(&self.store, build).await
     }
 
-    /// Where an execution stands: status, wait reason, failure code.
+    /// Status, wait reason and failure code of an execution.
     pub(crate) async fn standing(&self, id: ExecutionId) -> (String, Option<String>, Option<String>) {
         standing(self.pool(), id).await
     }
 
-    /// The kinds of its events; they must be numbered from 1 without a gap.
+    /// Kinds of the execution's events; fails unless they are numbered from 1 without a gap.
     pub(crate) async fn events(&self, id: ExecutionId) -> Vec<String> {
         let rows: Vec<(i32, String)> =
             sqlx::query_as("select seq, kind from events where execution_id = $1 order by seq")
@@ -106,7 +106,8 @@ impl World {
         rows.into_iter().map(|(_, kind)| kind).collect()
     }
 
-    /// Fails unless `execution_stats` says what `count(*)` says and nothing parked, no deadline is left of what is over.
+    /// Fails unless `execution_stats` equals `count(*)`, and parked rows, deadlines, children, requests and events
+    /// fit their executions.
     pub(crate) async fn check(&self) {
         let stats = "select status, sum(executions)::bigint from execution_stats group by 1 order by 1";
         let truth = "select status::text, count(*) from executions group by 1 order by 1";
@@ -170,11 +171,11 @@ pub(crate) async fn new_execution(store: &Store, tenant: TenantId) -> NewExecuti
     }
 }
 
-/// A registered worker that serves the queue `default`. It does nothing by itself.
+/// A registered worker that serves the queue `default` and does nothing by itself.
 pub(crate) struct TestWorker {
     pub(crate) id: WorkerId,
     pub(crate) writer: LeaseWriter,
-    /// Set where a test is about builds: then it serves what asks for another one than those that died.
+    /// Set in tests about builds: the worker then serves executions that need another build than those that died.
     build: Option<String>,
     store: Store,
 }
@@ -203,7 +204,7 @@ impl TestWorker {
         Self { id, writer: LeaseWriter::spawn(store, id, Duration::from_secs(10)), build, store: store.clone() }
     }
 
-    /// The serve keys it satisfies: what needs nothing, and nothing but another build.
+    /// Serve keys that it satisfies: the empty one, and those that need nothing but another build.
     async fn serves(&self) -> Result<Vec<String>, StoreError> {
         let Some(build) = &self.build else { return Ok(vec![String::new()]) };
         let keys = self.store.serve_keys().await?.into_iter();
@@ -229,14 +230,14 @@ impl TestWorker {
         self.try_claim(max).await.unwrap()
     }
 
-    /// The one execution there is to claim.
+    /// Claims one execution; fails if there is none.
     pub(crate) async fn claim_one(&self) -> Claimed {
         let mut claimed = self.claim(1).await;
         assert_eq!(claimed.len(), 1, "nothing to claim");
         claimed.remove(0)
     }
 
-    /// Asks for children of `parent` under these spawn keys.
+    /// Tries to spawn children of `parent` under these spawn keys.
     pub(crate) async fn try_spawn(
         &self,
         parent: &Claimed,
@@ -271,7 +272,7 @@ impl TestWorker {
         self.end(claimed, Conclusion::Finish { output: r#"{"total":12}"#.into() }).await
     }
 
-    /// Its lease runs out now, as when it was paused for too long.
+    /// Ends its lease now, as after a pause that was too long.
     pub(crate) async fn expire(&self) {
         sqlx::query(
             "update worker_heartbeats set expires_at = clock_timestamp() - interval '1 millisecond' where worker_id = $1",
@@ -282,7 +283,7 @@ impl TestWorker {
         .unwrap();
     }
 
-    /// Its lease runs out and it is declared dead; nothing is taken back yet.
+    /// Ends its lease and declares it dead; nothing is reaped yet.
     pub(crate) async fn die(&self) {
         self.expire().await;
         let buried = bury(&self.store, Duration::ZERO).await;
@@ -290,7 +291,7 @@ impl TestWorker {
     }
 }
 
-/// Declares dead whose lease ran out, as a worker does that has been well for longer than `lease`.
+/// Declares workers with an expired lease dead, as a worker does whose renewals were steady for longer than `lease`.
 pub(crate) async fn bury(store: &Store, lease: Duration) -> Vec<WorkerId> {
     let id = Uuid::now_v7();
     sqlx::query(
@@ -310,7 +311,7 @@ pub(crate) async fn bury(store: &Store, lease: Duration) -> Vec<WorkerId> {
     buried
 }
 
-/// Ends what is past its deadline, held or not, as the sweep does.
+/// Ends executions past their deadline, held or not, as the sweep does.
 pub(crate) async fn end_overdue(store: &Store, grace: Duration) -> Vec<ExecutionId> {
     let mut ended = store.end_overdue(500).await.unwrap();
     let neglected = store.neglected(500, grace, Duration::ZERO).await.unwrap();

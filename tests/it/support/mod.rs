@@ -1,4 +1,4 @@
-//! What the tests stand on: real servers, a database per test, faults that can be planned, and waiting without sleeping.
+//! Support for the tests: real servers, a database per test, planned faults, and waiting without sleeping.
 
 pub(crate) mod api;
 pub(crate) mod chaos;

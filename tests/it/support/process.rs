@@ -14,10 +14,10 @@ use super::{
     wait::{SOON, eventually},
 };
 
-/// The program; see `tests/bin/worker_process.rs`.
+/// Path of the program; see `tests/bin/worker_process.rs`.
 const WORKER: &str = env!("CARGO_BIN_EXE_worker-process");
 
-/// A running worker process; killed when dropped. A test that fails shows the end of its log.
+/// A running worker process; killed on drop. A test that fails shows the end of its log.
 pub(crate) struct WorkerProcess {
     child: Child,
     dir: TempDir,
@@ -44,7 +44,7 @@ impl WorkerProcess {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    /// The id under which it lives now; waits until it has one.
+    /// Current worker id of the process; waits until it has one.
     pub(crate) async fn identity(&self, fleet: &Fleet) -> uuid::Uuid {
         eventually("the process registers", SOON, || async {
             let id: Option<uuid::Uuid> =
@@ -77,7 +77,7 @@ impl WorkerProcess {
         eventually("the process ends", timeout, async || self.child.try_wait().unwrap().ok_or("it runs")).await
     }
 
-    /// What it wrote when it ended: its metrics.
+    /// Metrics that it wrote when it ended.
     pub(crate) fn metrics(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("out")).unwrap()
     }
@@ -86,7 +86,7 @@ impl WorkerProcess {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// Its resident memory.
+    /// Resident memory in MiB.
     pub(crate) fn resident_mib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();

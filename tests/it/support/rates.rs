@@ -1,4 +1,4 @@
-//! Calls that ask for a place in the rates of an endpoint, and what these may let through.
+//! Random calls against the rate limits of an endpoint, and a check of the calls admitted.
 
 use std::{cell::RefCell, time::Duration};
 
@@ -9,7 +9,7 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 
-/// A call that asks.
+/// A call that asks for a slot in the rates.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
     /// Seconds after the call before it.
@@ -18,17 +18,17 @@ pub(crate) struct Ask {
     pub(crate) patience: Duration,
 }
 
-/// Calls to one endpoint.
+/// Rates of one endpoint, and calls to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Rates {
-    /// A minute.
+    /// Tokens per minute.
     pub(crate) tokens: u32,
-    /// A minute.
+    /// Requests per minute.
     pub(crate) requests: Option<u32>,
     pub(crate) asks: Vec<Ask>,
 }
 
-/// A call that got a place, which came between two times, in seconds.
+/// An admitted call, whose slot is between two times in seconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Admitted {
     pub(crate) from: f64,
@@ -36,7 +36,7 @@ pub(crate) struct Admitted {
     pub(crate) tokens: u64,
 }
 
-/// Calls from a thousandth of a minute's tokens to twice as many.
+/// Calls of a thousandth of a minute's tokens up to twice a minute's.
 fn any_rates() -> impl Strategy<Value = Rates> {
     let thousandths = prop_oneof![1..100_u64, 100..2_000_u64];
     let pause = prop_oneof![0.0..3.0, 3.0..60.0];
@@ -51,7 +51,8 @@ fn any_rates() -> impl Strategy<Value = Rates> {
     })
 }
 
-/// Has calls of all sizes ask, and panics when a minute sees more than its requests, or than its tokens and one call.
+/// Lets calls of all sizes ask. Panics if a minute admits more than its requests, or more than its tokens and one
+/// call.
 pub(crate) fn check(cases: u32, ask: impl FnMut(Rates) -> Vec<Admitted>) {
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let ask = RefCell::new(ask);
@@ -59,7 +60,7 @@ pub(crate) fn check(cases: u32, ask: impl FnMut(Rates) -> Vec<Admitted>) {
         let Rates { tokens, requests, .. } = rates;
         let admitted = (ask.borrow_mut())(rates);
         for (i, first) in admitted.iter().enumerate() {
-            // Surely within a minute of the first, whenever in its time each place came.
+            // Calls that are within a minute of the first for certain, wherever in its range each slot is.
             let minute: Vec<u64> =
                 admitted[i..].iter().take_while(|one| one.to - first.from < 60.0).map(|one| one.tokens).collect();
             let before_last: u64 = minute.iter().rev().skip(1).sum();

@@ -2,12 +2,12 @@
 
 use super::servers::shared_redis_url;
 
-/// The shared server and a prefix that no other test uses. Keys are left behind: the server goes with the process.
+/// The shared server and a prefix that no other test uses. Keys are left behind: the server ends with the process.
 #[derive(Debug, Clone)]
 pub(crate) struct TestRedis {
-    /// `redis://…`.
+    /// URL of the server, `redis://…`.
     pub(crate) url: String,
-    /// Starts every key of this test.
+    /// Prefix of every key of this test.
     pub(crate) prefix: String,
 }
 

@@ -1,9 +1,9 @@
-//! The servers under the tests: one PostgreSQL and one Redis for the whole process, started by the first test that
-//! needs them and stopped when the process ends, however it ends. A test that stops, pauses or empties a server takes
-//! one of its own instead.
+//! Servers of the tests: one PostgreSQL and one Redis for the whole process, started by the first test that needs
+//! them and stopped when the process ends, however it ends. A test that stops, pauses or empties a server takes one
+//! of its own instead.
 //!
-//! `LONGHAUL_TEST_DATABASE_URL` and `LONGHAUL_TEST_REDIS_URL` name servers to use instead of private ones. The database
-//! user must be allowed to create databases.
+//! `LONGHAUL_TEST_DATABASE_URL` and `LONGHAUL_TEST_REDIS_URL` name servers to use instead of private ones. The
+//! database user must be allowed to create databases.
 
 use std::sync::OnceLock;
 
@@ -19,7 +19,7 @@ pub(crate) async fn dedicated_redis() -> PrivateRedis {
     PrivateRedis::start(RedisOptions::scratch()).await.expect("start a dedicated Redis")
 }
 
-/// The URL of the shared PostgreSQL; tests take a database from [`super::db::TestDb`] instead of using it directly.
+/// URL of the shared PostgreSQL; tests take a database from [`super::db::TestDb`] instead of using it directly.
 pub(crate) fn shared_postgres_url() -> &'static str {
     // Never dropped: the guard stops the server when the process ends and removes its directory.
     static SERVER: OnceLock<PrivatePostgres> = OnceLock::new();
@@ -34,7 +34,7 @@ pub(crate) fn shared_postgres_url() -> &'static str {
     }
 }
 
-/// The URL of the shared Redis; keys are kept apart by [`super::redis::TestRedis`].
+/// URL of the shared Redis; [`super::redis::TestRedis`] keeps the keys apart.
 pub(crate) fn shared_redis_url() -> &'static str {
     static SERVER: OnceLock<PrivateRedis> = OnceLock::new();
     static GIVEN: OnceLock<Option<String>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! The tools of the workers under test, in this process and in the worker process.
+//! Tools of the workers under test, in this process and in the worker process.
 
 use async_trait::async_trait;
 use longhaul_sdk::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput};
@@ -10,7 +10,7 @@ pub(crate) struct Said {
     pub(crate) text: String,
 }
 
-/// Answers what it is told.
+/// Returns its argument.
 pub(crate) struct Echo;
 
 #[async_trait]
@@ -34,7 +34,7 @@ impl Tool for Echo {
     }
 }
 
-/// Takes the whole process down, each time it is called.
+/// Aborts the whole process each time it is called.
 pub(crate) struct Die;
 
 #[async_trait]

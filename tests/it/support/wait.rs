@@ -1,5 +1,5 @@
-//! Waiting for a condition. A test never sleeps for a guessed time: it names what it waits for, and when that does not
-//! come about it fails with the state it saw last.
+//! Waiting for a condition. A test never sleeps for a guessed time: it names the condition, and fails with the last
+//! state seen if the condition does not come about.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ const POLL: Duration = Duration::from_millis(5);
 /// Enough for anything that should happen "soon", on a machine that has other work and may stand still for seconds.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Polls `condition` until it returns `Ok` and gives its value. A condition that is not met yet returns what it saw
-/// instead.
+/// Polls `condition` until it returns `Ok`, and returns its value. A condition that is not met yet returns the state
+/// it saw.
 ///
 /// # Panics
 ///
-/// After `timeout`, with the last state; also when the condition itself hangs.
+/// After `timeout`, with the last state; also if the condition itself hangs.
 pub(crate) async fn eventually<T, S: Display>(
     what: &str,
     timeout: Duration,
@@ -34,11 +34,11 @@ pub(crate) async fn eventually<T, S: Display>(
     }
 }
 
-/// Gives `future` at most `timeout`.
+/// Awaits `future` for at most `timeout`.
 ///
 /// # Panics
 ///
-/// When that is over, naming `what`.
+/// After `timeout`, naming `what`.
 pub(crate) async fn within<T>(what: &str, timeout: Duration, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(timeout, future).await {
         Ok(value) => value,

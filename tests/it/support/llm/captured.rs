@@ -1,9 +1,9 @@
-//! A request as the server got it, with what tests ask of one.
+//! A request as the server received it, with readers for tests.
 
 use axum::{body::Bytes, http::HeaderMap};
 use serde_json::Value;
 
-/// The wire format of a request.
+/// Wire format of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// Chat completions.
@@ -12,15 +12,14 @@ pub(crate) enum Dialect {
     Anthropic,
 }
 
-/// One request.
 #[derive(Debug, Clone)]
 pub(crate) struct Captured {
     pub(crate) dialect: Dialect,
     pub(crate) headers: HeaderMap,
     pub(crate) idempotency_key: Option<String>,
-    /// The exact bytes.
+    /// Exact bytes of the body.
     pub(crate) raw: Bytes,
-    /// The body; null when it is not JSON.
+    /// Body; null if it is not JSON.
     pub(crate) body: Value,
 }
 
@@ -37,7 +36,7 @@ impl Captured {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// The reply is asked for as a stream.
+    /// Returns true if the reply is asked for as a stream.
     pub(crate) fn streams(&self) -> bool {
         self.body["stream"] == true
     }
@@ -46,24 +45,24 @@ impl Captured {
         self.body["messages"].as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// The replies already in the transcript.
+    /// Number of replies already in the transcript.
     pub(crate) fn replies(&self) -> usize {
         self.messages().iter().filter(|message| message["role"] == "assistant").count()
     }
 
-    /// The text of the last message, of whichever role, tool results included.
+    /// Text of the last message, of whichever role, tool results included.
     pub(crate) fn last_text(&self) -> String {
         self.messages().last().map(text_of).unwrap_or_default()
     }
 
-    /// The names of the tools it offers.
+    /// Names of the tools it offers.
     pub(crate) fn tools(&self) -> Vec<&str> {
         let tools = self.body["tools"].as_array().map_or(&[][..], Vec::as_slice);
         tools.iter().filter_map(|tool| tool["name"].as_str().or_else(|| tool["function"]["name"].as_str())).collect()
     }
 }
 
-/// A body as a value. A value cannot hold half a surrogate pair, which JSON can: what `raw` has as one is U+FFFD here.
+/// Parses a body. A `Value` cannot hold half a surrogate pair, which JSON can; such an escape is U+FFFD here.
 fn parse(raw: &[u8]) -> Value {
     if let Ok(body) = serde_json::from_slice(raw) {
         return body;

@@ -1,8 +1,8 @@
-//! A model endpoint over real HTTP that speaks both wire formats, streaming and not, does what a test scripts, and judges
-//! every request it gets.
+//! A model endpoint over real HTTP that speaks both wire formats, streaming and not, replies as a test scripts, and
+//! validates every request.
 //!
-//! A request that breaks the protocol (a result that answers no call, a call without its result, a part above its cap, no
-//! `Idempotency-Key`) is answered 400 and fails the test when the server is dropped, whatever the test looks at.
+//! A request that breaks the protocol (a result that answers no call, a call without its result, a part above its
+//! cap, no `Idempotency-Key`) is answered 400, and the test fails when the server is dropped.
 
 mod captured;
 mod render;
@@ -51,7 +51,7 @@ struct Inner {
     caps: Caps,
 }
 
-/// What the server knows, shared with its handlers.
+/// State of the server, shared with its handlers.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Inner>>);
 
@@ -61,7 +61,7 @@ impl Shared {
     }
 }
 
-/// The server. Stops when dropped.
+/// The server; stops on drop.
 pub(crate) struct FakeLlm {
     address: SocketAddr,
     shared: Shared,
@@ -69,7 +69,7 @@ pub(crate) struct FakeLlm {
 }
 
 impl FakeLlm {
-    /// Starts a server on a free port of the loopback.
+    /// Starts a server on a free loopback port.
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -84,17 +84,17 @@ impl FakeLlm {
         Self { address, shared, task }
     }
 
-    /// The base URL, without `/v1`.
+    /// Base URL, without `/v1`.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Queues the reply to the next request that finds no other before it.
+    /// Appends a reply to the queue, of which each request takes the first.
     pub(crate) fn push(&self, reply: Reply) {
         self.shared.lock().queue.push_back(reply);
     }
 
-    /// Answers whatever the queue does not.
+    /// Answers requests that find the queue empty.
     pub(crate) fn answer_with(&self, answerer: impl Fn(&Captured) -> Reply + Send + Sync + 'static) {
         self.shared.lock().answerer = Some(Box::new(answerer));
     }
@@ -104,7 +104,7 @@ impl FakeLlm {
         self.shared.lock().counter = Some(Box::new(counter));
     }
 
-    /// Replaces the size caps that requests are held to.
+    /// Replaces the size caps of requests.
     pub(crate) fn set_caps(&self, caps: Caps) {
         self.shared.lock().caps = caps;
     }
@@ -114,23 +114,23 @@ impl FakeLlm {
         self.shared.lock().requests.clone()
     }
 
-    /// Requests by `Idempotency-Key`.
+    /// Number of requests by `Idempotency-Key`.
     pub(crate) fn calls(&self) -> BTreeMap<String, usize> {
         self.shared.lock().calls.clone()
     }
 
-    /// Requests whose whole reply was handed to the connection, by `Idempotency-Key`. Only 2xx replies count, and only
-    /// those that end well.
+    /// Number of requests by `Idempotency-Key` whose whole reply was handed to the connection. Only 2xx replies
+    /// count, and only those that end well.
     pub(crate) fn answered(&self) -> BTreeMap<String, usize> {
         self.shared.lock().answered.clone()
     }
 
-    /// Requests that neither were answered nor went away.
+    /// Number of requests that are neither answered nor abandoned.
     pub(crate) fn in_flight(&self) -> usize {
         self.shared.lock().in_flight
     }
 
-    /// The ways in which requests broke the protocol.
+    /// Violations of the protocol so far.
     pub(crate) fn violations(&self) -> Vec<String> {
         self.shared.lock().violations.clone()
     }

@@ -1,4 +1,4 @@
-//! Turns a scripted reply into a response of the request's wire format.
+//! Renders a scripted reply as a response of the request's wire format.
 
 use std::{collections::VecDeque, io, time::Duration};
 
@@ -15,7 +15,7 @@ use super::{
     reply::{Content, Ev, Gate, Reply},
 };
 
-/// What the connection does, in order.
+/// One action of the connection.
 enum Step {
     Send(Vec<u8>),
     Gate(Gate),
@@ -29,7 +29,7 @@ pub(super) async fn response(reply: Reply, request: &Captured, in_flight: InFlig
         tokio::time::sleep(delay).await;
     }
     let (content_type, steps) = match &reply.content {
-        // Holding the guard keeps the request in flight until the client gives up.
+        // The guard keeps the request in flight until the client gives up.
         Content::Silence => {
             let _held = in_flight;
             return std::future::pending().await;
@@ -50,7 +50,7 @@ pub(super) async fn response(reply: Reply, request: &Captured, in_flight: InFlig
     builder.body(body(steps, in_flight, answers)).unwrap()
 }
 
-/// A body that performs the steps. Reaching the end counts as an answer.
+/// A body that performs the steps; its end counts as an answer.
 fn body(steps: VecDeque<Step>, in_flight: InFlight, answers: bool) -> Body {
     Body::from_stream(stream::unfold((steps, in_flight), move |(mut steps, in_flight)| async move {
         loop {
@@ -59,7 +59,7 @@ fn body(steps: VecDeque<Step>, in_flight: InFlight, answers: bool) -> Body {
                 Some(Step::Gate(gate)) => gate.pass().await,
                 Some(Step::Pause(pause)) => tokio::time::sleep(pause).await,
                 Some(Step::Stall) => std::future::pending().await,
-                // A moment, so that what was sent before is not lost with the connection.
+                // A moment, so that the bytes sent before are not lost with the connection.
                 Some(Step::Cut) => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     return Some((Err(io::Error::other("cut")), (VecDeque::new(), in_flight)));
@@ -156,7 +156,7 @@ impl Writer {
         }
     }
 
-    /// The arguments come in two halves, as close to the middle as characters allow.
+    /// Sends the arguments in two halves, split as close to the middle as characters allow.
     fn call(&mut self, id: &str, name: &str, arguments: &str) -> Vec<u8> {
         let middle = (0..=arguments.len() / 2).rev().find(|at| arguments.is_char_boundary(*at)).unwrap_or(0);
         let (first, second) = arguments.split_at(middle);
@@ -229,7 +229,7 @@ fn anthropic_reason(reason: &str) -> &str {
     }
 }
 
-/// The same reply in one piece. A cut or a stall happens half-way through it.
+/// Renders the same reply in one piece. A cut or a stall happens half-way through it.
 fn whole(events: &[Ev], request: &Captured, reply: &Reply) -> Vec<Step> {
     let mut steps = Vec::new();
     let (mut text, mut calls, mut reason, mut breaks) = (String::new(), Vec::new(), "stop", None);

@@ -1,4 +1,4 @@
-//! What the server is told to answer: a list of events that suits both wire formats, or a bare HTTP response.
+//! Scripted replies of the server: a list of events that suits both wire formats, or a bare HTTP response.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ impl Gate {
         Self(Arc::new(GateState { open: watch::Sender::new(false), reached: watch::Sender::new(false) }))
     }
 
-    /// Lets everything that waits, and everything that comes, go on.
+    /// Lets all present and later visitors pass.
     pub(crate) fn open(&self) {
         self.0.open.send_replace(true);
     }
@@ -29,19 +29,19 @@ impl Gate {
         *self.0.open.borrow()
     }
 
-    /// Waits until a reply stands at the gate: all that comes before it has been handed to the connection.
+    /// Waits until a reply is at the gate: all that comes before it has been handed to the connection.
     pub(crate) async fn reached(&self) {
         self.0.reached.subscribe().wait_for(|reached| *reached).await.unwrap();
     }
 
-    /// Stands at the gate until it is open.
+    /// Waits at the gate until it is open.
     pub(crate) async fn pass(&self) {
         self.0.reached.send_replace(true);
         self.0.open.subscribe().wait_for(|open| *open).await.unwrap();
     }
 }
 
-/// One thing that happens in a reply.
+/// One event of a reply.
 #[derive(Debug, Clone)]
 pub(crate) enum Ev {
     Text(String),
@@ -60,17 +60,17 @@ pub(crate) fn ev_text(text: &str) -> Ev {
     Ev::Text(text.into())
 }
 
-/// A whole call, in several deltas when streamed. The format of OpenAI tells its end by what follows.
+/// A whole call, in several deltas when streamed. In OpenAI's format the next event marks its end.
 pub(crate) fn ev_call(id: &str, name: &str, arguments: &Value) -> Ev {
     Ev::Call { id: id.into(), name: name.into(), arguments: arguments.to_string() }
 }
 
-/// The same with the arguments as the model wrote them, JSON or not.
+/// A call with the arguments as the model wrote them, JSON or not.
 pub(crate) fn ev_call_raw(id: &str, name: &str, arguments: &str) -> Ev {
     Ev::Call { id: id.into(), name: name.into(), arguments: arguments.into() }
 }
 
-/// The finish reason, in the words of OpenAI's format, and the end of the reply.
+/// The finish reason, in OpenAI's terms, and the end of the reply.
 pub(crate) fn ev_finish(reason: &str) -> Ev {
     Ev::Finish(reason.into())
 }
@@ -80,32 +80,31 @@ pub(crate) fn ev_error(kind: &str, message: &str) -> Ev {
     Ev::Error(json!({ "type": kind, "message": message }))
 }
 
-/// Bytes as they are.
+/// Raw bytes of the stream.
 pub(crate) fn ev_raw(text: &str) -> Ev {
     Ev::Raw(text.into())
 }
 
-/// Wait at the gate.
+/// Waits at the gate.
 pub(crate) fn ev_gate(gate: &Gate) -> Ev {
     Ev::Gate(gate.clone())
 }
 
-/// Break the connection.
+/// Breaks the connection.
 pub(crate) fn ev_cut() -> Ev {
     Ev::Cut
 }
 
-/// Say nothing more and keep the connection.
+/// Sends nothing more and keeps the connection.
 pub(crate) fn ev_stall() -> Ev {
     Ev::Stall
 }
 
-/// Close the connection in good order, without a finish reason.
+/// Closes the connection in good order, without a finish reason.
 pub(crate) fn ev_end() -> Ev {
     Ev::End
 }
 
-/// A reply.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     pub(super) status: u16,
@@ -141,7 +140,7 @@ pub(crate) fn reply_calls<'a>(calls: impl IntoIterator<Item = (&'a str, Value)>)
     reply_events(calls.into_iter().map(call))
 }
 
-/// Events in order. The finish reason follows by itself unless the reply ends in another way.
+/// Events in order. Adds the finish reason unless the reply ends in another way.
 pub(crate) fn reply_events(events: impl IntoIterator<Item = Ev>) -> Reply {
     let mut events: Vec<Ev> = events.into_iter().collect();
     let ends = |event: &Ev| matches!(event, Ev::Finish(_) | Ev::Error(_) | Ev::Cut | Ev::Stall | Ev::End);
@@ -152,7 +151,7 @@ pub(crate) fn reply_events(events: impl IntoIterator<Item = Ev>) -> Reply {
     Reply::new(200, Content::Events(events))
 }
 
-/// A status with an error body whose message is `message`, in the request's format.
+/// A status with an error body whose message is `message`.
 pub(crate) fn reply_status(status: u16, message: &str) -> Reply {
     let error = json!({ "type": "error", "error": { "type": "fake_error", "message": message } });
     Reply::new(status, Content::Body(error.to_string()))
@@ -180,7 +179,7 @@ impl Reply {
         self
     }
 
-    /// Lets `event` happen before all others.
+    /// Puts `event` before all others.
     pub(crate) fn before(mut self, event: Ev) -> Self {
         if let Content::Events(events) = &mut self.content {
             events.insert(0, event);
@@ -188,19 +187,19 @@ impl Reply {
         self
     }
 
-    /// Thinks for a while before the head of the response.
+    /// Delays the head of the response.
     pub(crate) fn delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
         self
     }
 
-    /// Cuts the body into chunks of so many bytes, each sent by itself.
+    /// Cuts the body into chunks of this many bytes, each sent by itself.
     pub(crate) fn chunks_of(mut self, bytes: usize) -> Self {
         self.chunk_bytes = Some(bytes);
         self
     }
 
-    /// Waits between any two chunks.
+    /// Waits after each chunk.
     pub(crate) fn trickle(mut self, pause: Duration) -> Self {
         self.pause = Some(pause);
         self
@@ -212,7 +211,7 @@ impl Reply {
         self
     }
 
-    /// The input and output tokens it reports.
+    /// Sets the input and output tokens that it reports.
     pub(crate) fn usage(mut self, input: u64, output: u64) -> Self {
         self.usage = Some((input, output));
         self

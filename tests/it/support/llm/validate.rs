@@ -1,5 +1,5 @@
-//! What every request must keep, whichever test sends it. These are the rules for which the real endpoints refuse a whole
-//! transcript.
+//! Rules that every request must keep, whichever test sends it. The real endpoints refuse a whole transcript that
+//! breaks one.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, value::RawValue};
 
 use super::captured::{Captured, Dialect};
 
-/// The largest parts of a request, in bytes.
+/// Largest parts of a request, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Caps {
     /// One tool result.
@@ -23,7 +23,7 @@ impl Default for Caps {
     }
 }
 
-/// Everything that is wrong with a request.
+/// All violations of a request.
 pub(super) fn violations(request: &Captured, caps: &Caps) -> Vec<String> {
     let mut found = Vec::new();
     if request.idempotency_key.as_deref().is_none_or(str::is_empty) {
@@ -173,7 +173,7 @@ impl Transcript<'_> {
         }
     }
 
-    /// Results follow their reply directly and completely.
+    /// Results must follow their reply directly and completely.
     fn expect_answered(&mut self, at: usize) {
         if !self.pending.is_empty() {
             self.found.push(format!("before message {at} no result answers {:?}", self.pending));

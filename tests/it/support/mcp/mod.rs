@@ -24,16 +24,16 @@ use server::{Observed, TestMcp};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-/// The program that serves over standard streams.
+/// Path of the program that serves over standard streams.
 pub(crate) const STDIO_SERVER: &str = env!("CARGO_BIN_EXE_mcp-stdio");
 
-/// The server over streamable HTTP, on a free port, until it is dropped.
+/// The server over streamable HTTP on a free port; stops on drop.
 pub(crate) struct HttpMcp {
     pub(crate) address: SocketAddr,
     pub(crate) observed: Arc<Observed>,
     /// The `x-secret` header of every request.
     pub(crate) secrets: Arc<Mutex<Vec<String>>>,
-    /// Sessions begun.
+    /// Number of sessions begun.
     pub(crate) sessions: Arc<AtomicUsize>,
     stop: CancellationToken,
     _serving: AbortOnDropHandle<()>,
@@ -48,7 +48,7 @@ impl HttpMcp {
         Self::start_forgetful(listener, None).await
     }
 
-    /// One that answers 400 with a body of this type where the session is not known, as many do.
+    /// Starts a server that answers 400 with a body of this type to an unknown session, as many do.
     pub(crate) async fn start_forgetful(
         listener: TcpListener,
         unknown_session: Option<(&'static str, &'static str)>,

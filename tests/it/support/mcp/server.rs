@@ -1,5 +1,5 @@
-//! An MCP server with a tool for everything that can happen to a call. Served over HTTP by the tests themselves and over
-//! standard streams by the program in tests/bin.
+//! An MCP server with a tool for everything that can happen to a call. The tests serve it over HTTP, and the program
+//! in tests/bin over standard streams.
 
 use std::{
     collections::BTreeMap,
@@ -21,10 +21,10 @@ use rmcp::{
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-/// Tools of one page of the list.
+/// Number of tools on one page of the list.
 const PAGE: usize = 3;
 
-/// What a test sees of the server and how it steers it.
+/// State of the server that a test reads or sets.
 pub struct Observed {
     /// Calls of any tool by their idempotency key.
     pub calls: Mutex<BTreeMap<String, usize>>,
@@ -34,9 +34,9 @@ pub struct Observed {
     pub waiting: AtomicUsize,
     /// Calls of `gated` that the client cancelled.
     pub cancelled: AtomicUsize,
-    /// Never answers a question for its tools.
+    /// If true, requests for the list of tools are never answered.
     pub silent: AtomicBool,
-    /// Lists the tools in another order and with other descriptions.
+    /// If true, the tools are listed in another order and with other descriptions.
     pub reworded: AtomicBool,
     /// One permit lets one call of `gated` through.
     pub gate: Semaphore,
@@ -56,7 +56,7 @@ impl Default for Observed {
     }
 }
 
-/// The server. Clones share what they observe.
+/// The server. Clones share their observations.
 #[derive(Clone, Default)]
 pub struct TestMcp(pub Arc<Observed>);
 
@@ -129,7 +129,7 @@ impl TestMcp {
     }
 }
 
-/// Dies in the middle of the first call with this marker, in whichever process; answers the second.
+/// Exits in the middle of the first call with this marker, in whichever process; answers the second.
 #[expect(clippy::exit, reason = "dying in the middle of a call is what this tool is for")]
 fn crash_once(marker: &Path, key: &str) -> String {
     if marker.exists() {
