@@ -1,4 +1,4 @@
-//! Every fault of the proxy, seen from a client.
+//! Every fault of the proxy, as a client sees it.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::support::chaos::ChaosProxy;
 use crate::support::db::TestDb;
 use crate::support::wait::{SOON, within};
 
-/// Long enough that a byte which can pass would have passed on loopback.
+/// Long enough for any byte that can pass to pass on loopback.
 const QUIET: Duration = Duration::from_millis(150);
 
 /// Answers each chunk with its name and the chunk.
@@ -54,7 +54,7 @@ async fn ask(stream: &mut TcpStream, text: &str) -> String {
     answer(stream).await
 }
 
-/// The next chunk, or nothing when the connection has ended.
+/// The next chunk; empty if the connection has ended.
 async fn answer(stream: &mut TcpStream) -> String {
     let mut chunk = [0; 1024];
     let read = within("an answer", SOON, stream.read(&mut chunk)).await.unwrap_or(0);

@@ -38,7 +38,7 @@ async fn a_database_goes_with_its_test_even_while_connections_are_open() {
     sqlx::query("select 1").execute(&mut held).await.unwrap();
     drop(db);
     let mut admin = PgConnection::connect(shared_postgres_url()).await.unwrap();
-    // The janitor may have those of many other tests to drop first.
+    // The janitor may have to drop the databases of many other tests first.
     eventually("the database is dropped", 60 * SOON, async || {
         let left: i64 = sqlx::query_scalar("select count(*) from pg_database where datname = $1")
             .bind(&name)

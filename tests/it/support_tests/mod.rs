@@ -1,5 +1,5 @@
-//! The tests' own ground is tested too: a proxy that does not cut or a server that outlives its owner would make other
-//! tests pass for the wrong reason.
+//! Tests of the test support: a proxy that does not cut or a server that outlives its owner would make other tests
+//! pass for the wrong reason.
 
 mod chaos;
 mod db;

@@ -1,5 +1,5 @@
-//! What becomes of private servers when their owner is killed. Only a whole process can be killed, so these tests run
-//! themselves a second time as the owner.
+//! Private servers after their owner is killed. Only a whole process can be killed, so these tests run themselves a
+//! second time as the owner.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,22 +12,22 @@ use tokio::process::Child;
 use crate::support::servers::{dedicated_postgres, dedicated_redis};
 use crate::support::wait::eventually;
 
-/// Names the file in which the owner reports; set for that process only.
+/// Variable with the path of the owner's report; set for that process only.
 const REPORT: &str = "LONGHAUL_TEST_OWNER_REPORT";
 
-/// Whether a process runs.
+/// Returns true if a process runs.
 pub(super) fn exists(pid: i32) -> bool {
     stat(pid).is_some_and(|fields| fields[0] != "Z")
 }
 
-/// The fields of `/proc/<pid>/stat` after the name: state, parent, process group, …
+/// Fields of `/proc/<pid>/stat` after the name: state, parent, process group, …
 fn stat(pid: i32) -> Option<Vec<String>> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;
     Some(rest.split_whitespace().map(str::to_owned).collect())
 }
 
-/// The report's path when this process is the owner.
+/// Path of the report if this process is the owner.
 #[expect(clippy::disallowed_methods, reason = "tells the second process what it is")]
 fn as_owner() -> Option<PathBuf> {
     std::env::var_os(REPORT).map(PathBuf::from)
@@ -51,7 +51,7 @@ async fn run_owner(test: &str) -> (Child, String) {
     (owner, lines)
 }
 
-/// With SIGKILL, which nobody can catch.
+/// Kills with SIGKILL, which no process can catch.
 async fn kill(mut owner: Child) {
     owner.start_kill().unwrap();
     owner.wait().await.unwrap();
@@ -78,7 +78,7 @@ async fn servers_stop_when_their_owner_is_killed_even_while_paused() {
 
 async fn own_two_servers(report: &Path) -> ! {
     let (postgres, redis) = (dedicated_postgres().await, dedicated_redis().await);
-    // A session, so that there is a child that the pause stops too.
+    // A session, so that the server has a child process, which the pause stops too.
     let mut client = PgConnection::connect(postgres.url()).await.unwrap();
     sqlx::query("select 1").execute(&mut client).await.unwrap();
     postgres.pause().await.unwrap();
@@ -96,7 +96,7 @@ async fn the_directory_of_a_killed_owner_serves_the_next_one_at_once() {
     let (owner, lines) = run_owner("the_directory_of_a_killed_owner_serves_the_next_one_at_once").await;
     let dir = PathBuf::from(lines.lines().next().unwrap());
     kill(owner).await;
-    // No waiting here: the first server is still on its way out.
+    // No wait here: the first server is still on its way out.
     let server = PrivatePostgres::start(PostgresOptions::dev(&dir)).await.unwrap();
     let mut client = PgConnection::connect(server.url()).await.unwrap();
     let notes: Vec<String> = sqlx::query_scalar("select text from notes").fetch_all(&mut client).await.unwrap();

@@ -1,4 +1,4 @@
-//! The private servers, seen from outside: what they survive and that nothing of them is left.
+//! Private servers as seen from outside: the faults they survive, and their complete removal.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `eventually` and `within`.
+//! Tests of `eventually` and `within`.
 
 use std::time::Duration;
 
