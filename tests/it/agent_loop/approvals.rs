@@ -14,7 +14,7 @@ use super::people::{Office, pay_needs_a_person};
 use crate::support::{fleet::PATIENCE, wait::eventually};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn blocked_call_raises_no_approval_until_its_values_are_there_c40() {
+async fn blocked_call_raises_no_approval_before_its_values_c40() {
     let office = Office::open(pay_needs_a_person(), true).await;
     office.script(vec![
         ("c1", "look", json!({"amount": 7, "_outputPath": "†state.sum"})),
@@ -35,7 +35,7 @@ async fn blocked_call_raises_no_approval_until_its_values_are_there_c40() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sibling_calls_run_while_one_waits_for_a_person_c41() {
+async fn sibling_calls_run_while_one_awaits_a_person_c41() {
     let office = Office::open(pay_needs_a_person(), true).await;
     office.script(vec![
         ("c1", "pay", json!({"amount": 1})),
@@ -60,7 +60,7 @@ async fn sibling_calls_run_while_one_waits_for_a_person_c41() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rejection_is_a_result_and_dependants_fail_and_the_run_goes_on_c42() {
+async fn rejection_is_a_result_and_fails_dependants_c42() {
     let office = Office::open(pay_needs_a_person(), false).await;
     office.script(vec![
         ("c1", "pay", json!({"amount": 1, "_outputPath": "†state.paid"})),
@@ -81,7 +81,7 @@ async fn rejection_is_a_result_and_dependants_fail_and_the_run_goes_on_c42() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rejection_ends_the_run_where_the_agent_says_so() {
+async fn rejection_ends_the_run_under_on_reject_end() {
     let policy = json!({"rules": [{"tool": "pay", "access": "ask"}], "on_reject": "end"});
     let office = Office::open(policy, false).await;
     office.script(vec![("c1", "pay", json!({"amount": 1})), ("c2", "look", json!({"amount": 2}))]);
@@ -96,7 +96,7 @@ async fn rejection_ends_the_run_where_the_agent_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn edited_arguments_are_checked_and_run_and_the_model_is_told_c43() {
+async fn edited_arguments_are_checked_run_and_reported_c43() {
     let office = Office::open(pay_needs_a_person(), false).await;
     office.script(vec![("c1", "pay", json!({"amount": 100})), ("c2", "pay", json!({"amount": 200}))]);
     let _worker = office.worker();
@@ -162,7 +162,7 @@ async fn replacement_is_checked_by_the_policy_again_c44() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiting_run_holds_no_permit_and_survives_a_restart_c45() {
+async fn waiting_run_holds_no_permit_and_survives_restart_c45() {
     let mut office = Office::open(pay_needs_a_person(), false).await;
     office.fleet.set("LONGHAUL__WORKER__CONCURRENCY", "1");
     office.script(vec![("c1", "pay", json!({"amount": 1})), ("c2", "look", json!({"amount": 2}))]);
@@ -217,7 +217,7 @@ async fn call_that_would_write_an_approval_is_refused_c47() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn denied_call_is_an_error_that_names_the_rule_and_nobody_is_asked() {
+async fn denied_call_names_the_rule_and_raises_no_approval() {
     let policy = json!({"rules": [{"tool": "pay", "when": "arguments.amount > 10", "access": "deny"}]});
     let office = Office::open(policy, false).await;
     office.script(vec![("c1", "pay", json!({"amount": 11})), ("c2", "pay", json!({"amount": 10}))]);
@@ -244,7 +244,7 @@ fn hold_at(wanted: Point, held: &Arc<Mutex<Option<ExecutionId>>>) -> Probe {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_that_dies_around_an_approval_asks_once_and_runs_once() {
+async fn worker_death_around_approval_asks_and_runs_once() {
     let points =
         [Point::TurnRecorded, Point::PutBeforePeople, Point::BeforeConclusion, Point::Concluded, Point::Restored];
     for point in points {
@@ -269,7 +269,7 @@ async fn worker_that_dies_around_an_approval_asks_once_and_runs_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn decision_that_comes_while_siblings_run_is_not_slept_through() {
+async fn decision_while_siblings_run_wakes_the_execution() {
     let office = Office::open(pay_needs_a_person(), true).await;
     office.script(vec![("c1", "pay", json!({"amount": 1})), ("c2", "look", json!({"amount": 2}))]);
     let _worker = office.worker();
@@ -287,7 +287,7 @@ async fn decision_that_comes_while_siblings_run_is_not_slept_through() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plan_waits_at_a_gate_until_a_person_gives_the_approval() {
+async fn plan_waits_at_gate_for_a_persons_approval() {
     // Approved, the gate holds true; edited, it holds the decider's value. It is requested once.
     let given = |body: &str| Verdict::Edit { arguments: body.as_bytes().to_vec() };
     for (verdict, paid) in [(given("7"), Some(7)), (Verdict::Reject, None)] {

@@ -6,7 +6,7 @@ use super::kit::{Run, Stage, WORK, referring, work};
 use crate::support::llm::{Gate, ev_gate, reply_events};
 
 #[tokio::test]
-async fn calls_that_read_each_other_are_a_cycle_and_the_run_goes_on_c21() {
+async fn mutually_reading_calls_are_a_cycle_c21() {
     let stage = Stage::default();
     let reply = reply_events([
         work("a", json!({"value": "†state.b", "_outputPath": "†state.a"})),
@@ -28,7 +28,7 @@ async fn calls_that_read_each_other_are_a_cycle_and_the_run_goes_on_c21() {
 }
 
 #[tokio::test]
-async fn reference_that_nobody_writes_is_unresolved_after_the_stream_closed_c22() {
+async fn unwritten_reference_is_unresolved_after_stream_end_c22() {
     let stage = Stage::default();
     let open = Gate::new();
     let reply = reply_events([
@@ -52,7 +52,7 @@ async fn reference_that_nobody_writes_is_unresolved_after_the_stream_closed_c22(
 }
 
 #[tokio::test]
-async fn reader_of_a_failed_call_is_skipped_and_names_it_c23() {
+async fn reader_of_failed_call_is_skipped_naming_it_c23() {
     let stage = Stage::default().fails("a", "no such customer");
     let old = reply_events([work("old", json!({"value": "stale", "_outputPath": "†state.a"}))]);
     let reply = reply_events([
@@ -75,7 +75,7 @@ async fn reader_of_a_failed_call_is_skipped_and_names_it_c23() {
 }
 
 #[tokio::test]
-async fn reader_of_an_untaken_alternative_is_skipped_without_error_c24() {
+async fn reader_of_untaken_alternative_is_skipped_without_error_c24() {
     let stage = Stage::default().answers_at("check", "\"looks fine\"", "†state.good");
     let reply = reply_events([
         work("check", json!({"_outputPath": "†state.bad || †state.good"})),
@@ -91,7 +91,7 @@ async fn reader_of_an_untaken_alternative_is_skipped_without_error_c24() {
 }
 
 #[tokio::test]
-async fn call_that_reads_what_it_writes_is_a_cycle_of_one_c25() {
+async fn call_reading_its_own_output_is_a_cycle_c25() {
     let stage = Stage::default();
     let reply = reply_events([
         work("own", json!({"value": "†state.x", "_outputPath": "†state.x"})),

@@ -29,7 +29,7 @@ fn notices(request: &Captured) -> Vec<&Value> {
 }
 
 #[tokio::test]
-async fn detached_call_does_not_delay_the_tick_and_its_failure_is_told_c56() {
+async fn detached_call_delays_no_tick_and_reports_failure_c56() {
     let stage = Stage::default().hold("unwatched").fails("unwatched", "no paper").hold("meanwhile").hold("last");
     let answering = Gate::new();
     let first = reply_events([
@@ -74,7 +74,7 @@ async fn detached_call_does_not_delay_the_tick_and_its_failure_is_told_c56() {
 }
 
 #[tokio::test]
-async fn detached_call_of_a_dead_worker_goes_the_way_of_its_effect() {
+async fn detached_call_of_dead_worker_follows_its_effect() {
     let stage = Stage::default().hold("harmless").hold("harmful");
     let mut fleet = Fleet::start().await;
     for (name, seconds) in [("LEASE", "2"), ("RENEW", "0.5"), ("REAPER_TICK", "0.3"), ("SWEEP_TICK", "0.3")] {

@@ -62,7 +62,7 @@ async fn calls(fleet: &Fleet, id: ExecutionId) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn idempotent_call_that_a_death_interrupts_runs_again_with_the_same_key_c49() {
+async fn interrupted_idempotent_call_reruns_with_its_key_c49() {
     let (fleet, stage) = (quick_fleet().await, Stage::default().hold("first"));
     fleet.apply(&referring(), &any_answer()).await;
     fleet.llm.push(reply_events([call_of(PUT, "first", json!({})), work("beside", json!({}))]));
@@ -83,7 +83,7 @@ async fn idempotent_call_that_a_death_interrupts_runs_again_with_the_same_key_c4
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn side_effect_that_a_death_interrupts_is_outcome_unknown_c50() {
+async fn interrupted_side_effect_is_outcome_unknown_c50() {
     let (fleet, stage) = (quick_fleet().await, Stage::default().hold("effect"));
     fleet.apply(&referring(), &any_answer()).await;
     fleet.llm.push(reply_events([
@@ -142,7 +142,7 @@ impl Tool for Ledgered {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tool_that_can_read_back_settles_what_a_death_left_open() {
+async fn reconciling_tool_settles_an_interrupted_call() {
     for (says, runs, told) in [
         (Reconciled::Done("order 7".into()), 1, "order 7"),
         (Reconciled::NotDone, 2, "ordered"),
@@ -226,7 +226,7 @@ async fn redelivered_execution_makes_progress_once_c52() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancel_in_mid_tick_launches_nothing_more_and_answers_every_call_c53() {
+async fn cancel_mid_tick_answers_calls_and_launches_none_c53() {
     let (fleet, stage) = (quick_fleet().await, Stage::default().hold("runs"));
     fleet.apply(&referring(), &any_answer()).await;
     fleet.llm.push(reply_events([
@@ -288,7 +288,7 @@ async fn turn_begun_before_a_death_is_never_asked_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ledger_tells_what_is_known_of_every_effect() {
+async fn ledger_shows_the_state_of_every_effect() {
     let mut fleet = quick_fleet().await;
     let api = crate::worker::typed::Api::start(&mut fleet).await;
     let stage = Stage::default().hold("lost").fails("refused", "no");

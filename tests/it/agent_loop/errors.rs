@@ -11,7 +11,7 @@ use super::kit::{ACT, Run, Stage, WORK, Wire, any_answer, call_of, ledger, refer
 use crate::support::llm::{ev_call, ev_call_raw, reply_events, reply_text};
 
 #[tokio::test]
-async fn call_with_bad_parameters_never_runs_and_is_shown_as_written_c26() {
+async fn bad_parameters_prevent_the_call_and_are_shown_c26() {
     let stage = Stage::default();
     let reply = reply_events([
         work("unfit", json!({"n": "three"})),
@@ -31,7 +31,7 @@ async fn call_with_bad_parameters_never_runs_and_is_shown_as_written_c26() {
 }
 
 #[tokio::test]
-async fn type_mismatch_after_substitution_names_the_path_it_came_from_c27() {
+async fn type_mismatch_after_substitution_names_its_source_c27() {
     let stage = Stage::default();
     let reply = reply_events([
         work("writer", json!({"value": "three", "_outputPath": "†state.n"})),
@@ -49,7 +49,7 @@ async fn type_mismatch_after_substitution_names_the_path_it_came_from_c27() {
 }
 
 #[tokio::test]
-async fn tool_that_panics_fails_or_hangs_leaves_its_siblings_alone_c28() {
+async fn panic_failure_or_timeout_leaves_siblings_alone_c28() {
     let stage = Stage::default().panics("bad").fails("poor", "no line").hold("stuck");
     let mut agent = referring();
     let hangs = json!({"name": ACT, "timeout_seconds": 1});
@@ -75,7 +75,7 @@ async fn tool_that_panics_fails_or_hangs_leaves_its_siblings_alone_c28() {
 }
 
 #[tokio::test]
-async fn errors_reach_the_model_together_when_the_tick_closes_c29() {
+async fn errors_reach_the_model_together_at_tick_close_c29() {
     let stage = Stage::default().fails("late", "last to fail").fails("early", "first to fail").hold("late");
     let reply = reply_events([work("late", json!({})), work("early", json!({})), work("unfit", json!({"n": "x"}))]);
     let run = Run::start(&referring(), &stage, json!({}), [reply]).await;
@@ -92,7 +92,7 @@ async fn errors_reach_the_model_together_when_the_tick_closes_c29() {
 }
 
 #[tokio::test]
-async fn model_corrects_itself_and_the_first_error_stays_on_record_c30() {
+async fn corrected_error_stays_on_record_c30() {
     let stage = Stage::default();
     let wrong = reply_events([work("wrong", json!({"n": "x"}))]);
     let right = reply_events([work("right", json!({"n": 1}))]);
@@ -105,7 +105,7 @@ async fn model_corrects_itself_and_the_first_error_stays_on_record_c30() {
 }
 
 #[tokio::test]
-async fn unknown_tool_is_an_error_and_no_latent_call_c31() {
+async fn unknown_tool_is_an_error_not_latent_c31() {
     let stage = Stage::default();
     let output = json!({"_output": "made up", "_outputPath": "†state.x"});
     let reply = reply_events([ev_call("ghost", "guess", &output), work("reader", json!({"value": "†state.x"}))]);
@@ -121,7 +121,7 @@ async fn unknown_tool_is_an_error_and_no_latent_call_c31() {
 }
 
 #[tokio::test]
-async fn every_call_has_one_result_in_call_order_whatever_its_fate_c32() {
+async fn every_call_has_one_result_in_order_c32() {
     for wire in Wire::ALL {
         let stage = Stage::default().fails("fails", "no").answers_at("check", "1", "†state.good");
         let limits = AgentLimits { max_calls_per_turn: 12, ..AgentLimits::default() };

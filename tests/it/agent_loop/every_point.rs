@@ -234,7 +234,7 @@ impl Play {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_that_dies_at_any_point_of_a_run_costs_no_recorded_call_and_asks_nobody_twice() {
+async fn worker_death_at_any_point_repeats_nothing_recorded() {
     let play = Play::open().await;
     let holds = &play.holds;
     let first = play.worker();

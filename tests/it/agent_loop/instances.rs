@@ -7,7 +7,7 @@ use super::kit::{Run, Stage, referring, work};
 use crate::support::llm::reply_events;
 
 #[tokio::test]
-async fn instance_sees_its_own_writes_and_everybodys_c58() {
+async fn instance_sees_its_own_and_shared_writes_c58() {
     let stage = Stage::default();
     let agent = AgentSpec { instances: Some(InstancesSpec { over: Some("orders".into()) }), ..referring() };
     let input = json!({"currency": "EUR", "orders": [{"total": 10}, {"total": 20, "currency": "SEK"}]});

@@ -43,7 +43,7 @@ fn tool_list(request: &Captured) -> String {
 }
 
 #[tokio::test]
-async fn latent_call_is_recorded_without_a_slot_and_unblocks_its_readers_c54() {
+async fn latent_call_needs_no_slot_and_unblocks_readers_c54() {
     let stage = Stage::default().hold("slow");
     let mut agent = deciding();
     agent.limits = AgentLimits { max_parallel_calls: 1, ..AgentLimits::default() };
@@ -77,7 +77,7 @@ async fn latent_call_is_recorded_without_a_slot_and_unblocks_its_readers_c54() {
 }
 
 #[tokio::test]
-async fn latent_call_without_output_is_deferred_and_no_error_c55() {
+async fn latent_call_without_output_is_deferred_c55() {
     let stage = Stage::default();
     let first = reply_events([
         ev_call("later", DECIDE, &json!({"_output": null, "_outputPath": "†state.decision"})),
@@ -123,7 +123,7 @@ async fn tool_defined_twice_is_sent_as_defined_last_c59() {
 }
 
 #[tokio::test]
-async fn tool_list_is_the_same_bytes_on_every_turn_but_the_last_c60() {
+async fn tool_list_is_byte_equal_until_last_turn_c60() {
     let stage = Stage::default().fails("bad", "broken");
     let mut agent = deciding();
     agent.conditions = true;

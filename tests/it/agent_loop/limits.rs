@@ -50,7 +50,7 @@ async fn cancel(fleet: &Fleet, id: ExecutionId) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tool_runs_as_often_as_the_process_allows_and_who_waits_holds_up_nothing_else() {
+async fn tool_limit_of_process_delays_only_its_calls() {
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__TOOLS__LIMITS__ACT", "1");
     let stage = ["one", "two", "four"].into_iter().fold(Stage::default(), Stage::hold);
@@ -88,7 +88,7 @@ async fn tool_runs_as_often_as_the_process_allows_and_who_waits_holds_up_nothing
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn process_runs_no_more_calls_at_a_time_than_it_may() {
+async fn process_respects_its_limit_of_parallel_calls() {
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__WORKER__PARALLEL_CALLS_MAX", "1");
     let stage = Stage::default().hold("one");

@@ -63,7 +63,7 @@ async fn copy_to_ten_thousand(fleet: &Fleet) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_parked_runs_leave_the_workers_memory_where_it_was() {
+async fn parked_runs_do_not_grow_the_workers_memory() {
     /// MiB that allocators may keep. Ten thousand transcripts of 8 kB alone would be 80.
     const TOLERANCE_MIB: u64 = 32;
     let mut fleet = Fleet::start().await;

@@ -13,7 +13,7 @@ fn answer(text: &str) -> Verdict {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answer_of_the_caller_is_the_result_and_is_asked_for_once() {
+async fn callers_answer_is_the_result_and_asked_once() {
     // Even an agent with the default policy `deny` may ask.
     let office = Office::open(json!({"default": "deny", "rules": [{"tool": "look", "access": "auto"}]}), false).await;
     let schema = json!({"enum": ["blue", "red"]});
@@ -42,7 +42,7 @@ async fn answer_of_the_caller_is_the_result_and_is_asked_for_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn question_that_nobody_answers_in_time_is_an_error_to_the_model() {
+async fn unanswered_question_is_an_error_to_the_model() {
     let office = Office::open(json!({}), false).await;
     office.script(vec![("c1", "ask_caller", json!({"question": "Anybody?"}))]);
     let _worker = office.worker();
@@ -64,7 +64,7 @@ fn doubling(levels: usize) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answer_schema_that_costs_too_much_is_refused() {
+async fn too_expensive_answer_schema_is_refused() {
     let office = Office::open(json!({}), false).await;
     let many: Vec<_> = (0..200_000).collect();
     office.script(vec![

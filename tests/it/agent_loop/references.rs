@@ -65,7 +65,7 @@ async fn reader_streamed_before_its_writer_waits_without_error_c10() {
 }
 
 #[tokio::test]
-async fn diamond_runs_its_sides_together_and_its_end_once_c11() {
+async fn diamond_runs_sides_together_and_its_end_once_c11() {
     let stage = Stage::default().hold("left").hold("right");
     let reply = reply_events([
         work("top", json!({"value": 1, "_outputPath": "†state.top"})),
@@ -99,7 +99,7 @@ async fn reference_deep_inside_arguments_is_resolved_c12() {
 }
 
 #[tokio::test]
-async fn embedded_reference_is_an_error_and_a_doubled_dagger_is_text_c13() {
+async fn embedded_reference_fails_and_doubled_dagger_is_text_c13() {
     let stage = Stage::default();
     let reply = reply_events([
         work("a", json!({"value": "†", "_outputPath": "†state.a"})),
@@ -135,7 +135,7 @@ async fn dagger_in_a_tool_result_is_never_resolved_c14() {
 }
 
 #[tokio::test]
-async fn alternative_is_read_as_soon_as_one_side_is_there_c15() {
+async fn alternative_is_read_once_one_side_exists_c15() {
     let stage = Stage::default().hold("slow");
     let falsy = [("zero", json!(0)), ("no", json!(false)), ("blank", json!(""))];
     let mut first = vec![
@@ -187,7 +187,7 @@ async fn conjunction_waits_for_both_and_is_the_last_c16() {
 }
 
 #[tokio::test]
-async fn result_goes_to_all_of_a_conjunction_and_one_of_an_alternative_c17() {
+async fn conjunction_writes_all_paths_alternative_writes_one_c17() {
     let stage =
         Stage::default().answers_at("chosen", "2", "†state.rejected").answers_at("astray", "3", "†state.elsewhere");
     let reply = reply_events([
@@ -208,7 +208,7 @@ async fn result_goes_to_all_of_a_conjunction_and_one_of_an_alternative_c17() {
 }
 
 #[tokio::test]
-async fn program_order_decides_between_the_old_value_and_the_new_c18() {
+async fn program_order_selects_the_old_or_new_value_c18() {
     let stage = Stage::default().hold("rewrite");
     let first = reply_events([work("write", json!({"value": "old", "_outputPath": "†state.x"}))]);
     let second = reply_events([

@@ -34,7 +34,7 @@ impl Desk {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn secret_arguments_are_shown_to_nobody_and_the_call_runs_with_them() {
+async fn redacted_arguments_stay_secret_and_reach_the_call() {
     let desk = Desk::open().await;
     let payment = json!({"amount": 1, "to": SECRET, "pin": SECRET});
     desk.office.script(vec![

@@ -92,7 +92,7 @@ async fn independent_calls_of_one_reply_overlap_c03() {
 }
 
 #[tokio::test]
-async fn calls_beyond_the_limit_of_a_run_or_a_tool_wait_for_a_slot() {
+async fn calls_beyond_run_or_tool_limit_wait() {
     for (limits, concurrency) in [(1, None), (16, Some(1))] {
         let stage = Stage::default().hold("one");
         let tool = json!({ "name": WORK, "concurrency": concurrency });
@@ -113,7 +113,7 @@ async fn calls_beyond_the_limit_of_a_run_or_a_tool_wait_for_a_slot() {
 }
 
 #[tokio::test]
-async fn chat_completions_call_is_complete_when_the_next_begins_c04() {
+async fn chat_completions_call_completes_when_next_begins_c04() {
     let (stage, second, finish) = (Stage::default(), Gate::new(), Gate::new());
     let reply = reply_events([work("first", json!({})), ev_gate(&second), work("second", json!({})), ev_gate(&finish)]);
     let run = start(Wire::OpenAi, &referring(), &stage, [reply, reply_text("done")]).await;
@@ -164,7 +164,7 @@ async fn characters_split_over_chunks_survive_c06() {
 }
 
 #[tokio::test]
-async fn stream_that_dies_after_a_launch_goes_on_with_what_there_is_c07() {
+async fn broken_stream_after_a_launch_continues_c07() {
     for wire in Wire::ALL {
         let (stage, break_off) = (Stage::default(), Gate::new());
         let broken = reply_events([
@@ -195,7 +195,7 @@ async fn stream_that_dies_after_a_launch_goes_on_with_what_there_is_c07() {
 }
 
 #[tokio::test]
-async fn stream_that_dies_before_any_launch_is_retried_c08() {
+async fn broken_stream_before_any_launch_is_retried_c08() {
     for wire in Wire::ALL {
         let stage = Stage::default();
         // A side effect is not launched before the reply is whole, even if its call is complete.

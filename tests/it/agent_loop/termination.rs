@@ -68,7 +68,7 @@ async fn calls_beside_the_output_run_before_the_end_c34() {
 }
 
 #[tokio::test]
-async fn output_is_there_whatever_its_value_c35() {
+async fn output_exists_whatever_its_value_c35() {
     for output in [json!(0), json!(""), json!(false), json!({}), json!([]), Value::Null] {
         let stage = Stage::default();
         let replies = [reply_events([submit("out", output.clone())])];
@@ -84,7 +84,7 @@ async fn output_is_there_whatever_its_value_c35() {
 }
 
 #[tokio::test]
-async fn reply_without_calls_and_output_is_asked_again_and_bounded_c36() {
+async fn empty_reply_is_asked_again_within_bounds_c36() {
     for wire in Wire::ALL {
         let (stage, fleet) = (Stage::default(), wire.fleet().await);
         let replies = [reply_text(""), reply_events([work("one", json!({}))]), reply_text(""), reply_text("done")];
@@ -108,7 +108,7 @@ async fn reply_without_calls_and_output_is_asked_again_and_bounded_c36() {
 }
 
 #[tokio::test]
-async fn output_that_violates_its_schema_is_corrected_as_the_result_of_its_call_c37() {
+async fn schema_violation_is_corrected_as_call_result_c37() {
     for wire in Wire::ALL {
         let stage = Stage::default();
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
@@ -129,7 +129,7 @@ async fn output_that_violates_its_schema_is_corrected_as_the_result_of_its_call_
 }
 
 #[tokio::test]
-async fn output_counts_against_the_corrections_and_its_last_refusal_is_told() {
+async fn output_refusals_count_as_corrections() {
     let schema = json!({"type": "integer"});
     let definition = DefinitionSpec { max_retries: 1, ..answering(schema) };
     let replies = [
@@ -180,7 +180,7 @@ async fn output_that_reads_a_failed_call_is_refused_c38() {
 }
 
 #[tokio::test]
-async fn of_two_outputs_the_last_counts() {
+async fn last_of_two_outputs_counts() {
     let replies = [
         reply_events([submit("first", json!(1)), submit("second", json!("x"))]),
         reply_events([submit("third", json!(3))]),
@@ -194,7 +194,7 @@ async fn of_two_outputs_the_last_counts() {
 }
 
 #[tokio::test]
-async fn last_turn_offers_only_the_output_and_then_the_run_fails_with_a_ledger_c39() {
+async fn last_turn_offers_only_output_then_run_fails_c39() {
     for has_schema in [true, false] {
         let agent = AgentSpec { limits: AgentLimits { max_turns: 3, ..AgentLimits::default() }, ..referring() };
         let definition = if has_schema { answering(json!({})) } else { any_answer() };
@@ -238,7 +238,7 @@ async fn last_turn_may_still_answer() {
 }
 
 #[tokio::test]
-async fn same_failing_call_is_noticed_at_three_and_ends_the_run_at_five() {
+async fn fifth_repeat_of_a_failing_call_ends_run() {
     let stage = Stage::default();
     let replies: Vec<Reply> = (0..5).map(|_| reply_calls([(WORK, json!({"call": "again", "n": "x"}))])).collect();
     let run = Run::start(&referring(), &stage, json!({}), replies).await;
@@ -251,7 +251,7 @@ async fn same_failing_call_is_noticed_at_three_and_ends_the_run_at_five() {
 }
 
 #[tokio::test]
-async fn calls_that_differ_in_what_they_read_are_not_the_same() {
+async fn calls_with_different_reads_are_no_repeats() {
     let stage = Stage::default();
     let mut replies = Vec::new();
     for round in 0..5 {
@@ -266,7 +266,7 @@ async fn calls_that_differ_in_what_they_read_are_not_the_same() {
 }
 
 #[tokio::test]
-async fn provider_is_asked_for_structured_output_where_the_agent_says_so() {
+async fn native_output_mode_requests_structured_output() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
     let mut agent = referring();
     agent.model.output = OutputMode::Native;

@@ -58,7 +58,7 @@ impl Tool for Pay {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_identical_calls_each_keeps_its_key_and_its_result_wherever_the_worker_dies() {
+async fn identical_calls_keep_keys_and_results_across_deaths() {
     // Calls that start together pass one point before it, and each passes the points after it by itself.
     let before = [(Point::TurnRecorded, 1), (Point::BeforeCall, 1)];
     let after = [Point::CallAnswered, Point::CallRecorded].into_iter().flat_map(|point| [(point, 1), (point, 2)]);

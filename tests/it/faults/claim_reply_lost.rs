@@ -26,7 +26,7 @@ async fn fleet_behind_a_proxy() -> (Fleet, ChaosProxy) {
 }
 
 #[tokio::test]
-async fn a_claim_whose_reply_is_lost_is_handed_back_and_finished_without_a_crash() {
+async fn claim_with_lost_reply_is_released_and_finished() {
     let (fleet, proxy) = fleet_behind_a_proxy().await;
     let id = fleet.submit("d", json!({})).await;
     let lost = proxy.lose_reply("from longhaul_claim(", "SELECT 1\0");
@@ -44,7 +44,7 @@ async fn a_claim_whose_reply_is_lost_is_handed_back_and_finished_without_a_crash
 }
 
 #[tokio::test]
-async fn who_gets_the_slot_of_a_claim_that_did_not_come_home_is_announced() {
+async fn next_holder_of_a_lost_claims_slot_is_announced() {
     let (mut fleet, proxy) = fleet_behind_a_proxy().await;
     fleet.store.put_limit(Some(fleet.tenant), &LimitKey::parse("definition:d").unwrap(), 1).await.unwrap();
     fleet.set("LONGHAUL__WORKER__SWEEP_TICK_SECONDS", "60");
@@ -79,7 +79,7 @@ async fn who_gets_the_slot_of_a_claim_that_did_not_come_home_is_announced() {
 }
 
 #[tokio::test]
-async fn a_record_whose_reply_is_lost_is_recorded_once_and_its_call_is_not_repeated() {
+async fn record_with_lost_reply_repeats_no_call() {
     let (fleet, proxy) = fleet_behind_a_proxy().await;
     let lost = proxy.lose_reply("set lease_write = item.write", "UPDATE 1\0");
     let id = fleet.submit("d", json!({})).await;
@@ -90,7 +90,7 @@ async fn a_record_whose_reply_is_lost_is_recorded_once_and_its_call_is_not_repea
 }
 
 #[tokio::test]
-async fn a_conclusion_whose_reply_is_lost_ends_the_execution_once() {
+async fn conclusion_with_lost_reply_ends_execution_once() {
     let (fleet, proxy) = fleet_behind_a_proxy().await;
     let lost = proxy.lose_reply("set status = v.status, wait_reason = v.wait_reason", "UPDATE 1\0");
     let id = fleet.submit("d", json!({})).await;

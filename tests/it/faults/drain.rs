@@ -14,7 +14,7 @@ use crate::support::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_longer_than_the_drain_limit_is_aborted_and_finished_elsewhere_without_a_crash() {
+async fn call_beyond_drain_limit_is_aborted_and_resumed() {
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__WORKER__DRAIN_SECONDS", "2.5");
     several_turns(&fleet, 1, Duration::ZERO).await;
@@ -44,7 +44,7 @@ async fn a_call_longer_than_the_drain_limit_is_aborted_and_finished_elsewhere_wi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idle_worker_ends_promptly_with_zero() {
+async fn idle_worker_ends_promptly_with_zero() {
     let fleet = Fleet::start().await;
     let mut process = WorkerProcess::start(&fleet).await;
     process.signal(Signal::TERM);
@@ -55,7 +55,7 @@ async fn an_idle_worker_ends_promptly_with_zero() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_draining_worker_ends_its_step_and_hands_the_execution_on_with_the_step_recorded() {
+async fn draining_worker_records_its_step_and_releases() {
     let fleet = Fleet::start().await;
     several_turns(&fleet, 3, Duration::from_millis(800)).await;
     let mut process = WorkerProcess::start(&fleet).await;
@@ -73,7 +73,7 @@ async fn a_draining_worker_ends_its_step_and_hands_the_execution_on_with_the_ste
 
 /// A claimed execution that has not begun is released without loading its journal, however long that would take.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drain_does_not_wait_for_a_journal_that_cannot_be_read() {
+async fn drain_does_not_wait_for_unreadable_journal() {
     let fleet = Fleet::start().await;
     several_turns(&fleet, 3, Duration::from_millis(300)).await;
     let first = worker(&fleet);

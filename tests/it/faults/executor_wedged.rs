@@ -15,7 +15,7 @@ use crate::support::{
 const SIGABRT: i32 = 6;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_stands_still_gives_itself_up_and_what_it_held_goes_on_elsewhere() {
+async fn wedged_process_aborts_and_its_work_resumes_elsewhere() {
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__WORKER__LEASE_SECONDS", "2");
     fleet.set("LONGHAUL__WORKER__RENEW_SECONDS", "0.6");

@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idle_worker_does_not_spin() {
+async fn idle_worker_does_not_spin() {
     /// Long enough for every periodic duty, and to make a tick of 10 ms small.
     const WATCHED: Duration = Duration::from_secs(10);
     let fleet = Fleet::start().await;
@@ -38,7 +38,7 @@ async fn an_idle_worker_does_not_spin() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_process_holds_five_thousand_executions_against_a_slow_model() {
+async fn one_process_holds_five_thousand_executions() {
     const EXECUTIONS: usize = 5_000;
     // Each execution opens a connection to the model server, which is in this process.
     let files = getrlimit(Resource::Nofile);

@@ -67,7 +67,7 @@ impl Drop for Role {
 
 /// A role that starts before the migration, as when all start at once, waits instead of exiting.
 #[tokio::test(flavor = "multi_thread")]
-async fn roles_say_once_that_they_wait_for_a_migration() {
+async fn roles_log_once_that_they_await_migration() {
     let (db, redis) = (TestDb::empty().await, TestRedis::create().await);
     let mut roles = ["api", "worker"].map(|name| Role::start(name, &db, &redis));
     for role in &roles {

@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_executions_beside_a_process_killer_only_the_killer_fails() {
+async fn only_the_process_killer_among_many_fails() {
     const GOOD: usize = 40;
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__WORKER__LEASE_SECONDS", "2");
@@ -53,7 +53,7 @@ async fn of_many_executions_beside_a_process_killer_only_the_killer_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_and_tool_results_with_nul_hurt_no_execution_of_their_batch() {
+async fn nul_in_replies_or_results_fails_no_execution() {
     let fleet = Fleet::start().await;
     several_turns(&fleet, 2, Duration::ZERO).await;
     fleet.llm.answer_with(|request| {

@@ -23,7 +23,7 @@ async fn fleet_on(postgres: &PrivatePostgres) -> Fleet {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_acknowledged_submit_survives_restarts_under_load_and_finishes() {
+async fn acknowledged_submits_survive_restarts_and_finish() {
     let postgres = dedicated_postgres().await;
     let mut fleet = fleet_on(&postgres).await;
     several_turns(&fleet, 4, Duration::from_millis(100)).await;
@@ -124,7 +124,7 @@ async fn nobody_pays_for(outage: impl AsyncFnOnce(&PrivatePostgres)) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outage_longer_than_the_lease_reaps_nobody_and_repeats_nothing() {
+async fn outage_beyond_the_lease_reaps_no_worker() {
     nobody_pays_for(async |postgres| {
         postgres.kill().await.unwrap();
         // The outage itself, not a wait for something.
@@ -136,7 +136,7 @@ async fn an_outage_longer_than_the_lease_reaps_nobody_and_repeats_nothing() {
 
 /// The server's processes do not notice the pause, and carry out afterwards the statements sent meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_hangs_for_longer_than_the_lease_reaps_nobody_and_repeats_nothing() {
+async fn hang_beyond_the_lease_reaps_no_worker() {
     nobody_pays_for(async |postgres| {
         postgres.pause().await.unwrap();
         // The hang itself, not a wait for something.
@@ -147,7 +147,7 @@ async fn a_server_that_hangs_for_longer_than_the_lease_reaps_nobody_and_repeats_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_worker_killed_during_an_outage_only_its_own_executions_move() {
+async fn worker_killed_in_outage_loses_only_its_executions() {
     let postgres = dedicated_postgres().await;
     let mut fleet = fleet_on(&postgres).await;
     several_turns(&fleet, 6, Duration::from_millis(500)).await;

@@ -50,7 +50,7 @@ impl<'a> Processes<'a> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_kills_one_build_is_tried_by_the_next_alone_and_goes_on_when_one_lives() {
+async fn next_build_tries_a_canary_before_releasing_all() {
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__WORKER__LEASE_SECONDS", "2");
     fleet.set("LONGHAUL__WORKER__RENEW_SECONDS", "0.6");

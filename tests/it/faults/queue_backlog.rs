@@ -13,7 +13,7 @@ const QUEUED: usize = 20_000;
 const CAP: usize = 1_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn under_backlog_the_list_stays_below_its_cap_and_claims_find_work() {
+async fn backlog_keeps_list_capped_and_claims_find_work() {
     let mut fleet = Fleet::start().await;
     several_turns(&fleet, 1, Duration::from_millis(100)).await;
     fleet.set("LONGHAUL__WORKER__CONCURRENCY", "40");

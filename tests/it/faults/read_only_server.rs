@@ -11,7 +11,7 @@ use crate::support::{db::TestDb, fleet::Fleet, redis::TestRedis, servers::dedica
 /// The demotion shows to existing connections (a setting of the server, reloaded) and to new ones; the promotion only
 /// to new ones (a setting of the database), as when a name or a proxy points to another server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workers_leave_a_demoted_primary_and_go_on_with_the_new_one() {
+async fn workers_switch_from_a_demoted_primary() {
     let postgres = dedicated_postgres().await;
     let mut fleet = Fleet::on(TestDb::create_on(postgres.url()).await, TestRedis::create().await).await;
     several_turns(&fleet, 3, Duration::from_millis(200)).await;

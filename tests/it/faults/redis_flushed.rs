@@ -30,7 +30,7 @@ async fn fleet_on(redis: &PrivateRedis) -> Fleet {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_emptied_redis_under_load_loses_nothing_and_runs_nothing_twice() {
+async fn emptied_redis_loses_and_repeats_nothing() {
     let redis = dedicated_redis().await;
     let mut fleet = fleet_on(&redis).await;
     // Fewer permits than executions, so that pending wake-ups are lost.
@@ -69,7 +69,7 @@ async fn doubled_wake_ups_run_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_stops_for_a_minute_and_comes_back_empty_delays_new_work_by_about_a_second() {
+async fn stopped_redis_delays_work_by_about_a_second() {
     let redis = dedicated_redis().await;
     let fleet = fleet_on(&redis).await;
     let workers = [worker(&fleet), worker(&fleet)];
@@ -91,7 +91,7 @@ async fn a_redis_that_stops_for_a_minute_and_comes_back_empty_delays_new_work_by
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_hangs_delays_new_work_by_about_a_second_and_cancels_nothing() {
+async fn hanging_redis_delays_work_and_cancels_nothing() {
     let redis = dedicated_redis().await;
     let fleet = fleet_on(&redis).await;
     let workers = [worker(&fleet), worker(&fleet)];

@@ -11,7 +11,7 @@ const EXECUTIONS: usize = 200;
 const TURNS: usize = 6;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn executions_of_a_killed_worker_run_again_and_no_recorded_call_is_repeated() {
+async fn killed_workers_executions_rerun_without_repeating_calls() {
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__WORKER__CONCURRENCY", "100");
     several_turns(&fleet, TURNS, Duration::from_millis(300)).await;

@@ -15,7 +15,7 @@ const MORE: usize = 60;
 const SENT_ON_WAKING: usize = 3;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_wakes_after_its_lease_writes_nothing_launches_nothing_and_starts_over() {
+async fn worker_resumed_after_its_lease_starts_over() {
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__WORKER__CONCURRENCY", "30");
     several_turns(&fleet, 5, Duration::from_millis(300)).await;

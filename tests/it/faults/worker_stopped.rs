@@ -123,14 +123,14 @@ async fn stopped_at(at: Statement) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_stopped_at_any_statement_leaves_nothing_locked_and_its_work_is_finished_by_another() {
+async fn worker_stopped_at_any_statement_leaves_no_lock() {
     stream::iter(Statement::ALL).for_each_concurrent(2, stopped_at).await;
 }
 
 /// The only statement whose reply can exceed the buffers between server and client: the server is still in its
 /// transaction, and the statement timeout does not count while it waits for room to write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_stopped_inside_a_large_answer_does_not_keep_what_it_claimed_locked() {
+async fn worker_stopped_in_large_reply_keeps_no_lock() {
     /// Executions with 16 MiB of input together, several times what the buffers take.
     const LARGE: usize = 128;
     let (mut fleet, proxy, direct) = fleet_and_proxy().await;
@@ -161,7 +161,7 @@ async fn a_worker_stopped_inside_a_large_answer_does_not_keep_what_it_claimed_lo
 }
 
 #[tokio::test]
-async fn every_session_ends_an_idle_transaction_and_a_long_wait_for_a_lock_by_itself() {
+async fn sessions_time_out_idle_transactions_and_lock_waits() {
     let db = TestDb::create().await;
     let options = StoreOptions { lock_timeout: Duration::from_millis(300), ..StoreOptions::new(&db.url) };
     let store = Store::open(options).unwrap();

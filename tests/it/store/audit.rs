@@ -38,7 +38,7 @@ async fn with(fleet: &Fleet, tamper: &str, back: &str) -> Vec<(ExecutionId, bool
 }
 
 #[tokio::test]
-async fn a_tampered_history_is_found_and_an_honest_one_is_not() {
+async fn tampered_history_is_found_and_honest_one_passes() {
     let (fleet, id) = finished().await;
     assert_eq!(broken(&fleet).await, []);
 
@@ -82,7 +82,7 @@ async fn a_tampered_history_is_found_and_an_honest_one_is_not() {
 }
 
 #[tokio::test]
-async fn the_rows_of_a_finished_execution_are_read_as_they_are() {
+async fn audit_reads_rows_of_a_finished_execution() {
     let (fleet, id) = finished().await;
     let executions = fleet.store.audited_executions("verify", "").await.unwrap();
     assert_eq!(
@@ -107,7 +107,7 @@ async fn the_rows_of_a_finished_execution_are_read_as_they_are() {
 }
 
 #[tokio::test]
-async fn what_is_left_of_executions_is_counted() {
+async fn leftover_rows_of_executions_are_counted() {
     let (fleet, id) = finished().await;
     assert_eq!(fleet.store.leftovers().await.unwrap(), Leftovers::default());
     assert_eq!(fleet.store.open_and_all().await.unwrap(), (0, 1));

@@ -42,7 +42,7 @@ async fn count(world: &World, sql: &'static str) -> usize {
 }
 
 #[tokio::test]
-async fn of_500_submits_the_one_that_no_jsonb_can_hold_fails_alone() {
+async fn submit_that_jsonb_cannot_hold_fails_alone() {
     let world = World::create().await;
     let submitter = Submitter::spawn(world.store.clone(), SOON);
     let mut new = Vec::with_capacity(BATCH);
@@ -64,7 +64,7 @@ async fn of_500_submits_the_one_that_no_jsonb_can_hold_fails_alone() {
 
 /// An index row that is too large raises SQLSTATE 54000, not class 22 or 23, and is still about the values.
 #[tokio::test]
-async fn of_500_submits_the_one_that_no_index_can_hold_fails_alone() {
+async fn submit_that_no_index_can_hold_fails_alone() {
     let world = World::create().await;
     let submitter = Submitter::spawn(world.store.clone(), SOON);
     let mut new = Vec::with_capacity(BATCH);
@@ -79,7 +79,7 @@ async fn of_500_submits_the_one_that_no_index_can_hold_fails_alone() {
 }
 
 #[tokio::test]
-async fn of_500_steps_and_500_ends_the_one_that_cannot_be_stored_fails_alone() {
+async fn unstorable_step_or_end_fails_alone() {
     let world = World::create().await;
     world.submit(BATCH).await;
     let worker = world.worker().await;
@@ -114,7 +114,7 @@ async fn work(worker: &TestWorker, claimed: &Claimed, writes: std::ops::RangeInc
 }
 
 #[tokio::test]
-async fn a_row_that_somebody_else_holds_delays_its_own_writes_and_no_others() {
+async fn locked_row_delays_only_its_own_writes() {
     let world = World::create().await;
     world.submit(20).await;
     let worker = world.worker().await;
@@ -149,7 +149,7 @@ async fn a_row_that_somebody_else_holds_delays_its_own_writes_and_no_others() {
 }
 
 #[tokio::test]
-async fn thirty_two_writers_of_one_prompt_wait_for_nobody_not_even_for_one_that_has_not_committed() {
+async fn writers_of_one_prompt_do_not_block_each_other() {
     let world = World::create().await;
     world.submit(33).await;
     let prompt = "you are a careful clerk";
@@ -182,7 +182,7 @@ async fn thirty_two_writers_of_one_prompt_wait_for_nobody_not_even_for_one_that_
 }
 
 #[tokio::test]
-async fn the_row_of_a_limits_key_delays_the_ends_that_free_its_slots_and_no_others() {
+async fn locked_limit_key_delays_only_ends_freeing_its_slots() {
     let world = World::create().await;
     world.store.put_limit(Some(world.tenant), &LimitKey::parse("metadata.customer").unwrap(), 1).await.unwrap();
     let acme = |new| NewExecution { metadata: json!({"customer": "acme"}), ..new };

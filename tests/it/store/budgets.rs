@@ -98,7 +98,7 @@ async fn nothing_is_reserved(world: &World) {
 }
 
 #[tokio::test]
-async fn fifty_children_under_a_budget_for_ten_calls_make_ten_and_a_raise_lets_the_rest_go_on() {
+async fn budget_for_ten_calls_parks_others_until_raised() {
     let world = World::create().await;
     let worker = world.worker().await;
     let root = submit(&world, calls(10)).await;
@@ -137,7 +137,7 @@ async fn fifty_children_under_a_budget_for_ten_calls_make_ten_and_a_raise_lets_t
 }
 
 #[tokio::test]
-async fn a_raise_before_within_or_after_the_park_is_not_slept_through() {
+async fn raise_around_a_park_always_wakes_it() {
     let world = World::create().await;
     let worker = world.worker().await;
     for when in ["before", "within", "after"] {
@@ -173,7 +173,7 @@ async fn a_raise_before_within_or_after_the_park_is_not_slept_through() {
 }
 
 #[tokio::test]
-async fn a_raise_that_meets_an_uncommitted_park_waits_for_it_and_wakes_it() {
+async fn raise_waits_for_uncommitted_park_and_wakes_it() {
     let world = World::create().await;
     let worker = world.worker().await;
     let root = submit(&world, calls(0)).await;
@@ -259,7 +259,7 @@ async fn raise_leaves_a_locked_child_for_the_next_fold() {
 }
 
 #[tokio::test]
-async fn what_comes_back_goes_to_those_who_wait_in_the_order_they_asked_and_as_far_as_it_reaches() {
+async fn returned_money_wakes_waiters_in_order_of_asking() {
     let world = World::create().await;
     let worker = world.worker().await;
     let root = submit(&world, money("10")).await;
@@ -287,7 +287,7 @@ async fn what_comes_back_goes_to_those_who_wait_in_the_order_they_asked_and_as_f
 }
 
 #[tokio::test]
-async fn an_end_frees_what_was_not_used_and_charges_what_may_have_been() {
+async fn end_frees_unused_money_and_charges_possible_calls() {
     let world = World::create().await;
     let worker = world.worker().await;
     for how in ["finish", "cancel", "crash", "deadline"] {
@@ -343,7 +343,7 @@ async fn each<T, F: Future<Output = T>>(claims: &[Claimed], act: impl Fn(usize) 
 }
 
 #[tokio::test]
-async fn killed_a_thousand_times_around_calls_nothing_stays_reserved_and_no_call_is_free() {
+async fn thousand_kills_leave_no_reservation_or_free_call() {
     const POINTS: [&str; 3] = ["reserve", "call", "settle"];
     const AT_ONCE: usize = 30;
     let world = World::create().await;
@@ -434,7 +434,7 @@ async fn steps_without_a_lock_wait(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_children_of_one_root_do_not_hold_up_another_tree() {
+async fn thousand_children_do_not_delay_another_tree() {
     const CHILDREN: u16 = 1_000;
     let world = World::create().await;
     let worker = world.worker().await;
@@ -477,7 +477,7 @@ async fn a_thousand_children_of_one_root_do_not_hold_up_another_tree() {
 }
 
 #[tokio::test]
-async fn a_budget_that_fails_executions_puts_nobody_in_line() {
+async fn exhausted_fail_budget_queues_no_waiter() {
     let world = World::create().await;
     let worker = world.worker().await;
     let root = submit(&world, BudgetSpec { on_exhausted: OnExhausted::Fail, ..calls(1) }).await;
@@ -492,7 +492,7 @@ async fn a_budget_that_fails_executions_puts_nobody_in_line() {
 }
 
 #[tokio::test]
-async fn a_call_without_a_price_counts_as_uncosted_and_never_as_free() {
+async fn call_without_price_counts_as_uncosted() {
     let world = World::create().await;
     let worker = world.worker().await;
     let root = submit(&world, calls(5)).await;
@@ -509,7 +509,7 @@ async fn a_call_without_a_price_counts_as_uncosted_and_never_as_free() {
 }
 
 #[tokio::test]
-async fn reply_limit_is_lowered_to_what_is_left() {
+async fn reply_limit_is_lowered_to_remaining_budget() {
     let world = World::create().await;
     let worker = world.worker().await;
     let root = submit(&world, money("10")).await;

@@ -21,7 +21,7 @@ async fn is_cancelled(world: &World, id: ExecutionId) {
 }
 
 #[tokio::test]
-async fn a_flag_that_came_before_the_end_turns_everything_but_a_finish_into_cancelled() {
+async fn cancel_before_an_end_overrides_all_but_finish() {
     let world = World::create().await;
     let worker = world.worker().await;
     let ends = |wake_seq| {
@@ -58,7 +58,7 @@ async fn a_flag_that_came_before_the_end_turns_everything_but_a_finish_into_canc
 }
 
 #[tokio::test]
-async fn a_flag_on_a_dead_workers_execution_ends_it_at_the_reap() {
+async fn cancelled_execution_of_dead_worker_ends_at_reap() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     let worker = world.worker().await;
@@ -71,7 +71,7 @@ async fn a_flag_on_a_dead_workers_execution_ends_it_at_the_reap() {
 }
 
 #[tokio::test]
-async fn a_cancel_that_meets_an_uncommitted_park_sees_it_and_ends_it() {
+async fn cancel_waits_for_uncommitted_park_and_ends_it() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     let worker = world.worker().await;
@@ -98,7 +98,7 @@ async fn a_cancel_that_meets_an_uncommitted_park_sees_it_and_ends_it() {
 }
 
 #[tokio::test]
-async fn cancels_and_claims_of_many_race_to_one_end_each() {
+async fn racing_cancels_and_claims_give_one_end_each() {
     let world = World::create().await;
     let ids = world.submit(100).await;
     let worker = world.worker().await;
@@ -143,7 +143,7 @@ async fn another_tenants_execution_is_not_found() {
 /// Deadlock: a wake in the tree has locked the parent and wants the child, the cancel has locked the child and wants
 /// the parent.
 #[tokio::test]
-async fn a_cancel_that_meets_a_wake_of_its_tree_is_repeated() {
+async fn cancel_deadlocked_with_a_wake_is_retried() {
     let world = World::create().await;
     world.submit(1).await;
     let worker = world.worker().await;

@@ -24,7 +24,7 @@ async fn family(world: &World, worker: &TestWorker, children: u16) -> (Claimed, 
 }
 
 #[tokio::test]
-async fn spawning_again_after_a_crash_gives_the_same_children_and_only_what_was_missing() {
+async fn respawn_after_crash_adds_only_missing_children() {
     let world = World::create().await;
     let worker = world.worker().await;
     let (parent, first) = family(&world, &worker, 2).await;
@@ -49,7 +49,7 @@ async fn spawning_again_after_a_crash_gives_the_same_children_and_only_what_was_
 }
 
 #[tokio::test]
-async fn a_refusal_names_its_limit_and_starts_none() {
+async fn spawn_refusal_names_limit_and_starts_none() {
     let world = World::create().await;
     let worker = world.worker().await;
     let (parent, _) = family(&world, &worker, 2).await;
@@ -108,7 +108,7 @@ async fn overdue(world: &World, child: ExecutionId) {
 }
 
 #[tokio::test]
-async fn whatever_ends_the_last_child_wakes_a_parked_parent_without_the_sweep() {
+async fn any_end_of_last_child_wakes_parked_parent() {
     let world = World::create().await;
     for how in ENDS {
         let worker = world.worker().await;
@@ -129,7 +129,7 @@ async fn whatever_ends_the_last_child_wakes_a_parked_parent_without_the_sweep() 
 }
 
 #[tokio::test]
-async fn a_child_that_ended_before_the_park_is_not_slept_through() {
+async fn child_end_before_park_keeps_parent_runnable() {
     let world = World::create().await;
     for how in ENDS {
         let worker = world.worker().await;
@@ -143,7 +143,7 @@ async fn a_child_that_ended_before_the_park_is_not_slept_through() {
 }
 
 #[tokio::test]
-async fn a_child_that_ends_within_the_park_is_not_slept_through() {
+async fn child_end_during_park_wakes_parent() {
     let world = World::create().await;
     let (worker, other) = (world.worker().await, world.worker().await);
     for round in 0..20 {
@@ -162,7 +162,7 @@ async fn a_child_that_ends_within_the_park_is_not_slept_through() {
 }
 
 #[tokio::test]
-async fn a_child_whose_end_meets_an_uncommitted_park_waits_for_it_alone() {
+async fn child_end_alone_waits_for_uncommitted_park() {
     let world = World::create().await;
     let worker = world.worker().await;
     let (parent, _) = family(&world, &worker, 1).await;
@@ -199,7 +199,7 @@ async fn a_child_whose_end_meets_an_uncommitted_park_waits_for_it_alone() {
 }
 
 #[tokio::test]
-async fn only_the_last_child_wakes_its_parent_and_all_are_counted() {
+async fn only_last_of_many_children_wakes_parent() {
     let world = World::create().await;
     let worker = world.worker().await;
     let (parent, _) = family(&world, &worker, 50).await;
@@ -218,7 +218,7 @@ async fn only_the_last_child_wakes_its_parent_and_all_are_counted() {
 }
 
 #[tokio::test]
-async fn a_wait_whose_wake_was_lost_ends_with_the_sweep() {
+async fn lost_child_wake_is_repaired_by_the_sweep() {
     let world = World::create().await;
     let worker = world.worker().await;
     let (parent, ids) = family(&world, &worker, 1).await;

@@ -15,7 +15,7 @@ use crate::support::leases::{TestWorker, World};
 use crate::support::wait::{SOON, eventually, within};
 
 #[tokio::test]
-async fn a_claim_and_its_comparison_need_no_connection_of_the_pool() {
+async fn claim_and_lease_comparison_need_no_pool_connection() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     let store = Store::open(StoreOptions { max_connections: 4, ..StoreOptions::new(&world.db.url) }).unwrap();
@@ -32,7 +32,7 @@ async fn a_claim_and_its_comparison_need_no_connection_of_the_pool() {
 }
 
 #[tokio::test]
-async fn the_server_ends_a_claim_that_takes_too_long_and_nothing_is_taken() {
+async fn claim_beyond_its_timeout_takes_nothing() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     let worker = world.worker().await;
@@ -50,7 +50,7 @@ async fn the_server_ends_a_claim_that_takes_too_long_and_nothing_is_taken() {
 
 /// The snapshot of the statement around the claim's function is older than the executions that the function finds.
 #[tokio::test]
-async fn what_is_submitted_while_a_claim_is_under_way_comes_home_with_it() {
+async fn concurrent_submit_is_claimed_once() {
     let world = World::create().await;
     let before = world.submit(1).await[0];
     let worker = Arc::new(world.worker().await);
@@ -84,7 +84,7 @@ async fn unlocked(world: &World) -> i64 {
 }
 
 #[tokio::test]
-async fn of_many_tenants_a_claim_locks_what_it_takes_and_leaves_the_others_to_another() {
+async fn claim_locks_only_the_executions_it_takes() {
     let world = World::create().await;
     let mut items = Vec::new();
     for number in 0..40 {
@@ -118,7 +118,7 @@ async fn of_many_tenants_a_claim_locks_what_it_takes_and_leaves_the_others_to_an
 }
 
 #[tokio::test]
-async fn a_claim_with_room_for_all_takes_all_but_what_is_locked_and_started_before_new() {
+async fn roomy_claim_skips_locked_and_takes_started_first() {
     let world = World::create().await;
     let new = world.submit(1).await[0];
     let urgent = Arc::new(NewExecution { priority: 9, ..world.new_execution().await });
@@ -144,7 +144,7 @@ async fn a_claim_with_room_for_all_takes_all_but_what_is_locked_and_started_befo
 
 /// A claim with room for all candidates still has only one slot to give.
 #[tokio::test]
-async fn the_last_slot_goes_to_the_tenant_that_used_less_however_much_room_there_is() {
+async fn last_slot_goes_to_tenant_with_less_usage() {
     let world = World::create().await;
     world.store.put_limit(None, &LimitKey::parse("definition").unwrap(), 1).await.unwrap();
     let shares = Arc::new(TenantShares::default());

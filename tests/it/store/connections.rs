@@ -31,7 +31,7 @@ async fn sessions(world: &World) -> Vec<i32> {
 }
 
 #[tokio::test]
-async fn a_statement_is_one_round_trip_on_the_connection_that_was_used_last() {
+async fn statement_is_one_round_trip_on_last_used_connection() {
     const SUBMITS: usize = 50;
     let world = World::create().await;
     let (proxy, store) = through_proxy(&world).await;
@@ -54,7 +54,7 @@ async fn a_statement_is_one_round_trip_on_the_connection_that_was_used_last() {
 }
 
 #[tokio::test]
-async fn a_refusal_leaves_the_connection_as_it_was_and_a_broken_one_is_not_lent_again() {
+async fn refusal_keeps_connection_and_broken_one_is_dropped() {
     let world = World::create().await;
     let (proxy, store) = through_proxy(&world).await;
     let submitter = Submitter::spawn(store, Duration::from_secs(20));

@@ -42,7 +42,7 @@ async fn wal_bytes(pool: &PgPool) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_execution_writes_a_bounded_amount_of_log() {
+async fn execution_writes_a_bounded_amount_of_wal() {
     const EXECUTIONS: usize = 3_000;
     /// Bytes. Measured: 5,936 here and 6,819 with the bodies of a whole run (docs/performance.md), including the
     /// full-page images of a new database. The rest is headroom for other versions of the server.
@@ -183,7 +183,7 @@ async fn entries_read(pool: &PgPool) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_a_snapshot_is_held_claims_stay_right_and_do_not_step_over_all_that_was_claimed_before() {
+async fn held_snapshot_keeps_claims_correct_and_cheap() {
     const EXECUTIONS: usize = 6_000;
     let world = World::create().await;
     submit(&world, EXECUTIONS).await;
@@ -218,7 +218,7 @@ async fn while_a_snapshot_is_held_claims_stay_right_and_do_not_step_over_all_tha
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plans_that_were_made_for_an_empty_table_do_not_scan_a_backlog() {
+async fn plans_made_on_empty_table_do_not_scan_backlog() {
     const EXECUTIONS: usize = 6_000;
     let world = World::create().await;
     let store = Store::open(StoreOptions::new(&world.db.url)).unwrap();

@@ -11,7 +11,7 @@ use crate::support::counted::Counted;
 use crate::support::leases::{World, end_overdue, transient};
 
 #[tokio::test]
-async fn what_is_stored_is_counted_and_nothing_twice() {
+async fn stored_executions_are_counted_once() {
     let world = World::create().await;
     let counted = Counted::start();
     let own = |execution: NewExecution, request: u8| {
@@ -45,7 +45,7 @@ async fn what_is_stored_is_counted_and_nothing_twice() {
 }
 
 #[tokio::test]
-async fn what_ends_without_its_worker_is_counted_once() {
+async fn ends_without_a_worker_are_counted_once() {
     let world = World::create().await;
     let counted = Counted::start();
     let id = world.submit(1).await[0];

@@ -39,7 +39,7 @@ async fn idempotency_keys_are_deleted_until_none_is_left() {
 }
 
 #[tokio::test]
-async fn prune_deletes_idempotency_keys_that_are_not_honoured() {
+async fn prune_deletes_expired_idempotency_keys() {
     let world = World::create().await;
     let fill = "insert into idempotency_keys (tenant_id, key, execution_id, request_hash, created_at)
                 select $1, n::text, gen_random_uuid(), '', clock_timestamp() - interval '31 days'
@@ -81,7 +81,7 @@ async fn serve_key_is_deleted_when_old_and_unused() {
 }
 
 #[tokio::test]
-async fn count_that_comes_to_nothing_is_deleted() {
+async fn count_that_falls_to_zero_is_deleted() {
     let world = World::create().await;
     let worker = world.worker().await;
     world.submit(1).await;

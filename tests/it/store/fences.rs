@@ -23,7 +23,7 @@ async fn written(world: &World) -> i64 {
 }
 
 #[tokio::test]
-async fn a_worker_that_slept_through_its_lease_is_dead_before_anyone_reaps_it() {
+async fn expired_worker_declares_itself_dead_before_any_reap() {
     let world = World::create().await;
     world.submit(1).await;
     let worker = world.worker().await;
@@ -47,7 +47,7 @@ async fn a_worker_that_slept_through_its_lease_is_dead_before_anyone_reaps_it() 
 }
 
 #[tokio::test]
-async fn a_worker_that_was_awake_renews_a_lease_that_nobody_took_and_none_that_somebody_did() {
+async fn awake_worker_renews_expired_lease_unless_buried() {
     let world = World::create().await;
     world.submit(2).await;
     let worker = world.worker().await;
@@ -68,7 +68,7 @@ async fn a_worker_that_was_awake_renews_a_lease_that_nobody_took_and_none_that_s
 
 /// A burial sent before a hang runs after it, when every lease has expired or one worker has already renewed.
 #[tokio::test]
-async fn nobody_is_declared_dead_until_somebody_has_renewed_for_a_lease_without_a_gap() {
+async fn burial_needs_steady_renewals_for_one_lease() {
     const LEASE: Duration = Duration::from_secs(6);
     let world = World::create().await;
     let (one, other) = (world.worker().await, world.worker().await);
@@ -101,7 +101,7 @@ async fn run_out_across_a_restart(world: &World) {
 
 /// A worker with an expired lease keeps its executions until it is declared dead.
 #[tokio::test]
-async fn writes_of_an_expired_lease_are_accepted_until_its_worker_is_buried() {
+async fn expired_lease_may_write_until_worker_is_buried() {
     let world = World::create().await;
     world.submit(2).await;
     let worker = world.worker().await;
@@ -123,7 +123,7 @@ async fn writes_of_an_expired_lease_are_accepted_until_its_worker_is_buried() {
 
 /// The same for statements outside batches.
 #[tokio::test]
-async fn what_an_expired_lease_asks_is_answered_until_its_worker_is_buried() {
+async fn expired_lease_may_ask_until_worker_is_buried() {
     let world = World::create().await;
     world.submit(1).await;
     let worker = world.worker().await;
@@ -159,7 +159,7 @@ async fn what_an_expired_lease_asks_is_answered_until_its_worker_is_buried() {
 /// Sixty renewals of a hundred workers under a held snapshot do not double the buffers that a fence, a burial and a
 /// renewal read (core-rules 24).
 #[tokio::test]
-async fn a_held_snapshot_of_many_renewals_changes_no_fence_and_no_burial() {
+async fn held_snapshot_does_not_slow_fences_or_burials() {
     const WORKERS: i32 = 100;
     const RENEWALS: i32 = 60;
     let world = World::create().await;
@@ -211,7 +211,7 @@ async fn a_held_snapshot_of_many_renewals_changes_no_fence_and_no_burial() {
 }
 
 #[tokio::test]
-async fn a_write_after_the_reaper_is_refused_while_the_next_attempt_goes_on() {
+async fn write_after_reap_is_refused_for_old_lease() {
     let world = World::create().await;
     world.submit(1).await;
     let (first, second) = (world.worker().await, world.worker().await);
@@ -239,7 +239,7 @@ async fn a_write_after_the_reaper_is_refused_while_the_next_attempt_goes_on() {
 
 /// The batch comes first: its worker cannot be buried before it commits, so the next attempt loads its step.
 #[tokio::test]
-async fn a_batch_under_way_keeps_the_reaper_out() {
+async fn open_batch_keeps_the_reaper_out() {
     let world = World::create().await;
     world.submit(1).await;
     let worker = world.worker().await;
@@ -262,7 +262,7 @@ async fn a_batch_under_way_keeps_the_reaper_out() {
 
 /// The reaper comes first: a batch that begins before the reaper commits waits for it and is then refused.
 #[tokio::test]
-async fn a_batch_that_meets_the_reaper_waits_and_is_refused() {
+async fn batch_behind_the_reaper_waits_and_is_refused() {
     let world = World::create().await;
     world.submit(1).await;
     let worker = world.worker().await;
@@ -298,7 +298,7 @@ async fn a_batch_that_meets_the_reaper_waits_and_is_refused() {
 }
 
 #[tokio::test]
-async fn a_retired_worker_hands_back_by_being_reaped() {
+async fn retired_worker_cannot_release_and_is_reaped() {
     let world = World::create().await;
     world.submit(1).await;
     let worker = world.worker().await;

@@ -19,7 +19,7 @@ async fn through_proxy(world: &World) -> (ChaosProxy, Store) {
 }
 
 #[tokio::test]
-async fn a_submit_whose_answer_was_lost_is_stored_once() {
+async fn submit_with_lost_reply_is_stored_once() {
     let world = World::create().await;
     let (proxy, store) = through_proxy(&world).await;
     let submitter = Submitter::spawn(store, Duration::from_secs(20));
@@ -33,7 +33,7 @@ async fn a_submit_whose_answer_was_lost_is_stored_once() {
 }
 
 #[tokio::test]
-async fn a_step_and_an_end_whose_answers_were_lost_are_written_once() {
+async fn step_and_end_with_lost_replies_are_written_once() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     let (proxy, store) = through_proxy(&world).await;
@@ -55,7 +55,7 @@ async fn a_step_and_an_end_whose_answers_were_lost_are_written_once() {
 }
 
 #[tokio::test]
-async fn a_claim_whose_answer_was_lost_is_found_and_handed_back() {
+async fn claim_with_lost_reply_is_found_and_released() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     let (proxy, store) = through_proxy(&world).await;

@@ -11,7 +11,7 @@ use crate::support::leases::World;
 
 /// Another migration's lock, held for longer than the fleet's statement and lock timeouts.
 #[tokio::test]
-async fn migrate_waits_for_locks_beyond_the_limits_of_the_fleet() {
+async fn migrate_waits_beyond_the_fleets_lock_timeout() {
     let world = World::create().await;
     let options = StoreOptions {
         statement_timeout: Duration::from_millis(200),
@@ -31,7 +31,7 @@ async fn migrate_waits_for_locks_beyond_the_limits_of_the_fleet() {
 }
 
 #[tokio::test]
-async fn snapshot_alarm_tells_what_the_role_cannot_see() {
+async fn snapshot_alarm_reports_sessions_hidden_from_the_role() {
     let world = World::create().await;
     assert!(world.store.alarms().await.unwrap().sees_all_sessions, "a superuser sees all");
     let role = format!("blind_{}", world.db.name);

@@ -12,7 +12,7 @@ fn retry(wake_seq: i32, seconds: u64) -> Conclusion {
 }
 
 #[tokio::test]
-async fn a_park_that_knows_of_no_wake_sleeps_until_its_time() {
+async fn park_without_a_wake_sleeps_until_its_time() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     let worker = world.worker().await;
@@ -32,7 +32,7 @@ async fn a_park_that_knows_of_no_wake_sleeps_until_its_time() {
 }
 
 #[tokio::test]
-async fn a_park_over_a_wake_it_has_not_seen_is_runnable_at_once() {
+async fn park_over_an_unseen_wake_is_runnable() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     let worker = world.worker().await;
@@ -47,7 +47,7 @@ async fn a_park_over_a_wake_it_has_not_seen_is_runnable_at_once() {
 }
 
 #[tokio::test]
-async fn every_wait_reason_can_be_parked_for_and_ends_at_its_time() {
+async fn park_for_any_reason_ends_at_its_time() {
     let world = World::create().await;
     let worker = world.worker().await;
     for &reason in WaitReason::ALL.iter().filter(|reason| **reason != WaitReason::Worker) {
@@ -65,7 +65,7 @@ async fn every_wait_reason_can_be_parked_for_and_ends_at_its_time() {
 }
 
 #[tokio::test]
-async fn a_wait_does_not_outlast_the_deadline() {
+async fn wait_does_not_outlast_the_deadline() {
     let world = World::create().await;
     let mut execution = world.new_execution().await;
     (execution.deadline, execution.deadline_is_near) = (Duration::from_secs(60), true);

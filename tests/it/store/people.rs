@@ -76,7 +76,7 @@ fn park(reason: WaitReason, wake_seq: i32) -> Conclusion {
 }
 
 #[tokio::test]
-async fn a_call_is_put_before_people_once_however_often_attempts_die() {
+async fn call_is_requested_once_across_dying_attempts() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     let worker = world.worker().await;
@@ -101,7 +101,7 @@ async fn a_call_is_put_before_people_once_however_often_attempts_die() {
 }
 
 #[tokio::test]
-async fn many_calls_of_many_executions_are_put_before_people_together() {
+async fn requests_of_many_executions_are_stored_together() {
     let world = World::create().await;
     world.submit(20).await;
     let worker = world.worker().await;
@@ -116,7 +116,7 @@ async fn many_calls_of_many_executions_are_put_before_people_together() {
 }
 
 #[tokio::test]
-async fn a_decision_before_the_park_keeps_the_execution_awake() {
+async fn decision_before_park_keeps_execution_runnable() {
     for (kind, reason, verdict) in kinds() {
         let world = World::create().await;
         world.submit(1).await;
@@ -133,7 +133,7 @@ async fn a_decision_before_the_park_keeps_the_execution_awake() {
 }
 
 #[tokio::test]
-async fn a_decision_that_waited_for_a_park_under_way_wakes_it() {
+async fn decision_waits_for_uncommitted_park_and_wakes_it() {
     for (kind, reason, verdict) in kinds() {
         let world = World::create().await;
         world.submit(1).await;
@@ -184,7 +184,7 @@ async fn a_decision_that_waited_for_a_park_under_way_wakes_it() {
 }
 
 #[tokio::test]
-async fn a_decision_after_the_park_wakes_it() {
+async fn decision_after_the_park_wakes_it() {
     for (kind, reason, verdict) in kinds() {
         let world = World::create().await;
         let id = world.submit(1).await[0];
@@ -206,7 +206,7 @@ async fn a_decision_after_the_park_wakes_it() {
 }
 
 #[tokio::test]
-async fn what_touches_an_execution_that_waits_for_a_worker_tells_of_it_again() {
+async fn touching_a_runnable_execution_repeats_its_wake_up() {
     for (kind, reason, verdict) in kinds() {
         let world = World::create().await;
         let id = world.submit(1).await[0];
@@ -232,7 +232,7 @@ async fn what_touches_an_execution_that_waits_for_a_worker_tells_of_it_again() {
 }
 
 #[tokio::test]
-async fn a_decision_does_not_cut_another_wait_short() {
+async fn decision_does_not_end_an_unrelated_wait() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     let worker = world.worker().await;
@@ -246,7 +246,7 @@ async fn a_decision_does_not_cut_another_wait_short() {
 }
 
 #[tokio::test]
-async fn of_many_deciders_one_is_heard() {
+async fn only_one_of_many_decisions_counts() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     let worker = world.worker().await;
@@ -261,7 +261,7 @@ async fn of_many_deciders_one_is_heard() {
 }
 
 #[tokio::test]
-async fn only_what_waits_in_time_under_its_hash_and_tenant_is_decided() {
+async fn stale_foreign_or_mismatched_decision_is_refused() {
     let world = World::create().await;
     world.submit(3).await;
     let worker = world.worker().await;
@@ -291,7 +291,7 @@ async fn only_what_waits_in_time_under_its_hash_and_tenant_is_decided() {
 }
 
 #[tokio::test]
-async fn what_nobody_decides_expires_once_and_wakes_its_execution() {
+async fn undecided_request_expires_once_and_wakes_execution() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     let worker = world.worker().await;
@@ -313,7 +313,7 @@ async fn what_nobody_decides_expires_once_and_wakes_its_execution() {
 }
 
 #[tokio::test]
-async fn what_waits_for_people_ends_with_its_execution_however_that_ends() {
+async fn requests_close_with_any_end_of_execution() {
     let world = World::create().await;
     world.submit(6).await;
     let worker = world.worker().await;
@@ -364,7 +364,7 @@ async fn what_waits_for_people_ends_with_its_execution_however_that_ends() {
 }
 
 #[tokio::test]
-async fn the_net_finds_a_decision_that_was_slept_through_and_nothing_else() {
+async fn sweep_finds_only_decisions_that_were_missed() {
     for (kind, reason, verdict) in kinds() {
         let world = World::create().await;
         world.submit(1).await;
@@ -389,7 +389,7 @@ async fn the_net_finds_a_decision_that_was_slept_through_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn lists_are_newest_first_page_by_page_and_within_their_tenant() {
+async fn request_lists_page_newest_first_within_tenant() {
     let world = World::create().await;
     let ids = world.submit(3).await;
     let worker = world.worker().await;

@@ -64,7 +64,7 @@ async fn reads(pool: &PgPool) -> Vec<(String, i64)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plans_of_a_quiet_hour_read_what_is_open_a_few_times_and_not_for_each_other() {
+async fn plans_made_when_quiet_read_linearly_under_load() {
     const QUIET: usize = 500;
     const OPEN: usize = 4_000;
     let postgres = dedicated_postgres().await;

@@ -13,7 +13,7 @@ use crate::support::leases::World;
 use crate::support::rates::{self, Admitted, Rates};
 
 #[tokio::test]
-async fn a_rate_is_waited_for_without_sleeping_through_its_end() {
+async fn rate_wait_ends_by_wake_or_by_time() {
     for order in ["inside", "after"] {
         let world = World::create().await;
         let worker = world.worker().await;
@@ -57,7 +57,7 @@ fn throttled_call(asking: Asking, shut_for: Option<u64>) -> ThrottledCall {
 }
 
 #[tokio::test]
-async fn throttles_of_one_call_are_counted_once_each_until_another_call() {
+async fn throttles_of_one_call_are_counted_once_each() {
     let world = World::create().await;
     let worker = world.worker().await;
     world.submit(300).await;
@@ -87,7 +87,7 @@ async fn throttles_of_one_call_are_counted_once_each_until_another_call() {
 }
 
 #[tokio::test]
-async fn closed_endpoint_lets_its_line_go_when_its_time_has_come() {
+async fn closed_endpoint_releases_waiters_at_its_time() {
     let world = World::create().await;
     let worker = world.worker().await;
     world.submit(1).await;
@@ -106,7 +106,7 @@ async fn closed_endpoint_lets_its_line_go_when_its_time_has_come() {
 }
 
 #[tokio::test]
-async fn time_waited_for_an_answered_call_does_not_count_for_the_next() {
+async fn waiting_time_starts_anew_for_each_call() {
     let world = World::create().await;
     let worker = world.worker().await;
     world.submit(1).await;
@@ -123,7 +123,7 @@ async fn time_waited_for_an_answered_call_does_not_count_for_the_next() {
 }
 
 #[tokio::test]
-async fn too_many_calls_at_a_time_halve_them_and_answers_add_one() {
+async fn throttles_halve_concurrency_and_answers_raise_it() {
     let world = World::create().await;
     world.submit(1).await;
     let worker = world.worker().await;
@@ -164,7 +164,7 @@ async fn too_many_calls_at_a_time_halve_them_and_answers_add_one() {
 }
 
 #[tokio::test]
-async fn without_redis_a_minute_sees_no_more_than_its_rate() {
+async fn without_redis_the_rate_per_minute_holds() {
     let world = World::create().await;
     let ids = world.submit(200).await;
     let take = async |id, requests, tokens, amount| {
@@ -202,7 +202,7 @@ async fn without_redis_a_minute_sees_no_more_than_its_rate() {
 }
 
 #[test]
-fn without_redis_no_minute_sees_more_than_its_rates_and_one_call_whatever_calls_take() {
+fn without_redis_rates_hold_for_any_call_sizes() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let world = runtime.block_on(World::create());
     let execution = runtime.block_on(world.submit(1))[0];

@@ -122,7 +122,7 @@ async fn seconds_until_due(world: &World) -> f64 {
 }
 
 #[tokio::test]
-async fn five_failures_of_three_executions_open_it_and_their_retries_come_back() {
+async fn opened_breaker_refunds_retries_of_counted_failures() {
     let world = World::create().await;
     world.submit(5).await;
     let worker = world.worker().await;
@@ -161,7 +161,7 @@ async fn five_failures_of_three_executions_open_it_and_their_retries_come_back()
 }
 
 #[tokio::test]
-async fn four_failures_or_two_executions_or_eleven_seconds_do_not_open_it() {
+async fn breaker_stays_closed_below_its_thresholds() {
     let world = World::create().await;
     let worker = world.worker().await;
     world.submit(4).await;
@@ -191,7 +191,7 @@ async fn four_failures_or_two_executions_or_eleven_seconds_do_not_open_it() {
 }
 
 #[tokio::test]
-async fn a_spent_quota_opens_it_at_once_until_exactly_when_its_provider_says() {
+async fn spent_quota_opens_breaker_until_stated_time() {
     let world = World::create().await;
     let worker = world.worker().await;
     world.submit(2).await;
@@ -221,7 +221,7 @@ async fn a_spent_quota_opens_it_at_once_until_exactly_when_its_provider_says() {
 }
 
 #[tokio::test]
-async fn one_at_a_time_probes_and_a_probe_that_fails_waits_longer() {
+async fn half_open_breaker_probes_singly_with_backoff() {
     let world = World::create().await;
     let worker = world.worker().await;
     open_for(&world, &worker, 60).await;
@@ -252,7 +252,7 @@ async fn one_at_a_time_probes_and_a_probe_that_fails_waits_longer() {
 }
 
 #[tokio::test]
-async fn a_prober_that_dies_frees_the_probe() {
+async fn dead_prober_frees_the_probe() {
     let world = World::create().await;
     let (doomed, worker) = (world.worker().await, world.worker().await);
     open_for(&world, &worker, 60).await;
@@ -280,7 +280,7 @@ async fn a_prober_that_dies_frees_the_probe() {
 }
 
 #[tokio::test]
-async fn after_a_good_probe_those_that_wait_go_in_growing_portions_in_fair_order() {
+async fn good_probe_releases_waiters_in_growing_portions() {
     let world = World::create().await;
     let worker = world.worker().await;
     open_for(&world, &worker, 60).await;
@@ -323,7 +323,7 @@ async fn after_a_good_probe_those_that_wait_go_in_growing_portions_in_fair_order
 }
 
 #[tokio::test]
-async fn who_stands_in_another_line_now_is_no_probe_and_no_part_of_a_portion() {
+async fn waiters_of_other_endpoints_are_excluded_from_probes() {
     let world = World::create().await;
     let worker = world.worker().await;
     // The same provider and model with another API key, used by another worker.
@@ -364,7 +364,7 @@ async fn who_stands_in_another_line_now_is_no_probe_and_no_part_of_a_portion() {
 }
 
 #[tokio::test]
-async fn a_portion_that_waits_for_its_rate_is_still_to_answer() {
+async fn rate_limited_portion_delays_the_next_portion() {
     let world = World::create().await;
     let worker = world.worker().await;
     open_for(&world, &worker, 60).await;
@@ -397,7 +397,7 @@ async fn a_portion_that_waits_for_its_rate_is_still_to_answer() {
 }
 
 #[tokio::test]
-async fn a_failure_while_it_recovers_opens_it_again_and_spends_nothing() {
+async fn failure_during_recovery_reopens_without_spending_retries() {
     let world = World::create().await;
     let worker = world.worker().await;
     open_for(&world, &worker, 60).await;
@@ -434,7 +434,7 @@ async fn a_failure_while_it_recovers_opens_it_again_and_spends_nothing() {
 }
 
 #[tokio::test]
-async fn a_wake_before_inside_and_after_the_park_is_never_slept_through() {
+async fn reset_around_a_park_always_wakes_it() {
     for order in ["before", "inside", "after"] {
         let world = World::create().await;
         let worker = world.worker().await;
@@ -462,7 +462,7 @@ async fn a_wake_before_inside_and_after_the_park_is_never_slept_through() {
 }
 
 #[tokio::test]
-async fn a_wait_is_bounded_and_a_fallback_need_not_wait_for_a_stated_time_beyond_it() {
+async fn wait_beyond_patience_gives_up_for_a_fallback() {
     let world = World::create().await;
     let worker = world.worker().await;
     open_for(&world, &worker, 1_800).await;
@@ -487,7 +487,7 @@ async fn a_wait_is_bounded_and_a_fallback_need_not_wait_for_a_stated_time_beyond
 }
 
 #[tokio::test]
-async fn what_lost_its_breaker_is_found_by_the_sweep() {
+async fn waiters_of_lost_breaker_are_woken_by_sweep() {
     let world = World::create().await;
     let worker = world.worker().await;
     open_for(&world, &worker, 3_600).await;
@@ -504,7 +504,7 @@ async fn what_lost_its_breaker_is_found_by_the_sweep() {
 /// An endpoint fails under many calls: the failures share few statements, each call gets its own answer, and
 /// repeating them changes nothing.
 #[tokio::test]
-async fn many_failures_at_once_are_counted_together_and_once() {
+async fn concurrent_failures_are_counted_together_once() {
     const CALLS: usize = 900;
     let world = World::create().await;
     world.submit(CALLS).await;
@@ -541,7 +541,7 @@ async fn breaker_of(world: &World, key: &ModelKey) -> BreakerRow {
 /// An endpoint with 50,000 waiters recovers: each transaction releases few of them, and none reads the entries of
 /// those released before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_line_is_let_go_in_bounded_transactions_of_equal_cost() {
+async fn long_queue_is_released_in_bounded_transactions() {
     const WAITING: i64 = 50_000;
     const PORTION: usize = 10_000;
     let world = World::create().await;
@@ -638,7 +638,7 @@ async fn tend_and_count(world: &World) -> (usize, i64) {
 }
 
 #[tokio::test]
-async fn locked_waiter_is_let_go_later_and_holds_up_nobody() {
+async fn locked_waiter_is_skipped_and_released_later() {
     let world = World::create().await;
     let worker = world.worker().await;
     open_for(&world, &worker, 60).await;

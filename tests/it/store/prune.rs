@@ -75,7 +75,7 @@ const NOTHING: [i64; 6] = [0; 6];
 const ALL_OF_ONE_TURN: [i64; 6] = [1, 1, 1, 1, 1, 4];
 
 #[tokio::test]
-async fn what_ended_long_ago_goes_and_an_old_parked_execution_stays_with_its_history() {
+async fn prune_keeps_history_of_old_parked_executions() {
     let world = World::create().await;
     // A week with an execution that has been waiting for an approval ever since.
     world.shift_clock(-100.0 * DAY).await;
@@ -133,7 +133,7 @@ async fn what_ended_long_ago_goes_and_an_old_parked_execution_stays_with_its_his
 }
 
 #[tokio::test]
-async fn a_week_that_is_in_use_is_dropped_when_its_reader_has_gone() {
+async fn week_in_use_is_dropped_after_its_reader() {
     let world = World::create().await;
     world.shift_clock(-100.0 * DAY).await;
     let worker = worker_of_the_time(&world).await;

@@ -78,7 +78,7 @@ async fn live_through(worker: &TestWorker, id: ExecutionId) {
 }
 
 #[tokio::test]
-async fn the_record_holds_every_death_the_last_step_and_the_memory() {
+async fn quarantine_record_holds_deaths_step_and_memory() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     let first = world.worker_of("one").await;
@@ -127,7 +127,7 @@ async fn the_record_holds_every_death_the_last_step_and_the_memory() {
 }
 
 #[tokio::test]
-async fn the_build_that_died_releases_nothing_and_a_new_one_a_canary_before_the_rest() {
+async fn new_build_releases_a_canary_before_the_rest() {
     let world = World::create().await;
     let ids = quarantine(&world, 2, "broken").await;
     let old = world.worker_of("broken").await;
@@ -165,7 +165,7 @@ async fn the_build_that_died_releases_nothing_and_a_new_one_a_canary_before_the_
 }
 
 #[tokio::test]
-async fn a_canary_that_kills_stays_alone_in_that_and_another_build_is_waited_for() {
+async fn killing_canary_shuts_group_until_another_build() {
     let world = World::create().await;
     let ids = quarantine(&world, 3, "broken").await;
     let second = world.worker_of("broken-too").await;
@@ -200,7 +200,7 @@ async fn a_canary_that_kills_stays_alone_in_that_and_another_build_is_waited_for
 }
 
 #[tokio::test]
-async fn a_canary_that_says_nothing_is_followed_by_another() {
+async fn cancelled_canary_is_followed_by_another() {
     let world = World::create().await;
     let ids = quarantine(&world, 2, "broken").await;
     let _new = world.worker_of("mended").await;
@@ -212,7 +212,7 @@ async fn a_canary_that_says_nothing_is_followed_by_another() {
 }
 
 #[tokio::test]
-async fn of_many_who_tend_at_once_each_release_happens_once() {
+async fn concurrent_passes_release_each_execution_once() {
     let world = World::create().await;
     let ids = quarantine(&world, 4, "broken").await;
     let new = world.worker_of("mended").await;
@@ -232,7 +232,7 @@ async fn of_many_who_tend_at_once_each_release_happens_once() {
 }
 
 #[tokio::test]
-async fn the_rest_follow_in_portions() {
+async fn rest_of_a_group_follows_in_portions() {
     let world = World::create().await;
     quarantine(&world, 4, "broken").await;
     let new = world.worker_of("mended").await;
@@ -249,7 +249,7 @@ async fn the_rest_follow_in_portions() {
 }
 
 #[tokio::test]
-async fn what_was_cancelled_or_is_overdue_is_not_released_and_a_retry_by_a_person_is_the_release() {
+async fn cancelled_overdue_or_retried_execution_is_not_released() {
     let world = World::create().await;
     let mut soon = world.new_execution().await;
     soon.deadline = Duration::from_secs(120);
@@ -282,7 +282,7 @@ async fn retry_by_hand(world: &World, id: ExecutionId) -> NewExecution {
 }
 
 #[tokio::test]
-async fn a_person_releases_one_under_the_same_build_or_all_and_of_no_other_tenant() {
+async fn person_releases_one_or_all_of_own_tenant() {
     let world = World::create().await;
     let ids = quarantine(&world, 3, "broken").await;
     let old = world.worker_of("broken").await;
@@ -316,7 +316,7 @@ async fn a_person_releases_one_under_the_same_build_or_all_and_of_no_other_tenan
 }
 
 #[tokio::test]
-async fn new_executions_of_what_kills_are_held_back_until_no_worker_is_left_that_it_kills() {
+async fn new_executions_are_held_while_broken_build_lives() {
     let world = World::create().await;
     let ids = quarantine(&world, 2, "broken").await;
     let began = world.submit(1).await[0];
@@ -386,7 +386,7 @@ async fn new_executions_of_what_kills_are_held_back_until_no_worker_is_left_that
 }
 
 #[tokio::test]
-async fn when_nobody_in_quarantine_can_be_tried_one_that_is_held_back_is() {
+async fn held_execution_is_canary_when_quarantine_has_none() {
     let world = World::create().await;
     quarantine(&world, 3, "broken").await;
     // Children are never released, because their parents were told of the end and went on.
@@ -411,7 +411,7 @@ async fn waits_for(world: &World, id: ExecutionId) -> Option<String> {
 
 /// No canary is left to try and no other build lives, so the hold would outlast its cause.
 #[tokio::test]
-async fn a_hold_ends_when_all_that_caused_it_was_withdrawn() {
+async fn hold_ends_when_its_causes_are_withdrawn() {
     let world = World::create().await;
     let ids = quarantine(&world, 3, "broken").await;
     let same = world.worker_of("broken").await;
@@ -430,7 +430,7 @@ async fn a_hold_ends_when_all_that_caused_it_was_withdrawn() {
 }
 
 #[tokio::test]
-async fn a_hold_outlasts_the_deadlines_of_what_caused_it_by_the_window_and_no_longer() {
+async fn hold_outlasts_expired_causes_by_its_window() {
     let world = World::create().await;
     let ids = quarantine(&world, 3, "broken").await;
     sqlx::query("update quarantine set deadline_at = longhaul_now() + interval '1 minute'")
@@ -450,7 +450,7 @@ async fn a_hold_outlasts_the_deadlines_of_what_caused_it_by_the_window_and_no_lo
 
 /// A person's release, even if the execution that names the group was withdrawn or has expired.
 #[tokio::test]
-async fn all_of_a_group_are_released_by_one_that_was_withdrawn_or_is_overdue() {
+async fn withdrawn_or_overdue_execution_releases_its_group() {
     for change in ["withdrawn_at = longhaul_now()", "deadline_at = longhaul_now() - interval '1 second'"] {
         let world = World::create().await;
         let ids = quarantine(&world, 3, "broken").await;
@@ -473,7 +473,7 @@ async fn all_of_a_group_are_released_by_one_that_was_withdrawn_or_is_overdue() {
 }
 
 #[tokio::test]
-async fn a_release_has_what_is_left_of_the_money_and_the_time() {
+async fn release_inherits_remaining_budget_and_deadline() {
     let world = World::create().await;
     let id = quarantine(&world, 1, "broken").await[0];
     sqlx::query(

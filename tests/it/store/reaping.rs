@@ -27,7 +27,7 @@ async fn death(world: &World) -> Vec<Claimed> {
 }
 
 #[tokio::test]
-async fn an_expired_lease_is_reclaimed_once() {
+async fn expired_lease_is_reclaimed_once() {
     let world = World::create().await;
     let ids = world.submit(20).await;
     let (dead, live) = (world.worker().await, world.worker().await);
@@ -56,7 +56,7 @@ async fn an_expired_lease_is_reclaimed_once() {
 }
 
 #[tokio::test]
-async fn nobody_is_declared_dead_while_the_server_is_younger_than_a_lease() {
+async fn young_server_declares_no_worker_dead() {
     let world = World::create().await;
     let worker = world.worker().await;
     worker.expire().await;
@@ -66,7 +66,7 @@ async fn nobody_is_declared_dead_while_the_server_is_younger_than_a_lease() {
 }
 
 #[tokio::test]
-async fn the_third_death_in_a_row_alone_is_a_crash_loop_and_no_earlier_one() {
+async fn third_death_in_a_row_is_crash_loop() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     for (crashes, lane_after) in [(1, 0), (2, 1)] {
@@ -82,7 +82,7 @@ async fn the_third_death_in_a_row_alone_is_a_crash_loop_and_no_earlier_one() {
 }
 
 #[tokio::test]
-async fn a_step_that_was_recorded_clears_the_suspicion() {
+async fn recorded_step_clears_the_suspicion() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     for _ in 0..2 {
@@ -99,7 +99,7 @@ async fn a_step_that_was_recorded_clears_the_suspicion() {
 }
 
 #[tokio::test]
-async fn what_is_only_told_or_only_meant_clears_nobody() {
+async fn events_and_intents_do_not_clear_suspicion() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     for crashes in 1..=3 {
@@ -123,7 +123,7 @@ async fn what_is_only_told_or_only_meant_clears_nobody() {
 }
 
 #[tokio::test]
-async fn suspects_that_die_together_convict_nobody_and_are_tried_alone() {
+async fn suspects_dying_together_are_retried_alone() {
     let world = World::create().await;
     let ids = world.submit(2).await;
     for _ in 0..3 {
@@ -150,7 +150,7 @@ async fn suspects_that_die_together_convict_nobody_and_are_tried_alone() {
 /// A lock on the child's parent delays the child's retake, so the suspects are taken back one by one; both were held
 /// at the death (core-rules 25).
 #[tokio::test]
-async fn two_suspects_taken_back_one_by_one_convict_nobody() {
+async fn suspects_reaped_one_by_one_are_not_convicted() {
     let world = World::create().await;
     world.submit(1).await;
     let parents = world.worker().await;
@@ -189,7 +189,7 @@ async fn take_alone(worker: &TestWorker) -> Claimed {
 
 /// A claim may see several slots of the lane `Alone` but takes only one.
 #[tokio::test]
-async fn one_claim_takes_at_most_one_of_those_that_run_alone() {
+async fn claim_takes_at_most_one_lone_execution() {
     let world = World::create().await;
     for priority in [3, 7] {
         let mut execution = world.new_execution().await;
@@ -202,7 +202,7 @@ async fn one_claim_takes_at_most_one_of_those_that_run_alone() {
 }
 
 #[tokio::test]
-async fn a_poison_among_many_is_the_only_one_convicted() {
+async fn poison_among_many_is_convicted_alone() {
     let world = World::create().await;
     let ids = world.submit(50).await;
     let poison = ids[17];

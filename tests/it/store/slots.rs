@@ -59,7 +59,7 @@ fn ids(claimed: &[Claimed]) -> Vec<ExecutionId> {
 }
 
 #[tokio::test]
-async fn a_claim_takes_no_more_than_the_limit_and_parks_the_others_without_a_permit() {
+async fn claim_parks_executions_above_the_limit() {
     let world = World::create().await;
     world.store.put_limit(Some(world.tenant), &key("metadata.customer"), 2).await.unwrap();
     let acme = submit_for(&world, "acme", 4).await;
@@ -79,7 +79,7 @@ async fn a_claim_takes_no_more_than_the_limit_and_parks_the_others_without_a_per
 }
 
 #[tokio::test]
-async fn of_those_behind_who_waits_for_a_slot_no_more_are_taken_than_there_is_room_for() {
+async fn claim_behind_parked_executions_respects_its_room() {
     let world = World::create().await;
     world.store.put_limit(Some(world.tenant), &key("metadata.customer"), 1).await.unwrap();
     let acme = submit_for(&world, "acme", 3).await;
@@ -96,7 +96,7 @@ async fn of_those_behind_who_waits_for_a_slot_no_more_are_taken_than_there_is_ro
 }
 
 #[tokio::test]
-async fn a_freed_slot_goes_to_the_next_in_line_and_a_newcomer_does_not_overtake() {
+async fn freed_slot_goes_to_next_waiter_not_newcomer() {
     let world = World::create().await;
     world.store.put_limit(Some(world.tenant), &key("definition:invoice"), 1).await.unwrap();
     let ids = world.submit(3).await;
@@ -118,7 +118,7 @@ async fn a_freed_slot_goes_to_the_next_in_line_and_a_newcomer_does_not_overtake(
 }
 
 #[tokio::test]
-async fn a_parked_execution_gives_its_slot_back_and_needs_it_again() {
+async fn parked_execution_frees_its_slot_and_requeues() {
     let world = World::create().await;
     world.store.put_limit(Some(world.tenant), &key("definition"), 1).await.unwrap();
     let ids = world.submit(2).await;
@@ -140,7 +140,7 @@ async fn a_parked_execution_gives_its_slot_back_and_needs_it_again() {
 }
 
 #[tokio::test]
-async fn several_keys_are_taken_all_or_none_and_no_order_of_them_locks_up() {
+async fn several_keys_are_taken_all_or_none() {
     let world = World::create().await;
     let mut spec = DefinitionSpec::new("invoice", "clerk");
     spec.concurrency = vec![
@@ -183,14 +183,14 @@ async fn contended() -> (World, TestWorker, Claimed, ExecutionId) {
 }
 
 #[tokio::test]
-async fn a_slot_freed_before_the_park_is_taken() {
+async fn slot_freed_before_the_park_is_taken() {
     let (_world, worker, holder, second) = contended().await;
     worker.finish(&holder).await.unwrap();
     assert_eq!(worker.claim_one().await.id, second);
 }
 
 #[tokio::test]
-async fn a_slot_freed_after_the_park_wakes_who_waits() {
+async fn slot_freed_after_the_park_wakes_waiter() {
     let (world, worker, holder, second) = contended().await;
     assert!(worker.claim(1).await.is_empty());
     worker.finish(&holder).await.unwrap();
@@ -199,7 +199,7 @@ async fn a_slot_freed_after_the_park_wakes_who_waits() {
 }
 
 #[tokio::test]
-async fn a_slot_freed_while_the_park_is_under_way_is_not_slept_through() {
+async fn slot_freed_during_the_park_wakes_waiter() {
     let (world, worker, holder, second) = contended().await;
     // The lock stops both hand-overs after their facts are committed.
     let mut gate = world.pool().begin().await.unwrap();
@@ -223,7 +223,7 @@ async fn a_slot_freed_while_the_park_is_under_way_is_not_slept_through() {
 }
 
 #[tokio::test]
-async fn a_death_between_the_two_is_made_good_by_the_sweep() {
+async fn missing_handover_is_repaired_by_the_sweep() {
     let (world, worker, holder, second) = contended().await;
     assert!(worker.claim(1).await.is_empty());
     // Clears the lease without a hand-over, as a process does that dies in between.
@@ -238,7 +238,7 @@ async fn a_death_between_the_two_is_made_good_by_the_sweep() {
 }
 
 #[tokio::test]
-async fn a_dead_holders_slot_is_free_with_its_lease() {
+async fn dead_holders_slot_is_freed_with_its_lease() {
     let (world, worker, holder, second) = contended().await;
     assert!(worker.claim(1).await.is_empty());
     worker.die().await;
@@ -254,7 +254,7 @@ async fn a_dead_holders_slot_is_free_with_its_lease() {
 }
 
 #[tokio::test]
-async fn a_cancel_and_a_deadline_end_the_wait_and_leave_no_trace() {
+async fn cancel_or_deadline_removes_the_waiter() {
     let (world, worker, holder, second) = contended().await;
     let mut third = world.new_execution().await;
     (third.deadline, third.deadline_is_near) = (Duration::from_secs(60), true);
@@ -276,7 +276,7 @@ async fn a_cancel_and_a_deadline_end_the_wait_and_leave_no_trace() {
 }
 
 #[tokio::test]
-async fn a_limit_can_be_resized_while_it_is_held_and_removed_while_it_is_waited_for() {
+async fn limit_is_resized_or_removed_while_in_use() {
     let world = World::create().await;
     let limit = key("definition");
     let put = async |max| world.store.put_limit(Some(world.tenant), &limit, max).await.unwrap();
@@ -307,7 +307,7 @@ async fn a_limit_can_be_resized_while_it_is_held_and_removed_while_it_is_waited_
 }
 
 #[tokio::test]
-async fn the_newest_version_says_how_many_of_its_definition_and_of_no_other() {
+async fn newest_definition_version_sets_the_limit() {
     let world = World::create().await;
     let put = async |limit: u32| {
         let mut spec = DefinitionSpec::new("invoice", "clerk");
@@ -379,7 +379,7 @@ async fn ten_thousand_waiters_cost_two_updates_per_freed_slot() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sixteen_workers_with_kills_and_resizes_never_overshoot_and_leave_nothing() {
+async fn kills_and_resizes_never_overshoot_or_leak_slots() {
     const WORKERS: usize = 16;
     const CLAIMS: usize = 1_000;
     const LIMIT: i32 = 10;
@@ -481,7 +481,7 @@ fn sixty_values(one: usize) -> Value {
 }
 
 #[tokio::test]
-async fn large_limits_make_only_the_slots_that_are_taken() {
+async fn large_limits_create_only_taken_slots() {
     let world = World::create().await;
     sixty_large_limits(&world).await;
     let other = world.store.ensure_tenant("other", None).await.unwrap().id;
@@ -495,7 +495,7 @@ async fn large_limits_make_only_the_slots_that_are_taken() {
 }
 
 #[tokio::test]
-async fn one_claim_takes_a_bounded_number_of_slots_of_each_tenant() {
+async fn claim_takes_bounded_slots_of_each_tenant() {
     let world = World::create().await;
     sixty_large_limits(&world).await;
     let other = world.store.ensure_tenant("other", None).await.unwrap().id;
@@ -539,7 +539,7 @@ async fn claim_goes_on_while_another_makes_the_slot() {
 }
 
 #[tokio::test]
-async fn grown_limit_makes_the_slots_between_those_still_held() {
+async fn grown_limit_refills_gaps_between_held_slots() {
     let world = World::create().await;
     let limit = key("definition");
     let put = async |max| world.store.put_limit(Some(world.tenant), &limit, max).await.unwrap();
@@ -585,7 +585,7 @@ async fn of_tenant(world: &World, tenant: TenantId, count: usize, priority: i16)
 }
 
 #[tokio::test]
-async fn a_backlog_of_ten_thousand_does_not_delay_another_tenants_single_execution() {
+async fn large_backlog_does_not_delay_another_tenant() {
     let world = World::create().await;
     of_tenant(&world, world.tenant, 10_000, 9).await;
     let fair = Fair { worker: world.worker().await, bounds: ClaimBounds::default() };
@@ -604,7 +604,7 @@ async fn a_backlog_of_ten_thousand_does_not_delay_another_tenants_single_executi
 }
 
 #[tokio::test]
-async fn tenants_take_turns_by_what_they_used() {
+async fn tenants_take_turns_by_their_usage() {
     let world = World::create().await;
     let other = world.store.ensure_tenant("other", None).await.unwrap().id;
     of_tenant(&world, world.tenant, 40, 5).await;
@@ -626,7 +626,7 @@ async fn tenants_take_turns_by_what_they_used() {
 }
 
 #[tokio::test]
-async fn started_comes_before_new_and_waiting_makes_up_for_priority() {
+async fn started_runs_first_and_waiting_outweighs_priority() {
     let world = World::create().await;
     let worker = world.worker().await;
     let old = of_tenant(&world, world.tenant, 1, 0).await[0];
@@ -650,7 +650,7 @@ async fn started_comes_before_new_and_waiting_makes_up_for_priority() {
 }
 
 #[tokio::test]
-async fn a_key_that_nobody_uses_is_forgotten() {
+async fn unused_slot_key_is_deleted() {
     let world = World::create().await;
     world.store.put_limit(Some(world.tenant), &key("metadata.customer"), 3).await.unwrap();
     submit_for(&world, "acme", 1).await;

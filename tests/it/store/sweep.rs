@@ -12,7 +12,7 @@ use crate::support::leases::{World, end_overdue};
 const GRACE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn a_schedule_comes_due_on_the_databases_clock() {
+async fn schedule_comes_due_on_the_databases_clock() {
     let world = World::create().await;
     let mut execution = world.new_execution().await;
     execution.run_at = Some(world.store.now().await.unwrap() + TimeDelta::hours(1));
@@ -28,7 +28,7 @@ async fn a_schedule_comes_due_on_the_databases_clock() {
 }
 
 #[tokio::test]
-async fn what_is_past_its_deadline_ends_whether_it_waits_or_is_held() {
+async fn overdue_execution_ends_waiting_or_held() {
     let world = World::create().await;
     let mut ids = Vec::new();
     for _ in 0..2 {
@@ -53,7 +53,7 @@ async fn what_is_past_its_deadline_ends_whether_it_waits_or_is_held() {
 }
 
 #[tokio::test]
-async fn what_nobody_serves_waits_for_a_worker_and_wakes_when_one_comes() {
+async fn unserved_execution_parks_until_a_worker_serves_it() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     assert_eq!(world.store.unserved().await.unwrap(), [("default".to_owned(), String::new())]);
@@ -71,7 +71,7 @@ async fn what_nobody_serves_waits_for_a_worker_and_wakes_when_one_comes() {
 }
 
 #[tokio::test]
-async fn a_row_of_a_wait_that_is_over_wakes_nobody_and_fails_nobody() {
+async fn stale_parked_row_wakes_no_execution() {
     let world = World::create().await;
     let id = world.submit(1).await[0];
     let worker = world.worker().await;
@@ -93,7 +93,7 @@ async fn a_row_of_a_wait_that_is_over_wakes_nobody_and_fails_nobody() {
 }
 
 #[tokio::test]
-async fn folded_counts_are_the_counts() {
+async fn folded_counts_match_the_executions() {
     let world = World::create().await;
     world.submit(30).await;
     let worker = world.worker().await;
@@ -111,7 +111,7 @@ async fn folded_counts_are_the_counts() {
 
 /// After an outage, a worker gets to store a finished result before the sweep ends its execution (core-rules 4).
 #[tokio::test]
-async fn nothing_held_is_ended_before_its_workers_renewals_are_steady() {
+async fn held_overdue_execution_ends_after_steady_renewals() {
     const STEADY: Duration = Duration::from_secs(10);
     let world = World::create().await;
     world.submit(1).await;
@@ -139,7 +139,7 @@ async fn nothing_held_is_ended_before_its_workers_renewals_are_steady() {
 const DUTY: (&str, Duration) = ("look after something", Duration::from_secs(3_600));
 
 #[tokio::test]
-async fn a_due_duty_is_taken_by_one_of_many_workers() {
+async fn due_duty_is_taken_by_one_worker() {
     let world = World::create().await;
     assert!(world.store.take_duties(&[DUTY]).await.unwrap().is_empty(), "the first look makes its row");
     let mut last = None;
@@ -177,7 +177,7 @@ async fn look_cost(world: &World) -> i64 {
 }
 
 #[tokio::test]
-async fn a_held_snapshot_changes_no_look_for_duties() {
+async fn held_snapshot_does_not_slow_duty_looks() {
     let world = World::create().await;
     world.store.take_duties(&[DUTY]).await.unwrap();
     let before = look_cost(&world).await;

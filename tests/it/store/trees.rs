@@ -29,7 +29,7 @@ async fn open(world: &World) -> Vec<(uuid::Uuid, Option<String>)> {
 }
 
 #[tokio::test]
-async fn an_end_takes_open_descendants_along_and_leaves_ended_ones_alone() {
+async fn end_cancels_open_descendants_only() {
     let world = World::create().await;
     let worker = world.worker().await;
     world.submit(1).await;
@@ -74,7 +74,7 @@ async fn grow(worker: &TestWorker) -> Vec<Claimed> {
 }
 
 #[tokio::test]
-async fn a_cancel_reaches_all_of_a_hundred_executions_that_are_still_spawning() {
+async fn cancel_reaches_a_tree_that_still_spawns() {
     let world = World::create().await;
     for round in 0..5_usize {
         let root: ExecutionId = world.submit(1).await[0];
@@ -111,7 +111,7 @@ async fn a_cancel_reaches_all_of_a_hundred_executions_that_are_still_spawning() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parents_that_spawn_at_the_same_moment_fill_their_tree_to_its_limit_and_no_further() {
+async fn concurrent_spawns_fill_tree_exactly_to_limit() {
     let world = World::create().await;
     let worker = world.worker().await;
     for round in 0..10 {

@@ -62,7 +62,7 @@ async fn answer(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn a_cut_ends_connections_and_refuses_new_ones_until_it_heals() {
+async fn cut_ends_connections_and_refuses_new_ones() {
     let echo = Echo::start("a:").await;
     let proxy = ChaosProxy::start(echo.address).await;
     let mut stream = dial(&proxy).await;
@@ -88,7 +88,7 @@ async fn dropped_connections_end_and_new_ones_are_taken() {
 }
 
 #[tokio::test]
-async fn a_black_hole_takes_bytes_and_connections_and_gives_nothing_back_until_it_heals() {
+async fn black_hole_holds_bytes_until_it_heals() {
     let echo = Echo::start("a:").await;
     let proxy = ChaosProxy::start(echo.address).await;
     let mut old = dial(&proxy).await;
@@ -105,7 +105,7 @@ async fn a_black_hole_takes_bytes_and_connections_and_gives_nothing_back_until_i
 }
 
 #[tokio::test]
-async fn a_delay_is_paid_in_both_directions() {
+async fn delay_applies_in_both_directions() {
     let echo = Echo::start("a:").await;
     let proxy = ChaosProxy::start(echo.address).await;
     let mut stream = dial(&proxy).await;
@@ -117,7 +117,7 @@ async fn a_delay_is_paid_in_both_directions() {
 }
 
 #[tokio::test]
-async fn a_new_upstream_serves_new_connections_only() {
+async fn new_upstream_serves_new_connections_only() {
     let (a, b) = (Echo::start("a:").await, Echo::start("b:").await);
     let proxy = ChaosProxy::start(a.address).await;
     let mut old = dial(&proxy).await;
@@ -128,7 +128,7 @@ async fn a_new_upstream_serves_new_connections_only() {
 }
 
 #[tokio::test]
-async fn only_the_matching_reply_is_lost_even_when_the_request_comes_in_pieces() {
+async fn only_the_matching_reply_is_lost() {
     let echo = Echo::start("a:").await;
     let proxy = ChaosProxy::start(echo.address).await;
     let (mut stream, mut other) = (dial(&proxy).await, dial(&proxy).await);
@@ -141,7 +141,7 @@ async fn only_the_matching_reply_is_lost_even_when_the_request_comes_in_pieces()
 }
 
 #[tokio::test]
-async fn a_commit_whose_reply_is_lost_is_committed() {
+async fn commit_with_lost_reply_is_committed() {
     let db = TestDb::create().await;
     sqlx::query("create table notes (text text)").execute(&db.pool).await.unwrap();
     let proxy = ChaosProxy::before(&db.url).await;
@@ -156,7 +156,7 @@ async fn a_commit_whose_reply_is_lost_is_committed() {
 }
 
 #[tokio::test]
-async fn a_single_statement_whose_reply_is_lost_is_committed_though_it_was_prepared_on_the_way() {
+async fn prepared_statement_with_lost_reply_is_committed() {
     let db = TestDb::create().await;
     sqlx::query("create table notes (text text)").execute(&db.pool).await.unwrap();
     let proxy = ChaosProxy::before(&db.url).await;

@@ -31,7 +31,7 @@ async fn every_migration_is_applied() {
 }
 
 #[tokio::test]
-async fn a_database_goes_with_its_test_even_while_connections_are_open() {
+async fn database_is_dropped_despite_open_connections() {
     let db = TestDb::create().await;
     let name = db.name.clone();
     let mut held = PgConnection::connect(&db.url).await.unwrap();

@@ -58,11 +58,11 @@ async fn kill(mut owner: Child) {
 }
 
 #[tokio::test]
-async fn servers_stop_when_their_owner_is_killed_even_while_paused() {
+async fn paused_servers_stop_when_their_owner_is_killed() {
     if let Some(report) = as_owner() {
         own_two_servers(&report).await;
     }
-    let (owner, lines) = run_owner("servers_stop_when_their_owner_is_killed_even_while_paused").await;
+    let (owner, lines) = run_owner("paused_servers_stop_when_their_owner_is_killed").await;
     let reported: Vec<&str> = lines.lines().collect();
     let pids: Vec<i32> = reported[..2].iter().map(|pid| pid.parse().unwrap()).collect();
     let dirs: Vec<&Path> = reported[2..4].iter().map(Path::new).collect();
@@ -89,11 +89,11 @@ async fn own_two_servers(report: &Path) -> ! {
 }
 
 #[tokio::test]
-async fn the_directory_of_a_killed_owner_serves_the_next_one_at_once() {
+async fn directory_of_killed_owner_serves_the_next() {
     if let Some(report) = as_owner() {
         own_a_kept_server(&report).await;
     }
-    let (owner, lines) = run_owner("the_directory_of_a_killed_owner_serves_the_next_one_at_once").await;
+    let (owner, lines) = run_owner("directory_of_killed_owner_serves_the_next").await;
     let dir = PathBuf::from(lines.lines().next().unwrap());
     kill(owner).await;
     // No wait here: the first server is still on its way out.
@@ -116,7 +116,7 @@ async fn own_a_kept_server(report: &Path) -> ! {
 }
 
 #[tokio::test]
-async fn ctrl_c_in_a_terminal_reaches_the_owner_and_not_its_servers() {
+async fn ctrl_c_reaches_the_owner_not_its_servers() {
     let (postgres, redis) = (dedicated_postgres().await, dedicated_redis().await);
     let group = |pid| stat(pid).unwrap()[2].clone();
     let own = group(i32::try_from(std::process::id()).unwrap());

@@ -19,7 +19,7 @@ async fn redis_connection(url: &str) -> redis::aio::MultiplexedConnection {
 }
 
 #[tokio::test]
-async fn postgres_keeps_what_was_committed_through_a_kill_and_comes_back_on_its_port() {
+async fn killed_postgres_restarts_with_data_and_port() {
     let server = dedicated_postgres().await;
     let url = server.url().to_owned();
     let mut client = PgConnection::connect(&url).await.unwrap();
@@ -55,7 +55,7 @@ async fn postgres_is_durable_and_closed_to_strangers() {
 }
 
 #[tokio::test]
-async fn a_paused_postgres_answers_nobody_until_it_is_resumed() {
+async fn paused_postgres_answers_only_after_resume() {
     let server = dedicated_postgres().await;
     let mut client = PgConnection::connect(server.url()).await.unwrap();
     sqlx::query("select 1").execute(&mut client).await.unwrap();
@@ -69,7 +69,7 @@ async fn a_paused_postgres_answers_nobody_until_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn a_stopped_redis_comes_back_empty_on_its_port() {
+async fn stopped_redis_restarts_empty_on_its_port() {
     let server = dedicated_redis().await;
     let mut client = redis_connection(server.url()).await;
     let _: () = client.set("key", "value").await.unwrap();
@@ -81,7 +81,7 @@ async fn a_stopped_redis_comes_back_empty_on_its_port() {
 }
 
 #[tokio::test]
-async fn a_dropped_server_leaves_no_process_and_no_file() {
+async fn dropped_server_leaves_no_process_or_file() {
     let (postgres, redis) = (dedicated_postgres().await, dedicated_redis().await);
     let pids = [postgres.pid().unwrap(), redis.pid().unwrap()];
     let dirs = [postgres.dir().to_owned(), redis.dir().to_owned()];
@@ -92,7 +92,7 @@ async fn a_dropped_server_leaves_no_process_and_no_file() {
 }
 
 #[tokio::test]
-async fn a_kept_directory_serves_the_same_data_and_password_again() {
+async fn kept_directory_keeps_data_and_password() {
     let dir = std::env::temp_dir().join(format!("longhaul-kept-{}", uuid::Uuid::new_v4().simple()));
     let first = PrivatePostgres::start(PostgresOptions::dev(&dir)).await.unwrap();
     let mut client = PgConnection::connect(first.url()).await.unwrap();
@@ -108,7 +108,7 @@ async fn a_kept_directory_serves_the_same_data_and_password_again() {
 }
 
 #[tokio::test]
-async fn a_directory_has_one_owner_at_a_time() {
+async fn directory_has_one_owner_at_a_time() {
     let first = dedicated_redis().await;
     let refused = PrivateRedis::start(RedisOptions::dev(first.dir())).await.unwrap_err();
     let own = i32::try_from(std::process::id()).unwrap();
@@ -117,7 +117,7 @@ async fn a_directory_has_one_owner_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_cluster_of_a_postgres_that_is_not_installed_is_left_alone() {
+async fn cluster_of_missing_postgres_version_is_untouched() {
     let dir = std::env::temp_dir().join(format!("longhaul-old-{}", uuid::Uuid::new_v4().simple()));
     std::fs::create_dir_all(dir.join("data")).unwrap();
     std::fs::write(dir.join("data/PG_VERSION"), "9\n").unwrap();
@@ -129,7 +129,7 @@ async fn a_cluster_of_a_postgres_that_is_not_installed_is_left_alone() {
 
 /// Only root changes to another user, so only for root is a closed directory out of reach.
 #[tokio::test]
-async fn a_directory_out_of_the_servers_reach_is_replaced_by_one_within_it() {
+async fn unreachable_directory_is_replaced_by_a_reachable_one() {
     let closed = tempfile::tempdir().unwrap();
     std::fs::set_permissions(closed.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     let wanted = closed.path().join("redis");
@@ -146,7 +146,7 @@ async fn a_directory_out_of_the_servers_reach_is_replaced_by_one_within_it() {
 }
 
 #[tokio::test]
-async fn a_command_beside_servers_finds_them_in_its_environment_and_keeps_its_exit_code() {
+async fn command_gets_server_urls_and_keeps_exit_code() {
     let report = tempfile::NamedTempFile::new().unwrap();
     let script = "echo \"$DATABASE_URL $REDIS_URL\" >\"$0\"; exit 7";
     let args = ["-c".into(), script.into(), report.path().as_os_str().to_owned()];
@@ -170,7 +170,7 @@ async fn tests_share_a_redis_and_not_their_keys() {
 }
 
 #[tokio::test]
-async fn a_dedicated_server_can_hold_a_migrated_database() {
+async fn dedicated_server_can_hold_a_migrated_database() {
     let server = dedicated_postgres().await;
     let db = TestDb::create_on(server.url()).await;
     sqlx::query("select count(*) from _sqlx_migrations").execute(&db.pool).await.unwrap();

@@ -7,7 +7,7 @@ use futures::FutureExt;
 use crate::support::wait::{SOON, eventually, within};
 
 #[tokio::test]
-async fn a_condition_is_asked_until_it_holds() {
+async fn condition_is_polled_until_it_holds() {
     let mut looks = 0;
     let value = eventually("the third look", SOON, async || {
         looks += 1;
@@ -18,7 +18,7 @@ async fn a_condition_is_asked_until_it_holds() {
 }
 
 #[tokio::test]
-async fn a_condition_that_never_holds_fails_with_its_last_state() {
+async fn unmet_condition_fails_with_its_last_state() {
     let waiting = eventually("the impossible", Duration::from_millis(30), async || Err::<(), _>("three of four done"));
     let panic = std::panic::AssertUnwindSafe(waiting).catch_unwind().await.unwrap_err();
     let text = panic.downcast_ref::<String>().unwrap();
@@ -26,14 +26,14 @@ async fn a_condition_that_never_holds_fails_with_its_last_state() {
 }
 
 #[tokio::test]
-async fn a_condition_that_hangs_fails_too() {
+async fn hanging_condition_fails_too() {
     let waiting =
         eventually("an answer", Duration::from_millis(30), async || std::future::pending::<Result<(), &str>>().await);
     assert!(std::panic::AssertUnwindSafe(waiting).catch_unwind().await.is_err());
 }
 
 #[tokio::test]
-async fn a_future_that_takes_too_long_is_named() {
+async fn slow_future_fails_with_its_name() {
     let waiting = within("the slow one", Duration::from_millis(30), std::future::pending::<()>());
     let panic = std::panic::AssertUnwindSafe(waiting).catch_unwind().await.unwrap_err();
     assert!(panic.downcast_ref::<String>().unwrap().contains("the slow one"));

@@ -119,7 +119,7 @@ async fn waits_for_budget(fleet: &Fleet, id: ExecutionId) {
 }
 
 #[tokio::test]
-async fn endless_reply_is_cut_at_the_budget_and_asked_again() {
+async fn endless_reply_is_cut_at_budget_and_asked_again() {
     for provider in ["custom", "anthropic"] {
         let fleet = Fleet::start().await;
         let provider_books = Provider::writing(20_000);

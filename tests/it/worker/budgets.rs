@@ -61,7 +61,7 @@ fn look_first(fleet: &Fleet) -> TestTool {
 }
 
 #[tokio::test]
-async fn a_run_that_spent_its_budget_waits_without_a_call_and_goes_on_when_it_is_raised() {
+async fn exhausted_budget_parks_run_until_raised() {
     let fleet = Fleet::start().await;
     let look = look_first(&fleet);
     fleet.apply(&agent_with(&["look"]), &definition("d", &["is_valid_json"])).await;
@@ -81,7 +81,7 @@ async fn a_run_that_spent_its_budget_waits_without_a_call_and_goes_on_when_it_is
 }
 
 #[tokio::test]
-async fn a_budget_may_say_that_the_run_fails_and_leaves_its_ledger() {
+async fn exhausted_fail_budget_ends_run_with_ledger() {
     let fleet = Fleet::start().await;
     let look = look_first(&fleet);
     fleet.apply(&agent_with(&["look"]), &definition("d", &["is_valid_json"])).await;
@@ -95,7 +95,7 @@ async fn a_budget_may_say_that_the_run_fails_and_leaves_its_ledger() {
 }
 
 #[tokio::test]
-async fn money_cannot_be_spent_on_a_model_whose_price_nobody_knows() {
+async fn money_budget_without_a_price_fails_the_run() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;
     let _worker = fleet.worker();
@@ -111,7 +111,7 @@ async fn money_cannot_be_spent_on_a_model_whose_price_nobody_knows() {
 }
 
 #[tokio::test]
-async fn a_failed_call_counts_and_costs_nothing() {
+async fn failed_call_counts_and_costs_nothing() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;
     fleet.llm.push(reply_status(500, "broken"));
@@ -138,7 +138,7 @@ const DEATHS: [(Point, usize); 7] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_around_its_calls_each_of_a_thousand_runs_pays_for_every_call_that_was_made() {
+async fn killed_runs_pay_for_every_call_made() {
     const WORKERS: usize = 10;
     const AT_ONCE: usize = 100;
     let mut fleet = quick_fleet().await;

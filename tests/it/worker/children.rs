@@ -61,7 +61,7 @@ const OPEN: &str = "select count(*) from executions where finished_at is null";
 const CHILDREN: &str = "select count(*) from executions where parent_id is not null";
 
 #[tokio::test]
-async fn sub_agents_run_at_the_same_time_and_their_results_come_in_the_order_of_the_tasks() {
+async fn sub_agents_run_concurrently_with_results_in_order() {
     let fleet = Fleet::start().await;
     prepare(&fleet, json!({ "agents": ["child"] })).await;
     let gate = Gate::new();
@@ -91,7 +91,7 @@ async fn sub_agents_run_at_the_same_time_and_their_results_come_in_the_order_of_
 }
 
 #[tokio::test]
-async fn fifty_sub_agents_under_a_budget_for_ten_calls_make_ten_and_a_raise_finishes_them() {
+async fn fifty_sub_agents_share_one_budget_until_raised() {
     let fleet = Fleet::start().await;
     prepare(&fleet, json!({ "agents": ["child"] })).await;
     play(&fleet, 50);
@@ -116,7 +116,7 @@ async fn fifty_sub_agents_under_a_budget_for_ten_calls_make_ten_and_a_raise_fini
 }
 
 #[tokio::test]
-async fn a_cancel_takes_sub_agents_along_in_the_middle_of_their_calls() {
+async fn cancel_aborts_sub_agents_during_their_calls() {
     let fleet = quick_fleet().await;
     prepare(&fleet, json!({ "agents": ["child"] })).await;
     let gate = Gate::new();
@@ -143,7 +143,7 @@ async fn a_cancel_takes_sub_agents_along_in_the_middle_of_their_calls() {
 }
 
 #[tokio::test]
-async fn a_parent_killed_around_its_spawn_starts_nobody_twice() {
+async fn parent_killed_around_spawn_starts_each_child_once() {
     let fleet = quick_fleet().await;
     prepare(&fleet, json!({ "agents": ["child"] })).await;
     play(&fleet, 3);
@@ -166,7 +166,7 @@ async fn a_parent_killed_around_its_spawn_starts_nobody_twice() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_started_is_an_error_to_the_model() {
+async fn refused_spawn_is_an_error_to_the_model() {
     let fleet = Fleet::start().await;
     let _worker = fleet.worker();
     for (settings, says) in [

@@ -35,7 +35,7 @@ async fn run(setting: &str, owner: impl FnOnce(TenantId) -> Option<TenantId>) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenants_own_agent_starts_no_command_unless_all_may() {
+async fn tenant_agent_starts_command_only_under_any() {
     let (row, started) = run("applied_only", Some).await;
     assert_eq!((&row["status"], &row["failure_code"]), (&json!("FAILED"), &json!("invalid_definition")));
     let summary = row["failure_summary"].as_str().unwrap();
@@ -47,7 +47,7 @@ async fn a_tenants_own_agent_starts_no_command_unless_all_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shared_agent_starts_its_command_unless_nobody_may() {
+async fn shared_agent_starts_command_unless_off() {
     let (row, started) = run("applied_only", |_| None).await;
     assert_eq!((&row["status"], started), (&json!("FINISHED"), true), "{row}");
 
@@ -78,7 +78,7 @@ async fn send_a_variable(allowed: &str, owner: impl FnOnce(TenantId) -> Option<T
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenants_own_agent_sends_no_variable_of_the_worker_unless_it_is_listed() {
+async fn tenant_agent_sends_only_listed_variables() {
     let row = send_a_variable("OTHER", Some).await;
     assert_eq!((&row["status"], &row["failure_code"]), (&json!("FAILED"), &json!("invalid_definition")));
     let summary = row["failure_summary"].as_str().unwrap();
@@ -120,7 +120,7 @@ async fn reach(host: &str, owner: impl FnOnce(TenantId) -> Option<TenantId>) -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenants_own_agent_reaches_no_private_network_by_address_or_by_name() {
+async fn tenant_agent_reaches_no_private_network() {
     let (row, asked) = reach("127.0.0.1", Some).await;
     assert_eq!((&row["failure_code"], asked), (&json!("invalid_definition"), false), "{row}");
     let summary = row["failure_summary"].as_str().unwrap();

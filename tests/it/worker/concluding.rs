@@ -31,7 +31,7 @@ fn time(row: &Value, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_begins_while_the_end_of_one_is_written_and_the_one_after_it_does_not() {
+async fn next_execution_starts_while_one_end_is_written() {
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__WORKER__CONCURRENCY", "1");
     fleet.apply(&agent("a"), &DefinitionSpec::new("d", "a")).await;
@@ -76,7 +76,7 @@ async fn the_next_begins_while_the_end_of_one_is_written_and_the_one_after_it_do
 }
 
 #[tokio::test]
-async fn an_end_is_counted_when_the_store_has_taken_it() {
+async fn end_is_counted_once_the_store_accepts_it() {
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__WORKER__SWEEP_TICK_SECONDS", "0.3");
     fleet.apply(&agent("a"), &DefinitionSpec::new("d", "a")).await;

@@ -35,7 +35,7 @@ fn quicken(fleet: &mut Fleet) {
 }
 
 #[tokio::test]
-async fn a_cancel_aborts_the_model_call_in_flight_within_5_s() {
+async fn cancel_aborts_model_call_within_five_seconds() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &[])).await;
     let worker = fleet.worker();
@@ -54,7 +54,7 @@ async fn a_cancel_aborts_the_model_call_in_flight_within_5_s() {
 }
 
 #[tokio::test]
-async fn a_cancel_reaches_the_tool_server_whose_call_is_under_way() {
+async fn cancel_reaches_tool_server_during_its_call() {
     let fleet = Fleet::start().await;
     let mcp = HttpMcp::start().await;
     let mut agent = agent("a");
@@ -90,7 +90,7 @@ async fn a_cancel_reaches_the_tool_server_whose_call_is_under_way() {
 }
 
 #[tokio::test]
-async fn a_cancel_of_what_nobody_holds_ends_it_at_once() {
+async fn cancel_ends_unheld_execution_at_once() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &[])).await;
     let pending = fleet.submit("d", json!({})).await;
@@ -111,7 +111,7 @@ async fn a_cancel_of_what_nobody_holds_ends_it_at_once() {
 }
 
 #[tokio::test]
-async fn a_run_longer_than_its_active_timeout_ends() {
+async fn run_longer_than_its_active_timeout_ends() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &DefinitionSpec { active_timeout_seconds: 1, ..definition("d", &[]) }).await;
     let worker = fleet.worker();
@@ -125,7 +125,7 @@ async fn a_run_longer_than_its_active_timeout_ends() {
 }
 
 #[tokio::test]
-async fn a_write_that_an_interrupt_did_not_wait_for_is_part_of_the_record() {
+async fn write_overtaken_by_an_interrupt_is_still_recorded() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &DefinitionSpec { active_timeout_seconds: 2, ..definition("d", &[]) }).await;
     let worker = fleet.worker();
@@ -152,7 +152,7 @@ async fn a_write_that_an_interrupt_did_not_wait_for_is_part_of_the_record() {
 }
 
 #[tokio::test]
-async fn the_first_execution_of_a_new_serve_key_does_not_wait_until_workers_look_by_themselves() {
+async fn new_serve_key_is_served_without_polling_delay() {
     const TOOLS: [&str; 4] = ["one", "two", "three", "four"];
     let fleet = Fleet::start().await;
     let worker = fleet.worker_with(|builder| {
@@ -173,7 +173,7 @@ async fn the_first_execution_of_a_new_serve_key_does_not_wait_until_workers_look
 }
 
 #[tokio::test]
-async fn a_deadline_that_passes_in_a_wait_ends_the_execution() {
+async fn deadline_during_a_wait_ends_the_execution() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &[])).await;
     let worker = fleet.worker();
@@ -201,7 +201,7 @@ fn deadly(poison: ExecutionId, holds_others: bool, standing: tokio::sync::mpsc::
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_execution_that_kills_three_workers_is_quarantined_and_its_neighbours_finish() {
+async fn third_worker_death_quarantines_only_the_poison() {
     let mut fleet = Fleet::start().await;
     quicken(&mut fleet);
     fleet.apply(&agent("a"), &definition("d", &[])).await;
@@ -234,7 +234,7 @@ async fn an_execution_that_kills_three_workers_is_quarantined_and_its_neighbours
 }
 
 #[tokio::test]
-async fn the_highest_priority_goes_first_and_then_the_oldest() {
+async fn highest_priority_runs_first_then_the_oldest() {
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__WORKER__CONCURRENCY", "1");
     fleet.apply(&agent("a"), &definition("d", &[])).await;
@@ -256,7 +256,7 @@ async fn the_highest_priority_goes_first_and_then_the_oldest() {
 }
 
 #[tokio::test]
-async fn a_worker_takes_only_from_its_queues() {
+async fn worker_claims_only_from_its_queues() {
     let mut fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &[])).await;
     fleet.llm.answer_with(|_| reply_text("{}"));
@@ -279,7 +279,7 @@ async fn a_worker_takes_only_from_its_queues() {
 }
 
 #[tokio::test]
-async fn an_execution_for_later_starts_when_its_time_has_come() {
+async fn scheduled_execution_starts_at_its_time() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &[])).await;
     fleet.llm.answer_with(|_| reply_text("{}"));
@@ -300,7 +300,7 @@ async fn an_execution_for_later_starts_when_its_time_has_come() {
 }
 
 #[tokio::test]
-async fn what_no_worker_serves_waits_for_one_that_does() {
+async fn unserved_execution_waits_for_a_capable_worker() {
     let mut fleet = Fleet::start().await;
     quicken(&mut fleet);
     fleet.apply(&agent_with(&["rare"]), &definition("d", &[])).await;
@@ -319,7 +319,7 @@ async fn what_no_worker_serves_waits_for_one_that_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_declared_dead_starts_over_under_another_identity() {
+async fn worker_declared_dead_restarts_under_new_identity() {
     let mut fleet = Fleet::start().await;
     quicken(&mut fleet);
     fleet.apply(&agent("a"), &definition("d", &[])).await;
@@ -343,7 +343,7 @@ async fn a_worker_declared_dead_starts_over_under_another_identity() {
 }
 
 #[tokio::test]
-async fn a_tool_that_panics_is_an_error_for_the_model() {
+async fn tool_panic_is_an_error_for_the_model() {
     let fleet = Fleet::start().await;
     let tool = TestTool::new("breaks", ToolEffect::ReadOnly, |_, _, _| panic!("a bug in the tool"));
     fleet.apply(&agent_with(&["breaks"]), &definition("d", &["is_valid_json"])).await;

@@ -31,7 +31,7 @@ fn echo() -> TestTool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_provider_than_the_recorded_one_is_told_and_asks_nothing_again() {
+async fn changed_provider_is_reported_and_repeats_no_turn() {
     let mut fleet = Fleet::start().await;
     fleet.apply(&agent_with(&["echo"]), &definition("d", &["is_valid_json"])).await;
     let tool = echo();
@@ -90,7 +90,7 @@ impl ExecutionDefinition for After {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn code_that_goes_another_way_follows_the_record_and_repeats_no_call() {
+async fn changed_code_follows_record_and_repeats_no_call() {
     let fleet = Fleet::start().await;
     fleet.store.put_shared_agent(&agent_with(&["echo"])).await.unwrap();
     let tool = echo();
@@ -142,7 +142,7 @@ impl ExecutionDefinition for Speaking {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn code_that_says_something_else_or_asks_for_less_is_noticed_and_changes_nothing_that_was_said() {
+async fn changed_messages_are_reported_and_record_stands() {
     let message = json!({"turn": 2, "part": "message"});
     let feedback = |turn: usize| json!({"turn": turn, "part": "feedback"});
     for (again, turns, expected, asked) in [

@@ -85,7 +85,7 @@ async fn began_before(fleet: &Fleet, id: ExecutionId) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_of_one_tenant_delay_anothers_single_one_by_no_more_than_the_rest_of_one_execution() {
+async fn backlog_delays_another_tenant_by_one_execution() {
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__WORKER__CONCURRENCY", &CONCURRENCY.to_string());
     fleet.apply(&agent("a"), &DefinitionSpec::new("d", "a")).await;

@@ -46,7 +46,7 @@ async fn events(fleet: &Fleet, id: ExecutionId) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn another_model_answers_from_a_step_on_and_what_came_before_is_free() {
+async fn fork_with_another_model_reuses_earlier_steps() {
     let fleet = Fleet::start().await;
     answer_by_model(&fleet);
     let look = TestTool::recording("look", ToolEffect::SideEffect);
@@ -71,7 +71,7 @@ async fn another_model_answers_from_a_step_on_and_what_came_before_is_free() {
 }
 
 #[tokio::test]
-async fn another_prompt_and_input_stand_before_what_is_shared_over_every_resume() {
+async fn fork_keeps_new_prompt_and_input_across_resume() {
     let fleet = quick_fleet().await;
     answer_by_model(&fleet);
     let look = TestTool::recording("look", ToolEffect::SideEffect);

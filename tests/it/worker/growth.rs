@@ -35,7 +35,7 @@ fn page(number: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_bytes_of_300_turns_with_results_of_200_kb_grow_linearly() {
+async fn written_bytes_grow_linearly_with_turns() {
     let fleet = Fleet::start().await;
     let script = format!(
         r#"{{% if turn <= {TURNS} %}}{{{{ calls([call("page", {{"value": turn}})]) }}}}{{% else %}}{{{{ text({{"turns": turn}}) }}}}{{% endif %}}"#

@@ -179,7 +179,7 @@ fn bodies(fleet: &Fleet, case: &str) -> BTreeMap<usize, Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_dies_at_any_point_costs_no_recorded_call() {
+async fn worker_death_repeats_no_recorded_call() {
     assert_eq!(VISITS.map(|(point, _)| point), Point::ALL);
     let fleet = quick_fleet().await;
     let (world, holds) = (World::new(&fleet).await, Holds::default());
@@ -255,7 +255,7 @@ async fn a_worker_that_dies_at_any_point_costs_no_recorded_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_ends_the_step_and_hands_back_without_spending_anything() {
+async fn drain_finishes_the_step_and_spends_no_retry() {
     let fleet = quick_fleet().await;
     let (world, gate) = (World::new(&fleet).await, Gate::new());
     let value = json!({"value": "drained"});
@@ -289,7 +289,7 @@ async fn a_drain_ends_the_step_and_hands_back_without_spending_anything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_side_effect_that_is_tried_again_has_an_intent_again() {
+async fn retried_side_effect_records_a_new_intent() {
     let fleet = quick_fleet().await;
     let holds = Holds::default();
     let tool = TestTool::new("send", ToolEffect::SideEffect, |number, _, _| match number {
@@ -315,7 +315,7 @@ async fn a_side_effect_that_is_tried_again_has_an_intent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resumed_run_keeps_its_tools_and_prompts() {
+async fn resumed_run_keeps_its_tools_and_prompts() {
     let fleet = quick_fleet().await;
     let mcp = HttpMcp::start().await;
     let server = McpServerSpec {
@@ -387,7 +387,7 @@ impl longhaul_sdk::Tool for Worded {
 
 /// A worker shares a prepared agent among its attempts, but not with one that began under other descriptions.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resumed_run_keeps_the_words_of_the_build_that_began_it() {
+async fn resumed_run_keeps_tool_descriptions_of_its_build() {
     let fleet = quick_fleet().await;
     let mut agent = agent("a");
     agent.tools = vec![longhaul_sdk::spec::ToolRef::Name("worded".into())];

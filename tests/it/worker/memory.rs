@@ -12,7 +12,7 @@ use crate::support::{
 const LIMIT: &str = "LONGHAUL__WORKER__MEMORY_LIMIT_BYTES";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_over_its_limit_leaves_the_work_to_another() {
+async fn worker_over_memory_limit_claims_nothing() {
     let mut fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &DefinitionSpec::new("d", "a")).await;
     fleet.llm.answer_with(|_| reply_text("{}"));

@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn the_metrics_of_a_worker_can_be_scraped_until_it_has_ended() {
+async fn worker_metrics_are_served_until_it_ends() {
     let mut fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &[])).await;
     fleet.llm.answer_with(|_| reply_text("done"));
@@ -52,7 +52,7 @@ async fn the_metrics_of_a_worker_can_be_scraped_until_it_has_ended() {
 }
 
 #[tokio::test]
-async fn a_worker_ends_its_port_with_itself_and_does_not_start_where_another_listens() {
+async fn worker_frees_metrics_port_and_refuses_taken_one() {
     let mut fleet = Fleet::start().await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();

@@ -60,7 +60,7 @@ fn bodies(fleet: &Fleet, case: &str) -> BTreeMap<usize, BTreeSet<Vec<u8>>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn odd_json_goes_out_again_as_the_same_bytes_after_a_kill_and_after_a_drain() {
+async fn odd_json_is_resent_byte_equal_after_interrupts() {
     let mut fleet = Fleet::start().await;
     for (name, seconds) in [("LEASE", "2"), ("RENEW", "0.5"), ("REAPER_TICK", "0.3"), ("SWEEP_TICK", "0.3")] {
         fleet.set(&format!("LONGHAUL__WORKER__{name}_SECONDS"), seconds);

@@ -130,7 +130,7 @@ fn any_model() -> LimitConfig {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outage_of_ten_minutes_over_a_thousand_executions_spends_no_retry_and_all_finish() {
+async fn ten_minute_outage_spends_no_retry() {
     const EXECUTIONS: usize = 1_000;
     let mut fleet = fleet().await;
     // Two workers of a hundred, whose calls may all fail before the workers learn of the open breaker.
@@ -175,7 +175,7 @@ async fn an_outage_of_ten_minutes_over_a_thousand_executions_spends_no_retry_and
 }
 
 #[tokio::test]
-async fn a_spent_quota_is_waited_for_until_exactly_its_reset_and_spends_nothing() {
+async fn spent_quota_is_waited_for_until_reset() {
     let fleet = fleet().await;
     fleet.llm.push(quota(5_400));
     fleet.llm.answer_with(|_| reply_text("{}"));
@@ -207,7 +207,7 @@ async fn a_spent_quota_is_waited_for_until_exactly_its_reset_and_spends_nothing(
 }
 
 #[tokio::test]
-async fn an_open_breaker_outlives_an_emptied_redis_and_needs_none_at_all() {
+async fn open_breaker_survives_loss_of_redis() {
     let redis = dedicated_redis().await;
     let on = TestRedis { url: redis.url().to_owned(), prefix: "health".into() };
     let fleet = Fleet::on(TestDb::create().await, on).await;
@@ -249,7 +249,7 @@ async fn with_spare(fleet: &Fleet) -> (FakeLlm, FleetWorker) {
 }
 
 #[tokio::test]
-async fn after_a_bounded_wait_the_fallback_is_asked_and_recorded() {
+async fn bounded_wait_ends_in_a_recorded_fallback() {
     let fleet = Fleet::start().await;
     let fallback = vec![FallbackModel { provider: Some("spare".into()), name: None }];
     let agent = longhaul_sdk::AgentSpec { model: ModelSpec { fallback, ..ModelSpec::default() }, ..agent("a") };
@@ -285,7 +285,7 @@ async fn after_a_bounded_wait_the_fallback_is_asked_and_recorded() {
 }
 
 #[tokio::test]
-async fn with_nothing_to_fall_back_to_it_fails_after_the_longest_wait() {
+async fn without_fallback_run_fails_after_max_wait() {
     for (is_quota, code) in [(true, "model_quota_exhausted"), (false, "provider_down")] {
         let mut fleet = fleet().await;
         fleet.set("LONGHAUL__LLM__HEALTH__MAX_WAIT_SECONDS", "600");
@@ -311,7 +311,7 @@ async fn with_nothing_to_fall_back_to_it_fails_after_the_longest_wait() {
 }
 
 #[tokio::test]
-async fn a_worker_killed_while_it_probes_frees_the_probe() {
+async fn worker_killed_during_a_probe_frees_it() {
     let fleet = quick_fleet().await;
     fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;
     fleet.llm.push(quota(3_600));
@@ -337,7 +337,7 @@ async fn a_worker_killed_while_it_probes_frees_the_probe() {
 }
 
 #[tokio::test]
-async fn a_cancel_and_a_deadline_end_what_waits_for_a_provider() {
+async fn cancel_and_deadline_end_a_provider_wait() {
     let fleet = fleet().await;
     fleet.llm.push(quota(80_000));
     let worker = fleet.worker();
@@ -365,7 +365,7 @@ async fn a_cancel_and_a_deadline_end_what_waits_for_a_provider() {
 }
 
 #[tokio::test]
-async fn a_park_that_a_reset_overtakes_is_runnable_at_once() {
+async fn park_overtaken_by_a_reset_is_runnable() {
     let fleet = fleet().await;
     fleet.llm.push(quota(80_000));
     fleet.llm.answer_with(|_| reply_text("{}"));
@@ -392,7 +392,7 @@ async fn throttled_to(fleet: &Fleet) -> Option<i32> {
 }
 
 #[tokio::test]
-async fn a_refusal_halves_the_calls_at_a_time_and_answers_let_more_be_made() {
+async fn throttle_halves_concurrency_and_answers_raise_it() {
     const UNDER_WAY: usize = 16;
     const LATER: usize = 20;
     let mut fleet = fleet().await;
@@ -479,14 +479,14 @@ async fn calls_at_a_time_hold(fleet: Fleet, limit: LimitConfig, learns: Duration
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_at_a_time_hold_over_the_fleet() {
+async fn concurrency_limit_holds_over_the_fleet() {
     let limit = LimitConfig { max_concurrency: Some(3), ..any_model() };
     calls_at_a_time_hold(fleet().await, limit, Duration::ZERO).await;
 }
 
 /// Each worker has a share, also while it waits for Postgres to answer about the rate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_redis_calls_at_a_time_hold_over_the_fleet() {
+async fn without_redis_concurrency_limit_holds_over_the_fleet() {
     // Workers count each other once a second and have shares from then on.
     const LEARNS: Duration = Duration::from_secs(4);
     let limit = LimitConfig { max_concurrency: Some(8), requests_per_minute: Some(1_000), ..any_model() };
@@ -498,7 +498,7 @@ async fn without_redis_calls_at_a_time_hold_over_the_fleet() {
 
 /// An execution that never makes its call, or is stopped during it, leaves no slot taken.
 #[tokio::test]
-async fn a_place_is_free_again_whatever_becomes_of_who_had_it() {
+async fn concurrency_slot_is_freed_by_any_end() {
     let fleet = fleet().await;
     let gates = [Gate::new(), Gate::new()];
     for gate in &gates {
@@ -531,7 +531,7 @@ async fn a_place_is_free_again_whatever_becomes_of_who_had_it() {
 const HELD_UP: Duration = Duration::from_secs(6);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failures_that_postgres_is_slow_to_count_spend_no_retry() {
+async fn slowly_counted_failures_spend_no_retry() {
     const EXECUTIONS: usize = 50;
     let mut fleet = fleet().await;
     fleet.set("LONGHAUL__WORKER__CONCURRENCY", "60");
@@ -559,12 +559,12 @@ async fn failures_that_postgres_is_slow_to_count_spend_no_retry() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_a_minute_hold_over_two_workers_and_long_waits_are_parked() {
+async fn request_rate_holds_over_two_workers() {
     requests_a_minute_hold(fleet().await, 50).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_redis_requests_a_minute_hold_over_two_workers() {
+async fn without_redis_request_rate_holds_over_two_workers() {
     requests_a_minute_hold(fleet_without_redis().await, 20).await;
 }
 
@@ -615,7 +615,7 @@ fn throttled(seconds: &str) -> crate::support::llm::Reply {
 }
 
 #[tokio::test]
-async fn throttled_call_comes_back_at_the_stated_time_and_spends_no_retry() {
+async fn throttled_call_returns_at_stated_time_without_retry() {
     let fleet = fleet().await;
     // Two short waits in memory, and one long wait while parked.
     for seconds in ["0.2", "0", "40"] {
@@ -641,7 +641,7 @@ async fn throttled_call_comes_back_at_the_stated_time_and_spends_no_retry() {
 }
 
 #[tokio::test]
-async fn fourth_throttle_in_a_row_and_one_without_a_time_are_transient() {
+async fn fourth_or_untimed_throttle_is_a_transient_failure() {
     for replies in [vec![Some("0"), Some("30"), Some("0"), Some("0")], vec![None], vec![Some("900")]] {
         let mut fleet = fleet().await;
         fleet.set("LONGHAUL__LLM__HEALTH__MAX_WAIT_SECONDS", "600");
@@ -666,7 +666,7 @@ async fn fourth_throttle_in_a_row_and_one_without_a_time_are_transient() {
 
 /// A locked row of a breaker does not delay the commit of an answer.
 #[tokio::test]
-async fn answer_is_committed_before_its_breaker_hears_of_it() {
+async fn answer_commits_before_its_breaker_is_updated() {
     let fleet = fleet().await;
     fleet.llm.push(quota(60));
     let gate = Gate::new();

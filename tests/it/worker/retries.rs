@@ -69,7 +69,7 @@ fn tool_then(fleet: &Fleet, failures: impl IntoIterator<Item = Reply>) {
 }
 
 #[tokio::test]
-async fn a_transient_failure_is_retried_after_10_30_and_90_s_and_goes_on_from_the_journal() {
+async fn transient_failure_is_retried_three_times_from_journal() {
     let fleet = Fleet::start().await;
     let tool = TestTool::recording("note", ToolEffect::SideEffect);
     fleet.apply(&agent_with(&["note"]), &definition("d", &["is_valid_json"])).await;
@@ -121,7 +121,7 @@ async fn a_transient_failure_is_retried_after_10_30_and_90_s_and_goes_on_from_th
 }
 
 #[tokio::test]
-async fn a_retry_that_succeeds_finishes_with_what_was_recorded_before() {
+async fn successful_retry_keeps_earlier_recorded_steps() {
     let fleet = Fleet::start().await;
     let tool = TestTool::recording("note", ToolEffect::ReadOnly);
     fleet.apply(&agent_with(&["note"]), &definition("d", &["is_valid_json"])).await;
@@ -138,7 +138,7 @@ async fn a_retry_that_succeeds_finishes_with_what_was_recorded_before() {
 }
 
 #[tokio::test]
-async fn a_failure_of_the_model_is_retried_once_under_another_key() {
+async fn model_failure_is_retried_once_under_new_key() {
     for (bad, code) in [
         (reply_status(503, "overloaded"), "model_api_error"),
         (reply_events([ev_raw("data: {not json\n\n")]), "model_malformed_reply"),
@@ -175,7 +175,7 @@ async fn a_failure_of_the_model_is_retried_once_under_another_key() {
 }
 
 #[tokio::test]
-async fn a_tool_that_ends_the_run_is_asked_again_twice() {
+async fn run_ending_tool_failure_is_retried_twice() {
     let fleet = Fleet::start().await;
     let fails = |times: usize| {
         TestTool::new("ship", ToolEffect::SideEffect, move |number, _, _| {
@@ -218,7 +218,7 @@ async fn a_tool_that_ends_the_run_is_asked_again_twice() {
 }
 
 #[tokio::test]
-async fn what_no_retry_can_help_ends_at_once() {
+async fn permanent_failure_ends_without_a_retry() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;
     let worker = fleet.worker();
@@ -239,7 +239,7 @@ async fn what_no_retry_can_help_ends_at_once() {
 }
 
 #[tokio::test]
-async fn provider_words_end_the_summary() {
+async fn failure_summary_ends_with_provider_message() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &[])).await;
     let worker = fleet.worker();
@@ -260,7 +260,7 @@ async fn provider_words_end_the_summary() {
 }
 
 #[tokio::test]
-async fn a_longer_retry_after_is_waited_for_and_a_shorter_one_is_not() {
+async fn longer_retry_after_replaces_the_delay() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;
     let worker = fleet.worker();
@@ -276,7 +276,7 @@ async fn a_longer_retry_after_is_waited_for_and_a_shorter_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_definition_sets_its_own_delays_and_the_cap_over_all_classes() {
+async fn definition_sets_delays_and_retry_cap() {
     let fleet = Fleet::start().await;
     let spec = |key: &str, retry| DefinitionSpec { retry, ..definition(key, &["is_valid_json"]) };
     let own = RetrySpec { transient_delays_seconds: Some(vec![7]), ..RetrySpec::default() };
@@ -325,7 +325,7 @@ async fn small_window(fleet: &Fleet, context_tokens: u32) -> TestTool {
 }
 
 #[tokio::test]
-async fn a_conversation_too_long_for_the_model_is_compressed_and_goes_on() {
+async fn too_long_conversation_is_compressed_and_continues() {
     let fleet = Fleet::start().await;
     let tool = small_window(&fleet, 100_000).await;
     let worker = fleet.worker_with(|builder| builder.tool(tool.clone()).unwrap());
@@ -365,7 +365,7 @@ async fn a_conversation_too_long_for_the_model_is_compressed_and_goes_on() {
 }
 
 #[tokio::test]
-async fn after_two_compressions_the_third_time_is_the_end() {
+async fn third_context_overflow_fails_after_two_compressions() {
     let fleet = Fleet::start().await;
     let tool = small_window(&fleet, 3_000).await;
     let worker = fleet.worker_with(|builder| builder.tool(tool.clone()).unwrap());

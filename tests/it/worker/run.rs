@@ -16,7 +16,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn an_execution_goes_from_pending_to_finished() {
+async fn execution_goes_from_pending_to_finished() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &DefinitionSpec::new("d", "a")).await;
     fleet.llm.push(reply_text(r#"{"total": 7}"#));
@@ -32,7 +32,7 @@ async fn an_execution_goes_from_pending_to_finished() {
 }
 
 #[tokio::test]
-async fn no_role_starts_on_a_server_that_may_lose_what_it_acknowledged() {
+async fn no_role_starts_with_synchronous_commit_off() {
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL_API_KEY_PEPPER", "pepper of the test, thirty-two characters");
     let off =

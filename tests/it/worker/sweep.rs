@@ -11,7 +11,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn a_duty_that_fails_each_time_keeps_no_other_from_its_turn() {
+async fn failing_duty_does_not_stop_the_others() {
     let mut fleet = Fleet::start().await;
     fleet.set("LONGHAUL__WORKER__SWEEP_TICK_SECONDS", "0.3");
     fleet.apply(&agent("a"), &definition("d", &[])).await;

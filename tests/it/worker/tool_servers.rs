@@ -62,7 +62,7 @@ fn told(request: &Captured) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn server_that_stays_away_in_mid_run_is_waited_for_and_then_told() {
+async fn lost_server_is_waited_for_then_reported() {
     let (fleet, dir) = (Fleet::start().await, tempfile::tempdir().unwrap());
     let gone = dir.path().join("gone");
     fleet.apply(&mortal(&gone), &definition("d", &["is_valid_json"])).await;
@@ -97,7 +97,7 @@ async fn server_that_stays_away_in_mid_run_is_waited_for_and_then_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn server_that_comes_back_in_mid_run_costs_no_retry() {
+async fn returning_server_costs_no_retry() {
     let (fleet, dir) = (Fleet::start().await, tempfile::tempdir().unwrap());
     let gone = dir.path().join("gone");
     fleet.apply(&mortal(&gone), &definition("d", &["is_valid_json"])).await;
@@ -116,7 +116,7 @@ async fn server_that_comes_back_in_mid_run_costs_no_retry() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_that_take_their_time_are_an_event_and_the_reason_shown() {
+async fn slow_server_start_is_reported() {
     let (fleet, dir) = (Fleet::start().await, tempfile::tempdir().unwrap());
     let go = dir.path().join("go");
     let script = format!("while ! test -e {}; do sleep 0.05; done; exec {STDIO_SERVER}", go.display());
@@ -138,7 +138,7 @@ async fn servers_that_take_their_time_are_an_event_and_the_reason_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tool_that_is_allowed_and_not_offered_is_an_event_of_the_run() {
+async fn allowed_but_missing_tool_is_an_event() {
     let fleet = Fleet::start().await;
     let agent = agent_of(&format!("exec {STDIO_SERVER}"), json!({"allow": ["echo", "ech0"]}));
     fleet.apply(&agent, &definition("d", &["is_valid_json"])).await;

@@ -119,11 +119,11 @@ const ALONE: &str = "LONGHAUL_TEST_ALONE";
 
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "the test tells itself apart from the process that it starts")]
-async fn one_trace_spans_submit_wake_up_claim_turns_and_calls() {
+async fn one_trace_spans_submit_to_last_call() {
     if std::env::var_os(ALONE).is_none() {
         // A process of its own: `tracing` remembers per process if a span is wanted, and the other tests want none.
         let mut test = tokio::process::Command::new(std::env::current_exe().unwrap());
-        test.args(["worker::trace::one_trace_spans_submit_wake_up_claim_turns_and_calls", "--exact", "--nocapture"]);
+        test.args(["worker::trace::one_trace_spans_submit_to_last_call", "--exact", "--nocapture"]);
         let output = test.env(ALONE, "1").kill_on_drop(true).output().await.unwrap();
         let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
         assert!(output.status.success() && said.contains("1 passed"), "{said}");

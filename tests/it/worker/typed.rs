@@ -76,7 +76,7 @@ fn lines(currency: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_typed_definition_is_listed_validated_and_run_and_stock_workers_leave_it_alone() {
+async fn typed_definition_runs_only_on_workers_with_it() {
     let mut fleet = Fleet::start().await;
     let api = Api::start(&mut fleet).await;
     // The definition becomes known with the first worker that has it, and stays known after that worker ends.

@@ -42,7 +42,7 @@ fn failure(row: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn three_retries_are_four_validated_answers_and_a_summary_turn() {
+async fn three_retries_give_four_answers_and_a_summary() {
     let fleet = Fleet::start().await;
     let validator = TestValidator::new("never", |number, _| ValidatorResponse::retry(format!("wrong {number}")));
     fleet.apply(&agent("a"), &definition("d", &["never"])).await;
@@ -92,7 +92,7 @@ async fn no_retries_are_one_answer_and_a_summary_turn() {
 }
 
 #[tokio::test]
-async fn a_summary_turn_that_fails_leaves_the_code_as_it_is() {
+async fn failed_summary_turn_keeps_the_failure_code() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &DefinitionSpec { max_retries: 0, ..definition("d", &["is_valid_json"]) }).await;
     let worker = fleet.worker();
@@ -107,7 +107,7 @@ async fn a_summary_turn_that_fails_leaves_the_code_as_it_is() {
 }
 
 #[tokio::test]
-async fn feedback_goes_back_verbatim_and_none_or_an_empty_one_as_a_sentence() {
+async fn feedback_is_sent_verbatim_or_as_generic_text() {
     let fleet = Fleet::start().await;
     let empty = ValidatorResponse { feedback: None, ..ValidatorResponse::retry("") };
     for (key, response, expected) in [
@@ -137,7 +137,7 @@ async fn feedback_goes_back_verbatim_and_none_or_an_empty_one_as_a_sentence() {
 }
 
 #[tokio::test]
-async fn only_the_first_failing_validator_speaks() {
+async fn only_first_failing_validator_gives_feedback() {
     let fleet = Fleet::start().await;
     let passes = TestValidator::always("passes", ValidatorResponse::success());
     let refuses = TestValidator::new("refuses", |number, _| match number {
@@ -158,7 +158,7 @@ async fn only_the_first_failing_validator_speaks() {
 }
 
 #[tokio::test]
-async fn a_stop_ends_the_run_with_the_validators_own_code_when_it_is_declared() {
+async fn stop_ends_run_with_a_declared_code() {
     let fleet = Fleet::start().await;
     let code = |text: &str| Some(FailureCode::custom(text).unwrap());
     for (key, feedback, own, expected) in [
@@ -185,7 +185,7 @@ async fn a_stop_ends_the_run_with_the_validators_own_code_when_it_is_declared() 
 }
 
 #[tokio::test]
-async fn a_validator_that_panics_ends_the_run_for_good() {
+async fn validator_panic_ends_the_run_permanently() {
     let fleet = Fleet::start().await;
     let panics = TestValidator::new("panics", |_, _| panic!("a bug"));
     fleet.apply(&agent("a"), &definition("d", &["panics"])).await;
@@ -218,7 +218,7 @@ async fn without_validators_every_answer_counts() {
 }
 
 #[tokio::test]
-async fn any_json_value_finishes_and_is_stored_as_it_is() {
+async fn any_json_value_finishes_the_run() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;
     let worker = fleet.worker();
@@ -250,7 +250,7 @@ async fn any_json_value_finishes_and_is_stored_as_it_is() {
 }
 
 #[tokio::test]
-async fn what_is_not_json_or_cannot_be_stored_is_corrected() {
+async fn invalid_or_unstorable_json_is_corrected() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;
     let worker = fleet.worker();
@@ -284,7 +284,7 @@ async fn what_is_not_json_or_cannot_be_stored_is_corrected() {
 }
 
 #[tokio::test]
-async fn an_answer_that_fails_the_output_schema_is_corrected_and_validators_see_canonical_json() {
+async fn schema_mismatch_is_corrected_and_validators_get_canonical_json() {
     let fleet = Fleet::start().await;
     let own = TestValidator::always("own", ValidatorResponse::success());
     let spec = DefinitionSpec {
@@ -311,7 +311,7 @@ async fn an_answer_that_fails_the_output_schema_is_corrected_and_validators_see_
 }
 
 #[tokio::test]
-async fn the_scratchpad_is_cleared_before_every_correction() {
+async fn scratchpad_is_cleared_before_every_correction() {
     let fleet = Fleet::start().await;
     let tool = TestTool::recording("note", ToolEffect::ReadOnly);
     let validator = TestValidator::new("pad", |number, _| match number {
@@ -331,7 +331,7 @@ async fn the_scratchpad_is_cleared_before_every_correction() {
 }
 
 #[tokio::test]
-async fn the_stop_tool_with_its_validator_ends_the_run_and_without_it_does_nothing() {
+async fn stop_tool_works_only_with_its_validator() {
     let fleet = Fleet::start().await;
     let agent = agent_with(&["stop_execution"]);
     fleet.apply(&agent, &definition("stops", &["stop_execution", "is_valid_json"])).await;
@@ -356,7 +356,7 @@ async fn the_stop_tool_with_its_validator_ends_the_run_and_without_it_does_nothi
 }
 
 #[tokio::test]
-async fn a_tool_round_stays_in_the_conversation_with_its_arguments() {
+async fn tool_calls_stay_in_conversation_with_arguments() {
     let fleet = Fleet::start().await;
     let tool = TestTool::recording("note", ToolEffect::ReadOnly);
     fleet.apply(&agent_with(&["note"]), &definition("d", &["is_valid_json"])).await;
@@ -372,7 +372,7 @@ async fn a_tool_round_stays_in_the_conversation_with_its_arguments() {
 }
 
 #[tokio::test]
-async fn a_tool_that_no_text_can_name_is_told_to_the_model() {
+async fn unstorable_tool_name_is_reported_to_the_model() {
     let fleet = Fleet::start().await;
     fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;
     let worker = fleet.worker();
@@ -455,7 +455,7 @@ impl ExecutionDefinition for Wrapping {
 }
 
 #[tokio::test]
-async fn execute_is_called_for_every_validated_answer_and_the_summary_turn_keeps_the_scratchpad() {
+async fn execute_wraps_answers_and_summary_keeps_scratchpad() {
     let fleet = Fleet::start().await;
     let refuses = TestValidator::always("refuses", ValidatorResponse::retry("again"));
     let scratchpad = Arc::default();

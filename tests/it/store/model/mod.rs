@@ -52,7 +52,7 @@ async fn walk(scenario: Scenario, seed: u64) -> usize {
 }
 
 #[tokio::test]
-async fn what_the_model_says_is_what_the_store_does() {
+async fn store_matches_the_model_on_fixed_walks() {
     let mut actions = 0;
     for seed in 1..=6 {
         actions += walk(busy(seed), seed).await;
@@ -62,14 +62,14 @@ async fn what_the_model_says_is_what_the_store_does() {
 
 /// A random seed each time, to reach paths that the fixed seeds miss. The message of a failure holds the seed.
 #[tokio::test]
-async fn what_the_model_says_is_what_the_store_does_on_a_way_nobody_chose() {
+async fn store_matches_the_model_on_random_walk() {
     let seed = uuid::Uuid::new_v4().as_u64_pair().0;
     walk(busy(seed), seed).await;
 }
 
 /// Models without a rule that the store keeps: a walk must find the difference.
 #[tokio::test]
-async fn a_walk_sees_where_a_model_without_a_rule_parts_from_the_store() {
+async fn walk_detects_a_model_without_a_rule() {
     for broken in [Broken::ParkIgnoresCancel, Broken::BlindPark, Broken::CountedSlots] {
         let mut seeds = 1..=20;
         let is_seen = async |seed| {
