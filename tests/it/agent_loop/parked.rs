@@ -42,7 +42,8 @@ async fn park(fleet: &Fleet, count: usize, total: i64) {
 async fn copy_to_ten_thousand(fleet: &Fleet) {
     sqlx::raw_sql(
         "insert into executions
-         select (jsonb_populate_record(null::executions, to_jsonb(template) || jsonb_build_object('id', longhaul_uuid()))).*
+         select (jsonb_populate_record(null::executions, to_jsonb(template) || jsonb_build_object('id', \
+         longhaul_uuid()))).*
          from (select * from executions where wait_reason = 'approval' limit 1) template,
             generate_series(1, 10000 - (select count(*) from executions));
          insert into human_requests

@@ -74,7 +74,8 @@ pub(crate) async fn all_finish(fleet: &Fleet, count: usize) {
     let count = i64::try_from(count).unwrap();
     eventually("all executions finish", LOAD_PATIENCE, || async {
         let row = sqlx::query(
-            "select count(*) filter (where status = 'FINISHED') as finished, count(*) filter (where status = 'FAILED') as failed,
+            "select count(*) filter (where status = 'FINISHED') as finished, \
+             count(*) filter (where status = 'FAILED') as failed,
                 coalesce(jsonb_object_agg(e.id, to_jsonb(e)) filter (where status = 'FAILED'), '{}')::text as failures
              from executions e",
         )

@@ -46,7 +46,8 @@ async fn killed_workers_executions_rerun_without_repeating_calls() {
     repeated.retain(|key| !answered.contains(*key));
     let (late_p50, late_max) = run_again_after(&fleet, victim, killed_at).await;
     println!(
-        "killed with {orphans} executions held: again after p50 {late_p50:.1} s, max {late_max:.1} s; {window} answered but unrecorded \
+        "killed with {orphans} executions held: again after p50 {late_p50:.1} s, max {late_max:.1} s; {window} \
+         answered but unrecorded \
          calls and {} unanswered ones were asked again under their own key",
         repeated.len()
     );

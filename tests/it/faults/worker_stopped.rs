@@ -80,7 +80,8 @@ async fn nothing_is_held(fleet: &Fleet, at: Statement) {
     eventually("the stopped worker holds nothing", SOON, async || {
         let held = fleet
             .json(
-                "select coalesce(jsonb_agg(jsonb_build_object('state', a.state, 'lock', l.locktype, 'query', left(a.query, 80))), '[]')
+                "select coalesce(jsonb_agg(jsonb_build_object('state', a.state, 'lock', l.locktype, 'query', \
+                 left(a.query, 80))), '[]')
                  from pg_stat_activity a
                  left join pg_locks l on l.pid = a.pid and l.locktype in ('tuple', 'transactionid', 'advisory')
                  where a.datname = current_database() and a.application_name = 'longhaul-worker'
@@ -167,7 +168,8 @@ async fn sessions_time_out_idle_transactions_and_lock_waits() {
     let store = Store::open(options).unwrap();
     let set = sqlx::query_scalar::<_, serde_json::Value>(
         "select jsonb_object_agg(name, setting) from pg_settings where name in ('idle_in_transaction_session_timeout',
-            'lock_timeout', 'statement_timeout', 'tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count',
+            'lock_timeout', 'statement_timeout', 'tcp_keepalives_idle', 'tcp_keepalives_interval', \
+            'tcp_keepalives_count',
             'tcp_user_timeout')",
     )
     .fetch_one(store.pool())

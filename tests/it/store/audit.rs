@@ -43,7 +43,12 @@ async fn tampered_history_is_found_and_honest_one_passes() {
     assert_eq!(broken(&fleet).await, []);
 
     let cases = [
-        ("update executions set event_seq = event_seq + 1", "update executions set event_seq = event_seq - 1", false, "events"),
+        (
+            "update executions set event_seq = event_seq + 1",
+            "update executions set event_seq = event_seq - 1",
+            false,
+            "events",
+        ),
         (
             "update events set kind = 'note' where kind = 'finished'",
             "update events set kind = 'finished' where kind = 'note'",
@@ -53,13 +58,15 @@ async fn tampered_history_is_found_and_honest_one_passes() {
         (
             "insert into events select id, event_seq + 1, finished_at, 'turn', null from executions;
              update executions set event_seq = event_seq + 1",
-            "update executions set event_seq = event_seq - 1; delete from events e using executions x where e.seq > x.event_seq",
+            "update executions set event_seq = event_seq - 1; delete from events e using executions x \
+             where e.seq > x.event_seq",
             false,
             "after its end",
         ),
         ("update executions set attempt = 2", "update executions set attempt = 1", false, "attempts are on record"),
         (
-            "insert into attempts select execution_id, 2, worker_id, lease_token, started_at - interval '1 hour', ended_at, outcome from attempts;
+            "insert into attempts select execution_id, 2, worker_id, lease_token, started_at - interval '1 hour', \
+             ended_at, outcome from attempts;
              update executions set attempt = 2",
             "delete from attempts where number = 2; update executions set attempt = 1",
             true,
@@ -122,9 +129,11 @@ async fn leftover_rows_of_executions_are_counted() {
         .await
         .unwrap();
     let slot = "with rule as (
-            insert into limit_rules (source, expression, max, changed_at) values ('operator', 'definition', 1, now()) returning id
+            insert into limit_rules (source, expression, max, changed_at) values ('operator', 'definition', 1, now()) \
+            returning id
         ),
-        key as (insert into slot_keys (key, rule_id, value, used_at) select 'k', id, 'v', now() from rule returning key),
+        key as (insert into slot_keys (key, rule_id, value, used_at) select 'k', id, 'v', now() from rule \
+        returning key),
         line as (
             insert into slot_waiters (execution_id, tenant_id, keys, key, is_new, rank, since)
             select e.id, e.tenant_id, array['k'], 'k', true, 0, now() from executions e where e.id = $1

@@ -100,7 +100,8 @@ async fn end(world: &World, child: ExecutionId, how: &str) {
 /// Moves the child past its deadline; the parent keeps its own.
 async fn overdue(world: &World, child: ExecutionId) {
     for sql in [
-        "update executions set deadline_at = longhaul_now(), active_until = active_until - interval '2 hours' where id = $1",
+        "update executions set deadline_at = longhaul_now(), active_until = active_until - interval '2 hours' \
+         where id = $1",
         "update parked set wait_until = longhaul_now() where execution_id = $1",
     ] {
         sqlx::query(sql).bind(child.0).execute(world.pool()).await.unwrap();

@@ -99,7 +99,8 @@ async fn claim_locks_only_the_executions_it_takes() {
     let mut under_way = world.pool().begin().await.unwrap();
     let taken: i64 = sqlx::query_scalar(
         "select count(*) from longhaul_claim(
-            $1, 4, 4, 4, '{}', '{}', '{}', '{}', '{}', '{default}', array[''], array['00000000-0000-0000-0000-000000000000'::uuid],
+            $1, 4, 4, 4, '{}', '{}', '{}', '{}', '{}', '{default}', array[''], \
+            array['00000000-0000-0000-0000-000000000000'::uuid],
             array['ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid], 200, '{}', '{}', '{}', '{}', '{}', '{}', 1
         )",
     )

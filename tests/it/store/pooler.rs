@@ -42,7 +42,8 @@ impl Pooler {
         let server = url::Url::parse(&db.url).unwrap();
         let text = format!(
             "[databases]\n{name} = host=127.0.0.1 port={at} user={user} password={password}\n[pgbouncer]\n\
-             listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n\
+             listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
+             pool_mode = transaction\n\
              ignore_startup_parameters = {ignored}\n",
             name = db.name,
             at = server.port().unwrap(),

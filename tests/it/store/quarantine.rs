@@ -477,7 +477,8 @@ async fn release_inherits_remaining_budget_and_deadline() {
     let world = World::create().await;
     let id = quarantine(&world, 1, "broken").await[0];
     sqlx::query(
-        "insert into budgets (root_id, tenant_id, max_cost, max_tokens, on_exhausted, spent_cost, spent_tokens, reserved_tokens)
+        "insert into budgets (root_id, tenant_id, max_cost, max_tokens, on_exhausted, spent_cost, spent_tokens, \
+         reserved_tokens)
          values ($1, $2, 1000, 500, 'park', 300, 450, 100)",
     )
     .bind(id.0)
@@ -495,7 +496,8 @@ async fn release_inherits_remaining_budget_and_deadline() {
             .unwrap();
     assert_eq!(left, (Some(700), Some(0), None));
     let drift: f64 = sqlx::query_scalar(
-        "select abs(extract(epoch from r.deadline_at - o.deadline_at))::float8 from executions r join executions o on o.id = r.retry_of
+        "select abs(extract(epoch from r.deadline_at - o.deadline_at))::float8 from executions r join executions o \
+         on o.id = r.retry_of
          where r.id = $1",
     )
     .bind(retry.0)

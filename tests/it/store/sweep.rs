@@ -77,12 +77,15 @@ async fn stale_parked_row_wakes_no_execution() {
     let worker = world.worker().await;
     let claimed = worker.claim_one().await;
     // A stale row, as a sweep has read it before another one woke the execution and a worker claimed it.
-    sqlx::query("insert into parked (execution_id, tenant_id, wait_reason, wait_until) values ($1, $2, 'no_worker', longhaul_now() + interval '1 hour')")
-        .bind(id.0)
-        .bind(world.tenant.0)
-        .execute(world.pool())
-        .await
-        .unwrap();
+    sqlx::query(
+        "insert into parked (execution_id, tenant_id, wait_reason, wait_until) values ($1, $2, 'no_worker', \
+         longhaul_now() + interval '1 hour')",
+    )
+    .bind(id.0)
+    .bind(world.tenant.0)
+    .execute(world.pool())
+    .await
+    .unwrap();
     assert!(world.store.wake_served(10).await.unwrap().is_empty());
     assert_eq!(world.standing(id).await, ("IN_PROGRESS".into(), None, None), "it is held");
     let wait = Some(Duration::from_secs(60));

@@ -170,7 +170,8 @@ impl Fleet {
 
     pub(crate) async fn new_execution_with(&self, definition: &str, agent: Option<&str>, input: Value) -> NewExecution {
         let row = sqlx::query(
-            "select d.id as definition_id, d.version, d.spec::text as definition, a.id as agent_id, a.spec::text as agent
+            "select d.id as definition_id, d.version, d.spec::text as definition, a.id as agent_id, \
+             a.spec::text as agent
              from definition_versions d join agent_versions a on a.key = coalesce($2, d.agent_key)
              where d.key = $1 order by d.version desc, a.version desc limit 1",
         )

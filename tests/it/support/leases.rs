@@ -122,7 +122,8 @@ impl World {
                 where e.wait_reason is distinct from p.wait_reason or e.wait_reason = 'worker')
              + (select count(*) from executions e left join parked p on p.execution_id = e.id
                 where e.wait_reason <> 'worker' and p.execution_id is null)
-             + (select count(*) from deadlines d join executions e on e.id = d.execution_id where e.finished_at is not null)
+             + (select count(*) from deadlines d join executions e on e.id = d.execution_id \
+             where e.finished_at is not null)
              + (select count(*) from executions e where e.finished_at is null and e.open_children
                 <> (select count(*) from executions c where c.parent_id = e.id and c.finished_at is null))
              + (select count(*) from human_requests r join executions e on e.id = r.execution_id
@@ -275,7 +276,8 @@ impl TestWorker {
     /// Ends its lease now, as after a pause that was too long.
     pub(crate) async fn expire(&self) {
         sqlx::query(
-            "update worker_heartbeats set expires_at = clock_timestamp() - interval '1 millisecond' where worker_id = $1",
+            "update worker_heartbeats set expires_at = clock_timestamp() - interval '1 millisecond' \
+             where worker_id = $1",
         )
         .bind(self.id.0)
         .execute(self.store.pool())

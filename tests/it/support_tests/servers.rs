@@ -44,7 +44,8 @@ async fn postgres_is_durable_and_closed_to_strangers() {
         assert_eq!(value, "on", "{setting}");
     }
     let (encoding, collation): (String, String) = sqlx::query_as(
-        "select pg_encoding_to_char(encoding)::text, datcollate::text from pg_database where datname = current_database()",
+        "select pg_encoding_to_char(encoding)::text, datcollate::text from pg_database \
+         where datname = current_database()",
     )
     .fetch_one(&mut client)
     .await

@@ -388,7 +388,8 @@ async fn doctored_reservations_overshoot_the_same_cap() {
     sqlx::raw_sql(
         "alter function longhaul_reserve rename to longhaul_reserve_whole;
         create function longhaul_reserve(
-            worker uuid, ids uuid[], tokens uuid[], step_keys bytea[], prompt_costs bigint[], prompts bigint[], reply_prices bigint[],
+            worker uuid, ids uuid[], tokens uuid[], step_keys bytea[], prompt_costs bigint[], prompts bigint[], \
+            reply_prices bigint[],
             replies bigint[], least_replies bigint[], may_wait boolean[]
         ) returns table (place int, verdict text, wake_seq int, reply_limit bigint) language sql as $$
             select * from longhaul_reserve_whole(

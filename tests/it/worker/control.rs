@@ -138,7 +138,8 @@ async fn write_overtaken_by_an_interrupt_is_still_recorded() {
     sqlx::query("select from executions where id = $1 for update").bind(id.0).execute(&mut *foreign).await.unwrap();
     gate.open();
     eventually("the time is over", PATIENCE, || async {
-        let left = "select extract(epoch from active_until + interval '1 second' - longhaul_now())::float8 from executions where id = $1";
+        let left = "select extract(epoch from active_until + interval '1 second' - longhaul_now())::float8 \
+                    from executions where id = $1";
         let left: f64 = sqlx::query_scalar(left).bind(id.0).fetch_one(&fleet.db.pool).await.unwrap();
         if left < 0.0 { Ok(()) } else { Err(left) }
     })

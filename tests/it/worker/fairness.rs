@@ -76,7 +76,8 @@ async fn queue_up(fleet: &Fleet, template: &NewExecution) {
 async fn began_before(fleet: &Fleet, id: ExecutionId) -> i64 {
     sqlx::query_scalar(
         "select count(*) from executions e join executions single on single.id = $1
-         where e.tenant_id <> single.tenant_id and e.started_at > single.created_at and e.started_at <= single.started_at",
+         where e.tenant_id <> single.tenant_id and e.started_at > single.created_at \
+         and e.started_at <= single.started_at",
     )
     .bind(id.0)
     .fetch_one(&fleet.db.pool)

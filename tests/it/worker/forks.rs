@@ -104,7 +104,10 @@ async fn fork_keeps_new_prompt_and_input_across_resume() {
     assert_eq!(roles, ["system", "user", "assistant", "tool"]);
     assert!(told[0].1.starts_with("you are brief") && told[1].1 == "about trains", "{told:?}");
     let kinds: Value = fleet
-        .json("select jsonb_agg(kind order by seq) from steps s join executions e on e.id = s.execution_id where e.forked_from is not null and s.seq < 4")
+        .json(
+            "select jsonb_agg(kind order by seq) from steps s join executions e on e.id = s.execution_id \
+             where e.forked_from is not null and s.seq < 4",
+        )
         .await;
     assert_eq!(kinds, json!(["prompt", "turn", "call"]));
 }

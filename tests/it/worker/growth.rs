@@ -73,11 +73,13 @@ async fn written_bytes_grow_linearly_with_turns() {
              select seq, octet_length(body) + coalesce(octet_length(preview), 0) + 32 * cardinality(appends) as bytes
              from steps where execution_id = $1
              union all
-             select first.seq, octet_length(m.body) from first join messages m on m.execution_id = $1 and m.hash = first.hash
+             select first.seq, octet_length(m.body) from first join messages m on m.execution_id = $1 \
+             and m.hash = first.hash
              union all
              select seq, octet_length(coalesce(data, '{}')::text) from events where execution_id = $1
          )
-         select (seq - 1) * 3 / (select max(seq) from steps where execution_id = $1) as third, sum(bytes)::bigint as bytes
+         select (seq - 1) * 3 / (select max(seq) from steps where execution_id = $1) as third, \
+         sum(bytes)::bigint as bytes
          from written group by 1 order by 1 limit 3",
     )
     .bind(id.0)

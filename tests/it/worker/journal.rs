@@ -269,7 +269,10 @@ async fn drain_finishes_the_step_and_spends_no_retry() {
     assert_eq!((&row["attempts"], &row["retries"], &row["turns"]), (&json!(1), &json!(0), &json!(1)));
     first.drain().await;
     let attempt = fleet
-        .json("select jsonb_build_array(a.outcome, e.crash_count) from attempts a join executions e on e.id = a.execution_id")
+        .json(
+            "select jsonb_build_array(a.outcome, e.crash_count) from attempts a join executions e \
+             on e.id = a.execution_id",
+        )
         .await;
     assert_eq!(attempt, json!(["drained", 0]));
     // The drain did not launch the reply's call. The next worker runs it once, with a known outcome.

@@ -72,7 +72,8 @@ async fn standings(fleet: &Fleet) -> Value {
     fleet
         .json(
             "select jsonb_build_object('executions', (select jsonb_object_agg(k, n) from (
-                 select status::text || ' ' || coalesce(wait_reason, '') as k, count(*) as n from executions group by 1) as by_state),
+                 select status::text || ' ' || coalesce(wait_reason, '') as k, count(*) as n from executions \
+                 group by 1) as by_state),
                  'breakers', (select jsonb_agg(b) from provider_breakers b), 'now', longhaul_now())",
         )
         .await
@@ -92,7 +93,8 @@ async fn spent(fleet: &Fleet) -> (i64, i64) {
     let row = fleet
         .json(
             "select jsonb_build_array(
-                 coalesce(sum(transient_retries + llm_error_retries + tool_error_retries), 0), coalesce(max(attempt), 0))
+                 coalesce(sum(transient_retries + llm_error_retries + tool_error_retries), 0), \
+                 coalesce(max(attempt), 0))
              from executions",
         )
         .await;
