@@ -7,7 +7,7 @@ create or replace function longhaul_drop_week(parent text, week date, before tim
     set lock_timeout = '500ms'
     as $$
 begin
-    if parent not in ('attempts', 'steps', 'messages', 'events')
+    if parent not in ('attempts', 'steps', 'events')
         or week not in (select * from longhaul_prunable_weeks(before)) then
         return false;
     end if;

@@ -10,7 +10,7 @@ declare
 begin
     for i in -1..weeks loop
         week := date_trunc('week', longhaul_now() at time zone 'UTC') at time zone 'UTC' + i * interval '1 week';
-        foreach parent in array array['attempts', 'steps', 'messages', 'events'] loop
+        foreach parent in array array['attempts', 'steps', 'events'] loop
             if to_regclass(format('%s_%s', parent, to_char(week at time zone 'UTC', 'YYYYMMDD'))) is null then
                 execute format('create table %I partition of %I for values from (%L) to (%L)',
                     parent || '_' || to_char(week at time zone 'UTC', 'YYYYMMDD'), parent,

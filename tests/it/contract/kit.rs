@@ -191,7 +191,8 @@ impl Backend {
                     'payloads', (select jsonb_agg(to_jsonb(p)) from execution_payloads p),
                     'events', (select jsonb_agg(to_jsonb(e)) from events e),
                     'steps', (select jsonb_agg(encode(s.body, 'escape') || coalesce(s.preview, '')) from steps s),
-                    'messages', (select jsonb_agg(encode(m.body, 'escape')) from messages m),
+                    'messages', (
+                        select jsonb_agg(encode(m.bytes, 'escape')) from steps s cross join unnest(s.appends) as m (bytes)),
                     'providers', (select jsonb_agg(to_jsonb(p)) from platform_providers p))",
             )
             .await;

@@ -155,16 +155,19 @@ async fn writers_of_one_prompt_do_not_block_each_other() {
     let prompt = "you are a careful clerk";
     let first = world.worker().await;
     let open = first.claim_one().await;
-    // An open group commit of the same prompt: its message is inserted but not committed.
+    // An open group commit of the same prompt: its step is inserted but not committed.
     let message = step(1, Prompt, prompt);
     let mut under_way = world.pool().begin().await.unwrap();
-    sqlx::query("insert into messages (execution_id, hash, body) values ($1, $2, $3)")
-        .bind(open.id.0)
-        .bind(message.appends[0].as_slice())
-        .bind(message.body.as_slice())
-        .execute(&mut *under_way)
-        .await
-        .unwrap();
+    sqlx::query(
+        "insert into steps (execution_id, seq, attempt, kind, state, key, body, appends, started_at)
+         values ($1, 1, 1, 'prompt', 'live', $2, $3, array[$3], now())",
+    )
+    .bind(open.id.0)
+    .bind(message.key.as_slice())
+    .bind(message.body.as_slice())
+    .execute(&mut *under_way)
+    .await
+    .unwrap();
     let mut writers = Vec::new();
     for _ in 0..32 {
         let writer = world.worker().await;
@@ -176,9 +179,9 @@ async fn writers_of_one_prompt_do_not_block_each_other() {
         verdict.unwrap();
     }
     // Each of the 32 writers has stored its own copy while the first is uncommitted.
-    assert_eq!(count(&world, "select count(*) from messages").await, 32);
+    assert_eq!(count(&world, "select count(*) from steps").await, 32);
     under_way.commit().await.unwrap();
-    assert_eq!(count(&world, "select count(distinct hash) from messages").await, 1);
+    assert_eq!(count(&world, "select count(distinct key) from steps").await, 1);
 }
 
 #[tokio::test]

@@ -41,15 +41,14 @@ fn finish() -> Conclusion {
     Conclusion::Finish { output: "7".into() }
 }
 
-/// Rows kept of an execution: execution, payload, attempts, steps, messages, events.
-async fn kept(world: &World, id: ExecutionId) -> [i64; 6] {
-    let mut kept = [0; 6];
+/// Rows kept of an execution: execution, payload, attempts, steps, events.
+async fn kept(world: &World, id: ExecutionId) -> [i64; 5] {
+    let mut kept = [0; 5];
     for (place, sql) in [
         "select count(*) from executions where id = $1",
         "select count(*) from execution_payloads where execution_id = $1",
         "select count(*) from attempts where execution_id = $1",
         "select count(*) from steps where execution_id = $1",
-        "select count(*) from messages where execution_id = $1",
         "select count(*) from events where execution_id = $1",
     ]
     .into_iter()
@@ -62,17 +61,15 @@ async fn kept(world: &World, id: ExecutionId) -> [i64; 6] {
 
 /// Number of history partitions that begin on this day.
 async fn partitions(world: &World, week: chrono::NaiveDate) -> i64 {
-    sqlx::query_scalar(
-        "select count(*) from pg_class where relname ~ ('^(attempts|steps|messages|events)_' || $1 || '$')",
-    )
-    .bind(week.format("%Y%m%d").to_string())
-    .fetch_one(world.pool())
-    .await
-    .unwrap()
+    sqlx::query_scalar("select count(*) from pg_class where relname ~ ('^(attempts|steps|events)_' || $1 || '$')")
+        .bind(week.format("%Y%m%d").to_string())
+        .fetch_one(world.pool())
+        .await
+        .unwrap()
 }
 
-const NOTHING: [i64; 6] = [0; 6];
-const ALL_OF_ONE_TURN: [i64; 6] = [1, 1, 1, 1, 1, 4];
+const NOTHING: [i64; 5] = [0; 5];
+const ALL_OF_ONE_TURN: [i64; 5] = [1, 1, 1, 1, 4];
 
 #[tokio::test]
 async fn prune_keeps_history_of_old_parked_executions() {

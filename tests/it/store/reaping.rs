@@ -106,11 +106,7 @@ async fn events_and_intents_do_not_clear_suspicion() {
         let worker = world.worker().await;
         let claimed = worker.claim_one().await;
         // Events alone, as every attempt records them before the step that kills its worker.
-        let told = JournalWrite {
-            steps: Vec::new(),
-            messages: Vec::new(),
-            ..write(&claimed, 1, vec![step(1, Turn, "about")])
-        };
+        let told = JournalWrite { steps: Vec::new(), ..write(&claimed, 1, vec![step(1, Turn, "about")]) };
         worker.record(told).await.unwrap();
         let meant = JournalStep { state: StepState::Intent, ..step(crashes, Call, "deadly") };
         worker.record(write(&claimed, 2, vec![meant])).await.unwrap();

@@ -330,7 +330,7 @@ pub(crate) fn step(seq: i32, kind: StepKind, text: &str) -> JournalStep {
         key: Sha256::digest(format!("{seq} {text}")).into(),
         occurrence: 0,
         name: Some("scripted".into()),
-        appends: vec![Sha256::digest(text).into()],
+        appends: vec![text.as_bytes().into()],
         body: text.as_bytes().to_vec(),
         preview: Some(text.into()),
         failure_code: None,
@@ -341,7 +341,6 @@ pub(crate) fn step(seq: i32, kind: StepKind, text: &str) -> JournalStep {
 
 /// The `write`-th write of a lease: these steps, with a message and an event each.
 pub(crate) fn write(claimed: &Claimed, write: i32, steps: Vec<JournalStep>) -> JournalWrite {
-    let messages = steps.iter().map(|step| (step.appends[0], step.body.clone())).collect();
     let event = |step: &JournalStep| NewEvent { kind: step.kind.as_str(), data: serde_json::json!({"seq": step.seq}) };
     let turns = i32::from(steps.iter().any(|step| step.kind == StepKind::Turn));
     JournalWrite {
@@ -349,7 +348,6 @@ pub(crate) fn write(claimed: &Claimed, write: i32, steps: Vec<JournalStep>) -> J
         token: claimed.token,
         write,
         events: steps.iter().map(event).collect(),
-        messages,
         steps,
         turns,
         calls: 0,

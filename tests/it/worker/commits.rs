@@ -19,7 +19,6 @@ async fn commits(fleet: &Fleet, id: ExecutionId) -> i64 {
     sqlx::query_scalar(
         "select count(*) from (
              select xmin::text from events where execution_id = $1 union select xmin::text from steps where execution_id = $1
-             union select xmin::text from messages where execution_id = $1
              union select xmin::text from attempts where execution_id = $1
          ) as written",
     )

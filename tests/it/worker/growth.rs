@@ -63,18 +63,14 @@ async fn written_bytes_grow_linearly_with_turns() {
     assert_eq!((row["status"].as_str(), &row["output"]), (Some("FINISHED"), &json!({"turns": TURNS + 1})), "{row}");
     assert_eq!(tool.count(), TURNS as usize);
 
-    // By thirds of the turns: bytes of steps, of messages at the step that first appended them, and of events.
+    // By thirds of the turns: bytes of steps, of the messages that they append, and of events.
     let rows = sqlx::query(
-        "with first as (
-             select a.hash, min(s.seq) as seq from steps s cross join unnest(s.appends) as a (hash)
-             where s.execution_id = $1 group by a.hash
-         ),
-         written as (
-             select seq, octet_length(body) + coalesce(octet_length(preview), 0) + 32 * cardinality(appends) as bytes
+        "with written as (
+             select seq, octet_length(body) + coalesce(octet_length(preview), 0) as bytes
              from steps where execution_id = $1
              union all
-             select first.seq, octet_length(m.body) from first join messages m on m.execution_id = $1 \
-             and m.hash = first.hash
+             select s.seq, octet_length(m.bytes) from steps s cross join unnest(s.appends) as m (bytes)
+             where s.execution_id = $1
              union all
              select seq, octet_length(coalesce(data, '{}')::text) from events where execution_id = $1
          )

@@ -67,7 +67,7 @@ pub struct RecordedStep {
     pub started_at: DateTime<Utc>,
     /// When it was over.
     pub finished_at: Option<DateTime<Utc>>,
-    /// Hashes of the messages it appended to the transcript, in order.
+    /// The messages it appended to the transcript, in order, as stored; empty unless asked for.
     pub appends: Vec<Vec<u8>>,
     /// Its body as stored; empty unless asked for.
     pub body: Vec<u8>,
@@ -113,7 +113,8 @@ impl Store {
             RecordedStep,
             r#"
             select seq, attempt, kind, state, name, preview, failure_code, input_tokens, output_tokens, cached_tokens,
-                cost as cost_nanos, started_at, finished_at, appends, case when $4 then body else '' end as "body!"
+                cost as cost_nanos, started_at, finished_at, case when $4 then appends else '{}' end as "appends!",
+                case when $4 then body else '' end as "body!"
             from steps
             where execution_id = $1 and seq > $2
             order by seq
@@ -141,21 +142,5 @@ impl Store {
         .fetch_optional(&self.pool)
         .await?;
         stored.map(|stored| body::decode(&stored)).transpose()
-    }
-
-    /// Messages of an execution's transcript by hash, as stored (`store::body`).
-    ///
-    /// # Errors
-    /// Postgres is unavailable.
-    pub async fn read_messages(
-        &self,
-        id: ExecutionId,
-        hashes: &[Vec<u8>],
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
-        let rows =
-            sqlx::query!("select hash, body from messages where execution_id = $1 and hash = any($2)", id.0, hashes,)
-                .fetch_all(&self.pool)
-                .await?;
-        Ok(rows.into_iter().map(|row| (row.hash, row.body)).collect())
     }
 }

@@ -21,6 +21,9 @@ use crate::domain::{ExecutionId, LeaseToken, WorkerId};
 /// SHA-256 over exact bytes.
 pub type Hash = [u8; 32];
 
+/// The exact bytes of a message of the transcript.
+pub type MessageBytes = Arc<[u8]>;
+
 /// What a step did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StepKind {
@@ -110,8 +113,8 @@ pub struct JournalStep {
     pub occurrence: i32,
     /// The model, tool or validator.
     pub name: Option<String>,
-    /// Hashes of the messages it appended to the transcript, in order.
-    pub appends: Vec<Hash>,
+    /// The messages it appended to the transcript, in order.
+    pub appends: Vec<MessageBytes>,
     /// Exact bytes; what they hold depends on the kind.
     pub body: Vec<u8>,
     /// A short text for people.
@@ -144,8 +147,6 @@ pub struct JournalWrite {
     pub write: i32,
     /// New steps, and results of intents.
     pub steps: Vec<JournalStep>,
-    /// Messages that the steps append, by hash.
-    pub messages: Vec<(Hash, Vec<u8>)>,
     /// Events.
     pub events: Vec<NewEvent>,
     /// Model calls made.
@@ -165,8 +166,8 @@ impl JournalWrite {
 
     /// About its size in a statement.
     pub(super) fn bytes(&self) -> usize {
-        let steps = self.steps.iter().map(|step| step.body.len());
-        steps.chain(self.messages.iter().map(|(_, bytes)| bytes.len())).sum()
+        let appended = |step: &JournalStep| step.appends.iter().map(|bytes| bytes.len()).sum::<usize>();
+        self.steps.iter().map(|step| step.body.len() + appended(step)).sum()
     }
 
     fn tokens(&self, of: fn(&StepUsage) -> Option<i32>) -> i64 {
@@ -188,8 +189,6 @@ pub struct Recorded {
 pub struct StoredJournal {
     /// All steps in order, spent ones included.
     pub steps: Vec<JournalStep>,
-    /// The messages they append.
-    pub messages: HashMap<Hash, Vec<u8>>,
 }
 
 /// What is there when a journal is loaded.
@@ -233,7 +232,7 @@ impl StepRow {
             key: step.key.to_vec(),
             occurrence: step.occurrence,
             name: step.name.as_deref().map(storable),
-            appends: step.appends.iter().map(|hash| hash.to_vec()).collect(),
+            appends: step.appends.iter().map(|bytes| body::encode(bytes)).collect(),
             body: body::encode_step(&step.body),
             preview: step.preview.as_deref().map(storable),
             failure_code: step.failure_code.clone(),
@@ -244,15 +243,6 @@ impl StepRow {
             took_ms: step.took.as_secs_f64() * 1_000.0,
         }
     }
-}
-
-/// A row of the type `journal_message`.
-#[derive(Debug, sqlx::Type)]
-#[sqlx(type_name = "journal_message")]
-pub(super) struct MessageRow {
-    execution_id: Uuid,
-    hash: Vec<u8>,
-    body: Vec<u8>,
 }
 
 /// A row of the type `journal_event`.
@@ -305,7 +295,6 @@ impl From<&JournalWrite> for WriteRow {
 #[derive(Debug, Default)]
 pub(super) struct WriteContents {
     pub(super) steps: Vec<StepRow>,
-    pub(super) messages: Vec<MessageRow>,
     pub(super) events: Vec<EventRow>,
     pub(super) settlements: Vec<SettlementRow>,
 }
@@ -316,11 +305,6 @@ impl WriteContents {
         for write in writes {
             let execution_id = write.id.0;
             rows.steps.extend(write.steps.iter().map(|step| StepRow::of(write.id, step)));
-            rows.messages.extend(write.messages.iter().map(|(hash, bytes)| MessageRow {
-                execution_id,
-                hash: hash.to_vec(),
-                body: body::encode(bytes),
-            }));
             rows.events.extend((1..).zip(&write.events).map(|(number, event)| EventRow {
                 execution_id,
                 number,
@@ -374,7 +358,6 @@ impl Store {
             worker.0,
             &items.iter().map(|item| WriteRow::from(&**item)).collect::<Vec<_>>() as _,
             &contents.steps as _,
-            &contents.messages as _,
             &contents.events as _,
             &contents.settlements as _,
         )
@@ -434,7 +417,11 @@ impl Store {
                 key: hash(&row.key)?,
                 occurrence: row.occurrence,
                 name: row.name,
-                appends: row.appends.iter().map(|bytes| hash(bytes)).collect::<Result<_, _>>()?,
+                appends: row
+                    .appends
+                    .iter()
+                    .map(|bytes| body::decode(bytes).map(MessageBytes::from))
+                    .collect::<Result<_, _>>()?,
                 body: body::decode(&row.body)?,
                 preview: row.preview,
                 failure_code: row.failure_code,
@@ -446,11 +433,6 @@ impl Store {
                 },
                 took: std::time::Duration::try_from_secs_f64(row.took).unwrap_or_default(),
             });
-        }
-        let rows =
-            sqlx::query!("select hash, body from messages where execution_id = $1", id.0).fetch_all(&self.pool).await?;
-        for row in rows {
-            journal.messages.insert(hash(&row.hash)?, body::decode(&row.body)?);
         }
         Ok(Loaded::Journal(journal))
     }

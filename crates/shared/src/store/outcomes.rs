@@ -259,7 +259,6 @@ impl Store {
             worker.0,
             &items.iter().map(|item| EndRow::from(&**item)).collect::<Vec<_>>() as _,
             &contents.steps as _,
-            &contents.messages as _,
             &contents.events as _,
             &contents.settlements as _,
         )

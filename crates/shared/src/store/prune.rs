@@ -20,7 +20,7 @@ const MARGIN: Duration = Duration::from_secs(24 * 3_600);
 /// Executions removed by one statement.
 const BATCH: i64 = 1_000;
 /// Tables of history; `events` last, because a week is found by it.
-const HISTORY: [&str; 4] = ["attempts", "steps", "messages", "events"];
+const HISTORY: [&str; 3] = ["attempts", "steps", "events"];
 /// To find out whether a week is needed, its executions are read once: minutes, where there are millions.
 const SEARCH_LIMIT: &str = "600000";
 /// How often a partition is tried to be dropped while others use its table, and the pause between.

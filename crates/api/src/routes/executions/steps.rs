@@ -1,7 +1,5 @@
 //! `GET /v1/executions/{id}/steps`: the journal.
 
-use std::collections::HashMap;
-
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
 use longhaul_sdk::Usd;
@@ -86,21 +84,16 @@ pub(crate) async fn steps(
         return Err(ApiError::NotFound("execution"));
     }
     let found = state.store.list_steps(id, after, limit, bodies).await?;
-    let mut messages = HashMap::new();
-    if bodies == Bodies::Read {
-        let hashes: Vec<Vec<u8>> = found.iter().flat_map(|step| step.appends.iter().cloned()).collect();
-        messages.extend(state.store.read_messages(id, &hashes).await?);
-    }
     let next_after = found.last().filter(|_| i64::try_from(found.len()).is_ok_and(|n| n == limit)).map(|step| step.seq);
-    let steps = found.into_iter().map(|step| view(step, bodies, &messages)).collect::<ApiResult<_>>()?;
+    let steps = found.into_iter().map(|step| view(step, bodies)).collect::<ApiResult<_>>()?;
     Ok(Json(StepPage { steps, next_after }))
 }
 
-fn view(step: RecordedStep, bodies: Bodies, messages: &HashMap<Vec<u8>, Vec<u8>>) -> ApiResult<StepView> {
+fn view(step: RecordedStep, bodies: Bodies) -> ApiResult<StepView> {
     let (body, appended) = match bodies {
         Bodies::Leave => (None, None),
         Bodies::Read => {
-            let appended = step.appends.iter().filter_map(|hash| messages.get(hash)).map(|stored| readable(stored));
+            let appended = step.appends.iter().map(|stored| readable(stored));
             (Some(readable(&step.body)?), Some(appended.collect::<ApiResult<_>>()?))
         }
     };

@@ -75,24 +75,18 @@ recorded as (
         started_at = excluded.started_at, finished_at = excluded.finished_at
     where s.state = 'intent'
 ),
-appended as (
-    insert into messages (execution_id, hash, body)
-    select verdict.id, message.hash, message.body
-    from unnest($4::journal_message[]) as message join verdict on verdict.id = message.execution_id
-    on conflict do nothing
-),
 settled as (
     update reservations r
     set state = 'settled', charged_cost = case when settlement.is_estimate then r.cost else settlement.cost end,
         charged_tokens = case when settlement.is_estimate then r.tokens else settlement.tokens end,
         charged_calls = settlement.calls, is_estimate = settlement.is_estimate
-    from unnest($6::journal_settlement[]) as settlement join verdict on verdict.id = settlement.execution_id
+    from unnest($5::journal_settlement[]) as settlement join verdict on verdict.id = settlement.execution_id
     where r.execution_id = verdict.id and r.step_key = settlement.step_key and r.state = 'open'
 ),
 told as (
     insert into events (execution_id, seq, at, kind, data)
     select verdict.id, verdict.event_seq + event.number, verdict.now, event.kind, event.data
-    from unnest($5::journal_event[]) as event join verdict on verdict.id = event.execution_id
+    from unnest($4::journal_event[]) as event join verdict on verdict.id = event.execution_id
     union all
     select id, event_seq + coalesce((write).events, 0) + 1, now,
         case status when 'FINISHED' then 'finished' when 'FAILED' then 'failed' else

@@ -134,12 +134,6 @@ copied_steps as (
     from prefix
     returning seq
 ),
-copied_messages as (
-    insert into messages (execution_id, hash, body)
-    select $1, m.hash, m.body
-    from messages m
-    where m.execution_id = $3 and m.hash in (select unnest(prefix.appends) from prefix)
-),
 event as (
     insert into events (execution_id, seq, at, kind, data)
     select id, 1, created_at, 'submitted',

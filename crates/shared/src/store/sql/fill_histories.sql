@@ -18,10 +18,6 @@ step as (
     select copy.id, seq, attempt, kind, state, key, occurrence, name, appends, body, preview, input_tokens, output_tokens, cached_tokens,
         started_at, finished_at, cost
     from copy, steps where execution_id = $1
-),
-message as (
-    insert into messages (execution_id, hash, body)
-    select copy.id, hash, body from copy, messages where execution_id = $1
 )
 insert into events (execution_id, seq, at, kind, data)
 select copy.id, seq, at, kind, data from copy, events where execution_id = $1

@@ -32,9 +32,6 @@ old_attempts as (
 old_steps as (
     delete from steps s where s.execution_id = any ($1) and s.execution_id in (select id from gone)
 ),
-old_messages as (
-    delete from messages m where m.execution_id = any ($1) and m.execution_id in (select id from gone)
-),
 old_events as (
     delete from events v where v.execution_id = any ($1) and v.execution_id in (select id from gone)
 ),

@@ -34,16 +34,10 @@ recorded as (
         started_at = excluded.started_at, finished_at = excluded.finished_at
     where s.state = 'intent'
 ),
-said as (
-    insert into messages (execution_id, hash, body)
-    select held.id, message.hash, message.body
-    from unnest($4::journal_message[]) as message join held on held.id = message.execution_id
-    on conflict do nothing
-),
 told as (
     insert into events (execution_id, seq, at, kind, data)
     select held.id, held.event_seq + event.number, now.now, event.kind, event.data
-    from now, unnest($5::journal_event[]) as event join held on held.id = event.execution_id
+    from now, unnest($4::journal_event[]) as event join held on held.id = event.execution_id
 ),
 settled as (
     -- The reservation alone: an update of the budget's row would make the executions of one tree wait for each other.
@@ -51,7 +45,7 @@ settled as (
     set state = 'settled', charged_cost = case when settlement.is_estimate then r.cost else settlement.cost end,
         charged_tokens = case when settlement.is_estimate then r.tokens else settlement.tokens end,
         charged_calls = settlement.calls, is_estimate = settlement.is_estimate
-    from unnest($6::journal_settlement[]) as settlement join held on held.id = settlement.execution_id
+    from unnest($5::journal_settlement[]) as settlement join held on held.id = settlement.execution_id
     where r.execution_id = held.id and r.step_key = settlement.step_key and r.state = 'open'
 )
 update executions e

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    Agent, Journal,
+    Agent, Journal, message_bytes,
     progress::{Stage, State},
-    read_body,
+    read_body, recorded_message,
 };
 use crate::{
     agent::{
@@ -164,12 +164,13 @@ impl Journal {
             self.begun.insert(*key, body.begun);
             return Ok(Recalled::Begun(body.ran));
         }
-        let hash = *step.appends.first().ok_or_else(|| super::corrupt(&"a call without a result"))?;
+        let result = step.appends.first().ok_or_else(|| super::corrupt(&"a call without a result"))?;
+        let (message, hash) = recorded_message(result)?;
         let wrote = body.writes.iter().map(|write| write.path.clone()).collect();
         let value = body.writes.first().map(|write| write.value.clone());
         self.state.restore(body.writes);
         Ok(Recalled::Answered(Answered {
-            message: self.stored_message(&hash)?,
+            message,
             hash,
             scratchpad: body.scratchpad,
             wrote,
@@ -399,7 +400,7 @@ impl Journal {
     ) -> Step<Answered> {
         let (is_error, is_skipped) = (body.is_error, body.is_skipped);
         let message = Message::Tool { call_id: call.id.clone(), name: call.name.clone(), text, is_error };
-        let hash = self.store_message(&message)?;
+        let (hash, bytes) = message_bytes(&message)?;
         // Whoever finds the turn recorded in part finds its calls in the results as well.
         body.begun = self.begun.remove(&key).unwrap_or_default();
         let mut step = self.step(StepKind::Call, key, &body)?;
@@ -408,7 +409,7 @@ impl Journal {
         }
         let step = JournalStep {
             name: Some(call.name.clone()),
-            appends: vec![hash],
+            appends: vec![bytes],
             preview: Some(self.secrets.preview(&call.name, message.text(), is_error)),
             ..step
         };

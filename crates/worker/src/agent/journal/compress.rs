@@ -10,7 +10,7 @@ use longhaul_shared::store::journal::{Hash, JournalStep, StepKind, StepUsage};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Agent, Journal, budget::Took, preview, read_body};
+use super::{Agent, Journal, budget::Took, message_bytes, preview, read_body, recorded_message};
 use crate::{
     agent::transcript::hash_parts,
     llm::{Message, ModelError, ModelReply, ModelRequest, ToolChoice, health::Call, prompt_bound},
@@ -40,8 +40,8 @@ impl Journal {
         while self.recorded.front().is_some_and(|step| step.kind == StepKind::Compression) {
             let Some(step) = self.replay(StepKind::Compression) else { return Ok(()) };
             let body: CompressionBody = read_body(&step)?;
-            let hash = *step.appends.first().ok_or_else(|| super::corrupt(&"a compression without a summary"))?;
-            let summary = self.stored_message(&hash)?;
+            let summary = step.appends.first().ok_or_else(|| super::corrupt(&"a compression without a summary"))?;
+            let (summary, hash) = recorded_message(summary)?;
             self.transcript.replace(body.from..body.to, &summary, hash);
             self.compressions += 1;
         }
@@ -85,11 +85,11 @@ impl Journal {
             }
         };
         let summary = Message::user(format!("{PREFACE}{summary}"));
-        let hash = self.store_message(&summary)?;
+        let (hash, bytes) = message_bytes(&summary)?;
         let step = self.step(StepKind::Compression, key, &CompressionBody { from: range.start, to: range.end })?;
         self.pending.steps.push(JournalStep {
             name: Some(route.model.model_name(&route.spec).to_owned()),
-            appends: vec![hash],
+            appends: vec![bytes],
             preview: Some(preview(summary.text())),
             usage,
             took,

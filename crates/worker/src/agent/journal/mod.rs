@@ -37,7 +37,9 @@ use longhaul_shared::{
     store::{
         StoreError,
         budgets::Settlement,
-        journal::{Hash, JournalStep, JournalWrite, NewEvent, StepKind, StepState, StepUsage, StoredJournal},
+        journal::{
+            Hash, JournalStep, JournalWrite, MessageBytes, NewEvent, StepKind, StepState, StepUsage, StoredJournal,
+        },
         lease_writer::LeaseWriter,
     },
 };
@@ -80,7 +82,6 @@ const PREVIEW_CHARS: usize = 200;
 #[derive(Debug, Default)]
 struct Pending {
     steps: Vec<JournalStep>,
-    messages: Vec<(Hash, Vec<u8>)>,
     events: Vec<NewEvent>,
     turns: i32,
     calls: i32,
@@ -89,7 +90,7 @@ struct Pending {
 
 impl Pending {
     fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.messages.is_empty() && self.events.is_empty() && self.settlements.is_empty()
+        self.steps.is_empty() && self.events.is_empty() && self.settlements.is_empty()
     }
 }
 
@@ -111,7 +112,6 @@ pub(crate) struct Journal {
     begun: HashMap<Hash, Vec<ToolCall>>,
     /// Calls of the current tick that have no result.
     open_calls: Vec<(Hash, ToolCall)>,
-    stored_messages: HashMap<Hash, Vec<u8>>,
     /// How many spent steps there are with a key.
     spent: HashMap<Hash, i32>,
     /// Turns whose reply was cut at a limit that the budget had lowered: they are asked again for a whole reply.
@@ -186,7 +186,6 @@ impl Journal {
             intents: HashMap::new(),
             begun: HashMap::new(),
             open_calls: Vec::new(),
-            stored_messages: stored.messages,
             spent: HashMap::new(),
             cut_by_budget: HashSet::new(),
             pending: Pending::default(),
@@ -316,7 +315,6 @@ impl Journal {
             token: self.control.token,
             write: self.writes + 1,
             steps: pending.steps,
-            messages: pending.messages,
             events: pending.events,
             turns: pending.turns,
             calls: pending.calls,
@@ -362,29 +360,17 @@ impl Journal {
         self.pending.events.push(NewEvent { kind, data });
     }
 
-    /// Adds a message to the transcript and to the next commit.
-    fn append(&mut self, message: Message) -> Step<Hash> {
-        let hash = self.store_message(&message)?;
+    /// Adds a message to the transcript. Its bytes belong into the step that appends it.
+    fn append(&mut self, message: Message) -> Step<MessageBytes> {
+        let (hash, bytes) = message_bytes(&message)?;
         self.transcript.push(message, hash);
-        Ok(hash)
-    }
-
-    fn store_message(&mut self, message: &Message) -> Step<Hash> {
-        let bytes = message.to_bytes().map_err(|error| corrupt(&error))?;
-        let hash = hash_parts(&[&bytes]);
-        self.pending.messages.push((hash, bytes));
-        Ok(hash)
-    }
-
-    fn stored_message(&self, hash: &Hash) -> Step<Message> {
-        let bytes = self.stored_messages.get(hash).ok_or_else(|| corrupt(&"a recorded message is missing"))?;
-        Ok(Message::from_bytes(bytes).map_err(|error| corrupt(&error))?)
+        Ok(bytes)
     }
 
     fn replay_appends(&mut self, step: &JournalStep) -> Step<()> {
-        for hash in &step.appends {
-            let message = self.stored_message(hash)?;
-            self.replay_message(message, *hash);
+        for bytes in &step.appends {
+            let (message, hash) = recorded_message(bytes)?;
+            self.replay_message(message, hash);
         }
         Ok(())
     }
@@ -481,6 +467,15 @@ impl Journal {
     pub(crate) async fn at(&self, point: Point) {
         self.deps.probe.at(point, self.id).await;
     }
+}
+
+fn message_bytes(message: &Message) -> Step<(Hash, MessageBytes)> {
+    let bytes = message.to_bytes().map_err(|error| corrupt(&error))?;
+    Ok((hash_parts(&[&bytes]), bytes.into()))
+}
+
+fn recorded_message(bytes: &MessageBytes) -> Step<(Message, Hash)> {
+    Ok((Message::from_bytes(bytes).map_err(|error| corrupt(&error))?, hash_parts(&[bytes])))
 }
 
 fn read_body<T: for<'de> Deserialize<'de>>(step: &JournalStep) -> Step<T> {

@@ -2,10 +2,10 @@
 //! beside it, so that all of them stand in the transcript in the order of the calls.
 
 use longhaul_sdk::Step;
-use longhaul_shared::store::journal::Hash;
+use longhaul_shared::store::journal::{Hash, MessageBytes};
 use serde_json::json;
 
-use super::{Agent, Journal, calls::Answered};
+use super::{Agent, Journal, calls::Answered, message_bytes};
 use crate::llm::{Message, ToolCall};
 
 /// An output that the model has submitted.
@@ -53,10 +53,10 @@ impl Journal {
     }
 
     /// Appends the results that were held, `result` among them, and adds it to the next commit.
-    pub(super) fn settle_output(&mut self, result: Message) -> Step<Hash> {
-        let hash = self.store_message(&result)?;
+    pub(super) fn settle_output(&mut self, result: Message) -> Step<MessageBytes> {
+        let (hash, bytes) = message_bytes(&result)?;
         self.replay_message(result, hash);
-        Ok(hash)
+        Ok(bytes)
     }
 
     /// Appends a message, and with the result of an open output what was held with it.

@@ -85,7 +85,7 @@ impl Journal {
         let (model, is_new_model) = agent.profile.pinned_model().unzip();
         let (tools, shown) = (agent.toolbox.specs().to_vec(), agent.menu.shown(Offer::All).to_vec());
         let body = PromptBody { tools, shown, contract_model: model.cloned() };
-        let parts: Vec<&[u8]> = std::iter::once(&b"prompt"[..]).chain(appends.iter().map(|hash| &hash[..])).collect();
+        let parts: Vec<&[u8]> = std::iter::once(&b"prompt"[..]).chain(appends.iter().map(|bytes| &bytes[..])).collect();
         let step = self.step(StepKind::Prompt, hash_parts(&parts), &body)?;
         // A fork may share what came after another prompt; its own stands where that one stood all the same.
         let seq = if self.place.is_fork { self.retrievals + 1 } else { step.seq };

@@ -219,7 +219,7 @@ impl Journal {
         let reply = reply.map(|reply| self.append(reply)).transpose()?;
         self.pending.steps.push(JournalStep {
             name: Some(route.model.model_name(&route.spec).to_owned()),
-            appends: asked.said.iter().copied().chain(reply).collect(),
+            appends: asked.said.iter().cloned().chain(reply).collect(),
             preview: Some(text),
             usage: self.step_usage(route, body.usage),
             took,

@@ -6,7 +6,7 @@ use longhaul_sdk::Step;
 use longhaul_shared::store::journal::JournalStep;
 use serde_json::json;
 
-use super::{Journal, detached::DETACHED_FAILED};
+use super::{Journal, detached::DETACHED_FAILED, recorded_message};
 use crate::llm::Message;
 
 /// A user message on its way to the next turn.
@@ -49,10 +49,10 @@ impl Journal {
     pub(super) fn check_said(&mut self, step: &JournalStep) -> Step<()> {
         let (own, notices): (Vec<Said>, Vec<Said>) =
             std::mem::take(&mut self.said).into_iter().partition(|said| said.by == Speaker::Definition);
-        let messages = step.appends.iter().map(|hash| self.stored_message(hash)).collect::<Step<Vec<_>>>()?;
+        let messages = step.appends.iter().map(recorded_message).collect::<Step<Vec<_>>>()?;
         let is_notice =
             |text: &str| text.starts_with(DETACHED_FAILED) || notices.iter().any(|notice| notice.text == text);
-        let recorded = messages.iter().filter_map(|message| match message {
+        let recorded = messages.iter().filter_map(|(message, _)| match message {
             Message::User { text } if !is_notice(text) => Some(text.as_str()),
             Message::User { .. }
             | Message::System { .. }

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Instant};
 use futures::channel::mpsc::UnboundedSender;
 use longhaul_sdk::{Failure, Step};
 use longhaul_shared::{
-    store::journal::{Hash, JournalStep, StepKind, StepState},
+    store::journal::{Hash, JournalStep, MessageBytes, StepKind, StepState},
     telemetry::{TRACED, trace},
 };
 use serde_json::json;
@@ -18,7 +18,7 @@ use super::{
     Agent, Journal,
     budget::ReplyLimit,
     progress::{Stage, State},
-    read_body,
+    read_body, recorded_message,
     reply::{BegunTurnBody, TurnBody},
 };
 use crate::{
@@ -65,7 +65,7 @@ pub(crate) struct Asked {
     /// What the model is offered.
     pub(super) offer: Offer,
     /// Messages that it sends for the first time.
-    pub(crate) said: Vec<Hash>,
+    pub(crate) said: Vec<MessageBytes>,
     /// The text so far.
     pub(super) text: String,
     /// The calls so far whose arguments are complete.
@@ -181,16 +181,16 @@ impl Journal {
         }
         let body: TurnBody = read_body(&step)?;
         self.count_turn(body.usage);
-        let messages = step.appends.iter().map(|hash| self.stored_message(hash)).collect::<Step<Vec<_>>>()?;
-        let is_empty = !matches!(messages.last(), Some(Message::Assistant { .. }));
+        let messages = step.appends.iter().map(recorded_message).collect::<Step<Vec<_>>>()?;
+        let is_empty = !matches!(messages.last(), Some((Message::Assistant { .. }, _)));
         let mut reply = None;
-        for (message, hash) in messages.into_iter().zip(&step.appends) {
+        for (message, hash) in messages {
             if matches!(message, Message::Assistant { .. }) {
                 let route = self.check_key(agent, &step, offer)?;
                 self.note_count(route, offer, body.usage);
                 reply = Some(message.clone());
             }
-            self.replay_message(message, *hash);
+            self.replay_message(message, hash);
         }
         if is_empty {
             self.empty_turns += 1;
@@ -211,10 +211,7 @@ impl Journal {
     /// those complete before them.
     fn replay_begun_turn(&mut self, agent: &Agent, step: JournalStep, offer: Offer) -> Step<Turn> {
         let body: BegunTurnBody = read_body(&step)?;
-        for hash in &step.appends {
-            let message = self.stored_message(hash)?;
-            self.replay_message(message, *hash);
-        }
+        self.replay_appends(&step)?;
         self.check_key(agent, &step, offer)?;
         let calls = self.begun_calls()?;
         let route = self.recorded_route(agent, &step, offer)?.unwrap_or_default();
@@ -272,7 +269,7 @@ impl Journal {
         Ok(hash_parts(&[b"turn", route.model.provider().as_bytes(), &model, tools, self.transcript.chain()]))
     }
 
-    async fn ask(&mut self, agent: &Agent, offer: Offer, said: Vec<Hash>) -> Step<Box<Asked>> {
+    async fn ask(&mut self, agent: &Agent, offer: Offer, said: Vec<MessageBytes>) -> Step<Box<Asked>> {
         self.control.may_launch().await?;
         let tokens = self.transcript.tokens() + estimate_tokens(agent.menu.shown_bytes(offer).len());
         self.stage(agent, Stage::Connecting, State::Running);

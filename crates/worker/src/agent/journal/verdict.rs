@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{Journal, preview, read_body};
+use super::{Journal, preview, read_body, recorded_message};
 use crate::{
     agent::transcript::hash_parts,
     llm::Message,
@@ -115,19 +115,19 @@ impl Journal {
         if self.recorded.front().is_some_and(|step| step.kind == StepKind::Correction)
             && let Some(step) = self.replay(StepKind::Correction)
         {
-            let recorded = step.appends.last().map(|hash| self.stored_message(hash)).transpose()?;
-            if !self.place.is_fork && recorded.is_some_and(|message| message.text() != feedback) {
+            let recorded = step.appends.last().map(recorded_message).transpose()?;
+            if !self.place.is_fork && recorded.is_some_and(|(message, _)| message.text() != feedback) {
                 self.diverged(json!({ "turn": self.turns, "part": "feedback" }));
             }
             return self.replay_appends(&step);
         }
-        let hash = match self.output_result(feedback) {
+        let bytes = match self.output_result(feedback) {
             Some(result) => self.settle_output(result)?,
             None => self.append(Message::user(feedback))?,
         };
         let step =
             self.step(StepKind::Correction, hash_parts(&[b"correction", self.transcript.chain()]), &json!({}))?;
-        self.pending.steps.push(JournalStep { appends: vec![hash], preview: Some(preview(feedback)), ..step });
+        self.pending.steps.push(JournalStep { appends: vec![bytes], preview: Some(preview(feedback)), ..step });
         self.event("correction", json!({ "turn": self.turns }));
         Ok(())
     }
