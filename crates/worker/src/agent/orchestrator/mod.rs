@@ -20,7 +20,7 @@ mod taken;
 use std::{collections::VecDeque, pin::pin};
 
 use futures::{
-    StreamExt,
+    FutureExt, StreamExt,
     channel::mpsc::{self, UnboundedReceiver},
     future::BoxFuture,
     stream::FuturesUnordered,
@@ -146,7 +146,9 @@ impl<'a> Tick<'a> {
                 biased;
                 Some(event) = heard.next() => Box::pin(self.hear(event)).await?,
                 ended = &mut reply => break ended,
-                Some(ran) = self.running.next(), if !self.running.is_empty() => Box::pin(self.ended(ran)).await?,
+                Some(ran) = self.running.next(), if !self.running.is_empty() => {
+                    Box::pin(self.ended(vec![ran])).await?;
+                }
             }
         };
         Box::pin(self.came_to(ended, heard)).await
@@ -232,7 +234,12 @@ impl<'a> Tick<'a> {
         self.commit().await?;
         while !self.is_drained() {
             let Some(ran) = self.running.next().await else { break };
-            Box::pin(self.ended(ran)).await?;
+            let mut ended = vec![ran];
+            // Calls that end during a commit share the next one.
+            while let Some(Some(ran)) = self.running.next().now_or_never() {
+                ended.push(ran);
+            }
+            Box::pin(self.ended(ended)).await?;
         }
         self.close()
     }
@@ -384,18 +391,28 @@ impl<'a> Tick<'a> {
         Ok(())
     }
 
-    async fn ended(&mut self, mut ran: Ran) -> Step<()> {
-        self.journal.at(Point::CallAnswered).await;
-        let waits = self.journal.waits_for_server(self.agent, &mut ran);
-        let (index, failure) = (ran.index, ran.outcome.ends_run.clone());
-        let fate = self.record_ran(ran)?;
-        self.journal.flush().await?;
-        self.journal.at(Point::CallRecorded).await;
-        match failure {
-            Some(_) if waits => self.end(Interrupt::Waiting.into()).await,
-            Some(failure) => self.end(failure.into()).await,
-            None => self.on(VecDeque::from([Event::CallFinished { index, fate }])).await,
+    /// Records what calls came to, in one commit, then starts what waited for them.
+    async fn ended(&mut self, all: Vec<Ran>) -> Step<()> {
+        let (count, mut endings, mut events) = (all.len(), Vec::new(), VecDeque::new());
+        for mut ran in all {
+            self.journal.at(Point::CallAnswered).await;
+            let waits = self.journal.waits_for_server(self.agent, &mut ran);
+            let (index, failure) = (ran.index, ran.outcome.ends_run.clone());
+            let fate = self.record_ran(ran)?;
+            match failure {
+                Some(_) if waits => endings.push(Interrupt::Waiting.into()),
+                Some(failure) => endings.push(failure.into()),
+                None => events.push_back(Event::CallFinished { index, fate }),
+            }
         }
+        self.journal.flush().await?;
+        for _ in 0..count {
+            self.journal.at(Point::CallRecorded).await;
+        }
+        for ending in endings {
+            self.end(ending).await?;
+        }
+        self.on(events).await
     }
 
     /// Ends the attempt, but only once the running calls have ended.
