@@ -1,12 +1,12 @@
--- Agents and definitions as immutable versions, and what they require of a worker.
+-- Agents and definitions as immutable versions, and the requirements they put on a worker.
 
--- `tenant_id` null: shared by all tenants (applied by an operator, or published by a worker).
+-- `tenant_id` is null for a version shared by all tenants (applied by an operator, or published by a worker).
 create table agent_versions (
     id uuid primary key,
     tenant_id uuid references tenants,
     key text not null,
     version int not null check (version > 0),
-    -- SHA-256 over the exact bytes of `spec`; putting the same content again is the same version.
+    -- SHA-256 of the exact bytes of `spec`. Putting the same content again makes no new version.
     spec_hash bytea not null,
     spec json not null,
     created_at timestamptz not null,
@@ -14,6 +14,7 @@ create table agent_versions (
 );
 create unique index agent_versions_key on agent_versions (key, tenant_id, version) nulls not distinct;
 
+-- Versions of definitions; `tenant_id` and `spec_hash` as in `agent_versions`.
 create table definition_versions (
     id uuid primary key,
     tenant_id uuid references tenants,
@@ -27,11 +28,12 @@ create table definition_versions (
 );
 create unique index definition_versions_key on definition_versions (key, tenant_id, version) nulls not distinct;
 
--- What a worker must have to run an execution: '' for what every worker has, else the names of Rust definitions, tools and
--- validators it must register. Executions carry the key; workers publish the keys they satisfy.
+-- Requirements of executions on a worker: the names of the Rust definitions, tools and validators it must
+-- register. The key is '' where every worker qualifies. Executions carry the key; workers publish the keys they
+-- satisfy.
 create table serve_keys (
     key text primary key,
     requirements text[] not null,
-    -- The last submit with it, give or take an hour.
+    -- Time of the last submit with this key, accurate to an hour.
     put_at timestamptz not null default clock_timestamp()
 );

@@ -1,5 +1,5 @@
--- Executions. `executions` is narrow, hot and not partitioned; inputs, outputs and other bodies live beside it, and its history is
--- partitioned (see docs/adr/0002-storage.md).
+-- Executions. `executions` is narrow, hot and not partitioned; inputs, outputs and other bodies have tables of
+-- their own, and the history is partitioned (docs/adr/0002-storage.md).
 
 create type execution_status as enum ('PENDING', 'IN_PROGRESS', 'FINISHED', 'FAILED');
 
@@ -7,7 +7,7 @@ create table executions (
     id uuid primary key,
     -- No foreign key: it would lock the tenant's row in every submit. Tenants are never deleted.
     tenant_id uuid not null,
-    -- Immutable: what was asked for.
+    -- Immutable columns: the request.
     definition_key text not null,
     definition_version_id uuid not null,
     agent_key text not null,
@@ -21,26 +21,27 @@ create table executions (
     active_timeout interval not null,
     retry_of uuid,
     submitted_by uuid,
-    -- Place in a tree; null and 0 for an execution outside of trees. `root_id` is the topmost ancestor; `spawn_key` names the
-    -- call of the parent that this execution carries out, so that the same call gives the same child.
+    -- Place in a tree; null and 0 outside trees. `root_id` is the topmost ancestor. `spawn_key` identifies the
+    -- call of the parent that this execution carries out, so that a repeated call finds the same child.
     parent_id uuid,
     root_id uuid,
     depth smallint not null default 0,
     spawn_key bytea,
-    -- The execution whose journal a fork continues, and the first step it does not share with it.
+    -- Execution whose journal a fork continues, and the first step that the fork does not share.
     forked_from uuid,
     forked_before int,
-    -- Whether the tree has a budget.
     has_budget boolean not null default false,
-    -- Mutable: where it stands.
+    -- Mutable columns: the state.
     status execution_status not null default 'PENDING',
-    wait_reason text check (wait_reason in ('worker', 'scheduled', 'retry_backoff', 'approval', 'children', 'concurrency_limit',
+    wait_reason text check (wait_reason in ('worker', 'scheduled', 'retry_backoff', 'approval', 'children',
+        'concurrency_limit',
         'rate_limit', 'budget', 'provider_down', 'queue_paused', 'input', 'no_worker')),
     wait_until timestamptz,
     started_at timestamptz,
     finished_at timestamptz,
     cancel_requested_at timestamptz,
-    failure_class text check (failure_class in ('transient', 'tool_error', 'llm_error', 'context_limit', 'permanent', 'human_rejected')),
+    failure_class text check (failure_class in ('transient', 'tool_error', 'llm_error', 'context_limit', 'permanent',
+        'human_rejected')),
     failure_code text,
     -- The lease. `lease_write` numbers the writes made under one token, so that a repeated write is recognised.
     worker_id uuid,
@@ -48,7 +49,8 @@ create table executions (
     lease_write int not null default 0,
     claimed_at timestamptz,
     active_until timestamptz,
-    -- Counters.
+    -- Counters. `lane` is the claim lane: 0 normal, 1 suspect, 2 alone (core-rules 5). `wake_seq` counts wakes
+    -- (core-rules 3).
     attempt int not null default 0,
     lane smallint not null default 0,
     crash_count smallint not null default 0,
@@ -68,17 +70,19 @@ create table executions (
     uncosted_turns int not null default 0,
     children int not null default 0,
     open_children int not null default 0,
-    -- Keys of concurrency limits whose slots the execution holds, waits for or held last; null if it never met a limit. Changes
-    -- only where `wait_reason` does.
+    -- Keys of concurrency limits whose slots the execution holds, waits for or held last; null if no limit ever
+    -- applied. Changes only where `wait_reason` does.
     slot_keys text[],
 
     constraint pending_waits check (status <> 'PENDING' or (wait_reason is not null and started_at is null)),
-    constraint running_is_held_or_waits check (status <> 'IN_PROGRESS' or (wait_reason is null) = (worker_id is not null)),
+    constraint running_is_held_or_waits
+        check (status <> 'IN_PROGRESS' or (wait_reason is null) = (worker_id is not null)),
     constraint only_running_is_held check (worker_id is null or (status = 'IN_PROGRESS' and lease_token is not null)),
     constraint started_once check (status not in ('IN_PROGRESS', 'FINISHED') or started_at is not null),
     constraint terminal_is_finished check ((status in ('FINISHED', 'FAILED')) = (finished_at is not null)),
     constraint terminal_waits_for_nothing check (finished_at is null or (wait_reason is null and wait_until is null)),
-    constraint failed_has_a_cause check ((status = 'FAILED') = (failure_code is not null and failure_class is not null)),
+    constraint failed_has_a_cause
+        check ((status = 'FAILED') = (failure_code is not null and failure_class is not null)),
     constraint child_has_a_place check (
         case when parent_id is null then root_id is null and depth = 0 and spawn_key is null
         else root_id is not null and depth > 0 and spawn_key is not null end
@@ -86,32 +90,34 @@ create table executions (
     constraint fork_has_an_origin check ((forked_from is null) = (forked_before is null))
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1);
 
--- Rank of an execution among its tenant's: the time of submit, minus five minutes per level of priority. An index is built on it, so
--- it is part of the table and never changes.
+-- Rank of an execution within its tenant: milliseconds at submit, minus five minutes per level of priority; the
+-- lowest is first. An index is built on it, so it is part of the table and never changes.
 create function longhaul_claim_rank(created_at timestamptz, priority smallint) returns bigint
     language sql immutable parallel safe
     as $$
-        select (extract(epoch from created_at - timestamptz '2020-01-01 00:00:00+00') * 1000)::bigint - priority * 300000::bigint
+        select (extract(epoch from created_at - timestamptz '2020-01-01 00:00:00+00') * 1000)::bigint
+            - priority * 300000::bigint
     $$;
 
--- The partial indexes over columns that change (core-rules 16): claimable, held, and open executions.
+-- Partial indexes over columns that change (core-rules 16): claimable, held and open executions.
 create index executions_turn on executions (
     queue, serve_key, lane, tenant_id, (started_at is null), longhaul_claim_rank(created_at, priority), id
 ) where wait_reason = 'worker';
 create index executions_held on executions (worker_id) where worker_id is not null;
 create index executions_open on executions (tenant_id, status, id) where finished_at is null;
 
--- Entered once, at the end.
+-- An execution enters this index once, at its end.
 create index executions_failed on executions (tenant_id, failure_code, id) where status = 'FAILED';
--- Immutable.
+-- Indexes on immutable columns.
 create index executions_tenant on executions (tenant_id, id);
 create index executions_definition on executions (tenant_id, definition_key, id);
 create index executions_agent on executions (tenant_id, agent_key, id);
-create index executions_metadata on executions using gin (metadata jsonb_path_ops) with (fastupdate = on) where metadata <> '{}';
+create index executions_metadata on executions using gin (metadata jsonb_path_ops) with (fastupdate = on)
+    where metadata <> '{}';
 create unique index executions_children on executions (parent_id, spawn_key) where parent_id is not null;
 create index executions_tree on executions (root_id, id) where root_id is not null;
 
--- What describes one execution at length. `json` keeps bytes as they were sent; what dashboards read is here.
+-- Input, output and failure texts of an execution. Type `json` keeps the bytes as they were sent.
 create table execution_payloads (
     execution_id uuid primary key,
     input json not null,
@@ -123,8 +129,8 @@ create table execution_payloads (
     overrides json
 ) with (fillfactor = 70);
 
--- Parked executions by reason: the sweep's work list. A row lives exactly as long as the execution waits for something other
--- than a worker.
+-- Parked executions by reason: the work list of the sweep. A row exists exactly as long as the execution waits
+-- for something other than a worker.
 create table parked (
     execution_id uuid primary key,
     tenant_id uuid not null,
@@ -133,21 +139,23 @@ create table parked (
 );
 create index parked_due on parked (wait_until);
 create index parked_reason on parked (tenant_id, wait_reason, execution_id);
--- Work list of the sweep for executions that quarantine holds back.
+-- Work list of the sweep for executions held back by quarantine.
 create index parked_held on parked (execution_id) where wait_reason = 'queue_paused';
 
--- Deadlines nearer than the default, so that the sweep can enforce them without scanning the backlog.
+-- Deadlines earlier than the default, so that the sweep enforces them without scanning the backlog.
 create table deadlines (
     execution_id uuid primary key,
     deadline_at timestamptz not null
 );
 create index deadlines_due on deadlines (deadline_at);
 
--- Executions that ended, or are to end, and may leave open children behind: the work list of whoever cancels those.
+-- Executions that ended or are to be cancelled, and may have open children: the work list of the sweep that
+-- cancels the children.
 create table ending_parents (
     execution_id uuid primary key
 );
 
+-- Idempotency keys of submits. `request_hash` tells a repeated request from another one with the same key.
 create table idempotency_keys (
     tenant_id uuid not null,
     key text not null,
@@ -158,7 +166,8 @@ create table idempotency_keys (
 );
 create index idempotency_keys_age on idempotency_keys using brin (created_at);
 
--- Counts by status, kept by the sweep: writers append differences, one row per group and batch; the sweep folds them.
+-- Numbers of executions by status. Writers append differences to `execution_count_changes`, one row per group and
+-- batch; the sweep folds them into `execution_counts`.
 create table execution_counts (
     tenant_id uuid not null,
     definition_key text not null,
@@ -178,5 +187,5 @@ create table execution_count_changes (
     n bigint not null
 );
 
--- Result of longhaul_admit for one execution.
+-- Result of `longhaul_admit` for one execution.
 create type admission as (execution_id uuid, keys text[], is_admitted boolean);

@@ -1,5 +1,5 @@
--- History of executions, partitioned by execution id (UUIDv7) and pruned by dropping partitions (docs/adr/0002-storage.md). Weekly
--- partitions are made by longhaul_ensure_partitions.
+-- History of executions, partitioned by execution id (UUIDv7) and pruned by dropping partitions
+-- (docs/adr/0002-storage.md). `longhaul_ensure_partitions` makes weekly partitions.
 
 -- One row per ended lease.
 create table attempts (
@@ -9,7 +9,8 @@ create table attempts (
     lease_token uuid not null,
     started_at timestamptz not null,
     ended_at timestamptz not null,
-    outcome text not null check (outcome in ('finished', 'failed', 'parked', 'retrying', 'released', 'drained', 'lost', 'cancelled')),
+    outcome text not null check (outcome in ('finished', 'failed', 'parked', 'retrying', 'released', 'drained', 'lost',
+        'cancelled')),
     failure_class text,
     failure_code text,
     failure_summary text,
@@ -17,14 +18,15 @@ create table attempts (
     primary key (execution_id, number)
 ) partition by range (execution_id);
 
--- The journal (worker/src/agent/journal). `body` holds exact bytes, compressed; `preview` is for people.
+-- The journal (worker/src/agent/journal). `body` holds exact bytes, compressed; `preview` is text for people.
 create table steps (
     execution_id uuid not null,
     seq int not null,
     attempt int not null,
     kind text not null check (kind in ('retrieval', 'prompt', 'turn', 'call', 'verdict', 'correction', 'compression')),
     state text not null check (state in ('intent', 'live', 'spent')),
-    -- SHA-256 of what the step is, for look-up by content; `occurrence` counts the spent steps with the same key before it.
+    -- SHA-256 of the step's content, for look-up. `occurrence` is the number of earlier spent steps with the same
+    -- key.
     key bytea not null,
     occurrence int not null default 0,
     name text,
@@ -36,14 +38,14 @@ create table steps (
     input_tokens int,
     output_tokens int,
     cached_tokens int,
-    -- In billionths of a US dollar; null where no price is known.
+    -- Cost in billionths of a US dollar; null where no price is known.
     cost bigint,
     started_at timestamptz not null,
     finished_at timestamptz,
     primary key (execution_id, seq)
 ) partition by range (execution_id);
 
--- What observers see, numbered per execution without gaps.
+-- Events for observers, numbered per execution without gaps.
 create table events (
     execution_id uuid not null,
     seq int not null,
@@ -53,7 +55,8 @@ create table events (
     primary key (execution_id, seq)
 ) partition by range (execution_id);
 
--- Rows outside of the ranges made ahead. A row in here is an alarm (metric `longhaul_store_default_partition_rows`).
+-- Default partitions, for ids outside the ranges made ahead. A row in one is an alarm (metric
+-- `longhaul_store_default_partition_rows`).
 create table attempts_default partition of attempts default;
 create table steps_default partition of steps default;
 create table events_default partition of events default;

@@ -1,4 +1,4 @@
--- Approvals and questions: a call that waits for a person to allow it, or to answer it.
+-- Approvals and questions: tool calls that wait for a person to allow or answer them.
 
 create table human_requests (
     id uuid primary key,
@@ -6,43 +6,46 @@ create table human_requests (
     tenant_id uuid not null references tenants,
     agent_key text not null,
     kind text not null check (kind in ('approval', 'question')),
-    -- The key of the call's step, and how often the call was replaced before: asking again after a crash finds the same row.
+    -- Key of the call's step, and number of earlier replacements of the call. A request repeated after a crash
+    -- finds the same row.
     call_key bytea not null check (length(call_key) = 32),
     round int not null,
     tool text not null,
-    -- The resolved arguments: exact bytes, compressed, and what people are shown of them, cut. Of a question its text is shown.
+    -- `arguments`: the resolved arguments as exact bytes, compressed. `shown`: their shortened text for people,
+    -- or the text of the question.
     arguments bytea not null,
     shown text not null,
-    -- SHA-256 over tool and arguments. A decision names it: nothing else than what its maker saw is ever run.
+    -- SHA-256 over tool and arguments. A decision names it, so that only the call which the person saw is run.
     hash bytea not null check (length(hash) = 32),
-    -- What edited arguments, or the answer, must satisfy.
+    -- JSON Schema of edited arguments, or of the answer.
     schema json,
-    -- The rule that asks for the approval.
+    -- Rule that requires the approval.
     policy text,
-    -- Whether the key that submitted the execution may decide.
+    -- True if the key that submitted the execution may decide.
     allow_self boolean not null,
     requested_at timestamptz not null,
     expires_at timestamptz not null,
     state text not null default 'waiting'
         check (state in ('waiting', 'approved', 'edited', 'replaced', 'rejected', 'answered', 'expired', 'closed')),
     decided_at timestamptz,
-    -- By which key, and in whose name as far as the caller said so.
+    -- Key that decided, and the person it decided for as stated by the caller.
     decided_key_id uuid,
     decided_key_name text,
     decided_by text,
     reason text,
-    -- What replaces the call (tool and arguments), the edited arguments, or the answer: exact bytes, compressed.
+    -- Replacement of the call (tool and arguments), edited arguments, or answer: exact bytes, compressed.
     decision_tool text,
     decision_body bytea,
-    -- JSON pointers to arguments that are hidden from people. The arguments stay exact: the call runs with them, and the hash is
-    -- over them.
+    -- JSON pointers to arguments hidden from people. `arguments` stays complete: the call runs with it, and
+    -- `hash` covers it.
     redact jsonb not null default '[]',
 
     unique (execution_id, call_key, kind, round),
     constraint decided_once check ((state = 'waiting') = (decided_at is null)),
     constraint people_have_keys
         check ((state in ('approved', 'edited', 'replaced', 'rejected', 'answered')) = (decided_key_id is not null)),
-    constraint decisions_have_bodies check ((state in ('edited', 'replaced', 'answered')) = (decision_body is not null)),
+    constraint decisions_have_bodies
+        check ((state in ('edited', 'replaced', 'answered')) = (decision_body is not null)),
     constraint replacements_have_tools check ((state = 'replaced') = (decision_tool is not null))
 );
 

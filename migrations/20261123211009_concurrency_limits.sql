@@ -1,17 +1,19 @@
--- Concurrency limits as slot rows (core-rules 12), and the shares by which claims order tenants (core-rules 11). See
--- docs/adr/0013-slots-and-fairness.md.
+-- Concurrency limits as slot rows (core-rules 12), and the usage by which claims order tenants (core-rules 11).
+-- See docs/adr/0013-slots-and-fairness.md.
 
+-- Concurrency limits: at most `max` executions at a time for each value of `expression`.
 create table limit_rules (
     id uuid primary key default gen_random_uuid(),
-    -- By a definition or an agent, for its own executions; or by an operator.
+    -- A definition or an agent limits its own executions; an operator limits any.
     source text not null check (source in ('definition', 'agent', 'operator')),
-    -- Whose definition or agent it is, null: shared; of an operator's: whose executions it is about, null: everybody's.
+    -- Tenant of the definition or agent, null if shared; for an operator's rule, the tenant it applies to, null
+    -- for all.
     tenant_id uuid references tenants,
-    -- The key of the definition or agent; '' of an operator's.
+    -- Key of the definition or agent; '' for an operator's rule.
     subject text not null default '',
-    -- What executions are grouped by: tenant, definition, agent, or metadata.<path>.
+    -- Attribute by which executions are grouped: tenant, definition, agent, or metadata.<path>.
     expression text not null check (expression in ('tenant', 'definition', 'agent') or expression ~ '^metadata\..'),
-    -- Only this value; null: each value by itself.
+    -- The only value limited; null: each value has its own limit.
     value text,
     max int not null check (max between 0 and 10000),
     changed_at timestamptz not null,
@@ -19,7 +21,8 @@ create table limit_rules (
 );
 create index limit_rules_of_tenant on limit_rules (tenant_id, source, subject);
 
--- A key is a value of a rule that some execution had. Of its slots the first `made` exist: each is made when it is first taken.
+-- A key is a value of a rule that occurred in some execution. The first `made` of its slots exist: each is
+-- inserted when it is first taken.
 create table slot_keys (
     key text primary key,
     rule_id uuid not null references limit_rules on delete cascade,
@@ -29,6 +32,7 @@ create table slot_keys (
 ) with (fillfactor = 70);
 create index slot_keys_rule on slot_keys (rule_id);
 
+-- Slots of the keys, each with its holder; `execution_id` is null in a free slot.
 create table slots (
     key text not null references slot_keys on delete cascade,
     number int not null,
@@ -41,11 +45,12 @@ create index slots_free on slots (key, number) where execution_id is null;
 create index slots_held on slots (execution_id) where execution_id is not null;
 create index slots_shares on slots (key, tenant_id) where execution_id is not null;
 
--- Who waits, each in the line of one key. A row lives as long as the execution waits with `concurrency_limit`.
+-- Executions that wait for a slot, each in the line of one key. A row lives as long as the execution waits with
+-- `concurrency_limit`.
 create table slot_waiters (
     execution_id uuid primary key,
     tenant_id uuid not null,
-    -- All it needs, in order; and the one that was full.
+    -- All keys that it needs, in order, and the one that was full.
     keys text[] not null,
     key text not null,
     is_new boolean not null,
@@ -54,7 +59,7 @@ create table slot_waiters (
 );
 create index slot_waiters_line on slot_waiters (key, tenant_id, is_new, rank, execution_id);
 
--- What tenants used lately, in tokens, halved every five minutes. Workers add to it every few seconds.
+-- Recent usage of tenants in tokens, halved every five minutes. Workers add to it every few seconds.
 create table tenant_usage (
     tenant_id uuid primary key,
     tokens float8 not null,

@@ -1,16 +1,18 @@
--- The agent-execution contract (docs/adr/0015-agent-execution-contract.md): the platform of capabilities, who may execute which
--- agent, and executions that another engine runs. An operator writes the platform; a submit reads the active profile and hands the
--- run a snapshot.
+-- The agent-execution contract (docs/adr/0015-agent-execution-contract.md): the platform of capabilities, access
+-- to agents, and executions that another engine runs. An operator writes the platform; a submit reads the active
+-- profile and passes the run a snapshot.
 
+-- Models that a binding may list as resources.
 create table managed_models (
     id text primary key check (id <> ''),
     display_name text not null,
-    -- What the provider calls it; null: the provider is asked.
+    -- Name of the model at the provider; null: the provider is asked.
     provider_model_id text,
     metadata jsonb not null default '{}',
     changed_at timestamptz not null
 );
 
+-- Providers of capabilities, with the result of the last health check.
 create table platform_providers (
     slug text primary key check (slug <> ''),
     id uuid not null unique default gen_random_uuid(),
@@ -22,16 +24,17 @@ create table platform_providers (
     endpoint_url text not null,
     healthcheck_url text,
     enabled boolean not null,
-    -- Literal secrets in it are sealed.
+    -- Literal secrets in it are encrypted.
     config jsonb not null,
     changed_at timestamptz not null,
-    -- What the last question at `healthcheck_url` found; `asked_at` is set by whoever is about to ask.
+    -- Result of the last request to `healthcheck_url`; `asked_at` is set before a request is sent.
     health text not null default 'unknown' check (health in ('unknown', 'up', 'down')),
     health_detail text,
     health_since timestamptz,
     asked_at timestamptz
 );
 
+-- Deployment profiles: sets of bindings, of which one profile is active.
 create table platform_profiles (
     slug text primary key check (slug <> ''),
     id uuid not null unique default gen_random_uuid(),
@@ -39,12 +42,13 @@ create table platform_profiles (
     changed_at timestamptz not null
 );
 
+-- Bindings of a capability to a provider within a profile.
 create table platform_bindings (
     profile text not null references platform_profiles on delete cascade,
     capability text not null check (capability in
         ('llm_inference', 'embeddings', 'vector_store', 'mcp_runtime', 'sandbox_execution')),
     provider text not null references platform_providers,
-    -- Ids of managed models, or whole resources; in the order they are listed.
+    -- Ids of managed models, or whole resources, in the order in which they are listed.
     resources jsonb not null,
     default_resource_id text,
     resource_policy jsonb not null,
@@ -53,7 +57,7 @@ create table platform_bindings (
     primary key (profile, capability)
 );
 
--- One row: which profile is active, and the runtime profile of runs that ask for none.
+-- One row: the active profile, and the runtime profile of runs that request none.
 create table platform_state (
     id boolean primary key default true check (id),
     active_profile text references platform_profiles on delete set null,
@@ -61,7 +65,7 @@ create table platform_state (
 );
 insert into platform_state default values;
 
--- The tools that agents may name in `tool_refs`.
+-- Tools that agents may name in `tool_refs`.
 create table catalogue_tools (
     tool_ref text primary key check (tool_ref <> ''),
     tool_name text not null check (tool_name ~ '^[a-zA-Z0-9_-]{1,64}$'),
@@ -81,20 +85,22 @@ insert into catalogue_tools values
        "safesearch": {"type": "integer", "enum": [0, 1, 2]}, "categories": {"type": "string"}},
        "required": ["query"], "additionalProperties": false}',
      '{"timeout_seconds": 8, "network_access": true}', false, 'read_only', now()),
-    ('tool.python_exec', 'python_exec', 'Runs Python code in a sandbox without network. `input` is what the call passes; put the answer in `result`.',
+    ('tool.python_exec', 'python_exec',
+        'Runs Python code in a sandbox without network. `input` is what the call passes; put the answer in `result`.',
      'sandbox_http', 'default',
      '{"type": "object", "properties": {"code": {"type": "string"}, "input": {},
        "timeout_seconds": {"type": "integer", "minimum": 1, "maximum": 30}}, "required": ["code"], "additionalProperties": false}',
      '{"timeout_seconds": 5, "network_access": false, "allow_imports": false}', true, 'side_effect', now());
 
--- Access to agents. An agent without a row in `agent_access` is open to every submitter; one with a row belongs to its owner and those
--- it is shared with. Policy rules are looked at first: a deny always wins.
+-- Access to agents. An agent without a row in `agent_access` is open to every submitter; one with a row is open
+-- to its owner and its shares. Policy rules come first: a deny always wins.
 create table agent_access (
     agent_key text primary key,
     owner_user_id bigint,
     changed_at timestamptz not null
 );
 
+-- Shares of an agent with the public, a user, a role, an organisation or a group.
 create table agent_shares (
     agent_key text not null references agent_access on delete cascade,
     grantee_type text not null check (grantee_type in ('public', 'user', 'role', 'org', 'group')),
@@ -103,12 +109,13 @@ create table agent_shares (
     primary key (agent_key, grantee_type, grantee_id, permission)
 );
 
+-- Rules that allow or deny the use of agents.
 create table policy_rules (
     id text primary key check (id <> ''),
     effect text not null check (effect in ('allow', 'deny')),
     scope_type text not null check (scope_type in ('user', 'role', 'org', 'group')),
     scope_id text not null,
-    -- An agent's key, or * for all.
+    -- Key of an agent, or * for all.
     resource_id text not null,
     -- execute, or * for everything.
     action text not null,
@@ -116,7 +123,8 @@ create table policy_rules (
 );
 create index policy_rules_scope on policy_rules (scope_type, scope_id);
 
--- Executions that another engine runs, with the tenant that may read them. Later inserts delete rows older than 30 days.
+-- Executions that another engine runs, with the tenant that may read them. Later inserts delete rows older than
+-- 30 days.
 create table forwarded_executions (
     id text primary key,
     tenant_id uuid not null references tenants,

@@ -1,5 +1,6 @@
 -- Views for people and BI tools.
 
+-- One row per execution. Times are in seconds; `cost_usd` is null while the cost of a model call is unknown.
 create view execution_overview as
 select
     e.id,
@@ -46,6 +47,7 @@ join execution_payloads p on p.execution_id = e.id
 left join definition_versions d on d.id = e.definition_version_id
 left join agent_versions a on a.id = e.agent_version_id;
 
+-- Numbers of executions by tenant, definition, agent, day (UTC) and status.
 create view execution_stats as
 select
     t.org_id,

@@ -1,6 +1,6 @@
--- Duties of the fleet's sweep (core-rules 23, docs/adr/0038-one-sweep.md). Each is done by whoever takes it first when it is due;
--- the others look. `taken_at` is in the key so that the newest version of a row is the first entry of a backward scan,
--- however many old ones a held snapshot keeps behind it. Times are of the real clock.
+-- Duties of the fleet's sweep (core-rules 23, docs/adr/0038-one-sweep.md). The first process that finds a duty
+-- due takes it. `taken_at` is in the key so that the newest version of a row is the first entry of a backward
+-- scan, however many dead versions an old snapshot keeps. Times are of the real clock.
 create table sweep_duties (
     duty text not null,
     taken_at timestamptz not null default '-infinity',
