@@ -1,7 +1,9 @@
--- Decides whether an attempt may call an endpoint whose breaker is known not to be closed: 'go', 'probe', 'wait'
--- until a time, or 'give_up'. An execution that the breaker let go may call while it recovers.
+-- Decides whether an attempt may call an endpoint whose breaker is not known to be closed: 'go', 'closed',
+-- 'probe', 'wait' until `held_until`, 'give_up', or 'lost' with its lease. An execution that the breaker released
+-- may call while it is recovering. Locks the breaker's row.
 create or replace function longhaul_ask_provider(
-    worker uuid, execution uuid, token uuid, of_provider text, of_model text, of_key text, patience float8, is_last boolean,
+    worker uuid, execution uuid, token uuid, of_provider text, of_model text, of_key text, patience float8,
+    is_last boolean,
     of_call bigint
 ) returns table (verdict text, held_until timestamptz, wake_seq int, cause text)
     language plpgsql volatile
@@ -27,28 +29,33 @@ begin
     now := longhaul_now();
     select * into w from provider_waits x where x.execution_id = execution;
     if b.state is null or b.state = 'closed' then
-        return query select case when w.execution_id is null then 'closed' else 'go' end, null::timestamptz, seq, null::text;
+        return query select case when w.execution_id is null then 'closed' else 'go' end, null::timestamptz, seq,
+            null::text;
         return;
     end if;
     if b.state = 'recovering' and w.is_let_go and (w.provider, w.model, w.key) = (of_provider, of_model, of_key) then
         return query select 'go', null::timestamptz, seq, b.cause;
         return;
     end if;
-    if b.state = 'open' and b.open_until <= now and (b.probe_execution = execution or not longhaul_probe_lives(b, now)) then
+    if b.state = 'open' and b.open_until <= now
+        and (b.probe_execution = execution or not longhaul_probe_lives(b, now)) then
         update provider_breakers x
-        set probe_execution = execution, probe_token = token, probe_until = now + interval '10 seconds', probes = x.probes + 1
+        set probe_execution = execution, probe_token = token, probe_until = now + interval '10 seconds',
+            probes = x.probes + 1
         where x.provider = of_provider and x.model = of_model and x.key = of_key;
         return query select 'probe', null::timestamptz, seq, b.cause;
         return;
     end if;
-    begun := case when w.execution_id is null or w.call <> of_call then now else longhaul_waiting_since(w, of_provider, of_model, of_key) end;
+    begun := case when w.execution_id is null or w.call <> of_call then now
+        else longhaul_waiting_since(w, of_provider, of_model, of_key) end;
     if begun + patience * interval '1 second' <= now
         or (not is_last and b.is_stated and b.open_until > begun + patience * interval '1 second')
     then
         return query select 'give_up', b.open_until, seq, b.cause;
         return;
     end if;
-    perform longhaul_wait_for_provider(execution, of_provider, of_model, of_key, 'provider_down', patience, null, of_call);
+    perform longhaul_wait_for_provider(execution, of_provider, of_model, of_key, 'provider_down', patience, null,
+        of_call);
     return query select 'wait', greatest(b.open_until, now + interval '1 second'), seq, b.cause;
 end
 $$;

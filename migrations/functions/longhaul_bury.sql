@@ -1,6 +1,7 @@
--- Declares dead up to `most` workers whose lease ran out. None before the server has been up, and some worker has
--- renewed without a gap, for `lease` seconds: leases that ran out while it was down, or answered nobody, prove nothing
--- (core-rules 4). That is asked here because a call that was sent before such a time is carried out after it.
+-- Declares dead up to `most` workers whose lease expired. Declares none before the server has been up, and some
+-- worker has renewed without a gap, for `lease` seconds: leases that expired while the server was down or did not
+-- answer prove nothing (core-rules 4). Checked here, because a call sent before an outage may be executed after
+-- it.
 create or replace function longhaul_bury(lease float8, most int) returns setof uuid
     language plpgsql volatile
     as $$
@@ -19,8 +20,8 @@ begin
             and w.dead_at is null
         for update skip locked
     loop
-        -- Looked at again under the lock, which no renewal can be under way beside: the one before it is in another
-        -- row, so the lock itself has brought no newer version of that.
+        -- Checked again under the lock, which excludes a renewal under way. The heartbeat is in another row, so
+        -- locking this one did not return its newest version.
         if exists (select from live_workers l where l.id = expired and l.expires_at < clock_timestamp()) then
             perform longhaul_retire(expired);
             return next expired;

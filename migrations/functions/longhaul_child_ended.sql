@@ -1,7 +1,7 @@
--- The only way a child tells its parent that it is over (core-rules 3): in the transaction that ends it, whichever
--- statement that is. The last open child makes a parent runnable that waits for an event; a park that overlaps is
--- caught by `wake_seq`. Volatile, like everything that looks at rows it may have waited for: each statement in here
--- has a snapshot of its own.
+-- Tells a parent that a child ended, in the transaction that ends the child; there is no other way (core-rules
+-- 3). The end of the last open child makes a parent runnable that is parked for an event; a park under way is
+-- caught by `wake_seq`. Volatile, so that each statement has its own snapshot and sees rows it waited for. Lock
+-- order: the child (the caller's), then the parent.
 create or replace function longhaul_child_ended(child executions) returns void
     language plpgsql volatile
     as $$
@@ -16,7 +16,8 @@ begin
     is_woken := parent.open_children = 1 and coalesce(parent.wait_reason, '') in ('children', 'approval', 'input');
     insert into events (execution_id, seq, at, kind, data)
     values (parent.id, parent.event_seq + 1, child.finished_at, 'child_ended', jsonb_strip_nulls(jsonb_build_object(
-        'child_id', child.id, 'status', child.status, 'failure_code', child.failure_code, 'open_children', parent.open_children - 1
+        'child_id', child.id, 'status', child.status, 'failure_code', child.failure_code, 'open_children',
+        parent.open_children - 1
     )));
     if is_woken then
         perform longhaul_unpark(parent.id);

@@ -1,15 +1,18 @@
--- The next runnable executions: at most `room` leases of at most `candidates` executions looked at. When there are
--- more than that, in fair order: one bounded index scan per tenant that has work; tenants by what they used lately,
--- within a tenant started before new, then by rank. Lanes of suspects have a room of their own. What a concurrency
--- limit holds back is parked and told with the keys it waits for; what cannot be decided at once stays as it is.
+-- Claims the next runnable executions: at most `room` leases of at most `candidates` executions examined. If
+-- there are more, in fair order: one bounded index scan per tenant with work; tenants by recent usage; within a
+-- tenant, started before new, then by rank. Lanes of suspects have a room of their own. Executions that a
+-- concurrency limit holds back are parked and returned with the keys they wait for; those that cannot be decided
+-- at once stay as they are.
 --
--- known_*: tenants of which work was taken lately, and from where on they are looked at; gap_*: between which tenants
--- others are looked for, `max_found` in all; suspect_*: lanes with their room; used_*: what tenants used lately,
--- `usual` what one execution uses.
+-- known_*: tenants claimed from lately, and where their scans start; gap_*: ranges in which other tenants are
+-- looked for, `max_found` in all; suspect_*: lanes with their room; used_*: recent usage of tenants, in tokens;
+-- `usual`: usage of one execution.
 --
--- It brings what its caller needs of the payloads. A statement in here sees what was committed while the call was
--- under way, the query around the call does not: one that joined the payloads itself lost what had been submitted in
--- between, claimed and never told.
+-- Returns the payload columns that its caller needs. A statement in here sees rows committed while the call is
+-- under way, the query around the call does not: a join there would lose executions submitted in between, claimed
+-- but never returned.
+--
+-- Lock order: the worker's row (key share), executions, slots; the last two with `skip locked`.
 create or replace function longhaul_claim(
     worker uuid, room int, candidates int, per_tenant bigint,
     known_queues text[], known_serves text[], known_tenants uuid[], known_ranks bigint[], known_ids uuid[],
@@ -38,14 +41,16 @@ begin
     end if;
 
     for _look in 1..2 loop
-        -- All there is, as far as there is room for it and one more. Not where a full batch was taken lately, so that there is most likely more. Seen
-        -- without locks: what is not taken is in nobody's way.
+        -- All runnable executions, up to the room and one more; skipped after a full batch, when more are likely.
+        -- Read without locks, so that executions not taken block no other claim.
         is_choosy := has_limits or cardinality(known_tenants) > 0;
         if not is_choosy then
-            select array_agg(x.place order by x.is_new, x.rank, x.id), count(*) > least(room, candidates) or bool_or(x.lane > 0)
+            select array_agg(x.place order by x.is_new, x.rank, x.id), count(*) > least(room, candidates)
+                or bool_or(x.lane > 0)
             into places, is_choosy
             from unnest(gap_queues, gap_serves) as gap (queue, serve_key) cross join lateral (
-                select x.ctid as place, x.id, x.lane, x.started_at is null as is_new, longhaul_claim_rank(x.created_at, x.priority) as rank
+                select x.ctid as place, x.id, x.lane, x.started_at is null as is_new,
+                    longhaul_claim_rank(x.created_at, x.priority) as rank
                 from executions x
                 where x.wait_reason = 'worker' and x.queue = gap.queue and x.serve_key = gap.serve_key
                 limit least(room, candidates) + 1
@@ -66,23 +71,25 @@ begin
                 return;
             end if;
             if has_limits then
-                select array_agg(row(a.execution_id, a.keys, a.is_admitted)::admission) into limits from longhaul_admit(ids, room) a;
+                select array_agg(row(a.execution_id, a.keys, a.is_admitted)::admission) into limits
+                    from longhaul_admit(ids, room) a;
                 return query
                 select e, e.started_at is null, l.keys, null::json, null::json, null::text
                 from unnest(limits) l join executions e on e.id = l.execution_id
                 where not l.is_admitted;
                 select array_agg(t.place order by t.number) into places
                 from unnest(places, ids) with ordinality as t (place, id, number)
-                where not exists (select from unnest(limits) l where l.execution_id = t.id and l.is_admitted is not true);
+                where not exists (select from unnest(limits) l where l.execution_id = t.id
+                    and l.is_admitted is not true);
             end if;
         end if;
         places := places[:room];
 
         return query
         with taken as materialized (
-            -- Locked before, or not by anybody else. A place seen without locks cannot hold another row by now: the query around this
-            -- call still sees what it held. Asked so that no index answers: rows are looked for by their places alone, whatever the
-            -- planner believed when the table was empty.
+            -- Locked above, or not locked by another transaction. A row seen without a lock cannot have been
+            -- replaced at its ctid: the outer query's snapshot still sees it. `is not distinct from` matches no
+            -- index, so that rows are found by ctid even under a plan made for an empty table.
             select t.place, e.started_at is null as is_new, t.number
             from unnest(places) with ordinality as t (place, number) join executions e on e.ctid = t.place
             where e.wait_reason is not distinct from 'worker' and (is_choosy or e.lane = 0)
@@ -110,20 +117,23 @@ begin
             insert into execution_count_changes (tenant_id, definition_key, agent_key, day, status, n)
             select (c.execution).tenant_id, (c.execution).definition_key, (c.execution).agent_key,
                 ((c.execution).created_at at time zone 'UTC')::date, s.status, sum(s.n)
-            from claimed c, (values ('PENDING'::execution_status, -1), ('IN_PROGRESS'::execution_status, 1)) as s (status, n)
+            from claimed c, (values ('PENDING'::execution_status, -1),
+                ('IN_PROGRESS'::execution_status, 1)) as s (status, n)
             where c.is_new
             group by 1, 2, 3, 4, 5
         )
         select c.execution, c.is_new, null::text[], p.overrides, p.input, p.traceparent
-        -- By key, one after the other: what the planner believed of an empty table must not become a scan of a full one.
+        -- By key, one after the other: a plan made for an empty table must not become a scan of a full one.
         from claimed c cross join lateral (
-            select x.overrides, x.input, x.traceparent from execution_payloads x where x.execution_id = (c.execution).id limit 1
+            select x.overrides, x.input, x.traceparent from execution_payloads x
+                where x.execution_id = (c.execution).id limit 1
         ) p
         order by c.number;
         get diagnostics done = row_count;
-        -- Nobody can have moved a row that was locked before. Were it otherwise, its slots would be taken for nothing.
+        -- A locked row cannot have moved. If one had, its slots would be taken for nothing.
         if is_choosy and done <> coalesce(cardinality(places), 0) then
-            raise exception 'of % locked executions % were found', cardinality(places), done using errcode = 'serialization_failure';
+            raise exception 'of % locked executions % were found', cardinality(places), done
+                using errcode = 'serialization_failure';
         end if;
         exit when is_choosy or done > 0;
     end loop;

@@ -1,5 +1,5 @@
--- An execution that no worker holds any more has no slots, unless one was just handed to it so that it can run; one
--- that does not wait for a slot stands in no line.
+-- Clears the slots of an execution that no worker holds any more, unless they were just handed to it so that it
+-- can run. Takes an execution that does not wait for a slot out of its line. Locks slots in key order.
 create or replace function longhaul_clear_slots() returns trigger
     language plpgsql
     as $$
@@ -10,7 +10,7 @@ begin
     if old.worker_id is not null or new.wait_reason is distinct from 'worker' then
         delete from slots s using slot_keys k, limit_rules r
         where s.execution_id = new.id and k.key = s.key and r.id = k.rule_id and s.number > r.max;
-        -- After that one, in a snapshot of its own: a slot over the limit may just have been moved below it.
+        -- A statement of its own, for a new snapshot: a slot over the limit may just have been moved below it.
         for mine in
             select s.key, s.number, r.max
             from slots s join slot_keys k on k.key = s.key join limit_rules r on r.id = k.rule_id
@@ -18,7 +18,8 @@ begin
             order by s.key
             for update of s
         loop
-            -- Who holds a slot over a limit that was made smaller moves into this one, so that it is not free.
+            -- The holder of a slot above a reduced limit moves into this slot, which therefore does not become
+            -- free.
             with over as materialized (
                 select s.* from slots s
                 where s.key = mine.key and s.number > mine.max and s.execution_id is not null

@@ -1,5 +1,5 @@
--- Closes what an execution that ends still waited for. Called with its row locked. Volatile, as `longhaul_unpark` is:
--- the statement's own snapshot may be older than a request that it waited for.
+-- Closes the open requests of an execution that ends. The caller has locked the execution. Volatile, as
+-- `longhaul_unpark` is: the caller's snapshot may be older than a request that it waited for.
 create or replace function longhaul_close_requests(execution uuid) returns void
     language sql volatile
     as $$

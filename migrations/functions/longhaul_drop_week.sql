@@ -1,7 +1,7 @@
--- Drops one table's partition of a prunable week. A table by itself, because each drop stops all writes to its parent
--- for the moment it takes: two at once could wait for a write that waits for them. The short limit keeps a
--- long-running reader from holding up everybody who comes after us; the caller tries again. Call it for `events`
--- last: the week is found by that one.
+-- Drops one table's partition of a prunable week. One table per call, because a drop blocks all writes to the
+-- parent table: two in one transaction could deadlock with a write. The short lock timeout keeps a long-running
+-- reader from blocking every statement queued behind the drop; the caller tries again. `events` must be dropped
+-- last: its partitions tell which weeks are prunable.
 create or replace function longhaul_drop_week(parent text, week date, before timestamptz) returns boolean
     language plpgsql
     set lock_timeout = '500ms'

@@ -1,12 +1,13 @@
--- Adds what needs pgvector, once the server has it. False where it has not, or where this role may not: indexes are
--- then searched by words alone. Run by this migration, by `longhaul migrate`, and again before the first embedding is
--- stored.
+-- Adds the extension pgvector and the column `embedding`. Returns false if the server does not have the extension
+-- or this role may not create it: indexes are then searched by words alone. Run by `longhaul migrate`, and again
+-- before the first embedding is stored.
 create or replace function longhaul_enable_vectors() returns boolean
     language plpgsql volatile
     as $$
 begin
     if exists (
-        select from pg_attribute where attrelid = 'index_chunks'::regclass and attname = 'embedding' and not attisdropped
+        select from pg_attribute where attrelid = 'index_chunks'::regclass and attname = 'embedding'
+            and not attisdropped
     ) then
         return true;
     end if;

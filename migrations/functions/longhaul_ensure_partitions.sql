@@ -1,5 +1,5 @@
--- Makes the weekly partitions from the current week on. The sweep calls it; it is idempotent, and the one place where
--- DDL is built at run time.
+-- Makes the missing weekly partitions from last week to `weeks` ahead, and returns their number. The sweep calls
+-- it; it is idempotent.
 create or replace function longhaul_ensure_partitions(weeks int) returns int
     language plpgsql
     as $$

@@ -1,4 +1,4 @@
--- Tells parents and descendants of an execution that it ended or is to be cancelled.
+-- Records that an execution ended or is to be cancelled, for its parent and its descendants.
 create or replace function longhaul_execution_ends() returns trigger
     language plpgsql
     as $$
@@ -13,9 +13,9 @@ begin
 end
 $$;
 
--- A trigger, because many statements end executions, and none of them may forget this. It runs when such a statement is done
--- with its own rows, so a parent may be parked, recorded or ended by the very batch that ends its child. Executions outside of
--- trees never call the function.
+-- A trigger, because many statements end executions, and each must do this. It runs after the statement's own
+-- changes, so a parent may be parked, recorded or ended by the batch that ends its child. Executions outside
+-- trees never call it.
 create or replace trigger executions_end after update of finished_at, cancel_requested_at on executions
     for each row
     when (

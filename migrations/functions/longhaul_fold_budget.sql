@@ -1,9 +1,10 @@
--- Takes note of what was settled, and grants what is free to those that wait, in the order they asked, at most
--- `portion` of them. Returns the executions it woke. The budget's row is locked by the caller, always before any
--- execution's, and an execution's before its reservations: nobody waits the other way round. An execution that another
--- transaction has locked stays in line for the next fold: a cancel locks a child and then its parent, and would wait for this
--- function while this function waits for it. A function of single statements, because each must see what was committed
--- before the lock was had, and the snapshot of one large statement is older (core-rules 12).
+-- Folds settled reservations into the budget, and grants what is free to waiting ones in the order in which they
+-- asked, at most `portion`. Returns the executions woken.
+--
+-- Lock order: the budget's row (the caller's), executions, their reservations. An execution that another
+-- transaction has locked stays in line for the next fold: a cancel locks a child and then its parent, and the two
+-- would deadlock. Separate statements, because each must see what was committed before the lock was acquired; the
+-- snapshot of one large statement is older (core-rules 12).
 create or replace function longhaul_fold_budget(root uuid, portion int) returns setof uuid
     language plpgsql volatile
     as $$

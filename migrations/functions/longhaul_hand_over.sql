@@ -1,11 +1,12 @@
--- Gives the free slots of these keys to those that wait for them and makes those runnable, at most `portion` in all.
--- Returns them; and, without an execution, the keys to whose lines somebody moved because another key was full: the
--- caller asks for those again.
+-- Gives the free slots of these keys to the executions that wait for them and makes those runnable, at most
+-- `portion` in all. Returns them; and, without an execution, the keys whose lines received an execution that
+-- found another key full: the caller calls again with those.
 --
--- The key's row is had first, and every statement in here sees what was committed before that: of a slot that is
--- freed and an execution that is parked at the same time, whoever commits last is followed by a call of this that
--- sees both.
-create or replace function longhaul_hand_over(names text[], portion int) returns table (id uuid, queue text, moved_to text)
+-- Lock order: the key's row, in key order; executions and slots with `skip locked`. Every statement sees what was
+-- committed before the key's lock was acquired: if a slot is freed and an execution parks at the same time, the
+-- later commit is followed by a call that sees both.
+create or replace function longhaul_hand_over(names text[], portion int)
+    returns table (id uuid, queue text, moved_to text)
     language plpgsql volatile
     as $$
 #variable_conflict use_column
@@ -18,7 +19,8 @@ declare
     passed uuid[];
 begin
     for name in select distinct n.key from unnest(names) as n (key) order by 1 loop
-        -- Whoever joins the line from now on looks after its own commit, and sees what was freed before this.
+        -- An execution that joins the line from now on is followed by a call of its own, which sees slots freed
+        -- before this.
         continue when not exists (select from slot_waiters x where x.key = name);
         perform from slot_keys k where k.key = name for no key update;
         continue when not found;
@@ -26,7 +28,8 @@ begin
         loop
             exit when granted >= portion;
             exit when not longhaul_has_free_slots(name);
-            -- The tenant that holds the fewest of them, then the one that used least lately; of its own, started before new.
+            -- The tenant that holds the fewest slots, then the one with the least recent usage; within a tenant,
+            -- started before new.
             with recursive tenants (tenant_id) as (
                 (select x.tenant_id from slot_waiters x where x.key = name order by x.tenant_id limit 1)
                 union all
@@ -49,7 +52,8 @@ begin
             ) head
             order by
                 case when (select count(*) from some_tenants) > 1 then
-                    (select count(*) from slots s where s.key = name and s.tenant_id = t.tenant_id and s.execution_id is not null)
+                    (select count(*) from slots s where s.key = name and s.tenant_id = t.tenant_id
+                        and s.execution_id is not null)
                 end,
                 coalesce((
                     select u.tokens * power(0.5, greatest(extract(epoch from longhaul_now() - u.at), 0) / 300)
@@ -62,7 +66,7 @@ begin
             where x.id = w.execution_id and x.wait_reason = 'concurrency_limit' and x.cancel_requested_at is null
             for no key update skip locked;
             if not found then
-                -- Somebody else is about to end it.
+                -- Another transaction holds or ends it.
                 passed := passed || w.execution_id;
                 continue;
             end if;
@@ -70,15 +74,16 @@ begin
             if missing is null then
                 perform longhaul_unpark(e.id);
                 insert into events (execution_id, seq, at, kind, data)
-                values (e.id, e.event_seq + 1, longhaul_now(), 'woken', jsonb_build_object('waited_for', 'concurrency_limit'));
-                -- Takes it out of the line as well, by the trigger.
+                values (e.id, e.event_seq + 1, longhaul_now(), 'woken',
+                    jsonb_build_object('waited_for', 'concurrency_limit'));
+                -- A trigger takes it out of the line as well.
                 update executions
                 set wait_reason = 'worker', wait_until = null, wake_seq = e.wake_seq + 1, event_seq = e.event_seq + 1
                 where id = e.id;
                 granted := granted + 1;
                 return query select e.id, e.queue, null::text;
             elsif missing = name then
-                -- What was free is being taken.
+                -- Another transaction is taking the free slot.
                 exit;
             else
                 update slot_waiters set key = missing where execution_id = e.id;

@@ -1,4 +1,4 @@
--- Whether a limit key has a slot that nobody holds, made or not.
+-- Returns true if a limit key has a free slot, made or not.
 create or replace function longhaul_has_free_slots(name text) returns boolean
     language sql stable
     as $$

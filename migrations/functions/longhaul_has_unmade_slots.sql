@@ -1,4 +1,4 @@
--- Whether a limit key has slots that nobody has taken yet.
+-- Returns true if a limit key has slots that were never made.
 create or replace function longhaul_has_unmade_slots(name text) returns boolean
     language sql stable
     as $$

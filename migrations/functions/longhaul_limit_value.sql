@@ -1,5 +1,6 @@
--- The value that a limit's expression has for an execution; null when its metadata has no such path.
-create or replace function longhaul_limit_value(expression text, tenant uuid, definition text, agent text, metadata jsonb) returns text
+-- Value of a limit's expression for an execution; null if its metadata has no such path.
+create or replace function longhaul_limit_value(expression text, tenant uuid, definition text, agent text,
+    metadata jsonb) returns text
     language sql immutable parallel safe
     as $$
         select case expression

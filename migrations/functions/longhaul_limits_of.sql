@@ -1,5 +1,6 @@
--- The keys these executions need slots of. A value that is longer than a key may be is told by its hash.
-create or replace function longhaul_limits_of(ids uuid[]) returns table (execution_id uuid, rule_id uuid, key text, value text)
+-- Limit keys of which these executions need a slot. A value of over 200 characters is replaced by its SHA-256.
+create or replace function longhaul_limits_of(ids uuid[])
+    returns table (execution_id uuid, rule_id uuid, key text, value text)
     language sql stable
     as $$
         select needed.id, needed.rule_id, needed.rule_id || '=' || told.value, told.value
@@ -8,22 +9,27 @@ create or replace function longhaul_limits_of(ids uuid[]) returns table (executi
                 longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key, e.metadata) as value
             from executions e
             join limit_rules r on r.source = 'definition' and r.subject = e.definition_key
-                and r.tenant_id is not distinct from (select v.tenant_id from definition_versions v where v.id = e.definition_version_id)
+                and r.tenant_id is not distinct from (select v.tenant_id from definition_versions v
+                    where v.id = e.definition_version_id)
             where e.id = any (ids)
             union all
-            select e.id, r.id, r.value, longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key, e.metadata)
+            select e.id, r.id, r.value, longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key,
+                e.metadata)
             from executions e
             join limit_rules r on r.source = 'agent' and r.subject = e.agent_key
-                and r.tenant_id is not distinct from (select v.tenant_id from agent_versions v where v.id = e.agent_version_id)
+                and r.tenant_id is not distinct from (select v.tenant_id from agent_versions v
+                    where v.id = e.agent_version_id)
             where e.id = any (ids)
             union all
-            select e.id, r.id, r.value, longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key, e.metadata)
+            select e.id, r.id, r.value, longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key,
+                e.metadata)
             from executions e
             join limit_rules r on r.source = 'operator' and r.subject = '' and r.tenant_id is null
             where e.id = any (ids)
             union all
-            -- By tenant, so that no tenant's rules are compared with another's executions.
-            select e.id, r.id, r.value, longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key, e.metadata)
+            -- A branch of its own, so that no tenant's rules are compared with another's executions.
+            select e.id, r.id, r.value, longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key,
+                e.metadata)
             from executions e
             join limit_rules r on r.source = 'operator' and r.subject = '' and r.tenant_id = e.tenant_id
             where e.id = any (ids)

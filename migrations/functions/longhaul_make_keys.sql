@@ -1,5 +1,5 @@
--- Makes the limit keys that are missing, not their slots: a slot is made when it is taken. In the order of keys, so that two
--- claims that make the same keys wait for each other and no more.
+-- Makes the missing limit keys, without their slots: a slot is made when it is first taken. Inserts in key order,
+-- so that two claims which make the same keys cannot deadlock.
 create or replace function longhaul_make_keys(rules uuid[], names text[], vals text[]) returns void
     language plpgsql volatile
     as $$
@@ -11,7 +11,7 @@ begin
     where not exists (select from slot_keys s where s.key = asked.key)
     order by asked.key
     on conflict do nothing;
-    -- Whoever has locked the key uses it, too.
+    -- A key locked by another transaction is in use there, too.
     update slot_keys s set used_at = longhaul_now()
     from (
         select u.key from slot_keys u

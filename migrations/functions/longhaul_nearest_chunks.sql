@@ -1,5 +1,5 @@
 -- Chunks whose embeddings are nearest to `query`, of documents whose metadata contains `having_all`. Exact: each
--- chunk is compared, bounded by the size an index may have. The distance is the cosine distance, 1 where it is
+-- chunk is compared, bounded by the size limit of an index. The distance is the cosine distance, 1 where it is
 -- undefined. Results show `document_id` in their metadata, so a filter by it works too.
 create or replace function longhaul_nearest_chunks(of_index uuid, query text, having_all jsonb, most int)
     returns table (document_id text, ordinal int, text text, metadata jsonb, distance float8)

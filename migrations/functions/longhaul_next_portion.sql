@@ -1,4 +1,5 @@
--- The next portion of those that wait for an endpoint is twice as large. The breaker's row is locked by the caller.
+-- Starts the next portion of an endpoint's waiting executions, twice as large. The caller has locked the
+-- breaker's row.
 create or replace function longhaul_next_portion(of_provider text, of_model text, of_key text) returns void
     language sql volatile
     as $$

@@ -1,5 +1,6 @@
--- The only clock that SQL reads, apart from heartbeats, which use the real one. In plpgsql, because each statement of
--- the hot path calls it: a function in SQL is parsed and planned each time, this one once per connection.
+-- The clock of SQL, except where real time is measured: heartbeats, duties of the sweep, portions. In plpgsql,
+-- because each statement of the hot path calls it: a function in SQL is parsed and planned for each statement,
+-- this one once per connection.
 create or replace function longhaul_now() returns timestamptz
     language plpgsql volatile parallel safe
     as $$

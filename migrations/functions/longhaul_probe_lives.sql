@@ -1,6 +1,6 @@
--- Whether the chosen probe can still answer: it was chosen a moment ago and stands in this line, or it asks now under
--- its lease. Workers with other addresses or keys have other breakers (docs/adr/0012-provider-health.md), so a
--- released execution may stand in another line.
+-- Returns true if the chosen probe can still answer: it was chosen recently and is in this line or has begun to
+-- ask, or it runs under the lease with which it asked. Workers with other addresses or keys have other breakers
+-- (docs/adr/0012-provider-health.md), so a released execution may be in another line.
 create or replace function longhaul_probe_lives(b provider_breakers, now timestamptz) returns boolean
     language sql stable
     as $$
@@ -9,7 +9,8 @@ create or replace function longhaul_probe_lives(b provider_breakers, now timesta
                 b.probe_token is not null
                 or exists (
                     select from provider_waits w
-                    where w.execution_id = b.probe_execution and (w.provider, w.model, w.key) = (b.provider, b.model, b.key)
+                    where w.execution_id = b.probe_execution
+                        and (w.provider, w.model, w.key) = (b.provider, b.model, b.key)
                 )
             )
             or exists (

@@ -1,5 +1,6 @@
--- The endpoint answered calls that had to ask whether they may be made: whatever it said, it is there. `is_over` says of each
--- whether its wait is over; one that was answered 429 comes back. Lets go at most `most` of those that wait, and returns them.
+-- Records that the endpoint answered calls that had to ask before they were made: any answer proves it reachable.
+-- `are_over` says for each whether its wait is over; a call answered with 429 comes back. Releases at most `most`
+-- waiting executions and returns them. Lock order: the breaker's row, then executions.
 create or replace function longhaul_provider_answered(
     ids uuid[], tokens uuid[], are_over boolean[], of_provider text, of_model text, of_key text, most int
 ) returns setof uuid
@@ -17,7 +18,8 @@ begin
     from unnest(ids, are_over) as told (id, is_over)
     where w.execution_id = told.id and not told.is_over and w.is_let_go;
     if b.state = 'open' and exists (
-        select from unnest(ids, tokens) as told (id, token) where told.id = b.probe_execution and told.token = b.probe_token
+        select from unnest(ids, tokens) as told (id, token) where told.id = b.probe_execution
+            and told.token = b.probe_token
     ) then
         update provider_breakers
         set state = 'recovering', portion = 2, released = 0, answered = 0, portion_at = clock_timestamp(),

@@ -1,5 +1,6 @@
--- A model call failed in a way that tells of its endpoint. `stated` is the wait it asked for. The answer is 'retry',
--- and the table of classes applies, or 'wait': the breaker is open, and nothing is spent.
+-- Records a failed model call that tells something about its endpoint. `stated` is the wait in seconds that the
+-- endpoint asked for. Returns 'retry' (the table of failure classes applies), 'wait' (the breaker is open and no
+-- retry is spent) or 'lost' with the lease. Lock order: the breaker's row, then executions.
 create or replace function longhaul_provider_failed(
     worker uuid, execution uuid, token uuid, of_provider text, of_model text, of_key text, of_class text, of_code text,
     is_quota boolean, stated float8, first_pause float8, longest_pause float8, patience float8, of_call bigint
@@ -18,9 +19,10 @@ declare
     of_executions int;
     pause interval;
 begin
-    -- Again when it was forgotten in between.
+    -- Repeats if the row was deleted in between.
     loop
-        insert into provider_breakers (provider, model, key) values (of_provider, of_model, of_key) on conflict do nothing;
+        insert into provider_breakers (provider, model, key)
+            values (of_provider, of_model, of_key) on conflict do nothing;
         select * into b from provider_breakers x
         where x.provider = of_provider and x.model = of_model and x.key = of_key
         for no key update;
@@ -49,7 +51,8 @@ begin
         delete from provider_failures x
         where x.provider = of_provider and x.model = of_model and x.key = of_key and not x.is_owed
             and x.at <= now - interval '10 seconds';
-        -- Each row is one failure; an attempt ends with its first, so an execution that retried within the window has several.
+        -- Each row is one failure. An attempt ends with its first, so an execution that retried within the window
+        -- has several.
         select count(*), count(distinct x.execution_id) into failed, of_executions
         from provider_failures x
         where x.provider = of_provider and x.model = of_model and x.key = of_key and x.at > now - interval '10 seconds';
@@ -58,7 +61,7 @@ begin
             return query select 'retry', null::timestamptz, seq, false, false;
             return;
         end if;
-        -- The one that fails now spends nothing, so nothing is owed to it.
+        -- The current failure spends no retry, so none is owed.
         delete from provider_failures x where x.execution_id = execution and x.lease_token = token;
         update provider_failures x set is_owed = true
         where x.provider = of_provider and x.model = of_model and x.key = of_key;
@@ -81,7 +84,8 @@ begin
         returning * into b;
     end if;
     perform longhaul_refund_failures(of_provider, of_model, of_key, patience);
-    perform longhaul_wait_for_provider(execution, of_provider, of_model, of_key, 'provider_down', patience, null, of_call);
+    perform longhaul_wait_for_provider(execution, of_provider, of_model, of_key, 'provider_down', patience, null,
+        of_call);
     return query select 'wait', greatest(b.open_until, now + interval '1 second'), seq, opens, was_probe;
 end
 $$;

@@ -1,6 +1,6 @@
--- The endpoint answered calls with 429: half of the calls at a time that there were, at most once a second, and no call at all for
--- the `shut_for` seconds it stated. Each call's 429s in a row are counted with its execution, each once; a call whose lease is
--- lost is not. Locks the breaker's row, and no execution's.
+-- Records 429 answers: halves the limit on concurrent calls, at most once a second, and closes the endpoint for
+-- `shut_for` seconds. Counts the consecutive 429s of each call, each answer once; a call whose lease is lost is
+-- not counted. Locks the breaker's row, and no execution's.
 create or replace function longhaul_provider_throttled(
     of_provider text, of_model text, of_key text, in_flight int, most int, shut_for float8,
     ids uuid[], tokens uuid[], calls bigint[], throttle_ids uuid[], patiences float8[]
@@ -33,9 +33,11 @@ begin
     ),
     counted as (
         insert into provider_waits as w (
-            execution_id, provider, model, key, reason, priority, since, give_up_at, is_released, call, throttles, throttle_id
+            execution_id, provider, model, key, reason, priority, since, give_up_at, is_released, call, throttles,
+            throttle_id
         )
-        select e.id, of_provider, of_model, of_key, 'rate_limit', e.priority, now, now + t.patience * interval '1 second', true,
+        select e.id, of_provider, of_model, of_key, 'rate_limit', e.priority, now,
+            now + t.patience * interval '1 second', true,
             t.call, 1, t.throttle_id
         from told t join executions e on e.id = t.id and e.lease_token = t.token
         order by e.id

@@ -1,5 +1,5 @@
--- The weeks of history, by their Mondays, that were over before `before` and in which every execution had ended by
--- then, or is gone.
+-- Weeks of history, by their Mondays, that ended before `before` and in which every execution had ended by then
+-- or was deleted.
 create or replace function longhaul_prunable_weeks(before timestamptz) returns setof date
     language sql stable
     as $$

@@ -1,6 +1,5 @@
--- Stores a document in the place of what it was before, whole. Says what came of it: stored, or why not (gone, model,
--- dimension, full, no_vectors). Without `texts` the chunks are in another store; without `vectors` they are found by
--- words alone.
+-- Replaces a document as a whole. Returns 'stored', or why not: gone, model, dimension, full, no_vectors. Without
+-- `texts` the chunks are in another store; without `vectors` they are found by words alone.
 create or replace function longhaul_put_document(
     of_index uuid, document text, hash bytea, size int, meta jsonb, pieces int, texts text[], vectors text[], width int,
     of_model text, most int
@@ -11,7 +10,7 @@ declare
     i indexes;
     before int;
 begin
-    -- One writer at a time for each index, so that its counts and its limit hold.
+    -- Serialises the writers of an index, so that its counts and its limit are exact.
     select * into i from indexes x where x.id = of_index for no key update;
     if not found then
         return 'gone';
@@ -33,7 +32,8 @@ begin
     insert into index_documents (index_id, id, content_hash, bytes, chunks, metadata, created_at, updated_at)
     values (of_index, document, hash, size, pieces, meta, longhaul_now(), longhaul_now())
     on conflict (index_id, id) do update
-    set content_hash = excluded.content_hash, bytes = excluded.bytes, chunks = excluded.chunks, metadata = excluded.metadata,
+    set content_hash = excluded.content_hash, bytes = excluded.bytes, chunks = excluded.chunks,
+        metadata = excluded.metadata,
         updated_at = excluded.updated_at;
     if vectors is not null then
         insert into index_chunks (index_id, document_id, ordinal, text, embedding)
@@ -46,7 +46,8 @@ begin
     end if;
     update indexes x
     set model = coalesce(x.model, of_model), dimension = coalesce(x.dimension, width), updated_at = longhaul_now(),
-        chunks = x.chunks - coalesce(before, 0) + pieces, documents = x.documents + case when before is null then 1 else 0 end
+        chunks = x.chunks - coalesce(before, 0) + pieces,
+        documents = x.documents + case when before is null then 1 else 0 end
     where x.id = of_index;
     return 'stored';
 end

@@ -1,11 +1,14 @@
--- Sets the caps of a running tree and wakes who now fits and is not locked. A null leaves a cap as it is. Returns the executions it
--- woke; the caller has seen that the tree has a budget.
-create or replace function longhaul_raise_budget(root uuid, cost bigint, tokens bigint, calls bigint, portion int) returns setof uuid
+-- Sets the caps of a running tree, and wakes waiting executions that now fit and are not locked. A null leaves a
+-- cap unchanged. Returns the executions woken. The caller has checked that the tree has a budget. Lock order: the
+-- budget's row, then executions.
+create or replace function longhaul_raise_budget(root uuid, cost bigint, tokens bigint, calls bigint, portion int)
+    returns setof uuid
     language plpgsql volatile
     as $$
 begin
     update budgets
-    set max_cost = coalesce(cost, max_cost), max_tokens = coalesce(tokens, max_tokens), max_calls = coalesce(calls, max_calls)
+    set max_cost = coalesce(cost, max_cost), max_tokens = coalesce(tokens, max_tokens),
+        max_calls = coalesce(calls, max_calls)
     where root_id = root;
     with told as (
         update executions set event_seq = event_seq + 1 where id = root and finished_at is null returning id, event_seq

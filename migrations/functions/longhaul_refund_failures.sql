@@ -1,6 +1,8 @@
--- Gives back the retries that were spent over an outage: what a breaker opened over, and whose attempt has ended with
--- a retry. One that backs off waits for the provider instead. Its breaker's row is locked by the caller.
-create or replace function longhaul_refund_failures(of_provider text, of_model text, of_key text, patience float8) returns int
+-- Refunds the retries spent on an outage: of failures over which a breaker opened and whose attempt ended with a
+-- retry. An execution in backoff waits for the provider instead. Returns the number of refunds. The caller has
+-- locked the breaker's row; lock order: breaker, then executions by id.
+create or replace function longhaul_refund_failures(of_provider text, of_model text, of_key text, patience float8)
+    returns int
     language plpgsql volatile
     as $$
 declare
@@ -19,7 +21,7 @@ begin
         order by o.execution_id
         limit 500
     loop
-        -- Its attempt is about to end, and is found ended the next time.
+        -- The attempt has not ended yet; a later call finds it ended.
         continue when f.outcome is null and f.at > longhaul_now() - interval '1 hour';
         if f.outcome = 'retrying' then
             select * into e from executions where id = f.execution_id and finished_at is null for no key update;
@@ -30,12 +32,15 @@ begin
                 where id = e.id;
                 given := given + 1;
                 if e.wait_reason = 'retry_backoff' and b.state <> 'closed' then
-                    w := longhaul_wait_for_provider(e.id, of_provider, of_model, of_key, 'provider_down', patience, null, null);
+                    w := longhaul_wait_for_provider(e.id, of_provider, of_model, of_key, 'provider_down', patience,
+                        null, null);
                     update parked set wait_reason = 'provider_down', wait_until = least(w.give_up_at, e.deadline_at)
                     where execution_id = e.id;
                     insert into events (execution_id, seq, at, kind, data)
-                    values (e.id, e.event_seq + 1, longhaul_now(), 'provider_down', jsonb_strip_nulls(jsonb_build_object(
-                        'provider', of_provider, 'model', of_model, 'cause', b.cause, 'until', b.open_until, 'refunded', f.class
+                    values (e.id, e.event_seq + 1, longhaul_now(), 'provider_down',
+                        jsonb_strip_nulls(jsonb_build_object(
+                        'provider', of_provider, 'model', of_model, 'cause', b.cause, 'until', b.open_until,
+                        'refunded', f.class
                     )));
                     update executions
                     set wait_reason = 'provider_down', wait_until = greatest(b.open_until, longhaul_now()),

@@ -1,8 +1,11 @@
--- Lets go what the portion under way still owes those that wait for an endpoint, in fair order and at most `most`, and closes
--- the breaker when nobody is left. Its row is locked by the caller, always before any execution's. Returns those it woke.
+-- Releases the rest of the current portion of an endpoint's waiting executions, in fair order and at most `most`,
+-- and closes the breaker when none is left. Returns the executions woken. The caller has locked the breaker's
+-- row; lock order: breaker, then executions.
 --
--- The line is read once, from behind the one that was let go last: what was let go before leaves dead entries in its index.
-create or replace function longhaul_release_waiters(of_provider text, of_model text, of_key text, most int) returns setof uuid
+-- Reads the line once, from behind the execution released last: released executions leave dead entries in the
+-- index.
+create or replace function longhaul_release_waiters(of_provider text, of_model text, of_key text, most int)
+    returns setof uuid
     language plpgsql volatile
     as $$
 declare
@@ -19,11 +22,11 @@ begin
     if b.state is null then
         return;
     end if;
-    -- Those that have ended stand for nobody: a few more looks make up for them.
+    -- Executions that have ended do not count towards the portion: up to four looks make up for them.
     for _look in 1..4 loop
         wanted := least(b.portion - b.released, most);
         exit when wanted <= 0;
-        -- One more than is wanted tells that there are more.
+        -- One more than wanted, to learn if there are more.
         select array_agg(x.execution_id order by x.priority desc, x.execution_id),
             array_agg(x.priority order by x.priority desc, x.execution_id)
         into line, priorities
@@ -61,7 +64,7 @@ begin
             return query select * from unnest(done);
         end if;
         if is_end then
-            -- Those that were locked, and those that came before the cursor, are found from the head of the line.
+            -- Executions that were locked, or stand before the cursor, are found from the head of the line.
             b.cursor_priority := null;
             b.cursor_id := null;
             if not exists (

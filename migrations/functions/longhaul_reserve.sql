@@ -1,10 +1,14 @@
--- Reserves for model calls of attempts that this worker holds. One row per item that it could look at: for a missing
--- one another statement has the row locked, or the lease is lost. Items come in the order in which they are granted.
--- Each is looked up once, not once per tree. A call whose prompt and longest reply do not fit is granted a shorter
--- reply, of at least `least_replies`; `reply_limit` is what was granted. Where the caller can count the prompt more
--- closely first, `may_wait` is false: the answer is `short`, and nothing is kept.
+-- Reserves budget for model calls of attempts that this worker holds. Returns one row per item it could examine:
+-- for a missing one another statement has locked the row, or the lease is lost. Grants within a tree in the order
+-- of the items. A call whose prompt and longest reply do not fit is granted a shorter reply, of at least
+-- `least_replies` tokens; `reply_limit` is what was granted. `may_wait` is false where the caller can first count
+-- the prompt more closely: the verdict is then 'short', and nothing is stored.
+--
+-- Lock order: the worker's row (key share), budgets by root, executions, reservations; budgets and executions
+-- with `skip locked`.
 create or replace function longhaul_reserve(
-    worker uuid, ids uuid[], tokens uuid[], step_keys bytea[], prompt_costs bigint[], prompts bigint[], reply_prices bigint[],
+    worker uuid, ids uuid[], tokens uuid[], step_keys bytea[], prompt_costs bigint[], prompts bigint[],
+    reply_prices bigint[],
     replies bigint[], least_replies bigint[], may_wait boolean[]
 ) returns table (place int, verdict text, wake_seq int, reply_limit bigint)
     language plpgsql volatile
@@ -25,7 +29,8 @@ begin
     end if;
     for item in
         select asked.*, coalesce(x.root_id, x.id) as root
-        from unnest(ids, tokens, step_keys, prompt_costs, prompts, reply_prices, replies, least_replies, may_wait) with ordinality
+        from unnest(ids, tokens, step_keys, prompt_costs, prompts, reply_prices, replies, least_replies,
+            may_wait) with ordinality
             as asked (id, token, step_key, prompt_cost, prompt, reply_price, reply, least_reply, may_wait, place)
         join executions x on x.id = asked.id
         where x.has_budget
@@ -33,7 +38,8 @@ begin
     loop
         if root is distinct from item.root then
             root := item.root;
-            -- A tree whose budget somebody else has at hand goes into the next batch; the others do not wait for it.
+            -- A tree whose budget another transaction has locked goes into the next batch; the others do not wait
+            -- for it.
             perform from budgets where root_id = root for no key update skip locked;
             is_at_hand := found;
             if is_at_hand then
@@ -53,15 +59,15 @@ begin
         select * into r from reservations x where x.execution_id = item.id and x.step_key = item.step_key;
         if found and r.state = 'open' then
             if r.lease_token is null or r.lease_token = item.token then
-                -- Granted while it waited, or granted before to this very attempt.
+                -- Granted while it waited, or granted to this attempt before.
                 update reservations x set lease_token = item.token
                 where x.execution_id = item.id and x.step_key = item.step_key;
                 return query select item.place::int, 'granted', e.wake_seq, r.reply_tokens;
                 continue;
             end if;
-            -- An earlier attempt died with it: its call may have been made and is charged at its estimate. The next one
-            -- reserves again, with the same limit: a request that is repeated under its idempotency key is the same
-            -- request.
+            -- An earlier attempt died with this reservation: its call may have been made and is charged at its
+            -- estimate. The next attempt reserves again with the same limit: a request repeated under its
+            -- idempotency key must be the same request.
             item.prompt_cost := r.prompt_cost;
             item.prompt := r.prompt_tokens;
             item.reply := r.reply_tokens;
@@ -86,17 +92,20 @@ begin
             return query select item.place::int, 'unpriced', e.wake_seq, null::bigint;
         elsif reply is not null then
             insert into reservations (
-                execution_id, step_key, root_id, state, asked_at, lease_token, cost, tokens, prompt_cost, prompt_tokens, reply_price,
+                execution_id, step_key, root_id, state, asked_at, lease_token, cost, tokens, prompt_cost,
+                prompt_tokens, reply_price,
                 reply_tokens, least_reply_tokens
             )
             values (
                 item.id, item.step_key, root, 'open', longhaul_now(), item.token,
-                longhaul_call_cost(item.prompt_cost, reply, item.reply_price), item.prompt + reply, item.prompt_cost, item.prompt,
+                longhaul_call_cost(item.prompt_cost, reply, item.reply_price), item.prompt + reply, item.prompt_cost,
+                item.prompt,
                 item.reply_price, reply, item.least_reply
             )
             on conflict (execution_id, step_key) do update
             set state = 'open', lease_token = excluded.lease_token, cost = excluded.cost, tokens = excluded.tokens,
-                prompt_cost = excluded.prompt_cost, prompt_tokens = excluded.prompt_tokens, reply_price = excluded.reply_price,
+                prompt_cost = excluded.prompt_cost, prompt_tokens = excluded.prompt_tokens,
+                reply_price = excluded.reply_price,
                 reply_tokens = excluded.reply_tokens, least_reply_tokens = excluded.least_reply_tokens
             returning * into r;
             update budgets x
@@ -109,19 +118,23 @@ begin
         elsif b.on_exhausted = 'fail' then
             return query select item.place::int, 'exhausted', e.wake_seq, null::bigint;
         else
-            -- Whoever frees something finds it, from now on, and raises the counter that this answer carries.
+            -- From now on a transaction that frees budget finds this row, and raises the `wake_seq` that is
+            -- returned here.
             insert into reservations (
-                execution_id, step_key, root_id, state, asked_at, cost, tokens, prompt_cost, prompt_tokens, reply_price, reply_tokens,
+                execution_id, step_key, root_id, state, asked_at, cost, tokens, prompt_cost, prompt_tokens,
+                reply_price, reply_tokens,
                 least_reply_tokens
             )
             values (
                 item.id, item.step_key, root, 'waiting', longhaul_now(),
-                longhaul_call_cost(item.prompt_cost, item.least_reply, item.reply_price), item.prompt + item.least_reply,
+                longhaul_call_cost(item.prompt_cost, item.least_reply, item.reply_price),
+                item.prompt + item.least_reply,
                 item.prompt_cost, item.prompt, item.reply_price, item.reply, item.least_reply
             )
             on conflict (execution_id, step_key) do update
             set cost = excluded.cost, tokens = excluded.tokens, prompt_cost = excluded.prompt_cost,
-                prompt_tokens = excluded.prompt_tokens, reply_price = excluded.reply_price, reply_tokens = excluded.reply_tokens,
+                prompt_tokens = excluded.prompt_tokens, reply_price = excluded.reply_price,
+                reply_tokens = excluded.reply_tokens,
                 least_reply_tokens = excluded.least_reply_tokens;
             return query select item.place::int, 'waiting', e.wake_seq, null::bigint;
         end if;

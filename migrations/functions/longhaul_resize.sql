@@ -1,5 +1,5 @@
--- A smaller limit takes away what is free of it, and what is held stays held, in the lower slots as far as they are
--- free. The slots of a larger one are made when they are taken.
+-- Applies a changed limit. A smaller limit deletes its free slots; held slots stay held, and move to lower
+-- numbers where those are free. The slots of a larger limit are made when they are first taken.
 create or replace function longhaul_resize() returns trigger
     language plpgsql
     as $$
@@ -24,7 +24,8 @@ begin
     end loop;
     delete from slots s using slot_keys k
     where k.rule_id = new.id and s.key = k.key and s.number > new.max and s.execution_id is null;
-    -- Also before it grows: a claim that still saw a larger limit may have made slots that are gone by now.
+    -- Also before the limit grows: a claim that still saw a larger limit may have made slots that are deleted by
+    -- now.
     update slot_keys set made = least(old.max, new.max) where rule_id = new.id and made > least(old.max, new.max);
     return null;
 end

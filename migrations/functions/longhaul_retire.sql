@@ -1,5 +1,5 @@
--- Declares one worker dead, and notes what it held that matters afterwards. It waits for what the worker is writing;
--- what is read after the lock is therefore the last that the worker did (core-rules 2, 25).
+-- Declares one worker dead, and records what it held. Waits for the worker's writes under way; what is read after
+-- the lock is therefore the last that the worker did (core-rules 2, 25).
 create or replace function longhaul_retire(worker uuid) returns void
     language plpgsql volatile
     as $$

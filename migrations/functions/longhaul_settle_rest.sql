@@ -1,5 +1,5 @@
--- What an execution that ends leaves of its budget: what waits is forgotten, what was granted and never taken is free
--- again, and a call that may have been made is charged at its estimate.
+-- Settles the reservations of an execution that ends: deletes waiting ones, frees those granted but never taken,
+-- and charges a call that may have been made at its estimate.
 create or replace function longhaul_settle_rest() returns trigger
     language plpgsql
     as $$

@@ -1,4 +1,5 @@
--- What the newest version says holds for all: written down whenever a version comes or goes.
+-- Copies the concurrency limits of the newest version to `limit_rules` whenever a version is added or removed.
+-- They apply to executions of all versions.
 create or replace function longhaul_spec_limits() returns trigger
     language plpgsql
     as $$

@@ -1,5 +1,6 @@
--- Takes of these duties what is due and nobody else is about to take. One row for each: when it was taken, if it was, and
--- the result of its last run. A duty that is not finished within `busy` seconds is due again: its process may be dead.
+-- Takes those of these duties that are due and that no other process is taking. Returns one row for each:
+-- `taken_at` if it was taken, and the result of its last run. A duty not finished within `busy` seconds is due
+-- again: its process may be dead.
 create or replace function longhaul_take_duties(duties text[], periods float8[], busy float8)
     returns table (duty text, taken_at timestamptz, told jsonb)
     language plpgsql volatile
@@ -16,14 +17,14 @@ begin
             perform pg_advisory_xact_lock(hashtext('longhaul.sweep_duties'));
             insert into sweep_duties (duty)
             select asked.name where not exists (select from sweep_duties d where d.duty = asked.name);
-            -- It is for the next look to take it.
+            -- The next call may take it.
             continue;
         end if;
         duty := asked.name;
         taken_at := null;
         told := newest.told;
         if newest.due_at <= clock_timestamp() then
-            -- Looked at again under the lock: somebody may have taken it meanwhile.
+            -- Checked again under the lock: another process may have taken it meanwhile.
             perform from sweep_duties d
             where d.ctid = newest.place and d.due_at <= clock_timestamp()
             for update skip locked;

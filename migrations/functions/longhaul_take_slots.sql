@@ -1,8 +1,11 @@
--- Takes a slot of each of these keys, or none. Returns the first key that has none free, null when all were had. Waits for
--- no other transaction; `is_busy` says that another one makes a slot of the missing key, so that it may have room.
+-- Takes a slot of each of these keys, or none. `missing` is the first key without a free slot, null if all were
+-- taken. Waits for no other transaction; `is_busy` means that another one is making a slot of the missing key, so
+-- that it may have room.
 --
--- A slot is made when it is first taken, with the next number, under the lock of the key's row. A freed slot is used again.
-create or replace function longhaul_take_slots(execution uuid, tenant uuid, names text[], out missing text, out is_busy boolean)
+-- A slot is made when it is first taken, with the next number, under the lock of the key's row. A freed slot is
+-- used again.
+create or replace function longhaul_take_slots(execution uuid, tenant uuid, names text[], out missing text,
+    out is_busy boolean)
     language plpgsql volatile
     as $$
 #variable_conflict use_column
@@ -29,7 +32,7 @@ begin
                 for no key update of x skip locked;
                 is_busy := not found;
                 if found and k.made < k.max then
-                    -- A limit that was made smaller and larger again may have held slots above `made`.
+                    -- Once a limit was reduced and raised again, held slots may exist above `made`.
                     insert into slots as s (key, number)
                     select name, n from generate_series(k.made + 1, least(k.max, k.made + 1 + (
                         select count(*)::int from slots o where o.key = name and o.number > k.made

@@ -1,7 +1,8 @@
--- A UUIDv7 of the database's clock.
+-- UUIDv7 from the database's clock.
 create or replace function longhaul_uuid() returns uuid
     language sql volatile parallel safe
-    -- A random id with the milliseconds in its first six bytes; setting two bits makes version 4 a version 7.
+    -- A random UUID with the milliseconds in its first six bytes; setting two bits turns version 4 into version
+    -- 7.
     as $$
         select encode(set_bit(set_bit(overlay(
             uuid_send(gen_random_uuid())

@@ -1,12 +1,16 @@
--- Puts an execution in the line of an endpoint, or moves it there; the time that the same call has waited already counts. An
--- execution that the breaker let go stays so while it waits for the rate of the same endpoint.
+-- Puts an execution in the line of an endpoint, or moves it there. Time that the same call has already waited
+-- counts. An execution that the breaker released stays released (`is_let_go`) while it waits for the rate of the
+-- same endpoint.
 create or replace function longhaul_wait_for_provider(
-    execution uuid, of_provider text, of_model text, of_key text, why text, patience float8, pass timestamptz, of_call bigint
+    execution uuid, of_provider text, of_model text, of_key text, why text, patience float8, pass timestamptz,
+    of_call bigint
 ) returns provider_waits
     language sql volatile
     as $$
-        insert into provider_waits as w (execution_id, provider, model, key, reason, priority, since, give_up_at, pass_at, call)
-        select e.id, of_provider, of_model, of_key, why, e.priority, begun.at, begun.at + patience * interval '1 second', pass, of_call
+        insert into provider_waits as w (execution_id, provider, model, key, reason, priority, since, give_up_at,
+            pass_at, call)
+        select e.id, of_provider, of_model, of_key, why, e.priority, begun.at,
+            begun.at + patience * interval '1 second', pass, of_call
         from executions e
         left join provider_waits o on o.execution_id = e.id
         cross join lateral (

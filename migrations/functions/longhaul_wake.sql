@@ -1,5 +1,6 @@
--- Wakes an execution that may wait for `reason` (core-rules 3): adds 1 to its counter, and makes it runnable if it is
--- parked for that. Waits for its row, so a park that is under way is seen. False when it is over.
+-- Wakes an execution that may wait for `reason` (core-rules 3): adds 1 to `wake_seq`, and makes it runnable if it
+-- is parked for that reason. Waits for the row, so that a park under way is seen. Returns false if the execution
+-- is over.
 create or replace function longhaul_wake(execution uuid, reason text) returns boolean
     language plpgsql volatile
     as $$

@@ -1,6 +1,6 @@
--- Wakes those of these executions that no other transaction has locked, as `longhaul_wake` does: adds 1 to the counter of each,
--- and makes it runnable if it is parked for `reason` (core-rules 3). Returns them; `is_over` says that one has ended. Those
--- that are locked are left out, and are woken by whoever looks next.
+-- Wakes those of these executions that no other transaction has locked, as `longhaul_wake` does (core-rules 3),
+-- and returns them; `is_over` marks executions that have ended. Locked ones are left for a later look. Locks in
+-- id order.
 create or replace function longhaul_wake_all(ids uuid[], reason text) returns table (id uuid, is_over boolean)
     language plpgsql volatile
     as $$

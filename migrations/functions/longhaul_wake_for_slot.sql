@@ -1,6 +1,7 @@
--- Calls to an endpoint with as many calls as may be have ended: the next `n` in line are let go, unless the endpoint said that
--- it takes no calls yet.
-create or replace function longhaul_wake_for_slot(of_provider text, of_model text, of_key text, n int) returns setof uuid
+-- Releases up to `n` executions, at most 200, that wait for a call to a full endpoint to end; none before the
+-- time at which the endpoint takes calls again. Locks the waits, then executions, with `skip locked`.
+create or replace function longhaul_wake_for_slot(of_provider text, of_model text, of_key text, n int)
+    returns setof uuid
     language plpgsql volatile
     as $$
 declare

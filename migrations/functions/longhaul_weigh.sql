@@ -1,5 +1,6 @@
--- Who is next of what these lines, gaps and suspects hold, locked: at most `candidates`. What another claim has
--- locked meanwhile is stepped over, not waited for. The parameters are those of `longhaul_claim`.
+-- Chooses and locks the next executions of these tenants, gaps and lanes of suspects in fair order: at most
+-- `candidates`. Executions that another claim has locked are skipped, not waited for. The parameters are those of
+-- `longhaul_claim`.
 create or replace function longhaul_weigh(
     candidates int, per_tenant bigint,
     known_queues text[], known_serves text[], known_tenants uuid[], known_ranks bigint[], known_ids uuid[],
@@ -18,23 +19,28 @@ begin
             as known (queue, serve_key, tenant_id, after_rank, after_id)
         union all
         (
-            select gap.queue, gap.serve_key, found.tenant_id, -9223372036854775808, '00000000-0000-0000-0000-000000000000'::uuid
+            select gap.queue, gap.serve_key, found.tenant_id, -9223372036854775808,
+                '00000000-0000-0000-0000-000000000000'::uuid
             from unnest(gap_queues, gap_serves, gap_aboves, gap_belows) as gap (queue, serve_key, above, below)
             cross join lateral (
                 with recursive found (tenant_id) as (
                     (
                         select x.tenant_id from executions x
-                        where x.wait_reason = 'worker' and x.queue = gap.queue and x.serve_key = gap.serve_key and x.lane = 0
+                        where x.wait_reason = 'worker' and x.queue = gap.queue and x.serve_key = gap.serve_key
+                            and x.lane = 0
                             and x.tenant_id > gap.above and x.tenant_id < gap.below
-                        order by x.tenant_id, (x.started_at is null), longhaul_claim_rank(x.created_at, x.priority), x.id
+                        order by x.tenant_id, (x.started_at is null), longhaul_claim_rank(x.created_at, x.priority),
+                            x.id
                         limit 1
                     )
                     union all
                     select next.tenant_id from found cross join lateral (
                         select x.tenant_id from executions x
-                        where x.wait_reason = 'worker' and x.queue = gap.queue and x.serve_key = gap.serve_key and x.lane = 0
+                        where x.wait_reason = 'worker' and x.queue = gap.queue and x.serve_key = gap.serve_key
+                            and x.lane = 0
                             and x.tenant_id > found.tenant_id and x.tenant_id < gap.below
-                        order by x.tenant_id, (x.started_at is null), longhaul_claim_rank(x.created_at, x.priority), x.id
+                        order by x.tenant_id, (x.started_at is null), longhaul_claim_rank(x.created_at, x.priority),
+                            x.id
                         limit 1
                     ) next
                 )
@@ -43,8 +49,8 @@ begin
             limit max_found
         )
     ),
-    -- Of each line, how many would be next: seen without locks, so that what is not taken is in nobody's way. One line alone needs no
-    -- such look: all that is taken is its.
+    -- Number of each line's executions that would be next, read without locks, so that those not taken block no
+    -- other claim. A single line needs no such look: all that is taken is its own.
     wanted as materialized (
         select line.*, half.is_new, candidates::bigint as n
         from line cross join (values (false), (true)) as half (is_new)
@@ -59,7 +65,7 @@ begin
                 where x.wait_reason = 'worker' and x.queue = line.queue and x.serve_key = line.serve_key and x.lane = 0
                     and x.tenant_id = line.tenant_id and (x.started_at is null) = half.is_new
                     and (longhaul_claim_rank(x.created_at, x.priority), x.id) > (
-                        -- What was started and came back may be older than what was taken last.
+                        -- A started execution that came back may be older than the one taken last.
                         case when half.is_new then line.after_rank else -9223372036854775808 end,
                         case when half.is_new then line.after_id else '00000000-0000-0000-0000-000000000000'::uuid end
                     )
@@ -91,7 +97,8 @@ begin
             for update skip locked
         ) e
         union all
-        select s.* from unnest(suspect_queues, suspect_serves, suspect_lanes, suspect_rooms) as suspect (queue, serve_key, lane, room)
+        select s.* from unnest(suspect_queues, suspect_serves, suspect_lanes, suspect_rooms)
+            as suspect (queue, serve_key, lane, room)
         cross join lateral (
             select x.ctid, x.id, x.tenant_id, x.lane, (x.started_at is null),
                 longhaul_claim_rank(x.created_at, x.priority), suspect.room
@@ -105,8 +112,10 @@ begin
     ),
     picked as (
         select placed.* from (
-            -- A lane's room is one, over all queues and serve keys together.
-            select shared.*, row_number() over (partition by shared.lane order by share, shared.is_new, rank, shared.id) as place_in_lane
+            -- A lane has one room for all queues and serve keys together.
+            select shared.*,
+                row_number() over (partition by shared.lane order by share, shared.is_new, rank, shared.id)
+                as place_in_lane
             from (
                 select c.*, coalesce(used.tokens, 0)
                     + usual * row_number() over (partition by c.tenant_id order by c.is_new, c.rank, c.id) as share
