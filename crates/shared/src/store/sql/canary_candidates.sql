@@ -1,5 +1,5 @@
--- Shut groups for which a worker lives that is of a build they have not killed, and who is tried: the first in quarantine that
--- somebody still waits for, else the first that is held back.
+-- Shut groups for which a live worker has a build that they have not killed, each with the execution to try: the
+-- first in quarantine whose caller still waits, else the first that is held back.
 select g.tenant_id, g.definition_version_id, g.agent_version_id, g.died_builds, first.execution_id as "execution_id?",
     held.id as "held_id?", held.serve_key as "held_serve_key?"
 from quarantine_groups g

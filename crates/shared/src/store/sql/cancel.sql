@@ -1,8 +1,10 @@
--- Cancels executions. Unheld: it ends as FAILED `cancelled`. Held: it gets the flag, once. No row: it is over, was flagged
--- before, or does not exist. All is decided by the row under its lock, so a claim or park in between is seen.
+-- Cancels executions. One that no worker holds ends as FAILED `cancelled`; a held one gets the flag, once. No
+-- row: it is over, was flagged before, or does not exist. All is decided by the row under its lock, so a claim or
+-- park in between is seen.
 --
--- $2 is the tenant that asks; its rows are waited for, and so is the parent of one that ends, in the trigger. Null when their
--- parents end: then a parent's lock comes first, so nothing is waited for. What somebody has at hand is found again.
+-- $2 is the tenant that asks: the statement waits for its rows, and in the trigger for the parent of one that
+-- ends. $2 is null if the parents end: a parent is then locked first and nothing is waited for; locked rows are
+-- found again later.
 with asked as materialized (
     select e.id
     from executions e
@@ -37,7 +39,7 @@ cancelled as (
     where e.id = target.id
     returning e.id, e.tenant_id, e.definition_key, e.agent_key, e.created_at, e.event_seq, now.now,
         e.finished_at is not null as ended,
-        -- A status moves from PENDING with the first claim, which sets `started_at`.
+        -- A status leaves PENDING with the first claim, which sets `started_at`.
         case when e.started_at is null then 'PENDING'::execution_status else 'IN_PROGRESS' end as old_status
 ),
 ended as (

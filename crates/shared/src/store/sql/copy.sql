@@ -1,10 +1,12 @@
--- Inserts a new execution that goes on from another's journal: a person's retry of a FAILED one (with the prefix of the journal when
--- $14), or, when $17, a fork of any one before that step. Messages live with their execution, so the prefix brings its own copies
--- (core-rules 14). A key that is taken inserts nothing.
+-- Inserts a new execution that continues another's journal: a person's retry of a FAILED one (with the prefix of
+-- the journal if $14), or, if $17 is set, a fork of any execution before that step. Messages live with their
+-- execution, so the prefix is copied with its messages (core-rules 14). If the idempotency key is taken, nothing
+-- is inserted.
 --
--- $25 releases a quarantined one (docs/adr/0019-quarantine.md): `canary` when its group is shut, `manual` whatever the group waits for,
--- `rest` when it is releasing. The link from the quarantined one is taken in the same statement, so that nothing is released twice.
--- Whatever killed workers starts under suspicion, a canary alone.
+-- $25 releases a quarantined execution (docs/adr/0019-quarantine.md): `canary` if its group is shut, `manual` if
+-- it is shut or releasing, `rest` as part of a portion. The same statement sets the link from the quarantined
+-- execution, so that none is released twice. An execution that killed workers starts as a suspect, a canary
+-- alone.
 with now as materialized (
     select longhaul_now() as now
 ),
@@ -14,17 +16,19 @@ asked as materialized (
     join execution_payloads p on p.execution_id = e.id
     where e.id = $3 and e.tenant_id = $2 and (e.status = 'FAILED' or $17::int is not null)
 ),
--- The group's row is taken first, by whoever releases: two that try are one after the other.
+-- Each release locks the group's row first, so two releases run one after the other.
 opened as (
     insert into quarantine_groups as g (
-        tenant_id, definition_version_id, agent_version_id, definition_key, agent_key, queues, state, died_builds, canary, changed_at
+        tenant_id, definition_version_id, agent_version_id, definition_key, agent_key, queues, state, died_builds,
+        canary, changed_at
     )
-    select tenant_id, definition_version_id, agent_version_id, definition_key, agent_key, array[queue], 'canary', '{}', $1, now
+    select tenant_id, definition_version_id, agent_version_id, definition_key, agent_key, array[queue], 'canary', '{}',
+        $1, now
     from asked, now
     where $25::text in ('canary', 'manual')
     on conflict (tenant_id, definition_version_id, agent_version_id) do update
     set state = 'canary', canary = excluded.canary, changed_at = excluded.changed_at,
-        -- A person who releases says that the cause is gone, whatever the build.
+        -- A manual release says that the cause is gone, whatever the build.
         died_builds = case when $25 = 'manual' then '{}' else g.died_builds end
     where g.state = 'shut' or ($25 = 'manual' and g.state = 'releasing')
     returning g.tenant_id
@@ -50,14 +54,16 @@ keyed as (
 inserted as (
     insert into executions (
         id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
-        metadata, created_at, deadline_at, active_timeout, retry_of, forked_from, forked_before, submitted_by, wait_reason,
+        metadata, created_at, deadline_at, active_timeout, retry_of, forked_from, forked_before, submitted_by,
+        wait_reason,
         event_seq, has_budget, lane, crash_count
     )
     select
         $1, tenant_id, definition_key, $4, $16, $5, queue, $6, priority, metadata, now,
-        now + $7::float8 * interval '1 second', $9::float8 * interval '1 second', 
+        now + $7::float8 * interval '1 second',
+            $9::float8 * interval '1 second', 
         case when $17::int is null then id end, case when $17::int is not null then id end, $17::int,
-        -- Whoever submitted it must not decide about its approvals, whoever releases it.
+        -- A release keeps the submitter, who therefore still cannot decide about the execution's own approvals.
         coalesce($10::uuid, case when $25::text is not null then submitted_by end), 'worker', 1,
         has_budget or $21::text is not null,
         case
@@ -77,7 +83,7 @@ payload as (
     from inserted, origin
 ),
 caps as (
-    -- Anew: what the first one spent is not this one's.
+    -- A new budget: what the origin spent does not count.
     insert into budgets (root_id, tenant_id, max_cost, max_tokens, max_calls, on_exhausted)
     select id, tenant_id, $22::bigint, $23::bigint, $24::bigint, $21::text from inserted where $21 is not null
     union all
@@ -85,7 +91,7 @@ caps as (
     from inserted, origin join budgets b on b.root_id = coalesce(origin.root_id, origin.id)
     where $21 is null and $25::text is null
     union all
-    -- Nobody asked for more money: a release has what is left.
+    -- A release adds no money: it gets what is left.
     select inserted.id, b.tenant_id,
         case when b.max_cost is not null then greatest(b.max_cost - b.spent_cost - b.reserved_cost, 0) end,
         case when b.max_tokens is not null then greatest(b.max_tokens - b.spent_tokens - b.reserved_tokens, 0) end,
@@ -97,7 +103,7 @@ caps as (
 near_deadline as (
     insert into deadlines (execution_id, deadline_at) select id, deadline_at from inserted where $8::bool
 ),
--- The turn that gave the last answer a validator looked at.
+-- The turn that gave the last answer which validators examined.
 refused as materialized (
     select max(turn.seq) as seq
     from steps turn
@@ -107,7 +113,7 @@ refused as materialized (
             where verdict.execution_id = $3 and verdict.kind = 'verdict' and verdict.state = 'live'
         )
 ),
--- What has begun and has no result is not shared, and neither is the reply that it belongs to.
+-- A step without a result is not copied, and neither is the turn it belongs to.
 begun as materialized (
     select min(coalesce(
         (select max(t.seq) from steps t where t.execution_id = $3 and t.kind = 'turn' and t.seq <= s.seq), s.seq
@@ -120,12 +126,13 @@ prefix as materialized (
     from steps s, inserted, refused, begun
     where $14::bool and s.execution_id = $3 and s.state = 'live' and (refused.seq is null or s.seq < refused.seq)
         and (begun.seq is null or s.seq < begun.seq) and ($17::int is null or s.seq < $17)
-        -- Another prompt is rendered anew; what was said after the old one stands.
+        -- A changed prompt is rendered again; the steps after the old one are kept.
         and not ($20::bool and s.kind = 'prompt')
 ),
 copied_steps as (
     insert into steps (
-        execution_id, seq, attempt, kind, state, key, occurrence, name, appends, body, preview, failure_code, input_tokens,
+        execution_id, seq, attempt, kind, state, key, occurrence, name, appends, body, preview, failure_code,
+        input_tokens,
         output_tokens, cached_tokens, cost, started_at, finished_at
     )
     select

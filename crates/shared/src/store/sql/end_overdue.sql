@@ -1,5 +1,5 @@
--- Ends what is past its deadline although nobody did: up to $1 near deadlines of executions that no worker holds, and those
--- of $2 whose worker let `active_until` pass by more than $3 seconds.
+-- Ends executions past their deadline that nothing else ended: up to $1 near deadlines of executions that no
+-- worker holds, and those of $2 whose worker let `active_until` pass by more than $3 seconds.
 with now as materialized (
     select longhaul_now() as now
 ),
@@ -9,10 +9,11 @@ due as materialized (
     select unnest($2::uuid[])
 ),
 late as materialized (
-    select e.id, e.tenant_id, e.definition_key, e.agent_key, e.created_at, e.status, e.event_seq, e.attempt, e.worker_id,
+    select e.id, e.tenant_id, e.definition_key, e.agent_key, e.created_at, e.status, e.event_seq, e.attempt,
+        e.worker_id,
         e.lease_token, e.claimed_at, now.now
     from now, due join executions e on e.id = due.id
-    -- Not by `finished_at is null`: a plan of an hour in which little was open would look through all that is.
+    -- Not by `finished_at is null`: a plan made while few executions were open would scan all open ones.
     where e.status in ('PENDING', 'IN_PROGRESS')
         and (
             e.worker_id is null and e.deadline_at <= now.now
@@ -49,8 +50,10 @@ counts as (
     group by 1, 2, 3, 4, 5
 )
 update executions e
-set status = 'FAILED', wait_reason = null, wait_until = null, worker_id = null, active_until = null, finished_at = l.now,
-    wake_seq = e.wake_seq + 1, event_seq = e.event_seq + 1, failure_class = 'permanent', failure_code = 'deadline_exceeded'
+set status = 'FAILED', wait_reason = null, wait_until = null, worker_id = null, active_until = null,
+    finished_at = l.now,
+    wake_seq = e.wake_seq + 1, event_seq = e.event_seq + 1, failure_class = 'permanent',
+    failure_code = 'deadline_exceeded'
 from late l join gone on gone.id = l.id
 where e.id = l.id
 returning e.id as "id!"

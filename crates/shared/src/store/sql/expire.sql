@@ -1,5 +1,6 @@
--- Ends the wait for people who did not answer in time, and wakes their executions as a decision does. What belongs to an
--- execution that is over is closed without a word: its own end may have missed a request that was being written beside it.
+-- Expires requests that people did not answer in time, and wakes their executions as a decision does. Requests of
+-- an execution that is over are closed without an event: its end may have missed a request that was being
+-- written.
 with due as materialized (
     select id, execution_id from human_requests
     where state = 'waiting' and expires_at <= longhaul_now() and ($2::uuid is null or execution_id = $2)
@@ -40,11 +41,12 @@ unparked as (
 )
 update executions e
 set wake_seq = e.wake_seq + 1, event_seq = woken.seq,
-    -- Postgres checks constraints on the row as the statement's snapshot has it before it finds that a newer one is locked: what
-    -- a worker holds in that row must stay without a reason there.
+    -- Postgres checks constraints on the row as of the statement's snapshot before it finds that a newer version
+    -- is locked: if a worker holds that older version, its reason must stay null.
     wait_reason = case when e.worker_id is null then case when x.was_parked then 'worker' else e.wait_reason end end,
     wait_until = case when not x.was_parked then e.wait_until end
 from execution x join woken on woken.execution_id = x.id left join unparked on unparked.id = x.id
 where e.id = x.id
--- Whatever waits for a worker is told again: a claim that met this update passed the execution by, and its wake-up was spent for that.
+-- An execution that waits for a worker gets a wake-up again: a claim that met this update skipped it, and its
+-- wake-up was spent on that claim.
 returning e.id as "id!", x.queue as "queue!", coalesce(e.wait_reason = 'worker', false) as "is_runnable!"

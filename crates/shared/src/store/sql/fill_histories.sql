@@ -1,4 +1,4 @@
--- What belongs to an execution, for its copies.
+-- Payload and history of the copies of an execution.
 with copy as materialized (
     select id from executions where id <> $1 order by id
 ),
@@ -8,14 +8,17 @@ payload as (
 ),
 attempt as (
     insert into attempts (execution_id, number, worker_id, lease_token, started_at, ended_at, outcome)
-    select copy.id, number, worker_id, lease_token, started_at, ended_at, outcome from copy, attempts where execution_id = $1
+    select copy.id, number, worker_id, lease_token, started_at, ended_at, outcome from copy, attempts
+        where execution_id = $1
 ),
 step as (
     insert into steps (
-        execution_id, seq, attempt, kind, state, key, occurrence, name, appends, body, preview, input_tokens, output_tokens, cached_tokens,
+        execution_id, seq, attempt, kind, state, key, occurrence, name, appends, body, preview, input_tokens,
+        output_tokens, cached_tokens,
         started_at, finished_at, cost
     )
-    select copy.id, seq, attempt, kind, state, key, occurrence, name, appends, body, preview, input_tokens, output_tokens, cached_tokens,
+    select copy.id, seq, attempt, kind, state, key, occurrence, name, appends, body, preview, input_tokens,
+        output_tokens, cached_tokens,
         started_at, finished_at, cost
     from copy, steps where execution_id = $1
 )

@@ -1,4 +1,5 @@
--- Parks with `queue_paused` what is runnable, never began, and belongs to a group whose new executions are held back.
+-- Parks with `queue_paused` the runnable executions that were never started and belong to a group whose new
+-- executions are held back.
 with now as materialized (
     select longhaul_now() as now
 ),
@@ -7,7 +8,8 @@ held as materialized (
     from now, quarantine_groups g
     join executions e on e.tenant_id = g.tenant_id and e.definition_version_id = g.definition_version_id
         and e.agent_version_id = g.agent_version_id
-    where g.held_since is not null and e.finished_at is null and e.status = 'PENDING' and e.wait_reason = 'worker' and e.lane = 0
+    where g.held_since is not null and e.finished_at is null and e.status = 'PENDING' and e.wait_reason = 'worker'
+        and e.lane = 0
     order by e.id
     limit $1
     for update of e skip locked
@@ -18,7 +20,8 @@ waits as (
 ),
 told as (
     insert into events (execution_id, seq, at, kind, data)
-    select id, event_seq + 1, now, 'parked', jsonb_build_object('wait_reason', 'queue_paused', 'held_by', 'quarantine') from held
+    select id, event_seq + 1, now, 'parked', jsonb_build_object('wait_reason', 'queue_paused', 'held_by', 'quarantine')
+        from held
 )
 update executions e
 set wait_reason = 'queue_paused', wait_until = held.deadline_at, event_seq = e.event_seq + 1

@@ -1,5 +1,5 @@
--- What came of canaries. Passed: nobody holds it, it recorded something of its own since it was let go, and it was not cancelled
--- over. Gone: it ended, or was removed, before it said anything.
+-- Judges canaries. Passed: no worker holds it, it recorded a step of its own since its release, and it was not
+-- cancelled. Failed: it ended or was removed before that.
 with now as materialized (
     select longhaul_now() as now
 ),
@@ -13,7 +13,7 @@ judged as materialized (
             when e.finished_at is not null then false
         end as is_passed
     from now, quarantine_groups g left join executions e on e.id = g.canary
-    -- Not one that another statement has just put there: this one's snapshot does not know it.
+    -- Not a canary that another statement has just set: this statement's snapshot does not know it.
     where g.state = 'canary' and g.changed_at < now.now - interval '1 second'
     for update of g skip locked
 )

@@ -1,5 +1,5 @@
--- The open children of executions that ended or are to end and have not been told yet. A parent that has none left goes off the
--- work list; children cannot come any more, because spawning fails once the parent is over or to be cancelled.
+-- Open children, not yet cancelled, of executions that ended or are to end. A parent with none left leaves the
+-- work list: no child can come any more, because spawning fails once the parent is over or to be cancelled.
 with parent as materialized (
     select execution_id as id from ending_parents order by execution_id limit $1 for update skip locked
 ),

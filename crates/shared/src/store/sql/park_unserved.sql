@@ -1,4 +1,5 @@
--- What has been runnable for a while and no live worker serves waits with `no_worker`, out of the claims' way.
+-- Parks with `no_worker` executions that have been runnable for $3 seconds and that no live worker serves, so
+-- that claims need not pass them.
 with now as materialized (
     select longhaul_now() as now
 ),

@@ -1,6 +1,6 @@
--- Removes executions that ended before $2 with everything that is kept of them, a batch at a time. What their partitions held may
--- have been dropped before; what shares a week with an execution that still needs its history is deleted here. The counts by status
--- are those of what is there, so they go down.
+-- Deletes executions that ended before $2, with everything stored about them, a batch at a time. Their partitions
+-- may have been dropped before; history that shares a week with an unfinished execution is deleted here. The
+-- counts by status describe the rows that exist, so they are reduced.
 with gone as (
     delete from executions where id = any ($1) and finished_at < $2
     returning id, tenant_id, definition_key, agent_key, created_at, status

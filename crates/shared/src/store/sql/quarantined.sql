@@ -1,4 +1,4 @@
--- The quarantine as people see it, each with the group it waits in.
+-- Quarantined executions as people see them, each with its group.
 select q.execution_id, q.tenant_id, q.definition_key, v.version as "version?", q.agent_key, q.queue, q.quarantined_at,
     q.deadline_at, q.is_child, q.deaths, q.last_step, q.phase, q.memory_bytes, q.released_as, q.released_at,
     case

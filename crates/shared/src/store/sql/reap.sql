@@ -1,12 +1,15 @@
--- Takes back what dead workers hold, a chunk at a time. An execution that was held at three deaths, the last one with no other
--- suspect in the same process, is the cause and ends as FAILED `crash_loop` (core-rules 5) and goes into quarantine with what is
--- known of its deaths (docs/adr/0019-quarantine.md); all others become runnable.
+-- Takes back executions held by dead workers, $1 at a time. An execution held at three deaths, the last one with
+-- no other suspect in the same process, is the cause: it ends as FAILED `crash_loop` (core-rules 5) and is
+-- quarantined with the record of its deaths (docs/adr/0019-quarantine.md). One to be cancelled ends as FAILED
+-- `cancelled`. All others become runnable.
 with now as materialized (
     select longhaul_now() as now
 ),
 orphan as materialized (
-    select e.id, e.worker_id, e.lease_token, e.attempt, e.claimed_at, e.tenant_id, e.definition_key, e.agent_key, e.created_at,
-        e.event_seq, e.cancel_requested_at, e.crash_count + 1 as crashes, e.definition_version_id, e.agent_version_id, e.queue,
+    select e.id, e.worker_id, e.lease_token, e.attempt, e.claimed_at, e.tenant_id, e.definition_key, e.agent_key,
+        e.created_at,
+        e.event_seq, e.cancel_requested_at, e.crash_count + 1 as crashes, e.definition_version_id, e.agent_version_id,
+        e.queue,
         e.deadline_at, e.parent_id is not null as is_child, dead.suspects, dead.host, dead.build, dead.memory_bytes
     from workers dead join executions e on e.worker_id = dead.id
     where dead.dead_at is not null and (e.parent_id is null or longhaul_try_lock(e.parent_id))
@@ -17,7 +20,7 @@ verdict as materialized (
     select orphan.*, now.now,
         case
             when cancel_requested_at is not null then 'cancelled'
-            -- Counted at the death: what is left of a worker may be fewer by then (core-rules 25).
+            -- Counted at the death: fewer of the worker's executions may be left by now (core-rules 25).
             when crashes >= 3 and suspects = 1 then 'crash_loop'
         end as failure_code
     from now, orphan
@@ -26,7 +29,8 @@ convicted as materialized (
     select v.*, last.step as last_step,
         coalesce(note.phase, case
             when last.step is null then 'before its first step'
-            when last.step ->> 'kind' = 'turn' and last.step ->> 'state' = 'intent' then 'while the model''s reply streamed'
+            when last.step ->> 'kind' = 'turn' and last.step ->> 'state' = 'intent'
+                then 'while the model''s reply streamed'
             when last.step ->> 'kind' = 'turn' then 'in a call of turn ' || last.turns || ', or in what follows it'
             when last.step ->> 'state' = 'intent' then 'in a call of ' || coalesce(last.step ->> 'name', 'a tool')
             else 'after the step ' || (last.step ->> 'kind') || ' ' || (last.step ->> 'seq')
@@ -37,7 +41,8 @@ convicted as materialized (
             from (
                 (
                     select s.at, jsonb_strip_nulls(jsonb_build_object(
-                        'at', s.at, 'attempt', s.data -> 'attempt', 'worker_id', s.data -> 'worker_id', 'host', s.data -> 'host',
+                        'at', s.at, 'attempt', s.data -> 'attempt', 'worker_id', s.data -> 'worker_id', 'host',
+                        s.data -> 'host',
                         'build', s.data -> 'build', 'memory_bytes', s.data -> 'memory_bytes'
                     )) as death
                     from events s
@@ -55,8 +60,10 @@ convicted as materialized (
     from verdict v
     left join suspect_notes note on note.execution_id = v.id and note.worker_id = v.worker_id
     left join lateral (
-        select jsonb_strip_nulls(jsonb_build_object('seq', s.seq, 'kind', s.kind, 'state', s.state, 'name', s.name)) as step,
-            (select count(*) from steps t where t.execution_id = v.id and t.kind = 'turn' and t.state <> 'spent') as turns
+        select jsonb_strip_nulls(jsonb_build_object('seq', s.seq, 'kind', s.kind, 'state', s.state, 'name',
+            s.name)) as step,
+            (select count(*) from steps t where t.execution_id = v.id and t.kind = 'turn'
+                and t.state <> 'spent') as turns
         from steps s
         where s.execution_id = v.id
         order by s.seq desc
@@ -66,19 +73,24 @@ convicted as materialized (
 ),
 quarantined as (
     insert into quarantine (
-        execution_id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, quarantined_at,
+        execution_id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue,
+        quarantined_at,
         deadline_at, is_child, deaths, last_step, phase, memory_bytes
     )
-    select id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, now, deadline_at, is_child,
+    select id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, now, deadline_at,
+        is_child,
         deaths, last_step, phase, last_memory
     from convicted
 ),
 grouped as (
-    -- A canary that died shuts its group again, and so does one of the rest under a build that had killed nobody yet.
+    -- A canary that died shuts its group again, and so does a released execution that killed a build not in the
+    -- record.
     insert into quarantine_groups as g (
-        tenant_id, definition_version_id, agent_version_id, definition_key, agent_key, queues, state, died_builds, changed_at
+        tenant_id, definition_version_id, agent_version_id, definition_key, agent_key, queues, state, died_builds,
+        changed_at
     )
-    select tenant_id, definition_version_id, agent_version_id, min(definition_key), min(agent_key), array_agg(distinct queue),
+    select tenant_id, definition_version_id, agent_version_id, min(definition_key), min(agent_key),
+        array_agg(distinct queue),
         'shut', array_agg(distinct build), min(now)
     from convicted
     group by 1, 2, 3
@@ -93,7 +105,8 @@ grouped as (
             select kept.build
             from (
                 select b.build, b.place
-                from unnest(g.died_builds || array(select x from unnest(excluded.died_builds) x where x <> all (g.died_builds)))
+                from unnest(g.died_builds || array(select x from unnest(excluded.died_builds) x
+                    where x <> all (g.died_builds)))
                     with ordinality as b (build, place)
                 order by b.place desc
                 limit 8
@@ -105,9 +118,11 @@ grouped as (
 ),
 ended as (
     insert into attempts (
-        execution_id, number, worker_id, lease_token, started_at, ended_at, outcome, failure_class, failure_code, wait_reason
+        execution_id, number, worker_id, lease_token, started_at, ended_at, outcome, failure_class, failure_code,
+        wait_reason
     )
-    select id, attempt, worker_id, lease_token, claimed_at, now, 'lost', case when failure_code is not null then 'permanent' end,
+    select id, attempt, worker_id, lease_token, claimed_at, now, 'lost',
+        case when failure_code is not null then 'permanent' end,
         failure_code, case when failure_code is null then 'worker' end
     from verdict
 ),

@@ -1,5 +1,5 @@
--- Inserts an execution that ends as it is submitted: FAILED, with its payload, its two events and its count. An id or a key that
--- exists is left alone, so repeating the statement changes nothing.
+-- Inserts an execution that is refused at submit: FAILED, with its payload, two events and count. An id or key
+-- that exists is left alone, so repeating the statement changes nothing.
 with now as materialized (
     select longhaul_now() as now
 ),
@@ -11,10 +11,13 @@ keyed as (
 ),
 inserted as (
     insert into executions (
-        id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority, metadata,
-        created_at, deadline_at, active_timeout, submitted_by, status, finished_at, failure_class, failure_code, event_seq
+        id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
+        metadata,
+        created_at, deadline_at, active_timeout, submitted_by, status, finished_at, failure_class, failure_code,
+        event_seq
     )
-    select $1, $2, $3, $4, $5, $6, $7, '', 5, $8, now, now + interval '30 days', interval '1 hour', $9, 'FAILED', now, $13, $14, 2
+    select $1, $2, $3, $4, $5, $6, $7, '', 5, $8, now, now + interval '30 days', interval '1 hour', $9, 'FAILED', now,
+        $13, $14, 2
     from now
     where $11::text is null or exists (select from keyed)
     on conflict (id) do nothing
@@ -28,7 +31,8 @@ told as (
     insert into events (execution_id, seq, at, kind, data)
     select id, 1, created_at, 'submitted', null::jsonb from inserted
     union all
-    select id, 2, created_at, 'failed', jsonb_build_object('failure_class', $13::text, 'failure_code', $14::text) from inserted
+    select id, 2, created_at, 'failed', jsonb_build_object('failure_class', $13::text, 'failure_code', $14::text)
+        from inserted
 ),
 counts as (
     insert into execution_count_changes (tenant_id, definition_key, agent_key, day, status, n)

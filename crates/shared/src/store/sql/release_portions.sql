@@ -1,5 +1,5 @@
--- The next of every group that is let go, and when its next portion is due. What is taken here and not released, because this
--- process dies, is in the next portion.
+-- The next portion of each group that is due for release; also sets the time of the portion after it. An
+-- execution that is returned but not released, because this process dies, is in the next portion.
 with now as materialized (
     select longhaul_now() as now
 ),

@@ -1,5 +1,5 @@
--- Puts calls of running attempts before people, many at once: each once, with its event. Fenced by the worker's row and each
--- lease. A call that was put before somebody earlier, by an attempt that died, keeps that row.
+-- Stores calls of running attempts as requests to people, many at once: each once, with its event. Fenced by the
+-- worker's row and each lease. A call already requested by an attempt that died keeps that row.
 with me as materialized (
     select id from workers where id = $1 and dead_at is null for key share
 ),
@@ -24,10 +24,12 @@ held as materialized (
 ),
 asked as (
     insert into human_requests (
-        id, execution_id, tenant_id, agent_key, kind, call_key, tool, arguments, shown, hash, schema, policy, allow_self,
+        id, execution_id, tenant_id, agent_key, kind, call_key, tool, arguments, shown, hash, schema, policy,
+        allow_self,
         requested_at, expires_at, round, redact
     )
-    select longhaul_uuid(), held.id, held.tenant_id, held.agent_key, item.kind, item.call_key, item.tool, item.arguments, item.shown, item.hash,
+    select longhaul_uuid(), held.id, held.tenant_id, held.agent_key, item.kind, item.call_key, item.tool,
+        item.arguments, item.shown, item.hash,
         item.schema::json, item.policy, item.allow_self, now.now,
         least(now.now + item.expires_seconds * interval '1 second', held.deadline_at), item.round, item.redact
     from now, item join held on held.id = item.execution_id and held.lease_token = item.token
@@ -40,7 +42,8 @@ numbered as (
 ),
 told as (
     insert into events (execution_id, seq, at, kind, data)
-    select execution_id, seq, requested_at, case kind when 'approval' then 'approval_requested' else 'question_asked' end,
+    select execution_id, seq, requested_at,
+        case kind when 'approval' then 'approval_requested' else 'question_asked' end,
         jsonb_strip_nulls(jsonb_build_object('id', id, 'tool', tool, 'policy', policy, 'expires_at', expires_at))
     from numbered
 )

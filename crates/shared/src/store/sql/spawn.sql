@@ -1,7 +1,7 @@
--- Inserts children of one running execution, each once by its spawn key, with their payloads and first events. The parent is
--- locked first and must be held by the asking lease and neither over nor to be cancelled (core-rules 17). All or, with a
--- refusal, none. Parents of one tree spawn one after another, so that the tree's size is exact: under an advisory lock, since the
--- root's row is written by its own worker and by whoever ends a child.
+-- Inserts children of one running execution, each once by its spawn key, with payloads and first events: all, or
+-- none and a refusal. The parent is locked first and must be held by the calling lease, and be neither over nor
+-- to be cancelled (core-rules 17). Parents of one tree spawn one after another, so that the tree's size is exact:
+-- under an advisory lock, since the root's row is written by its own worker and by the ends of its children.
 with me as materialized (
     select id from workers where id = $1 and dead_at is null for key share
 ),
@@ -42,7 +42,8 @@ verdict as materialized (
 inserted as (
     insert into executions (
         id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
-        metadata, created_at, deadline_at, active_timeout, submitted_by, wait_reason, wait_until, event_seq, parent_id, root_id,
+        metadata, created_at, deadline_at, active_timeout, submitted_by, wait_reason, wait_until, event_seq, parent_id,
+        root_id,
         depth, spawn_key, has_budget
     )
     select
@@ -51,14 +52,16 @@ inserted as (
         least(now.now + wanted.deadline_seconds * interval '1 second', parent.deadline_at),
         wanted.active_timeout_seconds * interval '1 second', parent.submitted_by,
         case when held.back then 'queue_paused' else 'worker' end,
-        case when held.back then least(now.now + wanted.deadline_seconds * interval '1 second', parent.deadline_at) end, 1, parent.id,
+        case when held.back then least(now.now + wanted.deadline_seconds * interval '1 second',
+            parent.deadline_at) end, 1, parent.id,
         coalesce(parent.root_id, parent.id), parent.depth + 1, wanted.spawn_key, parent.has_budget
     from parent, verdict, now, wanted cross join lateral (
-        -- As a submit (docs/adr/0019-quarantine.md).
+        -- As in submit.sql (docs/adr/0019-quarantine.md).
         select exists (
             select from quarantine_groups g
             where g.held_since is not null and g.tenant_id = (select tenant_id from parent)
-                and g.definition_version_id = wanted.definition_version_id and g.agent_version_id = wanted.agent_version_id
+                and g.definition_version_id = wanted.definition_version_id
+                and g.agent_version_id = wanted.agent_version_id
         ) as back
     ) held
     where verdict.refusal is null

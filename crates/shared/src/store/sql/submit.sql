@@ -1,5 +1,5 @@
--- Inserts executions as PENDING with their payload, first event and count. Ids and idempotency keys that exist are left alone,
--- so repeating the statement changes nothing.
+-- Inserts executions as PENDING with their payload, first event and count. Ids and idempotency keys that exist
+-- are left alone, so repeating the statement changes nothing.
 with now as materialized (
     select longhaul_now() as now
 ),
@@ -7,15 +7,17 @@ input as materialized (
     select input.*, now.now, now.now + deadline_seconds * interval '1 second' as deadline_at,
         case
             when run_at > now.now then 'scheduled'
-            -- Looked up once, in what is nearly always an empty table (docs/adr/0019-quarantine.md).
+            -- Looked up once, in a table that is nearly always empty (docs/adr/0019-quarantine.md).
             when (tenant_id, definition_version_id, agent_version_id) in (
-                select g.tenant_id, g.definition_version_id, g.agent_version_id from quarantine_groups g where g.held_since is not null
+                select g.tenant_id, g.definition_version_id, g.agent_version_id from quarantine_groups g
+                    where g.held_since is not null
             ) then 'queue_paused'
             else 'worker'
         end as wait_reason
     from now, unnest(
         $1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::text[], $6::uuid[], $7::text[], $8::text[], $9::smallint[],
-        $10::jsonb[], $11::text[], $12::timestamptz[], $13::float8[], $14::bool[], $15::float8[], $16::uuid[], $17::uuid[],
+        $10::jsonb[], $11::text[], $12::timestamptz[], $13::float8[], $14::bool[], $15::float8[], $16::uuid[],
+        $17::uuid[],
         $18::text[], $19::text[], $20::bytea[], $21::text[], $22::bigint[], $23::bigint[], $24::bigint[], $25::text[]
     ) as input (
         id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
@@ -63,7 +65,8 @@ first_events as (
 ),
 waits as (
     insert into parked (execution_id, tenant_id, wait_reason, wait_until)
-    select id, tenant_id, wait_reason, case wait_reason when 'scheduled' then least(run_at, deadline_at) else deadline_at end
+    select id, tenant_id, wait_reason,
+        case wait_reason when 'scheduled' then least(run_at, deadline_at) else deadline_at end
     from fresh join inserted using (id) where wait_reason <> 'worker'
 ),
 near_deadlines as (
@@ -76,5 +79,6 @@ counts as (
     from fresh join inserted using (id)
     group by 1, 2, 3, 4
 )
-select inserted.id as "id!", now.now as "now!", must_end_at as "deadline_at!", waits_for as "wait_reason!", waits_until as wait_until
+select inserted.id as "id!", now.now as "now!", must_end_at as "deadline_at!", waits_for as "wait_reason!",
+    waits_until as wait_until
 from inserted, now

@@ -1,9 +1,10 @@
--- Makes one that is held back the canary of its group: alone, and for a worker of another build.
+-- Makes an execution that is held back the canary of its group: it runs alone, on a worker of another build.
 with now as materialized (
     select longhaul_now() as now
 ),
 held as materialized (
-    select e.id, e.event_seq from executions e where e.id = $1 and e.wait_reason = 'queue_paused' for no key update of e skip locked
+    select e.id, e.event_seq from executions e where e.id = $1 and e.wait_reason = 'queue_paused'
+        for no key update of e skip locked
 ),
 opened as (
     update quarantine_groups g
@@ -17,7 +18,8 @@ gone as (
 ),
 told as (
     insert into events (execution_id, seq, at, kind, data)
-    select id, event_seq + 1, now, 'woken', jsonb_build_object('waited_for', 'queue_paused', 'released', 'canary') from opened
+    select id, event_seq + 1, now, 'woken', jsonb_build_object('waited_for', 'queue_paused', 'released', 'canary')
+        from opened
 )
 update executions e
 set wait_reason = 'worker', wait_until = null, lane = 2, crash_count = 2, serve_key = $5, wake_seq = e.wake_seq + 1,

@@ -1,4 +1,5 @@
--- Makes runnable what waits for children and has none open: the wait is over, whatever became of the wake.
+-- Predicate `is_over` of the reason `children` (core-rules 3): makes runnable what waits for children and has
+-- none open, even if the wake was lost.
 with now as materialized (
     select longhaul_now() as now
 ),

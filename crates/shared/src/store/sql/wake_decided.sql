@@ -1,5 +1,6 @@
--- `is_over` of the reasons `approval` and `input` (core-rules 3): a request of the execution was decided and its call has no
--- result yet. The wake protocol makes this find nothing; it is the net below it. Looks at the decisions of the last $2 seconds.
+-- Predicate `is_over` of the reasons `approval` and `input` (core-rules 3): a request of the execution was
+-- decided, and its call has no result yet. A safety net, as the wake protocol leaves it nothing to find. Looks at
+-- the decisions of the last $2 seconds.
 with decided as materialized (
     select distinct r.execution_id
     from human_requests r
@@ -9,7 +10,7 @@ with decided as materialized (
             select from steps s
             where s.execution_id = r.execution_id and s.kind = 'call' and s.state = 'live' and s.key = r.call_key
         )
-        -- Replaced by a call that a person must allow in turn.
+        -- Not a call that was replaced by one which a person must allow in turn.
         and not exists (
             select from human_requests next
             where next.execution_id = r.execution_id and next.call_key = r.call_key and next.state = 'waiting'

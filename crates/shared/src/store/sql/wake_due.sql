@@ -1,4 +1,5 @@
--- Makes runnable what was parked until now; what reached its deadline while it waited ends as FAILED `deadline_exceeded`.
+-- Makes parked executions runnable once `wait_until` has passed; one that reached its deadline ends as FAILED
+-- `deadline_exceeded`.
 with now as materialized (
     select longhaul_now() as now
 ),
@@ -9,7 +10,8 @@ due as materialized (
     for update of parked skip locked
 ),
 waiting as materialized (
-    select e.id, e.tenant_id, e.definition_key, e.agent_key, e.created_at, e.status, e.event_seq, e.wait_reason, now.now,
+    select e.id, e.tenant_id, e.definition_key, e.agent_key, e.created_at, e.status, e.event_seq, e.wait_reason,
+        now.now,
         e.deadline_at <= now.now as is_over
     from now, due join executions e on e.id = due.execution_id
     where e.worker_id is null and e.finished_at is null
@@ -18,13 +20,14 @@ waiting as materialized (
     for update of e skip locked
 ),
 gone as (
-    -- Also the row of an execution that ended or was claimed beside it: nothing else would ever remove that.
+    -- Also deletes the row of an execution that ended or was claimed meanwhile: nothing else would.
     delete from parked p using due left join waiting on waiting.id = due.execution_id
     where p.execution_id = due.execution_id and (
         waiting.id is not null
         or exists (
             select from executions e
-            where e.id = due.execution_id and (e.finished_at is not null or e.wait_reason is null or e.wait_reason = 'worker')
+            where e.id = due.execution_id and (e.finished_at is not null or e.wait_reason is null
+                or e.wait_reason = 'worker')
         )
     )
 ),

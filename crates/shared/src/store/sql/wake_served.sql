@@ -1,4 +1,4 @@
--- Makes runnable what waited for a worker that now lives.
+-- Makes runnable the executions that waited for a worker, once a live worker serves them.
 with now as materialized (
     select longhaul_now() as now
 ),
@@ -6,7 +6,7 @@ served as materialized (
     select e.id, e.event_seq, now.now
     from now, parked p join executions e on e.id = p.execution_id
     where p.wait_reason = 'no_worker'
-        -- Of the row as it is once it is locked: another sweep may have woken it, and a worker have it.
+        -- Checked on the locked row: another sweep may have woken it, and a worker may hold it.
         and e.wait_reason = 'no_worker'
         and exists (
             select from workers w

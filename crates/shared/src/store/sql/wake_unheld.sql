@@ -1,4 +1,4 @@
--- Makes runnable what was held back and whose group is not held any more.
+-- Makes runnable the executions that were held back and whose group is not held any more.
 with now as materialized (
     select longhaul_now() as now
 ),
