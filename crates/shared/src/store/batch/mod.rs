@@ -1,9 +1,9 @@
 //! Group commit: items of many executions share a round trip, while each waits for its own commit.
 //!
-//! What must hold (core-rules 9, 21): one bad item fails alone, one locked row delays only itself, a server in trouble fails
-//! nobody, and repeating is harmless because every item is idempotent. A lone item is never delayed: a batch is what arrived
-//! while the one before was under way. Two batches at a time would be two small ones, at nearly twice the price; the second
-//! one is for when the first takes unusually long.
+//! Invariants (core-rules 9, 21): a bad item fails alone, a locked row delays only itself, an outage of the
+//! server fails no item, and repeating is harmless because every item is idempotent. A lone item is never
+//! delayed: a batch is what arrived while the previous flush was under way. Two flushes at a time would be two
+//! small ones, at nearly twice the price; a second one starts only when the first takes unusually long.
 
 use std::{
     future::Future,
@@ -26,30 +26,31 @@ use super::{
 };
 use crate::telemetry::metrics::{self, StoreBatch};
 
-/// The first wait after a round in which nothing passed, doubled up to [`MAX_BACKOFF`].
+/// First wait after a round in which nothing passed; doubled up to [`MAX_BACKOFF`].
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_BACKOFF: Duration = Duration::from_millis(500);
-/// The wait before a locked row is tried again.
+/// Wait before an item whose row was locked is flushed again.
 const LOCKED_BACKOFF: Duration = Duration::from_millis(5);
-/// A flush that has taken longer has nobody wait for it any more: several times what a statement of hundreds of items takes.
+/// Duration of a flush after which others no longer wait for it: several times that of a statement of hundreds of
+/// items.
 const UNUSUAL: Duration = Duration::from_millis(50);
-/// The most bytes of one statement that has more than one item: the server holds each value several times.
+/// Most bytes of a statement with more than one item: the server holds each value several times.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
-/// An item that fails alone so often, while others pass each time between, is refused.
+/// Lone failures after which an item is refused, counting only those between which other flushes passed.
 const MAX_LONE_FAILURES: u32 = 10;
 
-/// What one flush came to for one item.
+/// Result of one flush for one item.
 pub(super) enum Flushed<R> {
     /// Committed, or refused for good.
     Done(Result<R, StoreError>),
-    /// Its row was locked; it goes into a later batch.
+    /// Its row was locked; the item goes into a later batch.
     Locked,
 }
 
 type Reply<R> = oneshot::Sender<Result<R, StoreError>>;
 type Inbox<I, R> = mpsc::Receiver<(Arc<I>, Reply<R>)>;
 
-/// An item on its way to its commit.
+/// An item that waits for its commit.
 #[derive(Debug)]
 struct Waiting<I, R> {
     item: Arc<I>,
@@ -57,10 +58,10 @@ struct Waiting<I, R> {
     failing: Option<Failing>,
 }
 
-/// The trouble that an item shared in so far.
+/// Failures of an item so far.
 #[derive(Debug, Clone, Copy)]
 struct Failing {
-    /// Of its first failure: from then on patience is counted.
+    /// Time of the first failure, from which patience is counted.
     since: Instant,
     lone: Option<Lone>,
 }
@@ -68,11 +69,11 @@ struct Failing {
 /// Failures of an item that was flushed alone.
 #[derive(Debug, Clone, Copy)]
 struct Lone {
-    /// Those after which others passed.
+    /// Failures after which other flushes passed.
     counted: u32,
-    /// The flushes that had passed at the last one.
+    /// Number of passed flushes at the last failure.
     passed: u64,
-    /// Not sooner than this it is flushed again.
+    /// Earliest time of the next flush.
     retry_at: Instant,
 }
 
@@ -81,7 +82,7 @@ impl<I, R> Waiting<I, R> {
         self.failing.and_then(|failing| failing.lone)
     }
 
-    /// The wait before its next flush.
+    /// Wait before the next flush.
     fn pause(&self) -> Duration {
         self.lone().map_or(LOCKED_BACKOFF, |lone| lone.retry_at.saturating_duration_since(Instant::now()))
     }
@@ -98,23 +99,24 @@ pub(super) struct Batcher<I, R> {
     _lanes: Vec<AbortOnDropHandle<()>>,
 }
 
-/// The shape of a [`Batcher`].
+/// Settings of a [`Batcher`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchLimits {
-    /// What is batched, for the metrics.
+    /// Kind of batch, for the metrics.
     pub(super) what: StoreBatch,
-    /// The most items of one statement.
+    /// Most items of one statement.
     pub(super) max_items: usize,
-    /// Flushes under way at most: one, and another for each that takes unusually long.
+    /// Most concurrent flushes: one, and another for each that takes unusually long.
     pub(super) lanes: usize,
-    /// The most items waiting; beyond it callers wait in line.
+    /// Most items that wait; callers beyond it are held up (backpressure).
     pub(super) max_waiting: usize,
-    /// How long an outage of Postgres is waited out before items fail.
+    /// Time for which an outage of Postgres is waited out before items fail.
     pub(super) patience: Duration,
 }
 
 impl<I: Send + Sync + 'static, R: Send + 'static> Batcher<I, R> {
-    /// `flush` answers one [`Flushed`] per item, in order; `bytes` says about how large an item is in its statement.
+    /// `flush` returns one [`Flushed`] per item, in order; `bytes` estimates the size of an item in its
+    /// statement.
     pub(super) fn spawn<F, Fut>(limits: BatchLimits, trouble: Trouble, bytes: fn(&I) -> usize, flush: F) -> Self
     where
         F: Fn(Vec<Arc<I>>) -> Fut + Send + Sync + 'static,
@@ -146,14 +148,14 @@ impl<I: Send + Sync + 'static, R: Send + 'static> Batcher<I, R> {
     }
 }
 
-/// Who may flush. One at a time, but a flush that takes unusually long does not count.
+/// Turns of the lanes: one flushes at a time, not counting a flush that takes unusually long.
 struct Turns {
     free: Arc<Semaphore>,
-    /// When the turn under way began.
+    /// Start of the current turn.
     taken_at: StdMutex<Instant>,
 }
 
-/// Held while a lane flushes. A lane that flushes beside one that takes unusually long has none.
+/// Held while a lane flushes. `None` for a lane that flushes beside one that takes unusually long.
 type Turn = Option<OwnedSemaphorePermit>;
 
 impl Turns {
@@ -166,7 +168,7 @@ impl Turns {
                     return taken.ok();
                 }
                 Err(_) if *self.taken_at() == since => return None,
-                // Another one's turn came meanwhile.
+                // Another lane's turn began meanwhile.
                 Err(_) => {}
             }
         }
@@ -181,27 +183,27 @@ struct Lane<I, R, F> {
     receiver: Arc<Mutex<Inbox<I, R>>>,
     turns: Arc<Turns>,
     flush: Arc<F>,
-    /// Flushes of all lanes that committed something.
+    /// Number of flushes, of all lanes, that committed something.
     passed: Arc<AtomicU64>,
     trouble: Trouble,
     bytes: fn(&I) -> usize,
     limits: BatchLimits,
 }
 
-/// What a lane holds between its rounds.
+/// State of a lane between its rounds.
 struct Kept<I, R> {
     items: Vec<Waiting<I, R>>,
-    /// The wait before the next round, which new items do not shorten. None while something passes.
+    /// Wait before the next round, which new items do not shorten. `None` while something passes.
     backoff: Option<Duration>,
-    /// Held from a round in which the server let nothing pass to one in which it did.
+    /// Held from a round in which the server let nothing pass until one in which it does.
     trouble: Option<InTrouble>,
 }
 
-/// The outcome of one round.
+/// Outcome of one round.
 #[derive(Default)]
 struct Round {
     has_passed: bool,
-    /// The server's trouble, when it was met.
+    /// Error of the server, if there was one.
     refused: Option<StoreError>,
 }
 
@@ -224,14 +226,15 @@ where
         }
     }
 
-    /// What is waiting when it is this lane's turn, with what was kept. Items nobody waits for any more are left out.
+    /// The next batch, when it is this lane's turn: waiting items and kept ones that are due. Items whose caller
+    /// is gone are dropped.
     async fn next_batch(&self, kept: &mut Kept<I, R>) -> Option<(Vec<Waiting<I, R>>, Turn)> {
         let waiting = |(item, reply)| Waiting { item, reply, failing: None };
         loop {
             kept.items.retain(|one| !one.reply.is_closed());
             let mut new = Vec::new();
             let turn = if kept.items.is_empty() {
-                // Nothing would say that the trouble of what is gone is over.
+                // Without items, nothing would report the end of the outage.
                 (kept.backoff, kept.trouble) = (None, None);
                 let mut receiver = self.receiver.lock().await;
                 new.push(receiver.recv().await?);
@@ -243,8 +246,8 @@ where
                 }
                 turn
             } else {
-                // Take what comes meanwhile, but do not wait for it. The limit holds for the receiver too: an idle lane keeps
-                // it for as long as nothing comes.
+                // Takes new items during the pause, but does not wait for them. The timeout covers the receiver's
+                // lock too: an idle lane holds it until an item comes.
                 sleep(kept.backoff.unwrap_or_default()).await;
                 let pause = kept.items.iter().map(Waiting::pause).min().unwrap_or_default();
                 let room = self.limits.max_items.saturating_sub(kept.items.len());
@@ -266,8 +269,9 @@ where
         }
     }
 
-    /// Flushes a batch in parts: by size; in halves while Postgres refuses the values or the amount, or has refused the items
-    /// before; each item that failed alone by itself, after the others. What is to be repeated goes to `kept`.
+    /// Flushes a batch in parts: by size; in halves while Postgres refuses the values or the amount, or fails the
+    /// same items again; items that failed alone each by itself, after the others. Items to be repeated go to
+    /// `kept`.
     async fn flush_round(&self, batch: Vec<Waiting<I, R>>, kept: &mut Vec<Waiting<I, R>>) -> Round {
         let mut round = Round::default();
         let (lone, others): (Vec<_>, Vec<_>) = batch.into_iter().partition(|one| one.lone().is_some());
@@ -282,7 +286,7 @@ where
                 Err(error) => error,
             };
             let is_known = part.iter().all(|one| one.failing.is_some());
-            // A statement that breaks its connection is told from a server that is away by the second time.
+            // Only a second failure tells a statement that breaks its connection from a server that is away.
             let may_be_too_much = matches!(error, StoreError::Unavailable(_)) && is_known;
             let is_of_items = matches!(error, StoreError::Rejected(_) | StoreError::TooMuch(_)) || may_be_too_much;
             if is_of_items && part.len() > 1 {
@@ -299,7 +303,7 @@ where
             let is_outage = !round.has_passed;
             round.refused = Some(error);
             if is_outage {
-                // The rest would meet the same, and must not be taken for what is to blame.
+                // The rest would meet the same error, and must not be blamed for it.
                 kept.extend(parts.into_iter().flatten());
                 break;
             }
@@ -307,7 +311,7 @@ where
         round
     }
 
-    /// Parts of at most [`MAX_BYTES`], or of one item.
+    /// Splits items into parts of at most [`MAX_BYTES`], or of one item.
     fn cut(&self, items: Vec<Waiting<I, R>>) -> Vec<Vec<Waiting<I, R>>> {
         let (mut parts, mut bytes) = (Vec::<Vec<_>>::new(), usize::MAX);
         for one in items {
@@ -331,14 +335,14 @@ where
         flushed
     }
 
-    /// Answers each item; returns whether any was committed.
+    /// Answers each item; returns true if any was committed.
     fn answer(&self, part: Vec<Waiting<I, R>>, flushed: Vec<Flushed<R>>, kept: &mut Vec<Waiting<I, R>>) -> bool {
         let mut has_passed = false;
         for (one, flushed) in part.into_iter().zip(flushed) {
             match flushed {
                 Flushed::Done(result) => {
                     has_passed |= result.is_ok();
-                    // Nobody may be waiting any more; the write stands all the same.
+                    // The caller may be gone; the write stands all the same.
                     drop(one.reply.send(result));
                 }
                 Flushed::Locked => kept.push(Waiting { failing: None, ..one }),
@@ -348,7 +352,8 @@ where
         has_passed
     }
 
-    /// Takes note of a failure that may pass. None when the item is given up: patience is over, or it alone fails.
+    /// Records a failure that may pass. Returns `None` if the item is given up: its patience is over, or it alone
+    /// fails.
     fn keep(&self, one: Waiting<I, R>, error: &StoreError, is_lone: bool) -> Option<Waiting<I, R>> {
         let mut failing = one.failing.unwrap_or(Failing { since: Instant::now(), lone: None });
         if is_lone {
@@ -369,7 +374,7 @@ where
     }
 }
 
-/// An error that turned out to be about the item.
+/// Turns the error of an item that alone fails into a refusal.
 #[expect(clippy::wildcard_enum_match_arm, reason = "no other error is counted")]
 fn refusal(error: &StoreError) -> StoreError {
     match error {

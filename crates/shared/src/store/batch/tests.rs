@@ -1,4 +1,4 @@
-//! Batches over a server that is a closure.
+//! Batches against a closure in place of the server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -71,7 +71,7 @@ async fn what_comes_during_a_flush_is_one_batch_and_does_not_wait_for_one_that_t
     let batcher = Arc::new(spawn(limits, move |items: Vec<Arc<u64>>| {
         flushed.lock().unwrap().push(items.len());
         async move {
-            // Each item says how long its flush takes.
+            // Each item is the duration of its flush in milliseconds.
             let longest = items.iter().map(|item| **item).max().unwrap();
             tokio::time::sleep(Duration::from_millis(longest)).await;
             Ok(items.iter().map(|item| Flushed::Done(Ok(**item))).collect())
@@ -96,7 +96,7 @@ async fn what_comes_during_a_flush_is_one_batch_and_does_not_wait_for_one_that_t
     for _ in 0..10 {
         submit(1).await.unwrap().unwrap();
     }
-    // The first waits until the slow one has taken unusually long, those after it do not.
+    // The first submit waits until the slow flush counts as unusually long; those after it do not wait.
     assert!(started.elapsed() < 2 * UNUSUAL && !slow.is_finished(), "{:?}", started.elapsed());
 }
 
@@ -123,7 +123,7 @@ fn unavailable() -> StoreError {
     StoreError::Unavailable(Arc::new(sqlx::Error::Protocol("nobody listed this".into())))
 }
 
-/// Submits all of them at once.
+/// Submits all items at once.
 async fn submit_all<R: Send + 'static>(
     batcher: &Arc<Batcher<usize, R>>,
     items: std::ops::Range<usize>,
