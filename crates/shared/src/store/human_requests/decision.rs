@@ -1,39 +1,39 @@
-//! What a person says to a request.
+//! Decisions of people on requests.
 
 use crate::{
     domain::{ApiKeyId, ExecutionId, RequestKind, RequestState},
     store::journal::Hash,
 };
 
-/// Who decided.
+/// Author of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decider {
-    /// By which key.
+    /// Key that was used.
     pub key_id: ApiKeyId,
-    /// What the key is called.
+    /// Name of that key.
     pub key_name: String,
-    /// In whose name, as far as the caller said so.
+    /// Person for whom the key decided, as stated by the caller.
     pub person: Option<String>,
 }
 
-/// What a person says.
+/// Decision of a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The call may run as it is.
     Approve,
-    /// It may run with these arguments.
+    /// The call may run with these arguments.
     Edit {
         /// JSON, byte for byte.
         arguments: Vec<u8>,
     },
-    /// This call shall run in its place.
+    /// This call runs instead.
     Replace {
         /// The other tool.
         tool: String,
         /// JSON, byte for byte.
         arguments: Vec<u8>,
     },
-    /// It must not run.
+    /// The call must not run.
     Reject,
     /// The answer to a question.
     Answer {
@@ -42,25 +42,22 @@ pub enum Verdict {
     },
 }
 
-/// A decision on its way to the store.
+/// A decision to be stored.
 #[derive(Debug, Clone)]
 pub struct NewDecision {
-    /// What is said.
     pub verdict: Verdict,
-    /// The hash of what the decider saw.
+    /// Hash of the call that the decider saw.
     pub hash: Hash,
-    /// Who says it.
     pub by: Decider,
-    /// Why.
     pub reason: Option<String>,
 }
 
-/// What a decision did.
+/// Result of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decided {
-    /// The execution that asked.
+    /// Execution that made the request.
     pub execution_id: ExecutionId,
-    /// Its queue, when it waits for a worker now.
+    /// Its queue, if it now waits for a worker.
     pub runnable_in: Option<String>,
 }
 

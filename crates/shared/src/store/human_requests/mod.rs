@@ -1,10 +1,11 @@
-//! What executions want of people: approvals of their calls, and answers to their questions.
+//! Requests of executions to people: approvals of calls, and questions.
 //!
-//! What must hold:
-//! - A call is put before people once: its key is unique, and asking again after a crash finds the same row.
+//! Invariants:
+//! - A call is requested once: its key is unique, and a repeated request after a crash finds the same row.
 //! - A request is decided once, over the hash of tool and arguments that its decider saw.
-//! - Every decision, and every expiry, is a wake (core-rules 3): the fact, `wake_seq + 1` and the runnable row are one statement.
-//! - What waits for people ends with its execution.
+//! - Every decision, and every expiry, is a wake (core-rules 3): the fact, `wake_seq + 1` and the runnable row
+//!   are one statement.
+//! - Waiting requests are closed with their execution.
 
 mod decision;
 mod request;

@@ -1,4 +1,4 @@
-//! A request as it is asked for, read and listed.
+//! Human requests as they are made, read and listed.
 
 use std::time::Duration;
 
@@ -16,129 +16,115 @@ use crate::{
     },
 };
 
-/// A call that shall be put before people.
+/// A call to be requested of people.
 #[derive(Debug, Clone)]
 pub struct NewHumanRequest {
-    /// Whose call.
     pub execution_id: ExecutionId,
-    /// The lease.
     pub token: LeaseToken,
-    /// What is wanted.
     pub kind: RequestKind,
-    /// The key of the call's step.
+    /// Key of the call's step.
     pub call_key: Hash,
-    /// How often the call was replaced before.
+    /// Number of earlier replacements of the call.
     pub round: i32,
-    /// The tool.
     pub tool: String,
-    /// Its resolved arguments, byte for byte.
+    /// Resolved arguments, byte for byte.
     pub arguments: Vec<u8>,
-    /// What people are shown first: the arguments, cut, or the question.
+    /// Text that people see first: the shortened arguments, or the question.
     pub shown: String,
-    /// JSON pointers to arguments that nobody is shown, beside those that the schema marks.
+    /// JSON pointers to arguments that are hidden from people, besides those that the schema marks.
     pub redact: Vec<String>,
-    /// What edited arguments, or the answer, must satisfy.
+    /// JSON Schema of edited arguments, or of the answer.
     pub schema: Option<Value>,
-    /// The rule that asks for an approval.
+    /// Rule that requires the approval.
     pub policy: Option<String>,
-    /// Whether the key that submitted the execution may decide.
+    /// True if the key that submitted the execution may decide.
     pub allow_self: bool,
-    /// How long to wait; never past the execution's deadline.
+    /// Longest wait, which also ends at the execution's deadline.
     pub expires_in: Duration,
 }
 
 impl NewHumanRequest {
-    /// About its size in a statement.
+    /// Estimated size in a statement, in bytes.
     pub(in crate::store) fn bytes(&self) -> usize {
         self.arguments.len() + self.shown.len()
     }
 }
 
-/// Something an execution wants, or wanted, of people.
+/// A request of an execution to people.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HumanRequest {
-    /// Its id.
     pub id: HumanRequestId,
-    /// Whose call.
     pub execution_id: ExecutionId,
-    /// By which agent.
     pub agent_key: String,
-    /// What is wanted.
     pub kind: RequestKind,
-    /// The key of the call's step.
+    /// Key of the call's step.
     pub call_key: Hash,
-    /// How often the call was replaced before.
+    /// Number of earlier replacements of the call.
     pub round: i32,
-    /// The tool.
     pub tool: String,
-    /// Its resolved arguments, byte for byte.
+    /// Resolved arguments, byte for byte.
     pub arguments: Vec<u8>,
-    /// What people are shown first.
+    /// Text that people see first.
     pub shown: String,
-    /// JSON pointers to arguments that nobody is shown, beside those that the schema marks.
+    /// JSON pointers to arguments that are hidden from people, besides those that the schema marks.
     pub redact: Vec<String>,
     /// [`call_hash`] of tool and arguments.
     pub hash: Hash,
-    /// What edited arguments, or the answer, must satisfy.
+    /// JSON Schema of edited arguments, or of the answer.
     pub schema: Option<Value>,
-    /// The rule that asked.
+    /// Rule that requires the approval.
     pub policy: Option<String>,
-    /// Whether the key that submitted the execution may decide.
+    /// True if the key that submitted the execution may decide.
     pub allow_self: bool,
-    /// Whether the execution ended.
     pub execution_is_over: bool,
-    /// When it was first put before people.
+    /// Time of the first request for the call.
     pub requested_at: DateTime<Utc>,
-    /// Until when they may answer.
+    /// Time until which people may answer.
     pub expires_at: DateTime<Utc>,
-    /// Whether that time is over, by the database's clock.
+    /// True if that time is over, by the database's clock.
     pub is_overdue: bool,
-    /// What came of it.
     pub state: RequestState,
-    /// When that was.
     pub decided_at: Option<DateTime<Utc>>,
-    /// Who said so.
     pub decided_by: Option<Decider>,
-    /// Why, as its decider put it.
+    /// Reason given by the decider.
     pub reason: Option<String>,
-    /// The tool that replaces the one asked for.
+    /// Tool of the replacing call.
     pub decision_tool: Option<String>,
-    /// The edited or replacing arguments, or the answer, byte for byte.
+    /// Edited or replacing arguments, or the answer, byte for byte.
     pub decision_body: Option<Vec<u8>>,
 }
 
 impl HumanRequest {
-    /// Where secrets may be in its arguments, and in those that a person wrote in their place.
+    /// Places where secrets may be in the arguments, and in those that a person wrote instead.
     #[must_use]
     pub fn secrets(&self) -> Secrets<'_> {
         Secrets { pointers: &self.redact, schema: self.schema.as_ref() }
     }
 
-    /// Whether it still waits although its time is over: the sweep was not there yet.
+    /// Returns true if it still waits although its time is over: the sweep has not expired it yet.
     #[must_use]
     pub fn is_late(&self) -> bool {
         self.state == RequestState::Waiting && self.is_overdue
     }
 }
 
-/// Which requests to list, newest first.
+/// Filter of a list of requests, newest first.
 #[derive(Debug, Clone)]
 pub struct RequestFilter {
     /// Approvals or questions.
     pub kind: RequestKind,
-    /// What came of them.
     pub state: Option<RequestState>,
-    /// Of one execution.
+    /// Only those of this execution.
     pub execution_id: Option<ExecutionId>,
-    /// Of one agent.
+    /// Only those of this agent.
     pub agent: Option<String>,
-    /// Older than this one: the last one of the page before.
+    /// Only those older than this one, the last of the previous page.
     pub before: Option<HumanRequestId>,
-    /// The most rows.
+    /// Most rows.
     pub limit: i64,
 }
 
-/// What a decision is bound to: SHA-256 over the tool's name and the exact bytes of its resolved arguments.
+/// Hash that a decision is bound to: SHA-256 over the tool's name and the exact bytes of its resolved arguments.
 #[must_use]
 pub fn call_hash(tool: &str, arguments: &[u8]) -> Hash {
     let mut hasher = Sha256::new();

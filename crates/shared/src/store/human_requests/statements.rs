@@ -1,4 +1,4 @@
-//! The statements over requests.
+//! Statements on human requests.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Reads requests `r` with their executions `e`.
+/// Selects requests `r` with their executions `e`.
 macro_rules! requests {
     (($($from:tt)*), $($bind:expr),* $(,)?) => {
         sqlx::query_as!(
@@ -39,7 +39,7 @@ macro_rules! requests {
 }
 
 impl Store {
-    /// Puts a batch of calls before people; one result per item, in order.
+    /// Stores a batch of calls as requests to people; one result per item, in order.
     ///
     /// # Errors
     /// Postgres refused a value of some item, or is unavailable.
@@ -94,7 +94,8 @@ impl Store {
         }
         let states = self.lease_states(column!(item => item.execution_id.0)).await?;
         let result = |item: &NewHumanRequest| {
-            // A row alone proves nothing: an earlier attempt may have made it, and this one may have lost its lease.
+            // A row alone proves nothing: an earlier attempt may have made it, and this one may have lost its
+            // lease.
             let state = states.get(&item.execution_id.0);
             if state.and_then(|state| lease_state(worker, item.token, state)).is_none() {
                 return Flushed::Done(Err(StoreError::LeaseLost));
@@ -107,7 +108,7 @@ impl Store {
         Ok(items.iter().map(|item| result(item)).collect())
     }
 
-    /// Everything an execution ever wanted of people, in the order it did.
+    /// All requests of an execution, in the order in which they were made.
     ///
     /// # Errors
     /// Postgres is unavailable, or a row cannot be read.
@@ -121,7 +122,7 @@ impl Store {
         rows.into_iter().map(HumanRequest::try_from).collect()
     }
 
-    /// What was wanted for one call: its approvals, one per round, before its question.
+    /// Requests for one call: its approvals, one per round, before its question.
     ///
     /// # Errors
     /// Postgres is unavailable, or a row cannot be read.
@@ -140,7 +141,7 @@ impl Store {
         rows.into_iter().map(HumanRequest::try_from).collect()
     }
 
-    /// One request; `None` when there is none of that kind within `reach`.
+    /// One request; `None` if there is none of that kind within `reach`.
     ///
     /// # Errors
     /// Postgres is unavailable, or the row cannot be read.
@@ -172,7 +173,7 @@ impl Store {
     pub async fn list_requests(&self, reach: &Reach, filter: &RequestFilter) -> Result<Vec<HumanRequest>, StoreError> {
         let tenants = reach.ids();
         let tenants = tenants.as_deref() as Option<&[Uuid]>;
-        // One backward scan of an index per tenant; which one is named by the condition.
+        // One backward scan of an index per tenant; the condition names the index.
         macro_rules! newest {
             ($condition:literal) => {
                 requests!(
@@ -213,8 +214,8 @@ impl Store {
         rows.into_iter().map(HumanRequest::try_from).collect()
     }
 
-    /// Stores a decision on a waiting request of `tenant` and wakes its execution; `None` when there is no such request that
-    /// waits, was seen under that hash, is in time, and belongs to an execution that goes on.
+    /// Stores a decision on a waiting request of `tenant` and wakes its execution. `None` unless the request
+    /// waits, has that hash, is in time, and belongs to an execution that is not over.
     ///
     /// # Errors
     /// The values were refused, or Postgres is unavailable.
@@ -246,8 +247,8 @@ impl Store {
         }))
     }
 
-    /// Ends the wait of up to `limit` requests whose time is over, of one execution or of all; gives those of the executions
-    /// that wait for a worker now.
+    /// Expires up to `limit` requests whose time is over, of one execution or of all. Returns the executions that
+    /// now wait for a worker.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -258,7 +259,7 @@ impl Store {
         Ok(runnable.map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// Makes runnable up to `limit` executions that are parked for a decision which came within `window`.
+    /// Makes runnable up to `limit` executions that are parked for a decision made within `window`.
     ///
     /// # Errors
     /// Postgres is unavailable.
