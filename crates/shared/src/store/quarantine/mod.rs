@@ -1,7 +1,9 @@
-//! Executions that killed their workers: what is known of it, and how they are tried again (docs/adr/0019-quarantine.md).
+//! Quarantine of executions that killed their workers: the record of their deaths, and how they are tried again
+//! (docs/adr/0019-quarantine.md).
 //!
-//! What must hold: a quarantined execution is FAILED and stays so; it is released at most once, by one retry that points back, in one
-//! statement with the link; of a group at most one canary is open; nothing of a group runs under a build that it killed.
+//! Invariants: a quarantined execution is FAILED and stays so; it is released at most once, by one retry that
+//! points back, in one statement with the link; at most one canary of a group is open; no execution of a group
+//! runs on a build that the group killed.
 
 mod notes;
 mod release;

@@ -1,4 +1,4 @@
-//! What a suspect is about to do, said before it does it: after a death nobody can be asked.
+//! Activities that a suspect announces before it begins them: after a death its worker cannot tell.
 
 use crate::{
     domain::{ExecutionId, LeaseToken, WorkerId},
@@ -6,7 +6,8 @@ use crate::{
 };
 
 impl Store {
-    /// Notes what an execution under suspicion is about to do, and the memory of its process. Of a lost lease it notes nothing.
+    /// Records the next activity of a suspect, and the memory of its process. Records nothing if the lease is
+    /// lost.
     ///
     /// # Errors
     /// The lease waits for its renewal, or Postgres is unavailable.
@@ -45,7 +46,7 @@ impl Store {
         if matches!(refused, StoreError::LeaseLost) { Ok(()) } else { Err(refused) }
     }
 
-    /// Forgets notes about executions that are no suspects any more.
+    /// Deletes notes about executions that are no longer suspects.
     ///
     /// # Errors
     /// Postgres is unavailable.

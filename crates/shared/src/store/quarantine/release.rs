@@ -1,4 +1,5 @@
-//! Letting quarantined executions go, one by one: a retry that points back, for a worker of a build that they have not killed.
+//! Releases quarantined executions, one by one: each by a retry that points back, for a worker of a build that
+//! they have not killed.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,35 +14,36 @@ use crate::{
     store::{Store, StoreError, control::Release, maintenance::Runnable, tenants::Reach},
 };
 
-/// What came of a person's release.
+/// Result of a release by a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Released {
-    /// It is retried, alone; the rest of its group follows when that ends well.
+    /// It is retried, alone; the rest of its group follows if that ends well.
     Canary(Runnable),
     /// All of its group are retried, a portion at a time.
     All,
-    /// It cannot be.
+    /// It cannot be released.
     Refused(Refused),
-    /// Nothing of that id is in quarantine.
+    /// No execution of that id is in quarantine.
     NotFound,
 }
 
-/// Why a quarantined execution is not released.
+/// Reason why a quarantined execution is not released.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// It was, as this one.
+    /// It was released before, as this execution.
     Before(ExecutionId),
     /// Its caller cancelled it.
     Withdrawn,
     /// Its deadline passed; a retry gives it a new one.
     Expired,
-    /// Another one of its group is being tried.
+    /// Another execution of its group is being tried.
     CanaryRuns(ExecutionId),
 }
 
 impl Store {
-    /// Releases a quarantined execution because a person says that the cause is gone, under whatever build: as the canary of its
-    /// group, or with `all` of that without one. One that cannot be released itself names its group all the same.
+    /// Releases a quarantined execution on a person's word that the cause is gone, on any build: as the canary of
+    /// its group, or with `all` the whole group without one. With `all`, an execution that cannot be released
+    /// itself still names its group.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -57,7 +59,7 @@ impl Store {
         if let Some(released) = self.release(found.tenant_id, id, Release::Manual, &[]).await? {
             return Ok(Released::Canary(released));
         }
-        // Somebody was faster.
+        // Another request was faster.
         let again = self.find_quarantined(reach, id).await?;
         let canary = again.as_ref().and_then(|found| found.group.as_ref()?.canary);
         Ok(match again.as_ref().and_then(refusal).or(canary.map(Refused::CanaryRuns)) {
@@ -66,7 +68,8 @@ impl Store {
         })
     }
 
-    /// Retries one for workers of any build but `died`. `None` when it cannot be released, or somebody else did it.
+    /// Retries one execution on workers of any build but `died`. `None` if it cannot be released, or was released
+    /// meanwhile.
     pub(super) async fn release(
         &self,
         tenant: TenantId,
@@ -78,14 +81,14 @@ impl Store {
         let Some(origin) = self.read_origin(tenant, id).await? else { return Ok(None) };
         let mut execution = origin.execution;
         execution.serve_key = self.serve_key_without(&execution.serve_key, died).await?;
-        // What was to be done by then, still is.
+        // The retry keeps the original deadline.
         execution.deadline = left;
         execution.deadline_is_near = true;
         let is_released = self.submit_release(id, &execution, how).await?;
         Ok(is_released.then_some(Runnable { id: execution.id, queue: execution.queue }))
     }
 
-    /// Until the deadline of one that may be released.
+    /// Time left until the deadline of an execution that may be released.
     async fn time_left_of(&self, id: ExecutionId) -> Result<Option<Duration>, StoreError> {
         let left = sqlx::query_scalar!(
             r#"
@@ -99,7 +102,7 @@ impl Store {
         Ok(left.filter(|left| *left > 0.0).and_then(|left| Duration::try_from_secs_f64(left).ok()))
     }
 
-    /// The serve key of what needs the same, and a worker of any build but `died`.
+    /// Serve key of the same requirements, plus a worker of any build but `died`.
     pub(super) async fn serve_key_without(&self, key: &ServeKey, died: &[String]) -> Result<ServeKey, StoreError> {
         let needs: Vec<String> = sqlx::query_scalar!("select requirements from serve_keys where key = $1", key.0)
             .fetch_optional(&self.pool)
@@ -107,7 +110,7 @@ impl Store {
             .unwrap_or_default();
         let needs: BTreeSet<String> = needs
             .into_iter()
-            // Those of an earlier release.
+            // Leaves out the builds of an earlier release.
             .filter(|need| is_other_build(need, "").is_none())
             .chain(died.iter().map(|build| other_build_requirement(build)))
             .collect();
@@ -116,7 +119,7 @@ impl Store {
         Ok(key)
     }
 
-    /// Lets the whole group of one go, without a canary.
+    /// Releases the whole group of an execution, without a canary.
     async fn open_group(&self, id: ExecutionId) -> Result<(), StoreError> {
         sqlx::query!(
             r#"
@@ -138,7 +141,7 @@ impl Store {
         Ok(())
     }
 
-    /// Its caller wants a quarantined execution no more: nothing releases it from now on.
+    /// Marks a quarantined execution as cancelled by its caller: it is not released from now on.
     pub(in crate::store) async fn withdraw_quarantined(
         &self,
         tenant: TenantId,

@@ -12,61 +12,53 @@ use crate::{
 /// An execution that killed its workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quarantined {
-    /// The execution.
     pub id: ExecutionId,
-    /// Whose.
     pub tenant_id: TenantId,
-    /// Its definition.
     pub definition_key: String,
-    /// In which version, while that is known.
+    /// Version of the definition, while that is known.
     pub definition_version: Option<i32>,
-    /// Its agent.
     pub agent_key: String,
-    /// Its queue.
     pub queue: String,
-    /// Since when.
     pub quarantined_at: DateTime<Utc>,
-    /// After this it is not released any more.
+    /// Time after which it is not released any more.
     pub deadline_at: DateTime<Utc>,
-    /// Its parent was told of its end.
+    /// True for a child: its parent was told of its end.
     pub is_child: bool,
-    /// The deaths since it last made progress, oldest first.
+    /// Deaths since the last progress, oldest first.
     pub deaths: Value,
-    /// The last step of its journal.
+    /// Last step of the journal.
     pub last_step: Option<Value>,
-    /// What it was doing at the last death.
+    /// Activity at the last death.
     pub phase: String,
-    /// The memory of the last worker, as last known.
+    /// Memory of the last worker in bytes, as last known.
     pub memory_bytes: Option<i64>,
     /// `quarantined`, `released`, `withdrawn` (its caller cancelled it) or `expired` (its deadline passed).
     pub state: String,
-    /// The retry that released it.
+    /// Retry that released it.
     pub released_as: Option<ExecutionId>,
-    /// When.
     pub released_at: Option<DateTime<Utc>>,
-    /// What it waits for together with others.
+    /// Group with which it waits.
     pub group: Option<Group>,
 }
 
-/// What is quarantined together: executions of one tenant that run the same definition and agent version.
+/// A group of quarantined executions: those of one tenant that run the same definition and agent version.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
     /// `shut` until there is another build, `canary` while one of it is tried, `releasing` afterwards.
     pub state: String,
-    /// The builds of workers that it killed.
+    /// Builds of the workers that it killed.
     pub died_builds: Vec<String>,
-    /// The one that is tried.
+    /// Execution that is tried.
     pub canary: Option<ExecutionId>,
-    /// Since when new executions of it are held back.
+    /// Time since which its new executions are held back.
     pub held_since: Option<DateTime<Utc>>,
 }
 
-/// Why an execution that never began is held back.
+/// Reason why an execution that was never started is held back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Holding {
-    /// The group it belongs to.
     pub group: Group,
-    /// How many of that are in quarantine.
+    /// Number of executions of the group in quarantine.
     pub quarantined: i64,
 }
 
@@ -123,7 +115,8 @@ impl From<Row> for Quarantined {
 }
 
 impl Store {
-    /// The quarantine of these tenants, by id, after `after`; of everything ever quarantined when `with_past`, else of what is.
+    /// Quarantined executions of these tenants, by id, after `after`; `with_past` also those that are no longer
+    /// in quarantine.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -137,7 +130,7 @@ impl Store {
         self.read_quarantined(reach, None, with_past, after, limit).await
     }
 
-    /// What is known of one. `None` when this reach has none of that id in quarantine, now or before.
+    /// One quarantined execution. `None` if none of that id within `reach` is or was in quarantine.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -168,7 +161,7 @@ impl Store {
         Ok(rows.into_iter().map(Quarantined::from).collect())
     }
 
-    /// Why an execution that never began is held back; `None` when its group is not (any more).
+    /// Reason why an execution that was never started is held back; `None` if its group is not (any more).
     pub(in crate::store) async fn holding_of(&self, id: ExecutionId) -> Result<Option<Holding>, StoreError> {
         let row = sqlx::query!(
             r#"

@@ -1,7 +1,8 @@
-//! The sweep's part: holds back what would kill more workers, tries one when there is another build, and lets the rest follow.
+//! Quarantine duties of the sweep: holds back executions that would kill more workers, tries one once there is
+//! another build, and lets the rest follow.
 //!
-//! Any number of workers may tend at once. Each step is a statement that decides by the group's row under its lock, so that two who do
-//! the same do it once.
+//! Any number of workers may run this at once. Each step is a statement that decides by the group's row under its
+//! lock, so that a step done by two of them takes effect once.
 
 use std::time::Duration;
 
@@ -12,56 +13,56 @@ use crate::{
     store::{Store, StoreError, control::Release, maintenance::Runnable},
 };
 
-/// Groups that one pass starts a canary for, or releases a portion of.
+/// Most groups that one pass starts a canary for, or releases a portion of.
 const GROUPS: i64 = 20;
-/// Executions that one statement holds back, and statements of one pass.
+/// Executions that one statement holds back, and most statements of one pass.
 const CHUNK: i64 = 500;
 const CHUNKS: usize = 20;
-/// The time between two portions.
+/// Time between two portions.
 const PORTION_EVERY: Duration = Duration::from_secs(10);
 
-/// When executions are held back and released.
+/// Rules for holding back and releasing executions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuarantineRules {
-    /// Whether a new build releases by itself.
+    /// True if a new build starts a canary by itself.
     pub auto_release: bool,
-    /// So many of one group in quarantine hold its new executions back.
+    /// Number of quarantined executions of a group from which its new executions are held back.
     pub hold_after: i64,
-    /// When all of them came within this.
+    /// Time within which all of them were quarantined.
     pub hold_window: Duration,
-    /// How many of a group are released in a minute, after its canary.
+    /// Executions of a group released per minute after its canary.
     pub release_per_minute: i64,
 }
 
-/// What one pass did.
+/// Result of one pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tended {
-    /// What became runnable.
+    /// Executions that became runnable.
     pub runnable: Vec<Runnable>,
-    /// Groups whose new executions are held back from now on.
+    /// Definitions of the groups whose new executions are held back from now on.
     pub held: Vec<String>,
-    /// Canaries that ended without killing their worker.
+    /// Canaries that passed: they left their worker alive.
     pub passed: Vec<ExecutionId>,
 }
 
-/// A group in which somebody can be tried.
+/// A group of which an execution can be tried.
 struct Candidate {
     tenant_id: Uuid,
     definition_version_id: Uuid,
     agent_version_id: Uuid,
     died_builds: Vec<String>,
-    /// In quarantine.
+    /// Candidate in quarantine.
     execution_id: Option<Uuid>,
-    /// Held back: tried when nobody is in quarantine who could be.
+    /// Candidate that is held back, tried if there is none in quarantine.
     held_id: Option<Uuid>,
     held_serve_key: Option<String>,
 }
 
 impl Store {
-    /// One pass over the quarantine. Costs one look where nothing is in it.
+    /// Runs one pass over the quarantine. Costs one look if it is empty.
     ///
     /// # Errors
-    /// Postgres is unavailable; what was done stands, and the rest is the next pass's.
+    /// Postgres is unavailable; completed steps stand, and the next pass does the rest.
     pub async fn tend_quarantine(&self, rules: &QuarantineRules) -> Result<Tended, StoreError> {
         let mut tended = Tended::default();
         if !self.has_quarantine().await? {
@@ -90,7 +91,7 @@ impl Store {
         Ok(found.fetch_one(&self.pool).await?)
     }
 
-    /// Groups of which too many were quarantined: their new executions are held back.
+    /// Holds back the new executions of groups of which too many were quarantined.
     async fn hold_groups(&self, rules: &QuarantineRules) -> Result<Vec<String>, StoreError> {
         Ok(sqlx::query_scalar!(
             r#"
@@ -112,14 +113,16 @@ impl Store {
         .await?)
     }
 
-    /// Holds back what was submitted before its group was held. Who began goes on, and so do suspects: those are few, and watched.
+    /// Holds back executions submitted before their group was held. Started ones go on, and so do suspects: those
+    /// are few, and watched.
     async fn hold_back(&self, limit: i64) -> Result<i64, StoreError> {
         let held = sqlx::query_file!("src/store/sql/hold_back.sql", limit).fetch_all(&self.pool).await?;
         Ok(held.len() as i64)
     }
 
-    /// Looks at the canaries. One that did something of its own and let go of its worker has passed; one that ended before it came
-    /// so far says nothing, and another one is tried. One that killed is the reaper's (`sql/reap.sql`).
+    /// Judges the canaries. One that recorded a step of its own and left its worker has passed; one that ended
+    /// before that proves nothing, and another one is tried. One that killed its worker is handled by the reaper
+    /// (`sql/reap.sql`).
     async fn judge_canaries(&self) -> Result<Vec<ExecutionId>, StoreError> {
         let rows = sqlx::query_file!("src/store/sql/judge_canaries.sql").fetch_all(&self.pool).await?;
         Ok(rows.into_iter().filter(|row| row.is_passed).map(|row| ExecutionId(row.canary)).collect())
@@ -149,7 +152,7 @@ impl Store {
         Ok(row.map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }))
     }
 
-    /// The next of every group whose canary has passed.
+    /// Releases the next portion of every group whose canary has passed.
     async fn release_portions(&self, rules: &QuarantineRules) -> Result<Vec<Runnable>, StoreError> {
         let portion = (rules.release_per_minute * PORTION_EVERY.as_secs().cast_signed() / 60).max(1);
         let rows =
@@ -164,8 +167,9 @@ impl Store {
         Ok(released)
     }
 
-    /// New executions go on when no worker lives that they would kill, and when nothing of what held them is left to be tried: then no
-    /// canary would ever let them go. What is overdue still counts for as long as it would hold them back again.
+    /// Lifts a hold if no live worker has a build that the group killed, or if the group has nothing left to try,
+    /// since no canary would ever lift it. Overdue executions still count for as long as they would cause a hold
+    /// again.
     async fn lift_holds(&self, rules: &QuarantineRules) -> Result<(), StoreError> {
         sqlx::query!(
             r#"
@@ -202,7 +206,7 @@ impl Store {
         Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// Forgets groups in which nobody waits any more.
+    /// Deletes groups that hold back nothing and have nothing to release.
     async fn forget_groups(&self) -> Result<(), StoreError> {
         sqlx::query!(
             r#"
