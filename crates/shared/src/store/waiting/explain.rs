@@ -1,4 +1,4 @@
-//! Why it waits: the row, and what its reason adds.
+//! Explains a wait: the execution's row, and what its wait reason adds.
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -9,10 +9,10 @@ use crate::{
     store::{Store, StoreError, tenants::Reach},
 };
 
-/// The most ids of a list.
+/// Most ids of a list.
 const LIST_CAP: i64 = 20;
 
-/// What every look needs.
+/// Columns that every explanation needs.
 pub(super) struct Row {
     pub(super) tenant_id: Uuid,
     pub(super) status: String,
@@ -35,7 +35,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// An estimate for those whose end is a time.
+    /// Estimate for a wait that ends at a known time.
     fn until(&self, basis: &str) -> Estimate {
         match self.wait_until {
             Some(until) => Estimate {
@@ -48,7 +48,7 @@ impl Row {
 }
 
 impl Waiting {
-    /// Where it stands, without what depends on the reason.
+    /// State of an execution, without the parts that depend on the wait reason.
     fn of(row: &Row) -> Result<Self, StoreError> {
         let corrupt = |what: &str| StoreError::Corrupt(format!("unknown {what}"));
         let reason = row.wait_reason.as_deref();
@@ -81,7 +81,7 @@ impl Waiting {
 }
 
 impl Store {
-    /// Where an execution stands and why. `None` when this reach has none of that id.
+    /// State of an execution, and the reason for it. `None` if there is none of that id within `reach`.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -204,7 +204,7 @@ impl Store {
         .await?;
         rows.into_iter()
             .map(|row| {
-                // Its own value, whichever values the limit is about.
+                // The execution's own value, whichever values the limit is about.
                 let value = (row.expression != "tenant").then_some(row.value);
                 Ok(LimitStanding {
                     key: LimitKey::new(&row.expression, value)
@@ -265,7 +265,7 @@ impl Store {
         .await?)
     }
 
-    /// Its last word, if that is about tool servers.
+    /// Tool servers that are being started, if the execution's last event says so.
     async fn starting_servers(&self, id: ExecutionId) -> Result<Vec<String>, StoreError> {
         let found = sqlx::query_scalar!(
             r#"

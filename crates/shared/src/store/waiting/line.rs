@@ -1,4 +1,4 @@
-//! Places in lines, and how long those before took lately.
+//! Places in lines, and the recent durations that estimates are based on.
 
 use super::{
     explain::Row,
@@ -9,15 +9,16 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// Counts stop here; what stands there says "at least".
+/// Largest exact count; beyond it "at least" is shown.
 pub const COUNT_CAP: i64 = 1_000;
-/// How far back history counts as recent.
+/// Age up to which history counts as recent.
 const RECENT_SECONDS: f64 = 600.0;
-/// The fewest events an estimate is made of.
+/// Fewest executions that an estimate is made of.
 const MIN_SAMPLE: i64 = 3;
 
 impl Store {
-    /// Before it come those of its tenant with an earlier turn; other tenants take turns with its own.
+    /// Number of its tenant's executions with an earlier turn, and of other tenants, which take turns with its
+    /// own.
     pub(super) async fn place_for_worker(&self, id: ExecutionId, row: &Row) -> Result<PlaceInLine, StoreError> {
         let place = sqlx::query!(
             r#"
@@ -65,7 +66,8 @@ impl Store {
         Ok(PlaceInLine { ahead: place.ahead, other_tenants: place.others })
     }
 
-    /// How fast its tenant's executions were started lately: those that were submitted just before the first one that still waits.
+    /// Estimates its start from how fast its tenant's executions were started lately: those submitted just before
+    /// the first one that still waits.
     pub(super) async fn estimate_start(&self, row: &Row, ahead: i64) -> Result<Estimate, StoreError> {
         let started = sqlx::query!(
             r#"
@@ -166,7 +168,7 @@ impl Store {
         .await?)
     }
 
-    /// From how long executions of its definition were held by workers lately.
+    /// Estimates its wait from how long workers held executions of its definition lately.
     pub(super) async fn estimate_slot(&self, row: &Row, waiting: &Waiting) -> Result<Estimate, StoreError> {
         let lasted = sqlx::query!(
             r#"

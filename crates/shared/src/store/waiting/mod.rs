@@ -1,7 +1,8 @@
-//! Why an execution is where it is: what it waits for, since when, what it stands behind, and what that took lately.
+//! Explains the state of an execution: its wait reason, since when it waits, its place in line, and how long such
+//! waits took lately.
 //!
-//! Reads only, each bounded: counts stop at a thousand, lists at twenty, history at some hundred rows. Of other tenants nothing is
-//! told but numbers.
+//! Reads only, each bounded: counts stop at a thousand, lists at twenty, history at some hundred rows. Of other
+//! tenants only numbers are shown.
 
 mod explain;
 mod line;

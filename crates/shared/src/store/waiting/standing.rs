@@ -1,4 +1,4 @@
-//! What is told of a wait.
+//! Explanation of a wait.
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -8,161 +8,148 @@ use crate::{
     store::quarantine::Holding,
 };
 
-/// Where an execution stands, with everything that explains it.
+/// State of an execution, with everything that explains it.
 #[derive(Debug, Clone)]
 pub struct Waiting {
-    /// Its status.
     pub status: ExecutionStatus,
-    /// What it waits for; absent while a worker holds it and when it is over.
+    /// Wait reason; `None` while a worker holds it and once it is over.
     pub reason: Option<WaitReason>,
-    /// Since when it stands where it stands.
+    /// Time at which this state began.
     pub since: DateTime<Utc>,
-    /// When the wait ends at the latest.
+    /// Latest end of the wait.
     pub until: Option<DateTime<Utc>>,
-    /// When it must have ended.
     pub deadline_at: DateTime<Utc>,
-    /// Why it failed.
     pub failure_code: Option<String>,
-    /// Who holds it.
+    /// Worker that holds it.
     pub worker: Option<WorkerId>,
-    /// The tool servers that its worker starts for it, where they take their time.
+    /// Tool servers that its worker is starting for it.
     pub starting: Vec<String>,
-    /// Its queue.
     pub queue: String,
-    /// Its definition.
     pub definition_key: String,
-    /// In which version.
     pub definition_version: Option<i32>,
-    /// Its place, when it waits for a worker or for a slot.
+    /// Place in line, if it waits for a worker or a slot.
     pub place: Option<PlaceInLine>,
-    /// Who could run it.
+    /// Live workers that serve it.
     pub workers: Option<LiveWorkers>,
-    /// What a worker must have to run it, beyond what every worker has.
+    /// Requirements on a worker, beyond what every worker has.
     pub requirements: Vec<String>,
-    /// The limits it needs slots of.
+    /// Limits of which it needs slots.
     pub limits: Vec<LimitStanding>,
-    /// What people are asked.
+    /// Open requests to people.
     pub requests: Vec<OpenRequest>,
-    /// How many executions it started are open, and some of them.
+    /// Number of open children.
     pub open_children: i32,
-    /// Some of those.
+    /// Some of the open children.
     pub children: Vec<OpenChild>,
-    /// Why its last attempt ended.
+    /// Failure of its last attempt.
     pub last_failure: Option<LastFailure>,
-    /// The model endpoint it waits for.
+    /// Model endpoint that it waits for.
     pub endpoint: Option<EndpointStanding>,
-    /// Why new executions like it are held back.
+    /// Reason why new executions like it are held back.
     pub holding: Option<Holding>,
-    /// How long it may take from here.
+    /// Estimate of the rest of the wait.
     pub estimate: Estimate,
 }
 
 /// A place in a line. Counts stop at [`COUNT_CAP`](super::COUNT_CAP).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlaceInLine {
-    /// Executions of its own tenant before it.
+    /// Executions of its own tenant ahead of it.
     pub ahead: i64,
-    /// Other tenants that wait in the same line and share it.
+    /// Other tenants in the same line, which share it.
     pub other_tenants: i64,
 }
 
-/// The live workers that serve an execution.
+/// Live workers that serve an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LiveWorkers {
-    /// How many.
+    /// Number of workers.
     pub count: i64,
-    /// What they run at most.
+    /// Most executions that they run at a time.
     pub permits: i64,
-    /// What of that is free at least: an execution whose end is being written counts as running, because the rows do not tell.
+    /// Least number of free permits: an execution whose end is being written still counts as held.
     pub free: i64,
 }
 
-/// A limit that an execution needs a slot of.
+/// A limit of which an execution needs a slot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LimitStanding {
     /// `definition`, `agent` or `operator`.
     pub source: String,
-    /// The definition or agent that has it.
+    /// Definition or agent that declares it.
     pub subject: Option<String>,
-    /// What executions are grouped by.
+    /// Attribute by which executions are grouped.
     pub key: LimitKey,
-    /// How many may run.
+    /// Most executions that run at a time.
     pub max: i32,
-    /// How many do.
+    /// Held slots.
     pub held: i64,
-    /// Those of its own tenant, some of them.
+    /// Some of the holders of its own tenant.
     pub holders: Vec<ExecutionId>,
-    /// How many others do.
+    /// Slots held by other tenants.
     pub held_by_others: i64,
-    /// Whether it stands in this line.
+    /// True if the execution is in this line.
     pub is_waited_for: bool,
 }
 
 /// A request to a person.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenRequest {
-    /// Its id.
     pub id: Uuid,
     /// `approval` or `question`.
     pub kind: String,
-    /// The tool that would run.
+    /// Tool that would run.
     pub tool: String,
-    /// When nobody's word counts as a no.
+    /// Time after which the request expires.
     pub expires_at: DateTime<Utc>,
 }
 
 /// An open child.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenChild {
-    /// Its id.
     pub id: ExecutionId,
-    /// Its status.
     pub status: String,
-    /// What it waits for itself.
     pub wait_reason: Option<String>,
 }
 
-/// Why the last attempt ended.
+/// Failure of the last attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LastFailure {
-    /// Its number.
+    /// Number of the attempt.
     pub attempt: i32,
-    /// Its class.
     pub class: Option<String>,
-    /// Its code.
     pub code: Option<String>,
-    /// For people.
+    /// Failure text for people.
     pub summary: Option<String>,
 }
 
 /// A model endpoint that an execution waits for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndpointStanding {
-    /// The provider's name in the configuration.
+    /// Name of the provider in the configuration.
     pub provider: String,
-    /// The model.
     pub model: String,
-    /// Of its breaker: `closed`, `open`, `half_open` or `recovering`.
+    /// State of its breaker: `closed`, `open`, `half_open` or `recovering`.
     pub state: String,
-    /// Why it is not closed: `outage`, `quota` or `operator`.
+    /// Cause of a breaker that is not closed: `outage`, `quota` or `operator`.
     pub cause: Option<String>,
-    /// While it is open: when it is asked again.
+    /// Time of the next probe, while it is open.
     pub until: Option<DateTime<Utc>>,
-    /// The provider itself said so.
+    /// True if the provider stated that time.
     pub is_stated: bool,
-    /// When the execution waits no longer.
+    /// Time at which the execution gives up.
     pub give_up_at: DateTime<Utc>,
-    /// Executions before it, of all tenants, up to [`COUNT_CAP`](super::COUNT_CAP). `None` when it stands in no line: it was let go, or
-    /// has a time of its own.
+    /// Executions ahead of it, of all tenants, up to [`COUNT_CAP`](super::COUNT_CAP). `None` if it is in no line:
+    /// it was released, or has a reserved time.
     pub ahead: Option<i64>,
 }
 
-/// How long a wait may take.
+/// Estimate of a wait.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
-    /// Seconds from now, where recent history allows to say.
+    /// Seconds from now, where recent history permits an estimate.
     pub seconds: Option<f64>,
-    /// From what, or why not.
+    /// Basis of the estimate, or the reason why there is none.
     pub basis: String,
 }
 
