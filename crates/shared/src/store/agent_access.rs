@@ -1,7 +1,8 @@
-//! Who may execute an agent, and with which tools of the catalogue.
+//! Access to agents, and the tools of the catalogue.
 //!
-//! Entries and rules name agents by key, and several tenants may have one of a key. A name means the agent that all share and those of
-//! the installation's own organisation; another tenant's agent is meant by `*` alone.
+//! Entries and rules name agents by key, and several tenants may have an agent of the same key. A key means the
+//! shared agent and those of the installation's own organisation; agents of other tenants are matched by `*`
+//! only.
 
 use longhaul_sdk::tool::ToolEffect;
 use serde_json::Value;
@@ -12,57 +13,53 @@ use crate::domain::{
     contract::catalogue::{AccessSpec, RuleSpec, ShareSpec},
 };
 
-/// Who asks.
+/// Subject of an access check.
 #[derive(Debug, Clone, Copy)]
 pub struct Asker<'a> {
-    /// The user, where the caller named one.
+    /// User, where the caller named one.
     pub user_id: Option<i64>,
-    /// The role, lower-case.
+    /// Role in lower case.
     pub role: &'a str,
-    /// The organisation.
     pub org_id: Option<&'a str>,
-    /// The group.
     pub group_id: Option<&'a str>,
 }
 
-/// What may be done.
+/// Result of an access check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Execute it.
+    /// The agent may be executed.
     Granted,
-    /// A rule forbids it.
+    /// A rule denies it.
     Denied,
-    /// Nothing allows it.
+    /// No owner, share or rule allows it.
     Missing,
 }
 
 /// A tool of the catalogue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CatalogueTool {
-    /// Its name in `tool_refs`.
+    /// Name in `tool_refs`.
     pub tool_ref: String,
-    /// The name that models call.
+    /// Name by which models call it.
     pub tool_name: String,
-    /// For models.
+    /// Description for models.
     pub description: String,
-    /// How it is reached.
     pub transport: String,
-    /// Which connection it needs.
+    /// Connection profile that it needs.
     pub connection_profile_ref: String,
-    /// JSON Schema of its arguments.
+    /// JSON Schema of the arguments.
     pub input_schema: Value,
-    /// What its service is told.
+    /// Policy that is sent to the tool's service.
     pub safety_policy: Value,
-    /// Whether it may be used offline.
     pub offline_compatible: bool,
-    /// What running it twice would do.
+    /// Effect class, which decides about repeats.
     pub effect: ToolEffect,
 }
 
 impl Store {
-    /// Whether `asker` may execute the agent of `version`. Rules first: a deny wins over everything. Then the role `superadmin`, the
-    /// owner, a share that lets execute, an allowing rule; and an agent of which nobody said whose it is, is open. `own_org` is the
-    /// installation's own organisation.
+    /// Checks if `asker` may execute the agent of `version`. A deny rule wins over everything. Access is granted
+    /// by the role `superadmin`, ownership, a share that allows execution, an allow rule, or the lack of an entry
+    /// for the agent. `own_org` is the installation's own organisation.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -114,8 +111,9 @@ impl Store {
         })
     }
 
-    /// Whether `parent` may start the agent of `version`: asked of the organisation and group it runs for, and the role of its submitter.
-    /// A deny always holds. What nothing allows may be started by an agent that all tenants share, whose writers are the operators.
+    /// Returns true if `parent` may start the agent of `version`, checked for the organisation and group it runs
+    /// for and the role of its submitter. A deny rule always holds. Agents that all tenants share, which
+    /// operators write, may also start what nothing allows.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -148,7 +146,7 @@ impl Store {
         })
     }
 
-    /// The tools of the catalogue among `refs`, by ref; all of them when there is no list.
+    /// Tools of the catalogue among `refs`, ordered by ref; without `refs` all of them, at most 1,000.
     ///
     /// # Errors
     /// Postgres is unavailable, or a row cannot be read.
@@ -186,7 +184,8 @@ impl Store {
             .collect()
     }
 
-    /// Owners and shares of agents, and the rules over them, as a document would write them; at most 1,000 of each.
+    /// Owners and shares of agents, and the policy rules, in the form of a platform document; at most 1,000 of
+    /// each.
     ///
     /// # Errors
     /// Postgres is unavailable.

@@ -1,4 +1,4 @@
-//! API keys: `lh_<8 of prefix>_<40 of secret>`. What is stored is an HMAC under a pepper that lives outside the database, so
+//! API keys: `lh_<8 of prefix>_<40 of secret>`. The database stores an HMAC under a pepper kept outside of it, so
 //! a stolen table opens nothing and cannot be searched by guessing.
 
 use std::{fmt, sync::Arc};
@@ -18,14 +18,14 @@ const PREFIX_CHARS: usize = 8;
 const SECRET_CHARS: usize = 40;
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// What a key may do. The names are part of the API.
+/// Permission of a key. The names are part of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
     /// Read executions, their steps, attempts and events.
     ExecutionsRead,
     /// Submit, cancel and retry executions.
     ExecutionsWrite,
-    /// Decide on approvals. Not among the everyday scopes: whoever submits should not be who decides.
+    /// Decide on approvals. Not an everyday scope: a submitter should not also decide.
     ApprovalsDecide,
     /// Read agents and definitions.
     DefinitionsRead,
@@ -36,7 +36,6 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Every scope.
     pub const ALL: [Self; 6] = [
         Self::ExecutionsRead,
         Self::ExecutionsWrite,
@@ -46,7 +45,7 @@ impl Scope {
         Self::Admin,
     ];
 
-    /// The name as stored and shown.
+    /// Name as stored and shown.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -59,7 +58,7 @@ impl Scope {
         }
     }
 
-    /// Reads a name back; `None` for anything else.
+    /// Parses a name; `None` for an unknown one.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scope| scope.as_str() == name)
@@ -72,7 +71,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// The secret under which keys are hashed and cookies signed. Changing it revokes every key.
+/// Secret with which keys are hashed and cookies signed. Changing it revokes every key.
 #[derive(Clone)]
 pub struct Pepper(Arc<SecretString>);
 
@@ -89,7 +88,7 @@ impl From<SecretString> for Pepper {
 }
 
 impl Pepper {
-    /// HMAC-SHA-256 of `parts` for one `purpose`; a code for one purpose is none for another.
+    /// HMAC-SHA-256 of `parts` for one `purpose`. A code for one purpose is invalid for another.
     #[must_use]
     pub fn mac(&self, purpose: &str, parts: &[&[u8]]) -> Vec<u8> {
         // HMAC takes keys of any length, so this cannot fail; an empty code would verify nothing.
@@ -101,57 +100,51 @@ impl Pepper {
         mac.finalize().into_bytes().to_vec()
     }
 
-    /// Whether `code` is [`Self::mac`] of the same, in constant time.
+    /// Returns true if `code` is the [`Self::mac`] of the same parts, in constant time.
     #[must_use]
     pub fn verifies(&self, purpose: &str, parts: &[&[u8]], code: &[u8]) -> bool {
         let expected = self.mac(purpose, parts);
         !expected.is_empty() && bool::from(expected.ct_eq(code))
     }
 
-    /// What is stored of a key.
+    /// Hash of a key, as stored.
     #[must_use]
     pub fn key_hash(&self, key: &str) -> Vec<u8> {
         self.mac("api-key", &[key.as_bytes()])
     }
 }
 
-/// A key as it is shown once, at its making.
+/// A new key, shown only once.
 #[derive(Debug, Clone)]
 pub struct IssuedKey {
-    /// Its id.
     pub id: ApiKeyId,
-    /// The key itself; not stored.
+    /// The full key, which is not stored.
     pub key: SecretString,
-    /// Its first characters, by which people tell keys apart.
+    /// First characters, by which people recognise the key.
     pub prefix: String,
 }
 
-/// A key as stored.
+/// A stored key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiKey {
-    /// Its id.
     pub id: ApiKeyId,
-    /// Whose key it is.
     pub tenant_id: TenantId,
-    /// The tenant's organisation.
+    /// Organisation of the tenant.
     pub org_id: String,
-    /// The tenant's group.
+    /// Group of the tenant.
     pub group_id: Option<String>,
-    /// What its maker called it.
+    /// Name given at its creation.
     pub name: String,
-    /// Its first characters.
+    /// First characters of the key.
     pub prefix: String,
-    /// What it may do.
     pub scopes: Vec<Scope>,
-    /// When it was made.
     pub created_at: DateTime<Utc>,
-    /// When it stopped working.
     pub revoked_at: Option<DateTime<Utc>>,
-    /// When somebody signed out who had signed in with it: sessions that began before are over.
+    /// Time of the last sign-out: sessions that began before it are invalid.
     pub sessions_ended_at: Option<DateTime<Utc>>,
 }
 
-/// Whether `text` has the form of a key; anything else needs no look-up.
+/// Returns true if `text` has the form of a key; anything else needs no look-up.
 #[must_use]
 pub fn is_well_formed(text: &str) -> bool {
     let mut parts = text.splitn(3, '_');
@@ -168,7 +161,7 @@ fn random_base62(count: usize) -> Result<String, StoreError> {
     let mut bytes = [0_u8; 64];
     while text.len() < count {
         getrandom::fill(&mut bytes).map_err(|error| StoreError::Corrupt(format!("no random bytes: {error}")))?;
-        // 248 is the largest multiple of 62 in a byte; what lies above would favour the first letters.
+        // 248 is the largest multiple of 62 in a byte; greater values would favour the first letters.
         let fair = bytes.iter().filter(|&&byte| byte < 248).map(|&byte| char::from(BASE62[usize::from(byte) % 62]));
         text.extend(fair.take(count - text.len()));
     }
@@ -176,7 +169,7 @@ fn random_base62(count: usize) -> Result<String, StoreError> {
 }
 
 impl Store {
-    /// Makes a key; the answer is the only place where it is ever shown.
+    /// Creates a key. The result is the only place where it is ever shown.
     ///
     /// # Errors
     /// There is no such tenant, or Postgres is unavailable.
@@ -207,7 +200,7 @@ impl Store {
         Ok(IssuedKey { id, key: key.into(), prefix })
     }
 
-    /// The key with that hash, revoked ones included.
+    /// The key with that hash, revoked or not.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -249,7 +242,8 @@ impl Store {
         Ok(rows.into_iter().map(ApiKey::from).collect())
     }
 
-    /// Revokes the keys of a tenant with that id or prefix; API processes honour it within 10 s. Returns how many it were.
+    /// Revokes the keys of a tenant with that id or prefix; API processes honour it within 10 s. Returns the
+    /// number revoked.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -265,13 +259,13 @@ impl Store {
         Ok(done.rows_affected())
     }
 
-    /// Ends every session of the status page that was signed in with the key of that hash, when the one that began at `began_at` is
-    /// not over yet; API processes honour it within 10 s.
+    /// Ends every session of the status page that was signed in with the key of that hash, if the session that
+    /// began at `began_at` is still valid; API processes honour it within 10 s.
     ///
     /// # Errors
     /// Postgres is unavailable.
     pub async fn end_sessions(&self, hash: &[u8], began_at: DateTime<Utc>) -> Result<(), StoreError> {
-        // A cookie of an ended session must not sign out those who signed in since.
+        // A cookie of an ended session must not end the sessions begun since.
         sqlx::query!(
             "update api_keys set sessions_ended_at = longhaul_now() \
              where hash = $1 and (sessions_ended_at is null or sessions_ended_at < $2)",
@@ -306,7 +300,7 @@ impl From<KeyRow> for ApiKey {
             group_id: row.group_id,
             name: row.name,
             prefix: row.prefix,
-            // A scope of a newer version means nothing to this one.
+            // Scopes of a newer version are ignored.
             scopes: row.scopes.iter().filter_map(|name| Scope::parse(name)).collect(),
             created_at: row.created_at,
             revoked_at: row.revoked_at,

@@ -1,7 +1,7 @@
-//! What `longhaul verify` reads when all is quiet, to prove what happened: executions, leases and steps in full, and every history
-//! that contradicts itself.
+//! Reads for `longhaul verify` once nothing runs: executions, leases and steps in full, and histories that
+//! contradict themselves.
 //!
-//! Whole tables are read into memory: only for a database that was made for the purpose. Nothing here changes a row.
+//! Whole tables are read into memory: only for a database made for the purpose. Nothing here changes a row.
 
 use std::collections::HashMap;
 
@@ -10,31 +10,25 @@ use chrono::{DateTime, Utc};
 use super::{Store, StoreError};
 use crate::domain::{ExecutionId, WorkerId};
 
-/// An execution as it ended, or did not.
+/// An execution after the run, over or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditedExecution {
-    /// The execution.
     pub id: ExecutionId,
-    /// The number that its submitter put into the metadata.
+    /// Number that its submitter put into the metadata.
     pub number: i64,
-    /// Where it stands.
     pub status: String,
-    /// What it waits for.
     pub wait_reason: Option<String>,
-    /// Why it failed.
     pub failure_code: Option<String>,
-    /// When it was stored.
     pub created_at: DateTime<Utc>,
-    /// Start of its first attempt.
+    /// Start of the first attempt.
     pub started_at: Option<DateTime<Utc>>,
-    /// When it ended.
     pub finished_at: Option<DateTime<Utc>>,
 }
 
-/// The budget of a tree when all is quiet.
+/// Budget of a tree once nothing runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuditedBudget {
-    /// The topmost execution of the tree.
+    /// Topmost execution of the tree.
     pub root: ExecutionId,
     /// Cap on model calls.
     pub max_calls: Option<i64>,
@@ -53,39 +47,32 @@ pub struct AuditedBudget {
 /// One lease, from its claim to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditedAttempt {
-    /// What was leased.
     pub execution: ExecutionId,
-    /// Its number.
     pub number: i32,
-    /// To whom.
     pub worker: WorkerId,
-    /// When.
     pub started_at: DateTime<Utc>,
-    /// Until when; `None` for a lease that is held.
+    /// `None` for a lease that is held.
     pub ended_at: Option<DateTime<Utc>>,
-    /// How it ended.
+    /// Outcome as in `attempts`, or `held`.
     pub outcome: String,
 }
 
 /// A worker, dead or alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuditedWorker {
-    /// Its identity, for one start.
+    /// Identity of one process start.
     pub id: WorkerId,
-    /// Its process.
     pub pid: i32,
-    /// Since when it is dead.
     pub dead_at: Option<DateTime<Utc>>,
 }
 
-/// A turn or a call on record.
+/// A recorded turn or call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditedStep {
-    /// Whose.
     pub execution: ExecutionId,
-    /// Its place in the journal.
+    /// Position in the journal.
     pub seq: i32,
-    /// The attempt in whose name it was first written.
+    /// Attempt that first wrote it.
     pub attempt: i32,
     /// `turn` or `call`.
     pub kind: String,
@@ -93,46 +80,46 @@ pub struct AuditedStep {
     pub name: Option<String>,
     /// `intent`, `live` or `spent`.
     pub state: String,
-    /// The idempotency key under which the model was asked, or the tool called.
+    /// Idempotency key of the request to the model or tool.
     pub idempotency_key: String,
-    /// The beginning of what was answered.
+    /// Beginning of the answer.
     pub preview: Option<String>,
-    /// When its result was written.
+    /// Time at which the result was recorded.
     pub finished_at: Option<DateTime<Utc>>,
 }
 
 /// A history that contradicts itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenHistory {
-    /// Whose.
     pub execution: ExecutionId,
-    /// Whether somebody wrote who had no right to, rather than wrote wrongly.
+    /// True for a write outside of a valid lease, false for an inconsistent record.
     pub is_stale_write: bool,
-    /// In what way.
+    /// Description of the contradiction.
     pub what: String,
 }
 
-/// Rows that must be gone when nothing runs.
+/// Numbers of rows that must be gone when nothing runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Leftovers {
     /// Executions that a worker holds.
     pub held: i64,
-    /// Rows of `parked`, of executions that are over or runnable.
+    /// Rows of `parked`.
     pub parked: i64,
     /// Reservations of model calls.
     pub reservations: i64,
-    /// Requests to people that wait although their execution is over.
+    /// Requests to people that still wait.
     pub requests: i64,
     /// Deadlines of executions that are over.
     pub deadlines: i64,
-    /// Slots of concurrency limits that are held.
+    /// Held slots of concurrency limits.
     pub slots: i64,
-    /// Places in the lines before them.
+    /// Executions in line for a slot.
     pub slot_waiters: i64,
 }
 
 impl Store {
-    /// Every execution whose metadata holds a number under `number_key`, and every child whose input holds it after `mark`.
+    /// Every execution whose metadata has `number_key`, and every child, whose number follows `mark` in its
+    /// input.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -163,7 +150,7 @@ impl Store {
         Ok(executions.collect())
     }
 
-    /// Every budget, with the turns that its tree has on record.
+    /// Every budget, with the number of turns recorded in its tree.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -192,7 +179,7 @@ impl Store {
         Ok(budgets.collect())
     }
 
-    /// Every lease there was, and is.
+    /// Every lease, ended or held.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -222,7 +209,8 @@ impl Store {
         Ok(attempts.collect())
     }
 
-    /// The workers whose rows are there. The sweep forgets a dead one after an hour: who wants to know them all asks more often.
+    /// All rows of workers. The sweep deletes the row of a dead worker after an hour, so a caller that needs
+    /// every worker must ask more often.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -233,7 +221,7 @@ impl Store {
         Ok(workers.collect())
     }
 
-    /// How many executions each process holds; none that holds nothing.
+    /// Number of executions held by each process, by pid; a process that holds none is absent.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -246,8 +234,8 @@ impl Store {
         Ok(rows.into_iter().map(|row| (row.pid, row.held)).collect())
     }
 
-    /// Every turn and call on record, with the key that its model or tool was given: the hash of the execution, the step's key and its
-    /// occurrence, each after its length.
+    /// Every recorded turn and call, with the idempotency key given to its model or tool: the SHA-256 of the
+    /// execution id, the step's key and its occurrence, each after its length.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -277,7 +265,7 @@ impl Store {
         Ok(steps.collect())
     }
 
-    /// Every history that contradicts itself; see `sql/audit_histories.sql`.
+    /// Histories that contradict themselves; see `sql/audit_histories.sql`.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -291,8 +279,8 @@ impl Store {
         Ok(broken.collect())
     }
 
-    /// What is left although nothing runs. A reservation or a parked row of an execution that is not over is counted all the same:
-    /// ask when all are.
+    /// Counts rows that are left although nothing runs. Reservations and parked rows of open executions are
+    /// counted too: call it once every execution is over.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -323,7 +311,7 @@ impl Store {
         })
     }
 
-    /// How many executions there are, and how many of them are not over.
+    /// Numbers of open executions and of all.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -336,7 +324,8 @@ impl Store {
         Ok((row.open, row.all))
     }
 
-    /// Ends every other session of this database, as an administrator or a failing proxy would. Returns how many.
+    /// Terminates every other session of this database, as an administrator or a failing proxy would. Returns
+    /// their number.
     ///
     /// # Errors
     /// Postgres is unavailable.

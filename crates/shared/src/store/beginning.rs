@@ -1,4 +1,4 @@
-//! How an execution begins, told from what was stored of it: nobody has to read what he has just written.
+//! State of an execution that was just stored, derived from the submit instead of read back.
 
 use chrono::{DateTime, Utc};
 use longhaul_sdk::Usd;
@@ -11,34 +11,30 @@ use super::{
 };
 use crate::domain::{ExecutionStatus, WaitReason};
 
-/// What the database decided about an execution that was stored.
+/// Values that the database chose for a stored execution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beginning {
-    /// When it was submitted.
     pub created_at: DateTime<Utc>,
-    /// When it must have ended.
     pub deadline_at: DateTime<Utc>,
-    /// What it waits for.
     pub wait_reason: WaitReason,
-    /// Until when, where that is known.
+    /// End of the wait, where known.
     pub wait_until: Option<DateTime<Utc>>,
 }
 
-/// The versions that an execution is pinned to.
+/// Numbers of the versions that an execution is pinned to.
 #[derive(Debug, Clone, Copy)]
 pub struct Versions {
-    /// Of its definition.
     pub definition: i32,
-    /// Of its agent.
     pub agent: i32,
 }
 
 impl ExecutionRecord {
-    /// As [`get_execution`](super::Store::get_execution) would read what was submitted just now, unless somebody has taken it since. `owner` is the key that
-    /// submitted it. Numbers of its metadata are written as they were sent, where Postgres writes all of their digits.
+    /// The record that [`get_execution`](super::Store::get_execution) would return after the submit, before a
+    /// worker claims the execution. `owner` is the key that submitted it. Numbers in its metadata keep their
+    /// form, while Postgres would write out all of their digits.
     ///
     /// # Errors
-    /// Its input is not JSON.
+    /// The input is not JSON.
     pub fn begun(
         new: &NewExecution,
         beginning: Beginning,

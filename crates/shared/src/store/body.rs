@@ -1,19 +1,20 @@
-//! How exact bytes are stored: as they are when short, LZ4-compressed when that is smaller. jsonb changes bytes; this does not.
+//! Storage of exact bytes: plain when short, LZ4-compressed when that is smaller. jsonb would change the bytes.
 //!
-//! The first byte says how: its lowest bit is the packing, the other seven are the journal format of a step, less one. So a step
-//! states its format without a byte or a column more, and the bodies of format 1 are what they were before there was a second.
+//! The first byte is a header: its lowest bit is the compression, the other seven bits are the journal format of
+//! a step, minus one. So a step states its format without another byte or column, and bodies of format 1 look as
+//! they did before format 2.
 
 use super::StoreError;
 use crate::domain::JOURNAL_FORMAT;
 
 const PLAIN: u8 = 0;
 const LZ4: u8 = 1;
-/// The highest number that seven bits hold.
+/// Highest format that seven bits hold.
 const MAX_FORMAT: u8 = 128;
 const _: () = assert!(JOURNAL_FORMAT >= 1 && JOURNAL_FORMAT <= MAX_FORMAT);
-/// Below this, compression gains nothing.
+/// Length in bytes below which compression gains nothing.
 const COMPRESS_FROM: usize = 256;
-/// No stored body is larger; a length prefix beyond it is corruption, not a reason to allocate.
+/// Most bytes of a body; a length prefix beyond it is corruption, not a reason to allocate.
 const MAX_BODY: usize = 256 * 1024 * 1024;
 
 /// Encodes the body of a step, in the journal format of this release.
@@ -29,13 +30,13 @@ fn stamp(mut stored: Vec<u8>, format: u8) -> Vec<u8> {
     stored
 }
 
-/// The journal format a stored step is in.
+/// Journal format of a stored step.
 #[must_use]
 pub fn format_of(stored: &[u8]) -> u8 {
     stored.first().map_or(1, |first| (first >> 1) + 1)
 }
 
-/// Encodes bytes for a `body` column that is no step's.
+/// Encodes bytes for a `body` column that is not a step's.
 #[must_use]
 pub fn encode(bytes: &[u8]) -> Vec<u8> {
     if bytes.len() >= COMPRESS_FROM {
@@ -47,10 +48,10 @@ pub fn encode(bytes: &[u8]) -> Vec<u8> {
     [&[PLAIN], bytes].concat()
 }
 
-/// Decodes what [`encode`] and [`encode_step`] made, of whatever format: what the bytes mean is for who reads them.
+/// Decodes the result of [`encode`] or [`encode_step`], in any format; the caller interprets the bytes.
 ///
 /// # Errors
-/// The bytes are not of that form.
+/// The bytes do not have that form.
 pub fn decode(stored: &[u8]) -> Result<Vec<u8>, StoreError> {
     match stored.split_first() {
         Some((first, bytes)) if first & 1 == PLAIN => Ok(bytes.to_vec()),

@@ -1,11 +1,11 @@
-//! Children: executions that a running execution starts, waits for and takes along when it ends.
+//! Children: executions that a running execution starts, waits for, and has cancelled when it ends.
 //!
-//! What must hold (core-rules 3, 17):
-//! - One call of the parent is one child: spawning again, after a crash or by another attempt, finds it.
-//! - A child is inserted under its parent's lock, and not at all once the parent is over or to be cancelled.
-//! - A child's end tells its parent in the transaction that ends the child; a trigger does it (migrations, `tree`), so no
-//!   statement can forget.
-//! - The open descendants of what ended are cancelled level by level until none is left.
+//! Invariants (core-rules 3, 17):
+//! - One call of the parent is one child: a repeated spawn, after a crash or by another attempt, finds it.
+//! - A child is inserted under its parent's lock, and only while the parent is neither over nor to be cancelled.
+//! - The transaction that ends a child tells its parent; a trigger does so (`longhaul_execution_ends`), so that
+//!   no statement can omit it.
+//! - The open descendants of an ended execution are cancelled level by level until none is left.
 
 use std::collections::HashMap;
 
@@ -19,50 +19,48 @@ use crate::{
     telemetry::metrics,
 };
 
-/// What the summary of a descendant says.
+/// Failure summary of a cancelled descendant.
 const PARENT_ENDED: &str = "cancelled because the execution that started it ended";
 
-/// A running attempt, as it asks for children.
+/// Lease of the attempt that asks for children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpawnLease {
-    /// The worker that holds it.
     pub worker: WorkerId,
-    /// The execution.
     pub parent: ExecutionId,
-    /// Its lease.
     pub token: LeaseToken,
 }
 
 /// A child to start.
 #[derive(Debug, Clone)]
 pub struct NewChild {
-    /// Which call of the parent it carries out; the same key is the same child.
+    /// Identifies the call of the parent that it carries out; the same key is the same child.
     pub key: Hash,
-    /// What it runs. Tenant, queue, priority and caller are its parent's, and it does not outlive its parent's deadline.
+    /// Execution to run. Tenant, queue, priority and submitter are its parent's, and its deadline is at most its
+    /// parent's.
     pub execution: NewExecution,
 }
 
-/// How large a tree may grow.
+/// Limits on the size of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TreeLimits {
     /// Levels below the root.
     pub depth: i16,
     /// Children of one execution, ended ones included.
     pub children: i32,
-    /// Executions of one tree, the root included. Exact, however many parents spawn at the same moment.
+    /// Executions of one tree, the root included. Exact even if many parents spawn at the same moment.
     pub executions: i32,
 }
 
-/// Why children were not started.
+/// Reason for which children were not started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpawnRefused {
     /// The parent is to be cancelled.
     #[error("the execution is being cancelled")]
     Cancelled,
-    /// The parent is on the lowest level there may be.
+    /// The parent is on the lowest level allowed.
     #[error("executions may be nested {0} deep, and this one is on the last level")]
     TooDeep(i16),
-    /// The parent would have too many.
+    /// The parent would have too many children.
     #[error("one execution may start {0} children over its whole life")]
     TooManyChildren(i32),
     /// The tree would be too large.
@@ -73,24 +71,21 @@ pub enum SpawnRefused {
 /// A child as its parent sees it.
 #[derive(Debug, Clone)]
 pub struct Child {
-    /// Its id.
     pub id: ExecutionId,
-    /// Which call it carries out.
+    /// Identifies the call of the parent that it carries out.
     pub key: Hash,
-    /// Where it stands.
     pub status: ExecutionStatus,
-    /// By which agent.
     pub agent_key: String,
-    /// What it answered, once FINISHED.
+    /// Output, once FINISHED.
     pub output: Option<Box<RawValue>>,
-    /// Why it failed, once FAILED.
+    /// Failure code, once FAILED.
     pub failure_code: Option<String>,
-    /// Why it failed, for people and models.
+    /// Failure text for people and models.
     pub failure_summary: Option<String>,
 }
 
 impl Store {
-    /// Starts children of the execution that `lease` holds, all or none, and returns their ids in order. Those that were
+    /// Starts children of the execution that `lease` holds, all or none, and returns their ids in order. Those
     /// started before under the same keys are found again.
     ///
     /// # Errors
@@ -143,13 +138,13 @@ impl Store {
             self.children_of(lease.parent).await?.into_iter().map(|child| (child.key, child.id)).collect();
         let ids = children.iter().map(|child| found.get(&child.key).copied());
         let ids: Vec<ExecutionId> = ids.map(|id| id.ok_or(StoreError::NotFound("child"))).collect::<Result<_, _>>()?;
-        // One that was there before has the id that it got then.
+        // A child that existed before has an earlier id.
         let started = ids.iter().zip(children).filter(|(id, child)| **id == child.execution.id);
         metrics::executions_submitted(started.count() as u64);
         Ok(Ok(ids))
     }
 
-    /// The children of an execution, in the order they were started.
+    /// Children of an execution, in the order in which they were started.
     ///
     /// # Errors
     /// Postgres is unavailable, or a row cannot be read.
@@ -182,8 +177,8 @@ impl Store {
             .collect()
     }
 
-    /// Cancels up to `limit` open children of executions that ended or are to end: one level of their trees. To be repeated
-    /// until it finds none.
+    /// Cancels up to `limit` open children of executions that ended or are to end: one level of their trees.
+    /// Repeat it until it returns none.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -197,7 +192,7 @@ impl Store {
         Ok(cancelled.into_iter().map(|(id, _)| id).collect())
     }
 
-    /// Makes runnable up to `limit` executions that wait for children of which none is open.
+    /// Makes runnable up to `limit` executions that wait for children and have none open.
     ///
     /// # Errors
     /// Postgres is unavailable.

@@ -1,6 +1,6 @@
-//! Claiming: the next runnable executions in fair order, each with a fresh lease, in one statement.
+//! Claiming: leases the next runnable executions in fair order, in one statement.
 //!
-//! What that order is, and how a concurrency limit holds executions back, is in docs/adr/0013-slots-and-fairness.md.
+//! docs/adr/0013-slots-and-fairness.md describes the order, and how concurrency limits hold executions back.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -18,23 +18,25 @@ use uuid::Uuid;
 use super::{Store, StoreError, maintenance::Runnable, shares::TenantShares};
 use crate::domain::{AgentVersionId, DefinitionVersionId, ExecutionId, LeaseToken, RetryCounters, TenantId, WorkerId};
 
-/// The longest the answer to a claim is waited for, from the moment it is sent: the wait for a connection does not count, since
-/// until then nothing is taken. What an answer that comes later would have brought is handed back by reconciliation.
+/// Longest wait for the answer to a claim, from the moment it is sent: the wait for a connection does not count,
+/// since nothing is claimed before. Executions of a later answer are released by reconciliation.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// How long a remembered low bound is used before a scan starts from zero again. What was never started and has a rank below the
-/// bound, such as a new submit of a higher priority, can be overlooked for so long under backlog.
+/// Lifetime of a remembered low bound, after which a scan starts from zero again. Under backlog, an execution
+/// that was never started and has a rank below the bound, such as a new submit of a higher priority, can be
+/// overlooked for this long.
 const LOW_BOUND_LIFE: Duration = Duration::from_secs(1);
-/// The most tenants one claim remembers bounds of, and the most it looks for beside them.
+/// Most tenants whose bounds one claim remembers, and most that it looks for besides.
 const MAX_KNOWN: usize = 200;
 const MAX_FOUND: i64 = 200;
-/// The fewest executions of one tenant a claim looks at, when it wants as many.
+/// Fewest executions of one tenant that a claim examines, if it wants as many.
 const MIN_PER_TENANT: usize = 16;
-/// How many more candidates than wanted a claim looks at once a concurrency limit held some back.
+/// Fewest candidates that a claim examines once a concurrency limit held some back.
 const BEHIND_LIMITS: i32 = 200;
-/// The most statements of one claim, of which only the last brings executions while limits hold others back.
+/// Most statements of one claim: it repeats while limits hold back all that it finds.
 const MAX_ROUNDS: usize = 5;
 
-/// How many deaths an execution was held at; suspects are kept apart so that they cannot take others down with them.
+/// Claim lane, by the number of worker deaths at which an execution was held. Suspects are kept apart to limit
+/// what they take down with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(i16)]
 pub enum Lane {
@@ -42,119 +44,108 @@ pub enum Lane {
     Normal = 0,
     /// Two deaths: a few at a time in one process.
     Suspect = 1,
-    /// Three or more, never alone: one at a time, with no other suspect beside it.
+    /// Three or more deaths, never as the only suspect: one at a time, with no other suspect beside it.
     Alone = 2,
 }
 
-/// What a claim may take.
+/// Limits of a claim.
 #[derive(Debug, Clone)]
 pub struct ClaimRequest<'a> {
-    /// Who claims.
     pub worker: WorkerId,
-    /// From these queues.
+    /// Queues to claim from.
     pub queues: &'a [String],
-    /// For these serve keys.
+    /// Serve keys that the worker satisfies.
     pub serves: &'a [String],
-    /// At most so many.
+    /// Most executions to claim.
     pub max: i32,
-    /// At most so many suspects; with [`Lane::Alone`] open only when the process holds no suspect.
+    /// Most suspects to claim.
     pub suspects: i32,
-    /// Whether one execution of [`Lane::Alone`] may be taken.
+    /// True if one execution of [`Lane::Alone`] may be claimed, because the process holds no suspect.
     pub may_take_alone: bool,
 }
 
-/// A leased execution, with everything its attempt needs but the journal.
+/// A leased execution, with everything that its attempt needs except the journal.
 #[derive(Debug, Clone)]
 pub struct Claimed {
-    /// The execution.
     pub id: ExecutionId,
-    /// Who owns it.
     pub tenant_id: TenantId,
-    /// The pinned definition version.
+    /// Pinned version.
     pub definition_version_id: DefinitionVersionId,
-    /// The pinned agent version.
+    /// Pinned version.
     pub agent_version_id: AgentVersionId,
-    /// Its queue.
     pub queue: String,
-    /// Its lane.
     pub lane: i16,
-    /// The lease: every write carries it.
+    /// Fencing token, which every write carries.
     pub token: LeaseToken,
-    /// The number of this attempt, from 1.
+    /// Number of this attempt, from 1.
     pub attempt: i32,
-    /// When it was submitted.
     pub created_at: DateTime<Utc>,
-    /// When this lease began, of the database's clock.
+    /// Start of this lease, by the database's clock.
     pub claimed_at: DateTime<Utc>,
-    /// When the attempt must end: active timeout or deadline.
+    /// End of the attempt's time: active timeout or deadline.
     pub active_until: DateTime<Utc>,
-    /// When the execution must have ended.
     pub deadline_at: DateTime<Utc>,
-    /// The wake counter at the claim.
+    /// `wake_seq` at the claim.
     pub wake_seq: i32,
-    /// Tokens its earlier attempts took.
+    /// Tokens used by earlier attempts.
     pub tokens: i64,
-    /// What its tenant was charged for this attempt, until its end says what it took.
+    /// Tokens charged to its tenant for this attempt until its end tells the actual number.
     pub charged: f64,
     /// Retries so far.
     pub retries: RetryCounters,
-    /// Whether its cancellation was requested.
     pub cancel_requested: bool,
-    /// Whether anything may be recorded of it: an earlier attempt, or the journal copied from the execution it retries or forks.
+    /// True if steps may be on record: of an earlier attempt, or copied from the execution it retries or forks.
     pub has_history: bool,
-    /// The topmost execution of its tree: itself, when nobody started it.
+    /// Topmost execution of its tree; itself outside trees.
     pub root: ExecutionId,
     /// Levels below the root.
     pub depth: i16,
-    /// Whether its tree has a budget.
     pub has_budget: bool,
-    /// Whether this is the first claim.
     pub is_first: bool,
-    /// Whether it continues another execution from the middle.
     pub is_fork: bool,
-    /// What it does differently from its agent, as JSON text of `AgentOverrides`.
+    /// Deviations from its agent, as JSON text of `AgentOverrides`.
     pub overrides: Option<String>,
-    /// The exact JSON text of the input.
+    /// Exact JSON text of the input.
     pub input: String,
     /// W3C trace context of the submit.
     pub traceparent: Option<String>,
 }
 
-/// What came of a claim.
+/// Result of a claim.
 #[derive(Debug, Clone, Default)]
 pub struct Claims {
-    /// Leased to the worker.
+    /// Executions leased to the worker.
     pub claimed: Vec<Claimed>,
-    /// Became runnable meanwhile: slots that were free were given to those who wait for them.
+    /// Executions that became runnable meanwhile, because they were given free slots.
     pub woken: Vec<Runnable>,
-    /// Executions were parked on the way, so there may be others behind them that can run.
+    /// True if executions were parked on the way, so that others behind them may be runnable.
     pub has_more: bool,
 }
 
-/// What a worker remembers between its claims: where scans start, so that under backlog they do not step over what is already
-/// claimed but not yet vacuumed (core-rules 16), and what tenants used.
+/// Memory of a worker between claims: where scans start, so that under backlog they do not pass entries already
+/// claimed but not yet vacuumed (core-rules 16), and the usage of tenants.
 #[derive(Debug, Default)]
 pub struct ClaimBounds {
     lines: Mutex<BTreeMap<Line, Bound>>,
-    /// How many tenants the last full claim took from.
+    /// Number of tenants from which the last full claim took.
     spread: AtomicUsize,
     shares: Arc<TenantShares>,
 }
 
 /// Queue, serve key and tenant.
 type Line = (String, String, Uuid);
-/// The greatest (rank, id) taken, and since when it is remembered.
+/// Greatest (rank, id) taken, and the time since which it is remembered.
 type Bound = ((i64, Uuid), Instant);
 
 impl ClaimBounds {
-    /// With the shares that the process keeps.
+    /// Uses the shares that the process keeps.
     #[must_use]
     pub fn new(shares: Arc<TenantShares>) -> Self {
         Self { shares, ..Self::default() }
     }
 
-    /// Remembers what a full batch took; a batch that was not full found the end of the queue and needs no bound. What was started
-    /// before, and suspects, are few and are looked for from the start.
+    /// Remembers the positions of a full batch; one that was not full found the end of the queue and needs no
+    /// bound. Executions started before, and suspects, are few and are searched from the start.
     fn remember(&self, rows: &[ClaimRow]) {
         let tenants: HashSet<Uuid> = rows.iter().map(|row| row.tenant_id).collect();
         self.spread.store(tenants.len(), Ordering::Relaxed);
@@ -169,7 +160,7 @@ impl ClaimBounds {
     }
 }
 
-/// Where one claim looks.
+/// Ranges that one claim scans.
 #[derive(Debug, Default)]
 struct Scans {
     known: KnownLines,
@@ -177,9 +168,9 @@ struct Scans {
     suspects: Suspects,
 }
 
-/// Queues, serve keys and tenants, with the (rank, id) after which to look.
+/// Queues, serve keys and tenants, with the (rank, id) after which the scan starts.
 type KnownLines = (Vec<String>, Vec<String>, Vec<Uuid>, Vec<i64>, Vec<Uuid>);
-/// Queues and serve keys, with the tenants between which others are looked for.
+/// Queues and serve keys, with the tenants between which others are searched.
 type Gaps = (Vec<String>, Vec<String>, Vec<Uuid>, Vec<Uuid>);
 /// Queues, serve keys and lanes, with their room.
 type Suspects = (Vec<String>, Vec<String>, Vec<i16>, Vec<i32>);
@@ -200,7 +191,8 @@ impl Scans {
                 scans.known.4.push(*id);
                 edges.push(*tenant);
             }
-            // Under backlog the search for other tenants begins anywhere, so that of very many all get their turn.
+            // Under backlog the search for other tenants begins at a random place, so that each of very many gets
+            // its turn.
             let pivot = (edges.len() > 1).then(Uuid::new_v4);
             edges.extend(pivot);
             edges.sort_unstable();
@@ -299,13 +291,15 @@ impl From<ClaimRow> for Claimed {
 }
 
 impl Store {
-    /// Claims up to `request.max` executions. An empty answer is a duplicate wake-up, or a worker whose row is dead.
+    /// Claims up to `request.max` executions. An empty result means a duplicate wake-up, or a worker whose row is
+    /// dead.
     ///
-    /// What a concurrency limit holds back is parked on the way. Others are looked at instead until one was claimed.
+    /// Executions that a concurrency limit holds back are parked, and others are examined instead until one was
+    /// claimed.
     ///
     /// # Errors
-    /// Postgres is unavailable, or its answer is late. If the claim was committed all the same, the worker's reconciliation
-    /// hands it back.
+    /// Postgres is unavailable, or its answer is late. If the claim was committed nevertheless, the worker's
+    /// reconciliation releases it.
     pub async fn claim(&self, request: &ClaimRequest<'_>, bounds: &ClaimBounds) -> Result<Claims, StoreError> {
         let mut claims = Claims::default();
         let mut wanted = ClaimRequest { ..request.clone() };
@@ -316,7 +310,7 @@ impl Store {
             let per_tenant = (2 * room / spread).clamp(MIN_PER_TENANT.min(room), room);
             let rows = match self.claim_once(&wanted, bounds, candidates, per_tenant).await {
                 Ok(rows) => rows,
-                // What was claimed before is kept.
+                // Executions claimed by an earlier statement are kept.
                 Err(error) if !claims.claimed.is_empty() => {
                     tracing::warn!(error = %error, "claim failed on its way");
                     break;
@@ -340,10 +334,10 @@ impl Store {
             wanted.max -= took;
             claims.has_more = !refused.is_empty() && wanted.max > 0;
             if !refused.is_empty() {
-                // A slot that became free while they were parked is theirs.
+                // Slots freed while these executions were parked go to them.
                 let keys = refused.into_iter().filter_map(|row| row.refused_keys).flatten().collect();
                 claims.woken.extend(self.try_hand_over(keys).await);
-                // What can run starts now; the next claim looks behind those that wait.
+                // The claimed executions start now; the next claim looks behind those that wait.
                 if !claims.claimed.is_empty() {
                     break;
                 }
@@ -360,7 +354,7 @@ impl Store {
         Ok(claims)
     }
 
-    /// One statement: up to `request.max` leases of up to `candidates` executions looked at.
+    /// One statement: up to `request.max` leases of up to `candidates` executions examined.
     async fn claim_once(
         &self,
         request: &ClaimRequest<'_>,
@@ -399,11 +393,12 @@ impl Store {
         .fetch_all(&mut *connection);
         let sent = Instant::now();
         let Ok(answer) = timeout(ANSWER_LIMIT, claim).await else {
-            // Its answer may still be under way; the next claim must not wait for it, and has another connection.
+            // The answer may still be under way; the next claim uses another connection, so as not to wait for
+            // it.
             return Err(StoreError::TimedOut(ANSWER_LIMIT));
         };
         let rows = connection.back(answer)?;
-        // The timer gives way to an answer that lay ready while this process did not run.
+        // `timeout` prefers an answer that arrived while this process was stopped, however late.
         if sent.elapsed() > ANSWER_LIMIT {
             return Err(StoreError::TimedOut(ANSWER_LIMIT));
         }

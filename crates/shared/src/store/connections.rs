@@ -1,9 +1,9 @@
-//! Connections for the statements that every execution costs: lent for one statement, kept as they are.
+//! Connections for the statements that every execution costs, each lent for one statement.
 //!
-//! `sqlx`'s pool asks a connection whether it is still one each time it is given back, which is a round trip more for each
-//! statement, and lends the one that was idle longest, whose server process is out of every cache. Here the last one given back
-//! is lent first, and one is given back unasked: a statement that was answered says as much as the question would. One whose
-//! statement was not answered, or not waited for, is closed.
+//! The pool of `sqlx` pings a connection each time it is given back, one more round trip per statement, and lends
+//! the one that was idle longest, whose server process is out of every cache. Here the one given back last is
+//! lent first, and none is pinged: an answered statement proves as much. A connection whose statement was not
+//! answered, or not awaited, is closed.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -22,12 +22,13 @@ use tokio::{
 
 use super::{StoreError, pool::is_usable, session::Session};
 
-/// Before another try to open one.
+/// Pause before another try to open a connection.
 const PAUSE: Duration = Duration::from_millis(50);
-/// One that nobody needed for so long is closed when another is given back: what a burst opened is not kept for ever.
+/// Idle time after which a connection is closed, when another is given back: connections of a burst are not kept
+/// for ever.
 const IDLE_LIMIT: Duration = Duration::from_secs(10 * 60);
 
-/// At most so many connections as it was made for. Cheap to clone.
+/// A bounded set of connections. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Connections {
     shared: Arc<Shared>,
@@ -49,16 +50,16 @@ struct Idle {
 }
 
 impl Connections {
-    /// Opens nothing yet. `patience` is the longest that one is waited for.
+    /// Opens no connection yet. `patience` is the longest wait for one.
     pub(super) fn new(session: Session, most: u32, patience: Duration) -> Self {
         let places = Arc::new(Semaphore::new(most.try_into().unwrap_or(Semaphore::MAX_PERMITS)));
         Self { shared: Arc::new(Shared { session, patience, places, idle: Mutex::default() }) }
     }
 
-    /// A connection for one statement, given back with what came of it ([`Lent::back`]).
+    /// Lends a connection for one statement, to be given back with the statement's result ([`Lent::back`]).
     ///
     /// # Errors
-    /// None is free for so long, none can be opened, or these are closed.
+    /// No connection is free in time, none can be opened, or the set is closed.
     pub(super) async fn lend(&self) -> Result<Lent, StoreError> {
         let obtained = timeout(self.shared.patience, self.obtain()).await;
         obtained.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(StoreError::connecting)
@@ -68,7 +69,7 @@ impl Connections {
         let place = self.shared.places.clone().acquire_owned().await.map_err(|_| sqlx::Error::PoolClosed)?;
         let lent = |connection, opened| Lent { connection, opened, of: self.shared.clone(), _place: place };
         loop {
-            // Bound first: the lock must not be held while a connection is asked.
+            // Bound first: the lock must not be held while a connection is pinged.
             let last = self.shared.idle().pop();
             let Some(Idle { mut connection, opened, since }) = last else { break };
             if is_usable(&mut connection, opened.elapsed(), since.elapsed()).await {
@@ -78,7 +79,8 @@ impl Connections {
         Ok(lent(self.connect().await?, Instant::now()))
     }
 
-    /// Tries again while the server is starting, as the pool does: a claim that failed at once would have used up its wake-up.
+    /// Repeats while the server is starting, as the pool does: a claim that failed at once would have used up its
+    /// wake-up.
     async fn connect(&self) -> sqlx::Result<PgConnection> {
         loop {
             match self.shared.session.open().await {
@@ -88,7 +90,7 @@ impl Connections {
         }
     }
 
-    /// Lends no more. Those that are lent are closed when they come back.
+    /// Lends no more connections. Those that are lent are closed when they come back.
     pub(super) async fn close(&self) {
         let idle = {
             let mut idle = self.shared.idle();
@@ -96,7 +98,7 @@ impl Connections {
             std::mem::take(&mut *idle)
         };
         for one in idle {
-            // It is gone either way.
+            // The connection is gone either way.
             let _ = one.connection.close().await;
         }
     }
@@ -108,7 +110,7 @@ impl Shared {
     }
 }
 
-/// A connection, for one statement. Dropped without having been given back, it is closed.
+/// A connection for one statement. If it is dropped without having been given back, it is closed.
 #[derive(Debug)]
 pub(super) struct Lent {
     connection: PgConnection,
@@ -118,12 +120,12 @@ pub(super) struct Lent {
 }
 
 impl Lent {
-    /// Gives it back, unless what came of the statement says that it may be broken.
+    /// Gives the connection back, unless the statement's result says that it may be broken.
     pub(super) fn back<T>(mut self, answer: sqlx::Result<T>) -> sqlx::Result<T> {
-        // It would keep the room of the largest batch it wrote, for as long as it is open.
+        // The buffers would keep the size of its largest batch for as long as it is open.
         self.connection.shrink_buffers();
         let mut idle = self.of.idle();
-        // Looked at under the lock that closing takes, so that none comes back unseen.
+        // Checked under the lock that `close` takes, so that no connection comes back unnoticed.
         if is_answered(&answer) && !self.of.places.is_closed() {
             idle.retain(|one| one.since.elapsed() < IDLE_LIMIT);
             idle.push(Idle { connection: self.connection, opened: self.opened, since: Instant::now() });
@@ -147,7 +149,7 @@ impl DerefMut for Lent {
     }
 }
 
-/// Whether nobody listens yet, or nobody is let in: starting (SQLSTATE 57P03), or full (53300).
+/// Returns true if the server refuses connections, is starting (SQLSTATE 57P03) or is full (53300).
 fn is_starting(error: &sqlx::Error) -> bool {
     if let sqlx::Error::Io(error) = error {
         return error.kind() == std::io::ErrorKind::ConnectionRefused;
@@ -156,7 +158,7 @@ fn is_starting(error: &sqlx::Error) -> bool {
     matches!(code.as_deref(), Some("57P03" | "53300"))
 }
 
-/// Whether the server answered, be it with a refusal of this statement, and goes on listening.
+/// Returns true if the server answered, even with an error of this statement, and keeps the session.
 fn is_answered<T>(answer: &sqlx::Result<T>) -> bool {
     match answer {
         Ok(_) => true,

@@ -1,4 +1,4 @@
-//! Executions of the agent-execution contract: those that end as they are submitted, and the record of any.
+//! Executions of the agent-execution contract: those refused at submit, and the record of any.
 
 use chrono::{DateTime, Utc};
 use longhaul_sdk::{Failure, spec::AgentOverrides};
@@ -20,19 +20,17 @@ use crate::{
     telemetry::metrics,
 };
 
-/// Executions that share a request id and are listed.
+/// Most executions listed for one request id.
 const MAX_OF_REQUEST: i64 = 20;
-/// Steps of one run that are read for its calls; a run of three rounds has far fewer.
+/// Most steps of one run that are read for its calls; a run of three rounds has far fewer.
 const MAX_STEPS: i64 = 10_000;
 
 /// An execution of the contract as stored, without its calls.
 #[derive(Debug, Clone)]
 pub struct ContractExecution {
-    /// Its id.
     pub id: ExecutionId,
-    /// Where it stands.
     pub status: ExecutionStatus,
-    /// What it was asked for.
+    /// The request.
     pub run: ContractRun,
     created_at: DateTime<Utc>,
     started_at: Option<DateTime<Utc>>,
@@ -57,7 +55,7 @@ struct Row {
 }
 
 impl Row {
-    /// `None` for what is overridden without being of the contract: a fork of something else.
+    /// `None` for overrides that are not of the contract: a fork of something else.
     fn read(self) -> Result<Option<ContractExecution>, StoreError> {
         let corrupt = |error: serde_json::Error| StoreError::Corrupt(format!("the overrides of {}: {error}", self.id));
         let overrides: AgentOverrides = serde_json::from_str(&self.overrides).map_err(corrupt)?;
@@ -79,7 +77,7 @@ impl Row {
 }
 
 impl Store {
-    /// Stores an execution that fails as it is submitted.
+    /// Stores an execution that fails at submit.
     ///
     /// # Errors
     /// The values were refused, or Postgres is unavailable.
@@ -127,10 +125,10 @@ impl Store {
         }
     }
 
-    /// An execution of the contract; `None` when there is none within `reach`.
+    /// An execution of the contract; `None` if there is none within `reach`.
     ///
     /// # Errors
-    /// Postgres is unavailable, or what is stored cannot be read.
+    /// Postgres is unavailable, or stored data cannot be read.
     pub async fn contract_execution(
         &self,
         reach: &Reach,
@@ -153,7 +151,7 @@ impl Store {
         row.map_or(Ok(None), Row::read)
     }
 
-    /// The newest executions of the contract that were asked for under a request id.
+    /// Newest executions of the contract that were submitted under a request id.
     ///
     /// # Errors
     /// As [`Self::contract_execution`].
@@ -184,7 +182,7 @@ impl Store {
         Ok(read?.into_iter().flatten().collect())
     }
 
-    /// The same with its calls: what its record is made of.
+    /// The record of an execution, with its calls.
     ///
     /// # Errors
     /// As [`Self::contract_execution`].
@@ -232,7 +230,7 @@ impl Store {
         })
     }
 
-    /// Remembers whose an execution is that another engine runs, and forgets some that are old.
+    /// Records the tenant of an execution that another engine runs, and deletes a few records older than 30 days.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -256,7 +254,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether `tenant` had another engine run that execution.
+    /// Returns true if `tenant` had another engine run that execution.
     ///
     /// # Errors
     /// Postgres is unavailable.

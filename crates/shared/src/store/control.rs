@@ -1,4 +1,4 @@
-//! What people do to executions: cancel, retry and fork.
+//! Operations of people on executions: cancel, retry and fork.
 
 use longhaul_sdk::{
     Usd,
@@ -17,78 +17,77 @@ use crate::{
     telemetry::metrics,
 };
 
-/// How often a cancel is repeated that met a wake of the same tree the other way round.
+/// Repeats of a cancel after a deadlock with a wake of the same tree.
 const CANCEL_REPEATS: usize = 3;
 
-/// What a request to cancel came to.
+/// Result of a request to cancel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancelled {
-    /// Nobody held it: it is FAILED `cancelled` now.
+    /// No worker held it: it is now FAILED `cancelled`.
     Ended,
     /// A worker holds it and was told; asking again changes nothing.
     Requested,
-    /// It ended FAILED `cancelled` before: an earlier request, whose answer may have been lost, did what this one asks for.
+    /// It had ended FAILED `cancelled`: an earlier request, whose answer may have been lost, did the same.
     Before,
-    /// It was over before.
+    /// It was already over.
     AlreadyOver(ExecutionStatus),
     /// There is no such execution of this tenant.
     NotFound,
 }
 
-/// What a retry takes over from the execution it repeats.
+/// Part of the origin's journal that a retry takes over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Continue {
-    /// The journal up to the failing step: what was answered is not asked again.
+    /// The journal up to the failing step: answered calls are not asked again.
     FromJournal,
     /// Nothing.
     FromScratch,
 }
 
-/// How a fork differs from its origin.
+/// Differences of a fork from its origin.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Fork {
-    /// The first step that is not shared.
+    /// First step that is not shared.
     pub before: i32,
-    /// The exact JSON text of another input.
+    /// Exact JSON text of another input.
     pub input: Option<String>,
-    /// What it does differently from its agent, where that differs from its origin.
+    /// Deviations from its agent, if they differ from the origin's.
     pub overrides: Option<AgentOverrides>,
-    /// Whether the prompt is rendered anew.
+    /// True if the prompt is rendered anew.
     pub has_new_prompt: bool,
 }
 
-/// What a retry or a fork needs to know of its origin.
+/// Facts about its origin that a retry or a fork needs.
 #[derive(Debug, Clone)]
 pub struct Origin {
-    /// Where it stands; only FAILED ones can be retried, all can be forked.
+    /// Only a FAILED execution can be retried; any can be forked.
     pub status: ExecutionStatus,
-    /// Why it failed.
     pub failure_code: Option<String>,
-    /// The number of its last recorded step; 0 when there is none, or none is kept.
+    /// Number of the last recorded step; 0 if none was recorded or none is kept.
     pub last_step: i32,
-    /// What it does differently from its agent.
+    /// Deviations from its agent.
     pub overrides: AgentOverrides,
-    /// What is submitted again, with a new id.
+    /// The same submit with a new id.
     pub execution: NewExecution,
 }
 
-/// Whether the last answer is what failed, so that it must not be replayed: a validator refused it, and replaying it would
-/// fail again without asking anybody. A step that failed by itself is spent already (core-rules 6).
+/// Returns true if the last answer must not be replayed: a validator refused it, and a replay would fail again
+/// without a new model call. A step that failed by itself is already spent (core-rules 6).
 fn last_answer_failed(failure_code: &str) -> bool {
     let by_validator = [FailureCode::VALIDATION_FAILED, FailureCode::MAX_RETRIES_EXCEEDED];
     let is_built_in = FailureCode::BUILT_IN.iter().any(|code| code.as_str() == failure_code);
-    // A code that is not ours is one of the definition's own, and only validators use those.
+    // A code that is not built in is one of the definition's, and only validators use those.
     !is_built_in || by_validator.iter().any(|code| code.as_str() == failure_code)
 }
 
-/// How a quarantined execution is let go (docs/adr/0019-quarantine.md).
+/// Kind of release from quarantine (docs/adr/0019-quarantine.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Release {
-    /// The first of its group, under a build that has killed nobody.
+    /// The first of its group, on a build that the group has not killed.
     Canary,
-    /// The first of its group, because a person says so.
+    /// The first of its group, on a person's decision.
     Manual,
-    /// After the canary.
+    /// One of the others, after the canary passed.
     Rest,
 }
 
@@ -102,7 +101,7 @@ impl Release {
     }
 }
 
-/// What a new execution takes over from another one's journal.
+/// Parts of another execution's journal that a new one takes over.
 struct Copy<'a> {
     takes_journal: bool,
     drops_answer: bool,
@@ -110,11 +109,11 @@ struct Copy<'a> {
     release: Option<Release>,
 }
 
-/// Executions that one goes back to; further ones are not looked at.
+/// Most levels of origins and parents that are followed.
 const MAX_LINE: i32 = 100;
 
 impl Store {
-    /// The keys with which `id` was submitted, and those of what it goes back to: origins of retries and forks, and parents.
+    /// Keys with which `id` was submitted, and those of its origins (of retries and forks) and parents.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -138,8 +137,8 @@ impl Store {
         Ok(keys.into_iter().map(ApiKeyId).collect())
     }
 
-    /// Cancels an execution: one that no worker holds ends at once, one that is held gets the flag and its worker ends it
-    /// (core-rules 17). Idempotent.
+    /// Cancels an execution: one that no worker holds ends at once; a held one gets the flag, and its worker ends
+    /// it (core-rules 17). Idempotent.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -147,7 +146,8 @@ impl Store {
         let ids = [id.0];
         let cancel = || self.cancel_rows(&ids, Some(tenant), "cancelled by the caller");
         let mut cancelled = cancel().await;
-        // Whoever wakes its tree may have its parent and want it; the cancel has it and wants its parent.
+        // A wake of the tree may hold the parent and want this row, while the cancel holds this row and wants the
+        // parent.
         for _ in 0..CANCEL_REPEATS {
             if !cancelled.as_ref().is_err_and(StoreError::is_deadlock) {
                 break;
@@ -170,7 +170,7 @@ impl Store {
             return Ok(Cancelled::Before);
         }
         if standing.failure_code.as_deref() == Some(FailureCode::CRASH_LOOP.as_str()) {
-            // It stays what it is, and is not released any more.
+            // It stays as it is, and can no longer be released.
             self.withdraw_quarantined(tenant, id).await?;
         }
         Ok(match ExecutionStatus::parse(&standing.status) {
@@ -180,7 +180,8 @@ impl Store {
         })
     }
 
-    /// Cancels what is not over, and tells of each whether it ended. With no `tenant`, because their parents end.
+    /// Cancels executions that are not over, and returns for each if it ended. Without a `tenant`: because their
+    /// parents end.
     pub(super) async fn cancel_rows(
         &self,
         ids: &[Uuid],
@@ -197,7 +198,7 @@ impl Store {
         Ok(cancelled)
     }
 
-    /// The execution that a retry or a fork would go on from, as a new submit of the same; `None` when this tenant has none.
+    /// The origin of a retry or a fork, as a new submit of the same; `None` if this tenant has none.
     ///
     /// # Errors
     /// Postgres is unavailable, or the row cannot be read.
@@ -257,12 +258,13 @@ impl Store {
         }))
     }
 
-    /// Stores a retry of `origin`, which is FAILED, with a copy of its journal's prefix in the same statement, so that no worker
-    /// can see the one without the other.
+    /// Stores a retry of `origin`, which is FAILED, with a copy of its journal's prefix in the same statement, so
+    /// that no worker can see the one without the other.
     ///
-    /// The prefix is every live step; when a validator refused the last answer, only those before the turn that gave it. The
-    /// copies keep their numbers, are of attempt 0, and count no spent step before them, because none is copied. Messages
-    /// live with their execution, so those that the prefix appended are copied too (core-rules 14).
+    /// The prefix is every live step; if a validator refused the last answer, only the steps before the turn that
+    /// gave it. The copies keep their numbers, have attempt 0, and have occurrence 0, because no spent step is
+    /// copied. Messages live with their execution, so those that the prefix appended are copied too (core-rules
+    /// 14).
     ///
     /// # Errors
     /// The values were refused, or Postgres is unavailable.
@@ -282,8 +284,8 @@ impl Store {
         self.submit_copy(origin, execution, copy).await
     }
 
-    /// Stores a fork of `origin`, wherever it stands, with a copy of its journal before a step. What had begun there and had no
-    /// result yet is not shared.
+    /// Stores a fork of `origin`, in whatever state it is, with a copy of its journal before a step. Steps that
+    /// had begun and had no result are not copied.
     ///
     /// # Errors
     /// The values were refused, or Postgres is unavailable.
@@ -301,8 +303,8 @@ impl Store {
         .await
     }
 
-    /// Stores the retry that releases a quarantined execution. False when it was released, withdrawn or overdue meanwhile, or its
-    /// group does not stand as `release` needs it.
+    /// Stores the retry that releases a quarantined execution. Returns false if it was released, withdrawn or
+    /// overdue meanwhile, or its group is not in the state that `release` needs.
     pub(super) async fn submit_release(
         &self,
         origin: ExecutionId,
@@ -322,7 +324,7 @@ impl Store {
         if self.copy(origin, execution, copy).await? {
             return Ok(Submitted::Created(execution.id));
         }
-        // Another request holds the key, or this one was stored by a try whose answer was lost.
+        // Another request holds the key, or an earlier try whose answer was lost stored this one.
         let Some(own) = &execution.idempotency else { return Ok(Submitted::Created(execution.id)) };
         let held = sqlx::query!(
             "select execution_id, request_hash from idempotency_keys where tenant_id = $1 and key = $2",
@@ -335,7 +337,7 @@ impl Store {
         Ok(if held.request_hash != own.request_hash { Submitted::KeyReused(id) } else { Submitted::Existing(id) })
     }
 
-    /// Whether this statement stored it.
+    /// Returns true if this statement stored the execution.
     async fn copy(
         &self,
         origin: ExecutionId,

@@ -1,6 +1,7 @@
-//! Versions of agents and definitions. A version never changes; removing one stops new submits, not what runs.
+//! Versions of agents and definitions. A version never changes; removing one stops new submits, not running
+//! executions.
 //!
-//! A tenant's own key shadows the shared one of the same name, as a whole: its versions are numbered by themselves.
+//! A tenant's own key hides the shared one of the same name, as a whole: its versions are numbered by themselves.
 
 use chrono::{DateTime, Utc};
 use longhaul_sdk::spec::{AgentSpec, DefinitionSpec};
@@ -12,34 +13,31 @@ use uuid::Uuid;
 use super::{Store, StoreError};
 use crate::domain::{AgentVersionId, DefinitionVersionId, ServeKey, TenantId};
 
-/// Racing puts of one key are repeated this often; each repeat means that another put won.
+/// Tries of a put that races with others for its key; each failed try means that another put won.
 const PUT_TRIES: u32 = 20;
 
 /// One stored version of an agent or a definition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Version<S> {
-    /// Its id: an [`AgentVersionId`] or a [`DefinitionVersionId`].
+    /// An [`AgentVersionId`] or a [`DefinitionVersionId`].
     pub id: Uuid,
-    /// The owner; `None` when shared by all tenants.
+    /// Owner; `None` when shared by all tenants.
     pub tenant_id: Option<TenantId>,
-    /// Counted from 1 per key and owner.
+    /// Number, counted from 1 per key and owner.
     pub version: i32,
-    /// What it says.
     pub spec: S,
-    /// When it was put.
     pub created_at: DateTime<Utc>,
-    /// When it was removed.
     pub removed_at: Option<DateTime<Utc>>,
 }
 
-/// What a put came to.
+/// Result of a put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Put {
-    /// The version that now is the latest.
+    /// The version that is now the latest.
     pub id: Uuid,
-    /// Its number.
+    /// Number of that version.
     pub version: i32,
-    /// False when the latest version had the same content already.
+    /// False if the latest version already had the same content.
     pub created: bool,
 }
 
@@ -75,16 +73,15 @@ fn write_spec<S: Serialize>(spec: &S) -> Result<(String, Vec<u8>), StoreError> {
     Ok((text, hash))
 }
 
-/// The functions of one table. The two tables differ in nothing that these statements name; each statement is checked
-/// against its own table.
+/// The functions of one table. The statements are literals, so that each is checked against its own table.
 macro_rules! versions {
     (
         $spec:ty: $put:ident, $resolve:ident, $list:ident, $remove:ident;
         $latest_sql:literal, $insert_sql:literal, $resolve_sql:literal, $list_sql:literal, $remove_sql:literal
     ) => {
         impl Store {
-            /// Puts `spec` as the newest version of its key; the content of the newest version again is that version.
-            /// `tenant` absent: shared by all tenants.
+            /// Puts `spec` as the newest version of its key; if the newest version has the same content, it stays
+            /// the newest. Without a `tenant` the version is shared by all tenants.
             ///
             /// # Errors
             /// Postgres refused the spec or is unavailable.
@@ -109,8 +106,8 @@ macro_rules! versions {
                 Err(StoreError::Conflict(format!("`{}` is being put by too many at once", spec.key)))
             }
 
-            /// The version that a caller of `tenant` means: the newest that is not removed, or the numbered one, removed
-            /// or not.
+            /// The version that `tenant` means by a key: the newest that is not removed, or the numbered one,
+            /// removed or not.
             ///
             /// # Errors
             /// Postgres is unavailable, or the stored spec cannot be read.
@@ -126,7 +123,7 @@ macro_rules! versions {
                 row.map(VersionRow::read).transpose()
             }
 
-            /// The newest version of each key that `tenant` sees, in the order of keys, after `after`.
+            /// Newest version of each key that `tenant` sees, in the order of keys, after `after`.
             ///
             /// # Errors
             /// Postgres is unavailable, or a stored spec cannot be read.
@@ -141,8 +138,8 @@ macro_rules! versions {
                 rows.into_iter().map(VersionRow::read).collect()
             }
 
-            /// Removes a version of the owner's own: nothing new can be submitted to it. False when there is none, or it
-            /// was removed before.
+            /// Removes a version of the owner: no new execution can be submitted to it. Returns false if there is
+            /// none, or it was removed before.
             ///
             /// # Errors
             /// Postgres is unavailable.
@@ -231,10 +228,11 @@ versions! {
     "#
 }
 
-/// The key of the built-in definition, which runs an agent without a definition of its own. Nobody else may put it.
+/// Key of the built-in definition, which runs an agent without a definition of its own. It is reserved.
 pub const AGENT_DEFINITION: &str = "agent";
 
-/// The built-in definition: `{prompt}` or `{messages}`, any answer counts. Its executions carry the agent they name.
+/// The built-in definition: input `{prompt}` or `{messages}`, no validators. Its executions carry the agent they
+/// name.
 #[must_use]
 pub fn agent_definition() -> DefinitionSpec {
     let message = json!({
@@ -270,23 +268,22 @@ pub fn agent_definition() -> DefinitionSpec {
     }
 }
 
-/// The versions an execution is pinned to.
+/// Versions that an execution is pinned to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PinnedVersions {
-    /// The definition.
     pub definition: DefinitionSpec,
-    /// Its number.
+    /// Number of the definition's version.
     pub definition_version: i32,
-    /// The agent.
     pub agent: AgentSpec,
-    /// Its number.
+    /// Number of the agent's version.
     pub agent_version: i32,
-    /// Whose it is; `None` when all tenants share it.
+    /// Owner of the agent; `None` when all tenants share it.
     pub agent_owner: Option<TenantId>,
 }
 
 impl Store {
-    /// Publishes a definition for all tenants: what a worker that registered it does at start, and `longhaul apply`.
+    /// Publishes a definition for all tenants, as `longhaul apply` does, and a worker at start for those it
+    /// registered.
     ///
     /// # Errors
     /// Postgres refused the spec or is unavailable.
@@ -302,7 +299,7 @@ impl Store {
         self.put_agent(None, spec).await
     }
 
-    /// Publishes the built-in definition of this build; the same build puts nothing twice.
+    /// Publishes the built-in definition of this build; the same content makes no new version.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -310,7 +307,7 @@ impl Store {
         self.put_definition(None, &agent_definition()).await
     }
 
-    /// The versions with those ids, removed or not: what an attempt runs.
+    /// The versions with those ids, removed or not, for an attempt.
     ///
     /// # Errors
     /// There is no such version, it cannot be read, or Postgres is unavailable.
@@ -341,7 +338,7 @@ impl Store {
         })
     }
 
-    /// Records what the workers of `key` must have, before the first execution that carries it is submitted.
+    /// Records the requirements of `key` on workers, before the first execution that carries it is submitted.
     ///
     /// # Errors
     /// Postgres is unavailable.

@@ -1,7 +1,8 @@
-//! Documents whose chunks are in another store: who writes one when, and when what is noted here of it is true of there.
+//! Documents whose chunks are in another store: the order of their writers, and when the hash recorded here
+//! describes the other store.
 //!
-//! What must hold: a document's hash is stored only by its last writer, after that one's chunks are there and all others are not; while
-//! nobody can say so the hash is empty, and whatever is put next is put anew.
+//! Invariant: a document's hash is stored only by its last writer, after that writer's chunks are there and all
+//! others are deleted. Until then the hash is empty, so that the next put stores the document again.
 
 use serde_json::Value;
 
@@ -10,25 +11,26 @@ use super::{
     indexes::{Index, IndexError, NewDocument},
 };
 
-/// The number of a writer of a document, above that of every writer before it.
+/// Number of a writer of a document, above that of every earlier writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Generation(pub i64);
 
-/// What became of a document that was put.
+/// Result of a put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finished {
-    /// It is what this writer made of it.
+    /// The document is as this writer put it.
     Stored,
-    /// Another one came after this and is done, a removal too.
+    /// A later writer, or a removal, has finished.
     Replaced,
-    /// Another one came after this and is not done, or failed.
+    /// A later writer has not finished, or has failed.
     Overtaken,
     /// The index was removed.
     IndexGone,
 }
 
 impl Store {
-    /// Takes a document's place in its index, and the right to fill it. An index holds at most `max_chunks`.
+    /// Reserves a document's place in its index, and draws the writer's number. An index holds at most
+    /// `max_chunks`.
     ///
     /// # Errors
     /// See [`IndexError`]; nothing is changed then.
@@ -58,7 +60,7 @@ impl Store {
         }
     }
 
-    /// Notes what a document is made from, if no other writer has come after this one.
+    /// Stores a document's hash, if no other writer has come after this one.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -94,7 +96,7 @@ impl Store {
         Ok(if row.is_open { Finished::Overtaken } else { Finished::Replaced })
     }
 
-    /// Begins to remove a document, and says whether there was one. None when there is no such index.
+    /// Begins to remove a document, and tells if there was one. `None` if the index does not exist.
     ///
     /// # Errors
     /// Postgres is unavailable.

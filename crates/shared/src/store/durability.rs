@@ -1,29 +1,29 @@
-//! How safe the server keeps what it acknowledged.
+//! Durability settings of the server.
 
 use std::time::{Duration, Instant};
 
 use super::{Store, StoreError};
 
-/// The pause before a server that is away is asked again.
+/// Pause before a server that is away is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// The pause before it is said again that it is away.
+/// Pause before its absence is logged again.
 const SAY_AGAIN: Duration = Duration::from_secs(30);
 
-/// The server's settings on which "committed" depends.
+/// Settings of the server that decide if a commit survives a crash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Durability {
-    /// Whether commits reach the disk.
+    /// True if commits reach the disk.
     pub fsync: bool,
-    /// Whether a page that was half written when the power went can be read again.
+    /// True if a page that was half written at a power loss can be restored.
     pub full_page_writes: bool,
     /// `on`, `off`, `local`, `remote_write` or `remote_apply`.
     pub synchronous_commit: String,
-    /// The standbys a commit waits for; empty when there are none.
+    /// Standbys that a commit waits for; empty if there are none.
     pub synchronous_standby_names: String,
 }
 
 impl Durability {
-    /// Settings with which a crash loses what was acknowledged.
+    /// Names of the settings with which a crash loses acknowledged commits.
     #[must_use]
     pub fn unsafe_settings(&self) -> Vec<&'static str> {
         let settings = [
@@ -36,7 +36,7 @@ impl Durability {
 }
 
 impl Store {
-    /// Asks the server for them.
+    /// Reads the settings from the server.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -58,7 +58,7 @@ impl Store {
         })
     }
 
-    /// Refuses a server on which the product cannot keep its promises; one that is away is waited for.
+    /// Refuses a server on which acknowledged commits may be lost; waits for one that is away.
     ///
     /// # Errors
     /// As [`Self::check_server`], but for a server that is away.
@@ -78,10 +78,10 @@ impl Store {
         }
     }
 
-    /// Refuses a server that may lose what it acknowledged (core-rules 10), and a pooler that gives no sessions.
+    /// Refuses a server that may lose acknowledged commits (core-rules 10), and a pooler without sessions.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] says what is wrong; else Postgres is unavailable.
+    /// [`StoreError::Conflict`] with the reason; otherwise Postgres is unavailable.
     pub async fn check_server(&self) -> Result<(), StoreError> {
         self.options.session([])?.refuse_pooler().await?;
         match self.durability().await?.unsafe_settings().as_slice() {

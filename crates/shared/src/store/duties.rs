@@ -1,4 +1,4 @@
-//! Duties of the fleet's sweep: each is done by one process at a time, whoever takes it first when it is due (core-rules 23).
+//! Duties of the fleet's sweep: the first process that finds a duty due takes it, one at a time (core-rules 23).
 
 use std::time::Duration;
 
@@ -7,35 +7,32 @@ use serde_json::Value;
 
 use super::{Store, StoreError};
 
-/// A duty that is not finished by then is due again: its process may be dead.
+/// Time after which an unfinished duty is due again: its process may be dead.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// One duty, as a look found it.
+/// One duty, as [`Store::take_duties`] found it.
 #[derive(Debug, Clone)]
 pub struct SweepDuty {
-    /// Its name.
     pub name: String,
-    /// When this look took it, if it did.
+    /// Time at which this call took it; `None` if it did not.
     pub taken_at: Option<DateTime<Utc>>,
-    /// Result of its last run, which every worker shows.
+    /// Result of the last run, which every worker shows.
     pub told: Option<Value>,
 }
 
-/// One duty that was done.
+/// A finished duty.
 #[derive(Debug, Clone)]
 pub struct DoneDuty<'a> {
-    /// Its name.
     pub name: &'a str,
-    /// When it was taken.
     pub taken_at: DateTime<Utc>,
     /// Time from one run to the next.
     pub period: Duration,
-    /// Its result.
+    /// Result of this run; `None` keeps the previous one.
     pub told: Option<Value>,
 }
 
 impl Store {
-    /// Takes of these duties, each with its period, what is due and nobody else has.
+    /// Takes those of these duties, each with its period, that are due and that no other process has taken.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -53,7 +50,8 @@ impl Store {
         Ok(rows.into_iter().map(|row| SweepDuty { name: row.duty, taken_at: row.taken_at, told: row.told }).collect())
     }
 
-    /// Notes that these duties were done, and when each is due again. One that somebody else took meanwhile is left to them.
+    /// Records that these duties were done, and when each is due again. A duty that another process took
+    /// meanwhile is left alone.
     ///
     /// # Errors
     /// Postgres is unavailable.

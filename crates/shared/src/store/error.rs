@@ -1,4 +1,4 @@
-//! What can go wrong in the store, as conditions a caller can act on.
+//! Errors of the store, as conditions that a caller can act on.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use longhaul_sdk::failure::FailureClass;
 
 use crate::telemetry::metrics::{self, RefusalSubject};
 
-/// A store operation that did not happen, or whose happening is unknown.
+/// A store operation that failed, or whose outcome is unknown.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// No such row, or not one this caller may see.
@@ -15,28 +15,30 @@ pub enum StoreError {
     /// The row is not in the state the operation needs.
     #[error("{0}")]
     Conflict(String),
-    /// The lease belongs to another, or to nobody.
+    /// Another worker holds the lease, or none does.
     #[error("the lease is lost")]
     LeaseLost,
-    /// The lease is the worker's, and what it wrote was not applied all the same: its row was at hand elsewhere. To be repeated.
+    /// The worker still holds the lease, but the write was not applied because another statement had locked the
+    /// row. Retry it.
     #[error("the execution is at hand elsewhere")]
     LeaseStale,
     /// Postgres refused the values (SQLSTATE 21, 22, 23 or 54): repeating cannot help.
     #[error("the database refused the values: {0}")]
     Rejected(#[source] Arc<sqlx::Error>),
-    /// The statement took too long (57014), too much memory (53200), or was too large to send (08P01): a smaller one may pass.
+    /// The statement took too long (57014), too much memory (53200), or was too large to send (08P01): a smaller
+    /// one may pass.
     #[error("the statement was too much for the database: {0}")]
     TooMuch(#[source] Arc<sqlx::Error>),
     /// The server or its schema cannot carry the statement out now: repeating may help.
     #[error("the database is unavailable: {0}")]
     Unavailable(#[source] Arc<sqlx::Error>),
-    /// No connection could be had or kept: repeating may help.
+    /// No connection could be opened or kept: repeating may help.
     #[error("the database cannot be reached: {0}")]
     Unreachable(#[source] Arc<sqlx::Error>),
-    /// The operation was not carried out in the time it had.
+    /// The operation took longer than it may.
     #[error("the database did not answer within {0:?}")]
     TimedOut(std::time::Duration),
-    /// What is stored cannot be read.
+    /// Stored data cannot be read.
     #[error("stored data cannot be read: {0}")]
     Corrupt(String),
     /// The store is shutting down.
@@ -48,7 +50,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// The failure class, when an attempt ends because of it.
+    /// Failure class of an attempt that ends because of this error.
     #[must_use]
     pub fn class(&self) -> FailureClass {
         match self {
@@ -65,19 +67,20 @@ impl StoreError {
         }
     }
 
-    /// Whether the same operation may succeed later.
+    /// Returns true if the same operation may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::TooMuch(_) | Self::Unavailable(_) | Self::Unreachable(_) | Self::LeaseStale)
     }
 
-    /// Whether the server ended the statement because it and another waited for each other.
+    /// Returns true if the server ended the statement because of a deadlock.
     pub(super) fn is_deadlock(&self) -> bool {
         let Self::Unavailable(error) = self else { return false };
         error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "40P01")
     }
 
-    /// An error of opening a connection. It is about the server whatever its code says (core-rules 21).
+    /// Classifies an error of opening a connection. It is about the server whatever its code says (core-rules
+    /// 21).
     pub(super) fn connecting(error: sqlx::Error) -> Self {
         if matches!(error, sqlx::Error::Configuration(_)) { error.into() } else { Self::unreachable(error) }
     }
@@ -103,7 +106,8 @@ impl StoreError {
     }
 }
 
-/// Classifies by what the error is about (core-rules 21): the values of a statement, its amount, or else the server.
+/// Classifies by the subject of the error (core-rules 21): the values of a statement, its amount, or else the
+/// server.
 impl From<sqlx::Error> for StoreError {
     #[expect(clippy::wildcard_enum_match_arm, reason = "an error that is not known is about the server")]
     fn from(error: sqlx::Error) -> Self {
@@ -112,11 +116,12 @@ impl From<sqlx::Error> for StoreError {
             return match (code.get(..2).unwrap_or_default(), code.as_str()) {
                 ("21" | "22" | "23" | "54", _) => Self::rejected(error),
                 (_, "57014" | "53200" | "08P01") => Self::too_much(error),
-                // Refused at the door: role, password, database, or no place left (53300), not yet or no longer open (57P).
+                // No session was opened: role, password, database, or no place left (53300), not yet or no longer
+                // open (57P).
                 ("28" | "3D", _) | (_, "53300" | "57P01" | "57P02" | "57P03") => Self::unreachable(error),
                 (_, code) => {
-                    // A demoted primary, a cached plan of another schema, a prepared statement that is gone: each would
-                    // answer the same for as long as the connection is kept.
+                    // A demoted primary, a cached plan of another schema, a lost prepared statement: each would
+                    // give the same answer for as long as the connection is kept.
                     if matches!(code, "25006" | "0A000" | "26000") {
                         super::pool::distrust_connections();
                     }

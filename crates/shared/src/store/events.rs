@@ -1,4 +1,4 @@
-//! Events of executions: what observers see, numbered per execution without gaps.
+//! Events of executions: shown to observers, numbered per execution without gaps.
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
@@ -7,42 +7,36 @@ use uuid::Uuid;
 use super::{Store, StoreError, tenants::Reach};
 use crate::domain::ExecutionId;
 
-/// One event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Counted from 1 per execution.
+    /// Number, counted from 1 per execution.
     pub seq: i32,
-    /// When it happened.
     pub at: DateTime<Utc>,
-    /// What happened.
     pub kind: String,
-    /// Facts about it.
     pub data: Option<Value>,
 }
 
-/// Where a reader of one execution's events stands.
+/// Position of a reader in one execution's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
-    /// Whose events.
     pub execution: ExecutionId,
-    /// The last one it has.
+    /// Number of the last event that the reader has.
     pub after: i32,
 }
 
-/// What came after a cursor.
+/// Events after a cursor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct News {
-    /// The events, in order.
     pub events: Vec<Event>,
-    /// The number of the execution's last event.
+    /// Number of the execution's last event.
     pub last: i32,
-    /// Whether the execution is over, so that no event follows `last`.
+    /// True if the execution is over, so that no event follows `last`.
     pub is_over: bool,
 }
 
 impl News {
-    /// Whether events between the cursor and these are gone (or the cursor is not of this execution), so that the reader
-    /// must look at the execution itself.
+    /// Returns true if events between the cursor and these are gone (or the cursor is not of this execution), so
+    /// that the reader must look at the execution itself.
     #[must_use]
     pub fn breaks(&self, after: i32) -> bool {
         match self.events.first() {
@@ -53,8 +47,8 @@ impl News {
 }
 
 impl Store {
-    /// What came after each cursor, at most `limit` events each; one statement for all. An execution that does not exist
-    /// has no news (`None`).
+    /// Events after each cursor, at most `limit` each, in one statement for all. `None` for an execution that
+    /// does not exist.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -93,7 +87,7 @@ impl Store {
         Ok(news)
     }
 
-    /// Whether there is such an execution within `reach`.
+    /// Returns true if the execution exists within `reach`.
     ///
     /// # Errors
     /// Postgres is unavailable.

@@ -1,8 +1,8 @@
-//! Reading executions: one, and many by filter.
+//! Reads executions: one, or many by filter.
 //!
 //! A list takes the access path that its filters name, so that each is one backward scan of an index per tenant
-//! (core-rules 16). The statements are fixed; only the choice between them is made here. What a path does not use of the
-//! filters it checks row by row.
+//! (core-rules 16). The statements are fixed; only the choice between them is made here. Filters that a path does
+//! not use are checked row by row.
 
 use chrono::{DateTime, Utc};
 use longhaul_sdk::Usd;
@@ -17,42 +17,32 @@ use super::{
 };
 use crate::domain::{ApiKeyId, ExecutionId, ExecutionStatus, TenantId, WaitReason, WorkerId};
 
-/// Where an execution stands, without its bodies.
+/// State of an execution, without its bodies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExecutionSummary {
-    /// Its id.
     pub id: ExecutionId,
-    /// Whose it is.
     pub tenant_id: TenantId,
-    /// The tenant's organisation.
+    /// Organisation of the tenant.
     pub org_id: String,
-    /// The tenant's group.
+    /// Group of the tenant.
     pub group_id: Option<String>,
-    /// What is run.
     pub definition_key: String,
-    /// In which version.
     pub definition_version: Option<i32>,
-    /// By which agent.
     pub agent_key: String,
-    /// In which version.
     pub agent_version: Option<i32>,
-    /// Where its workers look for it.
     pub queue: String,
-    /// 0 to 9.
+    /// 0 to 9; the higher is claimed first.
     pub priority: i16,
-    /// Where it stands.
     pub status: ExecutionStatus,
-    /// What it waits for while no worker holds it.
+    /// Wait reason while no worker holds it.
     pub wait_reason: Option<WaitReason>,
-    /// Until when, where that is known.
+    /// End of the wait, where known.
     pub wait_until: Option<DateTime<Utc>>,
-    /// Why it failed.
     pub failure_class: Option<String>,
-    /// Why it failed, by name.
     pub failure_code: Option<String>,
-    /// Why it failed, for people.
+    /// Failure text for people.
     pub failure_summary: Option<String>,
-    /// Leases that ended with an attempt spent, and the one under way.
+    /// Attempts spent, and the one under way.
     pub attempts: i32,
     /// Retries after `transient`, `tool_error` and `llm_error` failures.
     pub retries: [i16; 3],
@@ -60,58 +50,52 @@ pub struct ExecutionSummary {
     pub turns: i32,
     /// Tool calls.
     pub calls: i32,
-    /// Tokens sent.
+    /// Tokens sent to models.
     pub input_tokens: i64,
-    /// Tokens received.
+    /// Tokens received from models.
     pub output_tokens: i64,
-    /// What its model calls cost, as far as it is known.
+    /// Cost of its model calls, as far as it is known.
     pub cost: Usd,
-    /// Model calls whose cost is not known.
+    /// Model calls of unknown cost.
     pub uncosted_turns: i32,
-    /// Seconds workers held it.
+    /// Time for which workers held it, in seconds.
     pub active_seconds: f64,
-    /// When it was submitted.
     pub created_at: DateTime<Utc>,
-    /// When a worker first took it.
+    /// Time of the first claim.
     pub started_at: Option<DateTime<Utc>>,
-    /// When it ended.
     pub finished_at: Option<DateTime<Utc>>,
-    /// When it must have ended.
     pub deadline_at: DateTime<Utc>,
-    /// When somebody asked for its end.
     pub cancel_requested_at: Option<DateTime<Utc>>,
-    /// Which execution it is a person's retry of.
+    /// Execution of which it is a person's retry.
     pub retry_of: Option<ExecutionId>,
-    /// Which execution it continues from the middle, and the first step that it does not share with it.
+    /// Execution that a fork continues, and the first step that it does not share with it.
     pub forked_from: Option<(ExecutionId, i32)>,
-    /// Which execution started it.
+    /// Execution that started it.
     pub parent: Option<ExecutionId>,
-    /// The topmost execution of its tree: itself, when nobody started it.
+    /// Topmost execution of its tree; itself outside trees.
     pub root: ExecutionId,
     /// Levels below the root.
     pub depth: i16,
-    /// Executions that it started.
+    /// Number of executions that it started.
     pub children: i32,
-    /// Who submitted it.
+    /// Key that submitted it.
     pub submitted_by: Option<ApiKeyId>,
-    /// Who holds it.
+    /// Worker that holds it.
     pub worker_id: Option<WorkerId>,
-    /// The caller's labels.
+    /// Labels set by the caller.
     pub metadata: Value,
-    /// The number of its last event.
+    /// Number of the last event.
     pub event_seq: i32,
 }
 
 /// An execution with its bodies.
 #[derive(Debug, Clone)]
 pub struct ExecutionRecord {
-    /// Where it stands.
     pub summary: ExecutionSummary,
-    /// What it was given, byte for byte.
+    /// Input, byte for byte.
     pub input: Box<RawValue>,
-    /// What it answered.
     pub output: Option<Box<RawValue>>,
-    /// Facts about its failure, for machines.
+    /// Facts about the failure, for machines.
     pub failure_detail: Option<Box<RawValue>>,
 }
 
@@ -217,14 +201,14 @@ impl TryFrom<Row> for ExecutionSummary {
     }
 }
 
-/// A checked statement with its arguments. Lists are planned for their values each time: one plan for all values would
-/// have to guess how many rows a filter leaves.
+/// A checked statement with its arguments. Lists are planned for their values each time: one plan for all values
+/// would have to guess how many rows a filter leaves.
 struct Statement {
     sql: SqlStr,
     arguments: PgArguments,
 }
 
-/// Reads the executions of the CTE `page`, newest first, with the bodies that it is given.
+/// Reads the executions of the CTE `page`, newest first, with the given body columns.
 macro_rules! page {
     (($($page:tt)*), ($($bodies:tt)*), $($bind:expr),* $(,)?) => {{
         let mut query = sqlx::query!(
@@ -253,7 +237,7 @@ macro_rules! page {
     }};
 }
 
-/// The newest executions by tenant along one index. `sources` adds to the tenants what else the index wants to know,
+/// The newest executions by tenant along one index. `sources` adds to the tenants whatever else the index needs,
 /// `joins` and `condition` name the index, the rest is checked row by row.
 macro_rules! newest {
     (($($sources:tt)*), ($($joins:tt)*), ($($condition:tt)*), $filter:expr, $tenants:expr) => {{
@@ -367,7 +351,7 @@ pub(super) fn raw(text: String) -> Result<Box<RawValue>, StoreError> {
 }
 
 impl Store {
-    /// The database's time as last measured, without asking: good for ages and ends of sessions.
+    /// The database's time by the last measurement, without a query: good enough for ages and ends of sessions.
     #[must_use]
     pub fn believed_now(&self) -> DateTime<Utc> {
         self.clock.now()
@@ -387,7 +371,8 @@ impl Store {
         rows.into_iter().map(ExecutionSummary::try_from).collect()
     }
 
-    /// How Postgres would carry out [`Self::list_executions`], as text. `analyze` carries it out and counts rows.
+    /// Plan of [`Self::list_executions`] by Postgres, as text. With `analyze` the query runs and its rows are
+    /// counted.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -402,14 +387,14 @@ impl Store {
             Explain::Plan => "explain (costs off)",
             Explain::Analyze => "explain (analyze, buffers)",
         };
-        // Not built from anything a caller said: a fixed word before one of the fixed statements.
+        // Built from no caller's text: a fixed word before one of the fixed statements.
         let sql = AssertSqlSafe(format!("{explain} {}", sql.as_str()));
         let lines: Vec<String> =
             sqlx::query_scalar_with(sql, arguments).persistent(false).fetch_all(&self.pool).await?;
         Ok(lines.join("\n"))
     }
 
-    /// One execution with its bodies; `None` when there is none within `reach`.
+    /// One execution with its bodies; `None` if there is none within `reach`.
     ///
     /// # Errors
     /// Postgres is unavailable, or the row cannot be read.
@@ -433,7 +418,7 @@ impl Store {
         }))
     }
 
-    /// The execution that an idempotency key stands for, with the hash of its request.
+    /// Execution of an idempotency key, with the hash of its request.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -452,7 +437,7 @@ impl Store {
         Ok(row.map(|row| (ExecutionId(row.execution_id), row.request_hash)))
     }
 
-    /// Executions by status over all time, from the summary that the sweep keeps.
+    /// Numbers of executions by status over all time, from the counts that the sweep keeps.
     ///
     /// # Errors
     /// Postgres is unavailable.

@@ -1,17 +1,19 @@
-//! Deletes what nobody needs any more, at the rate it was written: in portions, by one process at a time.
+//! Deletes expired keys at the rate at which they are written: in portions, by one process at a time.
 
 use std::time::Duration;
 
 use super::{Store, StoreError};
 use crate::domain::MAX_DEADLINE;
 
-/// How long an idempotency key is honoured. Retention is longer (`store::prune`), so that no key names what is gone.
+/// Time for which an idempotency key is honoured. Retention is longer (`store::prune`), so that no key names a
+/// deleted execution.
 pub const KEEP_KEYS: Duration = MAX_DEADLINE;
 /// Idempotency keys deleted by one statement.
 pub const KEYS_PORTION: i64 = 1_000;
 
 impl Store {
-    /// Deletes up to `limit` idempotency keys older than `keep`; fewer than that when no more are left, or another process is at it.
+    /// Deletes up to `limit` idempotency keys older than `keep`. Returns fewer if no more are left, or another
+    /// process deletes them.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -34,8 +36,8 @@ impl Store {
         Ok(gone.rows_affected())
     }
 
-    /// Deletes serve keys that nothing was submitted with for `keep`, and that no open execution has. `keep` must be longer than
-    /// anybody takes for granted that a key is stored ([`Store::put_serve_key`]).
+    /// Deletes serve keys without a submit for `keep` and without an open execution. `keep` must be longer than
+    /// the time for which a process assumes that a key is stored ([`Store::put_serve_key`]).
     ///
     /// # Errors
     /// Postgres is unavailable.

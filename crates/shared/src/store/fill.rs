@@ -1,4 +1,4 @@
-//! Rows by the million for `longhaul bench`, by straight inserts.
+//! Inserts rows by the million for `longhaul bench`.
 
 use sqlx::{Connection, PgConnection};
 
@@ -6,8 +6,8 @@ use super::{Store, StoreError};
 use crate::domain::{ExecutionId, TenantId};
 
 impl Store {
-    /// Fills a fresh database with `rows` executions of `tenant` in every state, without payloads and histories: for the plans of
-    /// lists. No worker may meet them.
+    /// Fills a new database with `rows` executions of `tenant` in every state, without payloads and histories, to
+    /// measure the plans of lists. No worker may run on it.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -26,7 +26,8 @@ impl Store {
         Ok(())
     }
 
-    /// Makes `copies` of an execution that has FINISHED, the only one there is, with all that belongs to it: for what growth costs.
+    /// Makes `copies` of the only execution, which has FINISHED, with its payload and history, to measure the
+    /// cost of growth.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -38,7 +39,7 @@ impl Store {
         Ok(())
     }
 
-    /// A connection for statements that take minutes: the pool's limit is for statements of production.
+    /// A connection for statements that take minutes: the pool's timeout is for statements of production.
     pub(super) async fn unhurried(&self) -> Result<PgConnection, StoreError> {
         Ok(PgConnection::connect_with(&self.options.connect_options()?.options([("statement_timeout", "0")])).await?)
     }

@@ -1,4 +1,4 @@
-//! What the machine's Postgres can do at most for one execution at a time: the yardstick of `longhaul bench`.
+//! Highest rate of this machine's Postgres for one execution at a time: the yardstick of `longhaul bench`.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,8 @@ use super::{Store, StoreError, StoreOptions};
 use crate::domain::TenantId;
 
 impl Store {
-    /// Runs `executions` times three durable single-row commits (insert, update, update), shared by `clients` connections, on a
-    /// table of its own. Returns how long it took, and the median of a single commit.
+    /// Runs three durable single-row commits (insert, update, update) per execution for `executions`, shared by
+    /// `clients` connections, on a table of its own. Returns the time of all, and the median of a single commit.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -25,7 +25,7 @@ impl Store {
         sqlx::query("create table if not exists bench_floor (id uuid primary key, status text not null, body text)")
             .execute(&mut first)
             .await?;
-        // Connections are opened before the clock runs.
+        // Opening connections is not part of the measurement.
         let mut connections = vec![first];
         for _ in 1..clients {
             connections.push(PgConnection::connect_with(&connect).await?);
@@ -42,8 +42,8 @@ impl Store {
         Ok((took, median))
     }
 
-    /// The median of `commits` durable single-row commits, one each `pause`: what one costs when processor and server slept before
-    /// it. Needs the table of [`Store::bare_commits`].
+    /// Median of `commits` durable single-row commits, one each `pause`: the cost when processor and server were
+    /// idle before. Needs the table of [`Store::bare_commits`].
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -82,7 +82,7 @@ async fn bare_client(mut connection: PgConnection, executions: u32) -> Result<Ve
 }
 
 impl Store {
-    /// How many executions ended FINISHED and FAILED, over all tenants.
+    /// Numbers of executions that ended FINISHED and FAILED, over all tenants.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -100,8 +100,8 @@ impl Store {
         Ok((row.finished, row.failed))
     }
 
-    /// How many executions of a tenant, created at or after `since`, stand where: `FINISHED`, `FAILED <code>`, or of the others the
-    /// status and the wait reason.
+    /// Numbers of a tenant's executions created at or after `since`, by state: `FINISHED`, `FAILED <code>`,
+    /// otherwise the status and the wait reason.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -121,7 +121,7 @@ impl Store {
         Ok(rows.into_iter().map(|row| (row.standing, row.executions)).collect())
     }
 
-    /// Cancels up to `limit` open executions of a tenant. Returns how many were open.
+    /// Cancels up to `limit` open executions of a tenant. Returns the number that were open.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -137,7 +137,7 @@ impl Store {
         Ok(ids.len())
     }
 
-    /// What the server and this database have written since they were made.
+    /// Write-ahead log of the server and commits of this database so far.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -159,16 +159,16 @@ impl Store {
 pub struct Written {
     /// Bytes of write-ahead log.
     pub wal_bytes: i64,
-    /// Transactions, reading ones included.
+    /// Transactions, including those that only read.
     pub commits: i64,
 }
 
 impl Store {
-    /// Has the server write everything to its files. What it logs after that depends on the statements alone and not on how much was
-    /// written before, because a page is logged whole when it changes first after a checkpoint.
+    /// Makes the server write a checkpoint. The log written after it depends on the statements alone, not on
+    /// earlier writes, because a page is logged whole when it first changes after a checkpoint.
     ///
     /// # Errors
-    /// Postgres is unavailable, or this user may not.
+    /// Postgres is unavailable, or this role may not.
     pub async fn checkpoint(&self) -> Result<(), StoreError> {
         sqlx::query("checkpoint").execute(&mut self.unhurried().await?).await?;
         Ok(())

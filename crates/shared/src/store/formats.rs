@@ -1,11 +1,11 @@
-//! Executions whose journal is of a newer format than the worker that holds them knows.
+//! Executions whose journal has a newer format than the worker that holds them knows.
 
 use super::{Store, StoreError};
 use crate::domain::{ExecutionId, LeaseToken, WorkerId, formats::journal_requirement};
 
 impl Store {
-    /// Adds to what the workers of a held execution must have that they know journals of `format`. The lease goes on; when it
-    /// ends, however it ends, only such a worker claims the execution again. Repeating it changes nothing.
+    /// Adds journals of `format` to the requirements of a held execution on workers. The lease goes on; once it
+    /// ends, only a worker that satisfies them claims the execution again. Idempotent.
     ///
     /// # Errors
     /// The lease is lost or waits for its renewal, or Postgres is unavailable.

@@ -1,4 +1,4 @@
-//! Reading what executions did: their attempts, and their journal as people look at it.
+//! Reads the history of executions: their attempts, and their journal as shown to people.
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -6,70 +6,58 @@ use uuid::Uuid;
 use super::{Store, StoreError, body};
 use crate::domain::ExecutionId;
 
-/// Whether [`Store::list_steps`] reads bodies, which may be large.
+/// Option of [`Store::list_steps`]: bodies may be large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bodies {
-    /// Yes.
     Read,
-    /// No.
     Leave,
 }
 
 /// One ended lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// Counted from 1.
+    /// Number, counted from 1.
     pub number: i32,
-    /// Who held it.
     pub worker_id: Uuid,
-    /// When it was claimed.
+    /// Time of the claim.
     pub started_at: DateTime<Utc>,
-    /// When the lease ended.
     pub ended_at: DateTime<Utc>,
-    /// How it ended.
     pub outcome: String,
-    /// Why it failed.
     pub failure_class: Option<String>,
-    /// Why it failed, by name.
     pub failure_code: Option<String>,
-    /// Why it failed, for people.
+    /// Failure text for people.
     pub failure_summary: Option<String>,
-    /// What it was parked for.
+    /// Reason for which it was parked.
     pub wait_reason: Option<String>,
 }
 
 /// One recorded step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedStep {
-    /// Its place in the journal.
+    /// Position in the journal.
     pub seq: i32,
-    /// The attempt that recorded it; 0 when it was copied by a retry.
+    /// Attempt that recorded it; 0 if it was copied from another execution.
     pub attempt: i32,
-    /// What kind of effect it is.
     pub kind: String,
     /// `intent`, `live` or `spent`.
     pub state: String,
-    /// The tool or validator.
     pub name: Option<String>,
-    /// The beginning of its body, for people.
+    /// Beginning of the body, for people.
     pub preview: Option<String>,
-    /// Why it failed.
     pub failure_code: Option<String>,
-    /// Tokens sent.
+    /// Tokens sent to the model.
     pub input_tokens: Option<i32>,
-    /// Tokens received.
+    /// Tokens received from the model.
     pub output_tokens: Option<i32>,
-    /// Tokens the provider had cached.
+    /// Tokens that the provider had cached.
     pub cached_tokens: Option<i32>,
-    /// What it cost, in billionths of a US dollar.
+    /// Cost in billionths of a US dollar.
     pub cost_nanos: Option<i64>,
-    /// When it began.
     pub started_at: DateTime<Utc>,
-    /// When it was over.
     pub finished_at: Option<DateTime<Utc>>,
     /// The messages it appended to the transcript, in order, as stored; empty unless asked for.
     pub appends: Vec<Vec<u8>>,
-    /// Its body as stored; empty unless asked for.
+    /// Body as stored; empty unless asked for.
     pub body: Vec<u8>,
 }
 
@@ -97,11 +85,10 @@ impl Store {
         Ok(attempts)
     }
 
-    /// The recorded steps of an execution, in order; at most `limit` after `after`. Bodies are as stored (`store::body`)
-    /// and empty unless asked for.
+    /// The recorded steps of an execution, in order; at most `limit` after `after`. Bodies are as stored
+    /// (`store::body`) and empty unless asked for.
     ///
-    /// # Errors
-    /// Postgres is unavailable.
+    /// # Errors Postgres is unavailable.
     pub async fn list_steps(
         &self,
         id: ExecutionId,
@@ -130,7 +117,7 @@ impl Store {
         Ok(steps)
     }
 
-    /// The body of an execution's prompt step, with which its tools are pinned; `None` before it is recorded.
+    /// Body of an execution's prompt step, which pins its tools; `None` before it is recorded.
     ///
     /// # Errors
     /// Postgres is unavailable, or the body cannot be read.

@@ -1,8 +1,8 @@
-//! Ids of executions: UUIDv7, minted in this process from the database's clock.
+//! Ids of executions: UUIDv7, made in this process from the database's clock.
 //!
-//! The id is known before the insert, so repeating a submit whose answer was lost is recognised by its primary key. The
-//! clock is the database's, measured again with every batch of submits, so that a process with a wrong clock cannot make ids
-//! that fall outside the partitions (core-rules 15).
+//! The id is known before the insert, so a repeated submit whose answer was lost is recognised by its primary
+//! key. The database's clock is measured again with every batch of submits, so that a process with a wrong clock
+//! cannot make ids outside the partitions (core-rules 15).
 
 use std::sync::{
     Mutex, PoisonError,
@@ -15,7 +15,7 @@ use uuid::{Builder, Uuid};
 use super::{Store, StoreError};
 use crate::domain::ExecutionId;
 
-/// The distance between this process's clock and the database's, and the last id made.
+/// Offset between this process's clock and the database's, and the last id made.
 #[derive(Debug, Default)]
 pub struct DatabaseClock {
     measured: AtomicBool,
@@ -30,14 +30,14 @@ impl DatabaseClock {
         self.measured.store(true, Ordering::Relaxed);
     }
 
-    /// The database's time, as far as known.
+    /// The database's time, estimated from the last measurement.
     #[must_use]
     pub fn now(&self) -> DateTime<Utc> {
         let micros = local_micros() + self.ahead_micros.load(Ordering::Relaxed);
         DateTime::from_timestamp_micros(micros).unwrap_or_default()
     }
 
-    /// A new id, greater than every one this process made before while the clock does not go back.
+    /// A new id, greater than every earlier one of this process unless the clock goes back.
     fn mint(&self) -> ExecutionId {
         let millis = u64::try_from(self.now().timestamp_millis()).unwrap_or_default();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,7 +60,7 @@ fn local_micros() -> i64 {
 }
 
 impl Store {
-    /// A new execution id of the database's clock.
+    /// A new execution id by the database's clock.
     ///
     /// # Errors
     /// The clock was never measured and Postgres is unavailable.
@@ -71,7 +71,7 @@ impl Store {
         Ok(self.clock.mint())
     }
 
-    /// The database's time, shift included.
+    /// The database's time, its shift included.
     ///
     /// # Errors
     /// Postgres is unavailable.

@@ -1,7 +1,8 @@
-//! Indexes of documents, each a tenant's own, and the chunks of those that are kept here (docs/adr/0017-retrieval.md).
+//! Indexes of documents, each of one tenant, and the chunks of those that are kept here
+//! (docs/adr/0017-retrieval.md).
 //!
-//! What must hold: every statement names the tenant or an index that was found by it; a document is replaced whole, in one statement;
-//! without the extension `vector` everything but embeddings works.
+//! Invariants: every statement names the tenant or an index that was found by it; a document is replaced as a
+//! whole, in one statement; without the extension `vector` everything but embeddings works.
 
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
@@ -10,10 +11,10 @@ use uuid::Uuid;
 use super::{Store, StoreError, document_generations::Generation};
 use crate::domain::{TenantId, retrieval::Filters};
 
-/// Indexes of one tenant. A search over many small ones is a search over one with a filter.
+/// Most indexes of one tenant. To search over many small ones, use one index with a filter.
 pub const MAX_INDEXES: i64 = 1_000;
 
-/// Why an index could not be searched or filled.
+/// Reason why an index could not be searched or filled.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
     /// The tenant has no such index.
@@ -22,47 +23,47 @@ pub enum IndexError {
     /// The index holds embeddings of another model.
     #[error("the index holds embeddings of the model `{expected}`, not of `{given}`")]
     Model {
-        /// What made the embeddings it holds.
+        /// Model of the stored embeddings.
         expected: String,
-        /// What is bound now.
+        /// Model that is bound now.
         given: String,
     },
     /// The index holds embeddings of another length.
     #[error("the index holds embeddings of {expected} numbers, not of {given}")]
     Dimension {
-        /// What it holds.
+        /// Length of the stored embeddings.
         expected: usize,
-        /// What came.
+        /// Length given.
         given: usize,
     },
-    /// Its chunks are in another store than the one that is bound now.
+    /// The chunks are in another store than the one that is bound now.
     #[error("the index is in the store {expected}, not in {given}")]
     Elsewhere {
-        /// Where they are.
+        /// Store of the chunks.
         expected: String,
-        /// What is bound.
+        /// Store that is bound now.
         given: String,
     },
-    /// It holds another type under a metadata key, in a store that keeps one type for each.
+    /// The index holds another type under a metadata key, in a store that keeps one type for each.
     #[error("the index holds `{key}` as {expected}, not as {given}")]
     Property {
-        /// As the store calls it.
+        /// Name of the key in the store.
         key: String,
-        /// What it holds.
+        /// Type held.
         expected: String,
-        /// What came.
+        /// Type given.
         given: String,
     },
-    /// It would hold more chunks than it may.
+    /// The index would hold more chunks than it may.
     #[error("the index would hold more than {0} chunks")]
     Full(i32),
-    /// The tenant has as many as it may.
+    /// The tenant has as many indexes as it may.
     #[error("there are {MAX_INDEXES} indexes already")]
     TooMany,
-    /// There is no extension `vector`.
+    /// The extension `vector` is missing.
     #[error("the database has no extension `vector`: install pgvector on its server, then run `longhaul migrate`")]
     NoVectorExtension,
-    /// The database.
+    /// An error of the store.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -73,45 +74,44 @@ impl From<sqlx::Error> for IndexError {
     }
 }
 
-/// One index.
+/// An index of documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Index {
-    /// Its id.
     pub id: Uuid,
-    /// Its name, unique within the tenant.
+    /// Name, unique within the tenant.
     pub name: String,
-    /// Where its chunks are: the adapter kind of a vector store.
+    /// Adapter kind of the vector store that holds the chunks.
     pub store: String,
-    /// What made its embeddings; none while it has none.
+    /// Model of the embeddings; `None` while there are none.
     pub model: Option<String>,
-    /// Their length.
+    /// Length of the embeddings.
     pub dimension: Option<i32>,
-    /// Documents in it.
+    /// Number of documents.
     pub documents: i32,
-    /// Chunks in it.
+    /// Number of chunks.
     pub chunks: i32,
-    /// When it was made.
     pub created_at: DateTime<Utc>,
-    /// When a document was last put or removed.
+    /// Time at which a document was last put or removed.
     pub updated_at: DateTime<Utc>,
 }
 
-/// A document as it is kept beside its chunks.
+/// A document without its chunks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    /// The caller's id of it.
+    /// Id given by the caller.
     pub id: String,
-    /// Of everything that its chunks are made from. Empty while they are put into another store, and after that failed.
+    /// Hash of everything that the chunks are made from. Empty while they are put into another store, and after
+    /// that failed.
     pub content_hash: Vec<u8>,
-    /// Of its text.
+    /// Size of the text.
     pub bytes: i32,
-    /// How many.
+    /// Number of chunks.
     pub chunks: i32,
-    /// The caller's.
+    /// Metadata given by the caller.
     pub metadata: Map<String, Value>,
-    /// When it was first put.
+    /// Time of the first put.
     pub created_at: DateTime<Utc>,
-    /// When its content last changed.
+    /// Time of the last change of its content.
     pub updated_at: DateTime<Utc>,
 }
 
@@ -136,17 +136,17 @@ impl From<DocumentRow> for Document {
 /// A document to be put.
 #[derive(Debug, Clone)]
 pub struct NewDocument<'a> {
-    /// The caller's id of it.
+    /// Id given by the caller.
     pub id: &'a str,
-    /// Of everything that its chunks are made from.
+    /// Hash of everything that the chunks are made from.
     pub content_hash: &'a [u8],
-    /// Of its text.
+    /// Size of the text.
     pub bytes: usize,
-    /// The caller's.
+    /// Metadata given by the caller.
     pub metadata: &'a Map<String, Value>,
-    /// In order.
+    /// Chunks in order.
     pub chunks: &'a [String],
-    /// One for each chunk, and the model that made them; none for an index that is searched by words alone.
+    /// Model, and one embedding for each chunk; `None` for an index that is searched by words alone.
     pub embeddings: Option<(&'a str, &'a [Vec<f64>])>,
 }
 
@@ -155,32 +155,31 @@ impl NewDocument<'_> {
         self.embeddings.map(|(model, _)| model)
     }
 
-    /// Numbers of each embedding.
+    /// Length of each embedding.
     pub(super) fn width(&self) -> Option<usize> {
         self.embeddings.and_then(|(_, vectors)| vectors.first()).map(Vec::len)
     }
 }
 
-/// A chunk that was found.
+/// A chunk found by a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChunkFound {
     /// `<document>#<number>`, from 1.
     pub id: String,
-    /// The chunk.
     pub text: String,
-    /// Of its document, with `document_id`.
+    /// Metadata of its document, with `document_id`.
     pub metadata: Map<String, Value>,
-    /// A distance or a rank.
+    /// Distance of the embeddings (the lowest is best), or rank of the words (the highest is best).
     pub score: f64,
 }
 
-/// The id of a document's chunk, `ordinal` from 1.
+/// Id of a document's chunk; `ordinal` counts from 1.
 #[must_use]
 pub fn chunk_id(document: &str, ordinal: usize) -> String {
     format!("{document}#{ordinal}")
 }
 
-/// A chunk's metadata: its document's, with the document's id, by which chunks are shown together.
+/// Metadata of a chunk: that of its document, with the document's id.
 #[must_use]
 pub fn chunk_metadata(document: &str, metadata: &Map<String, Value>) -> Map<String, Value> {
     let mut metadata = metadata.clone();
@@ -189,7 +188,8 @@ pub fn chunk_metadata(document: &str, metadata: &Map<String, Value>) -> Map<Stri
 }
 
 impl Store {
-    /// Adds what needs the extension `vector`, where the server has it and this role may. Whether it is there now.
+    /// Adds the extension `vector` and its column, if the server has it and this role may. Returns true if they
+    /// are there.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -197,7 +197,7 @@ impl Store {
         Ok(sqlx::query_scalar!(r#"select longhaul_enable_vectors() as "enabled!""#).fetch_one(&self.pool).await?)
     }
 
-    /// The tenant's index of that name, made when it is new. `store` is where the chunks of a new one will be.
+    /// The tenant's index of that name, created if it is new. `store` is where the chunks of a new one will be.
     ///
     /// # Errors
     /// It is in another store, there are too many, or Postgres is unavailable.
@@ -227,7 +227,7 @@ impl Store {
         }
     }
 
-    /// One index.
+    /// The tenant's index of that name.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -242,7 +242,7 @@ impl Store {
         Ok(index.fetch_optional(&self.pool).await?)
     }
 
-    /// The tenant's indexes after a name, in order.
+    /// Indexes of the tenant after a name, in order.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -258,7 +258,7 @@ impl Store {
         Ok(indexes.fetch_all(&self.pool).await?)
     }
 
-    /// Removes an index with everything in it. Whether there was one.
+    /// Removes an index with everything in it. Returns true if there was one.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -267,7 +267,7 @@ impl Store {
         Ok(removed.execute(&self.pool).await?.rows_affected() > 0)
     }
 
-    /// Those of `ids` that the index has, with what they were made from.
+    /// Those of `ids` that the index has.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -284,7 +284,7 @@ impl Store {
         Ok(rows.into_iter().map(Document::from).collect())
     }
 
-    /// The documents of an index after an id, in order.
+    /// Documents of an index after an id, in order.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -302,7 +302,7 @@ impl Store {
         Ok(rows.into_iter().map(Document::from).collect())
     }
 
-    /// Stores a document in the place of what it was before. An index holds at most `max_chunks`.
+    /// Stores a document, replacing an earlier one of the same id. An index holds at most `max_chunks`.
     ///
     /// # Errors
     /// See [`IndexError`]; nothing is changed then.
@@ -337,7 +337,7 @@ impl Store {
         }
     }
 
-    /// What a function says that did not put a document.
+    /// Error for the outcome of a function that did not put the document.
     pub(super) async fn refusal(
         &self,
         outcome: &str,
@@ -356,7 +356,7 @@ impl Store {
         }
     }
 
-    /// What the index holds and what came, when they are not the same.
+    /// Error that names the model or dimension in which index and document differ.
     async fn disagreement(&self, index: &Index, model: &str, given: usize) -> Result<IndexError, StoreError> {
         let row = sqlx::query!("select model, dimension from indexes where id = $1", index.id)
             .fetch_optional(&self.pool)
@@ -369,7 +369,8 @@ impl Store {
         Ok(IndexError::Dimension { expected: dimension.unwrap_or_default(), given })
     }
 
-    /// Removes a document with its chunks; when a removal is named, unless another writer has come after it. Whether it was removed.
+    /// Removes a document with its chunks; with a `removal`, only if no other writer has come after it. Returns
+    /// true if it was removed.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -401,7 +402,7 @@ impl Store {
         Ok(removed.is_some())
     }
 
-    /// The chunks of an index nearest to a query's embedding.
+    /// Chunks of an index nearest to a query's embedding.
     ///
     /// # Errors
     /// See [`IndexError`].
@@ -412,7 +413,7 @@ impl Store {
         top_k: u32,
         filters: &Filters,
     ) -> Result<Vec<ChunkFound>, IndexError> {
-        // Nothing was embedded yet, so nothing is near; the extension may not be there.
+        // Nothing was embedded yet, so nothing is near; the extension may be missing.
         let Some(expected) = index.dimension.and_then(|numbers| usize::try_from(numbers).ok()) else {
             return Ok(Vec::new());
         };
@@ -434,7 +435,7 @@ impl Store {
         Ok(found.collect())
     }
 
-    /// The chunks of an index that have any of the query's words, those with most of them first.
+    /// Chunks of an index that have any of the query's words, those of the highest rank first.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -481,7 +482,7 @@ fn found(document: &str, ordinal: i32, text: String, metadata: &Value, score: f6
     }
 }
 
-/// As pgvector reads it; its numbers are single-precision.
+/// Text form that pgvector reads; its numbers are single-precision.
 fn vector_text(vector: &[f64]) -> String {
     let numbers: Vec<String> = vector.iter().map(|number| (*number as f32).to_string()).collect();
     format!("[{}]", numbers.join(","))

@@ -1,5 +1,5 @@
-//! The ledger of an execution: every call that may have changed something, and what is known of its effect. Read from the journal's
-//! call steps, whose bodies the worker writes (`worker::agent::journal::calls`).
+//! The ledger of an execution: every call that may have changed something, and the known state of its effect.
+//! Read from the journal's call steps, whose bodies the worker writes (`worker::agent::journal::calls`).
 
 use chrono::{DateTime, Utc};
 use longhaul_sdk::ToolEffect;
@@ -7,25 +7,25 @@ use serde::Deserialize;
 
 use super::{StoreError, body, history::RecordedStep};
 
-/// What is known of a call's effect.
+/// Known state of a call's effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EffectState {
-    /// It may have begun; nothing is known of its end.
+    /// It may have begun; its end is not known.
     Intended,
-    /// It certainly did not run: it was taken back before it began.
+    /// It certainly did not run: it was withdrawn before it began.
     Withdrawn,
-    /// Its tool answered with a result.
+    /// Its tool returned a result.
     Done,
-    /// Its tool answered with an error. It may have taken effect in part.
+    /// Its tool returned an error. It may have taken effect in part.
     Failed,
-    /// A worker died while it ran, and its tool could say that it had taken effect.
+    /// A worker died while it ran, and its tool confirmed the effect.
     Reconciled,
-    /// It may have taken effect, and nobody can say: a worker died while it ran, its tool server did, or it took longer than it may.
+    /// It may have taken effect: a worker or its tool server died while it ran, or it took longer than it may.
     Unknown,
 }
 
 impl EffectState {
-    /// The name as shown.
+    /// Name as shown.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -42,27 +42,24 @@ impl EffectState {
 /// One call that may have changed something.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LedgerEntry {
-    /// Its step.
+    /// Number of its step.
     pub seq: i32,
-    /// The attempt that recorded it; 0 when it was copied.
+    /// Attempt that recorded it; 0 if it was copied.
     pub attempt: i32,
-    /// The tool.
     pub tool: String,
-    /// What running it twice would do.
+    /// Effect class, which decides about repeats.
     pub effect: ToolEffect,
-    /// What is known of it.
     pub state: EffectState,
-    /// What its tool was given to recognise a repetition by.
+    /// Idempotency key given to the tool.
     pub idempotency_key: Option<String>,
-    /// The beginning of its result.
+    /// Beginning of the result.
     pub preview: Option<String>,
-    /// When it began, or was written down to begin.
+    /// Time at which it began, or was recorded as an intent.
     pub started_at: DateTime<Utc>,
-    /// When it was over.
     pub finished_at: Option<DateTime<Utc>>,
 }
 
-/// What the ledger reads of a call's body.
+/// Fields of a call's body that the ledger reads.
 #[derive(Deserialize)]
 struct CallBody {
     #[serde(default)]
@@ -73,7 +70,7 @@ struct CallBody {
 }
 
 impl LedgerEntry {
-    /// The entry of a step read with its body; none for a step that changed nothing.
+    /// Entry of a step that was read with its body; `None` for a step that changed nothing.
     ///
     /// # Errors
     /// The body cannot be read.

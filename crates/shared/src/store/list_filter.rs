@@ -1,4 +1,4 @@
-//! Which executions a list asks for, and which index reads them.
+//! Filter of a list of executions, and the index that reads the list.
 
 use chrono::{DateTime, Duration, Utc};
 use serde_json::Value;
@@ -6,39 +6,33 @@ use uuid::Uuid;
 
 use crate::domain::{ExecutionId, ExecutionStatus, WaitReason};
 
-/// Ids are minted before the row is inserted; a submit waits out an outage at most this long in between.
+/// Longest time between minting an id and inserting its row: a submit waits out an outage that long.
 const MINTED_BEFORE: Duration = Duration::minutes(5);
-/// Ids are minted from the database's clock as last measured; it is not further off than this.
+/// Largest error of the database's clock as last measured, from which ids are minted.
 const MINTED_AFTER: Duration = Duration::seconds(10);
 
-/// Which executions to list. Absent filters let everything through.
+/// Filter of a list of executions. Absent fields let everything through.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ListFilter {
-    /// Where they stand.
     pub status: Option<ExecutionStatus>,
-    /// What they wait for.
     pub wait_reason: Option<WaitReason>,
-    /// By agent.
     pub agent: Option<String>,
-    /// By definition.
     pub definition: Option<String>,
-    /// By cause of failure.
     pub failure_code: Option<String>,
-    /// By queue.
     pub queue: Option<String>,
-    /// An object all of whose fields their metadata have.
+    /// Object whose fields the metadata must have.
     pub metadata: Option<Value>,
-    /// Started by this execution.
+    /// Only children of this execution.
     pub parent: Option<ExecutionId>,
-    /// Of the tree below this execution, itself included.
+    /// Only the tree below this execution, itself included.
     pub root: Option<ExecutionId>,
     /// Submitted at this time or later.
     pub created_after: Option<DateTime<Utc>>,
     /// Submitted before this time.
     pub created_before: Option<DateTime<Utc>>,
-    /// Older than this one: the last one of the page before.
+    /// Only those older than this one, the last of the previous page.
     pub before: Option<ExecutionId>,
-    /// The most rows.
+    /// Most rows.
     pub limit: i64,
 }
 
@@ -66,7 +60,7 @@ pub enum AccessPath {
 }
 
 impl ListFilter {
-    /// The path that reads the fewest rows beside those asked for.
+    /// The path that reads the fewest rows besides those asked for.
     #[must_use]
     pub fn access_path(&self) -> AccessPath {
         let is_open = matches!(self.status, Some(ExecutionStatus::Pending | ExecutionStatus::InProgress));
@@ -96,7 +90,8 @@ impl ListFilter {
         }
     }
 
-    /// Ids `low..high` hold every execution of the filter's times and cursor. Times are then checked exactly.
+    /// Range of ids `low..high` that holds every execution of the filter's times and cursor. Times are then
+    /// checked exactly.
     pub(super) fn id_range(&self) -> (Uuid, Uuid) {
         let low = self.created_after.map_or(Uuid::nil(), |at| uuid_floor(at - MINTED_BEFORE));
         let high = self.created_before.map_or(Uuid::max(), |at| uuid_floor(at + MINTED_AFTER));
@@ -104,14 +99,14 @@ impl ListFilter {
     }
 }
 
-/// The smallest UUIDv7 of an instant, as `longhaul_uuid_floor` in SQL.
+/// Smallest UUIDv7 of an instant, as `longhaul_uuid_floor` in SQL.
 #[must_use]
 pub fn uuid_floor(at: DateTime<Utc>) -> Uuid {
     let millis = u64::try_from(at.timestamp_millis()).unwrap_or_default();
     Uuid::from_u128((u128::from(millis) << 80) | 0x7000_8000_0000_0000_0000)
 }
 
-/// What [`Store::explain_list`](super::Store::explain_list) asks Postgres.
+/// Kind of plan for [`Store::explain_list`](super::Store::explain_list).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Explain {
     /// The plan alone.

@@ -1,7 +1,7 @@
-//! What keeps the fleet moving without anyone asking: reaping, waking, deadlines, counts, partitions.
+//! Maintenance of the fleet: reaping, waking, deadlines, counts, partitions.
 //!
-//! Whichever worker takes a duty runs these (`duties.rs`); `skip locked` keeps them out of each other's way, and a paused
-//! process holds nothing (core-rules 10). Everything here is safe to run twice.
+//! The worker that takes a duty runs these (`duties.rs`). With `skip locked` they do not wait for each other, and
+//! a paused process holds no lock (core-rules 10). Everything here is safe to run twice.
 
 use std::time::Duration;
 
@@ -14,42 +14,37 @@ use crate::{
     telemetry::metrics,
 };
 
-/// An execution that became runnable, for its wake-up.
+/// An execution that became runnable and needs a wake-up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Runnable {
-    /// The execution.
     pub id: ExecutionId,
-    /// Its queue.
     pub queue: String,
 }
 
 /// An execution taken back from a dead worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reaped {
-    /// The execution.
     pub id: ExecutionId,
-    /// Its queue.
     pub queue: String,
-    /// The worker that died.
+    /// Worker that died.
     pub worker: WorkerId,
-    /// The code it ended with, when it did not become runnable.
+    /// Failure code if it ended; `None` if it became runnable.
     pub failure_code: Option<String>,
 }
 
-/// The head of one queue, as far as one worker cares to count.
+/// Head of one queue, counted up to a limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueHead {
-    /// The queue.
     pub queue: String,
     /// Runnable executions, counted up to the limit.
     pub runnable: i64,
-    /// The time since the submit of the oldest of those counted; they are counted in no order.
+    /// Age of the oldest execution counted; they are counted in no order.
     pub oldest: Duration,
 }
 
 impl Store {
-    /// Declares workers dead whose lease ran out; at most sixteen at a time. None before the server has been up, and some worker has renewed without a
-    /// gap, for a whole `lease` (core-rules 4).
+    /// Declares workers dead whose lease expired, at most sixteen at a time. Declares none before the server has
+    /// been up, and some worker has renewed without a gap, for a whole `lease` (core-rules 4).
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -74,13 +69,13 @@ impl Store {
         });
         let reaped: Vec<Reaped> = reaped.collect();
         metrics::executions_reaped(reaped.len() as u64);
-        // `crash_loop`, and those whose cancel their worker did not live to see.
+        // `crash_loop`, and those whose worker died before it carried out their cancel.
         let ended = reaped.iter().filter(|one| one.failure_code.is_some());
         metrics::executions_ended(Some(FailureClass::Permanent), ended.count());
         Ok(reaped)
     }
 
-    /// Makes runnable up to `limit` executions whose wait is over, or ends them when their deadline is.
+    /// Makes runnable up to `limit` executions whose wait is over, or ends them if their deadline has passed.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -91,7 +86,7 @@ impl Store {
         Ok(awake.map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// Ends up to `limit` executions past their deadline that nobody holds.
+    /// Ends up to `limit` executions past their deadline that no worker holds.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -99,7 +94,7 @@ impl Store {
         self.end_late(limit, &[], Duration::ZERO).await
     }
 
-    /// Ends those of these executions whose time as held passed by more than `grace`.
+    /// Ends those of these held executions whose `active_until` passed by more than `grace`.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -111,8 +106,9 @@ impl Store {
         self.end_late(0, &ids, grace).await
     }
 
-    /// Up to `limit` executions whose worker let their time pass by more than `grace`, of workers whose renewals have been
-    /// steady for `steady`: after an outage a result in hand comes first. Reads what is held.
+    /// Up to `limit` held executions whose `active_until` passed by more than `grace`, of workers whose renewals
+    /// have been steady for `steady`: after an outage a worker first gets time to write its results. Reads every
+    /// held execution.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -151,7 +147,7 @@ impl Store {
         Ok(rows.into_iter().map(|row| ExecutionId(row.id)).collect())
     }
 
-    /// The head of each queue that has runnable executions, each counted up to `cap`.
+    /// Head of each queue that has runnable executions, each counted up to `cap`.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -185,7 +181,7 @@ impl Store {
         Ok(heads.collect())
     }
 
-    /// The (queue, serve key) pairs that have runnable executions and no live worker.
+    /// Pairs of queue and serve key that have runnable executions and no live worker.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -213,7 +209,8 @@ impl Store {
         Ok(rows.into_iter().map(|row| (row.queue, row.serve_key)).collect())
     }
 
-    /// Parks with `no_worker` up to `limit` executions of a pair that nobody serves and that are older than `grace`.
+    /// Parks with `no_worker` up to `limit` executions of a pair that no live worker serves and that are older
+    /// than `grace`.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -229,7 +226,7 @@ impl Store {
         Ok(rows.len())
     }
 
-    /// Makes runnable up to `limit` executions that waited for a worker that now lives.
+    /// Makes runnable up to `limit` executions that waited for a worker, once a live one serves them.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -238,8 +235,8 @@ impl Store {
         Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// Folds the differences written since the last time into the counts by status, and deletes counts of nothing. One process at a
-    /// time.
+    /// Folds the differences written since the last time into the counts by status, and deletes counts of zero.
+    /// One process at a time.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -289,7 +286,7 @@ impl Store {
         Ok(())
     }
 
-    /// Makes the history partitions of the coming weeks, and forgets dead workers.
+    /// Makes the history partitions of the coming weeks, and deletes workers that died over an hour ago.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -315,7 +312,7 @@ impl Store {
         Ok(())
     }
 
-    /// Rows in the default partitions and the age of the oldest snapshot: both are alarms.
+    /// Rows in the default partitions, and the age of the oldest snapshot.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -340,7 +337,7 @@ impl Store {
         Ok(Alarms { default_partition_rows: row.default_rows, oldest_snapshot, sees_all_sessions })
     }
 
-    /// How many executions wait for each reason but a worker.
+    /// Number of executions that wait, for each reason except `worker`.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -352,18 +349,18 @@ impl Store {
             let row = rows.iter().find(|row| row.wait_reason == reason.as_str());
             (reason, row.map_or(0, |row| row.n.unsigned_abs()))
         };
-        // A reason nobody waits for any more is told as zero.
+        // A reason for which no execution waits is reported as zero.
         Ok(WaitReason::ALL.iter().copied().filter(|&reason| reason != WaitReason::Worker).map(count).collect())
     }
 }
 
-/// Signs of trouble that metrics show.
+/// Signs of trouble shown by metrics.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Alarms {
     /// Rows that fell outside the partitions made ahead, counted up to a thousand per table.
     pub default_partition_rows: i64,
-    /// The age of the oldest snapshot any session holds; it keeps dead rows from being vacuumed.
+    /// Age of the oldest snapshot that a session holds; it keeps dead rows from being vacuumed.
     pub oldest_snapshot: Duration,
-    /// Whether this role may see the snapshots of other roles; without that, the oldest may be another's and older.
+    /// True if this role may see the snapshots of other roles; otherwise one of those may be older.
     pub sees_all_sessions: bool,
 }

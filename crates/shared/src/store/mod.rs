@@ -1,13 +1,15 @@
-//! All SQL in the product.
+//! All SQL of the product.
 //!
-//! What must hold:
+//! Invariants:
 //! - One function per statement, one guarded statement per transition, with its event in the same statement.
-//! - Every write of a worker is fenced: the statement takes `for key share` on the worker's own live row and names the lease
-//!   token; the reaper takes `for update` on that row before it moves anything (core-rules 2).
-//! - Lock order: worker row, then executions in id order, then everything else by execution. A batch takes the executions
-//!   with `skip locked` and repeats what it skipped, so no two batches wait for each other (core-rules 9).
+//! - Every write of a worker is fenced: the statement takes `for key share` on the worker's own live row and
+//!   names the lease token; the reaper takes `for update` on that row before it moves anything (core-rules 2).
+//! - Lock order: worker row, then executions in id order, then everything else by execution. A batch takes the
+//!   executions with `skip locked` and repeats what it skipped, so no two batches wait for each other (core-rules
+//!   9).
 //! - No statement holds a transaction across a round trip, so a paused client cannot hold locks (core-rules 10).
-//! - Time comes from `longhaul_now()`, which tests shift; leases of workers alone use the real clock.
+//! - Time comes from `longhaul_now()`, which tests shift; leases, duties of the sweep and the pacing of breakers
+//!   use the real clock.
 
 pub mod agent_access;
 pub mod api_keys;

@@ -1,4 +1,5 @@
-//! The platform of the agent-execution contract: what operators put, what a submit takes as its snapshot, and which providers are well.
+//! The platform of the agent-execution contract: entries put by operators, the snapshot that a submit takes, and
+//! the health of providers.
 
 use std::time::Duration;
 
@@ -11,28 +12,28 @@ use uuid::Uuid;
 use super::{Store, StoreError};
 use crate::domain::contract::{Capability, PlatformRuntime, RuntimeProfile, catalogue::PlatformSpec};
 
-/// Providers that one process asks at a time.
+/// Most providers that one process asks at a time.
 const MAX_PROBES: i64 = 8;
 
-/// What can be removed of a platform.
+/// Kind of an entry that can be removed from the platform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlatformKind {
     /// A managed model.
     ManagedModel,
-    /// A provider that nothing is bound to.
+    /// A provider without bindings.
     Provider,
     /// A deployment profile with its bindings.
     Profile,
     /// A tool of the catalogue.
     Tool,
-    /// What is said of an agent's owner and shares; without it the agent is open.
+    /// Owner and shares of an agent; without them the agent is open.
     Access,
-    /// A rule.
+    /// A policy rule.
     PolicyRule,
 }
 
 impl PlatformKind {
-    /// By its name in paths.
+    /// Parses a kind by its name in paths.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
@@ -47,53 +48,48 @@ impl PlatformKind {
     }
 }
 
-/// A provider as it stands.
+/// A stored provider.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ProviderRow {
-    /// Its name.
+    /// Name.
     pub slug: String,
-    /// Its id in snapshots.
+    /// Id in snapshots.
     pub id: Uuid,
-    /// Its kind.
+    /// Kind of the provider.
     pub provider_key: String,
     /// `local` or `cloud`.
     pub provider_origin: String,
-    /// For people.
+    /// Name for people.
     pub display_name: String,
-    /// For people.
+    /// Description for people.
     pub description: String,
-    /// Its protocol.
+    /// Protocol.
     pub adapter_kind: String,
-    /// Where it answers.
     pub endpoint_url: String,
-    /// Where it is asked whether it is well.
     pub healthcheck_url: Option<String>,
-    /// Whether it may be used.
     pub enabled: bool,
-    /// Its configuration; literal secrets sealed.
+    /// Configuration; literal secrets are sealed.
     pub config: Value,
     /// `unknown`, `up` or `down`.
     pub health: String,
-    /// What it answered last, for people.
+    /// Last answer of the health check, for people.
     pub health_detail: Option<String>,
-    /// Since when it is up or down.
+    /// Time since which it is up or down.
     pub health_since: Option<DateTime<Utc>>,
 }
 
-/// A binding as it stands.
+/// A stored binding.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct BindingRow {
-    /// The profile.
     pub profile: String,
-    /// The capability.
     pub capability: String,
-    /// The provider's slug.
+    /// Slug of the provider.
     pub provider: String,
-    /// What may be used of it.
+    /// Resources of the provider that may be used.
     pub resources: Value,
-    /// What is used when nobody says.
+    /// Resource used when none is requested.
     pub default_resource_id: Option<String>,
-    /// Rules over its resources.
+    /// Rules for the resources.
     pub resource_policy: Value,
     /// Settings of the binding itself.
     pub binding_config: Value,
@@ -102,30 +98,28 @@ pub struct BindingRow {
 /// A deployment profile.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ProfileRow {
-    /// Its name.
+    /// Name.
     pub slug: String,
-    /// Its id in snapshots.
+    /// Id in snapshots.
     pub id: Uuid,
-    /// For people.
+    /// Name for people.
     pub display_name: String,
-    /// Whether it is the active one.
     pub is_active: bool,
 }
 
 /// A managed model.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ModelRow {
-    /// The managed id.
+    /// Managed id.
     pub id: String,
-    /// For people.
+    /// Name for people.
     pub display_name: String,
-    /// What the provider calls it.
+    /// Name at the provider.
     pub provider_model_id: Option<String>,
-    /// Anything else.
     pub metadata: Value,
 }
 
-/// All of it.
+/// The whole platform.
 #[derive(Debug, Clone, Default)]
 pub struct Platform {
     /// Profiles by name.
@@ -136,23 +130,23 @@ pub struct Platform {
     pub providers: Vec<ProviderRow>,
     /// Models by id.
     pub models: Vec<ModelRow>,
-    /// The runtime profile of runs that ask for none.
+    /// Runtime profile of runs that request none.
     pub runtime_profile: Option<RuntimeProfile>,
 }
 
-/// Why there is no snapshot.
+/// Reason why there is no snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoSnapshot {
-    /// Nothing is bound to it in any profile, or a provider that is not there.
+    /// No profile binds the capability, or its provider does not exist.
     BindingNotFound(Capability),
-    /// Another profile than the active one binds it, or none is active.
+    /// A profile that is not active binds the capability, or none is active.
     ProfileMismatch(Capability),
-    /// Its provider is switched off.
+    /// The capability's provider is disabled.
     ProviderDisabled(Capability),
 }
 
 impl Platform {
-    /// The active bindings as a run takes them; `needed` must be among them.
+    /// The active bindings, as a run takes them; `needed` must be among them.
     ///
     /// # Errors
     /// The first of `needed` that cannot be used.
@@ -213,7 +207,7 @@ impl Platform {
         })
     }
 
-    /// A resource that is the id of a managed model, spelled out.
+    /// Expands a resource that is the id of a managed model.
     fn resource(&self, listed: &Value) -> Value {
         let Value::String(id) = listed else { return listed.clone() };
         let model = self.models.iter().find(|model| model.id == *id);
@@ -229,12 +223,11 @@ impl Platform {
     }
 }
 
-/// A provider to be asked whether it is well.
+/// A provider whose health is to be checked.
 #[derive(Debug, Clone)]
 pub struct Probe {
-    /// Its name.
     pub slug: String,
-    /// Where.
+    /// Address of the health check.
     pub url: String,
 }
 
@@ -242,7 +235,7 @@ impl Store {
     /// Puts a document; see [`PlatformSpec`].
     ///
     /// # Errors
-    /// It names a provider or a profile that there is not, or Postgres is unavailable.
+    /// The document names a provider or a profile that does not exist, or Postgres is unavailable.
     pub async fn put_platform(&self, spec: &PlatformSpec) -> Result<(), StoreError> {
         let doc = serde_json::to_value(spec.clone().canonical())
             .map_err(|error| StoreError::Conflict(format!("not JSON: {error}")))?;
@@ -250,8 +243,8 @@ impl Store {
         Ok(())
     }
 
-    /// The platform as it stands. One statement, and so of one moment: a binding of a document with the provider of the next one would
-    /// send a secret elsewhere.
+    /// The stored platform. Read in one statement, so that all of it is of one moment: a binding of one document
+    /// with the provider of the next would send a secret elsewhere.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -266,7 +259,7 @@ impl Store {
         }))
     }
 
-    /// The runtime profile of runs that ask for none.
+    /// Runtime profile of runs that request none.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -276,7 +269,7 @@ impl Store {
         Ok(stored.flatten().as_deref().and_then(RuntimeProfile::parse))
     }
 
-    /// Whether there is a managed model of that id.
+    /// Returns true if there is a managed model of that id.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -285,7 +278,7 @@ impl Store {
         Ok(found.fetch_one(&self.pool).await?)
     }
 
-    /// Removes one entry. False when there is none.
+    /// Removes one entry. Returns false if there is none.
     ///
     /// # Errors
     /// Something is bound to the provider, or Postgres is unavailable.
@@ -301,7 +294,8 @@ impl Store {
         Ok(done.execute(&self.pool).await?.rows_affected() == 1)
     }
 
-    /// Takes the providers that were not asked for `every`, and marks them as asked: of several processes one asks.
+    /// Takes the providers that were not asked for `every`, and marks them as asked, so that only one process
+    /// asks each.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -327,7 +321,7 @@ impl Store {
         Ok(rows)
     }
 
-    /// What a provider answered.
+    /// Stores the result of a provider's health check.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -347,7 +341,7 @@ impl Store {
         Ok(())
     }
 
-    /// Providers that are asked, by what they answered: up, down, unknown.
+    /// Numbers of providers with a health check, by its result: up, down, unknown.
     ///
     /// # Errors
     /// Postgres is unavailable.

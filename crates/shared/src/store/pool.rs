@@ -13,25 +13,27 @@ use sqlx::{
 
 use super::{StoreError, connections::Connections, ids::DatabaseClock, session::Session, trouble::Trouble};
 
-/// The connection for claims alone, one at a time. Whatever waits for others (journals, group commits, the sweep), a claim does
-/// not wait with it: an answer that is late in this process would be taken for a lost one, and what it claimed handed back
-/// unstarted (core-rules 1).
+/// Connections for claims alone, one at a time. A claim does not wait behind other statements (journals, group
+/// commits, the sweep): an answer that is late in this process would count as lost, and the claimed executions
+/// would be released unstarted (core-rules 1).
 const CLAIM_CONNECTIONS: u32 = 1;
-/// Connections beside the pool for the statements that every execution costs: submits, records, ends and reservations are a batch
-/// at a time each, and another for a batch that takes unusually long. An API process has submits alone, and so two of these.
+/// Connections beside the pool for the statements that every execution costs: submits, records, ends and
+/// reservations are one batch at a time each, and another for a batch that takes unusually long. An API process
+/// only submits, so it uses two.
 const COMMIT_CONNECTIONS: u32 = 3;
-/// A claim that takes longer is ended by the server, and then has taken nothing. Shorter than what its caller waits
-/// ([`super::claims`]), so that only a lost answer leaves a claim that nobody knows of.
+/// Statement timeout of a claim, after which nothing is claimed. Shorter than the wait of its caller
+/// ([`super::claims`]), so that only a lost answer leaves a claim unknown to its worker.
 const CLAIM_STATEMENT_LIMIT: Duration = Duration::from_secs(4);
 
-/// A connection that lay idle for longer is asked whether it is still one before it is used. Under load that would be a round trip
-/// for each statement; a connection that broke this moment is found by the statement, and whoever must not fail repeats it.
+/// Idle time after which a connection is pinged before use. Under load a ping would be one more round trip per
+/// statement; a connection that has just broken is found by the statement, and a caller that must not fail
+/// repeats it.
 const ASK_AFTER_IDLE: Duration = Duration::from_millis(100);
-/// An older connection is closed instead of used: what the server keeps for one grows.
+/// Age from which a connection is closed instead of used: the server's memory for it grows.
 const MAX_LIFETIME: Duration = Duration::from_secs(30 * 60);
 
-/// When a statement of this process was last refused for what its connection is. Of the whole process, because the error is
-/// recognised where nobody knows the pool; for a second pool it costs a reconnect.
+/// Time at which a statement was last refused because of its connection. One for the whole process, because the
+/// error is recognised where the pool is not known; for a second pool it costs a reconnect.
 static DISTRUSTED: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Gives up every connection that is open now, such as those to a demoted primary (core-rules 20).
@@ -39,26 +41,26 @@ pub(super) fn distrust_connections() {
     *DISTRUSTED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
 }
 
-/// Whether a connection of this age was open when a statement was refused.
+/// Returns true if a connection of this age was open when a statement was refused.
 fn is_distrusted(age: Duration) -> bool {
     let refused_at = *DISTRUSTED.lock().unwrap_or_else(PoisonError::into_inner);
     refused_at.is_some_and(|at| at.elapsed() <= age)
 }
 
-/// How to reach Postgres, and how long to wait for it.
+/// Address of Postgres, and limits on its use.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
     /// `postgres://…`.
     pub url: String,
-    /// The most connections of the pool. Group commits have up to three more, claims one.
+    /// Most connections of the pool. Group commits have up to three more, claims one.
     pub max_connections: u32,
-    /// The longest one statement may run.
+    /// Longest run of one statement.
     pub statement_timeout: Duration,
-    /// The longest a statement waits for a lock.
+    /// Longest wait of a statement for a lock.
     pub lock_timeout: Duration,
-    /// The longest to wait for a free connection.
+    /// Longest wait for a free connection.
     pub acquire_timeout: Duration,
-    /// Shown in `pg_stat_activity`.
+    /// Name shown in `pg_stat_activity`.
     pub application_name: String,
 }
 
@@ -76,7 +78,7 @@ impl StoreOptions {
         }
     }
 
-    /// The options of every connection, those outside the pool included.
+    /// Options of every connection, those outside the pool included.
     ///
     /// # Errors
     /// The URL cannot be read.
@@ -84,22 +86,22 @@ impl StoreOptions {
         Ok(self.session([])?.connect_options().clone())
     }
 
-    /// The same, with the settings that correctness depends on, and `more`.
+    /// The same options, with the settings that correctness depends on, and `more`.
     pub(super) fn session<const N: usize>(&self, more: [(&'static str, &str); N]) -> Result<Session, StoreError> {
         let millis = |d: Duration| d.as_millis().to_string();
         let connect = PgConnectOptions::from_str(&self.url)?.application_name(&self.application_name).options([
             ("tcp_keepalives_idle", "10".to_owned()),
             ("tcp_keepalives_interval", "5".to_owned()),
             ("tcp_keepalives_count", "3".to_owned()),
-            // A client that is stopped while it reads a long answer keeps the statement, and its locks, open for ever: no limit
-            // of the server counts while it waits for room in the socket, but this one.
+            // A client that is stopped while it reads a long answer would keep the statement and its locks for
+            // ever: while the server waits for room in the socket, only this limit counts.
             ("tcp_user_timeout", "5000".to_owned()),
             ("timezone", "UTC".to_owned()),
         ]);
         let mut demanded = vec![
             ("statement_timeout", millis(self.statement_timeout)),
             ("lock_timeout", millis(self.lock_timeout)),
-            // Every hot write is one statement; an open, idle transaction is a paused client holding locks.
+            // Every hot write is one statement; an open, idle transaction is a paused client that holds locks.
             ("idle_in_transaction_session_timeout", "5000".to_owned()),
             ("jit", "off".to_owned()),
         ];
@@ -109,13 +111,13 @@ impl StoreOptions {
     }
 }
 
-/// Postgres, as everything above sees it. Cheap to clone.
+/// Postgres, as the rest of the product uses it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) pool: PgPool,
-    /// For submits, records, ends and reservations: what every execution costs.
+    /// For submits, records, ends and reservations, the statements that every execution costs.
     pub(crate) commits: Connections,
-    /// For claims alone. Opened by the first one, so a process that claims nothing has none.
+    /// For claims alone. Opened by the first claim, so a process that claims nothing has none.
     pub(crate) claims: Connections,
     pub(crate) clock: Arc<DatabaseClock>,
     pub(crate) trouble: Trouble,
@@ -123,10 +125,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the pools without waiting for a connection: a process starts while Postgres is away and recovers by itself.
+    /// Opens the pools without waiting for a connection: a process starts while Postgres is away and recovers by
+    /// itself.
     ///
-    /// # Errors
-    /// The URL cannot be read.
+    /// # Errors The URL cannot be read.
     pub fn open(options: StoreOptions) -> Result<Self, StoreError> {
         let patience = options.acquire_timeout;
         let pool = open_pool(options.session([])?, options.max_connections, patience);
@@ -139,7 +141,7 @@ impl Store {
         Ok(Self { pool, commits, claims, clock, trouble, options: Arc::new(options) })
     }
 
-    /// Whether Postgres answers, within `limit`.
+    /// Checks that Postgres answers within `limit`.
     ///
     /// # Errors
     /// It does not.
@@ -155,19 +157,18 @@ impl Store {
         &self.pool
     }
 
-    /// The trouble of this process with Postgres.
+    /// Trouble of this process with Postgres.
     #[must_use]
     pub fn trouble(&self) -> &Trouble {
         &self.trouble
     }
 
-    /// How this process reaches Postgres, for connections of their own.
+    /// Options of this process, for callers with connections of their own.
     #[must_use]
     pub fn options(&self) -> &StoreOptions {
         &self.options
     }
 
-    /// Closes the connections.
     pub async fn close(&self) {
         self.claims.close().await;
         self.commits.close().await;
@@ -175,7 +176,8 @@ impl Store {
     }
 }
 
-/// For connections of which each statement is planned once, perhaps while tables are empty: its plan must not scan tables that are full later.
+/// Settings for connections that plan each statement once, perhaps while tables are empty: the plan must not scan
+/// tables that are full later.
 fn kept_plans(options: &StoreOptions) -> Result<Session, StoreError> {
     options.session([
         ("plan_cache_mode", "force_generic_plan"),
@@ -201,7 +203,7 @@ fn open_pool(session: Session, most: u32, patience: Duration) -> PgPool {
         .connect_lazy_with(connect)
 }
 
-/// Whether a connection that was opened `age` ago, and used last `idle_for` ago, may be used once more.
+/// Returns true if a connection opened `age` ago, and last used `idle_for` ago, may be used once more.
 pub(super) async fn is_usable(connection: &mut PgConnection, age: Duration, idle_for: Duration) -> bool {
     age < MAX_LIFETIME && !is_distrusted(age) && (idle_for <= ASK_AFTER_IDLE || connection.ping().await.is_ok())
 }

@@ -1,10 +1,11 @@
-//! Failures that tell of a model endpoint, counted in group commit: when a provider goes down everything under way there fails at once,
-//! and all of it has its say on one row.
+//! Failures that tell something about a model endpoint, counted in group commit: when a provider goes down, all
+//! calls under way fail at once, and each is counted on one row.
 //!
-//! What must hold:
-//! - A statement counts failures of one endpoint, so it takes the lock of one breaker, before any execution's (`providers`).
-//! - Counting again, after an answer that was lost, counts nothing twice: a failure is one per lease.
-//! - Where a failure could not be counted its caller is told so, and repeats it: a retry is never spent because Postgres was slow.
+//! Invariants:
+//! - A statement counts failures of one endpoint, so it locks one breaker, before any execution (`providers`).
+//! - A repeated count, after a lost answer, counts nothing twice: there is one failure per lease.
+//! - If a failure could not be counted, its caller is told and repeats it: no retry is spent because Postgres was
+//!   slow.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -19,63 +20,62 @@ use super::{
 };
 use crate::telemetry::metrics::StoreBatch;
 
-/// The most failures of one statement: an outage over thousands of calls is a few statements, each well within its time.
+/// Most failures of one statement: an outage over thousands of calls is a few statements, each well within its
+/// time.
 const MAX_BATCH: usize = 500;
 
-/// A failure that tells of an endpoint.
+/// A failure that tells something about an endpoint.
 #[derive(Debug, Clone)]
 pub struct EndpointFailure {
-    /// Decides which counter is refunded.
+    /// Class, which decides about the retry counter to refund.
     pub class: FailureClass,
-    /// What opened the breaker, for people.
+    /// Cause shown for an open breaker.
     pub code: FailureCode,
-    /// The quota is spent: opens at once.
+    /// True if the quota is spent, which opens the breaker at once.
     pub is_quota: bool,
-    /// The wait it asked for.
+    /// Wait stated by the provider.
     pub stated: Option<Duration>,
 }
 
-/// A call that failed so.
+/// A call that failed in such a way.
 #[derive(Debug, Clone)]
 pub struct CallFailure {
-    /// Whose.
+    /// The attempt that made it.
     pub asking: Asking,
-    /// The endpoint.
     pub key: ModelKey,
-    /// How.
     pub failure: EndpointFailure,
-    /// How long the execution may wait there.
+    /// Longest wait of the execution for this endpoint.
     pub patience: Duration,
 }
 
-/// What a failure means for the attempt.
+/// Consequence of a failure for the attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailedCall {
-    /// The table of classes applies.
+    /// The table of failure classes applies.
     Retry,
-    /// Nothing is spent; the execution waits for the endpoint.
+    /// No retry is spent; the execution waits for the endpoint.
     Wait {
-        /// When it is tried again.
+        /// Time of the next try.
         until: DateTime<Utc>,
-        /// The wake counter, read when it joined the line.
+        /// `wake_seq`, read when the execution joined the line.
         wake_seq: i32,
-        /// This failure opened the breaker, or kept it open.
+        /// True if this failure opened the breaker, or kept it open.
         opened: bool,
-        /// It was the probe.
+        /// True if the call was the probe.
         was_probe: bool,
     },
 }
 
-/// How long breakers stay open, and executions wait.
+/// Times for which breakers stay open.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pauses {
-    /// Until the first probe, where the provider states nothing; doubled with each that fails.
+    /// Time until the first probe, if the provider states none; doubled with each probe that fails.
     pub first: Duration,
-    /// At most.
+    /// Longest time until a probe.
     pub longest: Duration,
 }
 
-/// What the breaker answered one of them.
+/// Answer of the breaker for one call.
 struct Told {
     verdict: String,
     held_until: Option<DateTime<Utc>>,
@@ -95,10 +95,10 @@ impl FailureCounter {
         let limits = BatchLimits {
             what: StoreBatch::ProviderFailure,
             max_items: MAX_BATCH,
-            // A breaker that somebody holds must not keep those of other endpoints waiting.
+            // A breaker that another process has locked must not hold up those of other endpoints.
             lanes: 2,
             max_waiting: 20_000,
-            // A count that is given up is repeated by its caller, for as long as its lease is worth it.
+            // The caller repeats a count that is given up, while it holds its lease.
             patience: Duration::from_secs(60),
         };
         Self(Batcher::spawn(
@@ -112,7 +112,7 @@ impl FailureCounter {
         ))
     }
 
-    /// Takes note of a failed call, and opens the breaker when it is time; when this returns, it is committed.
+    /// Counts a failed call, and opens the breaker if it is time; committed when this returns.
     ///
     /// # Errors
     /// The lease is lost, or Postgres is unavailable.
@@ -141,10 +141,10 @@ impl Store {
         Ok(items.iter().map(|item| Flushed::Done(answer(&item.key).unwrap_or_else(missing))).collect())
     }
 
-    /// Takes note of failed calls to one endpoint, and opens its breaker when it is time. One result per call, in order.
+    /// Counts failed calls to one endpoint, and opens its breaker if it is time. One result per call, in order.
     ///
     /// # Errors
-    /// Postgres is unavailable. Of a single call: its lease is lost, or waits for its renewal.
+    /// Postgres is unavailable. For a single call: its lease is lost, or waits for its renewal.
     pub async fn provider_failed(
         &self,
         key: &ModelKey,

@@ -1,7 +1,8 @@
-//! What a model endpoint may be asked at a time: calls at once, halved when it says that there are too many, and who waits for a place.
+//! Limits of a model endpoint: concurrent calls, halved when it reports too many, and the executions that wait
+//! for their turn.
 //!
-//! Rates are kept here only while Redis is away (`queue::model_calls`); who waits for one stands in a row all the same, so that its wait
-//! is bounded and whoever frees a place finds it (core-rules 3).
+//! Rates are kept here only while Redis is down (`queue::model_calls`). An execution that waits for one has a row
+//! all the same, so that its wait is bounded and a freed slot finds it (core-rules 3).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -16,18 +17,18 @@ use super::{
 };
 use crate::{domain::ExecutionId, telemetry::metrics::StoreBatch};
 
-/// Where an execution stands that waits for a rate.
+/// Wait of an execution for a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateWait {
-    /// The database's clock.
+    /// Time by the database's clock.
     pub now: DateTime<Utc>,
-    /// The wake counter, read when it joined the line.
+    /// `wake_seq`, read when it joined the line.
     pub wake_seq: i32,
-    /// It has waited as long as it may.
+    /// True if it has waited as long as it may.
     pub is_over: bool,
 }
 
-/// The most 429s of one statement.
+/// Most 429s of one statement.
 const MAX_BATCH: usize = 500;
 
 /// A call that an endpoint answered with 429.
@@ -35,32 +36,32 @@ const MAX_BATCH: usize = 500;
 pub struct ThrottledCall {
     /// The attempt that made it.
     pub asking: Asking,
-    /// The endpoint.
     pub key: ModelKey,
-    /// This answer's own id, so that it counts once.
+    /// Id of this answer, so that it counts once.
     pub id: Uuid,
-    /// How long the endpoint takes no calls, where it said so and the execution may wait so long.
+    /// Time for which the endpoint takes no calls, if it stated one and the execution may wait that long.
     pub shut_for: Option<Duration>,
-    /// Calls of the fleet under way there, as far as this process knows.
+    /// Calls of the fleet under way at the endpoint, as far as this process knows.
     pub in_flight: u32,
-    /// Calls at a time by configuration.
+    /// Configured limit on concurrent calls.
     pub most: Option<u32>,
-    /// How long the execution may wait there.
+    /// Longest wait of the execution for this endpoint.
     pub patience: Duration,
 }
 
-/// What a 429 came to.
+/// Result of a 429.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Throttled {
-    /// 429s in a row of the same call, this one included. `None`: the lease is lost.
+    /// Consecutive 429s of the same call, this one included. `None` if the lease is lost.
     pub streak: Option<u32>,
-    /// Calls at a time from now on.
+    /// Limit on concurrent calls from now on.
     pub at_once: u32,
-    /// The endpoint takes no calls before.
+    /// Time before which the endpoint takes no calls.
     pub closed_until: Option<DateTime<Utc>>,
 }
 
-/// Counts the 429s of a process in group commit: an endpoint that throttles answers everything under way so.
+/// Counts the 429s of a process in group commit: an endpoint that throttles gives this answer to all calls under
+/// way.
 #[derive(Debug)]
 pub struct ThrottleCounter(Batcher<ThrottledCall, Throttled>);
 
@@ -73,7 +74,7 @@ impl ThrottleCounter {
             max_items: MAX_BATCH,
             lanes: 2,
             max_waiting: 20_000,
-            // A count that is given up is repeated by its caller, for as long as its lease is worth it.
+            // The caller repeats a count that is given up, while it holds its lease.
             patience: Duration::from_secs(60),
         };
         let trouble = store.trouble.clone();
@@ -88,7 +89,7 @@ impl ThrottleCounter {
         ))
     }
 
-    /// Takes note of a 429; when this returns, it is committed.
+    /// Counts a 429; committed when this returns.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -113,8 +114,9 @@ impl Store {
         Ok(items.iter().map(|item| Flushed::Done(answer(&item.key).ok_or_else(missing))).collect())
     }
 
-    /// Takes note of calls that an endpoint answered with 429: halves its calls at a time, at most once a second, closes it for
-    /// the longest time stated, and counts each call's 429s in a row. One result per call, in order.
+    /// Counts calls that an endpoint answered with 429: halves its limit on concurrent calls, at most once a
+    /// second, closes it for the longest time stated, and counts the consecutive 429s of each call. One result
+    /// per call, in order.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -154,7 +156,8 @@ impl Store {
             .collect())
     }
 
-    /// Lets one call more at a time be made, at most once a second; from the most there ever were, there is no limit any more.
+    /// Raises the limit on concurrent calls by one, at most once a second. Beyond the highest earlier number
+    /// there is no limit any more.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -176,8 +179,8 @@ impl Store {
         Ok(())
     }
 
-    /// Puts an execution in line for a rate, whose place comes at `pass`. Gives the wake counter, and whether it has waited longer
-    /// than `patience` by now.
+    /// Puts an execution in line for a rate, with its reserved slot after `wait`. Returns `wake_seq`, and if it
+    /// has already waited longer than `patience`.
     ///
     /// # Errors
     /// The lease is lost, or Postgres is unavailable.
@@ -213,7 +216,7 @@ impl Store {
         Ok(RateWait { now: row.now, wake_seq: row.wake_seq, is_over: row.give_up_at <= row.now })
     }
 
-    /// Lets the next `n` go that wait for a call to end. Returns the executions it woke.
+    /// Releases the next `n` executions that wait for a call to end. Returns those it woke.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -233,8 +236,8 @@ impl Store {
         Ok(woken.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// A place in the rates of an endpoint, where Redis is away: how long until it comes. Not taken when that is longer than
-    /// `patience`.
+    /// Reserves a slot in the rate limits of an endpoint (GCRA) while Redis is down. Returns the delay; reserves
+    /// nothing if the delay exceeds `patience`.
     ///
     /// # Errors
     /// Postgres is unavailable.

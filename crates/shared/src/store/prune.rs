@@ -1,7 +1,8 @@
-//! Retention: executions that ended long ago go, with everything that is kept of them.
+//! Retention: deletes executions that ended long ago, with everything stored about them.
 //!
-//! What must hold (core-rules 15): nothing of an unfinished execution is touched, however old it is; weeks of history are dropped
-//! whole where they can be; every statement is bounded and safe to repeat, so that a run that was stopped is finished by the next.
+//! Invariants (core-rules 15): nothing of an unfinished execution is touched, however old it is; weeks of history
+//! are dropped whole where possible; every statement is bounded and safe to repeat, so that the next run finishes
+//! one that was stopped.
 
 use std::time::Duration;
 
@@ -15,23 +16,25 @@ use super::{
 };
 use crate::domain::MAX_DEADLINE;
 
-/// What is kept beyond the longest life of an execution: room for clocks, and for idempotency keys, which are honoured as long.
+/// Time kept beyond the longest life of an execution: for differences of clocks, and for idempotency keys, which
+/// are honoured for that life.
 const MARGIN: Duration = Duration::from_secs(24 * 3_600);
-/// Executions removed by one statement.
+/// Executions deleted by one statement.
 const BATCH: i64 = 1_000;
-/// Tables of history; `events` last, because a week is found by it.
+/// Tables of history; `events` is last, because its partitions tell which weeks are prunable.
 const HISTORY: [&str; 3] = ["attempts", "steps", "events"];
-/// To find out whether a week is needed, its executions are read once: minutes, where there are millions.
+/// Statement timeout in milliseconds: to find out if a week is needed, its executions are read once, minutes for
+/// millions.
 const SEARCH_LIMIT: &str = "600000";
-/// How often a partition is tried to be dropped while others use its table, and the pause between.
+/// Tries to drop a partition while others use its table, and the pause between them.
 const DROP_TRIES: u32 = 20;
 const DROP_PAUSE: Duration = Duration::from_millis(500);
 
-/// How long executions are kept after their end.
+/// Time for which executions are kept after their end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention(Duration);
 
-/// A retention that would be shorter than the life of an execution.
+/// Error of a retention shorter than the life of an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "executions are kept for at least {} days after their end: the longest deadline is {} days, and one day more is for clocks and \
@@ -42,7 +45,7 @@ pub struct Retention(Duration);
 pub struct RetentionTooShort;
 
 impl Retention {
-    /// The shortest.
+    /// Shortest retention.
     pub const SHORTEST: Duration = Duration::from_secs(MAX_DEADLINE.as_secs() + MARGIN.as_secs());
 
     /// # Errors
@@ -52,19 +55,19 @@ impl Retention {
     }
 }
 
-/// What a run of pruning removed, or would remove.
+/// Result of a run of pruning, or of a look at what it would remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pruned {
-    /// Executions that ended before this.
+    /// Time before which the executions ended.
     pub before: DateTime<Utc>,
-    /// The Mondays of the weeks whose history was dropped.
+    /// Mondays of the weeks whose history was dropped.
     pub weeks: Vec<NaiveDate>,
-    /// The number of executions.
+    /// Number of executions.
     pub executions: u64,
 }
 
 impl Store {
-    /// What [`Self::prune`] would remove now.
+    /// Returns what [`Self::prune`] would remove now.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -82,11 +85,12 @@ impl Store {
         }
     }
 
-    /// Removes what ended before the retention began: whole weeks of history first, then the executions in batches; and the
-    /// idempotency keys that are not honoured any more.
+    /// Removes executions that ended before the retention: whole weeks of history first, then the executions in
+    /// batches; and idempotency keys that are not honoured any more.
     ///
     /// # Errors
-    /// Postgres is unavailable, or a table is in use for long; what was removed stays removed, and the next run goes on.
+    /// Postgres is unavailable, or a table is in use for long; removed rows stay removed, and the next run goes
+    /// on.
     pub async fn prune(&self, retention: Retention) -> Result<Pruned, StoreError> {
         let before = self.ended_before(retention).await?;
         let mut pruned = Pruned { before, weeks: self.prunable_weeks(before).await?, executions: 0 };
@@ -122,7 +126,8 @@ impl Store {
         Ok(weeks)
     }
 
-    /// Drops the partition of one week, when it still may go. While others use the table it waits its turn in small portions.
+    /// Drops the partition of one week, if it is still prunable. While others use the table, it waits for the
+    /// lock in short tries.
     async fn drop_week(&self, table: &str, week: NaiveDate, before: DateTime<Utc>) -> Result<(), StoreError> {
         let options = self.options.connect_options()?.options([("statement_timeout", SEARCH_LIMIT)]);
         let mut connection = PgConnection::connect_with(&options).await?;
@@ -143,8 +148,8 @@ impl Store {
         }
     }
 
-    /// The next executions that ended before `before`, in the order of ids. An execution is older than its end, so those that are
-    /// younger need not be looked at.
+    /// The next executions that ended before `before`, in the order of ids. An execution is older than its end,
+    /// so ids from `before` on need no look.
     async fn ended_executions_after(&self, after: Uuid, before: DateTime<Utc>) -> Result<Vec<Uuid>, StoreError> {
         let ids = sqlx::query_scalar!(
             r#"

@@ -1,4 +1,5 @@
-//! The schema of the database: tables by forward-only migrations, functions by files that are applied again when they change.
+//! The schema of the database: tables by forward-only migrations, functions by files that are applied again when
+//! they change.
 
 use std::time::{Duration, Instant};
 
@@ -14,20 +15,20 @@ use super::{Store, StoreError};
 static TABLES: Migrator = sqlx::migrate!("../../migrations");
 /// Name and definition of each database function, embedded from `migrations/functions/` in dependency order.
 static FUNCTIONS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/functions.rs"));
-/// SQLSTATE of a lock that was not had within `lock_timeout`.
+/// SQLSTATE of a lock that was not acquired within `lock_timeout`.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 /// Key of the advisory lock under which functions are applied.
 const LOCK: i64 = 0x6c6f_6e67_6861_756c;
-/// Told wherever the schema is the cause.
+/// Message wherever a missing schema is the cause.
 const NO_SCHEMA: &str = "the database does not have the schema of this release; run `longhaul migrate`";
-/// Between two looks for a schema that is missing.
+/// Pause between two looks for a missing schema.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Weeks of history partitions made ahead.
 const WEEKS_AHEAD: i32 = 4;
 
-/// The longest a migration waits for one lock, in milliseconds: whatever comes after it waits behind it.
+/// Longest wait of a migration for one lock, in milliseconds: later statements on the table wait behind it.
 const LOCK_LIMIT: &str = "2000";
-/// The pause before another try, and the longest that locks are waited for in all.
+/// Pause before another try, and longest wait for locks in all.
 const PAUSE: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -39,9 +40,10 @@ impl Store {
     pub async fn migrate(&self) -> Result<(), StoreError> {
         let started = Instant::now();
         loop {
-            // Its own limits: an index over millions of rows takes its time, while a lock that is waited for holds up the fleet.
+            // Limits of its own: an index over millions of rows takes its time, while a wait for a lock holds up
+            // the fleet.
             let session = self.options.session([("statement_timeout", "0"), ("lock_timeout", LOCK_LIMIT)])?;
-            // A new one for each try: what a failed try locked ends with its connection.
+            // A new connection for each try: locks of a failed try end with its connection.
             let mut connection = session.open().await.map_err(StoreError::connecting)?;
             match migrate(&mut connection).await {
                 Err(error) if is_locked(&error) && started.elapsed() < PATIENCE => {
@@ -53,15 +55,15 @@ impl Store {
         }
     }
 
-    /// Whether the database has this release's schema: its migrations were applied, and its functions are there. That of a later
-    /// release is one, too.
+    /// Returns true if the database has this release's schema: its migrations were applied, and its functions are
+    /// there. The schema of a later release counts, too.
     ///
     /// # Errors
     /// Postgres is unavailable.
     pub async fn has_schema(&self) -> Result<bool, StoreError> {
         let versions: Vec<i64> = TABLES.iter().map(|migration| migration.version).collect();
         let names: Vec<&str> = function_names().collect();
-        // Not checked when it is compiled: the table of migrations is made by sqlx.
+        // Not checked at compile time: sqlx makes the table of migrations.
         let counted = sqlx::query_as::<_, (i64, i64)>(
             "select (select count(*) from _sqlx_migrations where success and version = any ($1)),
                 (select count(*) from database_functions where name = any ($2))",
@@ -77,18 +79,18 @@ impl Store {
         }
     }
 
-    /// Refuses a database without this release's schema.
+    /// Fails if the database does not have this release's schema.
     ///
     /// # Errors
-    /// It has not, or Postgres is unavailable.
+    /// The schema is missing, or Postgres is unavailable.
     pub async fn need_schema(&self) -> Result<(), StoreError> {
         if self.has_schema().await? { Ok(()) } else { Err(StoreError::Conflict(NO_SCHEMA.to_owned())) }
     }
 
-    /// Waits until the database has this release's schema, and says once what it waits for.
+    /// Waits until the database has this release's schema, and logs once what it waits for.
     ///
     /// # Errors
-    /// Postgres refuses the question for good.
+    /// Postgres refuses the query for good.
     pub async fn await_schema(&self) -> Result<(), StoreError> {
         let mut said = false;
         loop {
@@ -114,8 +116,8 @@ fn is_undefined_table(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "42P01")
 }
 
-/// Brings a database to this release's schema: migrations that are missing, functions whose definition changed, partitions for the
-/// coming weeks, and the columns that need pgvector where the server has it.
+/// Brings a database to this release's schema: missing migrations, functions whose definition changed, partitions
+/// of the coming weeks, and the columns that need pgvector where the server has it.
 ///
 /// # Errors
 /// Postgres is unavailable, or a migration fails.
@@ -157,7 +159,7 @@ async fn apply_functions(connection: &mut PgConnection) -> Result<(), StoreError
     Ok(transaction.commit().await?)
 }
 
-/// Keeps the error of a lock that was not had in time, and says of any other what failed.
+/// Keeps the error of a lock that was not acquired in time; for any other it adds what failed.
 fn failed(what: &str, error: sqlx::Error) -> StoreError {
     let is_lock = error.as_database_error().and_then(|refusal| refusal.code()).as_deref() == Some(LOCK_NOT_AVAILABLE);
     if is_lock { error.into() } else { StoreError::Conflict(format!("{what}: {error}")) }

@@ -1,13 +1,13 @@
-//! One connection as the product needs it: its settings are verified, not assumed, and it leads to one writable server.
+//! One connection with verified settings, to one writable server.
 //!
-//! A pooler between Longhaul and Postgres drops or refuses the settings of a session, and in transaction mode gives each
-//! statement another one (docs/adr/0035-connections.md).
+//! A pooler between Longhaul and Postgres drops or refuses the settings of a session, and in transaction mode
+//! runs each statement in another session (docs/adr/0035-connections.md).
 
 use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
 
 use super::StoreError;
 
-/// The options of a connection, with the settings that correctness depends on.
+/// Options of a connection, with the settings that correctness depends on.
 #[derive(Debug, Clone)]
 pub(super) struct Session {
     connect: PgConnectOptions,
@@ -27,15 +27,15 @@ impl Session {
         &self.connect
     }
 
-    /// Opens a connection that is fit for use.
+    /// Opens a connection and verifies it.
     pub(super) async fn open(&self) -> sqlx::Result<PgConnection> {
         let mut connection = PgConnection::connect_with(&self.connect).await?;
         self.verify(&mut connection).await?;
         Ok(connection)
     }
 
-    /// Refuses a connection to a server that is read-only, which would stay so for as long as the connection is kept (core-rules
-    /// 20), and one that has other settings than it was opened with.
+    /// Refuses a connection to a read-only server, which would stay so for as long as the connection is kept
+    /// (core-rules 20), and one whose settings differ from those it was opened with.
     pub(super) async fn verify(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
         let (is_read_only, differing) = self.inspect(connection).await?;
         if is_read_only {
@@ -48,7 +48,7 @@ impl Session {
     }
 
     async fn inspect(&self, connection: &mut PgConnection) -> sqlx::Result<(bool, Option<String>)> {
-        // Not kept on the server: it is asked once.
+        // Not prepared: it runs once per connection.
         sqlx::query_as(
             "select current_setting('transaction_read_only')::bool, (
                  select string_agg(format('%s is %s instead of %s', s.name, s.setting, d.value), ', ' order by s.name)
@@ -63,10 +63,11 @@ impl Session {
         .await
     }
 
-    /// Refuses what stands between this process and Postgres when no session can be relied on.
+    /// Refuses a pooler behind which no session can be relied on.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] when the settings are lost or a pooler is in transaction mode; else Postgres is unavailable.
+    /// [`StoreError::Conflict`] if the settings are lost or a pooler is in transaction mode; otherwise Postgres
+    /// is unavailable.
     pub(super) async fn refuse_pooler(&self) -> Result<(), StoreError> {
         let mut one = self.open_through_pooler().await?;
         if let (_, Some(differing)) = self.inspect(&mut one).await? {
@@ -75,7 +76,7 @@ impl Session {
             )));
         }
         let mut other = self.open_through_pooler().await?;
-        // By turns: an idle session of the server is given to whoever asks next.
+        // By turns: a pooler gives an idle session of the server to the next client that asks.
         for _ in 0..3 {
             if server_process(&mut one).await? == server_process(&mut other).await? {
                 return Err(StoreError::Conflict(format!(

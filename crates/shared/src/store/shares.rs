@@ -1,9 +1,9 @@
-//! What tenants used lately, as one process knows it: tokens, or the time of places on workers where that is more, halved every five
-//! minutes. Claims order tenants by it.
+//! Recent usage of tenants, as one process knows it: tokens, or the time of places on workers where that is more,
+//! halved every five minutes. Claims order tenants by it.
 //!
-//! A claim is charged with what an attempt usually takes, because what it takes is known only at its end, which corrects the charge.
-//! What other processes charge comes with `exchange`, every few seconds; nothing of this is a write of the hot path, and losing it
-//! costs some fairness for some minutes and nothing else.
+//! A claim is charged with the usual usage of an attempt, because the actual usage is known only at its end,
+//! which corrects the charge. Charges of other processes come with `exchange_usage`, every few seconds. Nothing
+//! of this is a write of the hot path, and losing it costs only some fairness for some minutes.
 
 use std::{
     collections::HashMap,
@@ -16,18 +16,19 @@ use uuid::Uuid;
 use super::{Store, StoreError};
 use crate::domain::TenantId;
 
-/// After so long, half of what was used is forgotten. The functions of the database that read `tenant_usage` know it too.
+/// Half-life of usage. The functions of the database that read `tenant_usage` use it too.
 pub const HALF_LIFE: Duration = Duration::from_secs(300);
-/// What an attempt is believed to take before any has ended.
+/// Usual usage of an attempt before any has ended, in tokens.
 const FIRST_GUESS: f64 = 1_000.0;
-/// What a second of a place on a worker counts at least, in tokens: an attempt that asks no model keeps others from its place too.
+/// Least usage per second of a place on a worker, in tokens: an attempt that asks no model keeps others from its
+/// place, too.
 const TOKENS_PER_SECOND: f64 = 100.0;
-/// The weight of one more attempt in what an attempt usually takes.
+/// Weight of one more attempt in the usual usage.
 const LEARNING: f64 = 0.05;
-/// The most tenants that are told apart; of more, those that used least count as having used nothing.
+/// Most tenants kept apart; of more, those with the least usage count as having none.
 const MAX_TENANTS: usize = 1_000;
 
-/// What tenants used lately.
+/// Recent usage of tenants.
 #[derive(Debug)]
 pub struct TenantShares(Mutex<Shares>);
 
@@ -41,7 +42,7 @@ struct Shares {
 struct Usage {
     tokens: f64,
     at: Instant,
-    /// What of it other processes have not been told yet.
+    /// Part that other processes have not been told yet.
     untold: f64,
 }
 
@@ -66,13 +67,13 @@ impl TenantShares {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What an attempt usually takes.
+    /// Usual usage of an attempt, in tokens.
     #[must_use]
     pub fn usual(&self) -> f64 {
         self.lock().usual
     }
 
-    /// An attempt of `tenant` began; returns what it was charged.
+    /// Charges `tenant` for an attempt that began; returns the charge in tokens.
     pub fn begin(&self, tenant: TenantId) -> f64 {
         let mut shares = self.lock();
         let usual = shares.usual;
@@ -80,7 +81,8 @@ impl TenantShares {
         usual
     }
 
-    /// An attempt ended that was charged `charged` at its beginning, took `tokens`, and had a place on a worker for the time `held`.
+    /// Corrects the charge of an attempt that ended, took `tokens`, and had a place on a worker for the time
+    /// `held`.
     pub fn end(&self, tenant: TenantId, charged: f64, tokens: i64, held: Duration) {
         let mut shares = self.lock();
         let took = (tokens.max(1) as f64).max(held.as_secs_f64() * TOKENS_PER_SECOND);
@@ -88,13 +90,13 @@ impl TenantShares {
         shares.charge(tenant.0, took - charged, Instant::now());
     }
 
-    /// Tenants with what they used lately.
+    /// Tenants with their recent usage in tokens.
     pub(super) fn usage(&self) -> (Vec<Uuid>, Vec<f64>) {
         let now = Instant::now();
         self.lock().usage.iter().map(|(tenant, usage)| (*tenant, usage.decayed(now))).unzip()
     }
 
-    /// What other processes are to be told; it counts as told.
+    /// Usage to tell other processes; it counts as told.
     fn take_untold(&self) -> (Vec<Uuid>, Vec<f64>) {
         let mut shares = self.lock();
         let mut untold: Vec<(Uuid, f64)> = Vec::new();
@@ -103,12 +105,12 @@ impl TenantShares {
                 untold.push((*tenant, std::mem::take(&mut usage.untold)));
             }
         }
-        // In one order, so that two processes cannot wait for each other.
+        // In one order, so that two processes cannot deadlock.
         untold.sort_unstable_by_key(|(tenant, _)| *tenant);
         untold.into_iter().unzip()
     }
 
-    /// What all processes together know; what was charged meanwhile comes on top.
+    /// Takes over the usage known to all processes together, plus what was charged here meanwhile.
     fn learn(&self, told: impl Iterator<Item = (Uuid, f64)>) {
         let (mut shares, now) = (self.lock(), Instant::now());
         let untold: Vec<(Uuid, f64)> = shares
@@ -138,10 +140,10 @@ impl Shares {
 }
 
 impl Store {
-    /// Tells other processes what this one charged, and learns what they did.
+    /// Tells other processes the charges of this one, and learns theirs.
     ///
     /// # Errors
-    /// Postgres is unavailable. What was to be told is forgotten then.
+    /// Postgres is unavailable. The charges to tell are lost then.
     pub async fn exchange_usage(&self, shares: &TenantShares) -> Result<(), StoreError> {
         let (tenants, tokens) = shares.take_untold();
         if !tenants.is_empty() {

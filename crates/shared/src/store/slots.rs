@@ -1,8 +1,10 @@
-//! Concurrency limits: rules, slots, and the lines before them (core-rules 12, docs/adr/0013-slots-and-fairness.md).
+//! Concurrency limits: rules, slots, and the lines before them (core-rules 12,
+//! docs/adr/0013-slots-and-fairness.md).
 //!
-//! What must hold: an execution takes its slots in the statement that claims it or in the one that hands a freed one over, and loses
-//! them in the one that ends its lease. After every statement that may have freed a slot, and after every one that parked
-//! somebody for one, the keys are handed over in a statement of their own. The sweep does the same for all of them.
+//! Invariants: an execution takes its slots in the statement that claims it or in the one that hands a freed slot
+//! over, and loses them in the one that ends its lease. After every statement that may have freed a slot, and
+//! after every one that parked an execution for a slot, the keys are handed over in a statement of their own. The
+//! sweep does the same for all keys.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -11,39 +13,38 @@ use uuid::Uuid;
 use super::{Store, StoreError, batch::Flushed, maintenance::Runnable, tenants::Reach};
 use crate::domain::{ExecutionId, LimitKey, TenantId};
 
-/// The most executions one statement hands slots to.
+/// Most executions that one statement hands slots to.
 const PORTION: i32 = 100;
-/// The most keys of a changed limit that are handed over at once.
+/// Most keys of a changed limit that are handed over at once.
 const MAX_KEYS: i64 = 500;
-/// The most idle keys that one statement forgets, and statements of one call.
+/// Most idle keys that one statement deletes, and most statements of one call.
 const IDLE_KEYS: i64 = 1_000;
 const IDLE_ROUNDS: usize = 50;
-/// How often one call follows executions that move from one full line to another.
+/// Most times that one call follows executions which move from one full line to another.
 const MAX_MOVES: usize = 10;
 
-/// A limit with how it stands.
+/// A limit and its current use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limit {
-    /// Its id.
     pub id: Uuid,
     /// `definition`, `agent` or `operator`.
     pub source: String,
-    /// The definition or agent that has it.
+    /// Definition or agent that declares it.
     pub subject: Option<String>,
-    /// What executions are grouped by, and the one value it is about, if it is about one.
+    /// Attribute by which executions are grouped, and the value limited if it is only one.
     pub key: LimitKey,
-    /// Whether it is about everybody's executions.
+    /// True if it applies to all tenants.
     pub is_shared: bool,
-    /// How many executions may run at a time.
+    /// Most executions that run at a time.
     pub max: i32,
-    /// Slots that are held, over all values.
+    /// Held slots, over all values.
     pub held: i64,
-    /// Executions that wait for one, counted up to ten thousand.
+    /// Executions that wait for a slot, counted up to ten thousand.
     pub waiting: i64,
 }
 
 impl Store {
-    /// Gives what is free of these keys to those who wait for it.
+    /// Hands the free slots of these keys to the executions that wait for them.
     ///
     /// # Errors
     /// Postgres is unavailable; the sweep does it then.
@@ -77,8 +78,8 @@ impl Store {
         Ok(woken)
     }
 
-    /// As [`Self::hand_over`], of keys whose slots were cleared or waited for by what is committed already: a failure of this one is
-    /// no failure of that.
+    /// As [`Self::hand_over`], after a statement that is already committed and that freed slots or parked
+    /// executions: a failure is only logged.
     pub(super) async fn try_hand_over(&self, keys: BTreeSet<String>) -> Vec<Runnable> {
         if keys.is_empty() {
             return Vec::new();
@@ -89,14 +90,16 @@ impl Store {
         })
     }
 
-    /// As [`Self::try_hand_over`], for the ends of many leases at once; what became runnable is told to the first of them.
+    /// As [`Self::try_hand_over`], for the ends of many leases at once; the first of them gets the executions
+    /// that became runnable.
     pub(super) async fn hand_over_of(&self, freed: &[Arc<BTreeSet<String>>]) -> Vec<Flushed<Vec<Runnable>>> {
         let keys = freed.iter().flat_map(|keys| keys.iter().cloned()).collect();
         let mut woken = self.try_hand_over(keys).await;
         freed.iter().map(|_| Flushed::Done(Ok(std::mem::take(&mut woken)))).collect()
     }
 
-    /// The sweep's part: wakes who waits for a limit that is no more, and hands over what is free and waited for.
+    /// Wakes executions that wait for a deleted limit, and hands over the free slots that are waited for, as a
+    /// duty of the sweep.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -107,7 +110,7 @@ impl Store {
         Ok(woken)
     }
 
-    /// Clears slots of executions that have no right to them. Reads every slot that is held.
+    /// Clears slots of executions that have no right to them. Reads every held slot.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -132,7 +135,7 @@ impl Store {
         Ok(())
     }
 
-    /// Those who wait for a limit that is no more.
+    /// Wakes executions that wait for a deleted limit.
     async fn wake_unlimited(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
         let rows = sqlx::query!(
             r#"
@@ -164,7 +167,7 @@ impl Store {
         Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// Keys of which a slot is free and waited for.
+    /// Keys with a free slot and a waiting execution.
     async fn keys_with_room(&self, limit: i64) -> Result<Vec<String>, StoreError> {
         let keys = sqlx::query_scalar!(
             r#"
@@ -185,7 +188,8 @@ impl Store {
         Ok(keys)
     }
 
-    /// Forgets keys that nobody holds, waits for or has used for an hour, and what tenants used long ago.
+    /// Deletes keys that were not used for an hour and have no holder or waiter, and usage of tenants older than
+    /// a day.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -222,8 +226,8 @@ impl Store {
         Ok(forgotten.rows_affected())
     }
 
-    /// Sets an operator's limit on the executions of `tenant`, everybody's when absent. It holds from the next claim on; what it now
-    /// lets through becomes runnable.
+    /// Sets an operator's limit on the executions of `tenant`, or of all tenants. It holds from the next claim
+    /// on; executions that it now admits become runnable.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -247,7 +251,7 @@ impl Store {
         )
         .fetch_one(&self.pool)
         .await?;
-        // The sweep hands over what is beyond these.
+        // The sweep hands over keys beyond these.
         let keys = sqlx::query_scalar!(
             r#"
             select distinct w.key as "key!" from slot_keys k join slot_waiters w on w.key = k.key
@@ -261,7 +265,7 @@ impl Store {
         self.hand_over(keys.into_iter().collect()).await
     }
 
-    /// The keys that operators limit: everybody's, or those of one tenant.
+    /// Keys limited by operators: for all tenants, or for one.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -275,7 +279,8 @@ impl Store {
         Ok(rows.into_iter().filter_map(|row| LimitKey::new(&row.expression, row.value)).collect())
     }
 
-    /// Removes an operator's limit. False when there is none. Who waits for it goes on with the next sweep.
+    /// Removes an operator's limit. Returns false if there is none. Executions that wait for it go on with the
+    /// next sweep.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -295,8 +300,8 @@ impl Store {
         Ok(done.rows_affected() == 1)
     }
 
-    /// The limits that executions of these tenants meet, by id, after `after`. Of a limit that others share, held and waiting count
-    /// everybody's.
+    /// Limits that executions of these tenants meet, by id, after `after`. Numbers of a shared limit are those of
+    /// all tenants.
     ///
     /// # Errors
     /// Postgres is unavailable.

@@ -1,4 +1,5 @@
-//! Submitting executions: many in one statement, each idempotent by its id and, when the caller gave one, by its key.
+//! Submits executions: many in one statement, each idempotent by its id and, if the caller gave one, by its
+//! idempotency key.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -17,76 +18,72 @@ use super::{
 use crate::domain::{AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, ServeKey, TenantId, WaitReason};
 use crate::telemetry::metrics::{self, StoreBatch};
 
-/// The most executions of one insert.
+/// Most executions of one insert.
 const MAX_BATCH: usize = 500;
 
-/// Everything the store keeps of a request, already validated.
+/// A validated request, as the store keeps it.
 #[derive(Debug, Clone)]
 pub struct NewExecution {
-    /// From [`Store::new_execution_id`].
+    /// Id from [`Store::new_execution_id`].
     pub id: ExecutionId,
-    /// Who owns it.
     pub tenant_id: TenantId,
-    /// The definition's key.
     pub definition_key: String,
-    /// The version it is pinned to.
+    /// Pinned version.
     pub definition_version_id: DefinitionVersionId,
-    /// The agent's key.
     pub agent_key: String,
-    /// The version it is pinned to.
+    /// Pinned version.
     pub agent_version_id: AgentVersionId,
-    /// The queue whose workers run it.
     pub queue: String,
-    /// What a worker must have.
+    /// Requirements on a worker.
     pub serve_key: ServeKey,
     /// 0 to 9; higher is claimed first.
     pub priority: i16,
-    /// For filters; an object.
+    /// Labels for filters; an object.
     pub metadata: Value,
-    /// The exact JSON text of the input.
+    /// Exact JSON text of the input.
     pub input: String,
-    /// Not before this time.
+    /// Earliest start.
     pub run_at: Option<DateTime<Utc>>,
-    /// The longest life, waits included.
+    /// Longest life, waits included.
     pub deadline: Duration,
-    /// Whether the deadline is nearer than the sweep's slow path may notice.
+    /// True if the deadline is earlier than the sweep would notice without an entry in `deadlines`.
     pub deadline_is_near: bool,
-    /// The longest time workers may hold it.
+    /// Longest time held by workers.
     pub active_timeout: Duration,
-    /// The execution it is a person's retry of.
+    /// Execution of which it is a person's retry.
     pub retry_of: Option<ExecutionId>,
-    /// The key that submitted it.
+    /// Key that submitted it.
     pub submitted_by: Option<ApiKeyId>,
     /// W3C trace context of the submit.
     pub traceparent: Option<String>,
-    /// The caller's idempotency key with the hash of the request it stands for.
+    /// The caller's idempotency key.
     pub idempotency: Option<Idempotency>,
-    /// What it and everything it starts may spend. A child has its root's, whatever is said here.
+    /// Budget of the execution and everything it starts. A child has its root's instead.
     pub budget: Option<BudgetSpec>,
-    /// What it does differently from its agent, as JSON text of `AgentOverrides`.
+    /// Deviations from its agent, as JSON text of `AgentOverrides`.
     pub overrides: Option<String>,
 }
 
 /// A caller's `Idempotency-Key`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Idempotency {
-    /// As the caller sent it.
+    /// Key as the caller sent it.
     pub key: String,
-    /// SHA-256 over what was asked for; another request under the same key is refused.
+    /// SHA-256 of the request; another request under the same key is refused.
     pub request_hash: Vec<u8>,
 }
 
 impl NewExecution {
-    /// About its size in a statement.
+    /// Estimated size in a statement, in bytes.
     fn bytes(&self) -> usize {
         self.input.len() + self.overrides.as_ref().map_or(0, String::len)
     }
 }
 
-/// What became of one submit.
+/// Result of one submit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Submitted {
-    /// Stored.
+    /// The execution was stored.
     Created(ExecutionId),
     /// The same request under the same key was stored before.
     Existing(ExecutionId),
@@ -94,7 +91,7 @@ pub enum Submitted {
     KeyReused(ExecutionId),
 }
 
-/// What became of one submit, and how it begins when this very call stored it.
+/// Result of one submit, and the initial state if this very call stored the execution.
 pub type Told = (Submitted, Option<Beginning>);
 
 /// Batches the submits of one process. Cheap to clone.
@@ -116,7 +113,7 @@ impl Submitter {
         })))
     }
 
-    /// Stores `execution` as PENDING; when this returns, it is committed.
+    /// Stores `execution` as PENDING; committed when this returns.
     ///
     /// # Errors
     /// The values were refused, or Postgres stayed away.
@@ -124,7 +121,7 @@ impl Submitter {
         self.submit_and_tell(execution).await.map(|(submitted, _)| submitted)
     }
 
-    /// The same, and how the execution begins.
+    /// As [`Self::submit`], with the initial state of the execution.
     ///
     /// # Errors
     /// As [`Self::submit`].
@@ -134,10 +131,10 @@ impl Submitter {
 }
 
 impl Store {
-    /// Inserts a batch; one verdict per item, in order. Of several items with one key the first wins.
+    /// Inserts a batch; one result per item, in order. Of several items with one key the first wins.
     ///
     /// # Errors
-    /// Postgres refused a value of some item, or is unavailable; nothing was stored, or what was is recognised on repeat.
+    /// Postgres refused a value of some item, or is unavailable; stored items are recognised on repeat.
     pub async fn submit_executions(&self, items: &[Arc<NewExecution>]) -> Result<Vec<Submitted>, StoreError> {
         Ok(self.submit_and_tell(items).await?.into_iter().map(|(submitted, _)| submitted).collect())
     }
@@ -168,7 +165,7 @@ impl Store {
                     Some((id, _)) => Ok(Submitted::KeyReused(ExecutionId(*id))),
                     None => Err(StoreError::Conflict("an idempotency key vanished while it was read".into())),
                 },
-                // Not returned by the insert: this is the repeat of a batch whose answer was lost.
+                // Not returned by the insert: a repeat of a batch whose answer was lost.
                 None => Ok(Submitted::Created(item.id)),
             }
         };
@@ -184,7 +181,7 @@ impl Store {
         Ok(told)
     }
 
-    /// How those begin that were not there before.
+    /// Inserts executions; returns the initial states of those that were not there before.
     async fn insert_executions(&self, rows: &[&NewExecution]) -> Result<HashMap<Uuid, Beginning>, StoreError> {
         let caps = |row: &NewExecution| row.budget.as_ref().map(Caps::from).unwrap_or_default();
         macro_rules! column {
@@ -240,7 +237,8 @@ impl Store {
         begun.collect()
     }
 
-    /// Who holds the keys that did not insert. A second statement: the first one's snapshot is older than the winner.
+    /// Reads the holders of the keys that were not inserted. A second statement: the first one's snapshot is
+    /// older than the winner.
     async fn read_keys(
         &self,
         items: &[Arc<NewExecution>],

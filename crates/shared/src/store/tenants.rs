@@ -1,4 +1,4 @@
-//! Tenants: an organisation and, within it, a group. Everything a caller owns belongs to one.
+//! Tenants: an organisation or, within it, a group. Everything a caller owns belongs to one.
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -6,25 +6,23 @@ use uuid::Uuid;
 use super::{Store, StoreError};
 use crate::domain::TenantId;
 
-/// One tenant.
+/// An organisation, or a group within it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
-    /// Its id.
     pub id: TenantId,
-    /// The organisation.
     pub org_id: String,
-    /// The group within it; `None` for the organisation itself.
+    /// Group within the organisation; `None` for the organisation itself.
     pub group_id: Option<String>,
-    /// When it was first named.
+    /// Time of its first use.
     pub created_at: DateTime<Utc>,
 }
 
-/// Whose executions a read may see.
+/// Tenants whose executions a read may see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// These tenants' alone; nothing when empty.
+    /// These tenants only; none if empty.
     Tenants(Vec<TenantId>),
-    /// Everybody's: operators.
+    /// All tenants: for operators.
     Everybody,
 }
 
@@ -35,7 +33,7 @@ impl From<TenantId> for Reach {
 }
 
 impl Reach {
-    /// The ids a statement filters by; null lets every tenant through.
+    /// Tenant ids that a statement filters by; `None` admits every tenant.
     pub(super) fn ids(&self) -> Option<Vec<Uuid>> {
         match self {
             Self::Tenants(tenants) => Some(tenants.iter().map(|tenant| tenant.0).collect()),
@@ -45,7 +43,7 @@ impl Reach {
 }
 
 impl Store {
-    /// The tenant of that name, made when it is new.
+    /// The tenant of that name, created if it is new.
     ///
     /// # Errors
     /// The organisation is empty, or Postgres is unavailable.
@@ -64,7 +62,7 @@ impl Store {
         found.into_iter().next().ok_or(StoreError::NotFound("tenant"))
     }
 
-    /// The tenants of an organisation, or the one of a group within it (`""` is the organisation itself).
+    /// Tenants of an organisation, or the one of a group within it (`""` is the organisation itself).
     ///
     /// # Errors
     /// Postgres is unavailable.

@@ -1,4 +1,4 @@
-//! Trouble of the server, as this process meets it: while there is any, claims are held back (core-rules 21).
+//! Trouble with Postgres, as this process meets it: while there is any, claims are held back (core-rules 21).
 
 use std::sync::{
     Arc,
@@ -8,18 +8,19 @@ use std::sync::{
 use super::StoreError;
 use crate::telemetry::metrics::{self, StoreBatch};
 
-/// The claims that make sense now.
+/// State of the gate before claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimGate {
-    /// Statements pass.
+    /// Statements succeed, and claims pass.
     Open,
-    /// The server answers and refuses statements that are not to blame: now and then one execution shows whether it still does.
+    /// The server answers, but refuses statements that are not at fault: now and then one claim tests if it still
+    /// does.
     HalfOpen,
-    /// No connection can be had.
+    /// No connection can be opened, and no claim passes.
     Closed,
 }
 
-/// The writers of one store that are in trouble. Cheap to clone.
+/// Writers of one store that are in trouble. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Trouble {
     counts: Arc<Counts>,
@@ -46,12 +47,12 @@ pub struct InTrouble {
 }
 
 impl Trouble {
-    /// Takes note of a batch that failed because of the server. `before` is what the last failure gave.
+    /// Records a batch that failed because of the server. `before` is the result of the previous failure.
     pub(super) fn enter(&self, before: Option<InTrouble>, what: StoreBatch, error: &StoreError) -> InTrouble {
         self.note(before, what.as_str(), error)
     }
 
-    /// The same for a read, which says something of the server only when no connection can be had.
+    /// As `enter`, for a read, which tells something about the server only if no connection can be had.
     pub fn unreachable(&self, before: Option<InTrouble>, error: &StoreError) -> Option<InTrouble> {
         matches!(error, StoreError::Unreachable(_)).then(|| self.note(before, "read", error))
     }
@@ -67,7 +68,7 @@ impl Trouble {
         InTrouble { trouble: self.clone(), is_unreachable, what }
     }
 
-    /// The claims that make sense now.
+    /// Current state of the gate before claims.
     #[must_use]
     pub fn gate(&self) -> ClaimGate {
         if self.counts.unreachable.load(Ordering::Relaxed) > 0 {
