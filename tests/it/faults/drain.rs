@@ -81,9 +81,18 @@ async fn drain_does_not_wait_for_unreadable_journal() {
     asked(&fleet, 1).await;
     first.drain().await;
 
-    // Reads of messages wait while this transaction is open; ends of leases do not touch messages.
+    // Reads of steps wait while this transaction is open; the end of a lease without a write touches no partition of steps.
     let mut session = fleet.db.pool.begin().await.unwrap();
-    sqlx::query("lock table messages in access exclusive mode").execute(&mut *session).await.unwrap();
+    sqlx::query(
+        "do $$ declare partition regclass; begin
+             for partition in select inhrelid::regclass from pg_inherits where inhparent = 'steps'::regclass loop
+                 execute format('lock table %s in access exclusive mode', partition);
+             end loop;
+         end $$",
+    )
+    .execute(&mut *session)
+    .await
+    .unwrap();
     let second = worker(&fleet);
     eventually("it is claimed again", PATIENCE, async || {
         let claims = fleet.event_kinds(id).await.iter().filter(|kind| *kind == "claimed").count();

@@ -21,7 +21,7 @@ use crate::support::{
     db::TestDb,
     fleet::{Fleet, agent},
     leases::TestWorker,
-    llm::reply_text,
+    llm::{reply_calls, reply_text},
     process::WorkerProcess,
     wait::{SOON, eventually},
 };
@@ -106,6 +106,12 @@ async fn stopped_at(at: Statement) {
         let dead = TestWorker::start(&fleet.store).await;
         assert_eq!(dead.claim_one().await.id, id);
         dead.expire().await;
+    }
+    if at == Statement::Record {
+        // A turn with a call: the last turn is committed with the end of the lease.
+        fleet.llm.answer_with(|request| {
+            if request.replies() == 0 { reply_calls([("missing", json!({}))]) } else { reply_text("{}") }
+        });
     }
     let answer = if at == Statement::FoldCounts { b"INSERT 0 ".to_vec() } else { id.0.as_bytes().to_vec() };
     let mut reply = proxy.hold_reply(at.words(), answer);
