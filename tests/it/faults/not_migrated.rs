@@ -26,12 +26,16 @@ struct Role {
 
 impl Role {
     fn start(name: &str, db: &TestDb, redis: &TestRedis) -> Self {
+        Self::start_on(name, &db.url, redis)
+    }
+
+    fn start_on(name: &str, database_url: &str, redis: &TestRedis) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let log = File::create(dir.path().join("log")).unwrap();
         let child = Command::new(PROGRAM)
             .arg(name)
             .env_clear()
-            .env("DATABASE_URL", &db.url)
+            .env("DATABASE_URL", database_url)
             .env("REDIS_URL", &redis.url)
             .env("LONGHAUL__REDIS__PREFIX", &redis.prefix)
             .env("LONGHAUL_API_KEY_PEPPER", "a pepper of the tests, long enough")
@@ -84,5 +88,17 @@ async fn roles_log_once_that_they_await_migration() {
     for role in &mut roles {
         assert!(role.child.try_wait().unwrap().is_none(), "{}", role.log());
         assert_eq!(role.log().matches(SAID).count(), 1, "{}", role.log());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_log_that_the_database_cannot_be_reached() {
+    let redis = TestRedis::create().await;
+    // Nothing listens on port 1.
+    let nowhere = "postgres://longhaul:secret-of-the-test@127.0.0.1:1/longhaul";
+    for mut role in ["api", "worker"].map(|name| Role::start_on(name, nowhere, &redis)) {
+        role.says("waiting for the database").await;
+        assert!(role.child.try_wait().unwrap().is_none(), "{}", role.log());
+        assert!(!role.log().contains("secret-of-the-test"), "{}", role.log());
     }
 }
