@@ -1,5 +1,5 @@
-//! What a model call costs, and whether the tree's budget has room for it: reserved before it is made, settled with its step
-//! (core-rules 13).
+//! Reserves a model call's cost in the budget of the execution tree before the call, and settles it with the
+//! call's step (core-rules 13).
 
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Interrupt, Step, Usd};
 use longhaul_shared::{
@@ -25,9 +25,9 @@ use crate::{
     patience::patiently,
 };
 
-/// Tokens of a reply, for rate limits, where an agent sets no `max_output_tokens`.
+/// Reply tokens counted for rate limits if the agent sets no `max_output_tokens`.
 pub(super) const REPLY_TOKENS: u64 = 4_096;
-/// Failures that providers do not charge for: the model was not asked, or had no time to answer.
+/// Failures that providers do not charge for: the model was not called, or had no time to answer.
 const FREE_FAILURES: [FailureCode; 5] = [
     FailureCode::MODEL_UNREACHABLE,
     FailureCode::MODEL_RATE_LIMITED,
@@ -39,20 +39,19 @@ const FREE_FAILURES: [FailureCode; 5] = [
 /// The reply limit that a budget granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReplyLimit {
-    /// Sent with the call.
     pub(super) tokens: u32,
-    /// It is less than the agent allows.
+    /// True if the limit is below the agent's own.
     pub(super) is_lowered: bool,
 }
 
-/// What a call took, as far as anybody knows.
+/// Usage of a call, as far as it is known.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Took {
-    /// What its provider counted.
+    /// The provider's count.
     Counted(Usage),
-    /// It was made, and no provider charges for what came of it.
+    /// The call failed in a way that no provider charges for.
     Nothing,
-    /// Its provider said nothing, or nobody heard it.
+    /// The provider gave no count, or its reply was not received.
     Unknown,
 }
 
@@ -65,7 +64,7 @@ impl Took {
 }
 
 impl Journal {
-    /// Reserves the turn that sends the whole transcript. `None` where there is no budget.
+    /// Reserves the turn that sends the whole transcript. Returns `None` without a budget.
     ///
     /// # Errors
     /// As [`reserve`](Self::reserve).
@@ -105,11 +104,12 @@ impl Journal {
         self.reserve(&agent.routes[route], key, request, prompt_tokens, least).await.map(Some)
     }
 
-    /// Reserves a call whose prompt takes at most `prompt_tokens` and whose reply limit may be lowered to `least` tokens. A resumed
-    /// attempt finds what an earlier one was granted.
+    /// Reserves a call whose prompt takes at most `prompt_tokens` and whose reply limit may be lowered to `least`
+    /// tokens. A resumed attempt gets the reservation of an earlier attempt again.
     ///
     /// # Errors
-    /// An interrupt, also when it has to wait for the budget; `budget_exhausted`, `price_unknown` or `cost_unbounded`.
+    /// An interrupt, also if the execution must wait for the budget; `budget_exhausted`, `price_unknown` or
+    /// `cost_unbounded`.
     pub(super) async fn reserve(
         &mut self,
         route: &Route,
@@ -126,7 +126,7 @@ impl Journal {
         let wanted = reply_limit(&route.spec).map_err(|error| error.to_failure())?;
         let wanted = wanted.unwrap_or(self.deps.budget.reply_tokens);
         let step_key = self.step_key(key);
-        // Asked again before that was written down: the reservation stands.
+        // The call is repeated before its settlement was committed: the reservation stays open.
         self.pending.settlements.retain(|settlement| settlement.step_key != step_key);
         let price = self.price(route);
         let reservation = |prompt_tokens, least: u32, may_wait| Reservation {
@@ -139,7 +139,8 @@ impl Journal {
             least_reply_tokens: least.min(wanted),
             may_wait,
         };
-        // Counting takes time or a request: only for a prompt whose length in bytes does not leave room for the whole reply.
+        // Counting takes time or a request: count only if the prompt's length in bytes leaves no room for a full
+        // reply.
         let first = match route.model.counts_prompts(&route.spec) {
             true => reservation(prompt_tokens, wanted, false),
             false => reservation(prompt_tokens, least, true),
@@ -176,7 +177,7 @@ impl Journal {
         }
     }
 
-    /// Settles a reserved call with the next commit.
+    /// Settles a reserved call in the next commit.
     pub(super) fn settle(&mut self, route: &Route, key: &Hash, took: Took) {
         if !self.place.has_budget {
             return;
@@ -193,13 +194,13 @@ impl Journal {
         self.pending.settlements.push(settlement);
     }
 
-    /// What the model of `route` costs. Of one that a platform's snapshot binds nobody here knows: its name is that provider's, and a
-    /// price for it among ours would be another model's.
+    /// Price of the route's model. `None` for a model bound by a platform snapshot: its name is that provider's,
+    /// and the same name in our price list may be another model.
     fn price(&self, route: &Route) -> Option<Price> {
         (route.model.provider() != PLATFORM).then(|| self.deps.prices.of(&route.spec)).flatten()
     }
 
-    /// What a call cost; `None` when its model has no price or its provider did not count.
+    /// Cost of a call; `None` if the model has no price or the provider gave no counts.
     fn cost(&self, route: &Route, usage: Usage) -> Option<Usd> {
         let (input, output) = usage.input_tokens.zip(usage.output_tokens)?;
         let (cached, cache_written) =
@@ -217,7 +218,8 @@ impl Journal {
         }
     }
 
-    /// What was settled may have been less than was reserved: whoever waits for it is woken now. When this fails the sweep does it.
+    /// Returns unspent reservations to the tree's budget and wakes executions that wait for it. If this fails,
+    /// the sweep does it.
     pub(super) async fn fold_budget(&self) {
         fold_budget(&self.deps, &self.writer, self.place.root).await;
     }

@@ -1,5 +1,5 @@
-//! The tool calls of a reply on the record: intents before what may not be repeated, results as calls end, and the results in the
-//! transcript in the order of the calls when the tick closes.
+//! Records the tool calls of a reply: an intent before a call that must not be repeated, its result when it ends,
+//! and the results in the transcript in call order when the tick closes.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -28,89 +28,90 @@ use crate::{
     tools::{CallError, CallErrorKind, CallOutcome, cut},
 };
 
-/// The body of a call step, of an intent as of a result.
+/// Body of a call step, for intents and results.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct CallBody {
-    /// The model is told an error.
+    /// The model sees an error.
     #[serde(default)]
     is_error: bool,
-    /// The call did not run, and nothing is wrong.
+    /// The call did not run, without an error.
     #[serde(default)]
     is_skipped: bool,
-    /// What the tool recorded for the validators; applied again on replay.
+    /// Values the tool recorded for the validators; applied again on replay.
     #[serde(default)]
     scratchpad: BTreeMap<String, Value>,
-    /// What the result wrote into the state; applied again on replay, in the order in which the calls ended.
+    /// State writes of the result; applied again on replay, in the order in which the calls ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     writes: Vec<StateWrite>,
-    /// The calls of the reply that were complete when this one started before the reply had ended, so far as no other step of
-    /// the turn holds them.
+    /// Calls of the reply that were complete when this call started early, except those held by another step of
+    /// the turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     begun: Vec<ToolCall>,
-    /// What running it twice would do. None for a call that did not run.
+    /// The tool's effect class. `None` for a call that did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     effect: Option<ToolEffect>,
-    /// What its tool was given to recognise a repetition by.
+    /// Idempotency key given to the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     idempotency_key: Option<String>,
-    /// What ran, where it is not what the model wrote: values for references, or what a person made of the call.
+    /// The call that ran, if it differs from the model's text: references resolved, or edited by a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ran: Option<RanAs>,
-    /// How a call with an intent came to its result without running again; `outcome_unknown` also of one that ran and may have
+    /// Resolution of an intent that did not run again. `outcome_unknown` also marks a call that ran and may have
     /// taken effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     resolution: Option<String>,
-    /// What the record of a contract execution lists of it.
+    /// Entries for the record of a contract execution.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     contract_calls: Vec<NotedCall>,
 }
 
-/// The resolution of a call that may have taken effect.
+/// Resolution of a call that may have taken effect.
 const UNKNOWN: &str = "outcome_unknown";
 
 impl CallBody {
-    /// Whether its tool was asked.
+    /// True if the call reached its tool.
     pub(super) fn has_run(&self) -> bool {
         self.effect.is_some()
     }
 }
 
-/// A tool with whole arguments.
+/// A tool and its full arguments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RanAs {
     pub(crate) tool: String,
     pub(crate) arguments: Value,
 }
 
-/// A call's key: its turn, its place in the reply, and what was written. Two identical calls of one reply differ by place.
+/// The key of a call: its turn, its index in the reply and its text. The index separates two identical calls of
+/// one reply.
 pub(crate) fn call_key(turn: &Hash, index: usize, call: &ToolCall) -> Hash {
     hash_parts(&[b"call", turn, &index.to_be_bytes(), call.name.as_bytes(), call.arguments.as_bytes()])
 }
 
-/// A call with its result, recorded.
+/// A recorded call with its result.
 #[derive(Debug, Clone)]
 pub(crate) struct Answered {
     pub(crate) message: Message,
     hash: Hash,
     scratchpad: BTreeMap<String, Value>,
-    /// Where its result went.
+    /// State paths that the result was written to.
     pub(crate) wrote: Vec<Path>,
-    /// The result itself, where the model was shown less of it.
+    /// The full result, if the model was shown less of it.
     value: Option<Value>,
-    /// What ran, where it is not what the model wrote.
+    /// The call that ran, if it differs from the model's text.
     pub(super) ran: Option<RanAs>,
     pub(crate) is_error: bool,
     pub(crate) is_skipped: bool,
 }
 
-/// What the record says of a call.
+/// The journal's record of a call.
 #[derive(Debug)]
 pub(crate) enum Recalled {
-    /// Nothing.
+    /// No record.
     New,
-    /// Its result.
+    /// A result.
     Answered(Answered),
-    /// It may have run: there is an intent and no result.
+    /// An intent without a result: the call may have run.
     Begun(Option<RanAs>),
 }
 
@@ -129,33 +130,33 @@ pub(crate) struct Reply {
     pub(crate) text: String,
     pub(crate) error: Option<CallErrorKind>,
     pub(crate) is_skipped: bool,
-    /// What the record of a contract execution lists of it.
+    /// Entries for the record of a contract execution.
     pub(crate) noted: Vec<NotedCall>,
 }
 
 impl Reply {
-    /// An error about a call that did not run.
+    /// An error for a call that did not run.
     pub(crate) fn error(error: &CallError, call: &ToolCall) -> Self {
         let text = error.to_text(&call.name, &call.arguments);
         Self { text, error: Some(error.kind), is_skipped: false, noted: Vec::new() }
     }
 
-    /// A word about a call that did not run, with nothing wrong.
+    /// A note, not an error, for a call that did not run.
     pub(crate) fn skipped(text: Value) -> Self {
         Self { text: text.to_string(), error: None, is_skipped: true, noted: Vec::new() }
     }
 
-    /// An error in words of its own.
+    /// An error with the given text.
     pub(crate) fn plain(text: String) -> Self {
         Self { text, error: Some(CallErrorKind::Structural), is_skipped: false, noted: Vec::new() }
     }
 }
 
 impl Journal {
-    /// What is recorded of a call. State that it wrote is there from now on.
+    /// Looks a call up in the journal and applies its recorded state writes.
     ///
     /// # Errors
-    /// A record that cannot be read.
+    /// The record cannot be read.
     pub(crate) fn recall(&mut self, key: &Hash) -> Step<Recalled> {
         let Some(step) = self.recorded_calls.remove(key) else { return Ok(Recalled::New) };
         let body: CallBody = read_body(&step)?;
@@ -181,8 +182,7 @@ impl Journal {
         }))
     }
 
-    /// The calls of a turn that is recorded in part, as far as they are recorded: the steps after it hold them, whatever became
-    /// of those.
+    /// The calls of a partly recorded turn, read from the steps after it in any state.
     pub(super) fn begun_calls(&mut self) -> Step<Vec<ToolCall>> {
         let mut steps = std::mem::take(&mut self.begun_steps);
         steps.sort_by_key(|step| step.seq);
@@ -193,8 +193,8 @@ impl Journal {
         Ok(calls)
     }
 
-    /// Writes down, with the next commit, that a call may run, unless that is written down. `begun` are the calls that a turn
-    /// recorded in part has beyond those of its other steps.
+    /// Adds the call's intent to the next commit, unless it is recorded. `begun` are the turn's complete calls
+    /// that none of its other steps holds.
     pub(crate) fn intend(&mut self, agent: &Agent, ready: &ReadyCall, begun: Vec<ToolCall>) -> Step<()> {
         if self.intents.contains_key(&ready.key) {
             return Ok(());
@@ -208,8 +208,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Takes back the intent of a call that certainly did not run. Left as it is, the next worker would have to call its outcome
-    /// unknown.
+    /// Withdraws the intent of a call that certainly did not run. Otherwise the next attempt would have to treat
+    /// its outcome as unknown.
     pub(crate) fn withdraw(&mut self, agent: &Agent, ready: &ReadyCall) -> Step<()> {
         let Some((seq, _)) = self.intents.remove(&ready.key) else { return Ok(()) };
         let begun = self.begun.remove(&ready.key).unwrap_or_default();
@@ -231,7 +231,8 @@ impl Journal {
         }
     }
 
-    /// Records the answer to a call that did not run, with the next commit. `resolution` says how an intent was resolved.
+    /// Adds the answer to a call that did not run to the next commit. `resolution` names how its intent was
+    /// resolved.
     ///
     /// # Errors
     /// The message cannot be written.
@@ -259,7 +260,7 @@ impl Journal {
         self.push_result(key, call, text, body, |step| step)
     }
 
-    /// Records what a call came to, with the next commit, and writes its result where the call says that it goes.
+    /// Adds a call's result to the next commit, and writes it to the state at the call's destination.
     ///
     /// # Errors
     /// The message cannot be written.
@@ -275,7 +276,7 @@ impl Journal {
         self.record_outcome(agent, ready, outcome, planned, body)
     }
 
-    /// Records what a tool says of a call that was under way when a worker died, with the next commit.
+    /// Adds a tool's reconciled result for a call that was running when its worker died to the next commit.
     ///
     /// # Errors
     /// The message cannot be written.
@@ -338,7 +339,7 @@ impl Journal {
         let ends_run = outcome.ends_run.as_ref();
         self.push_result(ready.key, &ready.written, text, body, |step| JournalStep {
             name: Some(ready.tool.clone()),
-            // A tool that ended the run is asked again by the retry, so its step does not count.
+            // The retry calls the tool again, so this step must not count.
             state: if ends_run.is_some() { StepState::Spent } else { StepState::Live },
             failure_code: ends_run.map(|failure: &Failure| failure.code.to_string()),
             took: outcome.duration,
@@ -346,7 +347,8 @@ impl Journal {
         })
     }
 
-    /// Writes a result into the state; nowhere when the call names no place. `chosen` is the alternative that the tool named.
+    /// Writes a result into the state; does nothing if the call has no destination. `chosen` is the tool's choice
+    /// among the call's destinations.
     fn write(
         &mut self,
         call: &ToolCall,
@@ -368,7 +370,7 @@ impl Journal {
         self.state.write(write).map_err(|error| error.to_string())
     }
 
-    /// The result of a latent call: what the model wrote.
+    /// Records a latent call, whose result is the model's own output.
     ///
     /// # Errors
     /// The message cannot be written.
@@ -401,7 +403,7 @@ impl Journal {
         let (is_error, is_skipped) = (body.is_error, body.is_skipped);
         let message = Message::Tool { call_id: call.id.clone(), name: call.name.clone(), text, is_error };
         let (hash, bytes) = message_bytes(&message)?;
-        // Whoever finds the turn recorded in part finds its calls in the results as well.
+        // A resume of the partly recorded turn finds its calls in the results as well as in the intents.
         body.begun = self.begun.remove(&key).unwrap_or_default();
         let mut step = self.step(StepKind::Call, key, &body)?;
         if let Some((intent, _)) = self.intents.remove(&key) {
@@ -420,8 +422,8 @@ impl Journal {
         Ok(Answered { message, hash, scratchpad: body.scratchpad, wrote, value, ran: body.ran, is_error, is_skipped })
     }
 
-    /// Appends the results of a tick, in the order of the calls and not of their ends, so that a replay comes to the same
-    /// transcript and scratchpad. From now on they can be read as `†calls.<id>`.
+    /// Appends the results of a tick in call order, not in the order of completion, so that a replay builds the
+    /// same transcript and scratchpad. Later calls can read them as `†calls.<id>`.
     pub(crate) fn close_tick(&mut self, agent: &Agent, answers: Vec<Answered>) {
         for answered in answers {
             self.push_answer(agent.config.references, answered);
@@ -440,17 +442,17 @@ impl Journal {
         self.transcript.push(answered.message, answered.hash);
     }
 
-    /// The call has its result.
+    /// Marks a call as answered.
     pub(crate) fn close_call(&mut self, key: &Hash) {
         self.open_calls.retain(|(open, _)| open != key);
     }
 
-    /// Takes note of a call that has no result yet.
+    /// Marks a call as unanswered.
     pub(crate) fn open_call(&mut self, key: Hash, call: &ToolCall) {
         self.open_calls.push((key, call.clone()));
     }
 
-    /// Answers every call that has no result, because the run ends here.
+    /// Answers every unanswered call when the run ends.
     ///
     /// # Errors
     /// A message cannot be written.
@@ -458,7 +460,7 @@ impl Journal {
         for (key, call) in std::mem::take(&mut self.open_calls) {
             let text = CallError::new(CallErrorKind::Cancelled, reason).to_text(&call.name, &call.arguments);
             self.event("call", json!({ "tool": call.name, "outcome": CallErrorKind::Cancelled.as_str() }));
-            // It may have run.
+            // The call may have run.
             let effect = self.intents.get(&key).and_then(|(_, effect)| *effect);
             let resolution = effect.map(|_| UNKNOWN.to_owned());
             let idempotency_key = effect.map(|_| self.idempotency_key(&key));

@@ -1,4 +1,4 @@
-//! Executions that a call starts: once each, however often the call is asked again.
+//! Child executions that a call starts: once each, however often the call is repeated.
 
 use std::time::Duration;
 
@@ -20,31 +20,30 @@ use crate::{
     patience::patiently,
 };
 
-/// What a child is to do.
+/// A task for a child execution.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
-    /// By which agent, in its newest version.
+    /// The agent's key; its newest version runs.
     pub(crate) agent: String,
-    /// On what.
     pub(crate) input: Value,
 }
 
-/// Why nobody was started.
+/// Reason why no child was started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotStarted {
-    /// The tree or the parent says no.
+    /// A limit of the tree, or the parent's state.
     #[error(transparent)]
     Refused(#[from] SpawnRefused),
-    /// There is no such agent, or not any more.
+    /// The agent does not exist or was removed.
     #[error("there is no agent `{0}`")]
     NoSuchAgent(String),
-    /// A rule forbids it, or nothing lets its tenant execute it.
+    /// A rule denies it, or no rule allows it.
     #[error("policy does not let you start the agent `{0}`")]
     NotAllowed(String),
 }
 
 impl Journal {
-    /// The children that carry out a call's tasks, in their order; started now if they were not before.
+    /// Returns the children that carry out a call's tasks, in task order. Starts them if they do not exist.
     ///
     /// # Errors
     /// An interrupt, or a failure of the store.
@@ -60,7 +59,7 @@ impl Journal {
         if found.len() == keys.len() {
             return Ok(Ok(found));
         }
-        // The call must be the same one when its children end: the turn that holds it is committed first.
+        // A resume must find the same call when its children end: commit its turn first.
         self.flush().await?;
         let mut children = Vec::with_capacity(tasks.len());
         for (key, task) in keys.iter().zip(tasks) {

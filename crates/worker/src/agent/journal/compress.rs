@@ -1,4 +1,5 @@
-//! When the conversation outgrows the model's window, its middle is replaced by a summary that the model itself writes.
+//! Compression: replaces the middle of a conversation that exceeds the model's window with a summary written by
+//! the model.
 
 use std::{
     sync::Arc,
@@ -20,11 +21,11 @@ use crate::{
 const INSTRUCTION: &str = "You compress the middle of a conversation between an agent and its tools. Keep every fact, \
     number, identifier, decision and open question that later work may need; leave out everything else. Answer with the \
     summary alone.";
-/// What stands in the transcript before a summary.
+/// Text before a summary in the transcript.
 const PREFACE: &str = "[Earlier messages were replaced by this summary]\n";
-/// Bytes of one message shown to the summary.
+/// Maximum bytes of one message in the summary's prompt.
 const MAX_EXCERPT_BYTES: usize = 8 * 1024;
-/// Bytes of the transcript a token stands for, on average.
+/// Average transcript bytes per token.
 const BYTES_PER_TOKEN: usize = 4;
 
 /// The body of a compression step.
@@ -35,7 +36,7 @@ struct CompressionBody {
 }
 
 impl Journal {
-    /// Applies the recorded compressions that stand before the next turn.
+    /// Applies the recorded compressions before the next turn.
     pub(super) fn replay_compressions(&mut self) -> Step<()> {
         while self.recorded.front().is_some_and(|step| step.kind == StepKind::Compression) {
             let Some(step) = self.replay(StepKind::Compression) else { return Ok(()) };
@@ -48,16 +49,18 @@ impl Journal {
         Ok(())
     }
 
-    /// Replaces the middle of the transcript by a summary. The last `said` messages stay: the next turn appends them, and a
-    /// replay finds them there. `cause` is what the model said, when it was asked too much.
+    /// Replaces the middle of the transcript with a summary. Keeps the last `said` messages: the next turn
+    /// appends them, and a replay expects them there. `cause` is the model's context-limit failure, if there was
+    /// one.
     ///
     /// # Errors
-    /// `context_limit_exceeded` when no compression is left or there is nothing to replace; the failure of the summary call.
+    /// `context_limit_exceeded` if the model refused the length and no compression is left or possible; the failure of the
+    /// summary call.
     pub(super) async fn compress(&mut self, agent: &Agent, said: usize, cause: Option<Failure>) -> Step<()> {
         let window = u64::from(agent.config.limits.context_tokens);
         let range = self.transcript.compressible(window, said);
         let Some(range) = range.filter(|_| self.compressions < agent.retry.max_compressions) else {
-            // Our estimate alone ends nothing; the model decides whether the conversation is too long.
+            // The estimate alone fails nothing: the model decides if the conversation is too long.
             let Some(cause) = cause else { return Ok(()) };
             return Err(
                 Failure { class: FailureClass::Permanent, code: FailureCode::CONTEXT_LIMIT_EXCEEDED, ..cause }.into()
@@ -73,7 +76,7 @@ impl Journal {
                 self.settle(route, &key, Took::Counted(reply.usage));
                 (reply.message.text().to_owned(), self.step_usage(route, reply.usage))
             }
-            // Even the excerpts are too long: forget them, and say so.
+            // Even the excerpts are too long: drop the messages and say so.
             Err(error) if error.class() == FailureClass::ContextLimit => {
                 self.settle(route, &key, Took::Nothing);
                 (format!("{} earlier messages were left out.", range.len()), StepUsage::default())
@@ -101,7 +104,7 @@ impl Journal {
         self.flush().await
     }
 
-    /// The call for a summary of `count` messages, and how long it took.
+    /// Asks for a summary of `count` messages. Returns the call's result and duration.
     async fn ask_for_summary(
         &mut self,
         agent: &Agent,
@@ -114,7 +117,7 @@ impl Journal {
             self.control.may_launch().await?;
             let call = self.admit_call(agent, sent).await?;
             let route = &agent.routes[call.route];
-            // The agent's script and tools are for its task, not for this.
+            // The agent's script and tools are for its task, not for the summary.
             let model = ModelSpec { script: None, ..route.spec.clone() };
             let mut request = ModelRequest {
                 model: &model,
@@ -128,7 +131,7 @@ impl Journal {
                 output_schema: None,
             };
             if self.place.has_budget {
-                // Half a summary would be worse than to wait for the budget.
+                // Never a lowered limit: half a summary is worse than a wait for the budget.
                 let limit = self.reserve(route, key, request, prompt_bound::of_request(&request, 0), u32::MAX).await?;
                 request.max_output_tokens = Some(limit.tokens);
             }

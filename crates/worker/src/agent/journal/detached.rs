@@ -1,8 +1,8 @@
-//! Calls that nobody waits for: accepted at once, run beside whatever the loop does next, and recorded when they end.
+//! Detached calls: accepted at once, run beside the loop, and recorded when they end.
 //!
-//! They outlive their tick, but not the lease: an attempt that ends in good order first waits for them. A worker that dies leaves
-//! their intents, which the next one takes up like those of any other call. Such a call has two steps: its own, with the result
-//! `accepted`, and a second one under [`detached_key`] for what became of it.
+//! They outlive their tick, but not the lease: an attempt that ends in good order waits for them first. A dead
+//! worker leaves their intents, and the next attempt resumes those like any other. A detached call has two steps:
+//! its own, with the result `accepted`, and one under [`detached_key`] with its outcome.
 
 use longhaul_sdk::{FailureCode, Step};
 use longhaul_shared::store::journal::Hash;
@@ -11,44 +11,44 @@ use tokio::task::JoinSet;
 use super::{Agent, Answered, Journal, Ran};
 use crate::{agent::transcript::hash_parts, llm::Message};
 
-/// How the model is told of one that failed.
+/// Prefix of the message that reports a failed detached call to the model.
 pub(super) const DETACHED_FAILED: &str = "[A call that was accepted earlier has failed: ";
 
-/// What runs unwatched, and what the model has yet to be told of it.
+/// Running detached calls, and failures not yet reported to the model.
 #[derive(Debug, Default)]
 pub(super) struct DetachedCalls {
     running: JoinSet<Ran>,
     untold: Vec<String>,
 }
 
-/// Under which key what became of a detached call is recorded.
+/// Step key of a detached call's outcome.
 pub(crate) fn detached_key(call: &Hash) -> Hash {
     hash_parts(&[b"detached", call])
 }
 
 impl Journal {
-    /// How many run.
+    /// Number of running detached calls.
     pub(crate) fn detached_count(&self) -> usize {
         self.detached.running.len()
     }
 
-    /// Runs a call that was accepted. Its task ends with the journal.
+    /// Runs an accepted call in a task that is dropped with the journal.
     pub(crate) fn detach(&mut self, run: impl Future<Output = Ran> + Send + 'static) {
         self.detached.running.spawn(run);
     }
 
-    /// Keeps a failure for the model.
+    /// Queues a failure to be reported to the model.
     pub(crate) fn note_detached(&mut self, answered: &Answered) {
         if let Message::Tool { text, is_error: true, .. } = &answered.message {
             self.detached.untold.push(format!("{DETACHED_FAILED}{text}]"));
         }
     }
 
-    /// When a tick closes: records what has ended, and tells the model of failures. What the transcript holds was told already; a
-    /// resumed run finds the failure again, and the words with it.
+    /// Records the detached calls that have ended and reports failures to the model, when a tick closes. Skips
+    /// failures that the transcript contains: a resumed run meets a failure again after it was reported.
     ///
     /// # Errors
-    /// A result cannot be written.
+    /// A result cannot be serialized.
     pub(crate) fn collect_detached(&mut self, agent: &Agent) -> Step<()> {
         while let Some(ended) = self.detached.running.try_join_next() {
             self.record_detached(agent, ended)?;
@@ -64,10 +64,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Waits for everything that runs unwatched, so that the lease ends with a whole record.
+    /// Waits for all detached calls, so that the record is complete before the lease ends.
     ///
     /// # Errors
-    /// An interrupt, or a result that cannot be written.
+    /// An interrupt, or a result that cannot be serialized.
     pub(crate) async fn join_detached(&mut self, agent: &Agent) -> Step<()> {
         if self.detached.running.is_empty() {
             return Ok(());
@@ -78,10 +78,10 @@ impl Journal {
         self.flush().await
     }
 
-    /// A task that did not end by itself was dropped with the worker's runtime; its intent stays on the record.
+    /// Ignores a task that was dropped or panicked: its intent stays recorded.
     fn record_detached(&mut self, agent: &Agent, ended: Result<Ran, tokio::task::JoinError>) -> Step<()> {
         let Ok(mut ran) = ended else { return Ok(()) };
-        // Nobody waits for it, so it cannot end the run either.
+        // The loop does not wait for this call, so its failure must not end the run.
         let unsent = ran.outcome.ends_run.take_if(|failure| failure.code == FailureCode::TOOL_UNREACHABLE);
         ran.outcome.is_unsent = unsent.is_some();
         ran.outcome.ends_run = None;

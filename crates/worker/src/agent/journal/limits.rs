@@ -1,4 +1,4 @@
-//! What a run may still do: its turns, its last turn, and calls that fail in the same way again and again.
+//! Limits of a run: turns, the last turn, and calls that repeatedly fail with the same error.
 
 use longhaul_sdk::{Failure, FailureCode, Step};
 use serde::Serialize;
@@ -10,31 +10,32 @@ use crate::{
     llm::{Message, ToolCall, Usage},
 };
 
-/// The same call with the same error: how often until the model is told to stop, and until the run is.
+/// Identical failing calls until the model is warned, and until the run fails.
 const REPEATS_NOTICED: u32 = 3;
 const REPEATS_ALLOWED: u32 = 5;
-/// Names of calls in a failure's ledger.
+/// Maximum call names in a failure's ledger.
 const MAX_LEDGER_CALLS: usize = 20;
 
-/// What the run has used so far, over all its attempts.
+/// Usage of the run, over all its attempts.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Spending {
     turns: u32,
     calls: u32,
     input_tokens: u64,
     output_tokens: u64,
-    /// The tools of the last turn.
+    /// Tool names of the last turn, at most [`MAX_LEDGER_CALLS`].
     last_calls: Vec<String>,
 }
 
 impl Journal {
-    /// What the next turn offers: everything, or, on the last one, the output alone. The turn before the last is told.
+    /// The tools of the next turn: all, or on the last turn the output tool alone. Warns the model on the turn
+    /// before the last.
     ///
     /// # Errors
-    /// `max_turns_exceeded`, with a ledger of what was spent.
+    /// `max_turns_exceeded`, with a ledger of the usage.
     pub(crate) fn next_offer(&mut self, agent: &Agent) -> Step<Offer> {
         if !agent.profile.takes_part() {
-            // Its profile ends the run.
+            // The profile ends the run.
             return Ok(Offer::All);
         }
         let max = agent.config.limits.max_turns;
@@ -63,11 +64,11 @@ impl Journal {
         self.spending.output_tokens += usage.output_tokens.unwrap_or_default();
     }
 
-    /// Looks for calls that fail in the same way again and again, when a tick has closed. Calls are the same when they ran with
-    /// the same values.
+    /// Counts identical failing calls when a tick has closed. Calls are identical if tool, resolved arguments and
+    /// error text are equal.
     ///
     /// # Errors
-    /// `repeated_call`, with a ledger of what was spent.
+    /// `repeated_call`, with a ledger of the usage.
     pub(crate) fn guard_repeats<'a>(&mut self, calls: impl Iterator<Item = (&'a ToolCall, &'a Answered)>) -> Step<()> {
         self.spending.last_calls.clear();
         let mut noticed = None;

@@ -1,11 +1,13 @@
-//! Replay a recorded step, or execute and record it: the only way the loop touches the outside world.
+//! Replays a recorded step, or executes and records it: the loop has no other access to the outside world.
 //!
-//! What must hold:
-//! - What was recorded is never asked or done again; resume replays the record and rebuilds nothing (core-rules 7).
-//! - A step is committed before anything acts on its result; a side-effecting call has its intent committed before it runs.
-//! - Steps that cost nothing and change nothing (prompt, verdict, correction) wait for the next commit; losing them loses only
-//!   their repetition.
-//! - Before anything is launched the lease must be fresh and the worker not draining ([`AttemptControl::may_launch`]).
+//! Invariants:
+//! - A recorded step is never executed again; resume replays the record and rebuilds nothing (core-rules 7).
+//! - A step is committed before anything acts on its result; the intent of a side-effecting call is committed
+//!   before it runs.
+//! - Steps without cost or side effect (prompt, verdict, correction) wait for the next commit; if they are lost,
+//!   they are repeated.
+//! - Before anything is launched the lease must be fresh and the worker not draining
+//!   ([`AttemptControl::may_launch`]).
 
 pub(crate) mod budget;
 mod calls;
@@ -75,10 +77,10 @@ use crate::{
     tools::{CallError, CallErrorKind},
 };
 
-/// Characters of a text kept beside a step for people.
+/// Maximum characters of a step's preview.
 const PREVIEW_CHARS: usize = 200;
 
-/// Steps, messages, events and counts that wait for the next commit.
+/// Steps, events, counts and settlements for the next commit.
 #[derive(Debug, Default)]
 struct Pending {
     steps: Vec<JournalStep>,
@@ -94,38 +96,39 @@ impl Pending {
     }
 }
 
-/// One attempt's view of its execution's record.
+/// An attempt's view of its execution's journal.
 pub(crate) struct Journal {
     id: ExecutionId,
     place: Place,
     deps: Arc<Deps>,
     writer: LeaseWriter,
     control: Arc<AttemptControl>,
-    /// Live steps in order that have not been replayed yet; calls are found by key instead.
+    /// Recorded steps not replayed yet, in order, without spent steps and calls; calls are looked up by key.
     recorded: VecDeque<JournalStep>,
     recorded_calls: HashMap<Hash, JournalStep>,
-    /// The calls after a turn that is recorded in part.
+    /// Call steps after a partly recorded turn.
     begun_steps: Vec<JournalStep>,
-    /// Numbers of intents that this attempt may turn into results, and what running those calls twice would do.
+    /// Sequence numbers of intents without a result, and the effect class of those calls.
     intents: HashMap<Hash, (i32, Option<ToolEffect>)>,
-    /// What those intents hold of a turn that is recorded in part.
+    /// Calls of a partly recorded turn that those intents hold.
     begun: HashMap<Hash, Vec<ToolCall>>,
-    /// Calls of the current tick that have no result.
+    /// Calls of the current tick without a result.
     open_calls: Vec<(Hash, ToolCall)>,
-    /// How many spent steps there are with a key.
+    /// Number of spent steps per key.
     spent: HashMap<Hash, i32>,
-    /// Turns whose reply was cut at a limit that the budget had lowered: they are asked again for a whole reply.
+    /// Turns whose reply was cut at a limit lowered by the budget: asked again for a full reply.
     cut_by_budget: HashSet<Hash>,
     pending: Pending,
-    /// What an interrupt kept from being heard of: it may be committed, so it is sent again before anything else.
+    /// A write that was interrupted before its outcome was known. It may be committed, so it is sent again before
+    /// any other.
     under_way: Option<Arc<JournalWrite>>,
     next_seq: i32,
-    /// Recorded steps that stand before the prompt.
+    /// Number of recorded retrieval steps, which precede the prompt.
     retrievals: i32,
     writes: i32,
     wake_seq: i32,
     turns: u32,
-    /// Replies without text or calls since the last other one.
+    /// Consecutive replies without text or calls.
     empty_turns: u32,
     spending: Spending,
     repeats: HashMap<Hash, u32>,
@@ -137,28 +140,29 @@ pub(crate) struct Journal {
     scratchpad: Arc<ToolScratchpad>,
     said: Vec<Said>,
     secrets: ToolSecrets,
-    /// The last refusal of an answer, as the detail of a failure.
+    /// The last refusal of an answer, as failure detail.
     complaint: Option<Value>,
     ends_in_one_commit: bool,
-    /// What the attempt is about to wait for.
+    /// The wait that ends the attempt.
     parked: Option<Parked>,
     servers: Servers,
 }
 
-/// An execution's place among others.
+/// An execution's tenant, queue and tree.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) tenant: TenantId,
-    /// Its children's too.
+    /// Also the queue of its children.
     pub(crate) queue: String,
-    /// Whose budget it shares.
+    /// Root of the tree, which owns the budget.
     pub(crate) root: ExecutionId,
     pub(crate) has_budget: bool,
-    /// Part of its record is another's, made with another prompt or model.
+    /// True if part of the journal was copied from an execution with another prompt or model.
     pub(crate) is_fork: bool,
 }
 
-/// A wait, with the wake counter read before its condition was checked: what happened since ends it at once (core-rules 3).
+/// A wait, with the wake counter read before its condition was checked: a later wake ends the wait at once
+/// (core-rules 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parked {
     pub(crate) waiting: Waiting,
@@ -239,24 +243,24 @@ impl Journal {
         &self.scratchpad
     }
 
-    /// The run ends with the answer to its last turn, and nothing that judges the answer has effects: that turn may wait for the
-    /// statement that ends the lease (docs/adr/0041-one-commit-ends-a-run.md).
+    /// Lets the last turn wait for the statement that ends the lease. Only for a run that ends with the answer to
+    /// that turn and whose validators have no side effects (docs/adr/0041-one-commit-ends-a-run.md).
     pub(crate) fn end_in_one_commit(&mut self) {
         self.ends_in_one_commit = true;
     }
 
-    /// True if a turn without calls waits for the end of the lease, instead of a commit of its own.
+    /// True if a turn without calls is committed with the end of the lease, not on its own.
     pub(crate) fn is_last_turn_deferred(&self) -> bool {
         self.ends_in_one_commit && self.detached_count() == 0
     }
 
-    /// What the attempt waits for when it ends by [`Interrupt::Waiting`].
+    /// The wait that ends the attempt with [`Interrupt::Waiting`].
     pub(crate) fn parked(&self) -> Option<Parked> {
         self.parked
     }
 
-    /// Notes a wait whose condition was checked after `wake_seq` was read. Of several the first reason is shown, the nearest end
-    /// counts, and so does the oldest check.
+    /// Records a wait whose condition was checked after `wake_seq` was read. Of several waits, the first reason,
+    /// the earliest end and the lowest wake counter are kept.
     pub(crate) fn park(&mut self, waiting: Waiting, wake_seq: i32) {
         let parked = self.parked.get_or_insert(Parked { waiting, wake_seq });
         parked.wake_seq = parked.wake_seq.min(wake_seq);
@@ -266,17 +270,17 @@ impl Journal {
         };
     }
 
-    /// What the tool of a call recognises a repetition by.
+    /// The key by which a call's tool recognises a repetition.
     pub(crate) fn call_idempotency_key(&self, key: &Hash) -> String {
         self.idempotency_key(key)
     }
 
-    /// The wake counter as of the last commit.
+    /// Wake counter as of the last commit.
     pub(crate) fn wake_seq(&self) -> i32 {
         self.wake_seq
     }
 
-    /// Commits what waits, so that the record is whole before the lease ends.
+    /// Commits all pending writes.
     ///
     /// # Errors
     /// An interrupt, or a failure of the store.
@@ -290,10 +294,11 @@ impl Journal {
         }
     }
 
-    /// Gives away what waits for a commit, for the statement that ends the lease. Nothing may be under way.
+    /// Returns the pending writes for the statement that ends the lease, after sending again a write with unknown
+    /// outcome.
     ///
     /// # Errors
-    /// An interrupt, or a failure of the store, of a write that was under way.
+    /// An interrupt, or a failure of the store while an earlier write is sent again.
     pub(crate) async fn last_write(&mut self) -> Step<Option<JournalWrite>> {
         if let Some(write) = self.under_way.take() {
             self.commit(write).await?;
@@ -325,7 +330,7 @@ impl Journal {
     async fn commit(&mut self, write: Arc<JournalWrite>) -> Step<()> {
         self.under_way = Some(write.clone());
         let recorded = self.writer.record(write.clone()).await;
-        // Whatever came of it is known now; what was refused left its number to the next one.
+        // The outcome is known now. A refused write leaves its number to the next write.
         self.under_way = None;
         let recorded = recorded.map_err(from_store)?;
         self.writes = write.write;
@@ -340,8 +345,8 @@ impl Journal {
         if recorded.cancel_requested { Err(Interrupt::Cancelled.into()) } else { Ok(()) }
     }
 
-    /// The next recorded step, if it is of `kind`. A record of another kind means that today's code takes another way than the
-    /// recorded one: that is told, and the record is followed from its next step of this kind.
+    /// The next recorded step of `kind`. Skipped steps of other kinds mean that the code now takes another path
+    /// than the record: emits `journal_diverged` and continues from the record.
     fn replay(&mut self, kind: StepKind) -> Option<JournalStep> {
         let at = self.recorded.iter().position(|step| step.kind == kind)?;
         if at > 0 {
@@ -360,7 +365,7 @@ impl Journal {
         self.pending.events.push(NewEvent { kind, data });
     }
 
-    /// Adds a message to the transcript. Its bytes belong into the step that appends it.
+    /// Adds a message to the transcript. The returned bytes belong in the step that appends it.
     fn append(&mut self, message: Message) -> Step<MessageBytes> {
         let (hash, bytes) = message_bytes(&message)?;
         self.transcript.push(message, hash);
@@ -375,12 +380,12 @@ impl Journal {
         Ok(())
     }
 
-    /// A new live step with the next number.
+    /// Creates a live step with the next sequence number.
     fn step(&mut self, kind: StepKind, key: Hash, body: &impl Serialize) -> Step<JournalStep> {
         let seq = self.next_seq;
         self.next_seq += 1;
         let mut body = serde_json::to_vec(body).map_err(|error| corrupt(&error))?;
-        // The prompt's is kept until the first reply is recorded with it.
+        // A prompt's body stays in memory until the first reply is committed with it.
         body.shrink_to_fit();
         Ok(JournalStep {
             seq,
@@ -402,43 +407,41 @@ impl Journal {
         self.spent.get(key).copied().unwrap_or_default()
     }
 
-    /// What the calls wrote so far.
+    /// State written by the calls so far.
     pub(crate) fn state(&self) -> &StateLog {
         &self.state
     }
 
-    /// Asks whether anything may be launched: the lease is fresh and the worker is not draining.
+    /// Checks that something may be launched: the lease is fresh and the worker is not draining.
     ///
     /// # Errors
-    /// Why not.
+    /// An interrupt: the lease is lost or the worker is draining.
     pub(crate) async fn may_launch(&self) -> Step<()> {
         self.control.may_launch().await
     }
 
-    /// The turns so far, the one under way included.
+    /// Number of turns so far, including the current one.
     pub(crate) fn turns(&self) -> u32 {
         self.turns
     }
 
-    /// The permits for calls that this process runs at a time.
+    /// Permits for concurrent calls of this process.
     pub(crate) fn call_permits(&self) -> CallPermits {
         self.deps.call_permits.clone()
     }
 
-    /// Whose the execution is.
     pub(crate) fn tenant(&self) -> TenantId {
         self.place.tenant
     }
 
-    /// The execution.
     pub(crate) fn execution(&self) -> ExecutionId {
         self.id
     }
 
-    /// Lets every call read an approval that a person has given.
+    /// Makes a person's approval readable by every call.
     ///
     /// # Errors
-    /// The value is larger than the state may hold.
+    /// The value exceeds the state's limits.
     pub(crate) fn open_gate(&mut self, path: &Path, value: Value) -> Result<(), CallError> {
         let write = CallWrite {
             tick: self.turns,
@@ -452,14 +455,14 @@ impl Journal {
         written.map(drop).map_err(|error| CallError::new(CallErrorKind::Rejected, error.to_string()))
     }
 
-    /// Tells observers of places that two calls of the tick set: the later one counts.
+    /// Reports state paths that two calls of the tick set, of which the later one wins.
     pub(crate) fn note_conflicts(&mut self) {
         for conflict in self.state.conflicts(self.turns) {
             self.event("state_conflict", json!(conflict));
         }
     }
 
-    /// Says what comes next, where that may be the last thing this worker does.
+    /// Notes the next phase of a crash suspect, in case it kills the worker.
     pub(crate) async fn about_to(&self, phase: impl FnOnce() -> String) {
         suspects::note(&self.deps.store, self.writer.worker(), self.id, &self.control, phase).await;
     }
@@ -490,10 +493,10 @@ fn corrupt(reason: &dyn std::fmt::Display) -> Failure {
     Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the journal cannot be written or read: {reason}"))
 }
 
-/// What a statement of an attempt that failed means for it.
+/// Maps a failed store statement to the attempt's interrupt or failure.
 pub(crate) fn from_store(error: StoreError) -> StepError {
     match error {
-        // Whatever became of Postgres, this attempt can prove nothing any more; the lease decides who goes on.
+        // The attempt can prove nothing about its lease any more; the lease decides which worker continues.
         StoreError::LeaseLost
         | StoreError::LeaseStale
         | StoreError::Closed

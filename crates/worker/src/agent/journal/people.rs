@@ -1,7 +1,7 @@
-//! What an execution wants of people, as its attempt asks for it and hears of it.
+//! Approval and input requests of an attempt.
 //!
-//! Nothing of it is remembered here: what an attempt would act on is read each time, after the wake counter that a park would
-//! carry, or a decision in between would be slept through (core-rules 3).
+//! Nothing is cached: the attempt reads a request again after the wake counter that a park would carry, otherwise
+//! a decision in between would not wake it (core-rules 3).
 
 use std::time::Duration;
 
@@ -18,28 +18,28 @@ use serde_json::Value;
 use super::{Journal, corrupt, from_store};
 use crate::{agent::admission::ReadyCall, patience::patiently, probe::Point, tools::cut};
 
-/// Bytes of what people are shown first.
+/// Maximum bytes of the text shown first.
 const MAX_SHOWN: usize = 8_192;
 
-/// What is wanted of people for a call.
+/// A request for a person, about a call.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub(crate) kind: RequestKind,
-    /// How often the call was replaced before.
+    /// Number of times the call was replaced before.
     pub(crate) round: i32,
     pub(crate) shown: String,
-    /// Pointers to arguments that people are not shown.
+    /// JSON pointers to arguments hidden from people.
     pub(crate) redact: Vec<String>,
-    /// What edited arguments, or the answer, must satisfy.
+    /// JSON Schema of edited arguments, or of the answer.
     pub(crate) schema: Option<Value>,
-    /// The rule that asks.
+    /// The policy rule that requires the request.
     pub(crate) policy: Option<String>,
     pub(crate) allow_self: bool,
     pub(crate) expires_in: Duration,
 }
 
 impl Journal {
-    /// What people were asked about a call, with what they said by now.
+    /// Reads the requests of a call, with the decisions made so far.
     ///
     /// # Errors
     /// An interrupt, or a failure of the store.
@@ -55,19 +55,20 @@ impl Journal {
         if !found.iter().any(HumanRequest::is_late) {
             return Ok(found);
         }
-        // The sweep was not there yet; a decision that is just being written counts all the same.
+        // The sweep has not expired it yet; a decision being written at this moment still counts.
         patiently(store.trouble(), || store.expire_requests(i64::from(u16::MAX), Some(self.id)))
             .await
             .map_err(from_store)?;
         read().await
     }
 
-    /// Puts a call before people, once however often it is asked, and gives what they said by now.
+    /// Creates the request for a call, at most once per call and round, and returns it with the decision made so
+    /// far.
     ///
     /// # Errors
     /// An interrupt, or a failure of the store.
     pub(crate) async fn put_before_people(&mut self, call: &ReadyCall, wanted: Wanted) -> Step<HumanRequest> {
-        // The call must be the same one when its answer comes: the turn that holds it is committed first.
+        // A resume must find the same call when the decision comes: commit its turn first.
         self.flush().await?;
         let Wanted { kind, round, shown, redact, schema, policy, allow_self, expires_in } = wanted;
         let request = NewHumanRequest {

@@ -1,28 +1,29 @@
-//! The stages of a run as its followers are told of them: events of kind `status`, for runs that somebody follows.
+//! Events of kind `status`: the stages of a run, for runs that have followers.
 //!
-//! Told with the next commit; before a wait that commit is made at once. The event's own time is that of the stage.
+//! They are committed with the next write; before a wait they are committed at once. The event's time is that of
+//! the stage.
 
 use longhaul_sdk::Step;
 use serde_json::json;
 
 use super::{Agent, Journal};
 
-/// What a run is at.
+/// A stage of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stage<'a> {
-    /// It is made ready.
+    /// Preparation.
     Thinking,
-    /// It looks for references.
+    /// Retrieval of references.
     Retrieving,
-    /// It asks for its model.
+    /// Admission of the model call.
     Connecting,
-    /// The model answers.
+    /// The model's reply.
     Generating,
-    /// A tool runs, for the call of this id.
+    /// A tool runs for the call with this id.
     Calling { tool: &'a str, call: &'a str },
 }
 
-/// Where a stage is.
+/// Progress of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Running,
@@ -40,11 +41,11 @@ impl State {
     }
 }
 
-/// The tool whose stage has a name of its own.
+/// The tool with a status kind of its own.
 const WEB_SEARCH: &str = "web_search";
 
 impl Journal {
-    /// Tells of a stage with the next commit.
+    /// Adds a status event to the next commit.
     pub(crate) fn stage(&mut self, agent: &Agent, stage: Stage<'_>, state: State) {
         if !agent.profile.is_followed() {
             return;
@@ -63,7 +64,7 @@ impl Journal {
         self.event("status", json!({ "id": id, "kind": kind, "label": label, "state": state.as_str() }));
     }
 
-    /// Commits what was told, so that followers hear of it before the wait that comes.
+    /// Commits pending status events before a wait.
     ///
     /// # Errors
     /// An interrupt, or a failure of the store.

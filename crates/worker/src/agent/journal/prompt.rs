@@ -1,5 +1,5 @@
-//! The first messages, and what is pinned with them: the tools as the model is shown them, and the model where the execution says
-//! which it is.
+//! The opening messages, and the tools and model pinned with them. The model is pinned if the execution chooses
+//! it.
 
 use std::sync::Arc;
 
@@ -26,34 +26,34 @@ use crate::{
     llm::Message,
 };
 
-/// The body of a prompt step.
+/// Body of a prompt step.
 #[derive(Debug, Serialize, Deserialize)]
 struct PromptBody {
     tools: Vec<ToolSpec>,
-    /// The list as the model is shown it.
+    /// The tool list shown to the model.
     shown: Vec<ToolSpec>,
-    /// The model, where the worker's configuration does not say which it is.
+    /// The model, if it is not from the worker's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     contract_model: Option<NotedModel>,
 }
 
-/// The tools that an earlier attempt started with.
+/// Tools pinned by an earlier attempt.
 #[derive(Debug)]
 pub(crate) struct PinnedTools {
     pub(crate) tools: Vec<ToolSpec>,
-    /// As the model is shown them.
+    /// The list shown to the model.
     pub(crate) shown: Vec<ToolSpec>,
-    /// And the model, where it is pinned.
+    /// The pinned model, if any.
     pub(crate) model: Option<NotedModel>,
 }
 
 impl Journal {
-    /// The tools pinned with the prompt, when it was recorded.
+    /// The tools pinned with the prompt; `None` if no prompt is recorded.
     ///
     /// # Errors
     /// The record cannot be read.
     pub(crate) fn pinned_tools(&self) -> Step<Option<PinnedTools>> {
-        // References may have been retrieved before.
+        // Retrieval steps may precede the prompt.
         match self.recorded.iter().find(|step| step.kind != StepKind::Retrieval) {
             Some(step) if step.kind == StepKind::Prompt => {
                 let PromptBody { tools, shown, contract_model: model } = read_body(step)?;
@@ -63,7 +63,7 @@ impl Journal {
         }
     }
 
-    /// Opens the conversation: with the recorded prompt, or with the messages of `prompt`, which are pinned from now on.
+    /// Opens the conversation with the recorded prompt, or with the messages of `prompt`, which are pinned now.
     ///
     /// # Errors
     /// An interrupt, or a record that cannot be read.
@@ -87,13 +87,14 @@ impl Journal {
         let body = PromptBody { tools, shown, contract_model: model.cloned() };
         let parts: Vec<&[u8]> = std::iter::once(&b"prompt"[..]).chain(appends.iter().map(|bytes| &bytes[..])).collect();
         let step = self.step(StepKind::Prompt, hash_parts(&parts), &body)?;
-        // A fork may share what came after another prompt; its own stands where that one stood all the same.
+        // A fork may copy steps that follow another prompt; its own prompt takes that prompt's sequence number.
         let seq = if self.place.is_fork { self.retrievals + 1 } else { step.seq };
-        // It waits for the turn, and shares its write.
+        // The prompt step is committed with the first turn.
         self.pending.steps.reserve_exact(2);
         self.pending.steps.push(JournalStep { seq, appends, ..step });
         if agent.toolbox.is_dynamic() || is_new_model == Some(true) {
-            // Asked again, the servers might list other tools or models: pin them before the model sees them.
+            // On a resume the servers might list other tools or models: commit the pin before the model sees
+            // them.
             self.flush().await?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Whether a model may be asked now: the way of an attempt to its provider's health and back.
+//! Admission of model calls by provider health, and reports of their failures.
 
 use std::sync::Arc;
 
@@ -16,12 +16,13 @@ use crate::{
 };
 
 impl Journal {
-    /// Asks for a model call that sends about `input_tokens`, before anything is reserved for it.
+    /// Requests admission for a model call of about `input_tokens`, before a budget is reserved.
     ///
     /// # Errors
-    /// An interrupt, also when it has to wait; `provider_down` or `model_quota_exhausted` when it has waited long enough.
+    /// An interrupt, also if the execution must wait; `provider_down` or `model_quota_exhausted` after the
+    /// maximum wait.
     pub(super) async fn admit_call(&mut self, agent: &Agent, input_tokens: u64) -> Step<Arc<Call>> {
-        // The conversation so far names the call, whichever model is asked: an answer makes it another one.
+        // The transcript identifies the call on any route; a recorded reply changes the transcript.
         let call = self.transcript.chain().first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes));
         let asking = Asking { worker: self.writer.worker(), id: self.id, token: self.control.token, call };
         let output_tokens = agent.config.model.max_output_tokens.map_or(REPLY_TOKENS, u64::from);
@@ -35,7 +36,7 @@ impl Journal {
                     let (provider, model) = (route.model.provider(), route.model.model_name(&route.spec));
                     self.event("fallback", json!({ "provider": provider, "model": model, "instead_of": instead }));
                 }
-                // A wait that was held may have outlasted the lease.
+                // A wait in memory may have outlasted the lease.
                 self.control.may_launch().await?;
                 Ok(call)
             }
@@ -44,7 +45,8 @@ impl Journal {
         }
     }
 
-    /// What a failed call means for the attempt: it parks, without a retry, when its provider is down.
+    /// Reports a failed call. Returns the attempt's end: a park without a retry if the provider is down,
+    /// otherwise the failure.
     pub(super) async fn call_failed(
         &mut self,
         agent: &Agent,
@@ -55,12 +57,13 @@ impl Journal {
         let Some(call) = call else { return failure.into() };
         match self.deps.health.failed(call, error, agent.routes.len()).await {
             Some(wait) if agent.profile.instead_of_waiting().is_none() => self.wait_for_provider(agent, wait),
-            // What became of this call says more than that others are held back from now on.
+            // The failure of this call matters more than the wait it causes for later ones.
             Some(_) | None => failure.into(),
         }
     }
 
-    /// Whether a failed call is made again without a retry: it was answered 429, and its endpoint said when it takes calls.
+    /// Returns true if a failed call is repeated without a retry: status 429 from an endpoint that said when it
+    /// takes calls.
     pub(super) async fn is_asked_again(&self, agent: &Agent, call: Option<&Call>, error: &ModelError) -> bool {
         let Some(call) = call.filter(|_| is_throttle(error)) else { return false };
         let waits = agent.profile.instead_of_waiting().is_none();
@@ -84,7 +87,7 @@ impl Journal {
     }
 }
 
-/// Why an execution that has waited as long as it may does not go on.
+/// The failure of an execution that reached its maximum wait.
 fn give_up(agent: &Agent, is_quota: bool) -> Failure {
     if let Some(failure) = agent.profile.instead_of_waiting() {
         return failure;

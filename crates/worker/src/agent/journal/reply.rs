@@ -1,4 +1,4 @@
-//! What came of a model call, recorded: a whole reply, a broken one, none, or a failure.
+//! Records the result of a model call: a full reply, a broken or empty one, or a failure.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::{
     probe::Point,
 };
 
-/// The body of a turn step.
+/// Body of a turn step.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct TurnBody {
     provider: String,
@@ -43,7 +43,7 @@ pub(super) struct TurnBody {
 }
 
 impl TurnBody {
-    /// Of a reply that the model's client did not give whole: what it used is not known.
+    /// For a reply that the model's client did not return in full: its usage is unknown.
     fn without_reply(route: &Route, finish: FinishReason) -> Self {
         Self {
             provider: route.model.provider().to_owned(),
@@ -58,13 +58,13 @@ impl TurnBody {
     }
 }
 
-/// The body of a turn that is recorded in part.
+/// Body of a partly recorded turn.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct BegunTurnBody {
     pub(super) text: String,
 }
 
-/// The body of a turn that failed.
+/// Body of a failed turn.
 #[derive(Debug, Serialize)]
 struct FailedTurnBody<'a> {
     provider: &'a str,
@@ -75,8 +75,8 @@ struct FailedTurnBody<'a> {
 }
 
 impl Journal {
-    /// Writes down, with the next commit, that calls of the reply start before it has ended: the turn in part. What is new of its
-    /// calls is given back, to be recorded with the intent that comes next.
+    /// Adds the partly recorded turn to the next commit, because calls of the reply start before it has ended.
+    /// Returns the calls completed since the last call of this function, to be recorded with the next intent.
     pub(crate) fn begin_turn(&mut self, asked: &mut Asked) -> Step<Vec<ToolCall>> {
         if asked.seq.is_none() {
             let step = self.step(StepKind::Turn, asked.key, &BegunTurnBody { text: asked.text.clone() })?;
@@ -88,10 +88,10 @@ impl Journal {
         Ok(new)
     }
 
-    /// Records a whole reply, with the next commit.
+    /// Adds a full reply to the next commit.
     ///
     /// # Errors
-    /// A reply of nothing but a beginning is a failure.
+    /// `model_output_truncated` for a reply that was cut at its output limit and has no calls.
     pub(crate) async fn record_turn(&mut self, agent: &Agent, asked: &Asked, reply: ModelReply) -> Step<Turn> {
         let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
         observe(route, &asked.span, &reply, took);
@@ -117,7 +117,7 @@ impl Journal {
         self.stage(agent, Stage::Generating, State::Completed);
         self.empty_turns = 0;
         if is_cut {
-            // The attempt ends because of this reply, so that the next one does not find it (core-rules 6).
+            // The cut reply ends the attempt: spent, so that the next attempt does not replay it (core-rules 6).
             if let Some(step) = self.pending.steps.last_mut() {
                 step.state = StepState::Spent;
             }
@@ -129,7 +129,7 @@ impl Journal {
         Ok(turn)
     }
 
-    /// Records, with the next commit, a reply that ended at a limit which the budget had lowered: it is paid for and counts as spent.
+    /// Adds a reply that was cut at a limit lowered by the budget to the next commit: paid for, and spent.
     pub(super) fn record_cut(&mut self, agent: &Agent, asked: &Asked, reply: ModelReply) -> Step<()> {
         let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
         observe(route, &asked.span, &reply, took);
@@ -158,8 +158,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Records, with the next commit, what there is of a reply that broke after calls of it had started: `partial` where the
-    /// model's client knows it.
+    /// Adds a reply that broke after some of its calls had started to the next commit. `partial` is the part that
+    /// the model's client returned, if any.
     pub(crate) fn record_broken(&mut self, agent: &Agent, asked: Box<Asked>, partial: Option<Message>) -> Step<Turn> {
         let heard = || Message::Assistant { text: asked.text.clone(), calls: asked.calls.clone(), native: None };
         let message = partial.filter(|partial| partial.calls().len() >= asked.calls.len()).unwrap_or_else(heard);
@@ -178,8 +178,7 @@ impl Journal {
         Ok(turn)
     }
 
-    /// Records that the model said nothing, and says so to it. The second time in a row the attempt fails, and the reply that
-    /// failed it does not count.
+    /// Records an empty reply and asks again. The second in a row fails the attempt and is recorded as spent.
     ///
     /// # Errors
     /// An interrupt, or the failure.
@@ -239,7 +238,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether a turn that was answered 429 is asked again, without a retry. Nothing of it is recorded.
+    /// Returns true if a turn that was answered with 429 is asked again without a retry. Records nothing.
     pub(crate) async fn is_turn_asked_again(&mut self, agent: &Agent, asked: &Asked, error: &ModelError) -> bool {
         if asked.is_begun() || !self.is_asked_again(agent, asked.call.as_deref(), error).await {
             return false;
@@ -252,8 +251,9 @@ impl Journal {
         true
     }
 
-    /// A failure the model's side answered with is spent at once, so that the next request is another one; where no answer came
-    /// the next request carries the same key, and a gateway may still have the answer.
+    /// Records a failed turn. A failure that the model's side answered with is spent at once, so that the next
+    /// request has a new key; without an answer the next request carries the same key, because a gateway may
+    /// still have the reply.
     pub(crate) async fn record_failed_turn(
         &mut self,
         agent: &Agent,
@@ -303,7 +303,7 @@ impl Journal {
     }
 }
 
-/// Replies without text or calls, one after the other, that end the attempt.
+/// Consecutive replies without text or calls that fail the attempt.
 const MAX_EMPTY_TURNS: u32 = 2;
 
 fn observe(route: &Route, span: &tracing::Span, reply: &ModelReply, took: Duration) {

@@ -1,4 +1,4 @@
-//! What was retrieved before the first turn: recorded once, with the exact text that the model is shown of it.
+//! Retrieval before the first turn: recorded once, with the exact text shown to the model.
 
 use std::time::Instant;
 
@@ -17,20 +17,20 @@ use super::{
 };
 use crate::{agent::transcript::hash_parts, contract::Retrieved};
 
-/// The body of a retrieval step.
+/// Body of a retrieval step.
 #[derive(Debug, Serialize, Deserialize)]
 struct RetrievalBody {
-    /// What the model is shown; none where nothing was found.
+    /// Text shown to the model; `None` if nothing was found.
     references: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     contract_calls: Vec<NotedCall>,
 }
 
 impl Journal {
-    /// The references that the run asks for: recorded, or retrieved now.
+    /// Returns the run's references, recorded or retrieved now. `None` if the run retrieves nothing.
     ///
     /// # Errors
-    /// An interrupt, or why nothing could be retrieved.
+    /// An interrupt, or the retrieval's failure.
     pub(crate) async fn retrieve(&mut self, agent: &Agent) -> Step<Option<String>> {
         let Some(asked) = agent.profile.retrieval() else { return Ok(None) };
         if self.recorded.front().is_some_and(|step| step.kind == StepKind::Retrieval)

@@ -1,6 +1,7 @@
-//! What is said to the model beside its prompt, and whether a resumed attempt says what its record does.
+//! Messages sent to the model beside its prompt, and the check that a resumed attempt sends the recorded ones.
 //!
-//! A record is followed whatever today's code says (core-rules 7); where the two differ, that is told.
+//! A resume follows the record even if the code now says something else (core-rules 7), and reports the
+//! difference.
 
 use longhaul_sdk::Step;
 use longhaul_shared::store::journal::JournalStep;
@@ -9,34 +10,34 @@ use serde_json::json;
 use super::{Journal, detached::DETACHED_FAILED, recorded_message};
 use crate::llm::Message;
 
-/// A user message on its way to the next turn.
+/// A user message for the next turn.
 #[derive(Debug)]
 pub(super) struct Said {
     pub(super) text: String,
     by: Speaker,
 }
 
-/// Who says it.
+/// Source of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Speaker {
-    /// The code of the definition: the same on every resume, unless the code was changed.
+    /// The definition's code: the same on every resume, unless the code changed.
     Definition,
     /// Longhaul itself.
     Loop,
 }
 
 impl Journal {
-    /// Adds a user message that the next turn sends.
+    /// Adds a user message to the next turn.
     pub(crate) fn say(&mut self, message: &str) {
         self.said.push(Said { text: message.to_owned(), by: Speaker::Loop });
     }
 
-    /// Adds a user message of the definition's own code.
+    /// Adds a user message from the definition's code to the next turn.
     pub(crate) fn say_own(&mut self, message: &str) {
         self.said.push(Said { text: message.to_owned(), by: Speaker::Definition });
     }
 
-    /// Tells when the definition ended before its record did: its code asks for less than it did.
+    /// Reports a definition that ended before its record did: its code now asks for fewer turns.
     pub(crate) fn note_unread(&mut self) {
         if let Some(next) = self.recorded.front() {
             let data = json!({ "expected": "end", "recorded": next.kind.as_str(), "skipped": self.recorded.len() });
@@ -44,8 +45,8 @@ impl Journal {
         }
     }
 
-    /// Whether the definition says before this turn what it said when the turn was asked. What Longhaul said beside it is left out: of
-    /// two resumes one may find a detached failure earlier than the other.
+    /// Compares the definition's messages before this turn with the recorded ones, and reports a difference.
+    /// Ignores Longhaul's own messages: one resume may find a detached failure earlier than another.
     pub(super) fn check_said(&mut self, step: &JournalStep) -> Step<()> {
         let (own, notices): (Vec<Said>, Vec<Said>) =
             std::mem::take(&mut self.said).into_iter().partition(|said| said.by == Speaker::Definition);
@@ -60,7 +61,7 @@ impl Journal {
             | Message::Assistant { .. }
             | Message::Tool { .. } => None,
         });
-        // What a fork shares was said to another input.
+        // The shared steps of a fork belong to another input.
         if !self.place.is_fork && !recorded.eq(own.iter().map(|said| said.text.as_str())) {
             self.diverged(json!({ "turn": self.turns, "part": "message" }));
         }

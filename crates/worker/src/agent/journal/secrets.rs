@@ -1,4 +1,4 @@
-//! What the record shows people of calls whose arguments hold secrets. The record itself is exact: a resumed attempt needs it.
+//! Previews of calls whose arguments hold secrets. The journal itself is exact: a resumed attempt needs it.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Agent, preview};
 
-/// The secrets of each tool that has any.
+/// Secrets per tool, for tools that have any.
 #[derive(Debug, Default)]
 pub(super) struct ToolSecrets(HashMap<String, (Vec<String>, Option<Value>)>);
 
@@ -25,7 +25,7 @@ impl ToolSecrets {
         Self(secrets)
     }
 
-    /// The beginning of a call's result. An error repeats the call as it was written, and may quote it.
+    /// The start of a call's result. Errors are redacted: an error repeats the call and may quote its arguments.
     pub(super) fn preview(&self, tool: &str, text: &str, is_error: bool) -> String {
         let Some((pointers, schema)) = self.0.get(tool).filter(|_| is_error) else { return preview(text) };
         let (note, error) = match text.rsplit_once('\n') {
@@ -50,7 +50,7 @@ impl ToolSecrets {
     }
 }
 
-/// Whether a schema marks anything at all.
+/// True if a part of the schema is marked as secret.
 fn is_marked(schema: &Value) -> bool {
     match schema {
         Value::Object(members) => {

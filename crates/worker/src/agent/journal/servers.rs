@@ -1,8 +1,8 @@
-//! Tool servers that cannot be reached while a run is under way.
+//! Tool servers that are unreachable during a run.
 //!
-//! The execution waits for a server as after a failure of class `transient`, counted by server, and spends no retry of its own. When
-//! those waits are used up the model is told, and calls to the server fail at once for the rest of the attempt. What a server
-//! answers ends its count.
+//! The execution waits for a server with the backoff of class `transient`, counted per server, without spending
+//! its own retries. After the last wait the model sees the error, and calls to the server fail at once for the
+//! rest of the attempt. An answer of the server resets its count.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,22 +19,22 @@ use serde_json::json;
 use super::{Agent, Journal, Ran, calls::CallBody, read_body};
 use crate::tools::{CallError, CallErrorKind, server_of};
 
-/// What a run knows of its tool servers.
+/// State of the run's tool servers.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
-    /// How often each call waited for its server since that last answered. Calls of one reply wait together.
+    /// Waits of each call since its server last answered. Calls of one reply wait together.
     waits: HashMap<String, BTreeMap<Hash, u32>>,
-    /// Those that are not asked again in this attempt, and why.
+    /// Servers that are not called again in this attempt, with the reason.
     gone: HashMap<String, String>,
-    /// What the attempt waits for, and how long.
+    /// The failure that the attempt waits for, and the delay.
     waiting: Option<(Failure, Duration)>,
 }
 
 impl Servers {
-    /// Counts what the record says, step by step.
+    /// Counts the waits of a recorded step.
     ///
     /// # Errors
-    /// A record that cannot be read.
+    /// The record cannot be read.
     pub(super) fn note(&mut self, step: &JournalStep) -> Step<()> {
         let Some(server) = step.name.as_deref().and_then(server_of) else { return Ok(()) };
         let is_unreachable = step.failure_code.as_deref() == Some(FailureCode::TOOL_UNREACHABLE.as_str());
@@ -55,14 +55,14 @@ impl Servers {
 }
 
 impl Journal {
-    /// Why a call of `tool` fails without its server being asked.
+    /// The error of a call whose server is not called again in this attempt.
     pub(crate) fn gone_server(&self, tool: &str) -> Option<CallError> {
         let reason = self.servers.gone.get(server_of(tool)?)?;
         Some(CallError::new(CallErrorKind::Runtime, reason.clone()))
     }
 
-    /// Whether the attempt ends to wait for the server of a call that could not be sent. Otherwise such a call no longer ends the
-    /// run: the model is told.
+    /// Returns true if the attempt ends to wait for the server of an unsent call. Otherwise the call no longer
+    /// ends the run, and the model sees its error.
     pub(crate) fn waits_for_server(&mut self, agent: &Agent, ran: &mut Ran) -> bool {
         let is_unreachable = |failure: &Failure| failure.code == FailureCode::TOOL_UNREACHABLE;
         let Some(server) = server_of(&ran.ready.tool) else { return false };
@@ -84,12 +84,12 @@ impl Journal {
         }
     }
 
-    /// The failure because of which the attempt waits for a server, and how long it waits.
+    /// The failure that ends the attempt to wait for a server, and the delay.
     pub(crate) fn server_wait(&self) -> Option<(Failure, Duration)> {
         self.servers.waiting.clone()
     }
 
-    /// Tells observers that tool servers are being started, and may take their time.
+    /// Emits `tool_servers_starting`: the start may take long.
     ///
     /// # Errors
     /// An interrupt, or a failure of the store.
@@ -98,7 +98,7 @@ impl Journal {
         self.flush().await
     }
 
-    /// Tells observers that tool servers which took their time have answered.
+    /// Emits `tool_servers_started`, with the time it took.
     ///
     /// # Errors
     /// An interrupt, or a failure of the store.
@@ -107,7 +107,7 @@ impl Journal {
         self.flush().await
     }
 
-    /// Tells observers of tools that the agent allows and that its servers do not offer.
+    /// Emits `tools_missing`: tools that the agent allows but its servers do not offer.
     pub(crate) fn note_missing_tools(&mut self, missing: &[String]) {
         if !missing.is_empty() {
             self.event("tools_missing", json!({ "tools": missing }));

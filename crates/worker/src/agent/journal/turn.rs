@@ -1,7 +1,9 @@
-//! One model call: replayed from the record, or asked once under its own idempotency key and committed before anyone acts on it.
+//! One model call: replayed from the record, or made once under its idempotency key and committed before anything
+//! acts on it.
 //!
-//! Calls may start while the reply still streams. Then the turn is recorded in part first, in the write that holds the intent of
-//! the first such call: a turn in state `intent` is a reply that broke, never one to ask for again (core-rules 8).
+//! Calls may start while the reply streams. Then the partial turn is recorded first, in the write that holds the
+//! intent of the first such call: a turn in state `intent` is a broken reply, never asked for again (core-rules
+//! 8).
 
 use std::{sync::Arc, time::Instant};
 
@@ -31,61 +33,58 @@ use crate::{
     probe::Point,
 };
 
-/// What the loop needs of a reply.
+/// A model reply, as the loop needs it.
 #[derive(Debug, Clone)]
 pub(crate) struct Turn {
-    /// Identifies the turn; the keys of its calls build on it.
+    /// Step key; the keys of its calls derive from it.
     pub(crate) key: Hash,
-    /// Its text.
     pub(crate) text: String,
-    /// Its calls, in order.
+    /// Calls in reply order.
     pub(crate) calls: Vec<ToolCall>,
-    /// The last call, when the reply was cut inside it: it must not run.
+    /// Index of the last call if the reply was cut inside it: it must not run.
     pub(crate) unfinished_call: Option<usize>,
-    /// The reply broke after a call had started: what there is of it counts, and it is no answer.
+    /// True if the reply broke after a call had started: its calls count, its text is no answer.
     pub(crate) is_broken: bool,
 }
 
-/// The next turn.
 #[derive(Debug)]
 pub(crate) enum NextTurn {
-    /// Answered by the record.
     Recorded(Turn),
-    /// The model said nothing at all; the record says so.
+    /// A recorded empty reply.
     Empty,
-    /// To be asked.
+    /// Not recorded: the model must be asked.
     Ask(Box<Asked>),
 }
 
-/// A turn that is being asked for.
+/// A turn whose reply is awaited.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    /// Identifies the turn.
+    /// Step key.
     pub(crate) key: Hash,
-    /// What the model is offered.
+    /// Tools offered.
     pub(super) offer: Offer,
-    /// Messages that it sends for the first time.
+    /// Messages sent for the first time.
     pub(crate) said: Vec<MessageBytes>,
-    /// The text so far.
+    /// Text received so far.
     pub(super) text: String,
-    /// The calls so far whose arguments are complete.
+    /// Calls received so far with complete arguments.
     pub(super) calls: Vec<ToolCall>,
-    /// How many of them the record has.
+    /// Number of those calls in the record.
     pub(super) recorded: usize,
-    /// The step, once the turn is recorded in part.
+    /// Sequence number of the step, once the turn is partly recorded.
     pub(super) seq: Option<i32>,
-    /// Which of the agent's routes it takes.
+    /// Index into the agent's routes.
     pub(super) route: usize,
-    /// The reply limit that the budget granted; none without a budget.
+    /// Reply limit granted by the budget; `None` without a budget.
     pub(super) limit: Option<ReplyLimit>,
-    /// What allows the call; none for a turn of the record.
+    /// Admission of the call; `None` for a replayed turn.
     pub(super) call: Option<Arc<Call>>,
     pub(super) span: tracing::Span,
     pub(super) started: Instant,
 }
 
 impl Asked {
-    /// Takes note of what the model wrote; a call whose arguments are complete is given back.
+    /// Adds a stream event to the turn. Returns a call whose arguments are complete.
     pub(crate) fn hear(&mut self, event: ReplyEvent) -> Option<ToolCall> {
         match event {
             ReplyEvent::TextDelta(text) => {
@@ -100,7 +99,7 @@ impl Asked {
         }
     }
 
-    /// Whether the reply ended at a limit that the budget lowered, with nothing in it that can be used.
+    /// True if the reply was cut at a limit lowered by the budget and has no usable call.
     pub(crate) fn is_cut_by_budget(&self, reply: &ModelReply) -> bool {
         let calls = reply.message.calls().len();
         let has_whole_call = calls > usize::from(reply.unfinished_call.is_some());
@@ -108,14 +107,14 @@ impl Asked {
         is_lowered && reply.finish == FinishReason::Length && !has_whole_call && !self.is_begun()
     }
 
-    /// Whether a call of it may have started.
+    /// True if a call of the reply may have started.
     pub(crate) fn is_begun(&self) -> bool {
         self.seq.is_some()
     }
 }
 
 impl Journal {
-    /// The next turn: from the record, or to be asked now.
+    /// The next turn: replayed, or awaiting its reply.
     ///
     /// # Errors
     /// An interrupt, or a record that cannot be read.
@@ -127,7 +126,7 @@ impl Journal {
             return self.replay_turn(agent, step, offer);
         }
         let mut said = Vec::new();
-        // An output that nobody refused is answered before anything else is said.
+        // An output without a refusal gets its result before any other message.
         if let Some(result) = self.unanswered_output() {
             said.push(self.settle_output(result)?);
         }
@@ -140,19 +139,19 @@ impl Journal {
         self.ask(agent, offer, said).await.map(NextTurn::Ask)
     }
 
-    /// The same turn once more, after the conversation was found too long and compressed.
+    /// Asks the turn again after compressing a conversation that the model found too long.
     ///
     /// # Errors
-    /// An interrupt, or what `failure` says when nothing is left to compress.
+    /// An interrupt, or `failure` as `context_limit_exceeded` if nothing is left to compress.
     pub(crate) async fn ask_shorter(&mut self, agent: &Agent, asked: Box<Asked>, failure: Failure) -> Step<Box<Asked>> {
         self.compress(agent, asked.said.len(), Some(failure)).await?;
         self.ask(agent, asked.offer, asked.said).await
     }
 
-    /// The same turn once more, for a whole reply: the one that was paid for ended at a limit that the budget had lowered.
+    /// Asks the turn again for a full reply, because the paid one was cut at a limit lowered by the budget.
     ///
     /// # Errors
-    /// An interrupt, also when the budget has no room for a whole reply; `budget_exhausted`.
+    /// An interrupt, also if the budget has no room for a full reply; `budget_exhausted`.
     pub(crate) async fn ask_for_whole(
         &mut self,
         agent: &Agent,
@@ -165,12 +164,12 @@ impl Journal {
         self.ask(agent, asked.offer, asked.said).await
     }
 
-    /// The same turn once more, when the endpoint takes calls again.
+    /// Asks the turn again when the endpoint takes calls.
     ///
     /// # Errors
-    /// An interrupt, also when that is later than is waited for in memory.
+    /// An interrupt, also if the wait is too long to hold in memory.
     pub(crate) async fn ask_again(&mut self, agent: &Agent, mut asked: Box<Asked>) -> Step<Box<Asked>> {
-        // The call that was refused is under way no more.
+        // The refused call is over.
         asked.call = None;
         self.ask(agent, asked.offer, asked.said).await
     }
@@ -207,8 +206,8 @@ impl Journal {
         }))
     }
 
-    /// A reply that was cut by the end of its worker. What was recorded of it is all there is: the calls that had started, and
-    /// those complete before them.
+    /// Replays a reply that its worker's death cut short. The recorded calls are all there is: those that
+    /// started, and those complete before them.
     fn replay_begun_turn(&mut self, agent: &Agent, step: JournalStep, offer: Offer) -> Step<Turn> {
         let body: BegunTurnBody = read_body(&step)?;
         self.replay_appends(&step)?;
@@ -232,9 +231,9 @@ impl Journal {
         self.record_broken(agent, asked, None)
     }
 
-    /// The route that a recorded turn took, as far as that is known.
+    /// Index of the route whose key matches a recorded turn; `None` if none does, or for a fork.
     fn check_key(&mut self, agent: &Agent, step: &JournalStep, offer: Offer) -> Step<Option<usize>> {
-        // A fork has another prompt or model than the turns it shares were asked with.
+        // A fork has another prompt or model than the turns it shares.
         if self.place.is_fork {
             return Ok(None);
         }
@@ -245,14 +244,14 @@ impl Journal {
         Ok(route)
     }
 
-    /// Notes what the provider counted of the transcript that a turn sent, before its reply is added.
+    /// Records the provider's token count of the transcript that a turn sent, before its reply is appended.
     pub(super) fn note_count(&mut self, route: Option<usize>, offer: Offer, usage: Usage) {
         if let Some((route, tokens)) = route.zip(usage.input_tokens) {
             self.transcript.note_count(route, offer, tokens);
         }
     }
 
-    /// The route that a recorded turn took, if it was asked as it would be today.
+    /// Index of the route whose turn key today equals the recorded one.
     fn recorded_route(&self, agent: &Agent, step: &JournalStep, offer: Offer) -> Step<Option<usize>> {
         for (index, route) in agent.routes.iter().enumerate() {
             if self.turn_key(agent, route, offer)? == step.key {
@@ -262,7 +261,7 @@ impl Journal {
         Ok(None)
     }
 
-    /// What is asked: model, tools and every message so far.
+    /// Hash of the request: model, tools and all messages so far.
     fn turn_key(&self, agent: &Agent, route: &Route, offer: Offer) -> Step<Hash> {
         let model = serde_json::to_vec(&route.spec).map_err(|error| super::corrupt(&error))?;
         let tools = agent.menu.shown_bytes(offer);
@@ -304,8 +303,8 @@ impl Journal {
         Ok(Box::new(Asked { key, offer, said, text, calls, recorded, seq, route, limit, call, span, started }))
     }
 
-    /// The model call itself. It holds nothing of the journal, which goes on recording while the reply streams; what is heard of
-    /// the reply goes to `sink`, which a reply's size cap bounds.
+    /// Makes the model call. The future borrows nothing of the journal, which records while the reply streams;
+    /// stream events go to `sink`, bounded by the reply's size cap.
     pub(crate) fn request<'a>(
         &self,
         agent: &'a Agent,
@@ -331,12 +330,12 @@ impl Journal {
                 context_tokens: Some(agent.config.limits.context_tokens),
                 output_schema: agent.native_output_schema.as_ref(),
             };
-            // Nobody listens any more only when the attempt has ended.
+            // The receiver is dropped only after the attempt has ended.
             route.model.complete(request, &mut |event| drop(sink.unbounded_send(event))).await
         };
         let answer = answer.instrument(asked.span.clone());
         async move {
-            // Awaited by value: the future, and its hold on the span, is gone when the answer is there.
+            // Awaited by value: the future drops its span before the answer is used.
             let came_to = answer.await;
             if let Some(call) = call {
                 call.ended(&came_to);
@@ -345,7 +344,7 @@ impl Journal {
         }
     }
 
-    /// The key of a turn's request. A limit that was lowered makes another request of it.
+    /// Idempotency key of a turn's request. A lowered limit makes it a different request.
     fn request_key(&self, asked: &Asked) -> String {
         let key = self.step_key(&asked.key);
         match asked.limit.filter(|limit| limit.is_lowered) {
@@ -354,7 +353,7 @@ impl Journal {
         }
     }
 
-    /// The same for every repetition of the same request, another one once an answer to it was spent.
+    /// The same for repetitions of a request; changes once an answer to it is spent.
     pub(super) fn idempotency_key(&self, key: &Hash) -> String {
         hex::encode(self.step_key(key))
     }

@@ -1,4 +1,4 @@
-//! What validators said of an answer, and the correction that follows.
+//! Validator verdicts on an answer, and the correction that follows.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -16,15 +16,15 @@ use crate::{
     validators::{FailedValidation, first_failure},
 };
 
-/// Time that validators may take while a paid turn is in memory alone.
+/// Maximum validation time while a paid turn is only in memory.
 const VERDICT_IN_TIME: Duration = Duration::from_millis(10);
 
-/// A validator and the beginning of its words.
+/// A validator's name and the start of its feedback.
 fn complaint(validator: &str, feedback: Option<&str>) -> Value {
     json!({ "validator": validator, "feedback": feedback.map(preview) })
 }
 
-/// The body of a verdict step. Only refusals are recorded: an answer that passed ends the execution.
+/// Body of a verdict step. Only refusals are recorded: an accepted answer ends the execution.
 #[derive(Debug, Serialize, Deserialize)]
 struct VerdictBody {
     retry_needed: bool,
@@ -33,10 +33,10 @@ struct VerdictBody {
 }
 
 impl Journal {
-    /// The first refusal of an answer: recorded, or from the validators now.
+    /// The first refusal of an answer, recorded or from the validators now.
     ///
     /// # Errors
-    /// A record that cannot be read.
+    /// The record cannot be read.
     pub(crate) async fn verdict(
         &mut self,
         validators: &[Arc<dyn Validator>],
@@ -73,7 +73,7 @@ impl Journal {
         Ok(Some(response))
     }
 
-    /// Asks the validators. A turn that waits for the end of the run is committed alone when they take long, or refuse.
+    /// Runs the validators. Commits a deferred turn on its own if they are slow or refuse.
     async fn first_refusal(
         &mut self,
         validators: &[Arc<dyn Validator>],
@@ -106,10 +106,11 @@ impl Journal {
         self.complaint.as_ref()
     }
 
-    /// Clears the scratchpad and appends the feedback: as the result of the output's call when the output was one.
+    /// Clears the scratchpad and appends the feedback: as the output call's result if the output was a call,
+    /// otherwise as a user message.
     ///
     /// # Errors
-    /// A record that cannot be read.
+    /// The record cannot be read.
     pub(crate) fn correct(&mut self, feedback: &str) -> Step<()> {
         self.scratchpad.clear();
         if self.recorded.front().is_some_and(|step| step.kind == StepKind::Correction)
