@@ -1,4 +1,4 @@
-//! The end of one attempt: what became of it is decided purely (`domain::decision`), written down once, and told.
+//! The end of one attempt: a pure decision (`domain::decision`), written once, then announced.
 
 use std::{
     sync::Arc,
@@ -26,10 +26,11 @@ use crate::{
     probe::Point,
 };
 
-/// What is left of an attempt for its conclusion.
+/// Outcome of an attempt, with the journal if it was restored, and the retry policy.
 pub(super) type Ended = (Step<ExecutionResult>, Option<Box<Journal>>, RetryPolicy);
 
-/// Decides the fate of the execution and commits it. Returns the tokens that this attempt used, as far as they are known.
+/// Decides the execution's next state and commits it. Returns the tokens of this attempt, as far as they are
+/// known.
 pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &AttemptDeps) -> i64 {
     let (outcome, journal, policy) = ended;
     let Settled { outcome, write, wake_seq, parked, server, complaint } = settle(outcome, journal, claimed).await;
@@ -41,7 +42,7 @@ pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, 
         Decision::Refuse { code, summary } => Conclusion::Refuse { code, summary, detail: complaint },
         Decision::Retry { failure, delay } => Conclusion::Retry { failure, delay, wake_seq },
         Decision::Park => match server {
-            // What else it waits for wakes it all the same.
+            // A wake of the execution's other wait ends this wait too.
             Some((failure, delay)) => {
                 Conclusion::Reconnect { failure, delay, wake_seq: parked.map_or(wake_seq, |parked| parked.wake_seq) }
             }
@@ -69,10 +70,10 @@ pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, 
     }
 }
 
-/// An attempt whose record is committed, or ready to be committed with the end of its lease.
+/// An attempt whose journal is committed, or ready to be committed with the end of its lease.
 struct Settled {
     outcome: Step<ExecutionResult>,
-    /// The last write, when the run came to its own end.
+    /// Last write of a run that ended by itself.
     write: Option<Arc<JournalWrite>>,
     wake_seq: i32,
     parked: Option<Parked>,
@@ -80,8 +81,8 @@ struct Settled {
     complaint: Option<Value>,
 }
 
-/// Commits what is left of the record. The last write of a run that came to its own end is left to the statement that ends the
-/// lease (docs/adr/0041-one-commit-ends-a-run.md); every other outcome may change by what the commit finds.
+/// Commits the rest of the journal. The last write of a successful run is left to the statement that ends the
+/// lease (docs/adr/0041-one-commit-ends-a-run.md); the commit may change any other outcome.
 async fn settle(mut outcome: Step<ExecutionResult>, journal: Option<Box<Journal>>, claimed: &Claimed) -> Settled {
     let Some(mut journal) = journal else {
         let wake_seq = claimed.wake_seq;
@@ -108,7 +109,7 @@ async fn settle(mut outcome: Step<ExecutionResult>, journal: Option<Box<Journal>
     Settled { outcome, write, wake_seq, parked, server, complaint: journal.complaint().cloned() }
 }
 
-/// Ends the lease, together with the last write under it. Gives the conclusion that was accepted, without its output, which may be
+/// Ends the lease together with its last write. Returns the accepted conclusion without its output, which may be
 /// large.
 async fn end_lease(
     claimed: &Claimed,
@@ -124,7 +125,7 @@ async fn end_lease(
     let noted = if is_finish { Conclusion::Finish { output: String::new() } } else { conclusion.clone() };
     match end(conclusion, write.clone()).await {
         Err(StoreError::Rejected(error)) => {
-            // Repeating the attempt would end here again, for ever.
+            // A repeated attempt would fail here again, without end.
             tracing::error!(error = %error, "the store refused the end of an attempt");
             if let Some(write) = write
                 && let Err(error) = deps.writer.record(write).await
@@ -139,7 +140,7 @@ async fn end_lease(
     }
 }
 
-/// An output that is too large to be stored ends as one that the store refused.
+/// Fails an execution whose output is too large to be stored.
 fn finish(output: String) -> Conclusion {
     if output.len() <= MAX_OUTPUT_BYTES {
         return Conclusion::Finish { output };
@@ -148,7 +149,7 @@ fn finish(output: String) -> Conclusion {
     Conclusion::Fail { failure: Failure::permanent(FailureCode::INTERNAL_ERROR, summary) }
 }
 
-/// Why calls that were under way have no result, where the execution ends with them.
+/// Error text for unanswered calls, if the execution ends with them.
 fn aborted(outcome: &Step<ExecutionResult>) -> Option<&'static str> {
     match outcome {
         Err(StepError::Interrupt(Interrupt::DeadlineExceeded)) => Some("the execution ran longer than it may"),
@@ -161,7 +162,7 @@ fn aborted(outcome: &Step<ExecutionResult>) -> Option<&'static str> {
     }
 }
 
-/// Tells whom the end concerns; all of it is also found without being told.
+/// Sends wake-ups and event hints. They may be lost: the sweep and the streams find the change without them.
 async fn tell(claimed: &Claimed, concluded: &Concluded, deps: &AttemptDeps) {
     let publisher = &deps.shared.publisher;
     publisher.look([claimed.id.0]);
@@ -174,21 +175,22 @@ async fn tell(claimed: &Claimed, concluded: &Concluded, deps: &AttemptDeps) {
         fold_budget(&deps.shared, &deps.writer, claimed.root).await;
     }
     if let Some(parent) = concluded.parent {
-        // It may be runnable now; if it is not, the wake-up finds nothing and costs nothing.
+        // The parent may be runnable now; otherwise the wake-up has no effect.
         publisher.look([parent.0]);
         crate::wake(publisher, &concluded.queue, parent, Some(WaitReason::Worker));
     }
 }
 
-/// A wait that ends by the database's clock, measured from the claim: both that instant and the limit are of that clock.
+/// A wait from now until an instant of the database's clock: the distance from the claim, minus the time held
+/// since.
 fn park(claimed: &Claimed, held_for: Duration, parked: Option<Parked>) -> Conclusion {
-    // Nothing to wait for is runnable at once.
+    // Without a wait the execution is runnable at once.
     let Some(Parked { waiting, wake_seq }) = parked else { return Conclusion::Release { drained: false } };
     let wait = waiting.until.map(|until| between(claimed.claimed_at, until).saturating_sub(held_for));
     Conclusion::Park { reason: waiting.reason, wait, wake_seq }
 }
 
-/// An interrupt found while writing outranks a failure, and nothing outranks a proven success but a lost lease.
+/// An interrupt found while writing replaces a failure. A success is kept on a cancel.
 fn merge(outcome: Step<ExecutionResult>, error: StepError) -> Step<ExecutionResult> {
     match (&outcome, &error) {
         (Ok(ExecutionResult::Success { .. }), StepError::Interrupt(Interrupt::Cancelled)) => outcome,
@@ -197,7 +199,7 @@ fn merge(outcome: Step<ExecutionResult>, error: StepError) -> Step<ExecutionResu
     }
 }
 
-/// By the status that the store came to: a cancel that arrived meanwhile ends what was to go on, and what was to fail.
+/// Reports the stored status, not the conclusion: a cancel in between ends a retry, a park or a failure.
 fn note_end(conclusion: &Conclusion, status: ExecutionStatus) {
     match (status, conclusion) {
         (ExecutionStatus::Finished, _) => {

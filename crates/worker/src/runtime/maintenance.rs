@@ -1,6 +1,6 @@
-//! Duties for the whole fleet: bury dead workers, take back what they held, wake what is due, publish again what has no
-//! wake-up. Each is done by the worker that takes it first when it is due (core-rules 23, docs/adr/0038-one-sweep.md); one that
-//! runs twice does no harm, because the store skips locked rows.
+//! Fleet-wide duties: bury dead workers, reap their executions, wake due executions, republish wake-ups. The
+//! first worker to take a due duty runs it (core-rules 23, docs/adr/0038-one-sweep.md). A duty that runs twice
+//! does no harm, because the store skips locked rows.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,51 +35,54 @@ use crate::{deps::Deps, wake};
 
 /// Executions moved by one statement.
 const CHUNK: i64 = 500;
-/// Chunks moved in one tick; the rest waits for the next, so that no tick starves the other duties.
+/// Chunks moved in one tick; the rest waits for the next, so that no duty starves the others.
 const CHUNKS: usize = 20;
-/// How long an attempt may let `active_until` pass before its execution is ended for it.
+/// Time past `active_until` after which the sweep ends the execution.
 const OVERDUE_GRACE: Duration = Duration::from_secs(15);
-/// How long renewals must have been steady before what is held and overdue is ended: after an outage a result in hand comes first.
+/// Time of steady renewals required before held, overdue executions are ended: after an outage, attempts write
+/// their results first.
 const STEADY: Duration = Duration::from_secs(10);
-/// How long an execution may be runnable without any live worker for it before it waits with `no_worker`.
+/// Time an execution may be runnable without a live worker that serves it, before it waits with `no_worker`.
 const UNSERVED_GRACE: Duration = Duration::from_secs(10);
-/// A claim whose reply has not arrived by now never will: two seconds more than one is waited for, so that one that comes in late
-/// is not handed back while it is being taken note of.
+/// Age at which an unknown lease counts as leaked: two seconds more than the wait for a claim's reply, so that a
+/// late reply is not handed back while it is being processed.
 const CLAIM_GRACE: Duration = Duration::from_secs(7);
-/// How soon the sweep notices what a worker let pass that does not look after its own executions any more. It reads what is held.
+/// Period of the search for overdue executions whose own worker does not end them. It reads all held leases.
 const WEDGED_EVERY: Duration = Duration::from_secs(60);
-/// How often the nets below the wakes look, those that read all that waits, or holds slots.
+/// Period of the fallbacks for lost wakes that scan all waiting executions or slots.
 const NET_EVERY: Duration = Duration::from_secs(30);
-/// How soon a worker is noticed that serves what nobody served.
+/// Period of the wake of executions whose serve key a worker now serves.
 const SERVED_EVERY: Duration = Duration::from_secs(2);
-/// How soon a new build, and the end of a canary, are noticed.
+/// Period of the quarantine duty, which notices a new build or the end of a canary.
 const QUARANTINE_EVERY: Duration = Duration::from_secs(2);
 const UNSERVED_EVERY: Duration = Duration::from_secs(5);
-/// The net below the wakes of decisions, and how far back it looks: longer than any pause of the sweep. What is older wakes at its
-/// `wait_until`, which is never later than the next expiry.
+/// Period of the fallback for lost wakes of decided requests, and the age up to which it looks for decisions:
+/// longer than any pause of the sweep. An older one wakes at its `wait_until`, which is never later than the next
+/// expiry.
 const DECIDED_EVERY: Duration = Duration::from_secs(10);
 const DECIDED_WINDOW: Duration = Duration::from_secs(3_600);
-/// How old the shares of tenants may be that workers go by.
+/// Maximum age of the tenants' shares known to a worker.
 const EXCHANGE_EVERY: Duration = Duration::from_secs(2);
-/// How old the number of live workers may be by which limits without Redis are shared out.
+/// Maximum age of the count of live workers, by which limits are divided when Redis is down.
 const WORKERS_EVERY: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(600);
 const ALARMS_EVERY: Duration = Duration::from_secs(30);
 /// History partitions made ahead, in weeks.
 const WEEKS_AHEAD: i32 = 4;
-/// How often idempotency keys are deleted, and the most portions a time.
+/// Period of the deletion of idempotency keys, and the maximum number of portions each time.
 const KEYS_EVERY: Duration = Duration::from_secs(10);
 const KEYS_PORTIONS: usize = 100;
 const SERVE_KEYS_EVERY: Duration = Duration::from_secs(3_600);
-/// How long a serve key outlives the last submit with it: much longer than an API process remembers that it put one.
+/// Time a serve key is kept after the last submit with it: much longer than an API process caches that it stored
+/// the key.
 const KEEP_SERVE_KEYS: Duration = Duration::from_secs(24 * 3_600);
 /// Runnable executions counted per queue for metrics and wake-ups.
 const HEAD_CAP: i64 = 1_000;
 
-/// Name of the duty that only a worker takes whose renewals prove that Postgres is well.
+/// Duty taken only by a worker whose renewals prove that Postgres is healthy.
 const REAP: &str = "bury and reap";
 
-/// Buries and reaps, while this worker's own renewals prove that Postgres is well.
+/// Buries and reaps dead workers while this worker's own renewals prove that Postgres is healthy (core-rules 4).
 pub(crate) async fn reap(deps: Arc<Deps>, lease: Arc<WorkerLease>, config: WorkerConfig) {
     let mut tick = ticks(config.reaper_tick);
     let period = between(config.reaper_tick, config.reaper_tick);
@@ -89,7 +92,7 @@ pub(crate) async fn reap(deps: Arc<Deps>, lease: Arc<WorkerLease>, config: Worke
             continue;
         }
         if let Err(error) = reap_once(&deps, config.lease, period).await {
-            // An error says that Postgres may be in trouble: nobody is declared dead until renewals were steady again.
+            // Postgres may be in trouble: declare no worker dead until renewals have been steady again.
             lease.faltered();
             failed(REAP, &error);
         }
@@ -103,8 +106,8 @@ async fn reap_once(deps: &Deps, lease: Duration, period: Duration) -> Result<(),
     deps.store.finish_duties(&[DoneDuty { name: REAP, taken_at, period, told: None }]).await
 }
 
-/// Time after which a duty of this period is due, for workers that look every `tick`: a little less, so that it is due at the look
-/// that comes a period later.
+/// Time after which a duty of this period is due, if workers check every `tick`: half a tick less, so that the
+/// check one period later finds it due.
 fn between(period: Duration, tick: Duration) -> Duration {
     period.saturating_sub(tick / 2)
 }
@@ -130,7 +133,7 @@ async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
             }
         }
         if !reaped.is_empty() {
-            // What they held is free.
+            // The slots of reaped executions are free.
             announce(deps, &deps.store.sweep_slots(CHUNK).await?);
         }
         if (reaped.len() as i64) < CHUNK {
@@ -140,7 +143,7 @@ async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Takes what is due of the sweep's duties and does it; every tick.
+/// Takes the due duties of the sweep and runs them, every tick.
 pub(crate) async fn sweep(deps: Arc<Deps>, config: WorkerConfig) {
     let mut tick = ticks(config.sweep_tick);
     let rules = rules(&config.quarantine);
@@ -156,17 +159,16 @@ pub(crate) async fn sweep(deps: Arc<Deps>, config: WorkerConfig) {
 type Run = for<'a> fn(&'a Deps, &'a QuarantineRules) -> BoxFuture<'a, Result<(), StoreError>>;
 type Count = for<'a> fn(&'a Deps) -> BoxFuture<'a, Result<Value, StoreError>>;
 
-/// Work of a duty.
 enum Work {
     Do(Run),
-    /// A count that one worker makes and every worker shows.
+    /// A count made by one worker and exported by all.
     Tell(Count, fn(&Value)),
 }
 
 /// One duty of the sweep.
 struct Duty {
     name: &'static str,
-    /// How rarely; with zero, every tick.
+    /// Minimum period; zero for every tick.
     every: Duration,
     work: Work,
 }
@@ -183,9 +185,10 @@ const fn told(every: Duration, name: &'static str, count: Count, show: fn(&Value
     Duty { name, every, work: Work::Tell(count, show) }
 }
 
-/// What the sweep does, in this order.
+/// Duties of the sweep, in order of execution.
 const DUTIES: [Duty; 25] = [
-    // Before the waits of their executions, which end at the same time: nobody shall find a request that is overdue and waits.
+    // Before the waits of their executions, which end at the same time: no reader must find an overdue request
+    // still waiting.
     each_tick("expire requests", |deps, _| Box::pin(announced(deps, deps.store.expire_requests(CHUNK, None)))),
     each(DECIDED_EVERY, "wake what is decided", |deps, _| {
         Box::pin(announced(deps, deps.store.wake_decided(CHUNK, DECIDED_WINDOW)))
@@ -226,7 +229,7 @@ const DUTIES: [Duty; 25] = [
     told(ALARMS_EVERY, "look for alarms", |deps| Box::pin(look_for_alarms(deps)), show_alarms),
 ];
 
-/// Every duty that is due and that no other worker has; one that fails keeps none of the others from its turn.
+/// Runs every due duty that no other worker has taken; a failed duty does not stop the others.
 async fn sweep_once(
     deps: &Deps,
     rules: &QuarantineRules,
@@ -254,7 +257,7 @@ async fn sweep_once(
     if done.is_empty() { Ok(()) } else { deps.store.finish_duties(&done).await }
 }
 
-/// Announces what a duty of one statement woke.
+/// Announces the executions woken by a duty of one statement.
 async fn announced(
     deps: &Deps,
     woken: impl Future<Output = Result<Vec<Runnable>, StoreError>>,
@@ -279,7 +282,7 @@ async fn end_overdue(deps: &Deps) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Ends what workers hold and let pass that do not look after their own any more, while the renewals of each are steady.
+/// Ends overdue executions that their own worker does not end, if that worker's renewals are steady.
 async fn end_neglected(deps: &Deps) -> Result<(), StoreError> {
     let neglected = deps.store.neglected(CHUNK, OVERDUE_GRACE, STEADY).await?;
     look(deps, &deps.store.end_held(&neglected, OVERDUE_GRACE).await?);
@@ -292,7 +295,7 @@ fn look(deps: &Deps, ended: &[ExecutionId]) {
 
 async fn cancel_descendants(deps: &Deps) -> Result<(), StoreError> {
     for _ in 0..CHUNKS {
-        // One level of a tree after the other.
+        // Each pass reaches one level of a tree.
         let cancelled = deps.store.cancel_descendants(CHUNK).await?;
         deps.publisher.look(cancelled.iter().map(|id| id.0));
         if cancelled.is_empty() {
@@ -381,7 +384,7 @@ async fn tend_quarantine(deps: &Deps, rules: &QuarantineRules) -> Result<(), Sto
     Ok(())
 }
 
-/// Tells queues and observers what became runnable.
+/// Publishes wake-ups and event hints for runnable executions.
 pub(crate) fn announce(deps: &Deps, woken: &[Runnable]) {
     deps.publisher.look(woken.iter().map(|one| one.id.0));
     for one in woken {
@@ -389,7 +392,7 @@ pub(crate) fn announce(deps: &Deps, woken: &[Runnable]) {
     }
 }
 
-/// Tops up the wake-ups of every queue that has work, and tells its depth.
+/// Tops up the wake-ups of every queue with runnable executions, and returns the depths.
 async fn republish(deps: &Deps) -> Result<Value, StoreError> {
     let heads = deps.store.queue_heads(HEAD_CAP).await?;
     for head in &heads {
@@ -412,7 +415,7 @@ fn show_backlogs(told: &Value) {
     metrics::queue_backlogs(&backlogs);
 }
 
-/// Tells the other workers what tenants used here, and learns what they used there.
+/// Exchanges the tenants' usage with the other workers.
 pub(crate) async fn exchange_usage(deps: Arc<Deps>) {
     let mut tick = ticks(EXCHANGE_EVERY);
     loop {
@@ -423,7 +426,8 @@ pub(crate) async fn exchange_usage(deps: Arc<Deps>) {
     }
 }
 
-/// Compares what the database says this worker holds with what is in memory: hands back what is unknown, passes on cancels.
+/// Compares this worker's leases in the database with those in memory: releases unknown leases and passes on
+/// cancels (core-rules 1).
 pub(crate) async fn reconcile(
     deps: Arc<Deps>,
     writer: LeaseWriter,
@@ -442,7 +446,8 @@ pub(crate) async fn reconcile(
             }
         };
         metrics::attempts_running(held.len());
-        // After an outage a result in hand is written first: its batch is repeated within a moment of the server's return.
+        // After an outage, attempts write their results first: their batch is repeated soon after the server
+        // returns.
         if lease.steady_for() >= STEADY {
             end_own(&deps, &leases).await;
         }
@@ -472,18 +477,18 @@ pub(crate) async fn reconcile(
     }
 }
 
-/// Ends what this worker holds and let pass.
+/// Ends overdue executions of this worker.
 async fn end_own(deps: &Deps, leases: &[HeldLease]) {
     let is_overdue = |lease: &&HeldLease| lease.overdue > OVERDUE_GRACE;
     let overdue: Vec<ExecutionId> = leases.iter().filter(is_overdue).map(|lease| lease.id).collect();
     match deps.store.end_held(&overdue, OVERDUE_GRACE).await {
-        // Their attempts find their lease lost with their next write.
+        // Their attempts lose the lease at their next write.
         Ok(ended) => look(deps, &ended),
         Err(error) => tracing::warn!(error = %error, "overdue executions of this worker were not ended"),
     }
 }
 
-/// Learns the serve keys that executions were submitted with, and publishes those this worker satisfies.
+/// Loads the serve keys of submitted executions, and publishes those this worker satisfies.
 pub(crate) async fn refresh_serves(deps: Arc<Deps>, serves: Arc<Serves>, worker: WorkerId) {
     let mut tick = ticks(UNSERVED_EVERY);
     loop {

@@ -1,7 +1,7 @@
-//! What is written down about calls that have ended: places given back, answers that a breaker waits for.
+//! Writes down ended calls in the background: freed slots, and answers that a breaker waits for.
 //!
-//! What must hold: who ends a call waits for none of it. A task of the process does it, many calls at once, and what it is too late
-//! for is found in time: a place is believed lost, a breaker goes on with its portion.
+//! The end of a call never waits for this. One task writes for many calls at once. Lost entries are recovered: a
+//! slot expires as lost, and the sweep releases the breaker's next portion.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -17,24 +17,25 @@ use tokio_util::sync::CancellationToken;
 use super::{Call, Endpoint, Health, endpoint::LeftPlace, is_outage, is_throttle};
 use crate::llm::ModelError;
 
-/// Entries that wait to be written down. A process makes fewer calls at a time; more wait only while Redis or Postgres is away.
+/// Maximum queued entries. A process has fewer calls in flight; more queue up only while Redis or Postgres is
+/// down.
 const MAX_ENTRIES: usize = 10_000;
-/// The pause before Redis is told again.
+/// Pause before a failed Redis write is repeated.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
-/// Endpoints that are written about at once.
+/// Endpoints written concurrently.
 const AT_ONCE: usize = 8;
 
-/// An endpoint with what became of calls to it.
+/// An endpoint and the entry of a call to it.
 type Ended = (Arc<Endpoint>, Entry);
 
 enum Entry {
-    /// One that had to tell was answered.
+    /// A waiter or probe was answered.
     Answered(AnsweredCall),
-    /// Places are free again.
+    /// Number of freed slots.
     Freed(i32),
 }
 
-/// What waits to be written down. Receivers are locked by the task that writes.
+/// Queued entries. The writing task locks the receivers.
 pub(super) struct Books {
     places: mpsc::Sender<LeftPlace>,
     left: Mutex<mpsc::Receiver<LeftPlace>>,
@@ -51,19 +52,19 @@ impl Default for Books {
 }
 
 impl Books {
-    /// Where places go that are given up without a word.
+    /// Receives slots released without waiting for Redis.
     pub(super) fn places(&self) -> mpsc::Sender<LeftPlace> {
         self.places.clone()
     }
 
-    /// What finds no room is found in time by the sweep.
+    /// Drops the entry if the queue is full: the sweep finds it later.
     fn enter(&self, endpoint: &Arc<Endpoint>, entry: Entry) {
         let _ = self.entries.try_send((endpoint.clone(), entry));
     }
 }
 
 impl Health {
-    /// Takes note of the end of a call. Waits for nothing.
+    /// Records the end of a call. Does not wait.
     pub(super) fn ended(&self, call: &Call, failure: Option<&ModelError>) {
         if let Some(place) = &call.place {
             place.leave();
@@ -79,9 +80,9 @@ impl Health {
         }
     }
 
-    /// Writes down what comes, until `stop`; then what is there, once.
+    /// Writes entries until `stop`, then writes the queued ones once.
     pub(crate) async fn keep_books(&self, stop: CancellationToken) {
-        // Beside each other: a breaker must not wait for a Redis that is away.
+        // Concurrent, so that a breaker does not wait while Redis is down.
         tokio::join!(self.give_back(&stop), self.write_down(&stop));
     }
 
@@ -157,7 +158,7 @@ impl Health {
     }
 }
 
-/// The next entries; true when they are the last.
+/// Receives the next entries; returns true if they are the last.
 async fn next<T>(entries: &mut mpsc::Receiver<T>, into: &mut Vec<T>, stop: &CancellationToken) -> bool {
     tokio::select! {
         biased;

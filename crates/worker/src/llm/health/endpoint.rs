@@ -1,4 +1,4 @@
-//! One endpoint as this process sees it, and a call to it that is under way.
+//! This process's state of an endpoint, and a call in flight to it.
 
 use std::{
     sync::{
@@ -20,10 +20,11 @@ use tokio::sync::{Mutex, mpsc};
 use super::Health;
 use crate::llm::{ModelError, ModelReply};
 
-/// A call of high effort may take twice as long as its provider's clock says; beyond that it is believed lost.
+/// Multiple of the provider's total timeout after which a call counts as lost: a call of high effort may take
+/// twice the timeout.
 const LOST_AFTER_CLOCKS: u32 = 3;
 
-/// What the configuration says of a provider's endpoints.
+/// Limits and timeouts of a provider's endpoints, from the configuration.
 #[derive(Debug, Clone)]
 pub(crate) struct EndpointSettings {
     limits: Vec<(String, CallLimits)>,
@@ -51,21 +52,21 @@ impl EndpointSettings {
     }
 }
 
-/// One endpoint.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub(super) key: ModelKey,
-    /// Its name in Redis.
+    /// Name in Redis keys.
     pub(super) name: String,
-    /// By configuration.
+    /// Configured limits.
     pub(super) limits: CallLimits,
     pub(super) lost_after: Duration,
     is_down: AtomicBool,
-    /// Calls at a time since it said that there were too many; 0: not limited.
+    /// Concurrency limit since the endpoint answered 429; 0: none.
     throttled_to: AtomicU32,
-    /// It takes no calls before, in microseconds of the database's clock; 0: it takes calls.
+    /// End of the endpoint's pause after a 429, in microseconds of the database's clock; 0: none.
     closed_until: AtomicI64,
-    /// Calls of this process that wait because as many as may be are under way. One at a time of them asks for a place.
+    /// Calls of this process that wait because the concurrency limit is reached. One of them at a time asks for a
+    /// slot.
     waiting: AtomicU32,
     pub(super) turn: Mutex<()>,
     in_flight: AtomicU32,
@@ -124,7 +125,7 @@ impl Endpoint {
         self.throttled_to.load(Ordering::Relaxed) > 0
     }
 
-    /// Calls at a time over the fleet.
+    /// Concurrency limit over the fleet: the lower of configured and learned.
     pub(super) fn at_once(&self) -> Option<u32> {
         let throttled = Some(self.throttled_to.load(Ordering::Relaxed)).filter(|&to| to > 0);
         match (throttled, self.limits.at_once) {
@@ -133,7 +134,7 @@ impl Endpoint {
         }
     }
 
-    /// Counts a call as under way in this process, unless `most` are.
+    /// Counts a call as in flight in this process, unless `most` already are.
     pub(super) fn begin_within(self: &Arc<Self>, most: u32) -> Option<UnderWay> {
         let one_more = |running: u32| (running < most).then_some(running + 1);
         let begun = self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
@@ -145,7 +146,7 @@ impl Endpoint {
         UnderWay(self.clone())
     }
 
-    /// Counts a caller as waiting, until the answer is dropped.
+    /// Counts a caller as waiting until the returned guard is dropped.
     pub(super) fn wait(&self) -> Waits<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Waits(self)
@@ -172,7 +173,7 @@ impl Endpoint {
     }
 }
 
-/// A caller that waits for a place.
+/// Guard of a caller that waits for a slot.
 pub(super) struct Waits<'a>(&'a Endpoint);
 
 impl Drop for Waits<'_> {
@@ -181,8 +182,8 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// A place among the calls at a time. Redis counts it from before it is asked for, as far as anybody here knows, until it is told of the
-/// end, by the task that keeps the books.
+/// A concurrency slot in Redis. It is assumed to be counted from before the request to Redis until the
+/// bookkeeping task has released it.
 pub(super) struct CountedPlace {
     endpoint: Arc<Endpoint>,
     call: CountedCall,
@@ -190,7 +191,7 @@ pub(super) struct CountedPlace {
     left: mpsc::Sender<LeftPlace>,
 }
 
-/// A place that was given up without a word.
+/// A released slot that Redis must be told of.
 pub(super) type LeftPlace = (Arc<Endpoint>, CountedCall);
 
 impl CountedPlace {
@@ -198,15 +199,15 @@ impl CountedPlace {
         Self { endpoint, call, is_told: AtomicBool::new(false), left }
     }
 
-    /// Nothing is counted.
+    /// Marks the slot as not counted by Redis.
     pub(super) fn told(&self) {
         self.is_told.store(true, Ordering::Relaxed);
     }
 
-    /// Gives the place up now.
+    /// Releases the slot now.
     pub(super) fn leave(&self) {
         if !self.is_told.swap(true, Ordering::Relaxed) {
-            // What finds no room is believed lost in time.
+            // If the queue is full, the slot expires as lost.
             let _ = self.left.try_send((self.endpoint.clone(), self.call.clone()));
         }
     }
@@ -218,7 +219,7 @@ impl Drop for CountedPlace {
     }
 }
 
-/// A call that this process counts as under way, from its admission on, until this is dropped.
+/// Counts a call as in flight in this process, from its admission until this is dropped.
 pub(super) struct UnderWay(Arc<Endpoint>);
 
 impl Drop for UnderWay {
@@ -227,16 +228,16 @@ impl Drop for UnderWay {
     }
 }
 
-/// A call that may be made, until this is dropped.
+/// An admitted call, until this is dropped.
 pub(crate) struct Call {
     health: Arc<Health>,
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) asking: Asking,
-    /// Which of the agent's routes it takes.
+    /// Index into the agent's routes.
     pub(crate) route: usize,
-    /// Where Redis counts it as under way.
+    /// The call's slot in Redis, if Redis counts it.
     pub(super) place: Option<CountedPlace>,
-    /// It waited before, or is a probe: that it was answered must be told.
+    /// True for a probe or after a wait: the breaker must learn that it was answered.
     pub(super) tells: bool,
     _under_way: UnderWay,
 }
@@ -254,7 +255,7 @@ impl Call {
         Self { health, endpoint, asking, route, place, tells, _under_way: under_way }
     }
 
-    /// Takes note of its end. Waits for nothing, so that the answer is recorded next.
+    /// Records the call's end. Does not wait, so that the answer is committed next.
     pub(crate) fn ended(&self, came_to: &Result<ModelReply, ModelError>) {
         self.health.ended(self, came_to.as_ref().err());
     }

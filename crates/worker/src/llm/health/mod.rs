@@ -1,11 +1,13 @@
-//! Whether a model may be asked now: breakers and limits that the whole fleet shares (docs/adr/0012-provider-health.md).
+//! Admission of model calls: circuit breakers and limits shared by the fleet (docs/adr/0012-provider-health.md).
 //!
-//! What must hold:
-//! - A call to an endpoint that is well and has no limit asks nobody: it reads two atomics.
-//! - What this process believes of an endpoint is at most a second old, and only ever a reason to ask Postgres, which decides.
-//! - Waits of up to [`HOLD`] are held in memory; for a longer one the execution parks and holds nothing.
-//! - Whatever ends a call gives its place back, also what never made it: a place left behind would be held for half an hour.
-//! - Nothing that is written down about a call stands between its answer and the commit of that ([`bookkeeping`]).
+//! Invariants:
+//! - A call to a healthy endpoint without limits makes no request: it reads two atomics.
+//! - This process's state of an endpoint is at most a second old, and only ever a reason to ask Postgres, which
+//!   decides.
+//! - Waits of up to [`HOLD`] are held in memory; for a longer wait the execution parks and holds nothing.
+//! - A call releases its slot however it ends, even if it was never made: a leaked slot stays taken for half an
+//!   hour.
+//! - No bookkeeping stands between the answer of a call and its commit ([`bookkeeping`]).
 
 mod bookkeeping;
 mod endpoint;
@@ -43,53 +45,52 @@ use crate::patience::patiently;
 use bookkeeping::Books;
 use place::Place;
 
-/// The longest wait that is held in memory.
+/// Longest wait held in memory.
 const HOLD: Duration = Duration::from_secs(2);
-/// Endpoints kept in memory: agents name models freely.
+/// Maximum endpoints in memory: agents name models freely.
 const MAX_ENDPOINTS: usize = 10_000;
-/// The shortest time for which an endpoint is closed after a 429.
+/// Minimum pause of an endpoint after a 429.
 const MIN_SHUT: Duration = Duration::from_millis(100);
-/// The 429 in a row that is a failure.
+/// Consecutive 429s of an execution that count as a failure.
 const MAX_THROTTLES: u32 = 4;
-/// Time that one run of the duty spends on releases of large portions.
+/// Maximum time that one run of the duty spends on an endpoint's releases.
 const TENDING: Duration = Duration::from_millis(500);
 
-/// Whom an agent may ask: its model, or one it falls back to.
+/// An agent's model, or one of its fallbacks.
 pub(crate) struct Route {
-    /// How it is asked.
     pub(crate) spec: ModelSpec,
     pub(crate) model: Arc<dyn ChatModel>,
     pub(crate) endpoint: Arc<Endpoint>,
 }
 
-/// Whether a call may be made.
+/// Result of a request for admission.
 #[derive(Debug)]
 pub(crate) enum Admission {
-    /// It may, while this is kept.
+    /// Admitted, while this is kept.
     Call(Arc<Call>),
-    /// The execution parks.
+    /// The execution must park.
     Wait(Wait),
-    /// It has waited long enough, for every model it may ask.
+    /// The maximum wait is over for every route.
     GiveUp {
-        /// The quota is spent; otherwise the endpoint is down, or at its limits.
+        /// True if the quota is exhausted; otherwise the endpoint is down or at its limits.
         is_quota: bool,
     },
 }
 
-/// What an execution parks for.
+/// Wait of a parked execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wait {
     /// `provider_down` or `rate_limit`.
     pub(crate) reason: WaitReason,
-    /// By the database's clock.
+    /// End of the wait, by the database's clock.
     pub(crate) until: DateTime<Utc>,
-    /// The wake counter, read when it joined the line.
+    /// Wake counter, read when the execution joined the waiters.
     pub(crate) wake_seq: i32,
-    /// The route it waits for.
+    /// Index of the route it waits for.
     pub(crate) route: usize,
 }
 
-/// What this process knows of all endpoints.
+/// This process's state of all endpoints.
 pub(crate) struct Health {
     store: Store,
     calls: ModelCalls,
@@ -104,12 +105,12 @@ pub(crate) struct Health {
     books: Books,
 }
 
-/// What comes of a 429.
+/// Handling of a 429.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AfterThrottle {
-    /// The same call is admitted again, when the endpoint takes calls. No retry is spent.
+    /// The call is repeated when the endpoint takes calls again, without a retry.
     Again,
-    /// The table of classes applies.
+    /// The retry table of failure classes applies.
     Fail,
 }
 
@@ -138,10 +139,10 @@ impl Health {
         }
     }
 
-    /// Whom an agent may ask, its own model first.
+    /// The routes of an agent, its own model first.
     ///
     /// # Errors
-    /// [`ModelError::UnknownProvider`]: this worker does not have one of them.
+    /// [`ModelError::UnknownProvider`]: this worker has no such provider.
     pub(crate) fn routes(&self, models: &Models, spec: &ModelSpec) -> Result<Vec<Route>, ModelError> {
         let route = |spec: ModelSpec| {
             let model = models.get(&spec)?.clone();
@@ -155,7 +156,7 @@ impl Health {
         spec.routes().into_iter().map(route).collect()
     }
 
-    /// A model that the worker's configuration does not know.
+    /// A route to a model outside the worker's configuration.
     pub(crate) fn route(&self, spec: ModelSpec, model: Arc<dyn ChatModel>, fingerprint: String) -> Route {
         let (provider, name) = (model.provider().to_owned(), model.model_name(&spec).to_owned());
         Route { endpoint: self.endpoint(ModelKey { provider, model: name, key: fingerprint }), spec, model }
@@ -175,10 +176,10 @@ impl Health {
         endpoint
     }
 
-    /// Asks for a call of about `tokens` tokens, along the routes.
+    /// Requests admission for a call of about `tokens` tokens, trying the routes in order.
     ///
     /// # Errors
-    /// The lease is lost, or the store refused.
+    /// The lease is lost, or the store refused the statement.
     pub(crate) async fn admit(
         self: &Arc<Self>,
         routes: &[Route],
@@ -227,8 +228,8 @@ impl Health {
         if is_last { self.config.max_wait } else { self.config.fallback_after }
     }
 
-    /// What the failure of a call means: the execution waits, or the table of classes applies (`None`). Not before it is counted,
-    /// however long Postgres takes: what is not counted would not be refunded.
+    /// Counts a failed call. Returns a wait if the endpoint is down; `None` if the retry table of failure classes
+    /// applies. Waits for Postgres as long as it takes: an uncounted failure would not be refunded.
     pub(crate) async fn failed(&self, call: &Call, error: &ModelError, routes: usize) -> Option<Wait> {
         let is_quota = matches!(error.root(), ModelError::QuotaExhausted { .. });
         if !is_quota && !is_outage(error) {
@@ -267,8 +268,8 @@ impl Health {
         }
     }
 
-    /// What a 429 means for the attempt: it asks again when the endpoint takes calls, or the table of classes applies. `waits` says
-    /// whether the execution may wait. Like a failure it is counted first, however long Postgres takes.
+    /// Counts a 429, however long Postgres takes, and decides if the call is repeated. `waits`: the execution may
+    /// wait.
     pub(crate) async fn throttled(&self, call: &Call, error: &ModelError, routes: usize, waits: bool) -> AfterThrottle {
         let endpoint = &call.endpoint;
         let patience = self.patience(call.route + 1 == routes);
@@ -308,7 +309,7 @@ impl Health {
         let known: HashMap<&ModelKey, _> = breakers.iter().map(|breaker| (&breaker.key, breaker)).collect();
         let endpoints: Vec<_> = {
             let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
-            // Also those that this process has not asked yet: a first call must find them.
+            // Insert endpoints not called yet: a first call must find their breaker.
             for breaker in &breakers {
                 if !endpoints.contains_key(&breaker.key) {
                     let limits = self.settings.get(&breaker.key.provider);
@@ -336,11 +337,11 @@ impl Health {
         Ok(())
     }
 
-    /// The duty of the sweep about endpoints: chooses probes, releases the portions of breakers that recover, and wakes the heads of
-    /// lines whose endpoint has a free slot that no ended call announced.
+    /// Sweep duty for endpoints: chooses probes, releases the portions of half-open breakers, and wakes waiters of
+    /// endpoints with a free slot that no ended call announced.
     ///
     /// # Errors
-    /// Postgres is unavailable, or an endpoint's breaker could not be tended. The others were.
+    /// Postgres is unavailable, or one endpoint's breaker could not be tended; the others were.
     pub(crate) async fn tend(&self) -> Result<(), StoreError> {
         let Known { now, workers, breakers } = self.store.known_providers().await?;
         let until = Instant::now() + TENDING;
@@ -356,7 +357,7 @@ impl Health {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Tends one breaker, in transactions of a bounded size, until its portion is released or the time is over.
+    /// Tends one breaker, in transactions of bounded size, until its portion is released or the time is up.
     async fn tend_breaker(&self, key: &ModelKey, until: Instant) -> Result<(), StoreError> {
         loop {
             match self.store.tend_provider(key, self.config.max_wait).await {
@@ -389,14 +390,14 @@ impl Health {
         *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Instant::now()));
     }
 
-    /// The database's clock in seconds, as far as this process knows it.
+    /// The database's clock in seconds, extrapolated from the last refresh.
     async fn now(&self) -> Result<f64, StoreError> {
         loop {
             let clock = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((now, at)) = clock {
                 return Ok((now + at.elapsed()).timestamp_micros() as f64 / 1e6);
             }
-            // Asked before the first refresh.
+            // Called before the first refresh.
             let known = patiently(self.store.trouble(), || self.store.known_providers()).await?;
             self.learn_now(known.now);
         }
@@ -407,7 +408,7 @@ impl Health {
     }
 }
 
-/// Failures that tell of the endpoint and not of the request, the reply or the agent.
+/// True for failures of the endpoint, not of the request, the reply or the agent.
 fn is_outage(error: &ModelError) -> bool {
     match error.root() {
         ModelError::Unreachable { .. }
@@ -433,12 +434,12 @@ fn is_outage(error: &ModelError) -> bool {
     }
 }
 
-/// Whether an answer says that there are too many calls. A 408 says that one took too long.
+/// True if the provider refused the call for its rate. Status 408 means that a request took too long.
 pub(crate) fn is_throttle(error: &ModelError) -> bool {
     matches!(error.root(), ModelError::RateLimited { answer, .. } if answer.status != Some(408))
 }
 
-/// Keeps [`Health`] up to date.
+/// Refreshes [`Health`] once per second.
 pub(crate) async fn watch(health: Arc<Health>) {
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! A place within the limits of an endpoint: held for a moment, parked for longer.
+//! Slots within an endpoint's limits: short waits are held in memory, longer ones park.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,47 +15,46 @@ use super::{
 };
 use crate::patience::patiently;
 
-/// The most by which callers of an endpoint that was closed are spread.
+/// Maximum jitter of callers that return to an endpoint after its pause.
 const MAX_STAGGER: Duration = Duration::from_secs(30);
-/// How often a full endpoint is asked again while the wait is held.
+/// Poll interval for a full endpoint while the wait is in memory.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// When one that waits for a call to end looks again though nobody woke it.
+/// Time after which an execution parked for a concurrency slot looks again without a wake.
 const FULL_FOR: Duration = Duration::from_secs(30);
 
-/// Whether an endpoint has a place.
+/// Result of a request for a slot.
 pub(super) enum Place {
-    /// It has.
     Free {
         under_way: UnderWay,
-        /// Where Redis counts the call as under way.
+        /// The slot in Redis, if Redis counts it.
         counted: Option<CountedPlace>,
-        /// The execution was parked for it.
+        /// The execution was parked for this slot.
         was_parked: bool,
     },
-    /// The execution parks for it.
+    /// The execution must park.
     Later {
-        /// By the database's clock.
+        /// End of the wait, by the database's clock.
         until: DateTime<Utc>,
-        /// The wake counter, read when it joined the line.
+        /// Wake counter, read when the execution joined the waiters.
         wake_seq: i32,
     },
-    /// Not within its patience.
+    /// No slot within `patience`.
     None,
 }
 
-/// What came of one question.
+/// Result of one request.
 struct Taken {
     place: CallPlace,
-    /// Otherwise Redis is away.
+    /// False if Redis is down.
     by_redis: bool,
-    /// Where Redis counts the call as under way.
+    /// The slot in Redis, if Redis counts it.
     counted: Option<CountedPlace>,
-    /// Where this worker counts it among its share, for as long as it waits for a rate and is made.
+    /// This worker's count of the call against its share of the limit, if Redis is down.
     under_way: Option<UnderWay>,
 }
 
 impl Health {
-    /// Asks for a place, and waits a moment for it.
+    /// Requests a slot, and waits up to [`HOLD`] for it.
     pub(super) async fn place(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -95,7 +94,7 @@ impl Health {
                     }
                 }
                 CallPlace::In(wait) => {
-                    // Asked for again.
+                    // The resumed execution asks again.
                     drop(under_way);
                     return self.park_for(endpoint, asking, tokens, patience, Some(wait)).await;
                 }
@@ -105,8 +104,7 @@ impl Health {
         }
     }
 
-    /// How long until a call may be admitted to an endpoint that said when it takes calls again. Callers come back over a quarter of
-    /// that time more, each at its own moment.
+    /// Wait until the endpoint's pause ends, plus jitter of up to a quarter of it, fixed per execution.
     async fn closed_for(
         &self,
         endpoint: &Endpoint,
@@ -120,13 +118,13 @@ impl Health {
         }
         let wait = Duration::from_secs_f64(micros / 1e6);
         let (_, random) = asking.id.0.as_u64_pair();
-        // The top bits are the variant of the UUID.
+        // The top two bits are the UUID's variant.
         let share = (random << 2) as f64 / u64::MAX as f64;
         let most = (wait / 4).min(MAX_STAGGER).min(patience.saturating_sub(wait));
         Ok(Some(wait + most.mul_f64(share)))
     }
 
-    /// Joins the line of a closed endpoint. Time wakes it, so nothing needs a second look.
+    /// Joins the waiters of a paused endpoint. The wait ends by time, so no second look is needed.
     async fn park_until_open(
         &self,
         endpoint: &Endpoint,
@@ -143,8 +141,8 @@ impl Health {
         Ok(Place::Later { until: line.now + wait, wake_seq: line.wake_seq })
     }
 
-    /// Asks for a place. Where as many calls as may be are under way, the callers of this process that wait for one ask one after the
-    /// other, and the first of them asks again for all.
+    /// Requests a slot. While the concurrency limit is reached, this process's waiting callers ask one at a time,
+    /// and the first polls for all.
     async fn take_in_turn(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -172,7 +170,8 @@ impl Health {
         }
     }
 
-    /// Joins the line, and looks once more: what was freed before it stood there has woken nobody (core-rules 3).
+    /// Joins the waiters, then looks once more: a slot freed before the execution joined woke no waiter
+    /// (core-rules 3).
     async fn park_for(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -200,7 +199,8 @@ impl Health {
         Ok(Place::Later { until: line.now + wait, wake_seq: line.wake_seq })
     }
 
-    /// From Redis, or without it: rates from Postgres, and this worker's share of the calls at a time.
+    /// Requests a slot from Redis. If Redis is down: rates from Postgres, and this worker's share of the
+    /// concurrency limit.
     async fn take(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -217,7 +217,8 @@ impl Health {
             lost_after: endpoint.lost_after,
             patience,
         };
-        // Before Redis is asked: what it does is done also where its answer comes too late, or to nobody.
+        // Created before the request: Redis may count the call even if its answer comes too late or is never
+        // read.
         let counted = limits.at_once.map(|_| CountedPlace::new(endpoint.clone(), asked.counted(), self.books.places()));
         if let Some(place) = self.calls.take(asked, limits).await {
             let is_free = matches!(place, CallPlace::Now { .. });
