@@ -1,4 +1,4 @@
-//! Tables and diagrams of docs/ that must say what the code says.
+//! Tables and diagrams of docs/ that must match the code.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use longhaul_shared::domain::status::Transition;
 use longhaul_shared::domain::{ExecutionStatus, RetryCounters, RetryPolicy};
 use longhaul_shared::telemetry::metrics::METRICS;
 
-/// The delays of a class as the policy has them.
+/// The default policy's delays for a class, in seconds.
 fn delays(class: FailureClass) -> Vec<String> {
     let policy = RetryPolicy::default();
     let had = |n| match class {
@@ -63,7 +63,7 @@ fn every_class_is_a_row_with_the_delays_of_its_retries() {
     assert_eq!(rows, expected);
 }
 
-/// Wherever the product makes a failure and names class and code side by side, or says that no retry helps.
+/// Checks every failure made with class and code side by side, or as permanent.
 #[test]
 fn every_failure_is_made_in_the_class_of_its_code() {
     let made = regex::Regex::new(
@@ -72,7 +72,7 @@ fn every_failure_is_made_in_the_class_of_its_code() {
     .unwrap();
     let mut seen = 0;
     for text in sources(&["crates"]) {
-        // What a test makes up needs no truth.
+        // Failures made by tests may be arbitrary.
         let text = text.split("#[cfg(test)]").next().unwrap();
         for found in made.captures_iter(text) {
             let class = found.get(1).map_or("Permanent", |class| class.as_str());
@@ -148,7 +148,7 @@ fn every_rule_of_the_core_that_is_named_is_in_the_document() {
     assert!(places > 50, "{places} places found");
 }
 
-/// Every file of Rust or SQL in these folders of the repository.
+/// Contents of every Rust and SQL file under these folders.
 fn sources(folders: &[&str]) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut folders: Vec<_> = folders.iter().map(|folder| root.join(folder)).collect();
@@ -166,7 +166,7 @@ fn sources(folders: &[&str]) -> Vec<String> {
     found
 }
 
-/// The tests whose names end in a behaviour's number, by that number.
+/// Tests whose names end in a behaviour's number, by that number.
 fn behaviour_tests() -> BTreeMap<u32, Vec<String>> {
     let name = regex::Regex::new(r"fn (\w+_c(\d\d))\(").unwrap();
     let mut found: BTreeMap<u32, Vec<String>> = BTreeMap::new();

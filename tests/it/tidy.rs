@@ -35,7 +35,7 @@ fn sources(under: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Fails when code outside of `allowed` names the crate `name`.
+/// Fails if code outside of `allowed` names the crate `name`.
 fn named_only_in(name: &str, allowed: &[&str]) {
     let uses = [format!("{name}::"), format!("use {name};"), format!("extern crate {name}")];
     for (path, text) in sources("crates") {
@@ -70,7 +70,7 @@ fn layers_hold() {
     named_only_in("seccompiler", &["crates/sandbox/src/fence"]);
 }
 
-/// OpenAPI keeps one schema of a name: a second one is described as the first.
+/// OpenAPI keeps one schema per name: a second one would be described as the first.
 #[test]
 fn no_two_schemas_have_one_name() {
     let mut found = BTreeMap::new();
@@ -126,7 +126,7 @@ fn files_named_in_the_architecture_exist() {
             continue;
         }
         seen += 1;
-        // `worker/src/…` is written without its `crates/`, and a name alone after its folder was named.
+        // `worker/src/…` is written without its `crates/`, and a bare name after its folder.
         assert!(files.iter().any(|path| path.ends_with(word)), "ARCHITECTURE.md names {word}, which does not exist");
     }
     assert!(seen > 20, "only {seen} files found in ARCHITECTURE.md");

@@ -1,5 +1,5 @@
-//! Commits that one execution costs, counted as the transactions that wrote its rows of history. The statistics of the database
-//! would count the heartbeats and the sweep as well.
+//! Commits of one execution, counted as the transactions that wrote its history rows. The database's own
+//! statistics would include heartbeats and the sweep.
 
 use longhaul_sdk::{ToolEffect, ValidatorResponse, spec::BudgetSpec};
 use longhaul_shared::{domain::ExecutionId, store::tenants::Reach};
@@ -57,7 +57,7 @@ async fn refused_answers_are_committed_before_the_next_turn() {
     worker.drain().await;
 }
 
-/// Code of the application may have effects: the turn that it acts on is committed first.
+/// Application code may have side effects: the turn it acts on is committed first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn turns_are_committed_before_a_validator_of_the_application() {
     let fleet = Fleet::start().await;
@@ -104,7 +104,7 @@ async fn last_turn_is_settled_with_the_end() {
     worker.drain().await;
 }
 
-/// Requests to the model, after a worker died at `point` and another one went on.
+/// Number of model requests after a worker died at `point` and another one took over.
 async fn asked_after_death_at(point: Point) -> usize {
     let fleet = quick_fleet().await;
     fleet.apply(&agent("a"), &definition("d", &["is_valid_json"])).await;

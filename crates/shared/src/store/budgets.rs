@@ -1,13 +1,15 @@
-//! Budgets: what a tree of executions may spend, reserved before each model call and settled with its step (core-rules 13).
+//! Budgets: a spending limit of an execution tree, reserved before each model call and settled with its step
+//! (core-rules 13).
 //!
-//! What must hold:
-//! - A call is reserved, at the most it can take, before it is made, and sent with the reply limit that was reserved.
-//! - The reservation is a row keyed by the step: a resumed attempt finds it, and charges it at its estimate when another attempt may
-//!   have made the call.
-//! - Settling touches the reservation alone, in the statement that records the step ([`JournalWrite`]); the budget's own row takes
-//!   note when it is next at hand. So a thousand children of one root never wait for each other's row where they record.
-//! - Everything that locks a budget goes through a batch lane of its own, ordered by root, which leaves out a budget that is locked.
-//! - What comes back, or is added, is granted to those that wait in the order they asked, and wakes them (core-rules 3).
+//! Invariants:
+//! - A call reserves its upper bound before it is made, and is sent with the reserved reply limit.
+//! - The reservation is a row keyed by the step: a resumed attempt reuses it, and charges it at its estimate if
+//!   another attempt may have made the call.
+//! - Settling writes the reservation alone, in the statement that records the step ([`JournalWrite`]); a later
+//!   fold adds it to the budget's row. A thousand children of one root do not wait for each other's row when they
+//!   record.
+//! - Statements that lock a budget run in a batch lane of their own, ordered by root, and skip locked budgets.
+//! - Freed or added budget is granted to waiters in the order they asked, and wakes them (core-rules 3).
 //!
 //! [`JournalWrite`]: super::journal::JournalWrite
 
@@ -32,139 +34,127 @@ use super::{
 };
 use crate::domain::{ExecutionId, LeaseToken, WorkerId};
 
-/// Executions woken by one statement.
+/// Maximum executions woken by one statement.
 const PORTION: i32 = 100;
 
-/// A model call that an attempt is about to make.
+/// Budget reservation for a model call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
-    /// The execution.
     pub id: ExecutionId,
-    /// Its lease.
     pub token: LeaseToken,
-    /// The step the call is for; another once an answer to it was spent.
+    /// The call's step; changes once an answer to it is spent.
     pub step_key: Hash,
-    /// The most that its model charges; `None` when the model has no price.
+    /// Upper bound of the charge; `None` if the model has no price.
     pub price: Option<CallPrice>,
-    /// The most tokens that its prompt can take.
+    /// Upper bound of the prompt, in tokens.
     pub prompt_tokens: u64,
-    /// The longest reply that is asked for, in tokens.
+    /// Requested reply limit, in tokens.
     pub reply_tokens: u32,
-    /// The shortest limit that is of use, when the budget does not allow `reply_tokens`.
+    /// Lowest useful reply limit in tokens, if the budget does not allow `reply_tokens`.
     pub least_reply_tokens: u32,
-    /// Whether it joins the line when it does not fit; otherwise the answer is [`Reserved::Short`].
+    /// True if the execution waits when the call does not fit; otherwise the answer is [`Reserved::Short`].
     pub may_wait: bool,
 }
 
-/// The most that a call is charged.
+/// Upper bound of a call's charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallPrice {
-    /// For the prompt.
+    /// For the whole prompt.
     pub prompt: Usd,
-    /// For a million tokens of the reply.
+    /// Per million reply tokens.
     pub reply: Usd,
 }
 
-/// Whether the call may be made.
+/// Answer to a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserved {
-    /// Yes.
     Granted {
-        /// The reply limit that it must be sent with, in tokens.
+        /// Reply limit that the call must be sent with, in tokens.
         reply_tokens: u32,
     },
-    /// It does not fit as it was counted, and nothing is kept of it.
+    /// The call does not fit and may not wait. Nothing is stored.
     Short,
-    /// Not now: it stands in line. A park carries this counter, which whatever frees something raises.
+    /// The execution waits for the budget. Its park must carry `wake_seq`, which every release raises.
     Waiting {
-        /// The wake counter, as of when it did not fit.
+        /// Wake counter as of the check.
         wake_seq: i32,
     },
-    /// No: its budget says that the execution fails.
+    /// The budget is exhausted, and its policy fails the execution.
     Exhausted,
-    /// No: the execution is to be cancelled.
+    /// The execution's cancellation was requested.
     Cancelled,
-    /// No: the budget is in money, and nobody knows what the call costs.
+    /// The budget is in money, and the model has no price.
     Unpriced,
 }
 
-/// What became of a reserved call.
+/// Charge of a reserved call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settlement {
-    /// The step it was reserved for.
+    /// Step of the reservation.
     pub step_key: Hash,
-    /// What it cost; `None` when that is not known.
+    /// `None` if unknown.
     pub cost: Option<Usd>,
-    /// What it took.
+    /// Prompt and reply tokens.
     pub tokens: u64,
-    /// Model calls that were made: none, when it was reserved in vain.
+    /// Model calls made; zero if the reservation was not used.
     pub calls: u32,
-    /// Nobody counted: what was reserved is charged, whatever is said above.
+    /// True if the usage is unknown: charges the reservation, and ignores `cost` and `tokens`.
     pub is_estimate: bool,
 }
 
-/// Something that needs a budget's row.
+/// An operation that locks a budget's row.
 #[derive(Debug, Clone)]
 pub(super) enum BudgetOp {
     Reserve(Reservation),
-    /// Takes note of what was settled.
+    /// Adds settled reservations to a tree's budget.
     Fold(ExecutionId),
 }
 
-/// What came of it.
 #[derive(Debug, Clone)]
 pub(super) enum BudgetDone {
     Reserved(Reserved),
     Folded(Vec<Runnable>),
 }
 
-/// Amounts of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Amounts {
-    /// Money.
     pub cost: Usd,
-    /// Tokens.
     pub tokens: i64,
     /// Model calls.
     pub calls: i64,
 }
 
-/// A tree's budget as it stands.
+/// State of a tree's budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ledger {
-    /// The tree.
+    /// Root of the tree.
     pub root: ExecutionId,
-    /// The cap on money.
     pub max_cost: Option<Usd>,
-    /// The cap on tokens.
     pub max_tokens: Option<i64>,
-    /// The cap on model calls.
+    /// Maximum model calls.
     pub max_calls: Option<i64>,
-    /// What happens at the end of it.
+    /// Policy when the budget is exhausted.
     pub on_exhausted: OnExhausted,
-    /// What was spent.
     pub spent: Amounts,
-    /// What calls under way hold.
+    /// Reserved by calls in flight.
     pub reserved: Amounts,
-    /// Calls among the spent ones whose cost is not known.
+    /// Number of spent calls of unknown cost.
     pub uncosted_calls: i64,
-    /// Calls among the spent ones that were charged at their estimate.
+    /// Number of spent calls charged at their estimate.
     pub estimated_calls: i64,
-    /// Charges above what the calls had reserved: their sum and their number. A provider that keeps to the limits it is sent makes
-    /// none.
+    /// Charges above the calls' reservations: amounts and number of calls. Zero if the provider keeps to the
+    /// limits it is sent.
     pub over_limit: Amounts,
-    /// Executions that wait for it.
+    /// Number of waiting executions.
     pub waiting: i64,
 }
 
-/// New caps; what is `None` stays as it is.
+/// New limits; `None` leaves a limit unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Caps {
-    /// Money.
     pub max_cost: Option<Usd>,
-    /// Tokens.
     pub max_tokens: Option<i64>,
-    /// Model calls.
+    /// Maximum model calls.
     pub max_calls: Option<i64>,
 }
 
@@ -178,10 +168,10 @@ impl From<&BudgetSpec> for Caps {
     }
 }
 
-/// More than any budget holds: amounts above it are stored as it, so that sums stay within a bigint.
+/// Cap on stored amounts, above any budget, so that sums fit a bigint.
 const MOST: i64 = 1_000_000_000_000_000_000;
 
-/// Tokens as stored.
+/// Tokens, capped at [`MOST`].
 fn stored(tokens: u64) -> i64 {
     i64::try_from(tokens).unwrap_or(MOST).min(MOST)
 }
@@ -212,10 +202,10 @@ impl SettlementRow {
 }
 
 impl Store {
-    /// Carries out a batch of the lane; one result per item, in order.
+    /// Runs a batch of the budget lane. Returns one result per item, in order.
     ///
     /// # Errors
-    /// Postgres refused a value of some item, or is unavailable.
+    /// Postgres refused an item's value, or is unavailable.
     pub(super) async fn budget_batch(
         &self,
         worker: WorkerId,
@@ -235,7 +225,7 @@ impl Store {
             .iter()
             .map(|item| match &**item {
                 BudgetOp::Reserve(_) => reserved.next().unwrap_or(Flushed::Done(Err(StoreError::LeaseLost))),
-                // The first of several that ask for the same gets the names of the woken.
+                // If several items fold one budget, the first gets all woken executions.
                 BudgetOp::Fold(root) => match folded.get_mut(&root.0) {
                     Some(woken) => Flushed::Done(Ok(BudgetDone::Folded(std::mem::take(woken)))),
                     None => Flushed::Locked,
@@ -304,7 +294,8 @@ impl Store {
             .collect())
     }
 
-    /// Takes note of what was settled in these budgets, and wakes who now fits. A budget that is locked is missing in the answer.
+    /// Folds settled reservations into these budgets, and wakes executions that now fit. Locked budgets are
+    /// missing in the result.
     async fn fold_budgets_of(&self, roots: Vec<Uuid>) -> Result<HashMap<Uuid, Vec<Runnable>>, StoreError> {
         if roots.is_empty() {
             return Ok(HashMap::new());
@@ -334,8 +325,8 @@ impl Store {
         Ok(folded)
     }
 
-    /// Takes note of what was settled and not yet noted, in up to `limit` budgets, and grants what is free to those that wait.
-    /// Returns the executions it woke.
+    /// Folds settled reservations into up to `limit` budgets, and grants free budget to waiters. Returns the
+    /// executions it woke.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -362,10 +353,10 @@ impl Store {
         Ok(self.fold_budgets_of(roots).await?.into_values().flatten().collect())
     }
 
-    /// The budget of the tree that an execution belongs to; `None` when it has none, or is not within `reach`.
+    /// The budget of an execution's tree; `None` if it has none or is not within `reach`.
     ///
     /// # Errors
-    /// Postgres is unavailable, or the row cannot be read.
+    /// Postgres is unavailable, or the row is corrupt.
     #[expect(clippy::too_many_lines, reason = "one statement and its row")]
     pub async fn read_budget(&self, reach: &Reach, id: ExecutionId) -> Result<Option<Ledger>, StoreError> {
         let tenants = reach.ids();
@@ -429,8 +420,8 @@ impl Store {
         }))
     }
 
-    /// Sets caps of the budget of the tree below `root`, and wakes who now fits: a first portion, the others follow with the sweep.
-    /// Setting the same again changes nothing. Returns the executions it woke.
+    /// Sets limits of the budget of `root`'s tree, and wakes a first portion of the executions that now fit; the
+    /// sweep wakes the rest. Idempotent. Returns the executions it woke.
     ///
     /// # Errors
     /// Postgres is unavailable.

@@ -1,7 +1,7 @@
-//! The journal's rows: what an execution did, step by step, with the messages it exchanged.
+//! Journal rows: the steps of an execution, with its messages.
 //!
-//! Writing is batched over the executions of one worker and fenced by their leases; reading is per execution. What the steps
-//! mean is the worker's business (`worker::agent::journal`).
+//! Writes are batched over the executions of one worker and fenced by their leases; reads are per execution. The
+//! worker interprets the steps (`worker::agent::journal`).
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -18,26 +18,26 @@ use super::{
 };
 use crate::domain::{ExecutionId, LeaseToken, WorkerId};
 
-/// SHA-256 over exact bytes.
+/// SHA-256 of exact bytes.
 pub type Hash = [u8; 32];
 
-/// The exact bytes of a message of the transcript.
+/// Exact bytes of a transcript message.
 pub type MessageBytes = Arc<[u8]>;
 
-/// What a step did.
+/// Kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StepKind {
-    /// What was found before the first turn.
+    /// Retrieval before the first turn.
     Retrieval,
-    /// The rendered prompts and the pinned tool list.
+    /// Rendered prompts and pinned tool list.
     Prompt,
     /// One model call and its reply.
     Turn,
     /// One tool call and its result.
     Call,
-    /// What the validators said of an answer.
+    /// Validators' refusal of an answer.
     Verdict,
-    /// Feedback sent back to the model; the scratchpad was cleared.
+    /// Feedback sent to the model; clears the scratchpad.
     Correction,
     /// Older messages replaced by a summary.
     Compression,
@@ -62,14 +62,13 @@ impl StepKind {
     }
 }
 
-/// Whether a step still counts.
+/// State of a step (core-rules 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StepState {
-    /// It may have happened: recorded before, without its result.
+    /// Recorded before its result: it may have happened.
     Intent,
-    /// It happened.
     Live,
-    /// An attempt ended because of it: it is not found again.
+    /// Ended an attempt: look-up skips it.
     Spent,
 }
 
@@ -85,86 +84,80 @@ impl StepState {
     }
 }
 
-/// What one model call took; absent is unknown, never zero.
+/// Usage of one model call; `None` is unknown, never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StepUsage {
-    /// Tokens sent.
+    /// Prompt tokens.
     pub input_tokens: Option<i32>,
-    /// Tokens received.
+    /// Reply tokens.
     pub output_tokens: Option<i32>,
-    /// Of the tokens sent, those the provider had cached.
+    /// Prompt tokens read from the provider's cache.
     pub cached_tokens: Option<i32>,
-    /// What it cost.
     pub cost: Option<Usd>,
 }
 
-/// One journal entry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JournalStep {
-    /// Its place, from 1.
+    /// Sequence number, from 1.
     pub seq: i32,
-    /// What it did.
     pub kind: StepKind,
-    /// Whether it counts.
     pub state: StepState,
-    /// SHA-256 of what the step is.
+    /// Content key.
     pub key: Hash,
-    /// How many spent steps with this key came before.
+    /// Number of earlier spent steps with this key.
     pub occurrence: i32,
-    /// The model, tool or validator.
+    /// Name of the model, tool or validator.
     pub name: Option<String>,
-    /// The messages it appended to the transcript, in order.
+    /// Messages appended to the transcript, in order.
     pub appends: Vec<MessageBytes>,
-    /// Exact bytes; what they hold depends on the kind.
+    /// Exact bytes; the format depends on the kind.
     pub body: Vec<u8>,
-    /// A short text for people.
+    /// Short text for people.
     pub preview: Option<String>,
-    /// The code of the failure it ended with.
+    /// Code of the failure that ended the step.
     pub failure_code: Option<String>,
-    /// Tokens, for turns.
+    /// Usage of a turn or compression.
     pub usage: StepUsage,
-    /// How long it took.
+    /// Duration.
     pub took: std::time::Duration,
 }
 
-/// An event for observers, in the order it happened.
+/// An event for observers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewEvent {
-    /// What happened; a word of docs/reference/api.md.
+    /// Kind, one of docs/reference/api.md.
     pub kind: &'static str,
-    /// Its facts; never prompts, completions or arguments.
+    /// Facts; never prompts, completions or arguments.
     pub data: Value,
 }
 
 /// One write of a running attempt.
 #[derive(Debug, Clone)]
 pub struct JournalWrite {
-    /// The execution.
     pub id: ExecutionId,
-    /// The lease.
     pub token: LeaseToken,
-    /// The number of this write under the lease, from 1.
+    /// Number of the write under the lease, from 1.
     pub write: i32,
     /// New steps, and results of intents.
     pub steps: Vec<JournalStep>,
-    /// Events.
+    /// Events, in order.
     pub events: Vec<NewEvent>,
-    /// Model calls made.
+    /// Number of model calls made.
     pub turns: i32,
-    /// Tool calls made.
+    /// Number of tool calls made.
     pub calls: i32,
-    /// What became of model calls that were reserved.
+    /// Settlements of reserved model calls.
     pub settlements: Vec<Settlement>,
 }
 
 impl JournalWrite {
-    /// Whether it takes the execution further: the next attempt starts behind it.
+    /// True if the write holds more than intents: the next attempt resumes after it.
     #[must_use]
     pub fn is_progress(&self) -> bool {
         self.steps.iter().any(|step| step.state != StepState::Intent)
     }
 
-    /// About its size in a statement.
+    /// Approximate bytes in a statement.
     pub(super) fn bytes(&self) -> usize {
         let appended = |step: &JournalStep| step.appends.iter().map(|bytes| bytes.len()).sum::<usize>();
         self.steps.iter().map(|step| step.body.len() + appended(step)).sum()
@@ -175,28 +168,27 @@ impl JournalWrite {
     }
 }
 
-/// What a committed write tells its attempt.
+/// State of the execution after a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recorded {
-    /// Whether cancellation was requested meanwhile.
+    /// Cancellation was requested.
     pub cancel_requested: bool,
-    /// The wake counter.
+    /// Wake counter.
     pub wake_seq: i32,
 }
 
-/// Everything recorded of an execution.
+/// Journal of an execution.
 #[derive(Debug, Clone, Default)]
 pub struct StoredJournal {
     /// All steps in order, spent ones included.
     pub steps: Vec<JournalStep>,
 }
 
-/// What is there when a journal is loaded.
+/// Result of loading a journal.
 #[derive(Debug, Clone)]
 pub enum Loaded {
-    /// A journal that can be followed.
     Journal(StoredJournal),
-    /// A step of it is of this format, which the reader does not know: it must not act on any of it.
+    /// Contains a step of this newer format: the reader must not act on the journal.
     Newer(u8),
 }
 
@@ -291,7 +283,7 @@ impl From<&JournalWrite> for WriteRow {
     }
 }
 
-/// Contents of the writes of a batch: rows of the tables of history, and settlements.
+/// Rows of a batch's writes: history and settlements.
 #[derive(Debug, Default)]
 pub(super) struct WriteContents {
     pub(super) steps: Vec<StepRow>,
@@ -317,19 +309,18 @@ impl WriteContents {
     }
 }
 
-/// Whether it is the answer of a model and nobody knows what that cost. A call that failed counts as free: providers charge for
-/// answers.
+/// True for a model's answer of unknown cost. A failed call counts as free: providers charge for answers.
 fn is_uncosted(step: &JournalStep) -> bool {
     let is_answer = matches!(step.kind, StepKind::Turn | StepKind::Compression) && step.failure_code.is_none();
     is_answer && step.usage.cost.is_none()
 }
 
-/// Text without the one character that Postgres cannot store.
+/// Replaces NUL, the one character that Postgres text cannot store.
 pub(super) fn storable(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// The same for the strings inside a value: a model names its tools, and may name one that no text can hold.
+/// [`storable`] for the strings inside a value: a model may call a tool by a name that contains NUL.
 fn storable_json(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(storable(&text)),
@@ -342,10 +333,10 @@ fn storable_json(value: Value) -> Value {
 }
 
 impl Store {
-    /// Writes a batch; one result per item, in order.
+    /// Writes a batch. Returns one result per item, in order.
     ///
     /// # Errors
-    /// Postgres refused a value of some item, or is unavailable.
+    /// Postgres refused an item's value, or is unavailable.
     pub(super) async fn record(
         &self,
         worker: WorkerId,
@@ -370,7 +361,7 @@ impl Store {
         self.recorded(worker, items, recorded.collect()).await
     }
 
-    /// What became of each item of a batch, given those that were written now.
+    /// Result of each item of a batch, given the items written now.
     async fn recorded(
         &self,
         worker: WorkerId,
@@ -387,10 +378,10 @@ impl Store {
         Ok(items.iter().map(|item| result(item)).collect())
     }
 
-    /// Everything recorded of an execution, in order, for a reader that knows every format up to `known`.
+    /// Loads the journal of an execution, for a reader that knows every format up to `known`.
     ///
     /// # Errors
-    /// Postgres is unavailable, or what is stored cannot be read.
+    /// Postgres is unavailable, or the stored journal is corrupt.
     pub async fn load_journal(&self, id: ExecutionId, known: u8) -> Result<Loaded, StoreError> {
         let rows = sqlx::query!(
             r#"
@@ -403,7 +394,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        // Before anything is read: what a newer step is made of, its kind included, may mean nothing here.
+        // Check before parsing: a newer step's kind may be unknown here.
         let newest = rows.iter().map(|row| body::format_of(&row.body)).max().unwrap_or(1);
         if newest > known {
             return Ok(Loaded::Newer(newest));
@@ -438,7 +429,7 @@ impl Store {
     }
 }
 
-/// Why a write was not applied: it was before, its row is locked, or the lease is another's.
+/// Classifies a write that was not applied: applied before, row locked, or lease lost.
 fn recorded_before(worker: WorkerId, item: &JournalWrite, state: &LeaseState) -> Flushed<Recorded> {
     match lease_state(worker, item.token, state) {
         Some(write) if write >= item.write => {

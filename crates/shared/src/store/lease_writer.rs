@@ -1,4 +1,4 @@
-//! What a worker writes under its leases, in group commit over the executions it holds.
+//! Writes of a worker under its leases, in group commit over its executions.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{
 use crate::domain::{ExecutionId, WorkerId};
 use crate::telemetry::metrics::StoreBatch;
 
-/// The most executions of one statement.
+/// Maximum executions of one statement.
 const MAX_BATCH: usize = 500;
 
 /// The writes of one worker identity, batched over the executions it holds.
@@ -30,8 +30,8 @@ pub struct LeaseWriter {
 }
 
 impl LeaseWriter {
-    /// Starts batching for `worker`. An outage is waited out for `patience`, which should outlast any lease: whether a write
-    /// still counts is decided by the fence, not by time.
+    /// Starts batching for `worker`. A write waits up to `patience` for Postgres; it should be longer than any
+    /// lease, because the fence decides if a write still counts, not time.
     #[must_use]
     pub fn spawn(store: &Store, worker: WorkerId, patience: Duration) -> Self {
         let limits = |what| BatchLimits { what, max_items: MAX_BATCH, lanes: 2, max_waiting: 20_000, patience };
@@ -88,47 +88,45 @@ impl LeaseWriter {
         }
     }
 
-    /// The identity it writes as.
     #[must_use]
     pub fn worker(&self) -> WorkerId {
         self.worker
     }
 
-    /// Records steps, messages and events; when this returns, they are committed.
+    /// Commits steps, messages and events.
     ///
     /// # Errors
-    /// The lease is lost, the values were refused, or Postgres stayed away.
+    /// The lease is lost, the values were refused, or Postgres is unavailable for `patience`.
     pub async fn record(&self, write: impl Into<Arc<JournalWrite>>) -> Result<Recorded, StoreError> {
         self.records.submit(write).await
     }
 
-    /// Ends a lease; when this returns, the end is committed, and what it freed is handed over.
+    /// Commits the end of a lease and hands over its slots.
     ///
     /// # Errors
-    /// The lease is lost, the values were refused, or Postgres stayed away.
+    /// The lease is lost, the values were refused, or Postgres is unavailable for `patience`.
     pub async fn conclude(&self, end: LeaseEnd) -> Result<Concluded, StoreError> {
         let (concluded, freed) = self.ends.submit(end).await?;
         if freed.is_empty() {
             return Ok(concluded);
         }
-        // A batch of its own: ends of executions without a limit do not wait for the row of a key.
+        // A separate batch, so that ends of executions without a limit do not wait for a limit's row.
         let woken = self.freed.submit(freed).await.unwrap_or_default();
         Ok(Concluded { woken, ..concluded })
     }
 
-    /// Puts a call before people, once however often it is asked; when this returns, it is committed. Gives the request as it
-    /// stands, which may be decided long since.
+    /// Creates a request for a call, at most once, and returns its current state, which may be decided.
     ///
     /// # Errors
-    /// The lease is lost, the values were refused, or Postgres stayed away.
+    /// The lease is lost, the values were refused, or Postgres is unavailable for `patience`.
     pub async fn request(&self, request: NewHumanRequest) -> Result<HumanRequest, StoreError> {
         self.requests.submit(request).await
     }
 
-    /// Reserves a model call in its tree's budget; when this returns, it is committed.
+    /// Reserves a model call in its tree's budget.
     ///
     /// # Errors
-    /// The lease is lost, the values were refused, or Postgres stayed away.
+    /// The lease is lost, the values were refused, or Postgres is unavailable for `patience`.
     pub async fn reserve(&self, reservation: Reservation) -> Result<Reserved, StoreError> {
         match self.budgets.submit(BudgetOp::Reserve(reservation)).await? {
             BudgetDone::Reserved(reserved) => Ok(reserved),
@@ -136,10 +134,10 @@ impl LeaseWriter {
         }
     }
 
-    /// Takes note, in the budget of a tree, of what was settled and recorded before, and wakes who now fits.
+    /// Applies a tree's settled reservations to its budget, and wakes executions that now fit.
     ///
     /// # Errors
-    /// Postgres stayed away.
+    /// Postgres is unavailable for `patience`.
     pub async fn fold_budget(&self, root: ExecutionId) -> Result<Vec<Runnable>, StoreError> {
         match self.budgets.submit(BudgetOp::Fold(root)).await? {
             BudgetDone::Folded(woken) => Ok(woken),

@@ -1,4 +1,5 @@
-//! Ending leases: finish, fail, retry, park, release. One guarded statement for a whole batch, each with its event.
+//! Ends of leases: finish, fail, retry, park, release. One guarded statement ends a whole batch, each lease with
+//! its event.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -18,84 +19,76 @@ use super::{
 };
 use crate::domain::{ExecutionId, ExecutionStatus, LeaseToken, WaitReason, WorkerId};
 
-/// How a lease ends.
+/// End of a lease.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Conclusion {
-    /// FINISHED, with the exact JSON text of its output.
+    /// FINISHED, with the exact JSON text of the output.
     Finish {
-        /// The output.
         output: String,
     },
-    /// FAILED.
     Fail {
-        /// The cause.
         failure: Failure,
     },
-    /// FAILED, permanently, because the definition judged so.
+    /// FAILED, permanently, by a verdict of the definition.
     Refuse {
-        /// Its code.
         code: FailureCode,
-        /// What was said of it, if anything.
+        /// Summary of the failure.
         summary: Option<String>,
-        /// Facts about the last refusal of an answer: `validator` and `feedback`.
+        /// The last refusal of an answer: `validator` and `feedback`.
         detail: Option<Value>,
     },
     /// Parked until the backoff is over.
     Retry {
         /// The cause of this attempt's end.
         failure: Failure,
-        /// How long to wait.
+        /// Backoff.
         delay: Duration,
-        /// The wake counter read before the decision.
+        /// Wake counter, read before the decision.
         wake_seq: i32,
     },
-    /// Parked until a tool server may be asked again; no retry spent.
+    /// Parked until a tool server may be called again; no retry spent.
     Reconnect {
         /// The cause of this attempt's end.
         failure: Failure,
-        /// How long to wait.
+        /// Backoff.
         delay: Duration,
-        /// The wake counter read before the decision.
+        /// Wake counter, read before the decision.
         wake_seq: i32,
     },
     /// Parked for another reason.
     Park {
-        /// What it waits for.
         reason: WaitReason,
-        /// How long at most; until its deadline when absent.
+        /// Maximum wait; `None` for the execution's deadline.
         wait: Option<Duration>,
-        /// The wake counter read before the condition was checked.
+        /// Wake counter, read before the condition was checked.
         wake_seq: i32,
     },
     /// FAILED `cancelled`.
     Cancel,
     /// Runnable again at once; no retry spent.
     Release {
-        /// Whether because the worker is draining.
+        /// True if the worker is draining.
         drained: bool,
     },
 }
 
-/// The most bytes of an output: what one statement holds beside others.
+/// Maximum bytes of an output, limited by the size of a batch statement.
 pub const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
 /// A conclusion with its lease.
 #[derive(Debug, Clone)]
 pub struct LeaseEnd {
-    /// The execution.
     pub id: ExecutionId,
-    /// The lease.
     pub token: LeaseToken,
-    /// Its attempt.
+    /// Attempt number.
     pub attempt: i32,
-    /// How it ends.
     pub conclusion: Conclusion,
-    /// The last write under the lease, when it is committed together with the end.
+    /// The last write under the lease, committed together with the end.
     pub write: Option<Arc<JournalWrite>>,
 }
 
 impl LeaseEnd {
-    /// About its size in a statement.
+    /// Approximate bytes in a statement.
     pub(super) fn bytes(&self) -> usize {
         let output = match &self.conclusion {
             Conclusion::Finish { output } => output.len(),
@@ -111,27 +104,25 @@ impl LeaseEnd {
     }
 }
 
-/// Where the execution stands after its lease ended.
+/// State of an execution after its lease ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Concluded {
-    /// Its status.
     pub status: ExecutionStatus,
-    /// What it waits for, when it is not over.
+    /// Wait of an execution that has not ended.
     pub wait_reason: Option<WaitReason>,
-    /// Its queue.
     pub queue: String,
-    /// The execution that started it, which runs in the same queue and was told when this one ended.
+    /// The parent execution, which runs in the same queue and was woken if this one ended.
     pub parent: Option<ExecutionId>,
-    /// Tokens of all its attempts.
+    /// Tokens of all attempts.
     pub tokens: i64,
-    /// What got the slots that the end of this lease cleared, and perhaps those of others that ended beside it.
+    /// Executions that got the slots freed by this end, and perhaps by others of its batch.
     pub woken: Vec<Runnable>,
 }
 
-/// The end of a lease, and the keys of concurrency limits of which it may have cleared slots.
+/// The end of a lease, and the keys of concurrency limits whose slots it may have cleared.
 pub(super) type Ended = (Concluded, BTreeSet<String>);
 
-/// A lease as it stands, for a write that was not applied.
+/// Current state of a lease, for a write that was not applied.
 #[derive(Debug)]
 pub(super) struct LeaseState {
     worker: Option<Uuid>,
@@ -147,14 +138,14 @@ pub(super) struct LeaseState {
     worker_lives: bool,
 }
 
-/// The number of the last write under the lease, when it is still this worker's. The lease of a dead worker is lost, even
-/// when nobody has taken it back yet: no write of it will ever be accepted, so waiting for the row would never end.
+/// Returns the number of the last write if the worker still holds the lease. The lease of a dead worker is lost
+/// even before it is reaped: no write under it will be accepted, so a wait for the row would never end.
 pub(super) fn lease_state(worker: WorkerId, token: LeaseToken, state: &LeaseState) -> Option<i32> {
     (state.worker_lives && state.worker == Some(worker.0) && state.token == Some(token.0)).then_some(state.write)
 }
 
-/// Why a write of its own found nothing to write under this lease. A lease that is the worker's still means that
-/// something else changed between the write and this look, and the write is to be repeated.
+/// Classifies a write that matched no row: `LeaseStale` (the worker holds the lease and something else changed in
+/// between: repeat the write) or `LeaseLost` (stop the attempt).
 pub(super) fn refused(worker: WorkerId, token: LeaseToken, state: Option<&LeaseState>) -> StoreError {
     match state.and_then(|state| lease_state(worker, token, state)) {
         Some(_) => StoreError::LeaseStale,
@@ -243,10 +234,10 @@ impl EndRow {
 }
 
 impl Store {
-    /// Ends a batch of leases; one result per item, in order.
+    /// Ends a batch of leases. Returns one result per item, in order.
     ///
     /// # Errors
-    /// Postgres refused a value of some item, or is unavailable.
+    /// Postgres refused an item's value, or is unavailable.
     pub(super) async fn conclude(
         &self,
         worker: WorkerId,
@@ -279,12 +270,12 @@ impl Store {
             results.push(match (ended.remove(&item.id.0), states.get(&item.id.0)) {
                 (Some(ended), _) => Flushed::Done(Ok(ended)),
                 (None, Some(state)) if lease_state(worker, item.token, state).is_some() => Flushed::Locked,
-                // Ended by this very lease before: the answer to the first write was lost.
+                // Already ended by this lease: the reply to the first write was lost.
                 (None, Some(state)) if before.contains(&(item.id.0, item.attempt, item.token.0)) => {
                     let queue = state.queue.clone();
                     let (reason, tokens) = (state.wait_reason.as_deref(), state.tokens);
                     let concluded = concluded(&state.status, reason, queue, state.parent, tokens);
-                    // What it freed was handed over then, or by the sweep.
+                    // The freed slots were handed over by that write or by the sweep.
                     Flushed::Done(concluded.map(|concluded| (concluded, BTreeSet::new())))
                 }
                 (None, _) => Flushed::Done(Err(StoreError::LeaseLost)),
@@ -329,7 +320,7 @@ impl Store {
             .collect())
     }
 
-    /// [`refused`], for a write that is in no batch.
+    /// [`refused`], for a write outside a batch.
     pub(super) async fn why_refused(&self, worker: WorkerId, id: ExecutionId, token: LeaseToken) -> StoreError {
         match self.lease_states(&[id.0]).await {
             Ok(states) => refused(worker, token, states.get(&id.0)),
@@ -337,7 +328,7 @@ impl Store {
         }
     }
 
-    /// Leases among these executions that ended by their own worker's hand.
+    /// Attempts of these executions that their own worker ended.
     async fn attempts_ended(&self, ids: &[Uuid]) -> Result<std::collections::HashSet<(Uuid, i32, Uuid)>, StoreError> {
         if ids.is_empty() {
             return Ok(Default::default());

@@ -1,11 +1,13 @@
-//! The health of model endpoints: breakers that open for the whole fleet, who waits for them, and what they may be asked at a time.
+//! Health of model endpoints: fleet-wide circuit breakers, the executions that wait for them, and concurrency
+//! limits.
 //!
-//! What must hold:
-//! - A breaker is a row, and its row's lock is taken before any execution's: whoever lets go sees everyone who waits, and raises
-//!   the counter that their parks carry (core-rules 3). Emptying Redis closes none.
-//! - While a breaker is open nobody spends a retry on it: those whose failures opened it get theirs back, and one probe at a time asks.
-//! - Those that wait are let go in growing portions, in fair order (core-rules 12).
-//! - Nothing here is on the way of a call to a healthy endpoint.
+//! Invariants:
+//! - A breaker is a row, locked before any execution's row: a release therefore sees every waiter, and raises the
+//!   wake counter that the waiters' parks carry (core-rules 3). Emptying Redis closes no breaker.
+//! - While a breaker is open no execution spends a retry on it: the failures that opened it are refunded, and one
+//!   probe at a time is sent.
+//! - Waiters are released in growing portions, in fair order (core-rules 12).
+//! - Calls to healthy endpoints do not use this module.
 //!
 //! Failures are counted in `provider_failures`.
 
@@ -16,122 +18,115 @@ use chrono::{DateTime, Utc};
 use super::{Store, StoreError, maintenance::Runnable};
 use crate::domain::{ExecutionId, LeaseToken, WorkerId};
 
-/// The most executions that one transaction lets go: it holds the breaker's row, which others wait for.
+/// Maximum executions released by one transaction: it holds the breaker's row lock.
 pub const RELEASED_AT_ONCE: i32 = 200;
 
-/// The duty of the sweep that counts the live workers; its result is `{"live": n}`.
+/// Sweep duty that counts the live workers; its result is `{"live": n}`.
 pub const COUNT_WORKERS: &str = "count workers";
 
-/// What a breaker is for.
+/// Key of a circuit breaker: one model endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModelKey {
     /// The provider's name in the configuration.
     pub provider: String,
-    /// The model asked for.
     pub model: String,
-    /// A fingerprint of the address and the key, never the key itself.
+    /// Fingerprint of address and API key, never the API key itself.
     pub key: String,
 }
 
-/// Who asks: an attempt under its lease.
+/// An attempt that requests a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asking {
-    /// The worker.
     pub worker: WorkerId,
-    /// The execution.
     pub id: ExecutionId,
-    /// Its lease.
     pub token: LeaseToken,
-    /// Tells its calls apart: the same for every repetition of one.
+    /// Identifies the call within the execution; equal for its repetitions.
     pub call: i64,
 }
 
-/// A call that was told to tell, and was answered.
+/// An answered call that was told to report its answer ([`MayAsk::Tell`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnsweredCall {
-    /// The attempt that made it.
     pub asking: Asking,
-    /// Its wait is over. Not when the answer was 429, after which it comes back.
+    /// True if its wait is over; false after a 429, because the call is repeated.
     pub is_over: bool,
 }
 
-/// Whether an endpoint may be asked now.
+/// Answer of a circuit breaker to an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MayAsk {
-    /// Yes: nothing is wrong with it.
+    /// The breaker is closed.
     Yes,
-    /// Yes, and its answer must be told: it waited before, or is the probe.
+    /// The call may be made and its answer must be reported: the execution waited before, or is the probe.
     Tell,
-    /// No: it stands in line. A park carries this counter, which whatever lets it go raises.
+    /// The execution waits. Its park must carry `wake_seq`, which every release raises.
     Wait {
-        /// When the endpoint is tried again.
+        /// Time of the next probe.
         until: DateTime<Utc>,
-        /// The wake counter, read when it joined the line.
+        /// Wake counter, read when the execution joined the waiters.
         wake_seq: i32,
     },
-    /// No, and it has waited as long as it may, or the endpoint said that it will be longer.
+    /// The execution has waited for its maximum time, or the endpoint announced a longer outage.
     GiveUp {
-        /// The quota is spent; otherwise the endpoint is down.
+        /// True if the quota is exhausted; otherwise the endpoint is down.
         is_quota: bool,
     },
 }
 
-/// A breaker that is not closed, or a limit that is in force.
+/// A breaker that is not closed, or an active limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Breaker {
-    /// What for.
     pub key: ModelKey,
-    /// Nobody may ask without being told so.
+    /// False if calls need the permission of [`Store::ask_provider`].
     pub is_closed: bool,
-    /// Calls at a time over the fleet, where the endpoint said that there were too many.
+    /// Concurrency limit over the fleet, learned from 429s.
     pub concurrency: Option<u32>,
-    /// Executions wait for a call to it to end.
+    /// True if executions wait for a running call to end.
     pub has_line: bool,
-    /// It takes no calls before.
+    /// End of the endpoint's pause after a 429.
     pub closed_until: Option<DateTime<Utc>>,
 }
 
-/// What every worker knows of the endpoints.
+/// State of all endpoints, as refreshed by every worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Known {
     /// The database's clock.
     pub now: DateTime<Utc>,
     /// Live workers, as last counted by the sweep; at least 1.
     pub workers: u32,
-    /// Everything out of the ordinary.
+    /// Breakers that are not closed, and endpoints with an active limit or waiters.
     pub breakers: Vec<Breaker>,
 }
 
-/// A breaker as people see it.
+/// A breaker as shown by the API.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BreakerRow {
-    /// What for.
     pub key: ModelKey,
     /// `closed`, `open`, `half_open` or `recovering`.
     pub state: String,
     /// `outage`, `quota` or `operator`.
     pub cause: Option<String>,
-    /// The failure that opened it.
+    /// Code of the failure that opened it.
     pub failure_code: Option<String>,
-    /// When it opened last.
+    /// Last opening.
     pub since: Option<DateTime<Utc>>,
-    /// When it is tried again.
+    /// Next probe.
     pub until: Option<DateTime<Utc>>,
-    /// The provider itself said so.
+    /// True if the provider stated `until`.
     pub is_stated: bool,
-    /// Probes so far.
+    /// Number of probes so far.
     pub probes: i64,
-    /// Calls at a time, where limited.
+    /// Concurrency limit, if any.
     pub concurrency: Option<i32>,
-    /// Executions that wait for it.
+    /// Number of executions that wait with `provider_down`.
     pub waiting: i64,
-    /// Executions that wait for its rate.
+    /// Number of executions that wait with `rate_limit`.
     pub waiting_for_rate: i64,
 }
 
 impl Store {
-    /// Asks whether an attempt may ask an endpoint whose breaker is known to be not closed. `patience` is how long the execution may
-    /// wait there; `is_last` says that there is nothing to fall back to.
+    /// Asks permission for a call to an endpoint whose breaker is not closed. `patience` is the maximum wait
+    /// there; `is_last`: the agent has no further fallback.
     ///
     /// # Errors
     /// The lease is lost, or Postgres is unavailable.
@@ -169,7 +164,7 @@ impl Store {
         }
     }
 
-    /// Takes note that an endpoint answered attempts that were told to tell. Returns the executions it woke.
+    /// Records answers that had to be reported. Returns the executions it woke.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -198,8 +193,9 @@ impl Store {
         Ok(woken.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// Chooses the probe of one breaker, lets the next of a portion go, refunds: one transaction, which wakes at most
-    /// [`RELEASED_AT_ONCE`] executions and returns them. Does nothing while another process tends the breaker.
+    /// Tends one breaker in one transaction: chooses its probe, releases the next portion and refunds failures.
+    /// Returns the executions it woke, at most [`RELEASED_AT_ONCE`]. Does nothing while another process tends the
+    /// breaker.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -220,7 +216,7 @@ impl Store {
         Ok(woken.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// The net below the wakes: what waits for an endpoint that nothing is wrong with. Forgets waits of executions that have ended.
+    /// Fallback for lost wakes: wakes waiters of healthy endpoints, and deletes waits of ended executions.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -237,8 +233,9 @@ impl Store {
         Ok(woken.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// Everything out of the ordinary, read once a second by every worker. Reads one row per breaker and per endpoint with a line,
-    /// however many workers live and executions wait: one worker of the fleet counts the workers, as the duty [`COUNT_WORKERS`].
+    /// Reads the endpoints that are unhealthy, limited or have waiters. Every worker calls it once per second.
+    /// Reads one row per breaker and per endpoint with waiters, however many workers and waiters there are; the
+    /// duty [`COUNT_WORKERS`] counts the workers.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -303,7 +300,7 @@ impl Store {
         Ok(Known { now, workers, breakers })
     }
 
-    /// Every endpoint that ever failed.
+    /// Lists every endpoint that ever failed.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -342,7 +339,8 @@ impl Store {
             .collect())
     }
 
-    /// An operator says that an endpoint is well. Returns the executions it woke: one, and the others in growing portions.
+    /// Closes a breaker on an operator's request. Wakes and returns one execution; the others follow in growing
+    /// portions.
     ///
     /// # Errors
     /// Postgres is unavailable.

@@ -1,7 +1,9 @@
-//! The lease of a worker process: one id per start, a row that its writes are fenced on, and a heartbeat, renewed by its own connection.
+//! The lease of a worker process: one id per start, a fence row for its writes, and a heartbeat row renewed by
+//! its own connection.
 //!
-//! A worker id dies once. Renewal needs the row alive and the lease unexpired, so a process that was paused beyond its lease cannot come
-//! back under its old id, and the reaper's `for update` waits for every write that still holds `for key share`.
+//! A worker id dies once. Renewal requires a live row and an unexpired lease, so a process paused beyond its
+//! lease cannot return under its old id, and the reaper's `for update` waits for every write that still holds
+//! `for key share`.
 
 use std::time::Duration;
 
@@ -11,39 +13,36 @@ use sqlx::{PgConnection, PgExecutor};
 use super::{Store, StoreError, StoreOptions};
 use crate::domain::{ExecutionId, LeaseToken, WorkerId};
 
-/// What a worker publishes about itself.
+/// A worker's public record.
 #[derive(Debug, Clone, Serialize)]
 pub struct WorkerRecord {
-    /// Its identity, for this start only.
+    /// Random identity of this start.
     pub id: WorkerId,
-    /// Host name.
     pub host: String,
-    /// Process id on that host.
+    /// Process id on the host.
     pub pid: i32,
-    /// Which build of the binary it is.
+    /// Build of the binary.
     pub build: String,
-    /// The queues it takes from.
+    /// Queues it claims from.
     pub queues: Vec<String>,
-    /// The serve keys it satisfies.
+    /// Serve keys it satisfies.
     pub serves: Vec<String>,
-    /// How many executions it holds at most.
+    /// Maximum executions held.
     pub concurrency: i32,
 }
 
-/// One lease the database says a worker holds.
+/// A lease that a worker holds according to the database.
 #[derive(Debug, Clone, Copy)]
 pub struct HeldLease {
-    /// The execution.
     pub id: ExecutionId,
-    /// Its token.
     pub token: LeaseToken,
-    /// Its attempt.
+    /// Attempt number.
     pub attempt: i32,
-    /// Whether its cancellation was requested.
+    /// Cancellation was requested.
     pub cancel_requested: bool,
-    /// Whether the claim is older than the grace that a reply may take.
+    /// The claim is older than the grace for its reply.
     pub is_settled: bool,
-    /// Time since it should have ended.
+    /// Time since `active_until`; zero before it.
     pub overdue: Duration,
 }
 
@@ -76,7 +75,7 @@ impl Store {
         Ok(())
     }
 
-    /// Publishes the serve keys a worker satisfies.
+    /// Publishes the serve keys that a worker satisfies.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -87,7 +86,7 @@ impl Store {
         Ok(())
     }
 
-    /// Ends a worker's identity; what it still holds is taken back by the reapers.
+    /// Ends a worker's identity; reapers take back its executions.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -95,7 +94,8 @@ impl Store {
         retire(&self.pool, id).await
     }
 
-    /// The leases a worker holds according to the database. A claim is settled after `grace`: its reply must have arrived.
+    /// The leases that a worker holds according to the database. A claim is settled after `grace`: its reply must
+    /// have arrived by then.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -127,7 +127,7 @@ impl Store {
             .collect())
     }
 
-    /// The requirements behind every serve key that any execution was submitted with.
+    /// The requirements of every submitted serve key.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -178,25 +178,24 @@ impl Store {
     }
 }
 
-/// Declares one dead. Like whoever buries it, it waits for what the worker is writing (core-rules 2).
+/// Declares a worker dead. Waits for the worker's running writes, as the burial does (core-rules 2).
 async fn retire(connection: impl PgExecutor<'_>, id: WorkerId) -> Result<(), StoreError> {
     sqlx::query!("select longhaul_retire($1) as done", id.0).fetch_one(connection).await?;
     Ok(())
 }
 
-/// The connection that renews a worker's lease: its own, so that neither the pool nor a busy executor can starve it.
+/// Connection that renews a worker's lease: its own, so that neither the pool nor a busy executor can starve it.
 #[derive(Debug)]
 pub struct HeartbeatConnection {
     options: StoreOptions,
     connection: Option<PgConnection>,
 }
 
-/// What a renewal came to.
+/// Result of a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {
-    /// The lease runs on.
     Renewed,
-    /// The id is dead: everything it holds is lost.
+    /// The id is dead: all its leases are lost.
     Dead,
 }
 
@@ -207,13 +206,14 @@ impl HeartbeatConnection {
         Self { options, connection: None }
     }
 
-    /// Extends the lease to `lease` from now, unless the id is dead, and publishes the memory of the process. A lease that ran out and that nobody took
-    /// is renewed only when that was the server's doing: it was down, or this process `was_awake` and had no answer (core-rules 4). Who slept through
-    /// its lease is dead from here on, for everybody (core-rules 2). Not durable on purpose: a renewal lost with the server's memory is followed
-    /// by another two seconds later.
+    /// Extends the lease to `lease` from now and publishes the memory of the process. An expired lease that was
+    /// not reaped is renewed only if the server caused the gap: Postgres was down, or this process `was_awake`
+    /// without an answer (core-rules 4). Otherwise the process slept through its lease, and the id is declared
+    /// dead (core-rules 2). Not durable: a renewal lost in a server crash is followed by the next two seconds
+    /// later.
     ///
     /// # Errors
-    /// Postgres is unavailable; the connection is made anew at the next call.
+    /// Postgres is unavailable; the next call reconnects.
     pub async fn renew(
         &mut self,
         id: WorkerId,

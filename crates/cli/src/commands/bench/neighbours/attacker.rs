@@ -1,4 +1,4 @@
-//! A tenant that sends requests over a bounded number of connections and counts the answers.
+//! An attacking tenant: sends requests over a bounded number of connections and counts the answers.
 
 use std::{
     collections::BTreeMap,
@@ -22,9 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::stand::Caller;
 
-/// For one answer.
+/// Maximum wait for one answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Numbers the requests of a process: what must differ from request to request is made of it.
+/// Request counter of the process; unique parts of request bodies derive from it.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// A request of an attack.
@@ -36,7 +36,7 @@ pub(super) struct Move {
 
 pub(super) enum Body {
     Same(Bytes),
-    /// Made of the number of the request.
+    /// Built from the request's number.
     New(Box<dyn Fn(u64) -> Value + Send + Sync>),
 }
 
@@ -57,7 +57,8 @@ impl Move {
         Self { method: Method::POST, path: path.to_owned(), body: Body::New(Box::new(body)) }
     }
 
-    /// Sends it, and counts the answer: `<status> <code>`, and for each item of a batch `item <status> <code>`.
+    /// Sends the request and counts its answer: `<status> <code>`, and `item <status> <code>` for each item of a
+    /// batch.
     pub(super) async fn send(&self, caller: &Caller, answers: &mut BTreeMap<String, u64>) -> Option<StatusCode> {
         let body = match &self.body {
             Body::Same(body) => body.clone(),
@@ -83,7 +84,7 @@ fn described(status: u16, code: Option<String>) -> String {
     code.map_or_else(|| status.to_string(), |code| format!("{status} {code}"))
 }
 
-/// What is counted of an answer.
+/// The counted parts of an answer.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Answer {
@@ -97,7 +98,7 @@ struct Verdict {
     error: Option<Answer>,
 }
 
-/// What an attacker did.
+/// Result of an attack.
 #[derive(Debug, Default)]
 pub(super) struct Attacked {
     pub(super) requests: u64,
@@ -119,14 +120,14 @@ impl Attacked {
     }
 }
 
-/// How requests are sent.
+/// Load shape.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
-    /// Requests under way at once.
+    /// Maximum concurrent requests.
     pub(super) connections: usize,
-    /// As fast as they are answered when absent.
+    /// Request rate; `None` sends the next request as soon as one is answered.
     pub(super) per_second: Option<f64>,
-    /// Requests in all; without a limit when absent.
+    /// Maximum number of requests; `None` is unlimited.
     pub(super) requests: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The attacks: what each prepares, and the requests that it repeats.
+//! The attacks: their preparation and their repeated requests.
 
 use std::{
     collections::BTreeMap,
@@ -20,29 +20,29 @@ const EXECUTIONS: &str = "/v1/executions";
 const BATCH: &str = "/v1/executions/batch";
 /// Items of a batch.
 pub(super) const ITEMS: usize = 500;
-/// Rules for which each execution of [`Attack::Limits`] has values of its own.
+/// Limits for which each execution of [`Attack::Limits`] has its own values.
 const RULES: usize = 60;
-/// For an execution that an attack needs.
+/// Maximum wait for an execution that an attack needs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Attack {
-    /// Ordinary executions as fast as they are taken: a load, for comparison
+    /// Ordinary executions at the maximum rate: a load, for comparison
     Plain,
-    /// JSON Schemas that explode, in definitions and from a model
+    /// Schemas that take exponential time or space, in definitions and from a model
     Schemas,
-    /// Templates of prompts, forks and scripted programs that use memory and time without bound
+    /// Prompt templates, forks and scripted programs of unbounded memory and time
     Templates,
-    /// Rules of 10,000 slots, and executions that have new values of all of them or are never admitted
+    /// Limits of 10,000 slots, with executions that use new values of all of them or are never admitted
     Limits,
-    /// Batches of 500 with hostile contents, and of 16 MiB
+    /// Batches of 500 hostile items, and of 16 MiB
     Batches,
-    /// A model that comes back while thousands of executions wait for it
+    /// A model that recovers while thousands of executions wait for it
     Outage,
 }
 
 impl Attack {
-    /// What it is called in the output.
+    /// Name in the output.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -54,10 +54,10 @@ impl Attack {
         }
     }
 
-    /// Ordinary requests that bring about as many executions as those of the attack.
+    /// Ordinary requests that create as many executions as the attack's requests.
     pub(super) fn plain(self) -> Vec<Move> {
         match self {
-            // Of the hostile items one in ten can be stored.
+            // One hostile item in ten can be stored.
             Self::Batches => vec![plain_batch(DEFINITION, ITEMS / 10)],
             Self::Outage => vec![plain_batch(DEFINITION, ITEMS)],
             Self::Plain | Self::Schemas | Self::Templates | Self::Limits => {
@@ -66,7 +66,8 @@ impl Attack {
         }
     }
 
-    /// Puts what the attack needs and returns its requests. What is refused already now is counted in `answers`.
+    /// Creates the attack's definitions and agents, and returns its requests. Refusals during preparation are
+    /// counted in `answers`.
     pub(super) async fn prepare(
         self,
         caller: &Caller,
@@ -82,7 +83,7 @@ impl Attack {
         }
     }
 
-    /// Takes back what would hold for later measurements.
+    /// Removes limits that would affect later measurements.
     pub(super) async fn clean_up(self, caller: &Caller) {
         if self == Self::Limits {
             let mut answers = BTreeMap::new();
@@ -101,7 +102,7 @@ pub(super) fn plain_batch(definition: &'static str, items: usize) -> Move {
     })
 }
 
-/// Moves of both kinds, alternating, so that none of them waits for all of the others.
+/// Interleaves both lists, so that neither kind waits for all of the other.
 fn alternating(first: Vec<Move>, second: Vec<Move>) -> Vec<Move> {
     let (mut first, mut second) = (first.into_iter(), second.into_iter());
     let mut moves = Vec::new();
@@ -183,7 +184,7 @@ async fn templates(caller: &Caller, answers: &mut BTreeMap<String, u64>) -> anyh
     Ok(alternating(runs, forks))
 }
 
-/// The id of an execution of an agent of the caller's own that has ended.
+/// Runs an execution of the caller's own agent to its end and returns its id.
 async fn finished_execution(caller: &Caller) -> anyhow::Result<String> {
     agent("origin", json!({})).send(caller, &mut BTreeMap::new()).await;
     let submitted = caller.post(EXECUTIONS, &json!({ "agent": "origin", "input": { "prompt": "Answer." } })).await?;
@@ -201,7 +202,7 @@ async fn finished_execution(caller: &Caller) -> anyhow::Result<String> {
     }
 }
 
-/// The rules of [`Attack::Limits`].
+/// The limits of [`Attack::Limits`].
 fn rules() -> impl Iterator<Item = String> {
     (0..RULES).map(|n| format!("metadata.q{n}")).chain(["metadata.never".into(), "metadata.single".into()])
 }
@@ -253,7 +254,7 @@ async fn batches(caller: &Caller, answers: &mut BTreeMap<String, u64>) -> Vec<Mo
     let oversized = format!(r#"{{"definition": "{DEFINITION}", "input": "{}"}}"#, "x".repeat(hostile::ITEM_BYTES));
     let beyond = hostile::batch(&vec![oversized; 17]);
     let large = Bytes::from(hostile::batch(&hostile::large_items(DEFINITION, ITEMS)));
-    // It is valid up to its last byte but one.
+    // Valid JSON except for its missing last byte.
     let broken = large.slice(..large.len() - 1);
     let mixed = Bytes::from(hostile::batch(&mixed));
     let long_names = agent("long-names", json!({ "tools": ["n".repeat(100_000)] }));

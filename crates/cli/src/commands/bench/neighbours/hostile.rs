@@ -1,15 +1,15 @@
-//! Hostile inputs: schemas, templates and items of batches that were made to stop a process, or to take all of its time.
+//! Hostile inputs: schemas, templates and batch items designed to stop a process or to take all of its time.
 
 use serde_json::{Map, Value, json};
 
-/// Bytes of a text as long as one submit may have.
+/// Bytes of the longest text in one submit.
 const LONG: usize = 900_000;
-/// Bytes of a batch's body.
+/// Maximum bytes of a batch's body.
 pub(super) const BATCH_BYTES: usize = 16 << 20;
-/// Bytes of an item of a batch.
+/// Maximum bytes of a batch item.
 pub(super) const ITEM_BYTES: usize = 1 << 20;
 
-/// Schemas whose references double at each of `levels` levels.
+/// A schema whose references double at each of `levels` levels.
 pub(super) fn doubling(levels: usize, keyword: &str) -> Value {
     let mut definitions = Map::new();
     for level in 0..levels {
@@ -20,7 +20,7 @@ pub(super) fn doubling(levels: usize, keyword: &str) -> Value {
     json!({ "$defs": definitions, "$ref": "#/$defs/a0" })
 }
 
-/// Schemas that must be refused when they are put.
+/// Schemas that the API must refuse.
 pub(super) fn unbounded_schemas() -> Vec<Value> {
     let patterns: Map<_, _> = (0..200).map(|n| (format!("^(a|b)*p{n}"), json!({}))).collect();
     let names: Map<_, _> = (0..6_000).map(|n| (format!("p{n}"), json!({ "type": "string" }))).collect();
@@ -38,7 +38,7 @@ pub(super) fn unbounded_schemas() -> Vec<Value> {
     ]
 }
 
-/// Schemas that can be put, each with the input that costs it most.
+/// Accepted schemas, each with its costliest input.
 pub(super) fn costly_schemas() -> Vec<(Value, Value)> {
     let tree = json!({ "$defs": { "n": { "type": "object", "allOf": [
         { "properties": { "a": { "$ref": "#/$defs/n" } } }, { "properties": { "a": { "$ref": "#/$defs/n" } } }
@@ -69,7 +69,7 @@ pub(super) fn slow_pattern() -> Value {
     json!({ "type": "string", "pattern": "(a|b)*a(a|b){100}$" })
 }
 
-/// A program of the scripted model that has a model ask, call and answer with schemas and values made to be costly.
+/// A program of the scripted model that asks, calls and answers with costly schemas and values.
 pub(super) fn schema_script(schema: &Value) -> String {
     let question = json!({ "question": "?", "answer_schema": schema }).to_string().replace('\'', "");
     format!(
@@ -79,7 +79,7 @@ pub(super) fn schema_script(schema: &Value) -> String {
     )
 }
 
-/// Templates over `input.prompt` that would use memory or time without bound.
+/// Templates over `input.prompt` that would use unbounded memory or time.
 pub(super) const TEMPLATES: [&str; 16] = [
     r#"{{ "a\nb"|indent(4000000000000) }}"#,
     r#"{{ "%4000000000d"|format(1) }}"#,
@@ -99,12 +99,12 @@ pub(super) const TEMPLATES: [&str; 16] = [
     "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
 ];
 
-/// The prompt that these templates work on.
+/// The prompt of these templates.
 pub(super) fn long_prompt() -> String {
     "a".repeat(20_000)
 }
 
-/// Items of a batch, as JSON texts, `size` of them: one in ten can be stored.
+/// `size` items of a batch as JSON texts, of which one in ten can be stored.
 pub(super) fn items(definition: &str, size: usize) -> Vec<String> {
     let nested = format!("{}1{}", "[".repeat(120), "]".repeat(120));
     let deeper = format!("{}1{}", "[".repeat(20_000), "]".repeat(20_000));
@@ -121,7 +121,7 @@ pub(super) fn items(definition: &str, size: usize) -> Vec<String> {
         format!(r#""input": {deeper}"#),
     ];
     let item = |n: usize| match n % 10 {
-        // The same key for the same request, for another, and for one that is nested as deeply as it may be.
+        // One key for equal requests, for a different one, and for one at the maximum nesting depth.
         0 if n.is_multiple_of(20) => format!(r#""input": {{"item": 0}}, "idempotency_key": "same-{}""#, n % 60),
         0 => format!(r#""input": {nested}, "idempotency_key": "same-{}""#, n % 60),
         kind => bad.get(kind - 1).cloned().unwrap_or_default(),
@@ -129,7 +129,7 @@ pub(super) fn items(definition: &str, size: usize) -> Vec<String> {
     (0..size).map(|n| format!(r#"{{"definition": "{definition}", {}}}"#, item(n))).collect()
 }
 
-/// Items that together are as large as a batch may be; each is read to its end before it is refused.
+/// Items that together reach the maximum batch size. Each is parsed to its end before it is refused.
 pub(super) fn large_items(definition: &str, size: usize) -> Vec<String> {
     let text = "x".repeat(BATCH_BYTES / size - 200);
     (0..size).map(|_| format!(r#"{{"definition": "{definition}", "input": {{"text": "{text}\u0000"}}}}"#)).collect()
@@ -140,7 +140,7 @@ pub(super) fn batch(items: &[String]) -> String {
     format!(r#"{{"executions": [{}]}}"#, items.join(","))
 }
 
-/// Names of tools that no worker has, which together are `bytes` long when they are joined: about what an index entry may have.
+/// Names of tools that no worker has, `bytes` long when joined: about the maximum size of an index entry.
 pub(super) fn tool_names(bytes: usize) -> Vec<String> {
     let name = |n: usize| format!("{n:0>60}");
     let mut names: Vec<_> = (0..bytes / 61).map(name).collect();

@@ -1,4 +1,5 @@
-//! What one tenant can do to another: the other's start latency while the first attacks, beside a quiet time and an ordinary load.
+//! Isolation between tenants: one tenant's start latency while another attacks, compared with no load and with an
+//! ordinary load.
 
 mod attacker;
 mod attacks;
@@ -33,7 +34,7 @@ use crate::{context::Context, exit::Exit};
 
 /// Executions of each floor measurement.
 const FLOOR_EXECUTIONS: u32 = 1_000;
-/// For all of it to be over.
+/// Maximum wait until the attacker's executions have ended.
 const DRAIN_LIMIT: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Executions cancelled by one statement.
@@ -41,22 +42,22 @@ const CANCELLED_AT_ONCE: i64 = 500;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct NeighboursArgs {
-    /// Submits per second of the tenant that is measured
+    /// Submits per second of the measured tenant
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rate: u32,
     /// Seconds of each measurement
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
-    /// How many times each attack is measured
+    /// Number of measurements of each attack
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20))]
     rounds: u32,
     /// Connections of the attacker
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     connections: u16,
-    /// At most so many requests of each attack
+    /// Maximum number of requests of each attack
     #[arg(long)]
     requests: Option<u64>,
-    /// Executions that wait for the model that comes back
+    /// Executions that wait for the model before it recovers
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     waiting: u32,
     /// Worker processes
@@ -81,7 +82,7 @@ pub(super) async fn run(args: NeighboursArgs, context: &Context) -> anyhow::Resu
     for attack in attacks {
         match street.measure(attack).await {
             Ok(row) => rows.push(row),
-            // Nothing can be measured beside what it left behind.
+            // Stop here: leftovers of this attack would distort further measurements.
             Err(error) => {
                 measured = Err(error.context(format!("while the attack `{}` was measured", attack.name())));
                 break;
@@ -101,18 +102,19 @@ struct Street {
     stand: Arc<Stand>,
     attacker: (TenantId, Caller),
     args: NeighboursArgs,
-    /// The number of the next execution that is measured.
+    /// Number of the next measured execution.
     next: u32,
 }
 
-/// Requests of the attacker, as fast as they are answered or at a rate.
+/// Requests of the attacker, at a rate or as fast as they are answered.
 struct Load {
     moves: Vec<Move>,
     per_second: Option<f64>,
 }
 
 impl Street {
-    /// Quiet, under the attack, and under an ordinary load of as many requests a second; as many times as asked for.
+    /// Measures without load, under the attack, and under an ordinary load of the same request rate, for each
+    /// round.
     async fn measure(&mut self, attack: Attack) -> anyhow::Result<Row> {
         let mut row = Row::new(attack)?;
         for _ in 0..self.args.rounds {
@@ -148,12 +150,12 @@ impl Street {
         Ok(row)
     }
 
-    /// Batches a second that bring as many executions within a measurement as waited for the model.
+    /// Batches per second that create, within one measurement, as many executions as waited for the model.
     fn backlog_per_second(&self) -> f64 {
         f64::from(self.args.waiting) / attacks::ITEMS as f64 / f64::from(self.args.seconds)
     }
 
-    /// Measures the start latency of the other tenant, while the attacker does what `load` says.
+    /// Measures the start latency of the other tenant under `load`.
     async fn window(&mut self, load: Option<Load>) -> anyhow::Result<(Window, Attacked)> {
         let pace = Pace { rate: self.args.rate, seconds: self.args.seconds, first: self.next };
         self.next += pace.submits();
@@ -177,7 +179,8 @@ impl Street {
         Ok((Window { starts, used }, done))
     }
 
-    /// Waits until nothing of the attacker is open: as long as a measurement takes, or, with `is_cancelling`, until it is over.
+    /// Waits until the attacker has no open executions. Gives up after the length of a measurement, unless
+    /// `is_cancelling`: then it cancels them and waits for all.
     async fn drain(&self, is_cancelling: bool) -> anyhow::Result<()> {
         let (started, patience) = (Instant::now(), Duration::from_secs(self.args.seconds.into()));
         loop {

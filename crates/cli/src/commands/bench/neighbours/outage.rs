@@ -1,4 +1,4 @@
-//! A model that comes back while thousands of executions wait for it.
+//! A model that recovers while thousands of executions wait for it.
 
 use std::{
     collections::BTreeMap,
@@ -23,14 +23,14 @@ use super::{
     attacks::{ITEMS, plain_batch},
 };
 
-/// The definition of which executions wait.
+/// Key of the definition whose executions wait.
 const WAITING: &str = "unsteady";
-/// Until all of them wait.
+/// Maximum time until all of them wait.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Between two looks at them: each counts them all.
+/// Poll interval: each poll counts all executions.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Takes the model away and submits until `executions` wait for it.
+/// Takes the model down and submits executions until `executions` wait for it.
 pub(super) async fn begin(
     stand: &Stand,
     (tenant, caller): &(TenantId, Caller),
@@ -53,7 +53,7 @@ pub(super) async fn begin(
     wait_until_waiting(stand, *tenant, since).await
 }
 
-/// A few may be about to ask the model, or be its next probe.
+/// Accepts 98 %: a few may be about to call the model, or be its next probe.
 async fn wait_until_waiting(stand: &Stand, tenant: TenantId, since: DateTime<Utc>) -> anyhow::Result<()> {
     let give_up = Instant::now() + PATIENCE;
     loop {
@@ -68,7 +68,7 @@ async fn wait_until_waiting(stand: &Stand, tenant: TenantId, since: DateTime<Utc
     }
 }
 
-/// Brings the model back, and says so, as its operator would.
+/// Brings the model back and resets its breaker, as an operator would.
 pub(super) async fn end(stand: &Stand) -> anyhow::Result<()> {
     let (_, operator) = stand.add_tenant("operator", &Scope::ALL).await?;
     stand.model.set_away(false);

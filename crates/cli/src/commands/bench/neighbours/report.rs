@@ -1,4 +1,4 @@
-//! What is printed.
+//! Output of the measurements.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{context::Context, output};
 
-/// Start latencies, and the cores that each part used meanwhile.
+/// Start latencies, and the cores used by each process meanwhile.
 pub(super) struct Window {
     pub(super) starts: Starts,
     pub(super) used: Used,
@@ -23,7 +23,7 @@ impl Window {
         Ok(Self { starts: Starts::new()?, used: Used::default() })
     }
 
-    /// Of the cores those of the last remain.
+    /// Adds start latencies. Core usage is that of the last window.
     pub(super) fn add(&mut self, other: &Self) -> anyhow::Result<()> {
         self.used = other.used;
         self.starts.add(&other.starts)
@@ -58,16 +58,16 @@ impl Window {
     }
 }
 
-/// What was measured of an attack.
+/// Measurements of one attack.
 pub(super) struct Row {
     attack: Attack,
     pub(super) quiet: Window,
     pub(super) attacked: Window,
-    /// Under an ordinary load of as many requests a second.
+    /// Under an ordinary load of the same request rate.
     pub(super) plain: Option<Window>,
     pub(super) requests: Attacked,
     pub(super) plain_requests: Attacked,
-    /// How many executions of the attacker stood where at the end.
+    /// Final states of the attacker's executions, with counts.
     pub(super) executions: BTreeMap<String, i64>,
 }
 
