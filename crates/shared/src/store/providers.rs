@@ -339,8 +339,8 @@ impl Store {
             .collect())
     }
 
-    /// Closes a breaker on an operator's request. Wakes and returns one execution; the others follow in growing
-    /// portions.
+    /// Resets a breaker to recovering and clears its limits, for an operator. Wakes the first waiter of the breaker (the
+    /// others follow in growing portions) and waiters for a slot. Returns the executions it woke.
     ///
     /// # Errors
     /// Postgres is unavailable.
