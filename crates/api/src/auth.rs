@@ -13,12 +13,10 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, header, request::Parts},
 };
-use longhaul_shared::{
-    domain::{ApiKeyId, TenantId},
-    store::{
-        api_keys::{self, ApiKey, Scope},
-        tenants::Reach,
-    },
+use longhaul_shared::domain::{ApiKeyId, TenantId};
+use longhaul_store::{
+    api_keys::{self, ApiKey, Scope},
+    tenants::Reach,
 };
 use tokio::time::Instant;
 

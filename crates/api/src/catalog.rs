@@ -17,11 +17,11 @@ use longhaul_shared::{
         requirements::{CONTRACT_REQUIREMENT, requirements},
     },
     json_schema::Schema,
-    store::{
-        Store,
-        agent_access::{Access, Asker},
-        definitions::{AGENT_DEFINITION, PinnedVersions, Put, Version, agent_definition},
-    },
+};
+use longhaul_store::{
+    Store,
+    agent_access::{Access, Asker},
+    definitions::{AGENT_DEFINITION, PinnedVersions, Put, Version, agent_definition},
 };
 use tokio::{sync::OnceCell, time::Instant};
 

@@ -8,10 +8,8 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use longhaul_shared::{
-    domain::{ExecutionId, ExecutionStatus},
-    store::{StoreError, api_keys::Scope, quarantine::Refused},
-};
+use longhaul_shared::domain::{ExecutionId, ExecutionStatus};
+use longhaul_store::{StoreError, api_keys::Scope, quarantine::Refused};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -17,8 +17,9 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use chrono::{DateTime, Datelike, Utc};
 use longhaul_sdk::numbers;
-use longhaul_shared::store::api_keys::Scope;
-use longhaul_shared::{cpu_lane::CpuLane, domain::ExecutionId, store::tenants::Reach};
+use longhaul_shared::{cpu_lane::CpuLane, domain::ExecutionId};
+use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::Reach;
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},

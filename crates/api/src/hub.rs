@@ -12,11 +12,11 @@ use std::{
 use futures::{StreamExt, stream::BoxStream};
 use longhaul_shared::{
     domain::{ExecutionId, TenantId},
-    store::{
-        Store,
-        events::{Cursor, Event},
-    },
     telemetry::metrics,
+};
+use longhaul_store::{
+    Store,
+    events::{Cursor, Event},
 };
 use tokio::{
     sync::mpsc,
@@ -255,7 +255,7 @@ enum Standing {
 }
 
 impl Stream {
-    fn deliver(&mut self, news: Option<longhaul_shared::store::events::News>) -> Standing {
+    fn deliver(&mut self, news: Option<longhaul_store::events::News>) -> Standing {
         // The execution was pruned.
         let Some(news) = news else {
             let _ = self.frames.try_send(Frame::Over);
@@ -298,7 +298,7 @@ async fn next_look(looks: &mut Option<BoxStream<'static, Look>>) -> Look {
 #[cfg(test)]
 mod tests {
     use chrono::DateTime;
-    use longhaul_shared::store::events::News;
+    use longhaul_store::events::News;
     use uuid::Uuid;
 
     use super::*;
@@ -324,10 +324,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_metric_says_how_many_streams_are_open() {
-        use longhaul_shared::{
-            config::{LogFormat, TelemetryConfig},
-            store::StoreOptions,
-        };
+        use longhaul_shared::config::{LogFormat, TelemetryConfig};
+        use longhaul_store::StoreOptions;
         let config = TelemetryConfig { log_format: LogFormat::Json, log_filter: "off".into(), otlp_endpoint: None };
         let _telemetry = longhaul_shared::telemetry::build(&config, "test").unwrap();
         let shown = || {

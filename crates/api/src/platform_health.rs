@@ -9,9 +9,9 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use longhaul_shared::{
     http::{HttpOptions, client},
-    store::{Store, platform::Probe},
     telemetry::metrics,
 };
+use longhaul_store::{Store, platform::Probe};
 use reqwest::Client;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};

@@ -12,18 +12,18 @@ use std::{
 use anyhow::Context as _;
 use futures::{StreamExt, stream, stream::BoxStream};
 use longhaul_api::{ApiDeps, ApiOptions, ContractOptions, EngineOptions, HealthOptions, Hooks, Look, QueueState};
+use longhaul_queue::{
+    QueueName,
+    hints::{self, LookSubscriber},
+    producer::WakeupPublisher,
+};
+use longhaul_retrieval::OwnIndexes;
 use longhaul_shared::{
     config::Config,
     domain::ExecutionId,
-    queue::{
-        QueueName,
-        hints::{self, LookSubscriber},
-        producer::WakeupPublisher,
-    },
-    retrieval::OwnIndexes,
-    store::{Store, StoreError, StoreOptions, api_keys::Pepper, submit::Submitter},
     telemetry::{metrics, trace},
 };
+use longhaul_store::{Store, StoreError, StoreOptions, api_keys::Pepper, submit::Submitter};
 use longhaul_worker::WorkerBuilder;
 use secrecy::ExposeSecret;
 use tokio::{net::TcpListener, sync::broadcast, time::MissedTickBehavior};

@@ -16,10 +16,10 @@ use longhaul_api::ApiOptions;
 use longhaul_shared::{
     config::{Config, ContractConfig, ProviderKind, Sources},
     domain::TenantId,
-    store::{
-        Store,
-        api_keys::{Pepper, Scope},
-    },
+};
+use longhaul_store::{
+    Store,
+    api_keys::{Pepper, Scope},
 };
 use secrecy::{ExposeSecret, SecretString};
 use tokio::{net::TcpListener, task::JoinSet};

@@ -6,6 +6,8 @@ use std::{
     sync::Arc,
 };
 
+use longhaul_queue::{QueueError, model_calls::ModelCalls, producer::WakeupPublisher};
+use longhaul_retrieval::OwnIndexes;
 use longhaul_sdk::{
     AgentConfigProvider, AgentSpec, ConfigType, ExecutionDefinition, RegisteredDefinition, Tool, Validator,
     spec::AgentPrompts,
@@ -18,10 +20,8 @@ use longhaul_shared::{
         formats::journal_requirements,
         requirements::{CONTRACT_REQUIREMENT, SEARCH_DATASET, definition_requirement},
     },
-    queue::{QueueError, model_calls::ModelCalls, producer::WakeupPublisher},
-    retrieval::OwnIndexes,
-    store::{Store, StoreError, StoreOptions},
 };
+use longhaul_store::{Store, StoreError, StoreOptions};
 use secrecy::ExposeSecret;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;

@@ -5,13 +5,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use longhaul_queue::producer::WakeupPublisher;
 use longhaul_sdk::RegisteredDefinition;
 use longhaul_shared::{
     config::{BudgetConfig, McpConfig},
     domain::{AgentVersionId, DefinitionVersionId, Prices},
-    queue::producer::WakeupPublisher,
-    store::{Store, StoreError, definitions::PinnedVersions, lease_writer::LeaseWriter, shares::TenantShares},
 };
+use longhaul_store::{Store, StoreError, definitions::PinnedVersions, lease_writer::LeaseWriter, shares::TenantShares};
 use tokio::sync::Semaphore;
 
 use crate::{

@@ -3,10 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
-use longhaul_shared::{
-    domain::{ExecutionId, RequestKind, RequestState},
-    store::human_requests::Verdict,
-};
+use longhaul_shared::domain::{ExecutionId, RequestKind, RequestState};
+use longhaul_store::human_requests::Verdict;
 use longhaul_worker::probe::{Point, Probe};
 use serde_json::json;
 

@@ -3,14 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
+use longhaul_queue::QueueName;
 use longhaul_sdk::{
     JsonSchema, Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, async_trait, spec::ToolRef,
 };
-use longhaul_shared::{
-    domain::ExecutionId,
-    queue::QueueName,
-    store::{control::Cancelled, ledger::EffectState},
-};
+use longhaul_shared::domain::ExecutionId;
+use longhaul_store::{control::Cancelled, ledger::EffectState};
 use longhaul_worker::probe::{Point, Probe};
 use serde::Deserialize;
 use serde_json::{Value, json};

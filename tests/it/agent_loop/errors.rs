@@ -4,7 +4,7 @@ use longhaul_sdk::{
     AgentSpec,
     spec::{AgentLimits, ToolRef},
 };
-use longhaul_shared::store::ledger::EffectState;
+use longhaul_store::ledger::EffectState;
 use serde_json::{Value, json};
 
 use super::kit::{ACT, Run, Stage, WORK, Wire, any_answer, call_of, ledger, referring, results_in_order, work};

@@ -10,10 +10,8 @@ use std::{
 };
 
 use longhaul_sdk::{AgentSpec, DefinitionSpec, ValidatorResponse, spec::ValidatorRef};
-use longhaul_shared::{
-    domain::{ApiKeyId, ExecutionId, RequestState},
-    store::human_requests::{Decider, NewDecision, Verdict},
-};
+use longhaul_shared::domain::{ApiKeyId, ExecutionId, RequestState};
+use longhaul_store::human_requests::{Decider, NewDecision, Verdict};
 use longhaul_worker::probe::Point;
 use serde_json::{Value, json};
 

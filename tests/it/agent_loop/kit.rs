@@ -9,12 +9,10 @@ use longhaul_sdk::{
     AgentSpec, DefinitionSpec, JsonSchema, Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait,
     spec::{ModelSpec, ToolRef},
 };
-use longhaul_shared::{
-    domain::ExecutionId,
-    store::{
-        history::Bodies,
-        ledger::{EffectState, LedgerEntry},
-    },
+use longhaul_shared::domain::ExecutionId;
+use longhaul_store::{
+    history::Bodies,
+    ledger::{EffectState, LedgerEntry},
 };
 use longhaul_worker::WorkerBuilder;
 use serde::{Deserialize, Serialize};

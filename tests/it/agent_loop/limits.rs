@@ -1,7 +1,8 @@
 //! Limits of one process on its parallel calls over all its executions: of one tool, and of all tools.
 
 use longhaul_sdk::AgentSpec;
-use longhaul_shared::{domain::ExecutionId, store::control::Cancelled};
+use longhaul_shared::domain::ExecutionId;
+use longhaul_store::control::Cancelled;
 use serde_json::{Value, json};
 
 use super::kit::{ACT, Stage, WORK, any_answer, call_of, referring, work};

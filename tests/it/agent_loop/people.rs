@@ -10,10 +10,8 @@ use longhaul_sdk::{
     AgentSpec, DefinitionSpec, JsonSchema, Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait,
     spec::ToolRef,
 };
-use longhaul_shared::{
-    domain::{ApiKeyId, ExecutionId, RequestKind},
-    store::human_requests::{Decider, HumanRequest, NewDecision, Verdict},
-};
+use longhaul_shared::domain::{ApiKeyId, ExecutionId, RequestKind};
+use longhaul_store::human_requests::{Decider, HumanRequest, NewDecision, Verdict};
 use longhaul_worker::{WorkerBuilder, probe::Probe};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

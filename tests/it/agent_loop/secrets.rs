@@ -1,6 +1,6 @@
 //! Redacted arguments: the call runs with them, the hash covers them, and no answer of the API holds them.
 
-use longhaul_shared::store::human_requests::{HumanRequest, Verdict};
+use longhaul_store::human_requests::{HumanRequest, Verdict};
 use serde_json::{Value, json};
 
 use super::people::Office;
@@ -52,7 +52,7 @@ async fn redacted_arguments_stay_secret_and_reach_the_call() {
     assert_eq!(serde_json::from_str::<Value>(&first.shown).unwrap(), redacted);
     // The arguments that run and those under the hash are exact.
     assert_eq!(serde_json::from_slice::<Value>(&first.arguments).unwrap(), payment);
-    assert_eq!(first.hash, longhaul_shared::store::human_requests::call_hash("pay", &first.arguments));
+    assert_eq!(first.hash, longhaul_store::human_requests::call_hash("pay", &first.arguments));
     let shown = desk.api.get(&format!("/approvals/{}", first.id)).await;
     assert_eq!((&shown["arguments"], &shown["hash"]), (&redacted, &json!(hex::encode(first.hash))));
 

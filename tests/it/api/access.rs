@@ -1,6 +1,6 @@
 //! Scopes, API keys and tenants, for every route.
 
-use longhaul_shared::store::api_keys::Scope;
+use longhaul_store::api_keys::Scope;
 use reqwest::Method;
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use longhaul_api::{ApiOptions, ContractOptions};
 use longhaul_shared::config::{AllowedAgents, McpConfig};
 use longhaul_shared::sealing::Sealer;
-use longhaul_shared::store::api_keys::Scope;
+use longhaul_store::api_keys::Scope;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 

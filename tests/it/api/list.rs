@@ -2,9 +2,9 @@
 
 use longhaul_sdk::failure::{Failure, FailureCode};
 use longhaul_shared::domain::{ExecutionId, ExecutionStatus, WaitReason};
-use longhaul_shared::store::list_filter::{AccessPath, Explain, ListFilter};
-use longhaul_shared::store::outcomes::Conclusion;
-use longhaul_shared::store::tenants::Reach;
+use longhaul_store::list_filter::{AccessPath, Explain, ListFilter};
+use longhaul_store::outcomes::Conclusion;
+use longhaul_store::tenants::Reach;
 use serde_json::json;
 
 use crate::support::api::{TestApi, agent, invoice};

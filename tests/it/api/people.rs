@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use longhaul_sdk::failure::{Failure, FailureCode};
 use longhaul_shared::domain::{ExecutionId, RequestKind, WaitReason};
-use longhaul_shared::store::api_keys::Scope;
-use longhaul_shared::store::claims::Claimed;
-use longhaul_shared::store::human_requests::{HumanRequest, NewHumanRequest};
-use longhaul_shared::store::journal::StepKind;
-use longhaul_shared::store::outcomes::Conclusion;
+use longhaul_store::api_keys::Scope;
+use longhaul_store::claims::Claimed;
+use longhaul_store::human_requests::{HumanRequest, NewHumanRequest};
+use longhaul_store::journal::StepKind;
+use longhaul_store::outcomes::Conclusion;
 use serde_json::{Value, json};
 
 use crate::support::api::{Answer, Caller, EVERYDAY, TestApi};

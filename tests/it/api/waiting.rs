@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use longhaul_sdk::failure::{FailureClass, FailureCode};
 use longhaul_shared::domain::{ExecutionId, RequestKind, WaitReason};
-use longhaul_shared::store::api_keys::Scope;
-use longhaul_shared::store::budgets::{Reservation, Reserved};
-use longhaul_shared::store::claims::Claimed;
-use longhaul_shared::store::human_requests::NewHumanRequest;
-use longhaul_shared::store::outcomes::Conclusion;
-use longhaul_shared::store::provider_failures::{CallFailure, EndpointFailure, FailedCall, Pauses};
-use longhaul_shared::store::providers::{Asking, ModelKey};
+use longhaul_store::api_keys::Scope;
+use longhaul_store::budgets::{Reservation, Reserved};
+use longhaul_store::claims::Claimed;
+use longhaul_store::human_requests::NewHumanRequest;
+use longhaul_store::outcomes::Conclusion;
+use longhaul_store::provider_failures::{CallFailure, EndpointFailure, FailedCall, Pauses};
+use longhaul_store::providers::{Asking, ModelKey};
 use serde_json::{Value, json};
 
 use crate::support::api::{EVERYDAY, TestApi};

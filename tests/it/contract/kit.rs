@@ -5,8 +5,8 @@ use longhaul_cli::compose;
 use longhaul_shared::{
     domain::{ExecutionId, contract::catalogue::PlatformSpec},
     http::{self, HttpOptions},
-    store::api_keys::Scope,
 };
+use longhaul_store::api_keys::Scope;
 use reqwest::Method;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};

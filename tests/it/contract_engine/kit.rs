@@ -15,16 +15,14 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use longhaul_sdk::AgentSpec;
-use longhaul_shared::{
-    domain::{
-        ExecutionId, ServeKey,
-        contract::{CallList, ContractRun},
-        contract_steps::{Gathered, gather},
-        requirements::CONTRACT_REQUIREMENT,
-        retrieval::RetrievalRequest,
-    },
-    store::{body, definitions::AGENT_DEFINITION},
+use longhaul_shared::domain::{
+    ExecutionId, ServeKey,
+    contract::{CallList, ContractRun},
+    contract_steps::{Gathered, gather},
+    requirements::CONTRACT_REQUIREMENT,
+    retrieval::RetrievalRequest,
 };
+use longhaul_store::{body, definitions::AGENT_DEFINITION};
 use serde_json::{Value, json};
 use sqlx::Row;
 use tokio::net::TcpListener;

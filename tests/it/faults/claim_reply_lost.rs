@@ -2,11 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use longhaul_shared::{
-    domain::{ExecutionId, limits::LimitKey},
-    queue::hints::{Look, LookSubscriber},
-    store::submit::NewExecution,
-};
+use longhaul_queue::hints::{Look, LookSubscriber};
+use longhaul_shared::domain::{ExecutionId, limits::LimitKey};
+use longhaul_store::submit::NewExecution;
 use serde_json::json;
 
 use super::{count_of, no_call_is_repeated, several_turns, worker};

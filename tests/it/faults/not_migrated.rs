@@ -5,7 +5,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use longhaul_shared::store::schema;
+use longhaul_store::schema;
 use tempfile::TempDir;
 
 use crate::support::{

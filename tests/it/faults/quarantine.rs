@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_sdk::{DefinitionSpec, spec::ToolRef};
-use longhaul_shared::store::quarantine::{QuarantineRules, Tended};
+use longhaul_store::quarantine::{QuarantineRules, Tended};
 use serde_json::{Value, json};
 
 use crate::support::{

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::queue::QueueName;
+use longhaul_queue::QueueName;
 use regex::Regex;
 use rustix::process::Signal;
 

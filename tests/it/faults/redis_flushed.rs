@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use longhaul_cli::servers::PrivateRedis;
-use longhaul_shared::{domain::ExecutionId, queue::QueueName};
+use longhaul_queue::QueueName;
+use longhaul_shared::domain::ExecutionId;
 use serde_json::json;
 
 use super::{all_finish, asked, nothing_ran_twice, several_turns, submit_many, worker};

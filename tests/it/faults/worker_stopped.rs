@@ -8,10 +8,8 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use longhaul_sdk::DefinitionSpec;
-use longhaul_shared::{
-    domain::ExecutionId,
-    store::{Store, StoreOptions},
-};
+use longhaul_shared::domain::ExecutionId;
+use longhaul_store::{Store, StoreOptions};
 use rustix::process::Signal;
 use serde_json::json;
 

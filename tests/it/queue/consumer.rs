@@ -9,7 +9,7 @@ use std::{
 };
 
 use longhaul_cli::{commands::verify::proxy::Proxy, servers::PrivateRedis};
-use longhaul_shared::queue::{QueueError, QueueOptions, consumer::ConsumerConfig, disturb::Disturber};
+use longhaul_queue::{QueueError, QueueOptions, consumer::ConsumerConfig, disturb::Disturber};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
@@ -310,7 +310,7 @@ async fn claims_returned_after_shutdown_are_released() {
     let (started, released) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let shutdown = tokio_util::sync::CancellationToken::new();
     let permits = Arc::new(Semaphore::new(4));
-    let running = tokio::spawn(longhaul_shared::queue::consumer::run(
+    let running = tokio::spawn(longhaul_queue::consumer::run(
         ConsumerConfig::new(options(&redis), vec![queue("default")]),
         Arc::clone(&permits),
         {
@@ -361,7 +361,7 @@ async fn dropping_the_consumer_aborts_its_handlers() {
 #[tokio::test]
 async fn claim_panic_ends_the_consumer_with_an_error() {
     let redis = dedicated_redis().await;
-    let ended = longhaul_shared::queue::consumer::run(
+    let ended = longhaul_queue::consumer::run(
         ConsumerConfig::new(options(&redis), vec![queue("default")]),
         Arc::new(Semaphore::new(1)),
         |_max| async { panic!("asked to panic") as Vec<()> },

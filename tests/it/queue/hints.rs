@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use longhaul_shared::queue::{
+use longhaul_queue::{
     hints::{Look, LookSubscriber},
     producer::WakeupPublisher,
 };

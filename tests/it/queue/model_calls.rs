@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::{FutureExt, future::join_all};
-use longhaul_shared::queue::{
+use longhaul_queue::{
     QueueOptions,
     model_calls::{CallAsked, CallLimits, CallPlace, ModelCalls},
 };

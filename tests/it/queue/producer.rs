@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use longhaul_shared::queue::producer::WakeupPublisher;
+use longhaul_queue::producer::WakeupPublisher;
 use uuid::Uuid;
 
 use super::world::{command, eventually, options, queue};

@@ -11,7 +11,7 @@ use std::{
 };
 
 use longhaul_cli::servers::PrivateRedis;
-use longhaul_shared::queue::{
+use longhaul_queue::{
     QueueError, QueueName, QueueOptions,
     consumer::{self, ConsumerConfig},
     producer::WakeupPublisher,

@@ -8,10 +8,8 @@ use std::{
     },
 };
 
-use longhaul_shared::{
-    retrieval::{ChunkSettings, IncomingDocument, VectorStore},
-    store::{Store, StoreOptions, indexes::NewDocument},
-};
+use longhaul_retrieval::{ChunkSettings, IncomingDocument, VectorStore};
+use longhaul_store::{Store, StoreOptions, indexes::NewDocument};
 use serde_json::{Map, Value, json};
 use tokio::sync::Barrier;
 

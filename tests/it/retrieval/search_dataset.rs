@@ -1,10 +1,8 @@
 //! An agent with `datasets` can search them, and no other index.
 
+use longhaul_retrieval::{DocumentFormat, IncomingDocument, OwnIndexes};
 use longhaul_sdk::{AgentSpec, DefinitionSpec};
-use longhaul_shared::{
-    domain::TenantId,
-    retrieval::{DocumentFormat, IncomingDocument, OwnIndexes},
-};
+use longhaul_shared::domain::TenantId;
 use serde_json::{Map, Value, json};
 
 use crate::support::{

@@ -1,7 +1,8 @@
 //! Consistency checks of `longhaul verify`: an honest history passes, and each kind of tampering is found.
 
 use longhaul_sdk::DefinitionSpec;
-use longhaul_shared::{domain::ExecutionId, store::audit::Leftovers};
+use longhaul_shared::domain::ExecutionId;
+use longhaul_store::audit::Leftovers;
 use serde_json::json;
 use sqlx::AssertSqlSafe;
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use longhaul_shared::domain::{ExecutionId, LimitKey, ServeKey};
-use longhaul_shared::store::StoreError;
-use longhaul_shared::store::claims::Claimed;
-use longhaul_shared::store::journal::StepKind::{Prompt, Turn};
-use longhaul_shared::store::outcomes::Conclusion;
-use longhaul_shared::store::submit::{NewExecution, Submitted, Submitter};
+use longhaul_store::StoreError;
+use longhaul_store::claims::Claimed;
+use longhaul_store::journal::StepKind::{Prompt, Turn};
+use longhaul_store::outcomes::Conclusion;
+use longhaul_store::submit::{NewExecution, Submitted, Submitter};
 use serde_json::json;
 use tokio::task::unconstrained;
 

@@ -5,12 +5,12 @@ use futures::future::join_all;
 use longhaul_sdk::Usd;
 use longhaul_sdk::spec::{BudgetSpec, OnExhausted};
 use longhaul_shared::domain::{ExecutionId, WaitReason};
-use longhaul_shared::store::budgets::{Amounts, CallPrice, Caps, Ledger, Reservation, Reserved, Settlement};
-use longhaul_shared::store::claims::Claimed;
-use longhaul_shared::store::journal::{Hash, StepKind::Turn};
-use longhaul_shared::store::outcomes::Conclusion;
-use longhaul_shared::store::tenants::Reach;
-use longhaul_shared::store::{Store, StoreOptions};
+use longhaul_store::budgets::{Amounts, CallPrice, Caps, Ledger, Reservation, Reserved, Settlement};
+use longhaul_store::claims::Claimed;
+use longhaul_store::journal::{Hash, StepKind::Turn};
+use longhaul_store::outcomes::Conclusion;
+use longhaul_store::tenants::Reach;
+use longhaul_store::{Store, StoreOptions};
 use sha2::{Digest, Sha256};
 
 use crate::support::leases::{TestWorker, World, end_overdue, step, write};

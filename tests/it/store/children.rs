@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use longhaul_shared::domain::{ExecutionId, WaitReason};
-use longhaul_shared::store::StoreError;
-use longhaul_shared::store::children::{SpawnRefused, TreeLimits};
-use longhaul_shared::store::claims::Claimed;
-use longhaul_shared::store::journal::StepKind::Turn;
-use longhaul_shared::store::outcomes::Conclusion;
+use longhaul_store::StoreError;
+use longhaul_store::children::{SpawnRefused, TreeLimits};
+use longhaul_store::claims::Claimed;
+use longhaul_store::journal::StepKind::Turn;
+use longhaul_store::outcomes::Conclusion;
 
 use crate::support::leases::{ROOMY, TestWorker, World, end_overdue, step, write};
 
@@ -183,9 +183,7 @@ async fn child_end_alone_waits_for_uncommitted_park() {
         let conclusion = Conclusion::Finish { output: "1".into() };
         let (id, token, attempt) = (child.id, child.token, child.attempt);
         async move {
-            writer
-                .conclude(longhaul_shared::store::outcomes::LeaseEnd { id, token, attempt, conclusion, write: None })
-                .await
+            writer.conclude(longhaul_store::outcomes::LeaseEnd { id, token, attempt, conclusion, write: None }).await
         }
     });
     // The writer's other executions go on: the batch leaves the child out and does not wait.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_shared::domain::LimitKey;
-use longhaul_shared::store::claims::{ClaimBounds, ClaimRequest};
-use longhaul_shared::store::outcomes::Conclusion;
-use longhaul_shared::store::shares::TenantShares;
-use longhaul_shared::store::submit::NewExecution;
-use longhaul_shared::store::{Store, StoreOptions};
+use longhaul_store::claims::{ClaimBounds, ClaimRequest};
+use longhaul_store::outcomes::Conclusion;
+use longhaul_store::shares::TenantShares;
+use longhaul_store::submit::NewExecution;
+use longhaul_store::{Store, StoreOptions};
 
 use crate::support::leases::{TestWorker, World};
 use crate::support::wait::{SOON, eventually, within};

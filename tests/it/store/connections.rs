@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use longhaul_shared::store::submit::{NewExecution, Submitter};
-use longhaul_shared::store::{Store, StoreError, StoreOptions};
+use longhaul_store::submit::{NewExecution, Submitter};
+use longhaul_store::{Store, StoreError, StoreOptions};
 use serde_json::json;
 
 use crate::faults::{all_finish, several_turns, submit_many};

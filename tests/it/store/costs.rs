@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use longhaul_shared::store::claims::{ClaimBounds, ClaimRequest, Claimed};
-use longhaul_shared::store::journal::StepKind::{Prompt, Turn};
-use longhaul_shared::store::lease_writer::LeaseWriter;
-use longhaul_shared::store::submit::NewExecution;
-use longhaul_shared::store::{Store, StoreOptions};
+use longhaul_store::claims::{ClaimBounds, ClaimRequest, Claimed};
+use longhaul_store::journal::StepKind::{Prompt, Turn};
+use longhaul_store::lease_writer::LeaseWriter;
+use longhaul_store::submit::NewExecution;
+use longhaul_store::{Store, StoreOptions};
 use sqlx::PgPool;
 
 use crate::support::db::TestDb;

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use longhaul_shared::domain::{ServeKey, formats::journal_requirement};
-use longhaul_shared::store::StoreError;
-use longhaul_shared::store::journal::StepKind::Turn;
-use longhaul_shared::store::outcomes::Conclusion;
-use longhaul_shared::store::workers::{HeartbeatConnection, Renewal};
+use longhaul_store::StoreError;
+use longhaul_store::journal::StepKind::Turn;
+use longhaul_store::outcomes::Conclusion;
+use longhaul_store::workers::{HeartbeatConnection, Renewal};
 use sqlx::Connection;
 
 use super::providers::{HOUR, PAUSES, asking, failure_of, key};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use longhaul_shared::store::journal::StepKind::Turn;
-use longhaul_shared::store::lease_writer::LeaseWriter;
-use longhaul_shared::store::outcomes::{Conclusion, LeaseEnd};
-use longhaul_shared::store::submit::{Submitted, Submitter};
-use longhaul_shared::store::{Store, StoreOptions};
+use longhaul_store::journal::StepKind::Turn;
+use longhaul_store::lease_writer::LeaseWriter;
+use longhaul_store::outcomes::{Conclusion, LeaseEnd};
+use longhaul_store::submit::{Submitted, Submitter};
+use longhaul_store::{Store, StoreOptions};
 
 use crate::support::chaos::ChaosProxy;
 use crate::support::leases::{TestWorker, World, step, write};

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use longhaul_shared::store::{Store, StoreOptions};
+use longhaul_store::{Store, StoreOptions};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions};
 

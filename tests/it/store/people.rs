@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use longhaul_shared::domain::{ApiKeyId, ExecutionStatus, HumanRequestId, RequestKind, RequestState, WaitReason};
-use longhaul_shared::store::StoreError;
-use longhaul_shared::store::claims::Claimed;
-use longhaul_shared::store::human_requests::{
+use longhaul_store::StoreError;
+use longhaul_store::claims::Claimed;
+use longhaul_store::human_requests::{
     Decided, Decider, HumanRequest, NewDecision, NewHumanRequest, RequestFilter, Verdict, call_hash,
 };
-use longhaul_shared::store::journal::StepKind;
-use longhaul_shared::store::outcomes::Conclusion;
-use longhaul_shared::store::tenants::Reach;
+use longhaul_store::journal::StepKind;
+use longhaul_store::outcomes::Conclusion;
+use longhaul_store::tenants::Reach;
 
 use crate::support::leases::{TestWorker, World, end_overdue, step, transient, write};
 use crate::support::wait::{SOON, eventually};

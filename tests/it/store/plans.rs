@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use longhaul_shared::domain::WaitReason;
-use longhaul_shared::store::Store;
-use longhaul_shared::store::journal::StepKind::Prompt;
-use longhaul_shared::store::outcomes::Conclusion;
-use longhaul_shared::store::quarantine::QuarantineRules;
+use longhaul_store::Store;
+use longhaul_store::journal::StepKind::Prompt;
+use longhaul_store::outcomes::Conclusion;
+use longhaul_store::quarantine::QuarantineRules;
 use sqlx::PgPool;
 
 use super::costs::submit;

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use longhaul_cli::servers::free_port;
-use longhaul_shared::store::{Store, StoreError, StoreOptions};
+use longhaul_store::{Store, StoreError, StoreOptions};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions};
 use tempfile::TempDir;

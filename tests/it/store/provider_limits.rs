@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use longhaul_shared::domain::WaitReason;
-use longhaul_shared::store::outcomes::Conclusion;
-use longhaul_shared::store::provider_limits::{ThrottleCounter, ThrottledCall};
-use longhaul_shared::store::providers::{Asking, ModelKey};
+use longhaul_store::outcomes::Conclusion;
+use longhaul_store::provider_limits::{ThrottleCounter, ThrottledCall};
+use longhaul_store::providers::{Asking, ModelKey};
 use uuid::Uuid;
 
 use super::providers::{HOUR, asking, breaker, key};

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
 use longhaul_shared::domain::{ExecutionId, WaitReason};
-use longhaul_shared::store::StoreError;
-use longhaul_shared::store::claims::Claimed;
-use longhaul_shared::store::maintenance::Runnable;
-use longhaul_shared::store::outcomes::Conclusion;
-use longhaul_shared::store::provider_failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses};
-use longhaul_shared::store::providers::{AnsweredCall, Asking, BreakerRow, MayAsk, ModelKey, RELEASED_AT_ONCE};
+use longhaul_store::StoreError;
+use longhaul_store::claims::Claimed;
+use longhaul_store::maintenance::Runnable;
+use longhaul_store::outcomes::Conclusion;
+use longhaul_store::provider_failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses};
+use longhaul_store::providers::{AnsweredCall, Asking, BreakerRow, MayAsk, ModelKey, RELEASED_AT_ONCE};
 
 use crate::support::leases::{TestWorker, World};
 

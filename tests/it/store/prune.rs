@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use longhaul_shared::domain::{ExecutionId, JOURNAL_FORMAT, WaitReason};
-use longhaul_shared::store::journal::Loaded;
-use longhaul_shared::store::journal::StepKind::Turn;
-use longhaul_shared::store::outcomes::Conclusion;
-use longhaul_shared::store::prune::{Pruned, Retention};
-use longhaul_shared::store::{Store, StoreOptions};
+use longhaul_store::journal::Loaded;
+use longhaul_store::journal::StepKind::Turn;
+use longhaul_store::outcomes::Conclusion;
+use longhaul_store::prune::{Pruned, Retention};
+use longhaul_store::{Store, StoreOptions};
 
 use crate::support::leases::{TestWorker, World, step, transient, write};
 use crate::support::wait::{SOON, eventually, within};

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use longhaul_shared::domain::ExecutionId;
-use longhaul_shared::store::control::{Cancelled, Continue};
-use longhaul_shared::store::journal::StepKind::{Prompt, Turn};
-use longhaul_shared::store::quarantine::{QuarantineRules, Quarantined, Refused, Released, Tended};
-use longhaul_shared::store::submit::NewExecution;
-use longhaul_shared::store::tenants::Reach;
-use longhaul_shared::store::workers::{HeartbeatConnection, Renewal};
+use longhaul_store::control::{Cancelled, Continue};
+use longhaul_store::journal::StepKind::{Prompt, Turn};
+use longhaul_store::quarantine::{QuarantineRules, Quarantined, Refused, Released, Tended};
+use longhaul_store::submit::NewExecution;
+use longhaul_store::tenants::Reach;
+use longhaul_store::workers::{HeartbeatConnection, Renewal};
 use serde_json::json;
 
 use crate::support::leases::{LONG_LEASE, TestWorker, World, step, write};

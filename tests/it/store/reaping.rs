@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use longhaul_shared::domain::ExecutionId;
-use longhaul_shared::store::claims::Claimed;
-use longhaul_shared::store::journal::StepKind::{Call, Turn};
-use longhaul_shared::store::journal::{JournalStep, JournalWrite, StepState};
+use longhaul_store::claims::Claimed;
+use longhaul_store::journal::StepKind::{Call, Turn};
+use longhaul_store::journal::{JournalStep, JournalWrite, StepState};
 
 use crate::support::leases::{TestWorker, World, bury, step, write};
 

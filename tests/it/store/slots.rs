@@ -9,11 +9,11 @@ use std::time::Duration;
 use futures::future::join_all;
 use longhaul_sdk::spec::{ConcurrencySpec, DefinitionSpec};
 use longhaul_shared::domain::{ExecutionId, LimitKey, TenantId};
-use longhaul_shared::store::claims::{ClaimBounds, ClaimRequest, Claimed};
-use longhaul_shared::store::control::Cancelled;
-use longhaul_shared::store::outcomes::Conclusion;
-use longhaul_shared::store::submit::NewExecution;
-use longhaul_shared::store::{Store, StoreOptions};
+use longhaul_store::claims::{ClaimBounds, ClaimRequest, Claimed};
+use longhaul_store::control::Cancelled;
+use longhaul_store::outcomes::Conclusion;
+use longhaul_store::submit::NewExecution;
+use longhaul_store::{Store, StoreOptions};
 use serde_json::{Value, json};
 
 use crate::support::leases::{TestWorker, World, bury, transient};
@@ -609,7 +609,7 @@ async fn tenants_take_turns_by_their_usage() {
     let other = world.store.ensure_tenant("other", None).await.unwrap().id;
     of_tenant(&world, world.tenant, 40, 5).await;
     of_tenant(&world, other, 40, 5).await;
-    let shares = Arc::new(longhaul_shared::store::shares::TenantShares::default());
+    let shares = Arc::new(longhaul_store::shares::TenantShares::default());
     let fair = Fair { worker: world.worker().await, bounds: ClaimBounds::new(shares.clone()) };
     let mine = |claimed: &[Claimed]| claimed.iter().filter(|one| one.tenant_id == world.tenant).count();
     assert_eq!(mine(&fair.claim(&world, 10).await), 5, "equals share equally");
@@ -619,7 +619,7 @@ async fn tenants_take_turns_by_their_usage() {
     // Another process learns of the usage.
     shares.end(world.tenant, 0.0, 20_000, Duration::ZERO);
     world.store.exchange_usage(&shares).await.unwrap();
-    let elsewhere = Arc::new(longhaul_shared::store::shares::TenantShares::default());
+    let elsewhere = Arc::new(longhaul_store::shares::TenantShares::default());
     world.store.exchange_usage(&elsewhere).await.unwrap();
     let another = Fair { worker: world.worker().await, bounds: ClaimBounds::new(elsewhere) };
     assert_eq!(mine(&another.claim(&world, 5).await), 0);

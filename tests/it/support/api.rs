@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedSender;
 use longhaul_api::{ApiDeps, ApiOptions, Hooks, Look, QueueState};
+use longhaul_retrieval::OwnIndexes;
 use longhaul_sdk::spec::{AgentSpec, DefinitionSpec};
 use longhaul_shared::config::{Config, Sources};
 use longhaul_shared::domain::{ExecutionId, Price, Prices, ProviderPrices, TenantId};
 use longhaul_shared::http::{HttpOptions, client};
-use longhaul_shared::retrieval::OwnIndexes;
-use longhaul_shared::store::api_keys::{Pepper, Scope};
-use longhaul_shared::store::submit::Submitter;
-use longhaul_shared::store::{Store, StoreOptions};
+use longhaul_store::api_keys::{Pepper, Scope};
+use longhaul_store::submit::Submitter;
+use longhaul_store::{Store, StoreOptions};
 use reqwest::Method;
 use reqwest::header::HeaderMap;
 use secrecy::{ExposeSecret, SecretString};

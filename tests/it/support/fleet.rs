@@ -2,16 +2,16 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use longhaul_queue::{QueueName, QueueOptions, producer::WakeupPublisher};
 use longhaul_sdk::{AgentSpec, DefinitionSpec};
 use longhaul_shared::{
     config::{Config, Sources},
     domain::{AgentVersionId, DefinitionVersionId, ExecutionId, ServeKey, TenantId, requirements::requirements},
-    queue::{QueueName, QueueOptions, producer::WakeupPublisher},
-    store::{
-        Store, StoreOptions,
-        definitions::AGENT_DEFINITION,
-        submit::{NewExecution, Submitted, Submitter},
-    },
+};
+use longhaul_store::{
+    Store, StoreOptions,
+    definitions::AGENT_DEFINITION,
+    submit::{NewExecution, Submitted, Submitter},
 };
 use longhaul_worker::{Worker, WorkerBuilder, WorkerError};
 use secrecy::SecretString;

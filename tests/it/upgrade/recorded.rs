@@ -16,14 +16,12 @@ use longhaul_sdk::{
     AgentSpec, DefinitionSpec, ToolEffect,
     spec::{BudgetSpec, ToolRef},
 };
-use longhaul_shared::{
-    domain::{ApiKeyId, ExecutionId, JOURNAL_FORMAT, RequestKind, TenantId},
-    store::{
-        budgets::Caps,
-        control::Fork,
-        human_requests::{Decider, NewDecision, Verdict},
-        schema,
-    },
+use longhaul_shared::domain::{ApiKeyId, ExecutionId, JOURNAL_FORMAT, RequestKind, TenantId};
+use longhaul_store::{
+    budgets::Caps,
+    control::Fork,
+    human_requests::{Decider, NewDecision, Verdict},
+    schema,
 };
 use longhaul_worker::probe::{Point, Probe};
 use serde::{Deserialize, Serialize};

@@ -10,8 +10,8 @@ use longhaul_sdk::spec::{AgentSpec, BudgetSpec, ModelSpec, OnExhausted, ToolRef}
 use longhaul_sdk::{ToolEffect, Usd};
 use longhaul_shared::config::{PriceConfig, ProviderKind};
 use longhaul_shared::domain::ExecutionId;
-use longhaul_shared::store::budgets::{Caps, Ledger};
-use longhaul_shared::store::tenants::Reach;
+use longhaul_store::budgets::{Caps, Ledger};
+use longhaul_store::tenants::Reach;
 use longhaul_worker::WorkerBuilder;
 use longhaul_worker::probe::Point;
 use serde_json::{Value, json};

@@ -3,8 +3,8 @@
 use longhaul_sdk::AgentSpec;
 use longhaul_sdk::spec::{BudgetSpec, ToolRef};
 use longhaul_shared::domain::ExecutionId;
-use longhaul_shared::store::budgets::Caps;
-use longhaul_shared::store::tenants::Reach;
+use longhaul_store::budgets::Caps;
+use longhaul_store::tenants::Reach;
 use longhaul_worker::probe::Point;
 use serde_json::{Value, json};
 

@@ -2,7 +2,8 @@
 //! statistics would include heartbeats and the sweep.
 
 use longhaul_sdk::{ToolEffect, ValidatorResponse, spec::BudgetSpec};
-use longhaul_shared::{domain::ExecutionId, store::tenants::Reach};
+use longhaul_shared::domain::ExecutionId;
+use longhaul_store::tenants::Reach;
 use longhaul_worker::probe::{Point, Probe};
 use serde_json::{Value, json};
 

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use longhaul_sdk::{DefinitionSpec, ToolEffect, spec::McpServerSpec};
-use longhaul_shared::{domain::ExecutionId, store::control::Cancelled};
+use longhaul_shared::domain::ExecutionId;
+use longhaul_store::control::Cancelled;
 use longhaul_worker::probe::{Point, Probe};
 use serde_json::{Value, json};
 

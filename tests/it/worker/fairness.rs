@@ -8,7 +8,8 @@
 use std::sync::{Arc, Mutex};
 
 use longhaul_sdk::DefinitionSpec;
-use longhaul_shared::{domain::ExecutionId, store::submit::NewExecution};
+use longhaul_shared::domain::ExecutionId;
+use longhaul_store::submit::NewExecution;
 use serde_json::json;
 
 use crate::support::{

@@ -3,8 +3,8 @@
 use longhaul_sdk::spec::{AgentOverrides, ModelSpec};
 use longhaul_sdk::{DefinitionSpec, ToolEffect, ValidatorResponse};
 use longhaul_shared::domain::ExecutionId;
-use longhaul_shared::store::control::Fork;
-use longhaul_shared::store::submit::Submitted;
+use longhaul_store::control::Fork;
+use longhaul_store::submit::Submitted;
 use longhaul_worker::probe::Point;
 use serde_json::{Value, json};
 

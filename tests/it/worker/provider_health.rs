@@ -13,8 +13,8 @@ use longhaul_sdk::spec::{BudgetSpec, FallbackModel, ModelSpec, OnExhausted};
 use longhaul_shared::{
     config::{LimitConfig, ProviderConfig},
     domain::ExecutionId,
-    store::providers::BreakerRow,
 };
+use longhaul_store::providers::BreakerRow;
 use longhaul_worker::{WorkerBuilder, probe::Point};
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use longhaul_api::ApiOptions;
 use longhaul_cli::compose;
 use longhaul_sdk::DefinitionSpec;
-use longhaul_shared::store::{Store, StoreOptions};
+use longhaul_store::{Store, StoreOptions};
 use longhaul_worker::{WorkerBuilder, WorkerError};
 use serde_json::json;
 use tokio::net::TcpListener;

@@ -1,7 +1,7 @@
 //! The sweep's duties do not depend on each other.
 
 use chrono::TimeDelta;
-use longhaul_shared::store::submit::NewExecution;
+use longhaul_store::submit::NewExecution;
 use serde_json::json;
 
 use super::kit::definition;

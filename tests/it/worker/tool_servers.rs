@@ -3,10 +3,8 @@
 use std::{path::Path, time::Duration};
 
 use longhaul_sdk::AgentSpec;
-use longhaul_shared::{
-    domain::ExecutionId,
-    store::{ledger::EffectState, tenants::Reach},
-};
+use longhaul_shared::domain::ExecutionId;
+use longhaul_store::{ledger::EffectState, tenants::Reach};
 use serde_json::{Value, json};
 
 use super::kit::definition;

@@ -11,8 +11,8 @@ use longhaul_cli::compose;
 use longhaul_shared::{
     domain::ExecutionId,
     http::{self, HttpOptions},
-    store::api_keys::Scope,
 };
+use longhaul_store::api_keys::Scope;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;

@@ -7,10 +7,8 @@ use axum::{
     extract::State,
     response::{Html, IntoResponse, Response},
 };
-use longhaul_shared::{
-    domain::{ExecutionStatus, RequestKind, RequestState},
-    store::{events::Cursor, history::Bodies, human_requests::HumanRequest, list_filter::ListFilter},
-};
+use longhaul_shared::domain::{ExecutionStatus, RequestKind, RequestState};
+use longhaul_store::{events::Cursor, history::Bodies, human_requests::HumanRequest, list_filter::ListFilter};
 use serde_json::{Value, json, value::RawValue};
 
 use self::session::Viewer;

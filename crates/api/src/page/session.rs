@@ -11,7 +11,7 @@ use axum::{
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use chrono::{DateTime, TimeDelta, Utc};
-use longhaul_shared::store::{api_keys::Scope, tenants::Reach};
+use longhaul_store::{api_keys::Scope, tenants::Reach};
 use serde::Deserialize;
 use std::net::SocketAddr;
 

@@ -3,12 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use longhaul_shared::{
-    agent_secrets,
-    domain::TenantId,
-    sealing::Sealer,
-    store::{Store, definitions::AGENT_DEFINITION},
-};
+use longhaul_shared::{agent_secrets, domain::TenantId, sealing::Sealer};
+use longhaul_store::{Store, definitions::AGENT_DEFINITION};
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -1,12 +1,9 @@
 //! `longhaul keys`: manages API keys in the database directly, since the first key cannot be made through the API.
 
-use longhaul_shared::{
-    config::Config,
-    domain::TenantId,
-    store::{
-        Store,
-        api_keys::{ApiKey, Scope},
-    },
+use longhaul_shared::{config::Config, domain::TenantId};
+use longhaul_store::{
+    Store,
+    api_keys::{ApiKey, Scope},
 };
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};

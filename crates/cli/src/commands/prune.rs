@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use longhaul_shared::{
-    config::Config,
-    store::prune::{Pruned, Retention},
-};
+use longhaul_shared::config::Config;
+use longhaul_store::prune::{Pruned, Retention};
 use serde_json::json;
 
 use crate::{

@@ -34,7 +34,7 @@ pub use self::{
     contract::ContractConfig,
     database::DatabaseConfig,
     llm::{BudgetConfig, HealthConfig, LimitConfig, LlmConfig, PriceConfig, ProviderConfig, ProviderKind},
-    redis::RedisConfig,
+    redis::{QueueOptions, RedisConfig},
     retrieval::{EmbeddingsConfig, RetrievalConfig, VectorStoreKind},
     sandbox::{SandboxConfig, SandboxConfinement},
     secret::{host_name, inherited_environment, resolve_secret, reveal, split_at_reference},
@@ -42,7 +42,6 @@ pub use self::{
     tools::{AllowedAgents, FetchUrlConfig, McpConfig, RefusedServer, ToolsConfig},
     worker::{QuarantineConfig, WorkerConfig},
 };
-use crate::queue::QueueOptions;
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct Config {

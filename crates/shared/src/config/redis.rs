@@ -35,3 +35,32 @@ impl RedisConfig {
         rules.positive("redis.connect_timeout_seconds", self.connect_timeout);
     }
 }
+
+/// Connection and limits of the queue.
+#[derive(Debug, Clone)]
+pub struct QueueOptions {
+    /// URL with scheme `redis://` or `rediss://`; may carry a password.
+    pub url: SecretString,
+    /// First part of every key. Installations that share a Redis need different prefixes.
+    pub prefix: String,
+    /// Maximum number of wake-ups in a queue's list. A larger list would not speed anything up: under backlog a
+    /// claim takes the next executions of the queue regardless of the list.
+    pub list_cap: usize,
+    /// Timeout of one command. The `redis` crate's default of 500 ms would treat a slow script as an outage.
+    pub command_timeout: Duration,
+    /// Timeout of one connection attempt, including the handshake.
+    pub connect_timeout: Duration,
+}
+
+impl QueueOptions {
+    /// Returns the default options for a server and a prefix.
+    pub fn new(url: SecretString, prefix: impl Into<String>) -> Self {
+        Self {
+            url,
+            prefix: prefix.into(),
+            list_cap: 1_000,
+            command_timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(1),
+        }
+    }
+}

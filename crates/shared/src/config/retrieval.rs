@@ -5,14 +5,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, Rules, reveal, units};
-use crate::{
-    domain::TenantId,
-    retrieval::{Bindings, ChunkSettings, EmbeddingsBinding, Provider, VectorBinding, VectorStore},
-};
-
-/// Deployment name in records made through the configured bindings.
-const DEPLOYMENT: &str = "configuration";
+use super::{Rules, units};
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct RetrievalConfig {
@@ -55,54 +48,6 @@ pub struct EmbeddingsConfig {
 }
 
 impl RetrievalConfig {
-    /// Returns the chunking settings.
-    #[must_use]
-    pub fn chunks(&self) -> ChunkSettings {
-        ChunkSettings {
-            chars: self.chunk_chars,
-            overlap: self.chunk_overlap_chars,
-            max_per_index: self.max_chunks_per_index,
-        }
-    }
-
-    /// Returns the bindings of a tenant's own indexes.
-    ///
-    /// # Errors
-    /// [`ConfigError::Reference`] if a key refers to a variable that is not set.
-    pub fn bindings(&self, tenant: TenantId) -> Result<Bindings, ConfigError> {
-        let key = |secret: &Option<SecretString>| secret.as_ref().map(reveal).transpose();
-        let provider = |name: &str| Provider { slug: name.to_owned(), key: name.to_owned() };
-        let endpoint_url = self.vector_store_url.clone().unwrap_or_default();
-        let store = match self.vector_store {
-            VectorStoreKind::Pgvector => VectorStore::Pgvector,
-            VectorStoreKind::Qdrant => VectorStore::Qdrant { endpoint_url, api_key: key(&self.vector_store_api_key)? },
-            VectorStoreKind::Weaviate => {
-                VectorStore::Weaviate { endpoint_url, api_key: key(&self.vector_store_api_key)? }
-            }
-        };
-        let embeddings = match &self.embeddings.model {
-            None => None,
-            Some(model) => Some(EmbeddingsBinding {
-                provider: provider("embeddings"),
-                endpoint_url: self.embeddings.url.clone(),
-                path: self.embeddings.path.clone(),
-                requested_model: model.clone(),
-                provider_model: model.clone(),
-                api_key: key(&self.embeddings.api_key)?,
-                timeout: self.embeddings.timeout,
-            }),
-        };
-        let name = store.adapter_kind();
-        let vector_store =
-            VectorBinding { provider: provider(name), store, timeout: self.vector_store_timeout, only_own: true };
-        Ok(Bindings {
-            tenant,
-            deployment_profile_slug: DEPLOYMENT.into(),
-            embeddings,
-            vector_store: Some(vector_store),
-        })
-    }
-
     pub(super) fn check(&self, rules: &mut Rules) {
         let is_url = |text: &str| url::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
         rules.require(

@@ -28,7 +28,7 @@ fn the_defaults_alone_are_a_configuration() {
     let config = load(&[]).unwrap();
     assert_eq!(config.worker.concurrency, 1_000);
     assert_eq!(config.worker.lease, Duration::from_secs(6));
-    assert_eq!(config.worker.queue_names(), [crate::queue::QueueName::new("default").unwrap()]);
+    assert_eq!(config.worker.queue_names(), [crate::domain::QueueName::new("default").unwrap()]);
     assert_eq!(config.llm.default_provider, "scripted");
 }
 

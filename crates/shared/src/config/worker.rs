@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{Rules, units};
-use crate::queue::QueueName;
+use crate::domain::QueueName;
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct WorkerConfig {

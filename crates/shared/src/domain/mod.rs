@@ -12,6 +12,7 @@ pub mod limits;
 pub mod price;
 #[cfg(test)]
 mod properties;
+pub mod queue_name;
 pub mod redaction;
 pub mod requirements;
 pub mod retrieval;
@@ -27,6 +28,7 @@ pub use ids::{
 };
 pub use limits::LimitKey;
 pub use price::{CallTokens, Price, Prices, ProviderPrices};
+pub use queue_name::{InvalidQueueName, QueueName};
 pub use requirements::ServeKey;
 pub use retry::{RetryCounters, RetryPolicy};
 pub use status::{ExecutionStatus, WaitReason};

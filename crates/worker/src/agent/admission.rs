@@ -6,7 +6,8 @@
 
 use chrono::{DateTime, Utc};
 use longhaul_sdk::{Failure, Step};
-use longhaul_shared::{domain::WaitReason, store::journal::Hash};
+use longhaul_shared::domain::WaitReason;
+use longhaul_store::journal::Hash;
 use serde_json::Value;
 
 use super::{Agent, approval, journal::Journal};

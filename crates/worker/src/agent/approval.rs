@@ -12,10 +12,8 @@ use longhaul_sdk::{
     Failure, FailureCode, Step,
     approvals::{Access, OnReject},
 };
-use longhaul_shared::{
-    domain::{RequestKind, RequestState, WaitReason},
-    store::human_requests::HumanRequest,
-};
+use longhaul_shared::domain::{RequestKind, RequestState, WaitReason};
+use longhaul_store::human_requests::HumanRequest;
 use serde_json::Value;
 
 use super::{

@@ -15,8 +15,8 @@ use longhaul_sdk::{
 use longhaul_shared::{
     config::{McpConfig, RefusedServer},
     domain::{AgentVersionId, DefinitionVersionId, RetryPolicy},
-    store::{claims::Claimed, definitions::PinnedVersions},
 };
+use longhaul_store::{claims::Claimed, definitions::PinnedVersions};
 use serde_json::Value;
 
 use super::{

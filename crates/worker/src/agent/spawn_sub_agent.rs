@@ -3,10 +3,8 @@
 //! result.
 
 use longhaul_sdk::{Interrupt, Step, ToolEffect, ToolSpec, spec::ToolRef};
-use longhaul_shared::{
-    domain::{ExecutionStatus, WaitReason},
-    store::children::{Child, SpawnRefused, TreeLimits},
-};
+use longhaul_shared::domain::{ExecutionStatus, WaitReason};
+use longhaul_store::children::{Child, SpawnRefused, TreeLimits};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use longhaul_shared::store::journal::Hash;
+use longhaul_store::journal::Hash;
 use sha2::{Digest, Sha256};
 
 use super::menu::Offer;

@@ -5,12 +5,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use longhaul_retrieval::Retriever;
 use longhaul_sdk::Failure;
-use longhaul_shared::{
-    domain::contract::{Binding, ExecCode, ExecFailure, platform::SecretRef},
-    retrieval::Retriever,
-    store::Store,
-};
+use longhaul_shared::domain::contract::{Binding, ExecCode, ExecFailure, platform::SecretRef};
+use longhaul_store::Store;
 use reqwest::Client;
 use secrecy::SecretString;
 

@@ -1,16 +1,14 @@
 //! The retrieval of a run: one search of its index, before the first turn.
 //!
 //! Bindings come from the snapshot. The search, its records and its failures are in
-//! `longhaul_shared::retrieval`.
+//! `longhaul_retrieval`.
 
+use longhaul_retrieval::{Bindings, EmbeddingsBinding, Provider, RetrievalError, VectorBinding, VectorStore};
 use longhaul_sdk::Failure;
-use longhaul_shared::{
-    domain::{
-        TenantId,
-        contract::{Binding, CallList, Capability, ContractRun, ExecCode, ExecFailure, PlatformRuntime},
-        retrieval::{RetrievalRequest, SearchMethod, reference_message},
-    },
-    retrieval::{Bindings, EmbeddingsBinding, Provider, RetrievalError, VectorBinding, VectorStore},
+use longhaul_shared::domain::{
+    TenantId,
+    contract::{Binding, CallList, Capability, ContractRun, ExecCode, ExecFailure, PlatformRuntime},
+    retrieval::{RetrievalRequest, SearchMethod, reference_message},
 };
 use serde_json::Value;
 

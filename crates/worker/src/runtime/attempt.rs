@@ -18,12 +18,12 @@ use longhaul_sdk::{
 };
 use longhaul_shared::{
     domain::RetryPolicy,
-    store::{
-        claims::Claimed,
-        definitions::{AGENT_DEFINITION, PinnedVersions},
-        journal::{Loaded, StoredJournal},
-    },
     telemetry::{TRACED, metrics, trace},
+};
+use longhaul_store::{
+    claims::Claimed,
+    definitions::{AGENT_DEFINITION, PinnedVersions},
+    journal::{Loaded, StoredJournal},
 };
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;

@@ -8,13 +8,13 @@ use std::{
 use longhaul_sdk::{ExecutionResult, Failure, FailureClass, FailureCode, Interrupt, Step, StepError};
 use longhaul_shared::{
     domain::{Decision, ExecutionStatus, RetryPolicy, WaitReason, decide},
-    store::{
-        StoreError,
-        claims::Claimed,
-        journal::JournalWrite,
-        outcomes::{Concluded, Conclusion, LeaseEnd, MAX_OUTPUT_BYTES},
-    },
     telemetry::{metrics, trace},
+};
+use longhaul_store::{
+    StoreError,
+    claims::Claimed,
+    journal::JournalWrite,
+    outcomes::{Concluded, Conclusion, LeaseEnd, MAX_OUTPUT_BYTES},
 };
 use serde_json::Value;
 use tracing::Span;

@@ -12,10 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longhaul_shared::{
-    domain::WorkerId,
-    store::workers::{HeartbeatConnection, Renewal},
-};
+use longhaul_shared::domain::WorkerId;
+use longhaul_store::workers::{HeartbeatConnection, Renewal};
 use tokio_util::sync::CancellationToken;
 
 use super::{lease::WorkerLease, memory, moment::Moment};

@@ -6,23 +6,23 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
+use longhaul_queue::QueueName;
 use longhaul_sdk::Interrupt;
 use longhaul_shared::{
     config::{QuarantineConfig, WorkerConfig},
     domain::{ExecutionId, WaitReason, WorkerId},
-    queue::QueueName,
-    store::{
-        StoreError,
-        duties::DoneDuty,
-        expiry::{KEEP_KEYS, KEYS_PORTION},
-        lease_writer::LeaseWriter,
-        maintenance::Runnable,
-        outcomes::{Conclusion, LeaseEnd},
-        providers::COUNT_WORKERS,
-        quarantine::QuarantineRules,
-        workers::HeldLease,
-    },
     telemetry::metrics::{self, QueueBacklog},
+};
+use longhaul_store::{
+    StoreError,
+    duties::DoneDuty,
+    expiry::{KEEP_KEYS, KEYS_PORTION},
+    lease_writer::LeaseWriter,
+    maintenance::Runnable,
+    outcomes::{Conclusion, LeaseEnd},
+    providers::COUNT_WORKERS,
+    quarantine::QuarantineRules,
+    workers::HeldLease,
 };
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};

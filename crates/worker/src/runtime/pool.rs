@@ -10,22 +10,22 @@ use std::{
     time::{Duration, Instant},
 };
 
+use longhaul_queue::{
+    QueueOptions,
+    consumer::{self, ConsumerConfig, Fetched},
+};
 use longhaul_sdk::Interrupt;
 use longhaul_shared::{
     config::WorkerConfig,
     domain::{WaitReason, WorkerId, requirements::is_other_build},
-    queue::{
-        QueueOptions,
-        consumer::{self, ConsumerConfig, Fetched},
-    },
-    store::{
-        Store, StoreError,
-        claims::{ClaimBounds, ClaimRequest, Claimed, Claims},
-        lease_writer::LeaseWriter,
-        outcomes::{Conclusion, LeaseEnd},
-        trouble::ClaimGate,
-        workers::{HeartbeatConnection, WorkerRecord},
-    },
+};
+use longhaul_store::{
+    Store, StoreError,
+    claims::{ClaimBounds, ClaimRequest, Claimed, Claims},
+    lease_writer::LeaseWriter,
+    outcomes::{Conclusion, LeaseEnd},
+    trouble::ClaimGate,
+    workers::{HeartbeatConnection, WorkerRecord},
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};

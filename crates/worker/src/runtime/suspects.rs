@@ -4,10 +4,8 @@
 
 use std::time::Duration;
 
-use longhaul_shared::{
-    domain::{ExecutionId, WorkerId},
-    store::Store,
-};
+use longhaul_shared::domain::{ExecutionId, WorkerId};
+use longhaul_store::Store;
 
 use super::{lease::AttemptControl, memory};
 use crate::patience::patiently;

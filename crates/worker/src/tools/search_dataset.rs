@@ -4,14 +4,12 @@
 //! datasets. The number of results is limited here; their size is limited like any tool's, by the agent.
 
 use async_trait::async_trait;
+use longhaul_retrieval::{OwnIndexes, RetrievalError};
 use longhaul_sdk::{ToolCallContext, ToolEffect, ToolFailure, ToolOutput, ToolSpec};
-use longhaul_shared::{
-    domain::{
-        TenantId,
-        requirements::SEARCH_DATASET,
-        retrieval::{RetrievalRequest, leaves_method_open},
-    },
-    retrieval::{OwnIndexes, RetrievalError},
+use longhaul_shared::domain::{
+    TenantId,
+    requirements::SEARCH_DATASET,
+    retrieval::{RetrievalRequest, leaves_method_open},
 };
 use serde_json::{Value, json};
 

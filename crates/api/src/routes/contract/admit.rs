@@ -4,17 +4,15 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use longhaul_sdk::{Failure, numbers};
-use longhaul_shared::{
-    domain::{
-        AgentVersionId, ApiKeyId, ExecutionId, MAX_DEADLINE, ServeKey, TenantId,
-        contract::{ContractRun, ContractTool, ExecRequest, RuntimeProfile, record::Recorded},
-    },
-    store::{
-        agent_access::Asker,
-        definitions::AGENT_DEFINITION,
-        submit::{Idempotency, NewExecution, Submitted},
-        tenants::Reach,
-    },
+use longhaul_shared::domain::{
+    AgentVersionId, ApiKeyId, ExecutionId, MAX_DEADLINE, ServeKey, TenantId,
+    contract::{ContractRun, ContractTool, ExecRequest, RuntimeProfile, record::Recorded},
+};
+use longhaul_store::{
+    agent_access::Asker,
+    definitions::AGENT_DEFINITION,
+    submit::{Idempotency, NewExecution, Submitted},
+    tenants::Reach,
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};

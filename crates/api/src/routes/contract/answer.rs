@@ -11,8 +11,8 @@ use longhaul_shared::{
         contract::{ContractRefusal, ErrorBody, ExecCode, ExecutionView, record::Recorded},
     },
     sealing::SealError,
-    store::StoreError,
 };
+use longhaul_store::StoreError;
 use serde::Serialize;
 use serde_json::{Map, Value};
 

@@ -10,13 +10,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use longhaul_shared::{
-    domain::{
-        ExecutionId, TenantId,
-        contract::{ContractRefusal, ExecRequest, ExecutionView},
-    },
-    store::tenants::Reach,
+use longhaul_shared::domain::{
+    ExecutionId, TenantId,
+    contract::{ContractRefusal, ExecRequest, ExecutionView},
 };
+use longhaul_store::tenants::Reach;
 use serde::Serialize;
 
 use super::{

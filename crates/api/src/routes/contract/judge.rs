@@ -4,16 +4,14 @@
 use std::sync::Arc;
 
 use longhaul_sdk::spec::AgentSpec;
-use longhaul_shared::{
-    domain::{
-        TenantId,
-        contract::{
-            Capability, ContractTool, ExecCode, ExecFailure, ExecRequest, PlatformRuntime, RuntimeProfile, Transport,
-            validate::version_number,
-        },
+use longhaul_shared::domain::{
+    TenantId,
+    contract::{
+        Capability, ContractTool, ExecCode, ExecFailure, ExecRequest, PlatformRuntime, RuntimeProfile, Transport,
+        validate::version_number,
     },
-    store::agent_access::{Access, Asker, CatalogueTool},
 };
+use longhaul_store::agent_access::{Access, Asker, CatalogueTool};
 
 use super::answer::ContractError;
 use crate::{

@@ -13,15 +13,13 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
-use longhaul_shared::{
-    domain::{
-        contract::{Capability, ContractRefusal, ErrorBody, ExecRequest, PlatformRuntime, RuntimeProfile},
-        retrieval::SearchMethod,
-    },
-    store::{
-        api_keys::Scope,
-        platform::{NoSnapshot, Platform},
-    },
+use longhaul_shared::domain::{
+    contract::{Capability, ContractRefusal, ErrorBody, ExecRequest, PlatformRuntime, RuntimeProfile},
+    retrieval::SearchMethod,
+};
+use longhaul_store::{
+    api_keys::Scope,
+    platform::{NoSnapshot, Platform},
 };
 use serde_json::{Map, Value, json};
 

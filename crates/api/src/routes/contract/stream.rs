@@ -15,14 +15,12 @@ use axum::{
 };
 use chrono::{DateTime, Utc};
 use futures::stream;
-use longhaul_shared::{
-    domain::{
-        ExecutionId, ExecutionStatus,
-        ascii_json::ascii,
-        contract::{ContractRefusal, ErrorBody, ExecRequest, ExecutionView, timestamp},
-    },
-    store::{events::Event, tenants::Reach},
+use longhaul_shared::domain::{
+    ExecutionId, ExecutionStatus,
+    ascii_json::ascii,
+    contract::{ContractRefusal, ErrorBody, ExecRequest, ExecutionView, timestamp},
 };
+use longhaul_store::{events::Event, tenants::Reach};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::time::timeout;

@@ -1,7 +1,7 @@
 //! `GET /v1/definitions/{key}` and `GET /v1/agents/{key}`.
 
 use axum::{Json, extract::State};
-use longhaul_shared::store::api_keys::Scope;
+use longhaul_store::api_keys::Scope;
 
 use super::view::VersionView;
 use crate::{

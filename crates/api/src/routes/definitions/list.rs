@@ -1,7 +1,7 @@
 //! `GET /v1/definitions` and `GET /v1/agents`.
 
 use axum::{Json, extract::State};
-use longhaul_shared::store::api_keys::Scope;
+use longhaul_store::api_keys::Scope;
 
 use super::view::VersionPage;
 use crate::{auth::Principal, error::ApiResult, extract::Params, state::ApiState};

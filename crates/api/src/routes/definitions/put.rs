@@ -15,8 +15,8 @@ use longhaul_shared::{
     agent_secrets,
     config::RefusedServer,
     domain::{MAX_DEADLINE, TenantId, requirements::SEARCH_DATASET, retrieval::index::is_own_name},
-    store::{api_keys::Scope, definitions::AGENT_DEFINITION},
 };
+use longhaul_store::{api_keys::Scope, definitions::AGENT_DEFINITION};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 

@@ -1,7 +1,8 @@
 //! A version as the API shows it.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::{agent_secrets, store::definitions::Version};
+use longhaul_shared::agent_secrets;
+use longhaul_store::definitions::Version;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;

@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
-use longhaul_shared::store::{api_keys::Scope, history::Attempt};
+use longhaul_store::{api_keys::Scope, history::Attempt};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -2,7 +2,7 @@
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_sdk::Usd;
-use longhaul_shared::store::{
+use longhaul_store::{
     api_keys::Scope,
     budgets::{Amounts, Caps, Ledger},
 };

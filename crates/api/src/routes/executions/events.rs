@@ -13,12 +13,10 @@ use axum::{
 };
 use chrono::{DateTime, Utc};
 use futures::stream;
-use longhaul_shared::{
-    domain::{ExecutionId, TenantId},
-    store::{
-        api_keys::Scope,
-        events::{Cursor, Event},
-    },
+use longhaul_shared::domain::{ExecutionId, TenantId};
+use longhaul_store::{
+    api_keys::Scope,
+    events::{Cursor, Event},
 };
 use serde::Serialize;
 use serde_json::Value;

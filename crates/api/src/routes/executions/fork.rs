@@ -5,15 +5,13 @@ use longhaul_sdk::{
     numbers,
     spec::{AgentOverrides, ModelSpec},
 };
-use longhaul_shared::{
-    domain::{ExecutionId, MAX_DEADLINE},
-    store::{
-        api_keys::Scope,
-        control::{Fork, Origin},
-        definitions::PinnedVersions,
-        submit::{Idempotency, NewExecution},
-        tenants::Reach,
-    },
+use longhaul_shared::domain::{ExecutionId, MAX_DEADLINE};
+use longhaul_store::{
+    api_keys::Scope,
+    control::{Fork, Origin},
+    definitions::PinnedVersions,
+    submit::{Idempotency, NewExecution},
+    tenants::Reach,
 };
 use serde_json::{Map, Value, value::RawValue};
 use sha2::{Digest, Sha256};

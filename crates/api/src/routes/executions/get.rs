@@ -1,7 +1,7 @@
 //! `GET /v1/executions/{id}`.
 
 use axum::{Json, extract::State};
-use longhaul_shared::store::api_keys::Scope;
+use longhaul_store::api_keys::Scope;
 
 use super::{budget::BudgetView, view::Execution};
 use crate::{

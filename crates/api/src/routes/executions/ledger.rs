@@ -3,7 +3,7 @@
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
 use longhaul_sdk::ToolEffect;
-use longhaul_shared::store::{api_keys::Scope, history::Bodies, ledger::LedgerEntry};
+use longhaul_store::{api_keys::Scope, history::Bodies, ledger::LedgerEntry};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -1,10 +1,8 @@
 //! `GET /v1/executions`.
 
 use axum::{Json, extract::State};
-use longhaul_shared::{
-    domain::{ExecutionId, ExecutionStatus, WaitReason},
-    store::{api_keys::Scope, list_filter::ListFilter},
-};
+use longhaul_shared::domain::{ExecutionId, ExecutionStatus, WaitReason};
+use longhaul_store::{api_keys::Scope, list_filter::ListFilter};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;

@@ -5,13 +5,11 @@ use std::{sync::Arc, time::Duration};
 use axum::http::HeaderMap;
 use chrono::{DateTime, Utc};
 use longhaul_sdk::{numbers, spec::BudgetSpec};
-use longhaul_shared::{
-    domain::{ExecutionId, MAX_DEADLINE},
-    store::{
-        beginning::{Beginning, Versions},
-        executions::ExecutionRecord,
-        submit::{Idempotency, NewExecution, Submitted},
-    },
+use longhaul_shared::domain::{ExecutionId, MAX_DEADLINE};
+use longhaul_store::{
+    beginning::{Beginning, Versions},
+    executions::ExecutionRecord,
+    submit::{Idempotency, NewExecution, Submitted},
 };
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};

@@ -6,14 +6,12 @@ use axum::{
     http::HeaderMap,
     response::Response,
 };
-use longhaul_shared::{
-    domain::{ExecutionStatus, MAX_DEADLINE},
-    store::{
-        api_keys::Scope,
-        control::{Continue, Origin},
-        definitions::AGENT_DEFINITION,
-        submit::Idempotency,
-    },
+use longhaul_shared::domain::{ExecutionStatus, MAX_DEADLINE};
+use longhaul_store::{
+    api_keys::Scope,
+    control::{Continue, Origin},
+    definitions::AGENT_DEFINITION,
+    submit::Idempotency,
 };
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;

@@ -3,7 +3,7 @@
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
 use longhaul_sdk::Usd;
-use longhaul_shared::store::{
+use longhaul_store::{
     api_keys::Scope,
     body,
     history::{Bodies, RecordedStep},

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use longhaul_sdk::Usd;
-use longhaul_shared::store::executions::{ExecutionRecord, ExecutionSummary};
+use longhaul_store::executions::{ExecutionRecord, ExecutionSummary};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 use utoipa::ToSchema;

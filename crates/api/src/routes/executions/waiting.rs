@@ -2,12 +2,10 @@
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
-use longhaul_shared::{
-    domain::{ExecutionStatus, WaitReason},
-    store::{
-        api_keys::Scope,
-        waiting::{COUNT_CAP, EndpointStanding, LimitStanding, OpenChild, OpenRequest, Waiting},
-    },
+use longhaul_shared::domain::{ExecutionStatus, WaitReason};
+use longhaul_store::{
+    api_keys::Scope,
+    waiting::{COUNT_CAP, EndpointStanding, LimitStanding, OpenChild, OpenRequest, Waiting},
 };
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -1,12 +1,10 @@
 //! `POST /v1/questions/{id}/answer`.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use longhaul_shared::{
-    domain::RequestKind,
-    store::{
-        api_keys::Scope,
-        human_requests::{Decider, NewDecision, Verdict},
-    },
+use longhaul_shared::domain::RequestKind;
+use longhaul_store::{
+    api_keys::Scope,
+    human_requests::{Decider, NewDecision, Verdict},
 };
 use serde_json::Value;
 use utoipa::ToSchema;

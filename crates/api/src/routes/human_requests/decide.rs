@@ -5,13 +5,11 @@
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_sdk::ToolSpec;
-use longhaul_shared::{
-    domain::{RequestKind, redaction::Secrets},
-    store::{
-        api_keys::Scope,
-        human_requests::{Decider, HumanRequest, NewDecision, Verdict},
-        journal::Hash,
-    },
+use longhaul_shared::domain::{RequestKind, redaction::Secrets};
+use longhaul_store::{
+    api_keys::Scope,
+    human_requests::{Decider, HumanRequest, NewDecision, Verdict},
+    journal::Hash,
 };
 use serde::Deserialize;
 use serde_json::Value;

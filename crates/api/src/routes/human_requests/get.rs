@@ -1,7 +1,8 @@
 //! `GET /v1/approvals/{id}` and `GET /v1/questions/{id}`.
 
 use axum::{Json, extract::State};
-use longhaul_shared::{domain::RequestKind, store::api_keys::Scope};
+use longhaul_shared::domain::RequestKind;
+use longhaul_store::api_keys::Scope;
 
 use super::{
     find,

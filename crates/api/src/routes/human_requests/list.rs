@@ -1,12 +1,10 @@
 //! `GET /v1/approvals` and `GET /v1/questions`.
 
 use axum::{Json, extract::State};
-use longhaul_shared::{
-    domain::{HumanRequestId, RequestKind, RequestState},
-    store::{
-        api_keys::Scope,
-        human_requests::{HumanRequest, RequestFilter},
-    },
+use longhaul_shared::domain::{HumanRequestId, RequestKind, RequestState};
+use longhaul_store::{
+    api_keys::Scope,
+    human_requests::{HumanRequest, RequestFilter},
 };
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -6,12 +6,10 @@ pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod view;
 
-use longhaul_shared::{
-    domain::{HumanRequestId, RequestKind},
-    store::{
-        human_requests::{Decided, HumanRequest, NewDecision},
-        tenants::Reach,
-    },
+use longhaul_shared::domain::{HumanRequestId, RequestKind};
+use longhaul_store::{
+    human_requests::{Decided, HumanRequest, NewDecision},
+    tenants::Reach,
 };
 use serde_json::{Value, value::RawValue};
 

@@ -1,10 +1,8 @@
 //! Approvals and questions as the API shows them.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::{
-    domain::RequestState,
-    store::human_requests::{Decider, HumanRequest},
-};
+use longhaul_shared::domain::RequestState;
+use longhaul_store::human_requests::{Decider, HumanRequest};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 use utoipa::ToSchema;

@@ -7,11 +7,9 @@ pub(crate) mod remove;
 pub(crate) mod search;
 pub(crate) mod view;
 
-use longhaul_shared::{
-    domain::{TenantId, retrieval::index::is_own_name},
-    retrieval::{FailureKind, RetrievalError},
-    store::indexes::{Index, IndexError},
-};
+use longhaul_retrieval::{FailureKind, RetrievalError};
+use longhaul_shared::domain::{TenantId, retrieval::index::is_own_name};
+use longhaul_store::indexes::{Index, IndexError};
 
 use crate::{
     error::{ApiError, ApiResult},

@@ -1,10 +1,8 @@
 //! `POST /v1/indexes/{name}/search`: the search that an agent's `search_dataset` performs.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use longhaul_shared::{
-    domain::retrieval::{InvalidRetrieval, RetrievalRequest, leaves_method_open},
-    store::api_keys::Scope,
-};
+use longhaul_shared::domain::retrieval::{InvalidRetrieval, RetrievalRequest, leaves_method_open};
+use longhaul_store::api_keys::Scope;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;

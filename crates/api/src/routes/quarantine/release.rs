@@ -6,7 +6,7 @@ use axum::{
     extract::State,
     http::HeaderMap,
 };
-use longhaul_shared::store::{api_keys::Scope, quarantine::Released};
+use longhaul_store::{api_keys::Scope, quarantine::Released};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -1,7 +1,7 @@
 //! A quarantined execution as the API shows it.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::store::quarantine::{Group, Quarantined};
+use longhaul_store::quarantine::{Group, Quarantined};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;

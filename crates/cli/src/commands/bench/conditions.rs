@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use longhaul_shared::store::{Store, StoreOptions};
+use longhaul_store::{Store, StoreOptions};
 use serde_json::{Value, json};
 
 /// The machine, the build, and the durability settings of the Postgres server.

@@ -1,6 +1,6 @@
 //! The floor: the rate of this PostgreSQL alone, with three bare single-row commits per execution.
 
-use longhaul_shared::store::{Store, StoreOptions};
+use longhaul_store::{Store, StoreOptions};
 use serde_json::{Value, json};
 
 /// Numbers of clients to try; the best rate counts.

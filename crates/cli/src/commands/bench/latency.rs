@@ -4,7 +4,7 @@
 use std::{str::FromStr, sync::Arc, time::Duration};
 
 use anyhow::ensure;
-use longhaul_shared::store::Store;
+use longhaul_store::Store;
 use serde_json::json;
 
 use super::{

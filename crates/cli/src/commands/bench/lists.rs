@@ -2,13 +2,11 @@
 
 use std::time::Instant;
 
-use longhaul_shared::{
-    domain::{ExecutionStatus, WaitReason},
-    store::{
-        Store,
-        list_filter::{Explain, ListFilter},
-        tenants::Reach,
-    },
+use longhaul_shared::domain::{ExecutionStatus, WaitReason};
+use longhaul_store::{
+    Store,
+    list_filter::{Explain, ListFilter},
+    tenants::Reach,
 };
 use serde_json::json;
 

@@ -17,10 +17,10 @@ use longhaul_shared::{
     config::{Config, Sources},
     domain::{ExecutionId, TenantId},
     http,
-    store::{
-        Store, StoreOptions,
-        api_keys::{Pepper, Scope},
-    },
+};
+use longhaul_store::{
+    Store, StoreOptions,
+    api_keys::{Pepper, Scope},
 };
 use reqwest::{Method, StatusCode, header::CONTENT_TYPE};
 use secrecy::ExposeSecret;

@@ -9,16 +9,14 @@ use std::{
 };
 
 use anyhow::Context as _;
+use longhaul_queue::{QueueName, QueueOptions, disturb::Disturber};
 use longhaul_sdk::{
     AgentSpec, DefinitionSpec,
     spec::{ConcurrencySpec, McpServerSpec},
 };
-use longhaul_shared::{
-    queue::{QueueName, QueueOptions, disturb::Disturber},
-    store::{
-        Store, StoreOptions,
-        api_keys::{Pepper, Scope},
-    },
+use longhaul_store::{
+    Store, StoreOptions,
+    api_keys::{Pepper, Scope},
 };
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;

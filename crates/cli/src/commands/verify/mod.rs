@@ -31,8 +31,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use longhaul_shared::{
     clock::{Clock, SystemClock},
     config::Sources,
-    store::{Store, StoreError},
 };
+use longhaul_store::{Store, StoreError};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use longhaul_shared::queue::disturb::PopAnswers;
+use longhaul_queue::disturb::PopAnswers;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},

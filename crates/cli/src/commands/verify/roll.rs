@@ -6,10 +6,8 @@ use std::{
     time::Duration,
 };
 
-use longhaul_shared::{
-    domain::WorkerId,
-    store::{Store, StoreError, audit::AuditedWorker},
-};
+use longhaul_shared::domain::WorkerId;
+use longhaul_store::{Store, StoreError, audit::AuditedWorker};
 use tokio::time::interval;
 use tokio_util::task::AbortOnDropHandle;
 

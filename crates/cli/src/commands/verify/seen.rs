@@ -4,11 +4,9 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use longhaul_shared::{
-    domain::{ExecutionId, WorkerId},
-    store::audit::{
-        AuditedAttempt, AuditedBudget, AuditedExecution, AuditedStep, AuditedWorker, BrokenHistory, Leftovers,
-    },
+use longhaul_shared::domain::{ExecutionId, WorkerId};
+use longhaul_store::audit::{
+    AuditedAttempt, AuditedBudget, AuditedExecution, AuditedStep, AuditedWorker, BrokenHistory, Leftovers,
 };
 
 use super::faults::FaultKind;

@@ -160,7 +160,7 @@ fn rate(ends: &[DateTime<Utc>], from: DateTime<Utc>, until: DateTime<Utc>) -> f6
 
 #[cfg(test)]
 mod tests {
-    use longhaul_shared::store::audit::AuditedExecution;
+    use longhaul_store::audit::AuditedExecution;
 
     use super::*;
     use crate::commands::verify::seen::Submit;

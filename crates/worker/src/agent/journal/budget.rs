@@ -2,13 +2,11 @@
 //! call's step (core-rules 13).
 
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Interrupt, Step, Usd};
-use longhaul_shared::{
-    domain::{CallTokens, ExecutionId, Price, WaitReason},
-    store::{
-        budgets::{CallPrice, Ledger, Reservation, Reserved, Settlement},
-        journal::{Hash, StepUsage},
-        tenants::Reach,
-    },
+use longhaul_shared::domain::{CallTokens, ExecutionId, Price, WaitReason};
+use longhaul_store::{
+    budgets::{CallPrice, Ledger, Reservation, Reserved, Settlement},
+    journal::{Hash, StepUsage},
+    tenants::Reach,
 };
 use serde_json::{Value, json};
 
@@ -228,7 +226,7 @@ impl Journal {
 /// See [`Journal::fold_budget`].
 pub(crate) async fn fold_budget(
     deps: &crate::deps::Deps,
-    writer: &longhaul_shared::store::lease_writer::LeaseWriter,
+    writer: &longhaul_store::lease_writer::LeaseWriter,
     root: ExecutionId,
 ) {
     match writer.fold_budget(root).await {

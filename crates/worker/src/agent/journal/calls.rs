@@ -4,11 +4,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use longhaul_sdk::{Failure, Step, ToolEffect, ToolScratchpad};
-use longhaul_shared::{
-    domain::contract_steps::NotedCall,
-    store::journal::{Hash, JournalStep, StepKind, StepState},
-    telemetry::metrics,
-};
+use longhaul_shared::{domain::contract_steps::NotedCall, telemetry::metrics};
+use longhaul_store::journal::{Hash, JournalStep, StepKind, StepState};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

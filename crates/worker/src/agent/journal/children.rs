@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use longhaul_sdk::Step;
-use longhaul_shared::{
-    domain::{ServeKey, WaitReason, requirements::requirements},
-    store::{
-        children::{Child, NewChild, SpawnLease, SpawnRefused, TreeLimits},
-        definitions::agent_definition,
-        journal::Hash,
-        submit::NewExecution,
-    },
+use longhaul_shared::domain::{ServeKey, WaitReason, requirements::requirements};
+use longhaul_store::{
+    children::{Child, NewChild, SpawnLease, SpawnRefused, TreeLimits},
+    definitions::agent_definition,
+    journal::Hash,
+    submit::NewExecution,
 };
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, spec::ModelSpec};
-use longhaul_shared::store::journal::{Hash, JournalStep, StepKind, StepUsage};
+use longhaul_store::journal::{Hash, JournalStep, StepKind, StepUsage};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

@@ -5,7 +5,7 @@
 //! its own, with the result `accepted`, and one under [`detached_key`] with its outcome.
 
 use longhaul_sdk::{FailureCode, Step};
-use longhaul_shared::store::journal::Hash;
+use longhaul_store::journal::Hash;
 use tokio::task::JoinSet;
 
 use super::{Agent, Answered, Journal, Ran};

@@ -34,16 +34,12 @@ use std::{
 };
 
 use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError, ToolEffect, ToolScratchpad};
-use longhaul_shared::{
-    domain::{ExecutionId, TenantId},
-    store::{
-        StoreError,
-        budgets::Settlement,
-        journal::{
-            Hash, JournalStep, JournalWrite, MessageBytes, NewEvent, StepKind, StepState, StepUsage, StoredJournal,
-        },
-        lease_writer::LeaseWriter,
-    },
+use longhaul_shared::domain::{ExecutionId, TenantId};
+use longhaul_store::{
+    StoreError,
+    budgets::Settlement,
+    journal::{Hash, JournalStep, JournalWrite, MessageBytes, NewEvent, StepKind, StepState, StepUsage, StoredJournal},
+    lease_writer::LeaseWriter,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

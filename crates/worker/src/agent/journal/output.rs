@@ -2,7 +2,7 @@
 //! validators have judged it, so that the transcript has them in call order.
 
 use longhaul_sdk::Step;
-use longhaul_shared::store::journal::{Hash, MessageBytes};
+use longhaul_store::journal::{Hash, MessageBytes};
 use serde_json::json;
 
 use super::{Agent, Journal, calls::Answered, message_bytes};

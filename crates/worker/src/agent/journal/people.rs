@@ -6,12 +6,10 @@
 use std::time::Duration;
 
 use longhaul_sdk::Step;
-use longhaul_shared::{
-    domain::RequestKind,
-    store::{
-        human_requests::{HumanRequest, NewHumanRequest},
-        journal::Hash,
-    },
+use longhaul_shared::domain::RequestKind;
+use longhaul_store::{
+    human_requests::{HumanRequest, NewHumanRequest},
+    journal::Hash,
 };
 use serde_json::Value;
 

@@ -4,10 +4,8 @@
 use std::sync::Arc;
 
 use longhaul_sdk::{Failure, Step, ToolSpec};
-use longhaul_shared::{
-    domain::contract_steps::NotedModel,
-    store::journal::{JournalStep, StepKind},
-};
+use longhaul_shared::domain::contract_steps::NotedModel;
+use longhaul_store::journal::{JournalStep, StepKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError};
-use longhaul_shared::{domain::WaitReason, store::providers::Asking, telemetry::metrics};
+use longhaul_shared::{domain::WaitReason, telemetry::metrics};
+use longhaul_store::providers::Asking;
 use serde_json::json;
 
 use super::{Agent, Journal, budget::REPLY_TOKENS, from_store};

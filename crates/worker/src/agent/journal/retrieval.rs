@@ -3,10 +3,8 @@
 use std::time::Instant;
 
 use longhaul_sdk::Step;
-use longhaul_shared::{
-    domain::contract_steps::NotedCall,
-    store::journal::{JournalStep, StepKind, StepState},
-};
+use longhaul_shared::domain::contract_steps::NotedCall;
+use longhaul_store::journal::{JournalStep, StepKind, StepState};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

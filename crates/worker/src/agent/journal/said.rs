@@ -4,7 +4,7 @@
 //! difference.
 
 use longhaul_sdk::Step;
-use longhaul_shared::store::journal::JournalStep;
+use longhaul_store::journal::JournalStep;
 use serde_json::json;
 
 use super::{Journal, detached::DETACHED_FAILED, recorded_message};

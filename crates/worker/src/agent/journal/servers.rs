@@ -10,10 +10,8 @@ use std::{
 };
 
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Step};
-use longhaul_shared::{
-    domain::RetryCounters,
-    store::journal::{Hash, JournalStep, StepState},
-};
+use longhaul_shared::domain::RetryCounters;
+use longhaul_store::journal::{Hash, JournalStep, StepState};
 use serde_json::json;
 
 use super::{Agent, Journal, Ran, calls::CallBody, read_body};

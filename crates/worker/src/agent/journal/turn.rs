@@ -9,10 +9,8 @@ use std::{sync::Arc, time::Instant};
 
 use futures::channel::mpsc::UnboundedSender;
 use longhaul_sdk::{Failure, Step};
-use longhaul_shared::{
-    store::journal::{Hash, JournalStep, MessageBytes, StepKind, StepState},
-    telemetry::{TRACED, trace},
-};
+use longhaul_shared::telemetry::{TRACED, trace};
+use longhaul_store::journal::{Hash, JournalStep, MessageBytes, StepKind, StepState};
 use serde_json::json;
 use tracing::Instrument;
 

@@ -3,7 +3,7 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use longhaul_sdk::{FailureCode, Step, Validation, Validator, ValidatorResponse};
-use longhaul_shared::store::journal::{JournalStep, StepKind};
+use longhaul_store::journal::{JournalStep, StepKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::timeout;

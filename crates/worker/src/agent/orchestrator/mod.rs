@@ -26,7 +26,7 @@ use futures::{
     stream::FuturesUnordered,
 };
 use longhaul_sdk::{Failure, FailureClass, Interrupt, Step, StepError};
-use longhaul_shared::store::journal::Hash;
+use longhaul_store::journal::Hash;
 use serde_json::json;
 
 use self::{

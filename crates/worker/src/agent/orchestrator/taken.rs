@@ -1,7 +1,8 @@
 //! Stage one of a call: recovery from the journal, limits and parsing, before it is scheduled.
 
 use longhaul_sdk::{Reconciled, Step, ToolEffect, spec::Launch};
-use longhaul_shared::{store::journal::Hash, telemetry::metrics};
+use longhaul_shared::telemetry::metrics;
+use longhaul_store::journal::Hash;
 use serde_json::Value;
 
 use super::{

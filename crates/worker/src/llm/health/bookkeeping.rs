@@ -6,11 +6,9 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::StreamExt;
+use longhaul_queue::model_calls::CountedCall;
 use longhaul_sdk::FailureCode;
-use longhaul_shared::{
-    queue::model_calls::CountedCall,
-    store::providers::{AnsweredCall, ModelKey},
-};
+use longhaul_store::providers::{AnsweredCall, ModelKey};
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 

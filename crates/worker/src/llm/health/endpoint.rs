@@ -9,11 +9,9 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::{
-    config::ProviderConfig,
-    queue::model_calls::{CallLimits, CountedCall},
-    store::providers::{Asking, Breaker, ModelKey},
-};
+use longhaul_queue::model_calls::{CallLimits, CountedCall};
+use longhaul_shared::config::ProviderConfig;
+use longhaul_store::providers::{Asking, Breaker, ModelKey};
 use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex, mpsc};
 

@@ -21,22 +21,22 @@ use std::{
 
 use chrono::{DateTime, Utc};
 pub(crate) use endpoint::{Call, Endpoint, EndpointSettings};
+use longhaul_queue::{
+    model_calls::{CallLimits, ModelCalls},
+    producer::WakeupPublisher,
+};
 use longhaul_sdk::spec::ModelSpec;
 use longhaul_shared::{
     config::{HealthConfig, LlmConfig},
     domain::WaitReason,
-    queue::{
-        model_calls::{CallLimits, ModelCalls},
-        producer::WakeupPublisher,
-    },
-    store::{
-        Store, StoreError,
-        maintenance::Runnable,
-        provider_failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses},
-        provider_limits::{ThrottleCounter, Throttled, ThrottledCall},
-        providers::{Asking, Known, MayAsk, ModelKey, RELEASED_AT_ONCE},
-    },
     telemetry::metrics,
+};
+use longhaul_store::{
+    Store, StoreError,
+    maintenance::Runnable,
+    provider_failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses},
+    provider_limits::{ThrottleCounter, Throttled, ThrottledCall},
+    providers::{Asking, Known, MayAsk, ModelKey, RELEASED_AT_ONCE},
 };
 use uuid::Uuid;
 

@@ -3,10 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::{
-    queue::model_calls::{CallAsked, CallLimits, CallPlace},
-    store::{StoreError, providers::Asking},
-};
+use longhaul_queue::model_calls::{CallAsked, CallLimits, CallPlace};
+use longhaul_store::{StoreError, providers::Asking};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{

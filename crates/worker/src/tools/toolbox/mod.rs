@@ -10,6 +10,7 @@ mod tests;
 use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::try_join_all};
+use longhaul_retrieval::OwnIndexes;
 use longhaul_sdk::{
     AgentConfig, Failure, FailureCode, Reconciled, ToolCallContext, ToolEffect, ToolFailure, ToolOutput,
     ToolScratchpad, ToolSpec, numbers, spec::ToolRef,
@@ -17,7 +18,6 @@ use longhaul_sdk::{
 use longhaul_shared::{
     domain::{TenantId, requirements::SEARCH_DATASET},
     json_schema::Schema,
-    retrieval::OwnIndexes,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;

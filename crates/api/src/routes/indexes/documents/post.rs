@@ -4,11 +4,9 @@
 //! (docs/adr/0017-retrieval.md).
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use longhaul_shared::{
-    domain::retrieval::index::is_own_name,
-    retrieval::{DocumentFormat, IncomingDocument, IngestedDocument},
-    store::api_keys::Scope,
-};
+use longhaul_retrieval::{DocumentFormat, IncomingDocument, IngestedDocument};
+use longhaul_shared::domain::retrieval::index::is_own_name;
+use longhaul_store::api_keys::Scope;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;

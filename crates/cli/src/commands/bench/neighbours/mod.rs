@@ -14,8 +14,8 @@ use clap::ValueEnum as _;
 use longhaul_shared::{
     clock::{Clock, SystemClock},
     domain::TenantId,
-    store::api_keys::Scope,
 };
+use longhaul_store::api_keys::Scope;
 use tokio::time::{Instant, sleep};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 

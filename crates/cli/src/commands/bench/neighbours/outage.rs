@@ -10,8 +10,8 @@ use chrono::{DateTime, Utc};
 use longhaul_shared::{
     clock::{Clock, SystemClock},
     domain::TenantId,
-    store::api_keys::Scope,
 };
+use longhaul_store::api_keys::Scope;
 use serde_json::json;
 
 use super::{

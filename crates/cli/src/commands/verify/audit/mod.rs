@@ -9,10 +9,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use longhaul_shared::{
-    domain::ExecutionId,
-    store::audit::{AuditedAttempt, AuditedStep},
-};
+use longhaul_shared::domain::ExecutionId;
+use longhaul_store::audit::{AuditedAttempt, AuditedStep};
 
 use super::{
     faults::FaultKind,

@@ -1,9 +1,7 @@
 //! Tests that the audit can fail: one honest set of evidence, and every falsification of it.
 
-use longhaul_shared::{
-    domain::WorkerId,
-    store::audit::{AuditedBudget, AuditedExecution, AuditedWorker, BrokenHistory, Leftovers},
-};
+use longhaul_shared::domain::WorkerId;
+use longhaul_store::audit::{AuditedBudget, AuditedExecution, AuditedWorker, BrokenHistory, Leftovers};
 use uuid::Uuid;
 
 use super::*;

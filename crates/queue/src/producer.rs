@@ -1,0 +1,296 @@
+//! Sends wake-ups and looks in the background.
+//!
+//! `publish` and `look` put a note into a bounded buffer and return. They never wait or fail, so a Redis stall
+//! cannot delay the response to a submit. One task owned by the publisher sends the buffer in pipelined batches.
+//! While Redis is away it discards the notes: old wake-ups are useless, and the sweep makes new ones.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Mutex, mpsc, oneshot},
+    time::{Instant, timeout, timeout_at},
+};
+use tokio_util::task::AbortOnDropHandle;
+use uuid::Uuid;
+
+use super::{
+    QueueError, QueueName, QueueOptions,
+    keys::{Keys, WAKE_LIST_TTL_SECONDS},
+    link::Link,
+    messages,
+};
+use longhaul_shared::telemetry::metrics::{self, WakeupDrop};
+
+/// Capacity of the buffer, in notes; most of a second at 10,000 submits per second.
+const BUFFER: usize = 8_192;
+/// Maximum notes per pipeline.
+const BATCH: usize = 1_024;
+/// Time to collect looks, so that many steps of many executions become one message to each API process.
+const LOOK_WINDOW: Duration = Duration::from_millis(5);
+/// Maximum age of a wake-up. Older ones are dropped; the sweep has made newer ones by then.
+const STALE_AFTER: Duration = Duration::from_secs(2);
+/// Command timeout of the sweep, which runs every second and must not stall for the full command timeout.
+const SWEEP_TIMEOUT: Duration = Duration::from_millis(500);
+/// Maximum ids per look message, and wake-ups per script call.
+const LOOK_MESSAGE_IDS: usize = 4_096;
+const PUSH_CHUNK: usize = 1_000;
+
+pub(super) const PUSH_SCRIPT: &str = include_str!("lua/push_wakeups.lua");
+const TOP_UP_SCRIPT: &str = include_str!("lua/top_up_wakeups.lua");
+
+/// Publishes wake-ups and looks. Cheap to clone; dropping the last clone stops the task and discards unsent notes.
+#[derive(Clone)]
+pub struct WakeupPublisher {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    notes: mpsc::Sender<Note>,
+    sweep_link: Mutex<Link>,
+    keys: Keys,
+    list_cap: usize,
+    _task: AbortOnDropHandle<()>,
+}
+
+enum Note {
+    Wake { queue: QueueName, hint: Uuid, count: usize, noted_at: Instant },
+    Look(Vec<Uuid>),
+    Flush(oneshot::Sender<()>),
+}
+
+impl WakeupPublisher {
+    /// Starts the publisher on the current runtime. Redis may be unavailable.
+    ///
+    /// # Errors
+    /// [`QueueError::Url`] if the URL cannot be parsed.
+    pub fn start(options: &QueueOptions) -> Result<Self, QueueError> {
+        let keys = Keys::new(&options.prefix);
+        let (notes, inbox) = mpsc::channel(BUFFER);
+        let sender = Sender {
+            link: Link::new(options, options.command_timeout)?,
+            keys: keys.clone(),
+            list_cap: options.list_cap,
+            inbox,
+        };
+        Ok(Self {
+            inner: Arc::new(Inner {
+                notes,
+                sweep_link: Mutex::new(Link::new(options, SWEEP_TIMEOUT)?),
+                keys,
+                list_cap: options.list_cap,
+                _task: AbortOnDropHandle::new(tokio::spawn(sender.run())),
+            }),
+        })
+    }
+
+    /// Announces that `count` executions of `queue` became runnable, among them `hint`. Does not block.
+    pub fn publish(&self, queue: &QueueName, hint: Uuid, count: usize) {
+        if count == 0 {
+            return;
+        }
+        let note = Note::Wake { queue: queue.clone(), hint, count, noted_at: Instant::now() };
+        if self.inner.notes.try_send(note).is_err() {
+            metrics::wakeups_dropped(WakeupDrop::BufferFull, count);
+        }
+    }
+
+    /// Announces that these executions changed and observers should read them. Does not block.
+    pub fn look(&self, executions: impl IntoIterator<Item = Uuid>) {
+        let executions: Vec<Uuid> = executions.into_iter().collect();
+        let count = executions.len();
+        if count > 0 && self.inner.notes.try_send(Note::Look(executions)).is_err() {
+            metrics::looks_dropped(count);
+        }
+    }
+
+    /// Waits until all notes buffered so far are sent or discarded.
+    pub async fn flush(&self) {
+        let (done, sent) = oneshot::channel();
+        if self.inner.notes.send(Note::Flush(done)).await.is_ok() {
+            let _ = sent.await;
+        }
+    }
+
+    /// Length of the list of `queue`; `None` if Redis does not answer.
+    pub async fn depth(&self, queue: &QueueName) -> Option<usize> {
+        let key = self.inner.keys.wake(queue);
+        self.ask(async |connection| redis::cmd("LLEN").arg(key).query_async(connection).await).await
+    }
+
+    /// Fills the list of `queue` up to `wanted` wake-ups (at most the cap). Returns the number added; `None` if
+    /// Redis does not answer. Safe when several sweeps call it at once.
+    pub async fn republish(&self, queue: &QueueName, wanted: usize) -> Option<usize> {
+        let key = self.inner.keys.wake(queue);
+        let wanted = wanted.min(self.inner.list_cap);
+        let added = self
+            .ask(async |connection| {
+                redis::cmd("EVAL")
+                    .arg(TOP_UP_SCRIPT)
+                    .arg(1)
+                    .arg(key)
+                    .arg(wanted)
+                    .arg(WAKE_LIST_TTL_SECONDS)
+                    .arg(&messages::wakeup())
+                    .query_async(connection)
+                    .await
+            })
+            .await?;
+        metrics::wakeups_republished(added);
+        Some(added)
+    }
+
+    async fn ask(
+        &self,
+        command: impl AsyncFnOnce(&mut redis::aio::MultiplexedConnection) -> redis::RedisResult<usize>,
+    ) -> Option<usize> {
+        // The timeout also covers waiting for another caller's connection attempt.
+        let asked = timeout(2 * SWEEP_TIMEOUT, async { self.inner.sweep_link.lock().await.run(command).await });
+        asked.await.ok()?.ok()
+    }
+}
+
+impl fmt::Debug for WakeupPublisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WakeupPublisher").field("keys", &self.inner.keys).finish_non_exhaustive()
+    }
+}
+
+struct Sender {
+    link: Link,
+    keys: Keys,
+    list_cap: usize,
+    inbox: mpsc::Receiver<Note>,
+}
+
+impl Sender {
+    async fn run(mut self) {
+        let mut notes = Vec::with_capacity(BATCH);
+        while self.inbox.recv_many(&mut notes, BATCH).await > 0 {
+            self.wait_for_company(&mut notes).await;
+            let batch = Batch::gather(notes.drain(..), self.list_cap);
+            let waiting = self.send(batch).await;
+            for flushed in waiting {
+                let _ = flushed.send(());
+            }
+        }
+    }
+
+    /// Collects more looks for `LOOK_WINDOW`. A wake-up or flush ends the wait immediately.
+    async fn wait_for_company(&mut self, notes: &mut Vec<Note>) {
+        let only_looks = |notes: &[Note]| notes.iter().all(|note| matches!(note, Note::Look(_)));
+        let deadline = Instant::now() + LOOK_WINDOW;
+        while notes.len() < BATCH && only_looks(notes) {
+            let room = BATCH - notes.len();
+            match timeout_at(deadline, self.inbox.recv_many(notes, room)).await {
+                Ok(received) if received > 0 => {}
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Sends a batch and returns the flush requests to acknowledge.
+    async fn send(&mut self, batch: Batch) -> Vec<oneshot::Sender<()>> {
+        if batch.wakeups.is_empty() && batch.looks.is_empty() {
+            return batch.flushed;
+        }
+        // EVAL instead of EVALSHA: the script has a few hundred bytes, the server caches its compiled form, and a
+        // restarted or flushed server needs no second attempt in the middle of a pipeline.
+        let mut pipeline = redis::pipe();
+        let mut scripts = 0;
+        for (queue, wakeups) in &batch.wakeups {
+            for chunk in wakeups.chunks(PUSH_CHUNK) {
+                let push = pipeline.cmd("EVAL").arg(PUSH_SCRIPT).arg(1).arg(self.keys.wake(queue));
+                push.arg(self.list_cap).arg(WAKE_LIST_TTL_SECONDS);
+                for wakeup in chunk {
+                    push.arg(&messages::wakeup_for(*wakeup));
+                }
+                scripts += 1;
+            }
+        }
+        let looks: Vec<Uuid> = batch.looks.into_iter().collect();
+        for chunk in looks.chunks(LOOK_MESSAGE_IDS) {
+            pipeline.cmd("PUBLISH").arg(self.keys.look()).arg(messages::look(chunk));
+        }
+        let offered: usize = batch.wakeups.values().map(Vec::len).sum();
+        match self.link.run(async |connection| pipeline.query_async::<Vec<usize>>(connection).await).await {
+            Ok(answers) => {
+                let pushed: usize = answers.iter().take(scripts).sum();
+                metrics::wakeups_published(pushed);
+                metrics::wakeups_dropped(WakeupDrop::ListFull, offered.saturating_sub(pushed));
+            }
+            Err(error) => {
+                tracing::debug!(%error, wakeups = offered, "wake-ups dropped because redis did not take them");
+                metrics::wakeups_dropped(WakeupDrop::RedisAway, offered);
+                metrics::looks_dropped(looks.len());
+            }
+        }
+        batch.flushed
+    }
+}
+
+/// Contents of one pipeline.
+#[derive(Default)]
+struct Batch {
+    wakeups: HashMap<QueueName, Vec<Uuid>>,
+    looks: HashSet<Uuid>,
+    flushed: Vec<oneshot::Sender<()>>,
+}
+
+impl Batch {
+    fn gather(notes: impl Iterator<Item = Note>, list_cap: usize) -> Self {
+        let mut batch = Self::default();
+        for note in notes {
+            match note {
+                Note::Wake { count, noted_at, .. } if noted_at.elapsed() > STALE_AFTER => {
+                    metrics::wakeups_dropped(WakeupDrop::Stale, count);
+                }
+                Note::Wake { queue, hint, count, .. } => {
+                    let wakeups = batch.wakeups.entry(queue).or_default();
+                    let room = list_cap.saturating_sub(wakeups.len());
+                    let taken = count.min(room);
+                    metrics::wakeups_dropped(WakeupDrop::ListFull, count - taken);
+                    if taken > 0 {
+                        wakeups.push(hint);
+                        wakeups.resize(wakeups.len() + taken - 1, Uuid::nil());
+                    }
+                }
+                Note::Look(executions) => batch.looks.extend(executions),
+                Note::Flush(flushed) => batch.flushed.push(flushed),
+            }
+        }
+        batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wake(queue: &str, count: usize) -> Note {
+        let queue = QueueName::new(queue).unwrap();
+        Note::Wake { queue, hint: Uuid::from_u128(7), count, noted_at: Instant::now() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_holds_at_most_the_cap_of_each_queue_and_each_look_once() {
+        let look = || Note::Look(vec![Uuid::from_u128(1), Uuid::from_u128(2)]);
+        let notes = vec![wake("a", 2), look(), wake("b", 100), look(), wake("b", 1)];
+        let batch = Batch::gather(notes.into_iter(), 10);
+        assert_eq!(batch.wakeups[&QueueName::new("a").unwrap()], [Uuid::from_u128(7), Uuid::nil()]);
+        assert_eq!(batch.wakeups[&QueueName::new("b").unwrap()].len(), 10);
+        assert_eq!(batch.looks.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn old_wakeups_are_not_sent() {
+        let old = wake("a", 1);
+        tokio::time::advance(STALE_AFTER + Duration::from_millis(1)).await;
+        let batch = Batch::gather([old, wake("b", 1)].into_iter(), 10);
+        assert_eq!(batch.wakeups.into_keys().collect::<Vec<_>>(), [QueueName::new("b").unwrap()]);
+    }
+}

@@ -1,0 +1,268 @@
+//! Statements on human requests.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::{Decided, HumanRequest, NewDecision, NewHumanRequest, RequestFilter, call_hash, request::Row};
+use crate::{
+    Store, StoreError,
+    batch::Flushed,
+    body,
+    journal::{Hash, storable},
+    maintenance::Runnable,
+    outcomes::lease_state,
+    tenants::Reach,
+};
+use longhaul_shared::domain::{ExecutionId, HumanRequestId, RequestKind, RequestState, TenantId, WorkerId};
+
+/// Selects requests `r` with their executions `e`.
+macro_rules! requests {
+    (($($from:tt)*), $($bind:expr),* $(,)?) => {
+        sqlx::query_as!(
+            Row,
+            r#"
+            select
+                r.id, r.execution_id, r.agent_key, r.kind, r.call_key, r.round, r.tool, r.arguments, r.shown,
+                r.redact as "redact: sqlx::types::Json<Vec<String>>", r.hash,
+                r.schema as "schema: Value", r.policy, r.allow_self,
+                e.finished_at is not null as "execution_is_over!", r.requested_at, r.expires_at,
+                r.expires_at <= longhaul_now() as "is_overdue!", r.state, r.decided_at, r.decided_key_id, r.decided_key_name,
+                r.decided_by, r.reason, r.decision_tool, r.decision_body
+            "# + $($from)*,
+            $($bind),*
+        )
+    };
+}
+
+impl Store {
+    /// Stores a batch of calls as requests to people; one result per item, in order.
+    ///
+    /// # Errors
+    /// Postgres refused a value of some item, or is unavailable.
+    pub(crate) async fn request(
+        &self,
+        worker: WorkerId,
+        items: &[Arc<NewHumanRequest>],
+    ) -> Result<Vec<Flushed<HumanRequest>>, StoreError> {
+        macro_rules! column {
+            ($item:ident => $value:expr) => {
+                &items.iter().map(|$item| $value).collect::<Vec<_>>()
+            };
+        }
+        sqlx::query_file!(
+            "src/sql/request.sql",
+            worker.0,
+            column!(item => item.execution_id.0),
+            column!(item => item.token.0),
+            column!(item => item.kind.as_str().to_owned()),
+            column!(item => item.call_key.to_vec()),
+            column!(item => storable(&item.tool)),
+            column!(item => body::encode(&item.arguments)),
+            column!(item => storable(&item.shown)),
+            column!(item => call_hash(&item.tool, &item.arguments).to_vec()),
+            column!(item => item.schema.as_ref().map(ToString::to_string)) as _,
+            column!(item => item.policy.as_deref().map(storable)) as _,
+            column!(item => item.allow_self),
+            column!(item => item.expires_in.as_secs_f64()),
+            column!(item => item.round),
+            column!(item => sqlx::types::Json(item.redact.clone())) as _,
+        )
+        .execute(&self.pool)
+        .await?;
+        let stored = requests!(
+            (r#"
+            from unnest($1::uuid[], $2::bytea[], $3::text[], $4::int[]) as asked (execution_id, call_key, kind, round)
+            join human_requests r on r.execution_id = asked.execution_id and r.call_key = asked.call_key
+                and r.kind = asked.kind and r.round = asked.round
+            join executions e on e.id = r.execution_id
+            "#),
+            column!(item => item.execution_id.0),
+            column!(item => item.call_key.to_vec()),
+            column!(item => item.kind.as_str().to_owned()),
+            column!(item => item.round),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let mut found = HashMap::new();
+        for row in stored {
+            let request = HumanRequest::try_from(row)?;
+            found.insert((request.execution_id, request.call_key, request.kind, request.round), request);
+        }
+        let states = self.lease_states(column!(item => item.execution_id.0)).await?;
+        let result = |item: &NewHumanRequest| {
+            // A row alone proves nothing: an earlier attempt may have made it, and this one may have lost its
+            // lease.
+            let state = states.get(&item.execution_id.0);
+            if state.and_then(|state| lease_state(worker, item.token, state)).is_none() {
+                return Flushed::Done(Err(StoreError::LeaseLost));
+            }
+            match found.get(&(item.execution_id, item.call_key, item.kind, item.round)) {
+                Some(request) => Flushed::Done(Ok(request.clone())),
+                None => Flushed::Locked,
+            }
+        };
+        Ok(items.iter().map(|item| result(item)).collect())
+    }
+
+    /// All requests of an execution, in the order in which they were made.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or a row cannot be read.
+    pub async fn requests_of(&self, id: ExecutionId) -> Result<Vec<HumanRequest>, StoreError> {
+        let rows = requests!(
+            (r#"from human_requests r join executions e on e.id = r.execution_id where r.execution_id = $1 order by r.id"#),
+            id.0,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        rows.into_iter().map(HumanRequest::try_from).collect()
+    }
+
+    /// Requests for one call: its approvals, one per round, before its question.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or a row cannot be read.
+    pub async fn requests_of_call(&self, id: ExecutionId, call_key: &Hash) -> Result<Vec<HumanRequest>, StoreError> {
+        let rows = requests!(
+            (r#"
+            from human_requests r join executions e on e.id = r.execution_id
+            where r.execution_id = $1 and r.call_key = $2
+            order by r.kind, r.round
+            "#),
+            id.0,
+            &call_key[..],
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        rows.into_iter().map(HumanRequest::try_from).collect()
+    }
+
+    /// One request; `None` if there is none of that kind within `reach`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or the row cannot be read.
+    pub async fn get_request(
+        &self,
+        reach: &Reach,
+        kind: RequestKind,
+        id: HumanRequestId,
+    ) -> Result<Option<HumanRequest>, StoreError> {
+        let tenants = reach.ids();
+        let row = requests!(
+            (r#"
+            from human_requests r join executions e on e.id = r.execution_id
+            where r.id = $1 and r.kind = $2 and ($3::uuid[] is null or r.tenant_id = any($3))
+            "#),
+            id.0,
+            kind.as_str(),
+            tenants.as_deref() as Option<&[Uuid]>,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        row.map(HumanRequest::try_from).transpose()
+    }
+
+    /// The requests that pass `filter`, newest first.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or a row cannot be read.
+    pub async fn list_requests(&self, reach: &Reach, filter: &RequestFilter) -> Result<Vec<HumanRequest>, StoreError> {
+        let tenants = reach.ids();
+        let tenants = tenants.as_deref() as Option<&[Uuid]>;
+        // One backward scan of an index per tenant; the condition names the index.
+        macro_rules! newest {
+            ($condition:literal) => {
+                requests!(
+                    (r#"
+                    from (select id as tenant_id from tenants where $1::uuid[] is null or id = any($1)) t
+                    cross join lateral (
+                        select * from human_requests r
+                        where r.tenant_id = t.tenant_id and r.kind = $2 and r.id < $3
+                            and ($4::uuid is null or r.execution_id = $4) and ($5::text is null or r.agent_key = $5)
+                            and ($6::text is null or r.state = $6)
+                            and "# + $condition + r#"
+                        order by r.id desc
+                        limit $7
+                    ) r
+                    join executions e on e.id = r.execution_id
+                    order by r.id desc
+                    limit $7
+                    "#),
+                    tenants,
+                    filter.kind.as_str(),
+                    filter.before.map_or(Uuid::max(), |before| before.0),
+                    filter.execution_id.map(|id| id.0),
+                    filter.agent,
+                    filter.state.map(RequestState::as_str),
+                    filter.limit,
+                )
+                .fetch_all(&self.pool)
+                .await?
+            };
+        }
+        let rows = if filter.execution_id.is_some() {
+            newest!("r.execution_id = $4")
+        } else if filter.state == Some(RequestState::Waiting) {
+            newest!("r.state = 'waiting'")
+        } else {
+            newest!("true")
+        };
+        rows.into_iter().map(HumanRequest::try_from).collect()
+    }
+
+    /// Stores a decision on a waiting request of `tenant` and wakes its execution. `None` unless the request
+    /// waits, has that hash, is in time, and belongs to an execution that is not over.
+    ///
+    /// # Errors
+    /// The values were refused, or Postgres is unavailable.
+    pub async fn decide_request(
+        &self,
+        tenant: TenantId,
+        id: HumanRequestId,
+        decision: &NewDecision,
+    ) -> Result<Option<Decided>, StoreError> {
+        let row = sqlx::query_file!(
+            "src/sql/decide.sql",
+            id.0,
+            tenant.0,
+            decision.verdict.kind().as_str(),
+            &decision.hash,
+            decision.verdict.state().as_str(),
+            decision.by.key_id.0,
+            decision.by.key_name,
+            decision.by.person,
+            decision.reason,
+            decision.verdict.tool(),
+            decision.verdict.body().map(body::encode),
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.map(|row| Decided {
+            execution_id: ExecutionId(row.execution_id),
+            runnable_in: row.is_runnable.then_some(row.queue),
+        }))
+    }
+
+    /// Expires up to `limit` requests whose time is over, of one execution or of all. Returns the executions that
+    /// now wait for a worker.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn expire_requests(&self, limit: i64, of: Option<ExecutionId>) -> Result<Vec<Runnable>, StoreError> {
+        let rows = sqlx::query_file!("src/sql/expire.sql", limit, of.map(|id| id.0)).fetch_all(&self.pool).await?;
+        let runnable = rows.into_iter().filter(|row| row.is_runnable);
+        Ok(runnable.map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+    }
+
+    /// Makes runnable up to `limit` executions that are parked for a decision made within `window`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn wake_decided(&self, limit: i64, window: Duration) -> Result<Vec<Runnable>, StoreError> {
+        let rows =
+            sqlx::query_file!("src/sql/wake_decided.sql", limit, window.as_secs_f64()).fetch_all(&self.pool).await?;
+        Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+    }
+}

@@ -1,0 +1,191 @@
+//! Reading the quarantine.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::{Store, StoreError, tenants::Reach};
+use longhaul_shared::domain::{ExecutionId, TenantId};
+
+/// An execution that killed its workers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Quarantined {
+    pub id: ExecutionId,
+    pub tenant_id: TenantId,
+    pub definition_key: String,
+    /// Version of the definition, while that is known.
+    pub definition_version: Option<i32>,
+    pub agent_key: String,
+    pub queue: String,
+    pub quarantined_at: DateTime<Utc>,
+    /// Time after which it is not released any more.
+    pub deadline_at: DateTime<Utc>,
+    /// True for a child: its parent was told of its end.
+    pub is_child: bool,
+    /// Deaths since the last progress, oldest first.
+    pub deaths: Value,
+    /// Last step of the journal.
+    pub last_step: Option<Value>,
+    /// Activity at the last death.
+    pub phase: String,
+    /// Memory of the last worker in bytes, as last known.
+    pub memory_bytes: Option<i64>,
+    /// `quarantined`, `released`, `withdrawn` (its caller cancelled it) or `expired` (its deadline passed).
+    pub state: String,
+    /// Retry that released it.
+    pub released_as: Option<ExecutionId>,
+    pub released_at: Option<DateTime<Utc>>,
+    /// Group with which it waits.
+    pub group: Option<Group>,
+}
+
+/// A group of quarantined executions: those of one tenant that run the same definition and agent version.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// `shut` until there is another build, `canary` while one of it is tried, `releasing` afterwards.
+    pub state: String,
+    /// Builds of the workers that it killed.
+    pub died_builds: Vec<String>,
+    /// Execution that is tried.
+    pub canary: Option<ExecutionId>,
+    /// Time since which its new executions are held back.
+    pub held_since: Option<DateTime<Utc>>,
+}
+
+/// Reason why an execution that was never started is held back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Holding {
+    pub group: Group,
+    /// Number of executions of the group in quarantine.
+    pub quarantined: i64,
+}
+
+struct Row {
+    execution_id: Uuid,
+    tenant_id: Uuid,
+    definition_key: String,
+    version: Option<i32>,
+    agent_key: String,
+    queue: String,
+    quarantined_at: DateTime<Utc>,
+    deadline_at: DateTime<Utc>,
+    is_child: bool,
+    deaths: Value,
+    last_step: Option<Value>,
+    phase: String,
+    memory_bytes: Option<i64>,
+    state: String,
+    released_as: Option<Uuid>,
+    released_at: Option<DateTime<Utc>>,
+    group_state: Option<String>,
+    died_builds: Option<Vec<String>>,
+    canary: Option<Uuid>,
+    held_since: Option<DateTime<Utc>>,
+}
+
+impl From<Row> for Quarantined {
+    fn from(row: Row) -> Self {
+        Self {
+            id: ExecutionId(row.execution_id),
+            tenant_id: TenantId(row.tenant_id),
+            definition_key: row.definition_key,
+            definition_version: row.version,
+            agent_key: row.agent_key,
+            queue: row.queue,
+            quarantined_at: row.quarantined_at,
+            deadline_at: row.deadline_at,
+            is_child: row.is_child,
+            deaths: row.deaths,
+            last_step: row.last_step,
+            phase: row.phase,
+            memory_bytes: row.memory_bytes,
+            state: row.state,
+            released_as: row.released_as.map(ExecutionId),
+            released_at: row.released_at,
+            group: row.group_state.map(|state| Group {
+                state,
+                died_builds: row.died_builds.unwrap_or_default(),
+                canary: row.canary.map(ExecutionId),
+                held_since: row.held_since,
+            }),
+        }
+    }
+}
+
+impl Store {
+    /// Quarantined executions of these tenants, by id, after `after`; `with_past` also those that are no longer
+    /// in quarantine.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn list_quarantined(
+        &self,
+        reach: &Reach,
+        with_past: bool,
+        after: Option<Uuid>,
+        limit: i64,
+    ) -> Result<Vec<Quarantined>, StoreError> {
+        self.read_quarantined(reach, None, with_past, after, limit).await
+    }
+
+    /// One quarantined execution. `None` if none of that id within `reach` is or was in quarantine.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn find_quarantined(&self, reach: &Reach, id: ExecutionId) -> Result<Option<Quarantined>, StoreError> {
+        Ok(self.read_quarantined(reach, Some(id), true, None, 1).await?.into_iter().next())
+    }
+
+    async fn read_quarantined(
+        &self,
+        reach: &Reach,
+        id: Option<ExecutionId>,
+        with_past: bool,
+        after: Option<Uuid>,
+        limit: i64,
+    ) -> Result<Vec<Quarantined>, StoreError> {
+        let tenants = reach.ids();
+        let rows = sqlx::query_file_as!(
+            Row,
+            "src/sql/quarantined.sql",
+            tenants.as_deref(),
+            id.map(|id| id.0),
+            with_past,
+            after,
+            limit,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(Quarantined::from).collect())
+    }
+
+    /// Reason why an execution that was never started is held back; `None` if its group is not (any more).
+    pub(crate) async fn holding_of(&self, id: ExecutionId) -> Result<Option<Holding>, StoreError> {
+        let row = sqlx::query!(
+            r#"
+            select g.state, g.died_builds, g.canary, g.held_since,
+                (
+                    select count(*) from quarantine q
+                    where q.tenant_id = g.tenant_id and q.definition_version_id = g.definition_version_id
+                        and q.agent_version_id = g.agent_version_id and q.released_as is null and q.withdrawn_at is null
+                ) as "quarantined!"
+            from executions e
+            join quarantine_groups g on g.tenant_id = e.tenant_id and g.definition_version_id = e.definition_version_id
+                and g.agent_version_id = e.agent_version_id
+            where e.id = $1 and g.held_since is not null
+            "#,
+            id.0,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.map(|row| Holding {
+            group: Group {
+                state: row.state,
+                died_builds: row.died_builds,
+                canary: row.canary.map(ExecutionId),
+                held_since: row.held_since,
+            },
+            quarantined: row.quarantined,
+        }))
+    }
+}

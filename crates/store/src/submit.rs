@@ -1,0 +1,268 @@
+//! Submits executions: many in one statement, each idempotent by its id and, if the caller gave one, by its
+//! idempotency key.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use longhaul_sdk::{Usd, spec::BudgetSpec};
+use serde_json::Value;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use super::{
+    Store, StoreError,
+    batch::{BatchLimits, Batcher, Flushed},
+    beginning::Beginning,
+    budgets::Caps,
+};
+use longhaul_shared::domain::{
+    AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, ServeKey, TenantId, WaitReason,
+};
+use longhaul_shared::telemetry::metrics::{self, StoreBatch};
+
+/// Most executions of one insert.
+const MAX_BATCH: usize = 500;
+
+/// A validated request, as the store keeps it.
+#[derive(Debug, Clone)]
+pub struct NewExecution {
+    /// Id from [`Store::new_execution_id`].
+    pub id: ExecutionId,
+    pub tenant_id: TenantId,
+    pub definition_key: String,
+    /// Pinned version.
+    pub definition_version_id: DefinitionVersionId,
+    pub agent_key: String,
+    /// Pinned version.
+    pub agent_version_id: AgentVersionId,
+    pub queue: String,
+    /// Requirements on a worker.
+    pub serve_key: ServeKey,
+    /// 0 to 9; higher is claimed first.
+    pub priority: i16,
+    /// Labels for filters; an object.
+    pub metadata: Value,
+    /// Exact JSON text of the input.
+    pub input: String,
+    /// Earliest start.
+    pub run_at: Option<DateTime<Utc>>,
+    /// Longest life, waits included.
+    pub deadline: Duration,
+    /// True if the deadline is earlier than the sweep would notice without an entry in `deadlines`.
+    pub deadline_is_near: bool,
+    /// Longest time held by workers.
+    pub active_timeout: Duration,
+    /// Execution of which it is a person's retry.
+    pub retry_of: Option<ExecutionId>,
+    /// Key that submitted it.
+    pub submitted_by: Option<ApiKeyId>,
+    /// W3C trace context of the submit.
+    pub traceparent: Option<String>,
+    /// The caller's idempotency key.
+    pub idempotency: Option<Idempotency>,
+    /// Budget of the execution and everything it starts. A child has its root's instead.
+    pub budget: Option<BudgetSpec>,
+    /// Deviations from its agent, as JSON text of `AgentOverrides`.
+    pub overrides: Option<String>,
+}
+
+/// A caller's `Idempotency-Key`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Idempotency {
+    /// Key as the caller sent it.
+    pub key: String,
+    /// SHA-256 of the request; another request under the same key is refused.
+    pub request_hash: Vec<u8>,
+}
+
+impl NewExecution {
+    /// Estimated size in a statement, in bytes.
+    fn bytes(&self) -> usize {
+        self.input.len() + self.overrides.as_ref().map_or(0, String::len)
+    }
+}
+
+/// Result of one submit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Submitted {
+    /// The execution was stored.
+    Created(ExecutionId),
+    /// The same request under the same key was stored before.
+    Existing(ExecutionId),
+    /// The key was used for another request; nothing was stored.
+    KeyReused(ExecutionId),
+}
+
+/// Result of one submit, and the initial state if this very call stored the execution.
+pub type Told = (Submitted, Option<Beginning>);
+
+/// Batches the submits of one process. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Submitter(Arc<Batcher<NewExecution, Told>>);
+
+impl Submitter {
+    /// Starts batching; an outage of Postgres is waited out for `patience` before a submit fails.
+    #[must_use]
+    pub fn spawn(store: Store, patience: Duration) -> Self {
+        let limits =
+            BatchLimits { what: StoreBatch::Submit, max_items: MAX_BATCH, lanes: 2, max_waiting: 10_000, patience };
+        Self(Arc::new(Batcher::spawn(limits, store.trouble.clone(), NewExecution::bytes, move |items| {
+            let store = store.clone();
+            async move {
+                let verdicts = store.submit_and_tell(&items).await?;
+                Ok(verdicts.into_iter().map(|verdict| Flushed::Done(Ok(verdict))).collect())
+            }
+        })))
+    }
+
+    /// Stores `execution` as PENDING; committed when this returns.
+    ///
+    /// # Errors
+    /// The values were refused, or Postgres stayed away.
+    pub async fn submit(&self, execution: impl Into<Arc<NewExecution>>) -> Result<Submitted, StoreError> {
+        self.submit_and_tell(execution).await.map(|(submitted, _)| submitted)
+    }
+
+    /// As [`Self::submit`], with the initial state of the execution.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub async fn submit_and_tell(&self, execution: impl Into<Arc<NewExecution>>) -> Result<Told, StoreError> {
+        self.0.submit(execution).await
+    }
+}
+
+impl Store {
+    /// Inserts a batch; one result per item, in order. Of several items with one key the first wins.
+    ///
+    /// # Errors
+    /// Postgres refused a value of some item, or is unavailable; stored items are recognised on repeat.
+    pub async fn submit_executions(&self, items: &[Arc<NewExecution>]) -> Result<Vec<Submitted>, StoreError> {
+        Ok(self.submit_and_tell(items).await?.into_iter().map(|(submitted, _)| submitted).collect())
+    }
+
+    async fn submit_and_tell(&self, items: &[Arc<NewExecution>]) -> Result<Vec<Told>, StoreError> {
+        // Keys in one order, so that two batches with the same keys cannot deadlock.
+        let mut order: Vec<usize> = (0..items.len()).collect();
+        order.sort_by_key(|&i| items[i].idempotency.as_ref().map(|own| (items[i].tenant_id, own.key.clone())));
+        let mut winners: HashMap<(TenantId, &str), usize> = HashMap::new();
+        order.retain(|&i| match &items[i].idempotency {
+            Some(own) => {
+                let first = *winners.entry((items[i].tenant_id, own.key.as_str())).or_insert(i);
+                first == i
+            }
+            None => true,
+        });
+        let rows: Vec<&NewExecution> = order.iter().map(|&i| &*items[i]).collect();
+        let mut created = self.insert_executions(&rows).await?;
+        let stored_keys = self.read_keys(items, &created).await?;
+        let verdict = |item: &NewExecution, is_created: bool| {
+            match &item.idempotency {
+                Some(_) if is_created => Ok(Submitted::Created(item.id)),
+                Some(own) => match stored_keys.get(&(item.tenant_id.0, own.key.clone())) {
+                    Some((id, hash)) if *hash == own.request_hash && *id == item.id.0 => {
+                        Ok(Submitted::Created(item.id))
+                    }
+                    Some((id, hash)) if *hash == own.request_hash => Ok(Submitted::Existing(ExecutionId(*id))),
+                    Some((id, _)) => Ok(Submitted::KeyReused(ExecutionId(*id))),
+                    None => Err(StoreError::Conflict("an idempotency key vanished while it was read".into())),
+                },
+                // Not returned by the insert: a repeat of a batch whose answer was lost.
+                None => Ok(Submitted::Created(item.id)),
+            }
+        };
+        let told: Vec<Told> = items
+            .iter()
+            .map(|item| {
+                let beginning = created.remove(&item.id.0);
+                Ok((verdict(item, beginning.is_some())?, beginning))
+            })
+            .collect::<Result<_, StoreError>>()?;
+        let stored = told.iter().filter(|(submitted, _)| matches!(submitted, Submitted::Created(_)));
+        metrics::executions_submitted(stored.count() as u64);
+        Ok(told)
+    }
+
+    /// Inserts executions; returns the initial states of those that were not there before.
+    async fn insert_executions(&self, rows: &[&NewExecution]) -> Result<HashMap<Uuid, Beginning>, StoreError> {
+        let caps = |row: &NewExecution| row.budget.as_ref().map(Caps::from).unwrap_or_default();
+        macro_rules! column {
+            ($row:ident => $value:expr) => {
+                &rows.iter().map(|$row| $value).collect::<Vec<_>>()
+            };
+        }
+        let mut connection = self.commits.lend().await?;
+        let stored = sqlx::query_file!(
+            "src/sql/submit.sql",
+            column!(row => row.id.0),
+            column!(row => row.tenant_id.0),
+            column!(row => row.definition_key.clone()),
+            column!(row => row.definition_version_id.0),
+            column!(row => row.agent_key.clone()),
+            column!(row => row.agent_version_id.0),
+            column!(row => row.queue.clone()),
+            column!(row => row.serve_key.0.clone()),
+            column!(row => row.priority),
+            column!(row => Json(row.metadata.clone())) as _,
+            column!(row => row.input.clone()),
+            column!(row => row.run_at) as _,
+            column!(row => row.deadline.as_secs_f64()),
+            column!(row => row.deadline_is_near),
+            column!(row => row.active_timeout.as_secs_f64()),
+            column!(row => row.retry_of.map(|id| id.0)) as _,
+            column!(row => row.submitted_by.map(|id| id.0)) as _,
+            column!(row => row.traceparent.clone()) as _,
+            column!(row => row.idempotency.as_ref().map(|own| own.key.clone())) as _,
+            column!(row => row.idempotency.as_ref().map(|own| own.request_hash.clone())) as _,
+            column!(row => row.budget.as_ref().map(|budget| budget.on_exhausted.as_str().to_owned())) as _,
+            column!(row => caps(row).max_cost.map(Usd::nanos)) as _,
+            column!(row => caps(row).max_tokens) as _,
+            column!(row => caps(row).max_calls) as _,
+            column!(row => row.overrides.clone()) as _,
+        )
+        .fetch_all(&mut *connection)
+        .await;
+        let stored = connection.back(stored)?;
+        if let Some(row) = stored.first() {
+            self.clock.observe(row.now);
+        }
+        let begun = stored.into_iter().map(|row| {
+            let unknown = || StoreError::Corrupt(format!("wait reason `{}` is unknown", row.wait_reason));
+            let beginning = Beginning {
+                created_at: row.now,
+                deadline_at: row.deadline_at,
+                wait_reason: WaitReason::parse(&row.wait_reason).ok_or_else(unknown)?,
+                wait_until: row.wait_until,
+            };
+            Ok((row.id, beginning))
+        });
+        begun.collect()
+    }
+
+    /// Reads the holders of the keys that were not inserted. A second statement: the first one's snapshot is
+    /// older than the winner.
+    async fn read_keys(
+        &self,
+        items: &[Arc<NewExecution>],
+        created: &HashMap<Uuid, Beginning>,
+    ) -> Result<HashMap<(Uuid, String), (Uuid, Vec<u8>)>, StoreError> {
+        let lost = items.iter().filter(|item| !created.contains_key(&item.id.0));
+        let (tenants, keys): (Vec<Uuid>, Vec<String>) =
+            lost.filter_map(|item| item.idempotency.as_ref().map(|own| (item.tenant_id.0, own.key.clone()))).unzip();
+        if keys.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let rows = sqlx::query!(
+            r#"
+            select k.tenant_id, k.key, k.execution_id, k.request_hash
+            from unnest($1::uuid[], $2::text[]) as asked (tenant_id, key)
+            join idempotency_keys k using (tenant_id, key)
+            "#,
+            &tenants,
+            &keys,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(|row| ((row.tenant_id, row.key), (row.execution_id, row.request_hash))).collect())
+    }
+}
