@@ -28,7 +28,7 @@ fn delays(class: FailureClass) -> Vec<String> {
 }
 
 #[test]
-fn every_built_in_failure_code_is_a_row_with_its_class_and_retries() {
+fn failure_codes_match_the_reference_table() {
     let guide = include_str!("../../docs/reference/failures.md");
     let table = guide.split("| code |").nth(1).unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| `")).map(|line| {
@@ -46,7 +46,7 @@ fn every_built_in_failure_code_is_a_row_with_its_class_and_retries() {
 }
 
 #[test]
-fn every_class_is_a_row_with_the_delays_of_its_retries() {
+fn failure_classes_match_the_reference_table() {
     let guide = include_str!("../../docs/reference/failures.md");
     let table = guide.split("| code |").next().unwrap();
     let rows: Vec<String> = table.lines().filter(|line| line.starts_with("| `")).map(str::to_owned).collect();
@@ -65,7 +65,7 @@ fn every_class_is_a_row_with_the_delays_of_its_retries() {
 
 /// Checks every failure made with class and code side by side, or as permanent.
 #[test]
-fn every_failure_is_made_in_the_class_of_its_code() {
+fn every_failure_has_its_codes_class() {
     let made = regex::Regex::new(
         r"Failure::new\(\s*FailureClass::(\w+),\s*FailureCode::([A-Z_]+)|Failure::permanent\(\s*FailureCode::([A-Z_]+)",
     )
@@ -86,7 +86,7 @@ fn every_failure_is_made_in_the_class_of_its_code() {
 }
 
 #[test]
-fn every_code_of_the_contract_is_a_row_with_its_class_status_and_view() {
+fn contract_codes_match_the_reference_table() {
     let guide = include_str!("../../docs/reference/failures.md");
     let table = guide.split("| code |").nth(2).unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| `"));
@@ -102,7 +102,7 @@ fn every_code_of_the_contract_is_a_row_with_its_class_status_and_view() {
 }
 
 #[test]
-fn every_metric_is_a_row_and_says_what_its_help_says() {
+fn metrics_match_the_reference_table() {
     let guide = include_str!("../../docs/reference/metrics.md");
     let table = guide.split("| metric |").nth(1).unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| `"));
@@ -130,7 +130,7 @@ fn the_diagram_has_the_edges_of_the_state_machine() {
 }
 
 #[test]
-fn every_rule_of_the_core_that_is_named_is_in_the_document() {
+fn cited_core_rules_are_documented() {
     let guide = include_str!("../../docs/reference/core-rules.md");
     let rows = guide.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse::<u32>().ok());
     let rules: BTreeSet<u32> = rows.collect();
@@ -179,7 +179,7 @@ fn behaviour_tests() -> BTreeMap<u32, Vec<String>> {
 }
 
 #[test]
-fn every_behaviour_of_the_loop_has_one_test_and_is_listed() {
+fn every_loop_behaviour_has_one_listed_test() {
     let guide = include_str!("../../docs/guide/loop.md");
     let table = guide.split("| number |").nth(1).unwrap();
     let mut listed = BTreeMap::new();
@@ -194,7 +194,7 @@ fn every_behaviour_of_the_loop_has_one_test_and_is_listed() {
 }
 
 #[test]
-fn the_settings_that_the_guide_to_the_loop_shows_are_settings() {
+fn settings_in_the_loop_guide_exist() {
     let guide = include_str!("../../docs/guide/loop.md");
     let shown = guide.split("```yaml").nth(1).unwrap().split("```").next().unwrap();
     let agent: AgentSpec =

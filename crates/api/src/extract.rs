@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_object_is_refused() {
+    fn body_other_than_an_object_is_refused() {
         assert!(matches!(Fields::parse(b"{").err(), Some(ApiError::MalformedJson(_))));
         assert!(matches!(Fields::parse(b"\xff").err(), Some(ApiError::MalformedJson(_))));
         assert!(matches!(Fields::parse(b"[1]").err(), Some(ApiError::InvalidRequest(_))));

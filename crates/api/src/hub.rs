@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_metric_says_how_many_streams_are_open() {
+    async fn metric_counts_the_open_streams() {
         use longhaul_shared::config::{LogFormat, TelemetryConfig};
         use longhaul_store::StoreOptions;
         let config = TelemetryConfig { log_format: LogFormat::Json, log_filter: "off".into(), otlp_endpoint: None };
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn events_arrive_in_order_and_the_last_one_ends_the_stream() {
+    fn last_event_ends_the_ordered_stream() {
         let (mut stream, mut frames) = stream(0);
         assert!(matches!(stream.deliver(Some(news(1..=2, 3, true))), Standing::Behind));
         assert!(matches!(stream.deliver(Some(news(3..=3, 3, true))), Standing::Ended));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_or_a_cursor_from_elsewhere_is_a_resync() {
+    fn gap_or_foreign_cursor_causes_a_resync() {
         let nothing = std::ops::RangeInclusive::new(1, 0);
         for (after, told) in
             [(1, news(5..=6, 6, false)), (9, news(nothing.clone(), 6, false)), (3, news(nothing.clone(), 6, false))]
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_does_not_keep_up_is_disconnected() {
+    fn slow_stream_reader_is_disconnected() {
         let (mut stream, _frames) = stream(0);
         let mut last = 0;
         let ended = (0..20).position(|_| {

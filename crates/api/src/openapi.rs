@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_and_security_say_what_is_served() {
+    fn schemas_and_security_match_the_routes() {
         let document = serde_json::to_value(super::openapi()).unwrap();
         let schemas = &document["components"]["schemas"];
         for (schema, property) in

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_beyond_the_cap_wait_for_a_free_one() {
+    async fn connections_above_the_cap_wait() {
         let (address, server) = server(patient()).await;
         let mut open = [connect(address).await, connect(address).await];
         for client in &mut open {

@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_read_across_chunks_and_comments_are_skipped() {
+    fn events_span_chunks_and_comments_are_skipped() {
         let mut parser = Parser::default();
         for chunk in ["id: 1\nevent: sub", "mitted\nretry: 1000\ndata: {\"a\":", "1}\n\n: keep\n\nid: 2\n"] {
             assert!(parser.feed(chunk.as_bytes()));

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back_and_only_the_owner_may_read_it() {
+    fn env_file_round_trips_with_owner_permissions() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(NAME);
         write(&path, &[("A", "old")]).unwrap();

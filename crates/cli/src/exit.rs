@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cause_decides_however_deep_it_lies() {
+    fn nested_cause_decides_the_exit_code() {
         let error = anyhow::Error::from(UsageError("--input is not JSON".into())).context("submit");
         assert_eq!(Exit::of_error(&error), Exit::Usage);
         assert_eq!(Exit::of_error(&anyhow::anyhow!("disk full")), Exit::Failure);

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_of_the_platform_says_so_and_is_checked() {
+    fn platform_document_is_recognized_and_validated() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("p.yaml"), "kind: platform\nruntime_profile: online\n").unwrap();
         assert_eq!(SpecFiles::read(dir.path()).unwrap().platforms.len(), 1);

@@ -134,7 +134,7 @@ mod tests {
     const POPPED: &[u8] = b"*2\r\n$1\r\nl\r\n*2\r\n$2\r\nab\r\n$0\r\n\r\n";
 
     #[test]
-    fn wakeups_are_taken_out_of_the_answers_to_pops_alone() {
+    fn wakeups_are_dropped_only_from_pop_answers() {
         let mut other = PopAnswers::default();
         other.asked(b"*1\r\n$4\r\nPING\r\n");
         assert_eq!(other.without_wakeups(POPPED), (Cow::Borrowed(POPPED), 0));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_in_pieces_is_one_answer() {
+    fn fragmented_answer_is_read_as_one() {
         let mut ear = PopAnswers::default();
         ear.asked(b"*5\r\n$5\r\nLMPOP\r\n");
         let (first, rest) = POPPED.split_at(9);

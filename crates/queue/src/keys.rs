@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_keys_share_one_hash_tag_and_carry_the_version() {
+    fn all_keys_share_a_versioned_hash_tag() {
         let keys = Keys::new("longhaul");
         let queue = QueueName::new("billing.eu").unwrap();
         assert_eq!(keys.wake(&queue), "{longhaul:v1}:wake:billing.eu");

@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_pause_doubles_up_to_a_second_and_ends_with_success() {
+    async fn backoff_doubles_to_a_second_until_success() {
         let mut backoff = Backoff::default();
         let mut pauses = Vec::new();
         for _ in 0..6 {

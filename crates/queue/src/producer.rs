@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_batch_holds_at_most_the_cap_of_each_queue_and_each_look_once() {
+    async fn batch_caps_wakeups_and_deduplicates_looks() {
         let look = || Note::Look(vec![Uuid::from_u128(1), Uuid::from_u128(2)]);
         let notes = vec![wake("a", 2), look(), wake("b", 100), look(), wake("b", 1)];
         let batch = Batch::gather(notes.into_iter(), 10);

@@ -226,7 +226,7 @@ mod tests {
 
     /// All rows of the reference's §9.1 for both dependencies of retrieval, including a timeout.
     #[test]
-    fn failures_are_told_as_the_contract_does() {
+    fn failures_map_to_contract_codes() {
         use FailureKind::{QueryEmpty, Status, Timeout, Unreachable, Unusable};
         use Stage::{Embeddings, Request, VectorStore};
         for stage in [Embeddings, VectorStore] {

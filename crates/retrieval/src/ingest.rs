@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_is_of_everything_that_embeddings_are_made_from() {
+    fn hash_covers_all_inputs_of_embeddings() {
         let binding = |model: &str| EmbeddingsBinding {
             provider: Default::default(),
             endpoint_url: String::new(),

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn points_are_read_with_what_they_lack() {
+    fn incomplete_points_get_default_fields() {
         let read = |point: Value, kind| hit(point.as_object().unwrap(), kind);
         let point = json!({"id": 7, "score": 0.5, "payload": {"document_id": "d", "text": " t ", "metadata": {"a": 1}, "b": 2}});
         let found = read(point, ScoreKind::Similarity);

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_classes_hold_all_numbers_under_one_type_with_all_digits() {
+    fn single_number_type_keeps_all_digits() {
         let of = |number: FilterValue| filter(&filters(&[("n", number)]), Numbers::OneType).unwrap();
         let expected = |number: &str| format!("{{ path: [\"n\"], operator: Equal, valueNumber: {number} }}");
         let large = serde_json::Number::from(1_u128 << 64);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_read_with_what_they_lack() {
+    fn incomplete_rows_get_default_fields() {
         let row = json!({
             "document_id": " d ", "text": " t ", "metadata_json": "{\"a\": 1}", "_additional": {"id": "u", "score": "5.0"},
         });

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sealed_is_refused_with_its_place() {
+    fn unsealable_secret_is_refused_with_its_path() {
         let sealer = Sealer::new(&[SecretString::from("a key")]);
         for (value, sealer) in [("literal", &Sealer::default()), (SECRET, &sealer), ("sealed:v1:x", &sealer)] {
             let refused = seal(&mut agent(value), None, sealer).unwrap_err();

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_clock_moves_only_when_told_and_its_clones_with_it() {
+    fn manual_clock_and_clones_move_only_on_advance() {
         let clock = ManualClock::new(DateTime::UNIX_EPOCH);
         let seen: Arc<dyn Clock> = Arc::new(clock.clone());
         assert_eq!((seen.now(), seen.monotonic()), (DateTime::UNIX_EPOCH, Duration::ZERO));

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_opens_under_its_key_alone() {
+    fn sealed_secret_opens_only_with_its_key() {
         let old = sealer(&["a key of the old days, long enough"]);
         let sealed = old.seal("sk-secret").unwrap();
         assert!(!sealed.contains("sk-secret") && sealed.is_ascii());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_does_not_open_and_without_a_key_nothing_is_sealed() {
+    fn changed_seal_or_missing_key_is_refused() {
         let of = sealer(&["k"]);
         let sealed = of.seal("secret").unwrap();
         for bad in ["", "secret", "sealed:v1:", "sealed:v1:!!", &sealed[..sealed.len() - 2], &format!("{sealed}AA")] {

@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_has_the_form_of_a_key_is_looked_up() {
+    fn malformed_key_is_not_looked_up() {
         let good = format!("lh_{}_{}", random_base62(8).unwrap(), random_base62(40).unwrap());
         assert!(is_well_formed(&good), "{good}");
         for bad in ["", "lh_", "lh_abcdefgh_short", &good.replace("lh_", "lx_"), &format!("{good}!")] {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_holds_for_its_purpose_parts_and_pepper_alone() {
+    fn mac_is_bound_to_purpose_parts_and_pepper() {
         let pepper = Pepper::from(SecretString::from("p"));
         let code = pepper.mac("cookie", &[b"ab", b"c"]);
         assert!(pepper.verifies("cookie", &[b"ab", b"c"], &code));

@@ -80,7 +80,7 @@ mod tests {
         }
 
         #[test]
-        fn every_format_is_told_and_changes_no_byte(bytes: Vec<u8>, repeat in 0_usize..64, format in 1..=MAX_FORMAT) {
+        fn every_format_round_trips_its_bytes(bytes: Vec<u8>, repeat in 0_usize..64, format in 1..=MAX_FORMAT) {
             let bytes = bytes.repeat(repeat);
             let stored = stamp(encode(&bytes), format);
             prop_assert_eq!(format_of(&stored), format);

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_kept_only_when_the_server_answered() {
+    fn connection_is_kept_only_after_an_answer() {
         assert!(is_answered(&Ok(())));
         let broken = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
         assert!(!is_answered::<()>(&Err(sqlx::Error::Io(broken()))));

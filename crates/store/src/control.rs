@@ -384,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_a_validator_refused_is_not_replayed() {
+    fn refused_answer_is_not_replayed_by_a_retry() {
         for code in ["validation_failed", "max_retries_exceeded", "INVOICE_WITHOUT_TOTAL"] {
             assert!(last_answer_failed(code), "{code}");
         }

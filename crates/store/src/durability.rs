@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_setting_without_which_a_crash_loses_commits_is_named() {
+    fn settings_that_lose_commits_are_named() {
         let safe = Durability {
             fsync: true,
             full_page_writes: true,

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_of_one_process_are_ordered_and_carry_the_databases_time() {
+    fn ids_are_ordered_and_carry_database_time() {
         let clock = DatabaseClock::default();
         let database_now = DateTime::from_timestamp_millis(2_000_000_000_000).unwrap();
         clock.observe(database_now);

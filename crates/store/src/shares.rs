@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_charged_with_the_usual_and_corrected_at_its_end() {
+    fn claim_charges_an_estimate_corrected_at_its_end() {
         let shares = TenantShares::default();
         let charged = shares.begin(tenant(1));
         assert_eq!(charged, FIRST_GUESS);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_held_counts_where_it_is_more_than_the_tokens() {
+    fn held_slot_counts_if_above_its_tokens() {
         let shares = TenantShares::default();
         shares.end(tenant(1), 0.0, 7, Duration::from_secs(30));
         shares.end(tenant(2), 0.0, 5_000, Duration::from_secs(30));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_told_once_and_what_is_learnt_keeps_what_was_charged_meanwhile() {
+    fn usage_is_sent_once_and_survives_an_exchange() {
         let shares = TenantShares::default();
         shares.begin(tenant(1));
         assert_eq!(shares.take_untold(), (vec![tenant(1).0], vec![FIRST_GUESS]));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn half_is_forgotten_in_a_half_life_and_memory_is_bounded() {
+    fn usage_decays_and_tenants_are_bounded() {
         assert!((decay(HALF_LIFE) - 0.5).abs() < 1e-9);
         let shares = TenantShares::default();
         shares.end(tenant(0), 0.0, 1, Duration::ZERO);

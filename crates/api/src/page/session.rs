@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_of_other_sites_are_told_apart() {
+    fn cross_site_request_is_detected() {
         let is_same = |headers: &[(&'static str, &str)]| {
             is_same_site(&headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect())
         };

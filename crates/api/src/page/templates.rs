@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_callers_wrote_is_escaped() {
+    fn caller_text_is_escaped_in_html() {
         let values = json!({
             "e": {"id": "i", "definition": {}, "agent": {}, "usage": {}, "failure": {"code": "<u>", "summary": "<script>"}},
             "input": "<script>alert(1)</script>", "timeline": [{"at": "", "type": "step", "name": "<i>", "text": "<img>"}],

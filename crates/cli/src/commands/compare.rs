@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unknown_is_a_dash_and_columns_line_up() {
+    fn unknown_values_are_dashes_in_aligned_columns() {
         let a = summary(&json!({
             "id": "a", "status": "FINISHED", "attempts": 1, "created_at": "2026-01-01T00:00:00Z",
             "finished_at": "2026-01-01T00:00:02.5Z", "usage": { "cost_usd": 0.5, "turns": 3 },

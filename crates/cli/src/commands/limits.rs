@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_written_so_that_they_stay_one_part_of_the_path() {
+    fn limit_values_are_escaped_as_path_segments() {
         assert_eq!(path("metadata.customer:a/b ü"), "/v1/limits/metadata.customer:a%2Fb%20%C3%BC");
     }
 }

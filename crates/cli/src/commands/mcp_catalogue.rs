@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn products_are_listed_by_category_and_quoted_fields_are_read() {
+    fn products_with_quoted_fields_filter_by_category() {
         let dir = tempfile::tempdir().unwrap();
         let listed = catalogue(dir.path()).list(&arguments(json!({"category": "kitchen"})));
         assert_eq!(listed, json!({"products": [{"sku": "A1", "name": "Pot, \"big\""}]}));

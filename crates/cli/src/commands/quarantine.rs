@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_known_of_one_is_told_line_by_line() {
+    fn quarantined_execution_is_shown_line_by_line() {
         let found = json!({
             "execution_id": "019a", "state": "quarantined", "definition": "invoice", "definition_version": 3, "agent": "clerk",
             "queue": "default", "phase": "calling render_pdf", "memory_bytes": 104_857_600,

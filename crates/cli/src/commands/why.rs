@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_limit_is_told_with_its_holders_and_no_more_of_others_than_their_number() {
+    fn full_limit_lists_own_holders_and_counts_others() {
         let waiting = json!({
             "status": "PENDING", "summary": "the limit metadata.customer:acme is full: 2 of 2 run", "wait_reason": "concurrency_limit",
             "since": "S", "until": null, "deadline_at": "D", "ends_when": "whoever holds a slot ends",
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_is_down_is_told_with_the_place_in_its_line() {
+    fn wait_for_a_down_model_shows_its_position() {
         let waiting = json!({
             "status": "IN_PROGRESS", "summary": "the quota of m of p is spent", "wait_reason": "provider_down", "since": "S",
             "until": "U", "deadline_at": "D", "ends_when": "the provider answers again", "last_failure": null,
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_wait_is_told_in_two_lines() {
+    fn ended_execution_is_shown_in_two_lines() {
         let over = json!({"status": "FINISHED", "summary": "it is finished", "wait_reason": null, "since": "S"});
         assert_eq!(lines(&over), ["FINISHED: it is finished", "  since      S"]);
     }

@@ -81,14 +81,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_as_released_as_betas_and_as_packaged() {
+    fn release_beta_and_packaged_versions_parse() {
         assert_eq!(major_version("postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)\n"), Some(15));
         assert_eq!(major_version("postgres (PostgreSQL) 19beta1\n"), Some(19));
         assert_eq!(major_version("something else"), None);
     }
 
     #[test]
-    fn a_lone_postgres_without_initdb_beside_it_is_not_an_install() {
+    fn postgres_without_initdb_is_no_install() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("postgres"), "#!/bin/sh\necho 'postgres (PostgreSQL) 15.1'\n").unwrap();
         assert_eq!(installs_among(vec![dir.path().to_owned()]), vec![]);

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_free_port_is_never_one_an_outgoing_connection_could_take() {
+    fn free_port_is_outside_the_ephemeral_range() {
         for _ in 0..50 {
             let port = free_port().unwrap();
             assert!((LOWEST..ephemeral_start()).contains(&port), "{port}");

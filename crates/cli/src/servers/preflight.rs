@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_missing_is_named() {
+    fn preflight_names_only_missing_servers() {
         let text = "apt-get install -y --no-install-recommends";
         assert_eq!(command(&host(Platform::Debian, true, true, false)), Some(format!("{text} redis-server")));
         assert_eq!(command(&host(Platform::Debian, false, false, true)), Some(format!("sudo {text} postgresql")));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn homebrew_is_said_to_be_untested_and_an_unknown_system_gets_no_command() {
+    fn unknown_system_gets_no_install_command() {
         let text = preflight(&host(Platform::MacOs, false, false, false)).unwrap_err().to_string();
         assert!(text.contains("brew install postgresql@17 redis") && text.contains("untested"), "{text}");
         assert_eq!(command(&host(Platform::Other, false, false, true)), None);

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_name_with_parentheses_does_not_shift_the_fields() {
+    fn process_name_with_parentheses_shifts_no_field() {
         assert_eq!(stat_fields("12 (a) S (b) Z 34 12 12 0"), Some(('Z', 34)));
         assert_eq!(stat_fields("no parentheses"), None);
     }

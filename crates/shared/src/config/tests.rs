@@ -48,7 +48,7 @@ fn the_default_file_lists_exactly_the_settings_that_exist() {
 }
 
 #[test]
-fn every_setting_of_the_default_file_has_a_comment_above_it_or_above_its_neighbour() {
+fn every_default_setting_has_a_comment() {
     let mut commented = false;
     for line in layers::DEFAULTS.lines() {
         match line.trim() {
@@ -80,7 +80,7 @@ fn later_sources_win() {
 }
 
 #[test]
-fn a_setting_nobody_knows_is_refused_with_its_source() {
+fn unknown_setting_is_refused_with_its_source() {
     let error = refusal(&[("LONGHAUL__WORKER__CONCURENCY", "5")]);
     assert_eq!(error, "unknown setting worker.concurency in the environment; did you mean worker.concurrency?");
     let error = with_file("[wroker]\nconcurrency = 5\n", &[]).unwrap_err().to_string();
@@ -90,7 +90,7 @@ fn a_setting_nobody_knows_is_refused_with_its_source() {
 }
 
 #[test]
-fn a_value_of_the_wrong_type_names_key_and_source() {
+fn wrongly_typed_setting_names_key_and_source() {
     let error = refusal(&[("LONGHAUL__WORKER__CONCURRENCY", "many")]);
     assert!(error.contains("worker.concurrency") && error.contains("many"), "{error}");
     let error = with_file("[worker]\nlease_seconds = 'long'\n", &[]).unwrap_err().to_string();
@@ -102,7 +102,7 @@ fn a_value_of_the_wrong_type_names_key_and_source() {
 }
 
 #[test]
-fn rules_across_settings_refuse_to_start_and_all_are_told() {
+fn all_broken_rules_across_settings_are_reported() {
     let error = refusal(&[("LONGHAUL__WORKER__RENEW_SECONDS", "3"), ("LONGHAUL__API__SHUTDOWN_SECONDS", "0")]);
     assert!(error.contains("worker.renew_seconds must be less than half of worker.lease_seconds"), "{error}");
     assert!(error.contains("api.shutdown_seconds"), "{error}");
@@ -133,7 +133,7 @@ fn plain_variables_describe_providers_and_choose_the_default() {
 }
 
 #[test]
-fn a_provider_described_in_the_file_keeps_its_description() {
+fn provider_from_the_file_keeps_its_settings() {
     let file = "[llm.providers.openai]\nkind = 'openai'\nbase_url = 'http://gateway/v1'\n[llm.providers.openai.headers]\nx-team = 'env://TEAM'\n";
     let config = with_file(file, &[("OPENAI_API_KEY", "k")]).unwrap();
     let provider = &config.llm.providers["openai"];
@@ -155,7 +155,7 @@ fn limits_of_tools_are_named_by_the_user() {
 }
 
 #[test]
-fn the_clocks_of_a_provider_are_those_of_the_default_file() {
+fn provider_timeouts_default_to_the_default_file() {
     let config = load(&[("LONGHAUL_LLM_URL", "http://127.0.0.1:9/v1")]).unwrap();
     let clocks = |name: &str| {
         let provider = &config.llm.providers[name];
@@ -185,7 +185,7 @@ fn secrets_are_shown_by_neither_debug_nor_settings() {
 }
 
 #[test]
-fn what_a_role_needs_says_how_to_give_it() {
+fn missing_required_setting_names_its_sources() {
     let config = load(&[]).unwrap();
     assert_eq!(
         config.database_url().unwrap_err().to_string(),
@@ -195,7 +195,7 @@ fn what_a_role_needs_says_how_to_give_it() {
 }
 
 #[test]
-fn a_reference_to_a_variable_that_is_not_set_names_the_variable() {
+fn secret_reference_names_its_unset_variable() {
     let config = load(&[("DATABASE_URL", "env://LONGHAUL_TEST_NO_SUCH_VARIABLE")]).unwrap();
     let error = config.database_url().unwrap_err().to_string();
     assert_eq!(error, "the variable LONGHAUL_TEST_NO_SUCH_VARIABLE, which a secret refers to, is not set");

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_stand_in_the_order_of_their_places_byte_for_byte() {
+    fn calls_keep_their_order_and_bytes() {
         let bodies: [&[u8]; 4] = [
             br#"{"tools":[],"contract_model":{"model_ref":"m","provider_model":"p"}}"#,
             br#"{"contract_calls":[{"turn":1,"index":1,"list":"tool_calls","item":{"b":1,"a":1e2}}]}"#,

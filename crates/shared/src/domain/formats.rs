@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_serves_every_format_up_to_its_own() {
+    fn worker_serves_every_older_journal_format() {
         assert_eq!(journal_requirements(1).count(), 0);
         assert_eq!(journal_requirements(3).collect::<Vec<_>>(), ["journal:2", "journal:3"]);
     }

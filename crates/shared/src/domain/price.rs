@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_looked_up_as_an_agent_names_it() {
+    fn price_is_found_by_the_agents_model_name() {
         let (own, other) = (price("1", "1", "1"), price("2", "2", "2"));
         let models = BTreeMap::from([("small".to_owned(), own)]);
         let named = ProviderPrices { default_model: Some("small".into()), models };

@@ -60,7 +60,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_life_of_failures_takes_each_delay_of_each_class_once_and_in_order(
+    fn failures_use_each_class_delay_in_order(
         spec in any_spec(),
         failures in vec(any_class(), 0..16),
     ) {
@@ -87,7 +87,7 @@ proptest! {
     }
 
     #[test]
-    fn a_longer_retry_after_wins_and_nothing_else_changes_whether_there_is_a_retry(
+    fn retry_after_changes_only_the_delay(
         spec in any_spec(),
         had in (0..4_u32, 0..4_u32, 0..4_u32),
         class in any_class(),
@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn jitter_adds_its_share_and_never_takes_away(
+    fn jitter_only_lengthens_the_delay(
         spec in any_spec(),
         class in any_class(),
         chance in 0.0..1.0_f64,
@@ -119,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn an_interrupt_spends_no_retry_and_a_result_is_never_tried_again(
+    fn interrupt_spends_no_retry_and_result_ends(
         spec in any_spec(),
         had in 0..4_u32,
         interrupt in select(vec![
@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn a_status_only_moves_rightwards_starts_with_a_claim_and_ends_once(
+    fn status_moves_rightwards_and_ends_once(
         transitions in vec(select(Transition::ALL.to_vec()), 0..40),
     ) {
         let mut status = ExecutionStatus::Pending;

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_or_marked_is_hidden_and_the_rest_is_not() {
+    fn only_named_or_marked_fields_are_hidden() {
         let schema = json!({
             "properties": {
                 "password": {"writeOnly": true},
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_keeps_what_it_was_not_shown_and_cannot_ask_for_more() {
+    fn edit_restores_only_the_hidden_values() {
         let named = pointers(&["/token"]);
         let secrets = Secrets { pointers: &named, schema: None };
         let real = json!({"token": "t", "amount": 1});

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_that_died_is_the_only_one_that_may_not() {
+    fn requirement_excludes_only_the_died_build() {
         let needs = other_build_requirement("1.2.0-3f9c");
         assert_eq!(is_other_build(&needs, "1.2.0-3f9c"), Some(false));
         assert_eq!(is_other_build(&needs, "1.2.0-77aa"), Some(true));

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_retry_after_is_honoured_up_to_a_day() {
+    fn longer_retry_after_wins_up_to_a_day() {
         let policy = RetryPolicy::default();
         let delay = |seconds| {
             policy

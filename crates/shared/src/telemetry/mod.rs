@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_reads_is_known_before_it_is_composed() {
+    fn log_filter_hints_its_most_verbose_level() {
         for (directives, most_verbose) in [("info", LevelFilter::INFO), ("warn,longhaul=debug", LevelFilter::DEBUG)] {
             let filter = log_filter::<Registry>(directives).unwrap();
             assert_eq!(Filter::<Registry>::max_level_hint(&filter), Some(most_verbose), "{directives}");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_verbose_than_the_hint_is_not_let_through_for_a_span_either() {
+    fn span_directive_enables_nothing_above_the_hint() {
         let filter = log_filter::<Registry>("error,[attempt]=warn").unwrap();
         let layer = || tracing_subscriber::fmt::layer::<Registry>().with_writer(std::io::sink);
         // Another layer, such as traces, enables the event.
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_inside_of_a_span_is_logged_and_nothing_else() {
+    fn span_directive_logs_only_inside_the_span() {
         let written = Arc::new(Mutex::new(Vec::new()));
         let writing = written.clone();
         let layer = tracing_subscriber::fmt::layer::<Registry>().with_writer(move || Written(writing.clone()));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_may_be_the_base_or_the_whole_address() {
+    fn base_or_full_endpoint_gives_one_address() {
         for given in ["http://c:4318", "http://c:4318/", "http://c:4318/v1/traces"] {
             assert_eq!(traces_endpoint(given), "http://c:4318/v1/traces");
         }

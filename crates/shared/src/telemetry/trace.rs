@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_parent_and_a_process_without_traces_change_nothing() {
+    fn malformed_or_unused_traceparent_is_ignored() {
         with_traces(|| {
             for bad in ["", "00-0-0-00", "00-00000000000000000000000000000000-0000000000000000-01", "nonsense"] {
                 assert!(!set_parent(&tracing::info_span!("attempt"), bad), "{bad:?}");

@@ -171,7 +171,7 @@ fn tojson_is_as_that_of_minijinja() {
 }
 
 #[test]
-fn many_spellings_of_one_number_are_told_apart() {
+fn spellings_of_one_number_stay_distinct() {
     let texts: Vec<String> = (1..100_usize).map(|zeros| format!("1.{}", "0".repeat(zeros))).collect();
     assert_eq!(written("{{ input }}", &format!("[{}]", texts.join(","))), format!("[{}]", texts.join(", ")));
 }

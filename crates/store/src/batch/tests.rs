@@ -47,7 +47,7 @@ async fn one_poison_item_fails_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_waited_out_and_the_whole_batch_repeated() {
+async fn whole_batch_is_repeated_after_an_outage() {
     let tries = Arc::new(AtomicUsize::new(0));
     let counted = tries.clone();
     let batcher = spawn(LIMITS, move |items: Vec<Arc<u8>>| {
@@ -64,7 +64,7 @@ async fn an_outage_is_waited_out_and_the_whole_batch_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_during_a_flush_is_one_batch_and_does_not_wait_for_one_that_takes_unusually_long() {
+async fn items_during_a_slow_flush_form_one_batch() {
     let batches = Arc::new(std::sync::Mutex::new(Vec::new()));
     let flushed = batches.clone();
     let limits = BatchLimits { lanes: 2, ..LIMITS };

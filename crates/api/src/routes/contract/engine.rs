@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn genuine_outcomes_are_told_from_what_stands_before_the_engine() {
+    fn engine_answers_differ_from_proxy_answers() {
         let said = |status: u16, text: &str| understood(StatusCode::from_u16(status).unwrap(), text.as_bytes());
         assert!(
             matches!(said(202, r#"{"execution":{"id":"x","status":"queued"}}"#), Said::Execution { id: Some(id), .. } if id == "x")

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_the_tokens_opens_and_nothing_else_does() {
+    fn only_the_configured_tokens_are_accepted() {
         assert!(is_open(&["old-token", "new-token"], Some("old-token")));
         assert!(is_open(&["old-token", "new-token"], Some(" new-token ")));
         assert!(!is_open(&["old-token"], Some("old-tokex")));

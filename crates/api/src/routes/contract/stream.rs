@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_ascii_with_line_feeds_and_mean_the_same() {
+    fn stream_frames_are_ascii_without_loss() {
         let data = json!({"text": "grüße 🙂 \r\n \u{2028}"});
         let text = frame("delta", &data);
         assert!(text.is_ascii() && !text.contains('\r'));

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_is_a_name_or_the_fields_that_change() {
+    fn fork_model_is_a_name_or_changed_fields() {
         let base = ModelSpec { name: Some("small".into()), temperature: Some(0.5), ..ModelSpec::default() };
         let large = ModelSpec { name: Some("large".into()), ..base.clone() };
         assert_eq!(overlaid(&base, json!("large")), Ok(large));

@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_filled_and_the_inputs_bytes_are_kept() {
+    fn request_defaults_apply_and_input_bytes_stay() {
         let request = read(r#"{"definition":"d","input":{"a": 1e2,"a":-0.0}}"#).unwrap();
         assert_eq!(request.input_text, r#"{"a": 1e2,"a":-0.0}"#);
         assert_eq!((request.priority, request.queue.as_str()), (5, "default"));
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn what_postgres_cannot_store_is_refused() {
+    fn input_unstorable_in_postgres_is_refused() {
         assert!(matches!(read(r#"{"agent":"a","input":{"t":"x\u0000"}}"#), Err(ApiError::InputContainsNul { .. })));
         assert!(matches!(read(r#"{"agent":"a","input":"\ud800"}"#), Err(ApiError::InvalidRequest(_))));
         assert!(matches!(read(r#"{"agent":"a","input":1e999999}"#), Err(ApiError::InvalidRequest(_))));

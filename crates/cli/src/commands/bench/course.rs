@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn the_settled_rate_leaves_out_the_beginning_and_the_end() {
+    fn settled_rate_excludes_start_and_end() {
         // No ends in the first five seconds, then 100 per second, then a slow last tenth.
         let slow_ends =
             course(
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn waves_are_the_rate_that_they_come_at() {
+    fn waves_have_their_arrival_rate() {
         let waves = course(3_000, |at| 100 * at as usize);
         assert!((waves.settled_per_second().unwrap() - 100.0).abs() < 3.0, "{:?}", waves.settled_per_second());
     }

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_stat_is_read_whatever_the_name() {
+    fn stat_line_is_read_for_any_name() {
         let read = fields("7 (a) b) S 3 7 7 0 -1 0 1 2 3 4 100 20 3 1 20 0 1").unwrap();
         assert_eq!((read.parent, read.ticks), (3, 124.0));
         assert!(fields("7 (a").is_none());

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_of_an_execution_is_found_in_its_request() {
+    fn execution_number_is_read_from_its_request() {
         let body = br#"{"messages":[{"role":"system","content":"x"},{"role":"user","content":"{\"number\": 41}"}]}"#;
         assert_eq!(number(body), Some(41));
         assert_eq!(number(b"{}"), None);

@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_plan_ends_and_no_call_has_the_number_of_another() {
+    fn every_plan_ends_with_unique_call_numbers() {
         for execution in 0..50 {
             let calls: Vec<(i64, CountedTool)> = (0..10).flat_map(|turn| plan(execution, turn)).collect();
             let mut numbers: Vec<i64> = calls.iter().map(|(number, _)| *number).collect();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_an_execution_is_read_from_its_prompt() {
+    fn execution_number_is_read_from_its_prompt() {
         assert_eq!(marked_number("\"content\":\"verify execution 17\""), Some(17));
         assert_eq!(marked_number("verify execution x"), None);
         assert_eq!(marked_number("nothing"), None);

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_was_not_recorded_for_long_before_a_kill_does_not_hold() {
+    fn answer_long_unrecorded_before_a_kill_fails() {
         let verdict = |unrecorded: f64, wanted: &[FaultKind]| {
             let [_, bar, _] = time_bars(&BTreeMap::new(), &[], unrecorded, wanted.to_vec());
             (bar.is_checked, bar.holds)
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_to_be_measured_and_was_not_does_not_hold() {
+    fn missing_measurement_fails_its_bar() {
         let (kill, flush, pause) = (FaultKind::KillWorker, FaultKind::RedisFlush, FaultKind::PostgresPause);
         let measured = Spread { cases: 1, p50: 4.0, p99: 4.0, max: 4.0 };
         let none = Spread::default();

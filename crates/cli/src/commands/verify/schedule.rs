@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_has_every_fault_once_and_a_seed_has_one_order() {
+    fn seeded_round_has_every_fault_once() {
         let faults = two_rounds(7);
         assert_eq!(faults.len(), 2 * FaultKind::ALL.len());
         for round in faults.chunks(FaultKind::ALL.len()) {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_duration_there_is_one_round_however_long_it_takes() {
+    fn schedule_without_duration_is_one_round() {
         for is_timed in [true, false] {
             let (faults, _) = all(&FaultKind::ALL, Pace::new(is_timed, None, None), 100 * SECOND, 7);
             assert_eq!(faults.len(), FaultKind::ALL.len());
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_come_as_often_as_asked_for_or_as_they_can() {
+    fn faults_keep_their_interval_if_possible() {
         let every = Pace::new(false, Some(20 * SECOND), Some(90 * SECOND));
         assert_eq!(all(&[FaultKind::RollingRestart], every, 5 * SECOND, 1).1, [4, 24, 44, 64, 84]);
         assert_eq!(all(&[FaultKind::RollingRestart], every, 30 * SECOND, 1).1, [4, 34, 64]);

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_back_when_as_many_end_again_as_were_submitted() {
+    fn rate_recovers_when_ends_match_submits() {
         let back =
             |evidence: &Evidence| rates(evidence, FaultKind::is_of_a_server).first().and_then(|rate| rate.back_after);
         assert_eq!(back(&outage(20_000, 23_000, 23_000, 0)), Some(0.0));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_piled_up_in_a_fault_and_ends_after_it_is_no_rate() {
+    fn backlog_of_a_fault_counts_as_no_rate() {
         // All executions submitted before its end finish within four seconds after it, and no others for eight.
         let mut evidence = outage(10_000, 23_000, 23_500, 0);
         for execution in &mut evidence.executions {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_does_not_stay_is_not_back() {
+    fn short_lived_rate_is_no_recovery() {
         let mut evidence = outage(20_000, 23_000, 23_000, 0);
         let next = Fault { from: at(36_000), until: at(37_000), ..evidence.faults[0].clone() };
         evidence.faults.push(next);

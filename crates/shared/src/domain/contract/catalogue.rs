@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_wrong_is_told() {
+    fn every_catalogue_violation_is_reported() {
         let spec: PlatformSpec = serde_json::from_value(serde_json::json!({
             "managed_models": [{"id": "m"}, {"id": "m"}],
             "providers": [{"slug": "p", "provider_key": "k", "adapter_kind": "a", "endpoint_url": "ftp://x", "provider_origin": "moon"}],
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_are_written_as_requests_write_them_or_refused() {
+    fn scopes_parse_as_in_requests_or_fail() {
         for (text, expected) in [
             ("role:Admin", Some(("role", "admin"))),
             ("role: Ärzte ", Some(("role", "ärzte"))),

@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn blocked_is_what_answers_403() {
+    fn codes_of_status_403_are_blocked() {
         for code in ExecCode::ALL {
             assert_eq!(code.http_status() == 403, code.state() == ContractStatus::Blocked, "{}", code.as_str());
         }
     }
 
     #[test]
-    fn other_failures_are_seen_under_one_of_the_nine() {
+    fn other_failures_map_to_contract_codes() {
         for code in ExecCode::ALL {
             assert_eq!(ExecCode::of_failure(code.as_str()), code);
             assert_eq!(code.failure_code().as_str(), code.as_str());

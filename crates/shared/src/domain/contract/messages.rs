@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_win_over_the_prompt_when_they_say_anything() {
+    fn nonempty_messages_win_over_the_prompt() {
         let both = json!({"prompt": "p", "messages": [{"role": "USER", "content": " m "}]});
         assert_eq!(read(both), json!([{"role": "user", "content": [{"type": "text", "text": "m"}]}]));
         let nothing = json!({"prompt": " p ", "messages": [{"role": "user", "content": "  "}, {"role": "robot", "content": "x"}]});
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_reads_back_the_same() {
+    fn stored_messages_read_back_unchanged() {
         let first = Message::of_input(
             &json!({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}),
         );

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_is_read_with_its_defaults_and_null_is_absent() {
+    fn binding_gets_defaults_for_null_fields() {
         let llm = json!({"slug": "s", "endpoint_url": "http://llm:8000/", "enabled": null, "config": null, "resources": null});
         let of = snapshot(&llm);
         assert_eq!(of.deployment_slug(), Some("local-default"));
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_off_missing_or_malformed_is_told_apart() {
+    fn disabled_missing_and_malformed_bindings_differ() {
         assert!(matches!(
             snapshot(&json!({"slug": "s", "enabled": false})).binding(Capability::LlmInference),
             Err(SnapshotError::Disabled { slug, .. }) if slug == "s"

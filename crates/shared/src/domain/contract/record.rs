@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_one_has_eleven_keys_in_order() {
+    fn finished_record_has_eleven_ordered_keys() {
         let text = serde_json::to_string(&recorded(ExecutionStatus::Finished).view()).unwrap();
         let expected = concat!(
             r#"{"id":"execution-uuid","status":"succeeded","agent_ref":"agent.alpha","agent_version":"v1","#,
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_one_keeps_its_calls_and_leaves_empty_details_out() {
+    fn failed_record_keeps_calls_and_omits_empty_details() {
         let mut of = Recorded { failure_code: Some("EXEC_TIMEOUT".into()), ..recorded(ExecutionStatus::Failed) };
         let view = serde_json::to_value(of.clone().view()).unwrap();
         assert_eq!(view["error"], json!({"code": "EXEC_TIMEOUT", "message": "Execution timed out"}));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn states_are_views_of_the_stored_one() {
+    fn contract_states_derive_from_the_stored_status() {
         use ExecutionStatus::{Failed, Finished, InProgress, Pending};
         let table = [
             (Pending, None, "queued"),

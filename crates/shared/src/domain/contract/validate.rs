@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_thing_wrong_is_told() {
+    fn first_violation_of_a_request_is_reported() {
         use ContractRefusal as R;
         for (body, expected) in [
             (&b"{"[..], R::PAYLOAD),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn users_roles_and_profiles_are_read_as_the_contract_reads_them() {
+    fn users_roles_and_profiles_parse_by_contract() {
         for (given, expected) in [
             (json!("5"), Some(5)),
             (json!(5.9), Some(5)),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_named_in_the_id_or_beside_it() {
+    fn version_is_read_from_id_or_field() {
         let version = |body: Value| read(&body).unwrap().version;
         assert_eq!(version(json!({"agent_id": "a@v2"})).as_deref(), Some("v2"));
         assert_eq!(version(json!({"agent_id": "a@v2", "agent_version": "v3"})).as_deref(), Some("v3"));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stored_input_is_what_was_used() {
+    fn stored_input_is_the_normalized_one() {
         let stored = |input: Value| read(&json!({"agent_id": "a", "input": input})).unwrap().input;
         assert_eq!(stored(json!({"prompt": " hi ", "model": "m"})), json!({"prompt": "hi"}));
         let messages = json!([{"role": "user", "content": [{"type": "text", "text": "m"}]}]);

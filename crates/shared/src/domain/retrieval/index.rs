@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_class_is_the_parts_of_the_index_with_capital_letters() {
+    fn class_name_capitalizes_the_index_parts() {
         let cases = [("knowledge_base", "KnowledgeBase"), ("kb-1 docs", "Kb1Docs"), ("KB", "KB"), ("--éa", "Éa")];
         for (index, class) in cases {
             assert_eq!(weaviate_class(index).as_deref(), Ok(class));

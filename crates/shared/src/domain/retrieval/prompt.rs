@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_of_one_source_are_under_one_reference_in_the_order_of_their_first() {
+    fn chunks_of_one_source_share_a_reference() {
         let results = [
             item("a#1", " one ", json!({"uri": "u:a", "title": "Å", "b": {"z": 1, "a": [true]}})),
             item("b", "two", json!({"filename": "b.txt"})),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_has_a_limit() {
+    fn shown_references_are_bounded() {
         let text = "x".repeat(100 * 1024);
         let results = ["a", "b", "c", "d"].map(|id| item(id, &text, json!({})));
         let message = reference_message(None, &results).unwrap();

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_has_the_keys_of_the_contract_in_their_order() {
+    fn retrieval_call_has_the_contract_keys_in_order() {
         let call = RetrievalCall {
             provider_slug: "weaviate-local".into(),
             provider_key: "weaviate_local".into(),

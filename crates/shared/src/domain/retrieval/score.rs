@@ -155,12 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn each_side_of_a_hybrid_search_is_asked_for_more() {
+    fn hybrid_branches_request_more_than_top_k() {
         assert_eq!([1, 4, 5, 17, 100].map(branch_top_k), [10, 12, 15, 50, 50]);
     }
 
     #[test]
-    fn relevance_is_the_similarity_of_a_distance_and_the_score_otherwise() {
+    fn relevance_derives_from_distance_or_score() {
         let items = semantic(&[("far", 1.5), ("near", 0.25)]);
         let seen: Vec<_> = items.iter().map(|item| (item.id.as_str(), item.score, item.relevance_score)).collect();
         assert_eq!(seen, [("near", 0.25, 0.75), ("far", 1.5, -0.5)]);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_keyword_hit_and_equal_ones_have_the_full_score() {
+    fn lone_or_equal_keyword_hits_score_full() {
         let fused = fuse(Vec::new(), keyword(&[("a", 3.0)]), 0.25, 5);
         assert_eq!(parts(&fused), [("a", 0.75, 0.0, 1.0)]);
         let fused = fuse(semantic(&[("c", 0.0)]), keyword(&[("a", 3.0), ("b", 3.0)]), 0.5, 5);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_id_the_last_counts() {
+    fn last_hit_of_an_id_counts() {
         let fused = fuse(semantic(&[("a", 0.1), ("b", 0.2), ("a", 0.9)]), Vec::new(), 1.0, 5);
         assert_eq!(parts(&fused), [("b", 0.8, 0.8, 0.0), ("a", 0.1, 0.1, 0.0)]);
     }

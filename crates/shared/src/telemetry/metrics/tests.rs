@@ -94,7 +94,7 @@ fn durations_fall_into_the_stated_buckets() {
 }
 
 #[test]
-fn a_queue_that_has_nothing_due_any_more_is_shown_as_empty() {
+fn drained_queue_is_exported_as_empty() {
     let text = rendered(|| {
         queue_backlogs(&[backlog("gone", 7), backlog("stays", 2)]);
         queue_backlogs(&[backlog("stays", 3)]);
@@ -105,7 +105,7 @@ fn a_queue_that_has_nothing_due_any_more_is_shown_as_empty() {
 }
 
 #[test]
-fn queue_labels_are_bounded_however_many_queues_there_are() {
+fn queue_labels_are_bounded_with_many_queues() {
     let mut labels = labels::QueueLabels::default();
     let given: BTreeSet<String> = (0..500).map(|n| labels.label(&format!("q{n}"))).collect();
     assert_eq!(given.len(), 101);

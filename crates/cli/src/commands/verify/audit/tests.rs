@@ -118,7 +118,7 @@ fn found(doctor: impl FnOnce(&mut Evidence)) -> Vec<(&'static str, usize)> {
 }
 
 #[test]
-fn an_honest_record_has_no_findings_and_its_window_is_counted() {
+fn honest_record_has_no_findings() {
     assert_eq!(found(|_| {}), []);
     let window = judge(&honest()).window;
     assert_eq!(window, Window { calls: 1, longest: 0.01, longest_before_a_kill: 0.01, ..Window::default() });
@@ -158,7 +158,7 @@ fn call_of_spawn_sub_agent_needs_no_number() {
 }
 
 #[test]
-fn a_lost_a_stuck_and_a_failed_execution_are_found() {
+fn lost_stuck_and_failed_executions_are_found() {
     assert_eq!(
         found(|e| e.submits.push(Submit { number: 1, answers: vec![id(9)], ..Submit::default() })),
         [("lost", 1)]
@@ -168,7 +168,7 @@ fn a_lost_a_stuck_and_a_failed_execution_are_found() {
 }
 
 #[test]
-fn a_submit_that_came_to_two_executions_or_to_none_is_found() {
+fn submit_without_exactly_one_execution_is_found() {
     let second = |e: &mut Evidence| {
         let mut other = e.executions[0].clone();
         other.id = id(2);
@@ -181,7 +181,7 @@ fn a_submit_that_came_to_two_executions_or_to_none_is_found() {
 }
 
 #[test]
-fn a_recorded_turn_that_is_asked_for_again_is_found_whatever_was_killed() {
+fn repeated_request_of_a_recorded_turn_is_found() {
     assert_eq!(found(|e| e.asked.push(asked(3, "k0", "two", 6_950, 7_000))), [("calls", 1)]);
     // An unanswered request counts too.
     let unanswered = |e: &mut Evidence| e.asked.push(Asked { answered_at: None, ..asked(3, "k0", "two", 6_950, 0) });
@@ -189,7 +189,7 @@ fn a_recorded_turn_that_is_asked_for_again_is_found_whatever_was_killed() {
 }
 
 #[test]
-fn a_turn_that_is_asked_for_under_another_key_is_found() {
+fn turn_requested_under_another_key_is_found() {
     // Before the step was recorded, and after.
     for when in [(205, 206), (6_950, 7_000)] {
         let again = |e: &mut Evidence| e.asked.push(Asked { turn: 0, ..asked(3, "k9", "two", when.0, when.1) });
@@ -198,7 +198,7 @@ fn a_turn_that_is_asked_for_under_another_key_is_found() {
 }
 
 #[test]
-fn an_answer_that_no_fault_kept_from_the_record_is_found() {
+fn unrecorded_answer_without_a_fault_is_found() {
     assert_eq!(found(|e| e.faults.clear()), [("calls", 1)]);
     let another = found(|e| e.faults[0].process = Some("two".into()));
     assert_eq!(another, [("calls", 1), ("leftovers", 1)], "another process was killed, which held nothing");
@@ -219,7 +219,7 @@ fn answered_later(e: &mut Evidence) {
 }
 
 #[test]
-fn after_a_fault_of_postgres_only_an_attempt_that_was_given_up_explains_an_unrecorded_answer() {
+fn only_an_abandoned_attempt_explains_an_unrecorded_answer() {
     assert_eq!(found(answered_later), []);
     let ended_as = |outcome: &'static str| {
         move |e: &mut Evidence| {
@@ -256,7 +256,7 @@ fn after_a_fault_of_postgres_only_an_attempt_that_was_given_up_explains_an_unrec
 }
 
 #[test]
-fn each_of_two_faults_that_follow_each_other_explains_one_answer() {
+fn consecutive_faults_explain_one_answer_each() {
     let two = |second: Option<Fault>| {
         move |e: &mut Evidence| {
             e.faults = vec![fault(FaultKind::PostgresRestart, None, 410, 900)];
@@ -271,7 +271,7 @@ fn each_of_two_faults_that_follow_each_other_explains_one_answer() {
 }
 
 #[test]
-fn one_fault_costs_an_execution_one_call_at_most() {
+fn fault_explains_one_call_per_execution() {
     let two = |e: &mut Evidence| {
         e.asked.push(asked(3, "k2", "one", 310, 405));
         e.asked.push(asked(4, "k2", "two", 7_120, 7_150));
@@ -281,7 +281,7 @@ fn one_fault_costs_an_execution_one_call_at_most() {
 }
 
 #[test]
-fn a_request_that_a_paused_process_sends_as_it_wakes_is_counted_apart() {
+fn request_sent_on_waking_is_counted_separately() {
     let mut evidence = honest();
     evidence.faults.push(fault(FaultKind::PauseWorker, Some("one"), 1_000, 10_000));
     evidence.asked.push(asked(3, "k1", "one", 10_001, 10_100));
@@ -296,7 +296,7 @@ fn a_request_that_a_paused_process_sends_as_it_wakes_is_counted_apart() {
 }
 
 #[test]
-fn more_requests_of_a_process_that_wakes_than_it_can_have_been_about_to_send_are_found() {
+fn excess_requests_on_waking_are_found() {
     let woken = |sent: usize| {
         move |e: &mut Evidence| {
             e.faults.push(fault(FaultKind::PauseWorker, Some("one"), 1_000, 10_000));
@@ -315,13 +315,13 @@ fn more_requests_of_a_process_that_wakes_than_it_can_have_been_about_to_send_are
 }
 
 #[test]
-fn a_side_effect_that_ran_twice_is_found_under_whatever_key() {
+fn repeated_side_effect_is_found_under_any_key() {
     assert_eq!(found(|e| e.effects.push(effect(1, CountedTool::Charge, 0, "c0", "two", 7_000))), [("effects", 1)]);
     assert_eq!(found(|e| e.effects.push(effect(1, CountedTool::Charge, 0, "c9", "two", 7_000))), [("effects", 1)]);
 }
 
 #[test]
-fn an_idempotent_call_may_be_repeated_under_its_own_key_alone() {
+fn idempotent_call_repeats_only_under_its_key() {
     let put = |key: &'static str| {
         move |e: &mut Evidence| {
             e.effects.push(effect(1, CountedTool::Put, 2, "p", "one", 300));
@@ -334,7 +334,7 @@ fn an_idempotent_call_may_be_repeated_under_its_own_key_alone() {
 }
 
 #[test]
-fn an_answer_recorded_by_who_had_no_lease_is_found() {
+fn answer_recorded_without_a_lease_is_found() {
     // The dead worker's answer is recorded by the next attempt.
     assert_eq!(found(|e| e.steps[2].preview = Some("answer #1#".into())), [("stale", 1)]);
     // A call's result was written after its attempt had ended.
@@ -358,7 +358,7 @@ fn an_answer_recorded_by_who_had_no_lease_is_found() {
 }
 
 #[test]
-fn an_answer_on_record_that_repeats_no_number_is_found() {
+fn recorded_answer_without_its_number_is_found() {
     let says =
         |step: usize, text: Option<&'static str>| move |e: &mut Evidence| e.steps[step].preview = text.map(Into::into);
     for step in [0, 1, 2] {
@@ -399,7 +399,7 @@ fn a_fault_whose_victim_held_nothing_is_found() {
 }
 
 #[test]
-fn what_the_database_says_of_itself_is_passed_on() {
+fn database_findings_are_reported() {
     let history = |is_stale_write| BrokenHistory { execution: id(1), is_stale_write, what: "x".into() };
     assert_eq!(found(|e| e.histories.push(history(true))), [("stale", 1)]);
     assert_eq!(found(|e| e.histories.push(history(false))), [("histories", 1)]);

@@ -22,7 +22,7 @@ fn absent_and_null_are_no_search() {
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn omitted_request_fields_get_defaults() {
     let expected = RetrievalRequest {
         index: "kb".into(),
         query: "derived".into(),
@@ -65,7 +65,7 @@ fn the_request_of_the_contract_is_read() {
 }
 
 #[test]
-fn top_k_is_read_as_a_whole_number_within_bounds() {
+fn top_k_parses_to_an_integer_within_bounds() {
     let top_k = |value: Value| read(json!({"index": "kb", "top_k": value})).map(|request| request.top_k);
     for (given, expected) in [(json!(1), 1), (json!("7"), 7), (json!(" 7 "), 7), (json!(2.9), 2), (json!(100), 100)] {
         assert_eq!(top_k(given), Ok(expected));
@@ -170,7 +170,7 @@ fn poison_is_refused_with_one_code() {
 }
 
 #[test]
-fn the_query_is_derived_from_the_prompt_then_from_the_last_words_of_the_user() {
+fn query_derives_from_prompt_or_last_user_message() {
     let of =
         |input: Value| RetrievalRequest::of_input(input.as_object().unwrap()).map(|request| request.unwrap().query);
     let messages = json!([
