@@ -1,7 +1,7 @@
 # Every command of a developer or of CI. `make` lists them.
 #
-# demo and test first make sure that PostgreSQL and Redis are installed; see deploy/bootstrap.sh. No target needs a running
-# server: each starts private ones and stops them again.
+# demo and test first make sure that PostgreSQL and Redis are installed; see deploy/bootstrap.sh. No target needs a
+# running server: each starts private ones and stops them again.
 
 .DEFAULT_GOAL := help
 .PHONY: help bootstrap demo dev test verify lint fmt sqlx sqlx-check dist bench docs ci
@@ -24,7 +24,8 @@ test: bootstrap ## all tests
 	@sh deploy/pgvector.sh
 	@cargo test --workspace --no-fail-fast
 
-# Every fault once, whatever that takes, in the dev profile: the bars in seconds are not checked (docs/reference/verify.md).
+# Every fault once, whatever that takes, in the dev profile: the bars in seconds are not checked
+# (docs/reference/verify.md).
 verify: bootstrap ## kill, pause and restart a fleet in every way, and prove that nothing was lost or done twice
 	@cargo run -p longhaul-cli --bin longhaul -- verify --rate 5 --seed 1 --timing false --report target/verify.json
 

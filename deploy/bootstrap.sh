@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes sure that this machine has what `make demo` and `make test` need: cargo, a C compiler, the binaries of
-# PostgreSQL 15 or newer, redis-server, and on Linux python3 and bubblewrap for the sandbox, and pgbouncer for the tests. Silent and
-# quick when it has.
+# PostgreSQL 15 or newer, redis-server, and on Linux python3 and bubblewrap for the sandbox, and pgbouncer for the
+# tests. Silent and quick when it has.
 #
 # As root, or with sudo that asks for no password, on Debian or Ubuntu, what is missing is announced and installed by
 # apt-get. No system service is started, no database cluster is made, and no service is left enabled: Longhaul starts

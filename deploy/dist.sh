@@ -1,9 +1,10 @@
 #!/bin/sh
-# Builds the program as it is installed: compiled for what it was seen to do (docs/adr/0023-compiled-for-what-it-does.md).
+# Builds the program as it is installed: compiled for what it was seen to do
+# (docs/adr/0023-compiled-for-what-it-does.md).
 #
-# Two builds of the dist profile: one that counts what runs, on which the benchmarks run with private servers, and one that is laid out by what
-# was counted. The second one is target/guided/<host>/dist/longhaul. Linux; needs PostgreSQL, Redis and llvm-profdata, and takes twice
-# as long as one build. RUSTFLAGS are replaced.
+# Two builds of the dist profile: one that counts what runs, on which the benchmarks run with private servers, and one
+# that is laid out by what was counted. The second one is target/guided/<host>/dist/longhaul. Linux; needs PostgreSQL,
+# Redis and llvm-profdata, and takes twice as long as one build. RUSTFLAGS are replaced.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -50,7 +51,8 @@ set -- "-Cprofile-use=$counted/merged.profdata" -Cllvm-args=-profile-summary-col
     -Clink-arg=-Wl,-z,keep-text-section-prefix
 # asks_linker <argument>: for what not every linker and C library knows.
 asks_linker() { rustc "$1" -o "$try/main" "$try/main.rs" 2> /dev/null && "$try/main"; }
-# The compiler cannot see it of everything that ran: what is marked as cold, and what is left of a function that became part of its callers.
+# The compiler cannot see it of everything that ran: what is marked as cold, and what is left of a function that
+# became part of its callers.
 echo main > "$try/ran"
 order=-Clink-arg=-Wl,--no-warn-symbol-ordering,--symbol-ordering-file=
 if asks_linker "$order$try/ran"; then set -- "$@" "$order$counted/ran"; fi

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Makes sure that PostgreSQL here has pgvector, which the tests of retrieval need and nothing else does: without it Longhaul migrates and
-# runs, and its own indexes are searched by words alone. Silent and quick when it has.
+# Makes sure that PostgreSQL here has pgvector, which the tests of retrieval need and nothing else does: without it
+# Longhaul migrates and runs, and its own indexes are searched by words alone. Silent and quick when it has.
 #
-# As root, or with sudo that asks for no password, on Debian or Ubuntu: the package postgresql-<major>-pgvector where the release has one.
-# Debian 12 has none, so there the source package of Debian 13 is compiled (apt checks its signature) against the headers of this
-# PostgreSQL, in a directory that is removed again. Everybody else gets the command. Where it does not come to be, a warning says so, and
-# the tests that need it fail.
+# As root, or with sudo that asks for no password, on Debian or Ubuntu: the package postgresql-<major>-pgvector where
+# the release has one. Debian 12 has none, so there the source package of Debian 13 is compiled (apt checks its
+# signature) against the headers of this PostgreSQL, in a directory that is removed again. Everybody else gets the
+# command. Where it does not come to be, a warning says so, and the tests that need it fail.
 set -eu
 
 say() { printf '%s\n' "$*" >&2; }

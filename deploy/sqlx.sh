@@ -55,7 +55,8 @@ $as_server "$bin/initdb" -D "$scratch/server/data" -U longhaul -E UTF8 --locale=
 $as_server "$bin/pg_ctl" -D "$scratch/server/data" -w -l "$scratch/server/log" \
     -o "-c listen_addresses= -c unix_socket_directories=$scratch/server -c fsync=off" start >/dev/null
 cd "$repo"
-# The order of functions is the program's to know (crates/store/build.rs): here their bodies are not checked against each other.
+# The order of functions is the program's to know (crates/store/build.rs): here their bodies are not checked against
+# each other.
 export PGOPTIONS='-c check_function_bodies=off'
 for migration in migrations/*.sql migrations/functions/*.sql; do
     "$bin/psql" -h "$scratch/server" -U longhaul -d postgres -q -X -1 -v ON_ERROR_STOP=1 -f "$migration" >/dev/null

@@ -1,5 +1,5 @@
-//! The MCP server of the tests as a program, over its standard streams. It writes much to its standard error first, as some
-//! servers do, so that a client that does not read it would hang.
+//! The MCP server of the tests as a program, over its standard streams. It writes much to its standard error first,
+//! as some servers do, so that a client that does not read it would hang.
 
 #[path = "../it/support/mcp/server.rs"]
 mod server;

@@ -1,6 +1,6 @@
-//! A worker as a process of its own, for tests that kill, stop and measure one. Configured by its environment like any worker,
-//! with three tools beside the built-in ones. It drains at SIGTERM, writes its metrics to standard output when it ends, and is
-//! gone when its standard input closes, so that it never outlives the test.
+//! A worker as a process of its own, for tests that kill, stop and measure one. Configured by its environment like
+//! any worker, with three tools beside the built-in ones. It drains at SIGTERM, writes its metrics to standard output
+//! when it ends, and is gone when its standard input closes, so that it never outlives the test.
 
 #[path = "../it/support/tools.rs"]
 mod tools;

@@ -1,8 +1,8 @@
 //! The HTTP API: routes, authentication, event streams, OpenAPI, status page.
 //!
 //! Invariants: a refused request stores nothing; a submit answered 2xx is committed; a caller sees only its own
-//! tenant; every error is problem+json with a stable code; every input has a size limit (docs/reference/api.md). SQL lives
-//! in `shared::store`; Redis stays outside: the caller passes hooks and hints.
+//! tenant; every error is problem+json with a stable code; every input has a size limit (docs/reference/api.md). SQL
+//! lives in `shared::store`; Redis stays outside: the caller passes hooks and hints.
 
 mod auth;
 mod catalog;

@@ -132,11 +132,12 @@ async fn fill(api: &TestApi) {
     }
     sqlx::raw_sql(
         r#"
-        insert into executions (id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue,
-            serve_key, priority, metadata, created_at, deadline_at, active_timeout, status, wait_reason, wait_until, started_at,
-            finished_at, failure_class, failure_code)
-        select longhaul_uuid_floor(now() + n * interval '1 millisecond'), t.id, 'definition-' || n % 50, gen_random_uuid(),
-            'agent-' || n % 50, gen_random_uuid(), 'default', '', 5, jsonb_build_object('customer', (n / 100)::text),
+        insert into executions (id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id,
+            queue, serve_key, priority, metadata, created_at, deadline_at, active_timeout, status, wait_reason,
+            wait_until, started_at, finished_at, failure_class, failure_code)
+        select longhaul_uuid_floor(now() + n * interval '1 millisecond'), t.id, 'definition-' || n % 50,
+            gen_random_uuid(), 'agent-' || n % 50, gen_random_uuid(), 'default', '', 5,
+            jsonb_build_object('customer', (n / 100)::text),
             longhaul_now(), longhaul_now() + interval '30 days', '1 hour', s.status,
             case when s.status = 'PENDING' then case when n % 2 = 0 then 'worker' else 'scheduled' end end,
             case when s.status = 'PENDING' and n % 2 = 1 then longhaul_now() + interval '1 hour' end,
@@ -146,9 +147,12 @@ async fn fill(api: &TestApi) {
         from generate_series(1, 40000) n
         join (select id, row_number() over (order by id) as place from tenants) t on t.place = 1 + n % 21
         cross join lateral (
-            select (case when n % 40 < 2 then 'PENDING' when n % 40 < 4 then 'FAILED' else 'FINISHED' end)::execution_status as status
+            select (
+                case when n % 40 < 2 then 'PENDING' when n % 40 < 4 then 'FAILED' else 'FINISHED' end
+            )::execution_status as status
         ) s;
-        insert into parked select id, tenant_id, wait_reason, wait_until from executions where wait_reason = 'scheduled';
+        insert into parked
+        select id, tenant_id, wait_reason, wait_until from executions where wait_reason = 'scheduled';
         analyze;
         "#,
     )

@@ -207,7 +207,8 @@ async fn estimate_follows_recent_starts_and_hold_times() {
     // Five executions started in the last hundred seconds, and each was held for twelve.
     sqlx::query(
         "update executions e set active_time = interval '12 seconds', started_at = longhaul_now() - n * interval '20 seconds'
-         from (select id, row_number() over (order by id desc) as n from executions) as numbered where numbered.id = e.id",
+         from (select id, row_number() over (order by id desc) as n from executions) as numbered
+         where numbered.id = e.id",
     )
     .execute(&api.db.pool)
     .await

@@ -192,7 +192,8 @@ impl Backend {
                     'events', (select jsonb_agg(to_jsonb(e)) from events e),
                     'steps', (select jsonb_agg(encode(s.body, 'escape') || coalesce(s.preview, '')) from steps s),
                     'messages', (
-                        select jsonb_agg(encode(m.bytes, 'escape')) from steps s cross join unnest(s.appends) as m (bytes)),
+                        select jsonb_agg(encode(m.bytes, 'escape'))
+                        from steps s cross join unnest(s.appends) as m (bytes)),
                     'providers', (select jsonb_agg(to_jsonb(p)) from platform_providers p))",
             )
             .await;

@@ -16,7 +16,8 @@ const KEY: &str = "a key of at least thirty-two characters";
 async fn stored(engine: &Engine) -> String {
     let pool = &engine.fleet.db.pool;
     let tables: Vec<String> = sqlx::query_scalar(
-        "select quote_ident(table_name) from information_schema.tables where table_schema = 'public' and table_type = 'BASE TABLE'",
+        "select quote_ident(table_name) from information_schema.tables
+         where table_schema = 'public' and table_type = 'BASE TABLE'",
     )
     .fetch_all(pool)
     .await

@@ -10,8 +10,8 @@ use crate::support::{fleet::Fleet, process::WorkerProcess, wait::eventually};
 const EXECUTIONS: usize = 60;
 const MORE: usize = 60;
 /// Requests that had passed their last check of the lease when the process was stopped, and were not sent yet:
-/// nothing can recall them (docs/reference/verify.md). Without that check the worker would send one for each of the thirty
-/// executions it holds.
+/// nothing can recall them (docs/reference/verify.md). Without that check the worker would send one for each of the
+/// thirty executions it holds.
 const SENT_ON_WAKING: usize = 3;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

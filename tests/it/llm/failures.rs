@@ -1,5 +1,5 @@
-//! Every row of the table of a model endpoint's answers (docs/reference/failures.md), over both wire formats, streamed and
-//! whole.
+//! Every row of the table of a model endpoint's answers (docs/reference/failures.md), over both wire formats,
+//! streamed and whole.
 
 use std::{error::Error, time::Duration};
 

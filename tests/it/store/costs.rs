@@ -44,8 +44,8 @@ async fn wal_bytes(pool: &PgPool) -> i64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn execution_writes_a_bounded_amount_of_wal() {
     const EXECUTIONS: usize = 3_000;
-    /// Bytes. Measured: 5,936 here and 6,819 with the bodies of a whole run (docs/reference/performance.md), including the
-    /// full-page images of a new database. The rest is headroom for other versions of the server.
+    /// Bytes. Measured: 5,936 here and 6,819 with the bodies of a whole run (docs/reference/performance.md),
+    /// including the full-page images of a new database. The rest is headroom for other versions of the server.
     const LIMIT: i64 = 9_000;
     // A server of its own, because the log is the whole server's.
     let postgres = dedicated_postgres().await;

@@ -19,7 +19,8 @@ use crate::support::{
 async fn commits(fleet: &Fleet, id: ExecutionId) -> i64 {
     sqlx::query_scalar(
         "select count(*) from (
-             select xmin::text from events where execution_id = $1 union select xmin::text from steps where execution_id = $1
+             select xmin::text from events where execution_id = $1
+             union select xmin::text from steps where execution_id = $1
              union select xmin::text from attempts where execution_id = $1
          ) as written",
     )

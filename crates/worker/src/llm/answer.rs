@@ -40,8 +40,8 @@ impl Answer {
         let Ok(body) = serde_json::from_slice::<Value>(body) else {
             return answer;
         };
-        // {"error": {…}} (OpenAI, Anthropic), {"error": "text"} (Ollama), {"error": "code", "message": "text"} (services of the
-        // agent-execution contract), or the error itself (vLLM).
+        // {"error": {…}} (OpenAI, Anthropic), {"error": "text"} (Ollama), {"error": "code", "message": "text"}
+        // (services of the agent-execution contract), or the error itself (vLLM).
         let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(&body);
         if let Value::String(text) = error {
             match body.get("message").and_then(Value::as_str) {

@@ -54,8 +54,8 @@ impl Journal {
     /// one.
     ///
     /// # Errors
-    /// `context_limit_exceeded` if the model refused the length and no compression is left or possible; the failure of the
-    /// summary call.
+    /// `context_limit_exceeded` if the model refused the length and no compression is left or possible; the failure
+    /// of the summary call.
     pub(super) async fn compress(&mut self, agent: &Agent, said: usize, cause: Option<Failure>) -> Step<()> {
         let window = u64::from(agent.config.limits.context_tokens);
         let range = self.transcript.compressible(window, said);
