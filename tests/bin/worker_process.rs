@@ -78,7 +78,7 @@ impl Tool for Fragile {
     }
 }
 
-/// Keeps every thread of the executor for ever, as a lock does that nobody opens.
+/// Blocks every thread of the executor for ever, like a lock that is never released.
 fn wedge() -> ! {
     // More than it can have threads.
     for _ in 0..1_000 {
