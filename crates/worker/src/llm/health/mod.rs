@@ -51,7 +51,7 @@ const HOLD: Duration = Duration::from_secs(2);
 const MAX_ENDPOINTS: usize = 10_000;
 /// Minimum pause of an endpoint after a 429.
 const MIN_SHUT: Duration = Duration::from_millis(100);
-/// Consecutive 429s of an execution that count as a failure.
+/// Number of consecutive 429s of a call at which it fails.
 const MAX_THROTTLES: u32 = 4;
 /// Maximum time that one run of the duty spends on an endpoint's releases.
 const TENDING: Duration = Duration::from_millis(500);
