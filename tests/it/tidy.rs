@@ -71,11 +71,11 @@ fn named_only_in(name: &str, allowed: &[&str]) {
 
 #[test]
 fn layers_hold() {
-    named_only_in("sqlx", &["crates/shared/src/store"]);
+    named_only_in("sqlx", &["crates/store/src"]);
     // The configuration has a module of that name.
-    named_only_in("redis", &["crates/shared/src/queue", "crates/shared/src/config"]);
-    named_only_in("apalis", &["crates/shared/src/queue"]);
-    named_only_in("apalis_core", &["crates/shared/src/queue"]);
+    named_only_in("redis", &["crates/queue/src", "crates/shared/src/config"]);
+    named_only_in("apalis", &["crates/queue/src"]);
+    named_only_in("apalis_core", &["crates/queue/src"]);
     named_only_in("axum", &["crates/api/src"]);
     named_only_in("clap", &["crates/cli/src"]);
     named_only_in("longhaul_worker", &["crates/cli/src"]);
