@@ -78,13 +78,41 @@ fn layers_hold() {
     named_only_in("apalis_core", &["crates/queue/src"]);
     named_only_in("axum", &["crates/api/src"]);
     named_only_in("clap", &["crates/cli/src"]);
-    named_only_in("longhaul_worker", &["crates/cli/src"]);
-    named_only_in("longhaul_api", &["crates/cli/src"]);
-    named_only_in("longhaul_sandbox", &["crates/cli/src"]);
-    named_only_in("longhaul_model", &[]);
     named_only_in("stateright", &[]);
     named_only_in("landlock", &["crates/sandbox/src/fence"]);
     named_only_in("seccompiler", &["crates/sandbox/src/fence"]);
+}
+
+/// Crates of the product with the crates that each may depend on. Dependencies run one way.
+const EDGES: [(&str, &[&str]); 9] = [
+    ("sdk", &[]),
+    ("shared", &["sdk"]),
+    ("store", &["sdk", "shared"]),
+    ("queue", &["shared"]),
+    ("retrieval", &["shared", "store"]),
+    ("worker", &["sdk", "shared", "store", "queue", "retrieval"]),
+    ("api", &["sdk", "shared", "store", "retrieval"]),
+    ("sandbox", &[]),
+    ("cli", &["sdk", "shared", "store", "queue", "retrieval", "worker", "api", "sandbox"]),
+];
+
+#[test]
+fn crates_depend_one_way() {
+    let mut crates: Vec<String> = fs::read_dir(root().join("crates"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    crates.sort();
+    let mut known: Vec<&str> = EDGES.iter().map(|(name, _)| *name).collect();
+    known.sort_unstable();
+    assert_eq!(crates, known, "a crate without its place in EDGES");
+    for (name, allowed) in EDGES {
+        let manifest = fs::read_to_string(root().join(format!("crates/{name}/Cargo.toml"))).unwrap();
+        let named = manifest.lines().filter_map(|line| line.strip_prefix("longhaul-")?.split([' ', '.', '=']).next());
+        for dependency in named {
+            assert!(allowed.contains(&dependency), "crates/{name} depends on {dependency}");
+        }
+    }
 }
 
 /// OpenAPI keeps one schema per name: a second one would be described as the first.
