@@ -105,6 +105,58 @@ pub enum WorkerError {
 }
 
 /// Collects the definitions, agents, tools and validators that an application adds to the built-in ones.
+///
+/// ```no_run
+/// use longhaul_sdk::{AgentSpec, spec::ToolRef};
+/// use longhaul_shared::config::{Config, Sources};
+/// use longhaul_worker::WorkerBuilder;
+/// use tokio_util::sync::CancellationToken;
+/// # use longhaul_sdk::{
+/// #     ExecutionDefinition, JsonSchema, Tool, ToolCallContext, ToolFailure, ToolOutput, async_trait,
+/// # };
+/// # #[derive(serde::Deserialize, JsonSchema)]
+/// # #[schemars(crate = "longhaul_sdk::schemars")]
+/// # struct Order {
+/// #     id: u64,
+/// # }
+/// # struct OrderTotal;
+/// # #[async_trait]
+/// # impl Tool for OrderTotal {
+/// #     type Args = Order;
+/// #     fn name(&self) -> &str {
+/// #         "order_total"
+/// #     }
+/// #     fn description(&self) -> &str {
+/// #         "Returns the total of an order in euros."
+/// #     }
+/// #     async fn call(&self, args: Order, _context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
+/// #         Ok((100 + args.id).to_string().into())
+/// #     }
+/// # }
+/// # struct Refund;
+/// # impl ExecutionDefinition for Refund {
+/// #     type Input = Order;
+/// #     const KEY: &'static str = "refund";
+/// #     const AGENT_KEY: &'static str = "support";
+/// #     const NAME: &'static str = "Refund";
+/// # }
+///
+/// #[tokio::main]
+/// async fn main() -> anyhow::Result<()> {
+///     // The same configuration as the stock worker: file, environment and flags.
+///     let config = Config::load(&Sources::of_process(None, Vec::new()))?;
+///
+///     let mut agent = AgentSpec::new("support", "You decide on refunds. Answer with JSON alone.");
+///     agent.tools = vec![ToolRef::Name("order_total".into())];
+///
+///     // `OrderTotal` and `Refund` are those of the first page of `longhaul-sdk`.
+///     let worker = WorkerBuilder::new(config).agent(agent)?.tool(OrderTotal)?.definition(Refund)?.build()?;
+///
+///     // Cancelling the token drains the worker.
+///     let shutdown = CancellationToken::new();
+///     Ok(worker.run(shutdown).await?)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct WorkerBuilder {
     config: Config,
@@ -162,6 +214,32 @@ impl WorkerBuilder {
 
     /// Adds a validator, which definitions name in their `validators`.
     ///
+    /// ```
+    /// use longhaul_sdk::{Validation, Validator, ValidatorResponse, async_trait};
+    /// use longhaul_shared::config::{Config, Sources};
+    /// use longhaul_worker::{BuildError, WorkerBuilder};
+    ///
+    /// struct NotEmpty;
+    ///
+    /// #[async_trait]
+    /// impl Validator for NotEmpty {
+    ///     fn name(&self) -> &str {
+    ///         "not_empty"
+    ///     }
+    ///
+    ///     async fn validate(&self, validation: Validation<'_>) -> ValidatorResponse {
+    ///         if validation.response.is_empty() {
+    ///             return ValidatorResponse::retry("The answer is empty.");
+    ///         }
+    ///         ValidatorResponse::success()
+    ///     }
+    /// }
+    ///
+    /// let builder = WorkerBuilder::new(Config::load(&Sources::default())?).validator(NotEmpty)?;
+    /// assert!(matches!(builder.validator(NotEmpty), Err(BuildError::Validator(_))));
+    /// # Ok::<(), BuildError>(())
+    /// ```
+    ///
     /// # Errors
     /// The name is taken.
     pub fn validator<V: Validator>(mut self, validator: V) -> Result<Self, BuildError> {
@@ -170,6 +248,18 @@ impl WorkerBuilder {
     }
 
     /// Adds an agent. The worker publishes it when it starts.
+    ///
+    /// ```
+    /// use longhaul_sdk::AgentSpec;
+    /// use longhaul_shared::config::{Config, Sources};
+    /// use longhaul_worker::{BuildError, WorkerBuilder};
+    ///
+    /// let config = Config::load(&Sources::default())?;
+    /// let builder = WorkerBuilder::new(config).agent(AgentSpec::new("support", "You decide on refunds."))?;
+    /// let again = builder.agent(AgentSpec::new("support", "You answer questions."));
+    /// assert!(matches!(again, Err(BuildError::Duplicate { what: "agent", .. })));
+    /// # Ok::<(), BuildError>(())
+    /// ```
     ///
     /// # Errors
     /// The key is already registered.

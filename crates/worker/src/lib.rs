@@ -2,6 +2,20 @@
 //!
 //! Read `runtime/attempt.rs` (one attempt) and `agent/run.rs` (the loop) first. An application with
 //! definitions, tools or validators in Rust registers them on a [`WorkerBuilder`] and builds its own worker.
+//!
+//! ```no_run
+//! use longhaul_shared::config::{Config, Sources};
+//! use longhaul_worker::WorkerBuilder;
+//! use tokio_util::sync::CancellationToken;
+//!
+//! # #[tokio::main]
+//! # async fn main() -> anyhow::Result<()> {
+//! // The stock worker: built-in tools and validators, and no definition in Rust.
+//! let config = Config::load(&Sources::of_process(None, Vec::new()))?;
+//! WorkerBuilder::new(config).build()?.run(CancellationToken::new()).await?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod agent;
 mod builder;
