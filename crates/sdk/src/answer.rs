@@ -1,4 +1,14 @@
 //! Parses a model's answer as JSON and refuses values that could not be stored.
+//!
+//! ```
+//! use longhaul_sdk::answer::{self, AnswerError};
+//! use serde_json::json;
+//!
+//! let fenced = "```json\n{\"total\": 12}\n```";
+//! assert_eq!(answer::parse(fenced)?, json!({"total": 12}));
+//! assert_eq!(answer::parse("\"\\u0000\""), Err(AnswerError::Nul));
+//! # Ok::<(), AnswerError>(())
+//! ```
 
 use serde_json::{Value, json};
 
@@ -20,6 +30,14 @@ pub enum AnswerError {
 
 /// Parses an answer. Any JSON value counts; a byte-order mark and one surrounding code fence are removed first.
 ///
+/// ```
+/// use longhaul_sdk::answer;
+///
+/// assert_eq!(answer::parse(" [1, 2] ")?, serde_json::json!([1, 2]));
+/// assert!(answer::parse("The total is 12.").is_err());
+/// # Ok::<(), answer::AnswerError>(())
+/// ```
+///
 /// # Errors
 /// The text is not JSON, is nested deeper than 128 levels, or contains an oversized number, a lone surrogate or a
 /// NUL.
@@ -30,6 +48,14 @@ pub fn parse(answer: &str) -> Result<Value, AnswerError> {
 }
 
 /// Returns the output of an accepted answer: its JSON, or `{"response": text}` if the text is no JSON.
+///
+/// ```
+/// use longhaul_sdk::answer;
+/// use serde_json::json;
+///
+/// assert_eq!(answer::output("{\"total\": 12}"), json!({"total": 12}));
+/// assert_eq!(answer::output("The total is 12."), json!({"response": "The total is 12."}));
+/// ```
 #[must_use]
 pub fn output(answer: &str) -> Value {
     parse(answer).unwrap_or_else(|_| json!({ "response": answer.replace('\0', "\u{fffd}") }))

@@ -1,4 +1,21 @@
 //! The approval policy of an agent: the calls that need a person's decision.
+//!
+//! ```
+//! use longhaul_sdk::approvals::{Access, ApprovalsSpec, OnReject};
+//! use serde_json::json;
+//!
+//! let approvals: ApprovalsSpec = serde_json::from_value(json!({
+//!     "rules": [
+//!         {"tool": "pay", "when": "arguments.amount > 100", "access": "ask"},
+//!         {"tool": "delete_*", "access": "deny"},
+//!     ],
+//! }))?;
+//! assert_eq!(approvals.rules[0].access, Access::Ask);
+//! assert_eq!(approvals.default, Access::Auto);
+//! assert_eq!(approvals.on_reject, OnReject::Continue);
+//! assert!(ApprovalsSpec::default().is_default());
+//! # Ok::<(), serde_json::Error>(())
+//! ```
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,55 @@
 //! Execution definitions in Rust: typed input, validators, and the base `run()` of the specification.
+//!
+//! A definition states its prompt, its conditions for an answer, and its limits:
+//!
+//! ```
+//! use longhaul_sdk::{DefinitionSpec, ExecutionDefinition, FailureCode, JsonSchema, RegisteredDefinition, async_trait};
+//! use serde::Deserialize;
+//! use serde_json::{Value, json};
+//!
+//! #[derive(Deserialize, JsonSchema)]
+//! #[schemars(crate = "longhaul_sdk::schemars")]
+//! #[serde(deny_unknown_fields)]
+//! struct Ticket {
+//!     text: String,
+//! }
+//!
+//! struct Summary;
+//!
+//! #[async_trait]
+//! impl ExecutionDefinition for Summary {
+//!     type Input = Ticket;
+//!     const KEY: &'static str = "ticket-summary";
+//!     const AGENT_KEY: &'static str = "summariser";
+//!     const NAME: &'static str = "Ticket summary";
+//!     const MAX_RETRIES: u32 = 1;
+//!
+//!     fn prompt(&self) -> Option<String> {
+//!         Some("Summarise: {{ input.text }}".into())
+//!     }
+//!
+//!     fn output_schema(&self) -> Option<Value> {
+//!         Some(json!({
+//!             "type": "object",
+//!             "properties": {"summary": {"type": "string", "maxLength": 200}},
+//!             "required": ["summary"],
+//!         }))
+//!     }
+//!
+//!     fn failure_codes(&self) -> Vec<FailureCode> {
+//!         FailureCode::custom("NO_TICKET").into_iter().collect()
+//!     }
+//!
+//!     fn configure(&self, spec: &mut DefinitionSpec) {
+//!         spec.active_timeout_seconds = 600;
+//!     }
+//! }
+//!
+//! let published = RegisteredDefinition::new(Summary).spec;
+//! assert_eq!(published.input_schema["required"], json!(["text"]));
+//! assert_eq!(published.failure_codes, ["NO_TICKET"]);
+//! assert_eq!((published.max_retries, published.active_timeout_seconds), (1, 600));
+//! ```
 
 use std::{fmt, sync::Arc};
 
@@ -19,6 +70,30 @@ use crate::{
 
 /// An execution type written in Rust. Only [`KEY`](Self::KEY), [`AGENT_KEY`](Self::AGENT_KEY), [`NAME`](Self::NAME)
 /// and the input type are required; `run()` is the validator loop and is rarely overridden.
+///
+/// ```
+/// use longhaul_sdk::{ExecutionDefinition, IsValidJson, JsonSchema, RegisteredDefinition, Validator};
+/// use serde::Deserialize;
+///
+/// #[derive(Deserialize, JsonSchema)]
+/// #[schemars(crate = "longhaul_sdk::schemars")]
+/// struct Ticket {
+///     text: String,
+/// }
+///
+/// struct Summary;
+///
+/// impl ExecutionDefinition for Summary {
+///     type Input = Ticket;
+///     const KEY: &'static str = "ticket-summary";
+///     const AGENT_KEY: &'static str = "summariser";
+///     const NAME: &'static str = "Ticket summary";
+/// }
+///
+/// let published = RegisteredDefinition::new(Summary).spec;
+/// assert_eq!(published.validators[0].name(), IsValidJson.name());
+/// assert_eq!(published.max_retries, 3);
+/// ```
 #[async_trait]
 pub trait ExecutionDefinition: Send + Sync + 'static {
     /// The input. Its JSON Schema validates submissions; put `#[serde(deny_unknown_fields)]` on it to refuse extra
@@ -61,6 +136,58 @@ pub trait ExecutionDefinition: Send + Sync + 'static {
 
     /// Produces one answer. Called once per validated answer: after a correction the validator's feedback is
     /// already the conversation's next message.
+    ///
+    /// ```
+    /// use longhaul_sdk::{Conversation, ExecutionDefinition, JsonSchema, Step, async_trait};
+    /// # #[derive(serde::Deserialize, JsonSchema)]
+    /// # #[schemars(crate = "longhaul_sdk::schemars")]
+    /// # struct Topic {
+    /// #     name: String,
+    /// # }
+    /// # struct Report;
+    ///
+    /// #[async_trait]
+    /// impl ExecutionDefinition for Report {
+    ///     type Input = Topic;
+    ///     const KEY: &'static str = "report";
+    ///     const AGENT_KEY: &'static str = "analyst";
+    ///     const NAME: &'static str = "Report";
+    ///
+    ///     async fn execute(&self, input: &Topic, conversation: &mut dyn Conversation) -> Step<String> {
+    ///         conversation.ask().await?;
+    ///         conversation.say(&format!("Now write the report on {} as JSON.", input.name));
+    ///         conversation.ask().await
+    ///     }
+    /// }
+    /// # use std::sync::Arc;
+    /// # use longhaul_sdk::{StepError, ToolScratchpad, Validator, ValidatorResponse};
+    /// # struct Echo(String, ToolScratchpad);
+    /// # #[async_trait]
+    /// # impl Conversation for Echo {
+    /// #     fn say(&mut self, message: &str) {
+    /// #         self.0 = message.into();
+    /// #     }
+    /// #     async fn ask(&mut self) -> Step<String> {
+    /// #         Ok(self.0.clone())
+    /// #     }
+    /// #     async fn judge(&mut self, _: &[Arc<dyn Validator>], _: &str) -> Step<Option<ValidatorResponse>> {
+    /// #         Ok(None)
+    /// #     }
+    /// #     async fn correct(&mut self, _: &str) -> Step<()> {
+    /// #         Ok(())
+    /// #     }
+    /// #     fn scratchpad(&self) -> &ToolScratchpad {
+    /// #         &self.1
+    /// #     }
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), StepError> {
+    /// #     let mut echo = Echo(String::new(), ToolScratchpad::default());
+    /// #     let answer = Report.execute(&Topic { name: "rivers".into() }, &mut echo).await?;
+    /// #     assert_eq!(answer, "Now write the report on rivers as JSON.");
+    /// #     Ok(())
+    /// # }
+    /// ```
     async fn execute(&self, _input: &Self::Input, conversation: &mut dyn Conversation) -> Step<String> {
         conversation.ask().await
     }

@@ -1,5 +1,22 @@
 //! Failures of an execution: a closed set of classes that decide the retry, and open, stable codes that name the
 //! cause.
+//!
+//! ```
+//! use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, StepError};
+//!
+//! // A built-in code has a class, which decides the retry.
+//! let unreachable = Failure::of(FailureCode::TOOL_UNREACHABLE, "the mail server refused the connection");
+//! assert_eq!(unreachable.class, FailureClass::Transient);
+//!
+//! // `?` turns a failure into the error of a step.
+//! fn total(lines: &[u32]) -> Step<u32> {
+//!     let overflow = || Failure::permanent(FailureCode::INTERNAL_ERROR, "the total exceeds 32 bits");
+//!     Ok(lines.iter().try_fold(0_u32, |sum, line| sum.checked_add(*line)).ok_or_else(overflow)?)
+//! }
+//! assert_eq!(total(&[1, 2])?, 3);
+//! assert!(matches!(total(&[u32::MAX, 1]), Err(StepError::Failed(_))));
+//! # Ok::<(), StepError>(())
+//! ```
 
 use std::{borrow::Cow, fmt, time::Duration};
 
@@ -146,6 +163,15 @@ codes! {
 impl FailureCode {
     /// Makes a definition's own code: 1 to 128 letters, digits, `_`, `.` and `-`.
     ///
+    /// ```
+    /// use longhaul_sdk::{FailureClass, FailureCode};
+    ///
+    /// let code = FailureCode::custom("UNKNOWN_CURRENCY")?;
+    /// assert_eq!(code.class(), FailureClass::Permanent);
+    /// assert!(FailureCode::custom("unknown currency").is_err());
+    /// # Ok::<(), longhaul_sdk::failure::InvalidFailureCode>(())
+    /// ```
+    ///
     /// # Errors
     /// The text is empty, too long, or contains another character.
     pub fn custom(text: impl Into<String>) -> Result<Self, InvalidFailureCode> {
@@ -176,6 +202,19 @@ impl fmt::Display for FailureCode {
 pub struct InvalidFailureCode(String);
 
 /// The reason why an attempt produced no answer.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use longhaul_sdk::{Failure, FailureClass, FailureCode};
+/// use serde_json::json;
+///
+/// let failure = Failure::new(FailureClass::Transient, FailureCode::TOOL_FAILED, "the mail server is busy")
+///     .with_detail(json!({"status": 503}))
+///     .with_retry_after(Some(Duration::from_secs(20)));
+/// assert_eq!(failure.class.as_str(), "transient");
+/// assert_eq!(failure.code.as_str(), "tool_failed");
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
     /// The class; it decides the retry.
@@ -241,6 +280,14 @@ pub enum Interrupt {
 }
 
 /// The reason why an attempt leaves the agent loop: an interrupt, which is no failure, or a failure.
+///
+/// ```
+/// use longhaul_sdk::{Failure, FailureCode, Interrupt, StepError};
+///
+/// assert_eq!(StepError::from(Interrupt::Draining), StepError::Interrupt(Interrupt::Draining));
+/// let failure = Failure::of(FailureCode::TOOL_FAILED, "the printer is out of paper");
+/// assert_eq!(StepError::from(failure.clone()), StepError::Failed(failure));
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepError {
     /// The attempt stops without a failure.

@@ -68,6 +68,18 @@ impl Default for ModelSpec {
 
 impl ModelSpec {
     /// Returns the model, then its fallbacks, each as a complete spec. `extra` is kept only for its own provider.
+    ///
+    /// ```
+    /// use longhaul_sdk::spec::{FallbackModel, ModelSpec};
+    ///
+    /// let model = ModelSpec {
+    ///     name: Some("large".into()),
+    ///     fallback: vec![FallbackModel { provider: None, name: Some("small".into()) }],
+    ///     ..ModelSpec::default()
+    /// };
+    /// let names: Vec<_> = model.routes().into_iter().filter_map(|route| route.name).collect();
+    /// assert_eq!(names, ["large", "small"]);
+    /// ```
     #[must_use]
     pub fn routes(&self) -> Vec<Self> {
         let first = Self { fallback: Vec::new(), ..self.clone() };

@@ -1,4 +1,14 @@
 //! Money as an integer number of billionths of a US dollar, so that many small costs add up exactly.
+//!
+//! ```
+//! use longhaul_sdk::Usd;
+//!
+//! let price: Usd = "0.000003".parse()?;
+//! assert_eq!(price.nanos(), 3_000);
+//! assert_eq!(Usd::from_nanos(1_000_000 * price.nanos()).to_string(), "3.00");
+//! assert!("1e3".parse::<Usd>().is_err());
+//! # Ok::<(), longhaul_sdk::money::InvalidUsd>(())
+//! ```
 
 use std::{fmt, str::FromStr};
 

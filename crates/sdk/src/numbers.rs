@@ -1,4 +1,21 @@
 //! Exact JSON numbers: each keeps its text. This module limits and compares them (docs/adr/0031-exact-numbers.md).
+//!
+//! ```
+//! use std::cmp::Ordering;
+//!
+//! use longhaul_sdk::numbers;
+//! use serde_json::{Number, Value};
+//!
+//! let exact: Value = serde_json::from_str("12345678901234567890.10")?;
+//! assert_eq!(exact.to_string(), "12345678901234567890.10");
+//!
+//! let (one, other): (Number, Number) = ("1.10".parse()?, "1.1".parse()?);
+//! assert_eq!(numbers::compare(&one, &other), Ordering::Equal);
+//!
+//! let oversized: Value = serde_json::from_str("[1, 1e999]")?;
+//! assert_eq!(numbers::check(&oversized).map_err(|error| error.path), Err("/1".into()));
+//! # Ok::<(), serde_json::Error>(())
+//! ```
 
 use std::cmp::Ordering;
 

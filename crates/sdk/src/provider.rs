@@ -1,4 +1,15 @@
 //! The source of an agent's configuration.
+//!
+//! ```
+//! use longhaul_sdk::{AgentConfigProvider, AgentSpec, ConfigType};
+//!
+//! let mut agent = AgentSpec::new("support", "You talk to customers.");
+//! agent.prompts.agentic_execution_definition = Some("You work alone. Answer with JSON.".into());
+//!
+//! assert_eq!(agent.config(ConfigType::Conversation).prompt, "You talk to customers.");
+//! let execution = agent.config(ConfigType::AgenticExecutionDefinition);
+//! assert_eq!(execution.prompt, "You work alone. Answer with JSON.");
+//! ```
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +27,28 @@ pub enum ConfigType {
 }
 
 /// Provides an agent's configuration for a purpose. Its YAML form is [`AgentSpec`].
+///
+/// ```
+/// use longhaul_sdk::{AgentConfig, AgentConfigProvider, AgentSpec, ConfigType};
+///
+/// /// An agent whose prompt is in the language of the deployment.
+/// struct Support {
+///     language: &'static str,
+/// }
+///
+/// impl AgentConfigProvider for Support {
+///     fn key(&self) -> &str {
+///         "support"
+///     }
+///
+///     fn config(&self, config_type: ConfigType) -> AgentConfig {
+///         AgentSpec::new(self.key(), format!("Answer in {}.", self.language)).config(config_type)
+///     }
+/// }
+///
+/// let config = Support { language: "Dutch" }.config(ConfigType::AgenticExecutionDefinition);
+/// assert_eq!(config.prompt, "Answer in Dutch.");
+/// ```
 pub trait AgentConfigProvider: Send + Sync + 'static {
     /// The agent's key, unique in a registry.
     fn key(&self) -> &str;

@@ -1,5 +1,12 @@
 //! The outcome of a definition's `run()`. Failures are values too, so that a caller needs no error handling for
 //! them.
+//!
+//! ```
+//! use longhaul_sdk::{ExecutionResult, FailureCode};
+//!
+//! let result = ExecutionResult::Failure { code: FailureCode::VALIDATION_FAILED, summary: None };
+//! assert!(!result.success());
+//! ```
 
 use serde_json::Value;
 

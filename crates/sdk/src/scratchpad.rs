@@ -2,6 +2,19 @@
 //!
 //! It is cleared before every correction, so validators see only the current attempt. Its contents are part of the
 //! journal: a tool's writes are recorded with its call and applied again on resume.
+//!
+//! ```
+//! use longhaul_sdk::ToolScratchpad;
+//! use serde_json::json;
+//!
+//! let scratchpad = ToolScratchpad::default();
+//! scratchpad.record("exchange_rate", 0.9);
+//! scratchpad.record("exchange_rate", json!({"USD": 0.9, "GBP": 1.2}));
+//! assert_eq!(scratchpad.read("exchange_rate"), Some(json!({"USD": 0.9, "GBP": 1.2})));
+//!
+//! scratchpad.clear();
+//! assert_eq!(scratchpad.read("exchange_rate"), None);
+//! ```
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,65 @@
 //! Tools: the actions of an agent besides answering.
+//!
+//! A worker that takes over after a crash may find a call that was running. For a tool with side effects, the worker
+//! then calls [`Tool::reconcile`], which looks the call up by its idempotency key:
+//!
+//! ```
+//! use std::{collections::HashMap, sync::Mutex};
+//!
+//! use longhaul_sdk::{JsonSchema, Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, async_trait};
+//! use serde::Deserialize;
+//!
+//! #[derive(Deserialize, JsonSchema)]
+//! #[schemars(crate = "longhaul_sdk::schemars")]
+//! struct Payment {
+//!     euros: u32,
+//! }
+//!
+//! /// Payments by idempotency key, in place of a payment service.
+//! #[derive(Default)]
+//! struct Pay(Mutex<HashMap<String, u32>>);
+//!
+//! #[async_trait]
+//! impl Tool for Pay {
+//!     type Args = Payment;
+//!
+//!     fn name(&self) -> &str {
+//!         "pay"
+//!     }
+//!
+//!     fn description(&self) -> &str {
+//!         "Pays an amount in euros."
+//!     }
+//!
+//!     async fn call(&self, args: Payment, context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
+//!         self.0.lock()?.insert(context.idempotency_key, args.euros);
+//!         Ok("paid".into())
+//!     }
+//!
+//!     async fn reconcile(&self, _args: Payment, context: ToolCallContext) -> Reconciled {
+//!         match self.0.lock() {
+//!             Ok(payments) if payments.contains_key(&context.idempotency_key) => Reconciled::Done("paid".into()),
+//!             Ok(_) => Reconciled::NotDone,
+//!             Err(_) => Reconciled::Unknown,
+//!         }
+//!     }
+//! }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), ToolFailure> {
+//! #     let context = ToolCallContext {
+//! #         idempotency_key: "key-1".into(),
+//! #         tenant_id: None,
+//! #         scratchpad: Default::default(),
+//! #         timeout: std::time::Duration::from_secs(1),
+//! #     };
+//!
+//! let pay = Pay::default();
+//! assert_eq!(pay.reconcile(Payment { euros: 5 }, context.clone()).await, Reconciled::NotDone);
+//! pay.call(Payment { euros: 5 }, context.clone()).await?;
+//! assert_eq!(pay.reconcile(Payment { euros: 5 }, context).await, Reconciled::Done("paid".into()));
+//! # Ok(())
+//! # }
+//! ```
 
 use std::{sync::Arc, time::Duration};
 
@@ -56,6 +117,13 @@ pub struct ToolCallContext {
 }
 
 /// The result of a call, for the model.
+///
+/// ```
+/// use longhaul_sdk::ToolOutput;
+///
+/// let output = ToolOutput::from("the invoice has no date").at("†state.rejected");
+/// assert_eq!(output.destination.as_deref(), Some("†state.rejected"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolOutput {
     /// The text of the result; beyond the agent's limit it is cut and marked as cut.
@@ -91,6 +159,25 @@ impl<T: Into<String>> From<T> for ToolOutput {
 }
 
 /// The failure of a call.
+///
+/// `?` reports any error that implements `Display`; the other variants are named:
+///
+/// ```
+/// use longhaul_sdk::{Failure, FailureCode, ToolFailure};
+///
+/// fn quantity(text: &str) -> Result<u32, ToolFailure> {
+///     Ok(text.parse::<u32>()?)
+/// }
+/// assert_eq!(quantity("two"), Err(ToolFailure::Reported("invalid digit found in string".into())));
+///
+/// fn open(is_locked: bool) -> Result<(), ToolFailure> {
+///     if is_locked {
+///         return Err(ToolFailure::EndsRun(Failure::of(FailureCode::TOOL_FAILED, "the account is locked")));
+///     }
+///     Ok(())
+/// }
+/// assert!(matches!(open(true), Err(ToolFailure::EndsRun(_))));
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolFailure {
     /// The model is told and continues: the ordinary case.
@@ -108,6 +195,63 @@ impl<T: std::fmt::Display> From<T> for ToolFailure {
 }
 
 /// A tool written in Rust, with typed arguments.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use longhaul_sdk::{JsonSchema, Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait};
+/// use serde::Deserialize;
+///
+/// #[derive(Deserialize, JsonSchema)]
+/// #[schemars(crate = "longhaul_sdk::schemars")]
+/// struct Currency {
+///     /// ISO 4217 code.
+///     code: String,
+/// }
+///
+/// struct ExchangeRate;
+///
+/// #[async_trait]
+/// impl Tool for ExchangeRate {
+///     type Args = Currency;
+///
+///     fn name(&self) -> &str {
+///         "exchange_rate"
+///     }
+///
+///     fn description(&self) -> &str {
+///         "Returns how many euros one unit of a currency is worth."
+///     }
+///
+///     fn effect(&self) -> ToolEffect {
+///         ToolEffect::ReadOnly
+///     }
+///
+///     async fn call(&self, args: Currency, context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
+///         let rate = match args.code.as_str() {
+///             "USD" => 0.9,
+///             "GBP" => 1.2,
+///             other => return Err(ToolFailure::Reported(format!("there is no rate for `{other}`"))),
+///         };
+///         context.scratchpad.record(self.name(), rate); // For validators.
+///         Ok(rate.to_string().into())
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), ToolFailure> {
+/// let context = ToolCallContext {
+///     idempotency_key: "key-1".into(),
+///     tenant_id: None,
+///     scratchpad: Default::default(),
+///     timeout: Duration::from_secs(1),
+/// };
+/// let output = ExchangeRate.call(Currency { code: "USD".into() }, context.clone()).await?;
+/// assert_eq!(output.text, "0.9");
+/// assert!(ExchangeRate.call(Currency { code: "XYZ".into() }, context).await.is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[async_trait]
 pub trait Tool: Send + Sync + 'static {
     /// The arguments; the model is shown their JSON Schema.

@@ -1,4 +1,18 @@
 //! Validators check an answer before it is accepted.
+//!
+//! ```
+//! use longhaul_sdk::{FailureCode, ValidatorResponse};
+//!
+//! // The model reads the feedback and tries again.
+//! let retry = ValidatorResponse::retry("The date must be in the past.");
+//! assert!(!retry.validation_successful && retry.retry_needed);
+//!
+//! // The execution ends FAILED; the definition lists the code in its `failure_codes`.
+//! let code = FailureCode::custom("NO_SUCH_ORDER")?;
+//! let stop = ValidatorResponse::stop(Some("the order does not exist".into()), Some(code));
+//! assert!(!stop.retry_needed);
+//! # Ok::<(), longhaul_sdk::failure::InvalidFailureCode>(())
+//! ```
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -53,6 +67,41 @@ pub struct Validation<'a> {
 }
 
 /// Checks one answer. Validators run in the definition's order; after the first failure no other runs.
+///
+/// ```
+/// use longhaul_sdk::{ToolScratchpad, Validation, Validator, ValidatorResponse, answer, async_trait};
+/// use serde_json::json;
+///
+/// /// Accepts a total that is the sum of the input's lines.
+/// struct TotalMatches;
+///
+/// #[async_trait]
+/// impl Validator for TotalMatches {
+///     fn name(&self) -> &str {
+///         "total_matches"
+///     }
+///
+///     async fn validate(&self, validation: Validation<'_>) -> ValidatorResponse {
+///         let lines = validation.input["lines"].as_array().into_iter().flatten();
+///         let sum: u64 = lines.filter_map(|line| line.as_u64()).sum();
+///         match answer::parse(validation.response) {
+///             Ok(answer) if answer["total"] == sum => ValidatorResponse::success(),
+///             Ok(_) => ValidatorResponse::retry("`total` must be the sum of all lines."),
+///             Err(error) => ValidatorResponse::retry(format!("The answer is not JSON: {error}")),
+///         }
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let (input, scratchpad) = (json!({"lines": [3, 4]}), ToolScratchpad::default());
+/// let validation =
+///     |response| Validation { response, input: &input, scratchpad: &scratchpad, output_schema: None };
+/// assert!(TotalMatches.validate(validation("{\"total\": 7}")).await.validation_successful);
+/// let verdict = TotalMatches.validate(validation("{\"total\": 8}")).await;
+/// assert_eq!(verdict, ValidatorResponse::retry("`total` must be the sum of all lines."));
+/// # }
+/// ```
 #[async_trait]
 pub trait Validator: Send + Sync + 'static {
     /// The name a definition refers to, for instance `is_valid_json`.

@@ -112,6 +112,15 @@ impl RuntimePrompts {
 
 impl AgentSpec {
     /// An agent with every default and no tools, like a YAML file with only a key and a prompt.
+    ///
+    /// ```
+    /// use longhaul_sdk::{AgentSpec, spec::ToolRef};
+    ///
+    /// let mut agent = AgentSpec::new("bookkeeper", "You are a bookkeeper. Answer with JSON alone.");
+    /// agent.tools = vec![ToolRef::Name("exchange_rate".into())];
+    /// agent.limits.max_turns = 10;
+    /// assert_eq!(agent.name, "bookkeeper");
+    /// ```
     #[must_use]
     pub fn new(key: impl Into<String>, conversation: impl Into<String>) -> Self {
         let key = key.into();
@@ -229,6 +238,24 @@ pub struct AgentConfig {
 
 impl AgentConfig {
     /// Returns the settings for calls of `tool`. Name a tool of an MCP server in full: `mcp__<server>__<tool>`.
+    ///
+    /// ```
+    /// use longhaul_sdk::{AgentConfigProvider, AgentSpec, ConfigType};
+    /// use serde_json::json;
+    ///
+    /// let agent: AgentSpec = serde_json::from_value(json!({
+    ///     "key": "bookkeeper",
+    ///     "name": "Bookkeeper",
+    ///     "prompts": {"conversation": "You are a bookkeeper."},
+    ///     "tools": ["exchange_rate", {"name": "pay", "concurrency": 1}],
+    ///     "mcp_servers": {"bank": {"url": "https://bank.example", "calls": {"balance": {"concurrency": 4}}}},
+    /// }))?;
+    /// let config = agent.config(ConfigType::Conversation);
+    /// assert_eq!(config.call_settings("pay").concurrency, Some(1));
+    /// assert_eq!(config.call_settings("mcp__bank__balance").concurrency, Some(4));
+    /// assert_eq!(config.call_settings("exchange_rate").concurrency, None);
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
     #[must_use]
     pub fn call_settings(&self, tool: &str) -> CallSettings {
         if let Some(own) = self.tools.iter().rfind(|reference| reference.name() == tool) {
@@ -244,6 +271,15 @@ impl AgentConfig {
 
 impl AgentConfig {
     /// Returns this configuration with `overrides` applied.
+    ///
+    /// ```
+    /// use longhaul_sdk::{AgentConfigProvider, AgentSpec, ConfigType, spec::AgentOverrides};
+    ///
+    /// let config = AgentSpec::new("bookkeeper", "You are a bookkeeper.").config(ConfigType::Conversation);
+    /// let model = config.model.clone();
+    /// let forked = config.with(AgentOverrides { prompt: Some("You are an auditor.".into()), ..Default::default() });
+    /// assert_eq!((forked.prompt.as_str(), forked.model), ("You are an auditor.", model));
+    /// ```
     #[must_use]
     pub fn with(self, overrides: AgentOverrides) -> Self {
         Self { prompt: overrides.prompt.unwrap_or(self.prompt), model: overrides.model.unwrap_or(self.model), ..self }

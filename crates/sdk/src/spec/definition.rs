@@ -70,6 +70,14 @@ pub struct DefinitionSpec {
 
 impl DefinitionSpec {
     /// A definition with every default, like a YAML file with only its keys.
+    ///
+    /// ```
+    /// use longhaul_sdk::{DefinitionSpec, spec::ValidatorRef};
+    ///
+    /// let definition = DefinitionSpec::new("ticket-summary", "summariser");
+    /// assert_eq!(definition.validators, [ValidatorRef::Name("is_valid_json".into())]);
+    /// assert_eq!((definition.max_retries, definition.active_timeout_seconds), (3, 3_600));
+    /// ```
     #[must_use]
     pub fn new(key: impl Into<String>, agent_key: impl Into<String>) -> Self {
         let key = key.into();
@@ -218,6 +226,15 @@ impl ConcurrencySpec {
     pub const MAX: u32 = 10_000;
 
     /// Returns every error in these limits, with its JSON pointer.
+    ///
+    /// ```
+    /// use longhaul_sdk::spec::ConcurrencySpec;
+    ///
+    /// let limit = |key: &str, limit| ConcurrencySpec { key: key.into(), limit };
+    /// assert!(ConcurrencySpec::problems(&[limit("tenant", 10), limit("metadata.customer", 1)]).is_empty());
+    /// let problems = ConcurrencySpec::problems(&[limit("customer", 1)]);
+    /// assert_eq!(problems[0].0, "/concurrency/0/key");
+    /// ```
     #[must_use]
     pub fn problems(limits: &[Self]) -> Vec<(String, &'static str)> {
         let mut problems = Vec::new();

@@ -2,6 +2,28 @@
 //!
 //! They are wire types: stored, versioned by content, shown by the API. Unknown fields are refused, so that a
 //! misspelt field is an error and not a default.
+//!
+//! ```
+//! use longhaul_sdk::DefinitionSpec;
+//! use serde_json::json;
+//!
+//! let from_json: DefinitionSpec = serde_json::from_value(json!({
+//!     "key": "ticket-summary",
+//!     "agent_key": "summariser",
+//!     "name": "Ticket summary",
+//!     "prompt": "{{ input.ticket }}",
+//! }))?;
+//! let from_rust = DefinitionSpec {
+//!     name: "Ticket summary".into(),
+//!     prompt: Some("{{ input.ticket }}".into()),
+//!     ..DefinitionSpec::new("ticket-summary", "summariser")
+//! };
+//! assert_eq!(from_json, from_rust);
+//!
+//! let misspelt = json!({"key": "a", "agent_key": "b", "name": "c", "promt": "d"});
+//! assert!(serde_json::from_value::<DefinitionSpec>(misspelt).is_err());
+//! # Ok::<(), serde_json::Error>(())
+//! ```
 
 mod agent;
 mod definition;

@@ -101,6 +101,16 @@ pub struct CallSettings {
 
 impl CallSettings {
     /// Returns the time at which a call of a tool with `effect` starts.
+    ///
+    /// ```
+    /// use longhaul_sdk::{ToolEffect, spec::{CallSettings, Launch}};
+    ///
+    /// let default = CallSettings::default();
+    /// assert_eq!(default.launch(ToolEffect::ReadOnly), Launch::Eager);
+    /// assert_eq!(default.launch(ToolEffect::SideEffect), Launch::OnClose);
+    /// let eager = CallSettings { launch: Some(Launch::Eager), ..default };
+    /// assert_eq!(eager.launch(ToolEffect::SideEffect), Launch::Eager);
+    /// ```
     #[must_use]
     pub fn launch(&self, effect: ToolEffect) -> Launch {
         self.launch.unwrap_or(match effect {
@@ -158,6 +168,18 @@ pub struct LatentToolSpec {
 
 impl LatentToolSpec {
     /// Returns the first error outside the schemas: the field and the reason.
+    ///
+    /// ```
+    /// use longhaul_sdk::spec::LatentToolSpec;
+    /// use serde_json::json;
+    ///
+    /// let classify = |name| {
+    ///     serde_json::from_value::<LatentToolSpec>(json!({"name": name, "description": "Names the topic of a mail."}))
+    /// };
+    /// assert_eq!(classify("topic")?.problem(), None);
+    /// assert_eq!(classify("submit_output")?.problem(), Some(("name", "is reserved for the final output")));
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
     #[must_use]
     pub fn problem(&self) -> Option<(&'static str, &'static str)> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
