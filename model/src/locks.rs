@@ -224,7 +224,7 @@ fn reread(state: &State, statement: Statement) -> Step {
     let is_held = !state.worker(lease.by).is_dead && row.is_held_by(lease.by, lease.token);
     if let Statement::Record { write, .. } = statement
         && is_held
-        && row.write >= write
+        && row.write >= write.number
     {
         return Step::To(Phase::Replied(Reply::Recorded { wake_seq: row.wake_seq, is_cancelled: row.cancel }));
     }
@@ -232,6 +232,6 @@ fn reread(state: &State, statement: Statement) -> Step {
         // The row is locked: the sender starts again.
         return Step::Over;
     }
-    let has_ended = matches!(statement, Statement::Conclude { .. }) && row.ended & (1 << lease.token) != 0;
+    let has_ended = matches!(statement, Statement::Conclude { .. }) && row.has_ended(lease.token);
     Step::To(Phase::Replied(if has_ended { Reply::Concluded } else { Reply::Lost }))
 }

@@ -14,7 +14,7 @@ use crate::{
     properties,
     rows::{Asked, Reservation, State, Wait, Worker},
     scenario::{Broken, COST, Scenario},
-    statement::{Phase, Running, Statement, Verb, free},
+    statement::{Ending, Phase, Running, Statement, Verb, free, halves},
     writes::{die, write},
 };
 
@@ -268,7 +268,8 @@ impl Machine {
                 let has_open = state.execution(execution).open_children > 0;
                 with_lease(state, process, execution, |lease| {
                     lease.is_ready = !has_open;
-                    lease.ending = has_open.then_some(Verb::Park(Wait::Children, lease.wake_seq));
+                    let park = Ending::alone(Verb::Park(Wait::Children, lease.wake_seq));
+                    lease.ending = has_open.then_some(park);
                 });
             }
             Action::Call { process, execution } => {
@@ -319,24 +320,30 @@ impl Machine {
         let running = Running::begin(&self.scenario, state, statement);
         state.running.push(running);
         match statement {
-            Statement::Conclude { lease, verb } => {
+            Statement::Conclude { lease, ending } => {
                 let held = state
                     .process_of(lease.by)
                     .and_then(|process| state.processes[process].leases[usize::from(lease.execution)].as_mut());
                 // Counted once: a repeated ending was counted before.
                 if let Some(held) = held.filter(|held| held.token == lease.token && held.ending.is_none()) {
-                    held.ending = Some(verb);
-                    match verb {
+                    held.ending = Some(ending);
+                    match ending.verb {
                         Verb::Release => state.left.releases -= 1,
                         Verb::Park(Wait::Backoff, _) => state.left.retries -= 1,
                         Verb::Park(..) | Verb::Finish | Verb::Cancel => {}
                     }
                 }
             }
+            Statement::Record { lease, .. } => {
+                if let Some(process) = state.process_of(lease.by) {
+                    with_lease(state, process, lease.execution, |held| {
+                        held.is_in_doubt = self.scenario.ends_in_one_commit && held.token == lease.token;
+                    });
+                }
+            }
             Statement::Cancel { .. } => state.left.cancels -= 1,
             Statement::Raise => state.left.raises -= 1,
             Statement::Claim { .. }
-            | Statement::Record { .. }
             | Statement::Request { .. }
             | Statement::Spawn { .. }
             | Statement::Reserve { .. }
@@ -353,6 +360,11 @@ impl Machine {
 
     fn go(&self, state: &mut State, running: &Running) {
         let Some((at, step)) = self.step_of(state, running) else { return };
+        if let (Step::Commit(slot), Some((first, second))) = (step, halves(&self.scenario, running.statement)) {
+            write(&self.scenario, state, Running { statement: first, ..*running }, slot);
+            state.running[at] = Running::begin(&self.scenario, state, second);
+            return;
+        }
         let phase = match step {
             Step::Blocked => return,
             Step::To(phase) => Some(phase),

@@ -3,7 +3,7 @@
 
 use crate::{
     rows::{Reservation, State},
-    statement::{Phase, Reply, Running, Statement, Verb},
+    statement::{Ending, Phase, Reply, Running, Statement, Verb},
 };
 
 /// Numbers in use, as a bit set.
@@ -80,12 +80,14 @@ fn each_wake(state: &mut State, at: u8, see: &mut impl FnMut(&mut u8)) {
     see(&mut state.executions[index].wake_seq);
     for lease in state.processes.iter_mut().filter_map(|process| process.leases[index].as_mut()) {
         see(&mut lease.wake_seq);
-        if let Some(Verb::Park(_, wake_seq)) = &mut lease.ending {
+        if let Some(Ending { verb: Verb::Park(_, wake_seq), .. }) = &mut lease.ending {
             see(wake_seq);
         }
     }
     for running in of(&mut state.running, at) {
-        if let Statement::Conclude { verb: Verb::Park(_, wake_seq), .. } = &mut running.statement {
+        if let Statement::Conclude { ending, .. } = &mut running.statement
+            && let Verb::Park(_, wake_seq) = &mut ending.verb
+        {
             see(wake_seq);
         }
         if let Phase::Replied(

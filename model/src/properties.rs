@@ -7,12 +7,17 @@ use crate::{
     machine::Machine,
     rows::{Asked, End, Execution, Reservation, State, Wait, Wrong},
     scenario::{ESTIMATE, Work},
+    statement::{Ending, Write},
 };
 
 /// core-rules 2.
 pub const ONE_WRITER: &str = "only the current lease of a worker that lives writes";
 /// core-rules 2, 9.
 pub const STEPS_STAY: &str = "a recorded step is neither lost nor recorded twice";
+/// core-rules 9: a write is applied only if it is the next of its lease.
+pub const STEPS_IN_ORDER: &str = "a step is recorded after every step before it";
+/// ADR 41. A worker may die in any state, so no state may have one without the other.
+pub const WHOLE_ENDS: &str = "an end and the step it travels with are recorded together or not at all";
 /// docs/reference/state-machine.md: terminal is terminal.
 pub const END_IS_END: &str = "what has ended does not change";
 /// core-rules 2: a worker id dies once.
@@ -47,6 +52,8 @@ pub(crate) fn all() -> Vec<Property<Machine>> {
         Property::always(STEPS_STAY, |_, state: &State| {
             !matches!(state.wrong, Some(Wrong::DoubledStep | Wrong::LostStep))
         }),
+        Property::always(STEPS_IN_ORDER, |_, state: &State| state.wrong != Some(Wrong::SkippedStep)),
+        Property::always(WHOLE_ENDS, whole_ends),
         Property::always(END_IS_END, |_, state: &State| state.wrong != Some(Wrong::ChangedAfterEnd)),
         Property::always(LIVING_HOLD, |_, state: &State| living_hold(state)),
         Property::always(NO_LOST_WAKE, |machine: &Machine, state: &State| {
@@ -74,6 +81,25 @@ pub(crate) fn all() -> Vec<Property<Machine>> {
             state.executions.iter().all(|row| row.end == Some(End::Finished)) && state.running.is_empty()
         }),
     ]
+}
+
+/// What has finished has all its steps. As long as a process remembers an end that carries a step, it is either there
+/// with the step, or neither is.
+fn whole_ends(machine: &Machine, state: &State) -> bool {
+    let has_all = |at: u8| {
+        let row = state.execution(at);
+        row.end != Some(End::Finished) || row.steps.len() == machine.scenario.work(at).steps()
+    };
+    let leases = state.processes.iter().flat_map(|process| process.leases.iter().zip(&state.executions));
+    let mut ends = leases.filter_map(|(lease, row)| {
+        let lease = (*lease)?;
+        let Ending { write, .. } = lease.ending?;
+        Some((lease.token, write?, row))
+    });
+    let is_whole = |(token, write, row): (u8, Write, &Execution)| {
+        row.has_ended(token) == (row.steps.get(usize::from(write.step)) == Some(&token))
+    };
+    state.numbers().all(has_all) && ends.all(is_whole)
 }
 
 fn living_hold(state: &State) -> bool {

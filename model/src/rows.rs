@@ -2,7 +2,7 @@
 
 use crate::{
     scenario::{ESTIMATE, Scenario, Work},
-    statement::{Running, Verb},
+    statement::{Ending, Running},
 };
 
 /// Wait reason of an execution without a worker.
@@ -139,6 +139,9 @@ pub struct Lease {
     pub token: u8,
     /// Number of acknowledged writes.
     pub write: u8,
+    /// True if another write was sent and is not acknowledged. Noted only where an end may carry a write, which then
+    /// has the number after it.
+    pub is_in_doubt: bool,
     /// Number of steps known to be recorded.
     pub steps: u8,
     /// The last wake counter that the process received.
@@ -150,7 +153,7 @@ pub struct Lease {
     /// True once it has started its child or made its model call.
     pub has_acted: bool,
     /// The chosen outcome; it is repeated until it is acknowledged.
-    pub ending: Option<Verb>,
+    pub ending: Option<Ending>,
 }
 
 /// A worker process.
@@ -208,6 +211,8 @@ pub enum Wrong {
     DoubledStep,
     /// A step was acknowledged but is missing.
     LostStep,
+    /// A step was recorded, and one before it was not.
+    SkippedStep,
     /// An execution changed after its end.
     ChangedAfterEnd,
     /// A row was inserted where one existed.
@@ -329,6 +334,11 @@ impl Execution {
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.exists && self.end.is_none()
+    }
+
+    /// Returns true if its own worker ended the lease with this token.
+    pub(crate) fn has_ended(&self, token: u8) -> bool {
+        self.ended & (1 << token) != 0
     }
 
     pub(crate) fn is_held_by(&self, worker: u8, token: u8) -> bool {

@@ -19,6 +19,19 @@ pub enum Work {
     Suspect,
 }
 
+impl Work {
+    /// Number of steps that are recorded when it has finished.
+    #[must_use]
+    pub fn steps(self) -> usize {
+        match self {
+            Self::Plain(steps) => steps.into(),
+            Self::Asks => 2,
+            Self::Pays | Self::Suspect => 1,
+            Self::Spawns(_) | Self::Child(_) | Self::Limited => 0,
+        }
+    }
+}
+
 /// A rule of core-rules.md that is left out; the checker must find the fault that it prevents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Broken {
@@ -58,6 +71,12 @@ pub enum Broken {
     /// A statement that ends an execution deletes its row in `parked` by its own snapshot, which is older than a
     /// park that it waited for. `longhaul_unpark` prevents this.
     SnapshotDelete,
+    /// ADR 41: an end applies its write without checking that it is the next of the lease.
+    UnnumberedEnd,
+    /// ADR 41: the last write is committed before the end that carries it, by a statement of its own.
+    WriteThenEnd,
+    /// ADR 41: an end is committed before the write that it carries, which a statement of its own applies.
+    EndThenWrite,
 }
 
 /// The bounds of a run.
@@ -74,6 +93,9 @@ pub struct Scenario {
     /// True if a statement locks its worker's row together with the rows it writes and its reply arrives at once.
     /// Scenarios with one execution cover the states in between.
     pub is_coarse: bool,
+    /// True if the end of a lease may carry the write with the last step (ADR 41). Off where other rules are the
+    /// subject, because the choice doubles the ways to an end.
+    pub ends_in_one_commit: bool,
     /// Number of times a process loses its lease: it is paused for longer than the lease, or gone.
     pub expiries: u8,
     /// Number of lost replies.
@@ -113,6 +135,7 @@ impl Scenario {
             processes: 2,
             statements: 3,
             is_coarse: false,
+            ends_in_one_commit: false,
             expiries: 0,
             losses: 0,
             cancels: 0,
@@ -137,6 +160,18 @@ impl Scenario {
     #[must_use]
     pub fn replies() -> Self {
         Self { expiries: 1, losses: 2, releases: 1, ..Self::new("replies", vec![Work::Plain(1)]) }
+    }
+
+    /// The last step is recorded alone or with the finish, and a process is lost between.
+    #[must_use]
+    pub fn endings() -> Self {
+        Self { expiries: 1, losses: 1, ends_in_one_commit: true, ..Self::new("endings", vec![Work::Plain(2)]) }
+    }
+
+    /// An end with a step parks the execution, and its sender repeats it while another process holds the next lease.
+    #[must_use]
+    pub fn repeats() -> Self {
+        Self { name: "repeats", expiries: 0, losses: 2, retries: 1, ..Self::endings() }
     }
 
     /// A person decides before, during and after the park.
@@ -174,10 +209,18 @@ impl Scenario {
         Self { cap: 3, expiries: 1, statements: 2, is_coarse: true, ..Self::new("budgets", vec![Work::Pays; 2]) }
     }
 
-    /// As [`budgets`](Self::budgets), but a caller cancels one or adds to the budget.
+    /// As [`budgets`](Self::budgets), but a caller cancels one or adds to the budget; a call is settled alone or with
+    /// the end of its lease.
     #[must_use]
     pub fn raises() -> Self {
-        Self { cap: 2, cancels: 1, raises: 1, is_coarse: true, ..Self::new("raises", vec![Work::Pays; 2]) }
+        Self {
+            cap: 2,
+            cancels: 1,
+            raises: 1,
+            is_coarse: true,
+            ends_in_one_commit: true,
+            ..Self::new("raises", vec![Work::Pays; 2])
+        }
     }
 
     /// Postgres is away for longer than a lease, and one process is really lost.
@@ -204,6 +247,8 @@ impl Scenario {
         vec![
             Self::leases(),
             Self::replies(),
+            Self::endings(),
+            Self::repeats(),
             Self::people(),
             Self::children(),
             Self::trees(),

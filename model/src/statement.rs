@@ -35,6 +35,31 @@ pub enum Verb {
     Release,
 }
 
+/// A numbered write of a lease, with one step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Write {
+    /// The number of the write, from 1.
+    pub number: u8,
+    /// The number of the step, from 0.
+    pub step: u8,
+}
+
+/// The end of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ending {
+    pub verb: Verb,
+    /// The last write of the lease, if it is committed with the end.
+    pub write: Option<Write>,
+}
+
+impl Ending {
+    /// An end without a write.
+    #[must_use]
+    pub fn alone(verb: Verb) -> Self {
+        Self { verb, write: None }
+    }
+}
+
 /// One statement of `shared::store`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Statement {
@@ -45,22 +70,19 @@ pub enum Statement {
         /// The execution that the scan finds.
         execution: u8,
     },
-    /// `sql/record.sql`: a numbered write of a lease with one step, and with a settlement for an execution that
-    /// pays.
+    /// `sql/record.sql`: a write of a lease, with a settlement for an execution that pays.
     Record {
         /// The lease.
         lease: LeaseName,
-        /// The number of the write, from 1.
-        write: u8,
-        /// The number of the step, from 0.
-        step: u8,
+        /// The write.
+        write: Write,
     },
     /// `sql/conclude.sql`.
     Conclude {
         /// The lease.
         lease: LeaseName,
-        /// The outcome.
-        verb: Verb,
+        /// The outcome, and the last write.
+        ending: Ending,
     },
     /// `sql/request.sql`.
     Request {
@@ -389,11 +411,11 @@ impl Running {
         let Some(own) = self.statement.execution() else { return false };
         scenario.parent(own).is_some()
             && match self.statement {
-                Statement::Conclude { verb: Verb::Park(..) | Verb::Release, .. } => state.execution(own).cancel,
-                Statement::Conclude { verb: Verb::Finish | Verb::Cancel, .. }
-                | Statement::Reap { .. }
-                | Statement::WakeDue { .. }
-                | Statement::CancelChild { .. } => true,
+                Statement::Conclude { ending, .. } => match ending.verb {
+                    Verb::Park(..) | Verb::Release => state.execution(own).cancel,
+                    Verb::Finish | Verb::Cancel => true,
+                },
+                Statement::Reap { .. } | Statement::WakeDue { .. } | Statement::CancelChild { .. } => true,
                 // A caller's cancel waits for the parent at its end, in the trigger.
                 Statement::Cancel { .. }
                 | Statement::Claim { .. }
@@ -435,13 +457,16 @@ pub(crate) fn fits(scenario: &Scenario, state: &State, statement: Statement, dea
     let is = |test: &dyn Fn(&Execution) -> bool| own.is_some_and(|row| row.exists && test(row));
     match statement {
         Statement::Claim { .. } => is(&|row| row.wait == Some(Wait::Worker) && row.end.is_none()),
-        Statement::Record { lease, write, .. } => {
-            is(&|row| row.is_held_by(lease.by, lease.token) && row.write + 1 == write)
+        Statement::Record { lease, write } => {
+            is(&|row| row.is_held_by(lease.by, lease.token) && row.write + 1 == write.number)
         }
-        Statement::Conclude { lease, .. }
-        | Statement::Request { lease }
-        | Statement::Spawn { lease }
-        | Statement::Reserve { lease } => is(&|row| row.is_held_by(lease.by, lease.token)),
+        Statement::Conclude { lease, ending } => is(&|row| {
+            let is_next = |write: Write| row.write + 1 == write.number || scenario.is(Broken::UnnumberedEnd);
+            row.is_held_by(lease.by, lease.token) && ending.write.is_none_or(is_next)
+        }),
+        Statement::Request { lease } | Statement::Spawn { lease } | Statement::Reserve { lease } => {
+            is(&|row| row.is_held_by(lease.by, lease.token))
+        }
         Statement::Reap { .. } => is(&|row| row.worker.is_some_and(|worker| dead & (1 << worker) != 0)),
         Statement::WakeDue { .. } => is(&|row| row.worker.is_none() && row.end.is_none() && row.parked.is_some()),
         Statement::HandOver { .. } => is(&|row| row.wait == Some(Wait::Slot)) && free(state) != 0,
@@ -460,6 +485,17 @@ pub(crate) fn fits(scenario: &Scenario, state: &State, statement: Statement, dea
         }
         Statement::Fold | Statement::Raise => true,
     }
+}
+
+/// The two statements of a broken twin that commits an end and its write apart.
+pub(crate) fn halves(scenario: &Scenario, statement: Statement) -> Option<(Statement, Statement)> {
+    let Statement::Conclude { lease, ending: Ending { verb, write: Some(write) } } = statement else { return None };
+    let (record, end) =
+        (Statement::Record { lease, write }, Statement::Conclude { lease, ending: Ending::alone(verb) });
+    if scenario.is(Broken::WriteThenEnd) {
+        return Some((record, end));
+    }
+    scenario.is(Broken::EndThenWrite).then_some((end, record))
 }
 
 pub(crate) fn is_unfenced(scenario: &Scenario, statement: Statement) -> bool {

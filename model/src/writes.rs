@@ -1,10 +1,12 @@
 //! The writes of each statement, including those of the functions and triggers inside it. All become visible at
 //! once.
 
+use std::cmp::Ordering;
+
 use crate::{
     rows::{Asked, End, Execution, Parked, Reservation, State, Wait, Wrong},
     scenario::{Broken, COST, ESTIMATE, Scenario, Work},
-    statement::{LeaseName, Reply, Running, Statement, Verb},
+    statement::{Ending, LeaseName, Reply, Running, Statement, Verb, Write},
 };
 
 #[expect(clippy::too_many_lines, reason = "one short arm per statement, side by side")]
@@ -19,9 +21,9 @@ pub(crate) fn write(scenario: &Scenario, state: &mut State, running: Running, sl
     }
     let reply = match running.statement {
         Statement::Claim { by, execution } => claim(scenario, state, by, execution, slot),
-        Statement::Record { lease, step, .. } => Some(record(scenario, state, lease, step)),
-        Statement::Conclude { lease, verb } => {
-            conclude(scenario, state, lease, verb);
+        Statement::Record { lease, write } => Some(record(scenario, state, lease, write)),
+        Statement::Conclude { lease, ending } => {
+            conclude(scenario, state, lease, ending);
             Some(Reply::Concluded)
         }
         Statement::Request { lease } => {
@@ -141,25 +143,36 @@ fn claim(scenario: &Scenario, state: &mut State, by: u8, execution: u8, slot: Op
     Some(Reply::Claimed { token: row.token, wake_seq: row.wake_seq })
 }
 
-fn record(scenario: &Scenario, state: &mut State, lease: LeaseName, step: u8) -> Reply {
+fn record(scenario: &Scenario, state: &mut State, lease: LeaseName, write: Write) -> Reply {
+    apply(scenario, state, lease, write);
     let row = state.execution_mut(lease.execution);
-    let is_next = row.steps.len() == usize::from(step);
-    if is_next {
+    row.write += 1;
+    Reply::Recorded { wake_seq: row.wake_seq, is_cancelled: row.cancel }
+}
+
+/// Applies the contents of a write: its step and its settlement.
+fn apply(scenario: &Scenario, state: &mut State, lease: LeaseName, write: Write) {
+    let row = state.execution_mut(lease.execution);
+    let order = row.steps.len().cmp(&usize::from(write.step));
+    if order.is_eq() {
         row.steps.push(lease.token);
         row.is_suspect = false;
     }
-    row.write += 1;
     if scenario.work(lease.execution) == Work::Pays && matches!(row.reservation, Some(Reservation::Open(_))) {
         row.reservation = Some(Reservation::Settled(COST));
     }
-    let reply = Reply::Recorded { wake_seq: row.wake_seq, is_cancelled: row.cancel };
-    if !is_next {
-        state.note(Wrong::DoubledStep);
+    match order {
+        Ordering::Less => state.note(Wrong::SkippedStep),
+        Ordering::Equal => {}
+        Ordering::Greater => state.note(Wrong::DoubledStep),
     }
-    reply
 }
 
-fn conclude(scenario: &Scenario, state: &mut State, lease: LeaseName, verb: Verb) {
+fn conclude(scenario: &Scenario, state: &mut State, lease: LeaseName, ending: Ending) {
+    let Ending { verb, write } = ending;
+    if let Some(write) = write {
+        apply(scenario, state, lease, write);
+    }
     let row = state.execution_mut(lease.execution);
     row.ended |= 1 << lease.token;
     let forgets = scenario.is(Broken::ParkIgnoresCancel) && matches!(verb, Verb::Park(..) | Verb::Release);

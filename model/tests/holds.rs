@@ -22,6 +22,16 @@ fn lost_reply_loses_no_work() {
 }
 
 #[test]
+fn end_and_its_write_are_one() {
+    holds(&Scenario::endings());
+}
+
+#[test]
+fn repeated_end_changes_nothing() {
+    holds(&Scenario::repeats());
+}
+
+#[test]
 fn decision_always_wakes_its_execution() {
     holds(&Scenario::people());
 }

@@ -100,6 +100,21 @@ fn rule_17_snapshot_spawn_leaves_an_orphan() {
 }
 
 #[test]
+fn unnumbered_end_overtakes_a_write() {
+    fails(Scenario::endings(), Broken::UnnumberedEnd, &[must::STEPS_IN_ORDER]);
+}
+
+#[test]
+fn write_committed_before_its_end_stands_alone() {
+    fails(Scenario::endings(), Broken::WriteThenEnd, &[must::WHOLE_ENDS]);
+}
+
+#[test]
+fn end_committed_before_its_write_stands_alone() {
+    fails(Scenario::endings(), Broken::EndThenWrite, &[must::WHOLE_ENDS]);
+}
+
+#[test]
 fn waiting_sweep_deadlocks_with_a_callers_cancel() {
     fails(Scenario::trees(), Broken::WaitingSweep, &[must::NO_DEADLOCK]);
 }

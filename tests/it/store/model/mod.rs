@@ -29,6 +29,7 @@ fn busy(seed: u64) -> Scenario {
     ];
     Scenario {
         statements: 1,
+        ends_in_one_commit: true,
         expiries: 5,
         losses: 20,
         cancels: 3,
@@ -70,7 +71,7 @@ async fn store_matches_the_model_on_random_walk() {
 /// Models without a rule that the store keeps: a walk must find the difference.
 #[tokio::test]
 async fn walk_detects_a_model_without_a_rule() {
-    for broken in [Broken::ParkIgnoresCancel, Broken::BlindPark, Broken::CountedSlots] {
+    for broken in [Broken::ParkIgnoresCancel, Broken::BlindPark, Broken::CountedSlots, Broken::WriteThenEnd] {
         let mut seeds = 1..=20;
         let is_seen = async |seed| {
             let scenario = Scenario { broken: Some(broken), ..busy(seed) };

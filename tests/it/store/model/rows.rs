@@ -25,6 +25,8 @@ pub(crate) struct Row {
     is_cancelled: bool,
     wake_seq: i32,
     steps: i64,
+    /// One for each step: a write that is applied twice adds to it again.
+    turns: i32,
     /// Number of leases that their worker ended.
     ended: i64,
     request: Option<String>,
@@ -41,7 +43,7 @@ pub(crate) async fn stored(pool: &PgPool, id: Uuid) -> Row {
             (select p.wait_reason from parked p where p.execution_id = e.id) as parked, e.worker_id,
             case when e.worker_id is not null then e.lease_token end as lease_token, e.attempt, e.lease_write,
             e.cancel_requested_at is not null as is_cancelled, e.wake_seq,
-            (select count(*) from steps s where s.execution_id = e.id and s.state = 'live') as steps,
+            (select count(*) from steps s where s.execution_id = e.id and s.state = 'live') as steps, e.turns,
             (select count(*) from attempts a where a.execution_id = e.id and a.outcome <> 'lost') as ended,
             (select r.state from human_requests r where r.execution_id = e.id) as request, e.open_children,
             (select case when r.state = 'open' and r.lease_token is null then 'granted' else r.state end
@@ -101,6 +103,7 @@ pub(crate) fn modelled(state: &State, at: u8, workers: &[Uuid], tokens: &HashMap
         is_cancelled: row.cancel,
         wake_seq: row.wake_seq.into(),
         steps: i64::try_from(row.steps.len()).unwrap(),
+        turns: i32::try_from(row.steps.len()).unwrap(),
         ended: row.ended.count_ones().into(),
         request: row.asked.map(|asked| {
             match asked {

@@ -2,12 +2,13 @@
 //! side, to be read together.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_model::machine::{Action, Machine};
 use longhaul_model::rows::{State, Wait};
 use longhaul_model::scenario::{COST, ESTIMATE, Scenario, Work};
-use longhaul_model::statement::{LeaseName, Phase, Reply, Running, Statement, Verb};
+use longhaul_model::statement::{Ending, LeaseName, Phase, Reply, Running, Statement, Verb, Write};
 use longhaul_sdk::Usd;
 use longhaul_sdk::spec::{BudgetSpec, OnExhausted};
 use longhaul_shared::domain::{ApiKeyId, ExecutionId, HumanRequestId, LimitKey, RequestKind, RequestState, WaitReason};
@@ -17,7 +18,7 @@ use longhaul_store::children::SpawnRefused;
 use longhaul_store::claims::Claimed;
 use longhaul_store::control::Cancelled;
 use longhaul_store::human_requests::{Decider, NewDecision, NewHumanRequest, Verdict, call_hash};
-use longhaul_store::journal::StepKind::Turn;
+use longhaul_store::journal::{JournalWrite, StepKind::Turn};
 use longhaul_store::outcomes::{Conclusion, LeaseEnd};
 use longhaul_store::workers::{HeartbeatConnection, Renewal};
 use serde_json::json;
@@ -347,8 +348,8 @@ impl Walk {
                 self.leases.insert((execution, token), claimed);
                 Some(Reply::Claimed { token, wake_seq })
             }
-            Statement::Record { lease, write, step } => Some(self.record(lease, write, step).await),
-            Statement::Conclude { lease, verb } => Some(self.conclude(lease, verb).await),
+            Statement::Record { lease, write } => Some(self.record(lease, write).await),
+            Statement::Conclude { lease, ending } => Some(self.conclude(lease, ending).await),
             Statement::Request { lease } => Some(self.request(lease).await),
             Statement::Spawn { lease } => Some(self.spawn(lease).await),
             Statement::Reserve { lease } => Some(self.reserve(lease).await),
@@ -413,15 +414,20 @@ impl Walk {
         Sha256::digest(name).into()
     }
 
-    async fn record(&self, lease: LeaseName, number: u8, at: u8) -> Reply {
-        let (worker, claimed) = self.lease(lease);
+    fn write(&self, lease: LeaseName, Write { number, step: at }: Write) -> JournalWrite {
+        let (_, claimed) = self.lease(lease);
         let mut write = write(claimed, number.into(), vec![step(i32::from(at) + 1, Turn, &format!("step {at}"))]);
         if self.machine.scenario.work[usize::from(lease.execution)] == Work::Pays {
             let cost = Some(Usd::from_nanos(i64::from(COST) * UNIT));
             write.settlements =
                 vec![Settlement { step_key: Self::key("turn"), cost, tokens: 1, calls: 1, is_estimate: false }];
         }
-        match worker.record(write).await {
+        write
+    }
+
+    async fn record(&self, lease: LeaseName, write: Write) -> Reply {
+        let (worker, _) = self.lease(lease);
+        match worker.record(self.write(lease, write)).await {
             Ok(recorded) => Reply::Recorded {
                 wake_seq: u8::try_from(recorded.wake_seq).unwrap(),
                 is_cancelled: recorded.cancel_requested,
@@ -432,9 +438,9 @@ impl Walk {
         }
     }
 
-    async fn conclude(&self, lease: LeaseName, verb: Verb) -> Reply {
+    async fn conclude(&self, lease: LeaseName, ending: Ending) -> Reply {
         let (worker, claimed) = self.lease(lease);
-        let conclusion = match verb {
+        let conclusion = match ending.verb {
             Verb::Finish => Conclusion::Finish { output: "1".into() },
             Verb::Cancel => Conclusion::Cancel,
             Verb::Release => Conclusion::Release { drained: false },
@@ -451,7 +457,8 @@ impl Walk {
                 Conclusion::Park { reason, wait: None, wake_seq: wake_seq.into() }
             }
         };
-        let end = LeaseEnd { id: claimed.id, token: claimed.token, attempt: claimed.attempt, conclusion, write: None };
+        let write = ending.write.map(|write| Arc::new(self.write(lease, write)));
+        let end = LeaseEnd { id: claimed.id, token: claimed.token, attempt: claimed.attempt, conclusion, write };
         match worker.writer.conclude(end).await {
             Ok(_) => Reply::Concluded,
             Err(StoreError::LeaseLost | StoreError::LeaseStale) => Reply::Lost,
