@@ -2,9 +2,10 @@
 //! it checks again.
 
 use crate::{
-    rows::{Reservation, State, Wait},
+    rows::{State, Wait},
     scenario::{Broken, Scenario, Work},
     statement::{Phase, Reply, Running, Statement, fits, is_unfenced, takes_no_lock},
+    writes::would_wake,
 };
 
 /// Returns true if a statement other than the one at `but` has locked this execution's row.
@@ -38,9 +39,12 @@ pub(crate) fn step(scenario: &Scenario, state: &State, at: usize) -> Step {
             Some(_) | None => lock(scenario, state, at, running),
         },
         Phase::Fenced => lock(scenario, state, at, running),
+        Phase::Locked(_) | Phase::Waking(_) if scenario.is(Broken::WaitingFold) && running.statement.takes_budget() => {
+            wake_in_turn(scenario, state, at, running)
+        }
         Phase::Locked(slot) => commit(scenario, state, at, running, slot),
         Phase::Missed => reread(state, running.statement),
-        Phase::Replied(_) => Step::Blocked,
+        Phase::Waking(_) | Phase::Replied(_) => Step::Blocked,
     }
 }
 
@@ -76,7 +80,7 @@ fn fence(state: &State, statement: Statement, by: u8) -> Step {
 pub(crate) fn is_writing(scenario: &Scenario, state: &State, worker: u8) -> bool {
     let writes = |running: &Running| {
         running.statement.by() == Some(worker)
-            && matches!(running.phase, Phase::Fenced | Phase::Locked(_))
+            && matches!(running.phase, Phase::Fenced | Phase::Locked(_) | Phase::Waking(_))
             && !is_unfenced(scenario, running.statement)
     };
     state.running.iter().any(writes)
@@ -93,7 +97,9 @@ fn lock(scenario: &Scenario, state: &State, at: usize, running: Running) -> Step
         return missed(statement);
     }
     if statement.takes_budget() {
-        let has = |other: &Running| other.statement.takes_budget() && matches!(other.phase, Phase::Locked(_));
+        let has = |other: &Running| {
+            other.statement.takes_budget() && matches!(other.phase, Phase::Locked(_) | Phase::Waking(_))
+        };
         return match state.running.iter().any(has) {
             true if statement.waits(scenario) => Step::Blocked,
             true => missed(statement),
@@ -176,6 +182,17 @@ fn slot(scenario: &Scenario, state: &State, at: usize, running: Running) -> Opti
     })
 }
 
+/// A broken twin's fold: it wakes one execution after the other, waits for each, and holds those that it has woken.
+fn wake_in_turn(scenario: &Scenario, state: &State, at: usize, running: Running) -> Step {
+    let woken = would_wake(scenario, state, running.statement);
+    let holds_first = matches!(running.phase, Phase::Waking(_));
+    match woken.first() {
+        Some(&first) if !holds_first && !is_locked(scenario, state, first, at) => Step::To(Phase::Waking(first)),
+        _ if woken.iter().any(|&one| is_locked(scenario, state, one, at)) => Step::Blocked,
+        _ => commit(scenario, state, at, running, None),
+    }
+}
+
 /// Commits, unless the functions and triggers inside the statement must wait for further rows.
 fn commit(scenario: &Scenario, state: &State, at: usize, running: Running, slot: Option<u8>) -> Step {
     let needs_parent = match running.statement {
@@ -200,12 +217,11 @@ fn commit(scenario: &Scenario, state: &State, at: usize, running: Running, slot:
     if needs_parent.is_some_and(|parent| is_locked(scenario, state, parent, at)) {
         return Step::Blocked;
     }
-    if running.statement.takes_budget() {
-        // `longhaul_wake` waits for the rows of the executions it wakes.
-        let wakes = |at: &u8| state.execution(*at).reservation == Some(Reservation::Waiting);
-        if state.numbers().filter(wakes).any(|woken| is_locked(scenario, state, woken, at)) {
-            return Step::Blocked;
-        }
+    if running.statement == Statement::Raise
+        && scenario.payer().is_some_and(|root| is_locked(scenario, state, root, at))
+    {
+        // The raise is an event of the root. Executions to wake are skipped if they are locked.
+        return Step::Blocked;
     }
     if let Statement::Reserve { lease } = running.statement {
         // Locks its own execution's row, or skips it if it is locked.

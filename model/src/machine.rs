@@ -107,7 +107,9 @@ impl Model for Machine {
                         actions.push(Action::Lose(*running));
                     }
                 }
-                Phase::Begun | Phase::Fenced | Phase::Locked(_) | Phase::Missed => actions.push(Action::Go(*running)),
+                Phase::Begun | Phase::Fenced | Phase::Locked(_) | Phase::Waking(_) | Phase::Missed => {
+                    actions.push(Action::Go(*running));
+                }
             }
         }
         // A statement that waits for a lock has no transition.
@@ -379,9 +381,14 @@ impl Machine {
                 state.running.remove(at);
                 deliver(state, Running { phase, ..*running });
             }
-            Some(phase @ (Phase::Begun | Phase::Fenced | Phase::Locked(_) | Phase::Missed | Phase::Replied(_))) => {
-                state.running[at].phase = phase;
-            }
+            Some(
+                phase @ (Phase::Begun
+                | Phase::Fenced
+                | Phase::Locked(_)
+                | Phase::Waking(_)
+                | Phase::Missed
+                | Phase::Replied(_)),
+            ) => state.running[at].phase = phase,
             None => drop(state.running.remove(at)),
         }
     }

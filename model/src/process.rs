@@ -75,17 +75,20 @@ impl Machine {
             (Work::Asks, 1) => Action::Begin(Statement::Request { lease: name }),
             (Work::Spawns(_), _) if !lease.has_acted => Action::Begin(Statement::Spawn { lease: name }),
             (Work::Spawns(_), _) if !lease.is_ready => Action::Look { process, execution },
-            (Work::Pays, 0) if !lease.is_ready => Action::Begin(Statement::Reserve { lease: name }),
-            (Work::Pays, 0) if lease.has_acted => record,
+            (Work::Pays | Work::PayingChild(_), 0) if !lease.is_ready => {
+                Action::Begin(Statement::Reserve { lease: name })
+            }
+            (Work::Pays | Work::PayingChild(_), 0) if lease.has_acted => record,
             // Nothing is launched under a lease that may have expired (core-rules 2).
-            (Work::Pays, 0) if !state.worker(name.by).is_alive() => return,
-            (Work::Pays, 0) => Action::Call { process, execution },
+            (Work::Pays | Work::PayingChild(_), 0) if !state.worker(name.by).is_alive() => return,
+            (Work::Pays | Work::PayingChild(_), 0) => Action::Call { process, execution },
             (
                 Work::Plain(_)
                 | Work::Asks
                 | Work::Spawns(_)
                 | Work::Child(_)
                 | Work::Pays
+                | Work::PayingChild(_)
                 | Work::Limited
                 | Work::Suspect,
                 _,
@@ -126,7 +129,7 @@ impl Machine {
     fn end_with(&self, state: &State, name: LeaseName, lease: Lease, write: Write, actions: &mut Vec<Action>) {
         let is_last = match self.scenario.work(name.execution) {
             Work::Plain(steps) => write.step + 1 == steps,
-            Work::Pays => write.step == 0 && lease.has_acted,
+            Work::Pays | Work::PayingChild(_) => write.step == 0 && lease.has_acted,
             Work::Asks | Work::Spawns(_) | Work::Child(_) | Work::Limited | Work::Suspect => false,
         };
         if !self.scenario.ends_in_one_commit || !is_last {

@@ -250,7 +250,9 @@ impl State {
     /// The first state: everything submitted, every process registered, no statement under way.
     #[must_use]
     pub fn first(scenario: &Scenario) -> Self {
-        let execution = |work: &Work| Execution {
+        let is_there = |at: &u8| matches!(scenario.work(*at), Work::PayingChild(_));
+        let open_children = |at: u8| scenario.children_of(at).filter(is_there).count();
+        let execution = |(at, work): (u8, &Work)| Execution {
             exists: !matches!(work, Work::Child(_)),
             end: None,
             wait: Some(Wait::Worker),
@@ -263,14 +265,14 @@ impl State {
             steps: Vec::new(),
             ended: 0,
             asked: None,
-            open_children: 0,
+            open_children: u8::try_from(open_children(at)).unwrap_or(u8::MAX),
             is_ending: false,
             reservation: None,
             is_suspect: *work == Work::Suspect,
         };
         let process = |at| Process { identity: Some(at), leases: vec![None; scenario.work.len()] };
         Self {
-            executions: scenario.work.iter().map(execution).collect(),
+            executions: (0..).zip(&scenario.work).map(execution).collect(),
             workers: vec![Worker::FRESH; usize::from(scenario.processes)],
             processes: (0..scenario.processes).map(process).collect(),
             budget: Budget { cap: scenario.cap, spent: 0, reserved: 0 },

@@ -13,6 +13,8 @@ pub enum Work {
     Child(u8),
     /// Reserves a model call, makes it, records and settles it.
     Pays,
+    /// Does as [`Pays`](Self::Pays), as a child of this execution that runs beside it from the start.
+    PayingChild(u8),
     /// Runs under a concurrency limit.
     Limited,
     /// Records one step; it was held at two worker deaths before.
@@ -26,9 +28,15 @@ impl Work {
         match self {
             Self::Plain(steps) => steps.into(),
             Self::Asks => 2,
-            Self::Pays | Self::Suspect => 1,
+            Self::Pays | Self::PayingChild(_) | Self::Suspect => 1,
             Self::Spawns(_) | Self::Child(_) | Self::Limited => 0,
         }
+    }
+
+    /// Returns true if it makes a model call under the budget.
+    #[must_use]
+    pub fn pays(self) -> bool {
+        matches!(self, Self::Pays | Self::PayingChild(_))
     }
 }
 
@@ -68,6 +76,8 @@ pub enum Broken {
     /// A cancel of a child waits for the child's row while it holds the parent's; a caller's cancel locks them in
     /// the opposite order.
     WaitingSweep,
+    /// A fold waits for an execution that it wakes while it holds another; a cancel locks a child and then its parent.
+    WaitingFold,
     /// A statement that ends an execution deletes its row in `parked` by its own snapshot, which is older than a
     /// park that it waited for. `longhaul_unpark` prevents this.
     SnapshotDelete,
@@ -110,6 +120,8 @@ pub struct Scenario {
     pub outages: u8,
     /// Number of additions to the budget.
     pub raises: u8,
+    /// Units that each of them adds.
+    pub raise: u8,
     /// Number of times a process loses its connection to Postgres for longer than its lease, and gets it back.
     pub cuts: u8,
     /// The budget in units; a call reserves [`ESTIMATE`] and costs [`COST`].
@@ -143,6 +155,7 @@ impl Scenario {
             retries: 0,
             outages: 0,
             raises: 0,
+            raise: ESTIMATE,
             cuts: 0,
             cap: 0,
             slots: 0,
@@ -223,6 +236,20 @@ impl Scenario {
         }
     }
 
+    /// A raise wakes a parent and its child in one transaction while a caller cancels one of them.
+    #[must_use]
+    pub fn families() -> Self {
+        Self {
+            cap: 1,
+            cancels: 1,
+            raises: 1,
+            raise: 2 * ESTIMATE,
+            statements: 2,
+            is_coarse: true,
+            ..Self::new("families", vec![Work::Pays, Work::PayingChild(0)])
+        }
+    }
+
     /// Postgres is away for longer than a lease, and one process is really lost.
     #[must_use]
     pub fn outage() -> Self {
@@ -255,6 +282,7 @@ impl Scenario {
             Self::slots(),
             Self::budgets(),
             Self::raises(),
+            Self::families(),
             Self::outage(),
             Self::cut(),
             Self::suspects(),
@@ -279,8 +307,18 @@ impl Scenario {
     #[must_use]
     pub fn parent(&self, execution: u8) -> Option<u8> {
         match self.work(execution) {
-            Work::Child(parent) => Some(parent),
+            Work::Child(parent) | Work::PayingChild(parent) => Some(parent),
             Work::Plain(_) | Work::Asks | Work::Spawns(_) | Work::Pays | Work::Limited | Work::Suspect => None,
         }
+    }
+
+    /// Returns the execution that the budget belongs to.
+    pub(crate) fn payer(&self) -> Option<u8> {
+        (0..).zip(&self.work).find(|(_, work)| work.pays()).map(|(at, _)| at)
+    }
+
+    /// Returns the executions that this one starts.
+    pub(crate) fn children_of(&self, execution: u8) -> impl Iterator<Item = u8> {
+        (0..).zip(&self.work).map(|(at, _)| at).filter(move |&at| self.parent(at) == Some(execution))
     }
 }

@@ -256,7 +256,7 @@ impl Statement {
         }
     }
 
-    /// Returns true if the statement locks the budget's row; it then locks executions one after the other.
+    /// Returns true if the statement locks the budget's row; it may then wake executions.
     pub(crate) fn takes_budget(self) -> bool {
         matches!(self, Self::Reserve { .. } | Self::Fold | Self::Raise)
     }
@@ -286,6 +286,8 @@ pub enum Phase {
     Fenced,
     /// It has locked the rows it writes; a claim under a limit also has this slot.
     Locked(Option<u8>),
+    /// It has woken this execution, holds its row, and waits for the next one (broken twin).
+    Waking(u8),
     /// It wrote nothing; its sender asks for the reason in another statement.
     Missed,
     /// It committed, and its reply is under way.
@@ -395,6 +397,9 @@ impl Running {
 
     /// Returns true if the statement has locked this execution's row.
     pub(crate) fn has(&self, scenario: &Scenario, state: &State, execution: u8) -> bool {
+        if self.phase == Phase::Waking(execution) {
+            return true;
+        }
         let Some(own) = self.statement.execution() else { return false };
         if matches!((self.statement, self.phase), (Statement::CancelChild { .. }, Phase::Fenced)) {
             return scenario.parent(own) == Some(execution);

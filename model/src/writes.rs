@@ -38,7 +38,7 @@ pub(crate) fn write(scenario: &Scenario, state: &mut State, running: Running, sl
             None
         }
         Statement::Raise => {
-            state.budget.cap += ESTIMATE;
+            state.budget.cap += scenario.raise;
             fold(scenario, state);
             None
         }
@@ -158,7 +158,7 @@ fn apply(scenario: &Scenario, state: &mut State, lease: LeaseName, write: Write)
         row.steps.push(lease.token);
         row.is_suspect = false;
     }
-    if scenario.work(lease.execution) == Work::Pays && matches!(row.reservation, Some(Reservation::Open(_))) {
+    if scenario.work(lease.execution).pays() && matches!(row.reservation, Some(Reservation::Open(_))) {
         row.reservation = Some(Reservation::Settled(COST));
     }
     match order {
@@ -238,9 +238,7 @@ fn end(scenario: &Scenario, state: &mut State, execution: u8, end: End) {
 
 /// Puts a parent that has ended or is to be cancelled on the work list, if it ever had a child.
 fn tell_children(scenario: &Scenario, state: &mut State, execution: u8) {
-    if let Work::Spawns(child) = scenario.work(execution)
-        && state.execution(child).exists
-    {
+    if scenario.children_of(execution).any(|child| state.execution(child).exists) {
         state.execution_mut(execution).is_ending = true;
     }
 }
@@ -327,7 +325,19 @@ fn reserve(scenario: &Scenario, state: &mut State, lease: LeaseName) -> Reply {
     reply
 }
 
-/// `longhaul_fold_budget`: books settled reservations and grants the free amount to waiting ones.
+/// The executions that a fold in this statement would wake if none were locked.
+pub(crate) fn would_wake(scenario: &Scenario, state: &State, statement: Statement) -> Vec<u8> {
+    let mut after = state.clone();
+    after.running.clear();
+    if statement == Statement::Raise {
+        after.budget.cap += scenario.raise;
+    }
+    fold(scenario, &mut after);
+    state.numbers().filter(|&at| after.execution(at).wake_seq != state.execution(at).wake_seq).collect()
+}
+
+/// `longhaul_fold_budget`: books settled reservations and grants the free amount to waiting ones. A locked execution is
+/// left for the next fold.
 fn fold(scenario: &Scenario, state: &mut State) {
     for at in state.numbers() {
         if let Some(Reservation::Settled(charged)) = state.execution(at).reservation {
@@ -340,7 +350,9 @@ fn fold(scenario: &Scenario, state: &mut State) {
         return;
     }
     for at in state.numbers() {
-        if state.execution(at).reservation != Some(Reservation::Waiting) || !state.budget.fits() {
+        let is_locked = state.running.iter().any(|running| running.has(scenario, state, at));
+        let is_skipped = is_locked && !scenario.is(Broken::WaitingFold);
+        if state.execution(at).reservation != Some(Reservation::Waiting) || !state.budget.fits() || is_skipped {
             continue;
         }
         let row = state.execution_mut(at);

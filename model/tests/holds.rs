@@ -72,6 +72,11 @@ fn raise_and_cancel_release_budget_waiters() {
 }
 
 #[test]
+fn raise_wakes_parent_and_child_beside_a_cancel() {
+    holds(&Scenario::families());
+}
+
+#[test]
 fn cancels_by_caller_and_sweep_end_the_tree() {
     holds(&Scenario::trees());
 }

@@ -81,7 +81,7 @@ fn rule_12_hand_over_without_recheck_doubles_a_slot() {
 
 #[test]
 fn rule_13_silent_settlement_never_wakes_waiters() {
-    fails(Scenario::budgets(), Broken::SilentSettle, &[must::NO_LOST_WAKE]);
+    fails(Scenario::budgets(), Broken::SilentSettle, &[must::NOTHING_STUCK]);
 }
 
 #[test]
@@ -117,6 +117,11 @@ fn end_committed_before_its_write_stands_alone() {
 #[test]
 fn waiting_sweep_deadlocks_with_a_callers_cancel() {
     fails(Scenario::trees(), Broken::WaitingSweep, &[must::NO_DEADLOCK]);
+}
+
+#[test]
+fn waiting_fold_deadlocks_with_a_childs_cancel() {
+    fails(Scenario::families(), Broken::WaitingFold, &[must::NO_DEADLOCK]);
 }
 
 #[test]
