@@ -90,6 +90,26 @@ async fn recovery_kills_workers_that_hold_executions() {
 }
 
 #[tokio::test]
+async fn late_turns_of_a_long_execution_cost_as_early() {
+    let printed = run(&["long", "--turns", "60", "--context-kb", "60"]).await;
+    let request_bytes = printed["late"]["request_bytes"].as_f64().unwrap();
+    assert!((54_000.0..66_000.0).contains(&request_bytes), "{printed}");
+    for cost in ["wal_bytes", "commits", "stored_bytes"] {
+        assert!(printed["early"][cost].as_f64() > Some(0.0), "{cost}: {printed}");
+        assert!(printed["late_to_early"][cost].as_f64() < Some(1.1), "{cost}: {printed}");
+    }
+    let resumed = &printed["resumed"];
+    assert!(resumed["after_claim_seconds"].as_f64() > Some(0.0), "{printed}");
+    assert!(resumed["after_kill_seconds"].as_f64() > resumed["after_claim_seconds"].as_f64(), "{printed}");
+    let readings = printed["readings"].as_array().unwrap();
+    assert_eq!(readings.len(), 3, "{printed}");
+    for reading in readings {
+        assert!(reading["entries"].as_u64() >= Some(119), "a turn and its call: {reading}");
+        assert!(reading["milliseconds"].as_f64() >= reading["page_milliseconds"].as_f64(), "{reading}");
+    }
+}
+
+#[tokio::test]
 async fn neighbours_start_while_each_attack_runs() {
     let small = ["--rate", "10", "--seconds", "1", "--connections", "2", "--requests", "24", "--waiting", "500"];
     let printed = run(&[&["neighbours"], &small[..]].concat()).await;

@@ -7,7 +7,7 @@ use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use super::{Store, StoreError, StoreOptions};
-use longhaul_shared::domain::TenantId;
+use longhaul_shared::domain::{ExecutionId, TenantId};
 
 impl Store {
     /// Runs three durable single-row commits (insert, update, update) per execution for `executions`, shared by
@@ -152,6 +152,58 @@ impl Store {
         .await?;
         Ok(Written { wal_bytes: row.wal_bytes, commits: row.commits })
     }
+
+    /// Write-ahead log and transaction ids of the server so far. Both are exact at once, unlike the statistics of
+    /// [`Store::written`], which a backend reports once per second.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn log_position(&self) -> Result<LogPosition, StoreError> {
+        let row = sqlx::query!(
+            r#"
+            select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint as "wal_bytes!",
+                pg_snapshot_xmax(pg_current_snapshot())::text::bigint as "transaction_ids!"
+            "#
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        Ok(LogPosition { wal_bytes: row.wal_bytes, transaction_ids: row.transaction_ids })
+    }
+
+    /// Stored bytes of an execution's steps, messages and events, by turn; the first item is what precedes the first
+    /// turn. A turn's calls belong to it.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn stored_bytes_by_turn(&self, id: ExecutionId) -> Result<Vec<i64>, StoreError> {
+        let bytes = sqlx::query_scalar!(
+            r#"
+            with entries as (
+                select count(*) filter (where kind = 'turn') over (order by seq) as turn,
+                    octet_length(body) + coalesce(octet_length(preview), 0)
+                        + coalesce((select sum(octet_length(bytes)) from unnest(appends) as a (bytes)), 0) as bytes
+                from steps where execution_id = $1
+                union all
+                select count(*) filter (where kind = 'turn') over (order by seq), octet_length(coalesce(data::text, ''))
+                from events where execution_id = $1
+            )
+            select sum(bytes)::bigint as "bytes!" from entries group by turn order by turn
+            "#,
+            id.0,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(bytes)
+    }
+}
+
+/// See [`Store::log_position`].
+#[derive(Debug, Clone, Copy)]
+pub struct LogPosition {
+    /// Bytes of write-ahead log.
+    pub wal_bytes: i64,
+    /// Ids given to transactions. A transaction that only reads takes none.
+    pub transaction_ids: i64,
 }
 
 /// See [`Store::written`].

@@ -16,10 +16,7 @@ use longhaul_sdk::{
     definition::{AnyDefinition, Declarative},
     spec::Runner,
 };
-use longhaul_shared::{
-    domain::RetryPolicy,
-    telemetry::{TRACED, metrics, trace},
-};
+use longhaul_shared::{domain::RetryPolicy, telemetry::{TRACED, metrics, trace}};
 use longhaul_store::{
     claims::Claimed,
     definitions::{AGENT_DEFINITION, PinnedVersions},

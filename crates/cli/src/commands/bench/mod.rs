@@ -13,6 +13,7 @@ mod in_flight;
 mod latency;
 mod lists;
 mod load;
+mod long;
 mod model;
 mod neighbours;
 mod parked;
@@ -39,6 +40,7 @@ Examples:
   longhaul bench in-flight --executions 10000
   longhaul bench parked --executions 20000
   longhaul bench recovery --rounds 5
+  longhaul bench long --turns 1000 --context-kb 200
   longhaul bench neighbours --attack schemas --attack batches
 
 Build with --release first; close what else runs. docs/reference/performance.md says how to read the numbers.")]
@@ -59,6 +61,8 @@ enum What {
     Parked(parked::ParkedArgs),
     /// Measure the time from the kill of a worker until its executions run again, and the rate before and after
     Recovery(recovery::RecoveryArgs),
+    /// Measure late turns of one long execution against early ones, its resumption after a kill, and reading it
+    Long(long::LongArgs),
     /// Measure one tenant's start latency while another attacks, and compare with quiet and ordinary load
     Neighbours(neighbours::NeighboursArgs),
     /// Measure the plan and the time of every list filter over many rows
@@ -79,6 +83,7 @@ pub fn run(args: BenchArgs, context: &Context) -> anyhow::Result<Exit> {
         What::InFlight(args) => runtime::plain(in_flight::run(args, context)),
         What::Parked(args) => runtime::plain(parked::run(args, context)),
         What::Recovery(args) => runtime::plain(recovery::run(args, context)),
+        What::Long(args) => runtime::plain(long::run(args, context)),
         What::Neighbours(args) => runtime::plain(neighbours::run(args, context)),
         What::Lists(args) => runtime::plain(lists::run(args, context)),
         What::Worker => {

@@ -4,20 +4,24 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use hyper::body::Bytes;
+use tokio::sync::{mpsc, oneshot};
 
-use crate::http_server::{self, HttpServer, Protocol};
+use crate::http_server::{self, HangUp, HttpServer, Protocol};
 
 /// Name of the tool called in the rounds.
 pub(super) const TOOL: &str = "note";
 /// Its name when the server of `tools.rs` provides it.
 pub(super) const MCP_TOOL: &str = "mcp__bench__note";
+
+/// Name of the tool whose results have a size.
+pub(super) const PAGE_TOOL: &str = "page";
 
 /// Name of a second model of the same server, which can be made unavailable.
 pub(super) const UNSTEADY: &str = "unsteady";
@@ -56,6 +60,30 @@ struct Seen {
     is_away: AtomicBool,
     /// Time of the first request for each execution number.
     first: Mutex<HashMap<u64, Instant>>,
+    /// Receives the requests since [`Model::take_over`].
+    taken_over: OnceLock<mpsc::UnboundedSender<Asked>>,
+}
+
+/// A request that the benchmark answers. Dropping it drops the connection.
+pub(super) struct Asked {
+    /// Time at which the request had arrived whole.
+    pub(super) at: Instant,
+    /// Size of the request body.
+    pub(super) bytes: usize,
+    reply: oneshot::Sender<Bytes>,
+}
+
+impl Asked {
+    /// Answers with a tool call; `round` makes its id unique within the execution.
+    pub(super) fn call(self, tool: &str, round: usize, arguments: &str) {
+        // A receiver that is gone means that the worker has hung up.
+        let _ = self.reply.send(call(tool, round, arguments));
+    }
+
+    /// Answers with the end of the execution.
+    pub(super) fn end(self) {
+        let _ = self.reply.send(end());
+    }
 }
 
 impl Model {
@@ -68,7 +96,10 @@ impl Model {
                 if seen.is_away.load(Ordering::Relaxed) && count(request.body(), UNSTEADY_REQUEST) > 0 {
                     return http_server::whole(503, "application/json", "{}");
                 }
-                let reply = answer(request.body(), answers, &seen).await;
+                let reply = match seen.taken_over.get() {
+                    Some(benchmark) => ask(benchmark, request.body().len()).await?,
+                    None => answer(request.body(), answers, &seen).await,
+                };
                 http_server::whole(200, "text/event-stream", reply)
             }
         });
@@ -94,10 +125,23 @@ impl Model {
         self.seen.is_away.store(is_away, Ordering::Relaxed);
     }
 
+    /// Lets the benchmark answer every request from now on. `None` if it already does.
+    pub(super) fn take_over(&self) -> Option<mpsc::UnboundedReceiver<Asked>> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.seen.taken_over.set(sender).is_ok().then_some(receiver)
+    }
+
     /// Time of the first request of the execution with this input number. Returned once, then forgotten.
     pub(super) fn first_asked(&self, number: u64) -> Option<Instant> {
         self.seen.first.lock().unwrap_or_else(PoisonError::into_inner).remove(&number)
     }
+}
+
+/// The benchmark's answer to a request of `bytes` bytes.
+async fn ask(benchmark: &mpsc::UnboundedSender<Asked>, bytes: usize) -> Result<Bytes, HangUp> {
+    let (reply, answered) = oneshot::channel();
+    benchmark.send(Asked { at: Instant::now(), bytes, reply }).map_err(|_| HangUp)?;
+    answered.await.map_err(|_| HangUp)
 }
 
 async fn answer(body: &[u8], answers: Answers, seen: &Seen) -> Bytes {
@@ -108,7 +152,7 @@ async fn answer(body: &[u8], answers: Answers, seen: &Seen) -> Bytes {
     }
     let results = count(body, br#""role":"tool""#);
     tokio::time::sleep(answers.delay).await;
-    if results < answers.rounds { call(answers.tool, results) } else { end() }
+    if results < answers.rounds { call(answers.tool, results, &format!("{{\"round\": {results}}}")) } else { end() }
 }
 
 fn end() -> Bytes {
@@ -120,11 +164,12 @@ fn end() -> Bytes {
     )
 }
 
-fn call(tool: &str, round: usize) -> Bytes {
+fn call(tool: &str, round: usize, arguments: &str) -> Bytes {
+    let arguments = arguments.replace('"', "\\\"");
     Bytes::from(format!(
         "data: {{\"id\":\"b\",\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{\"role\":\"assistant\",\"tool_calls\":\
          [{{\"index\":0,\"id\":\"call_{round}\",\"type\":\"function\",\"function\":{{\"name\":\"{tool}\",\"arguments\":\
-         \"{{\\\"round\\\": {round}}}\"}}}}]}},\"finish_reason\":null}}]}}\n\n\
+         \"{arguments}\"}}}}]}},\"finish_reason\":null}}]}}\n\n\
          data: {{\"id\":\"b\",\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"tool_calls\"}}],\
          \"usage\":{{\"prompt_tokens\":20,\"completion_tokens\":5}}}}\n\ndata: [DONE]\n\n"
     ))
