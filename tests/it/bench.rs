@@ -131,3 +131,21 @@ async fn neighbours_start_while_each_attack_runs() {
     assert!(rows[1]["answers"]["422 invalid_request"].as_u64() > Some(0), "{}", rows[1]);
     assert!(rows[4]["answers"]["item 422 input_contains_nul"].as_u64() > Some(0), "{}", rows[4]);
 }
+
+#[tokio::test]
+async fn duties_run_as_often_in_a_larger_fleet() {
+    let printed = run(&["sweep", "--workers", "4,40", "--held", "400", "--seconds", "4"]).await;
+    let [small, large] = printed["fleets"].as_array().unwrap().as_slice() else { panic!("{printed}") };
+    for (fleet, workers) in [(small, 4), (large, 40)] {
+        assert_eq!((&fleet["workers"], &fleet["failures"]), (&json!(workers), &json!(0)), "{printed}");
+        for cost in ["postgres_cpu_seconds_per_second", "statements_per_second", "looks_per_second"] {
+            assert!(fleet[cost].as_f64() > Some(0.0), "{cost}: {printed}");
+        }
+    }
+    // Due twice a second: a look may come just before the second is over.
+    for duty in ["wake what is due", "publish again", "tend model endpoints", "bury and reap"] {
+        let runs = |fleet: &Value| fleet["duties"][duty].as_f64().unwrap();
+        assert!(runs(small) > 0.2 && runs(large) > 0.2, "{duty}: {printed}");
+        assert!(runs(small) < 2.6 && runs(large) < 2.6, "{duty}: {printed}");
+    }
+}

@@ -39,6 +39,18 @@ impl Store {
         Ok(())
     }
 
+    /// Fills a fresh database for measurements of the sweep: `workers` that live for a day without renewals, and `held`
+    /// executions that they hold in equal shares, without payloads and histories. No other worker may claim in it.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn fill_with_held(&self, tenant: TenantId, workers: i32, held: i32) -> Result<(), StoreError> {
+        let mut connection = self.unhurried().await?;
+        sqlx::query_file!("src/sql/fill_held.sql", tenant.0, workers, held).execute(&mut connection).await?;
+        sqlx::query("vacuum analyze").execute(&mut connection).await?;
+        Ok(())
+    }
+
     /// A connection for statements that take minutes: the pool's timeout is for statements of production.
     pub(super) async fn unhurried(&self) -> Result<PgConnection, StoreError> {
         Ok(PgConnection::connect_with(&self.options.connect_options()?.options([("statement_timeout", "0")])).await?)

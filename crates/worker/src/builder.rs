@@ -31,6 +31,7 @@ use crate::{
     runtime::{
         metrics_server,
         pool::{Process, Serves},
+        sweep_load::SweepLoad,
     },
     tools::{
         FetchUrlSettings, INHERITED_ENV, McpPool, McpPoolSettings, SchemaCache, SecretResolver, ToolRegistry,
@@ -446,6 +447,13 @@ impl Worker {
             config: self.config.worker,
         };
         process.run(shutdown).await
+    }
+
+    /// Sweeps as `workers` live workers do, over the connections of this worker, without renewals and claims. For
+    /// benchmarks. Needs a runtime and a migrated database.
+    #[must_use]
+    pub fn sweep_load(self, workers: u32) -> SweepLoad {
+        SweepLoad::start(&Arc::new(self.deps), &self.config.worker, workers)
     }
 
     /// Stores the registered agents and definitions, so that the API lists them and validates against them.

@@ -32,6 +32,7 @@ pub mod validators;
 pub use builder::{BuildError, Worker, WorkerBuilder, WorkerError};
 use longhaul_queue::{QueueName, producer::WakeupPublisher};
 use longhaul_shared::domain::{ExecutionId, WaitReason};
+pub use runtime::sweep_load::{SweepCounts, SweepLoad};
 
 /// Publishes a wake-up for an execution that is runnable again. A lost wake-up only delays the execution.
 pub(crate) fn wake(publisher: &WakeupPublisher, queue: &str, id: ExecutionId, waits_for: Option<WaitReason>) {

@@ -81,13 +81,12 @@ const REAP: &str = "bury and reap";
 /// Buries and reaps dead workers while this worker's own renewals prove that Postgres is healthy (core-rules 4).
 pub(crate) async fn reap(deps: Arc<Deps>, lease: Arc<WorkerLease>, config: WorkerConfig) {
     let mut tick = ticks(config.reaper_tick);
-    let period = between(config.reaper_tick, config.reaper_tick);
     loop {
         tick.tick().await;
         if lease.steady_for() < config.lease {
             continue;
         }
-        if let Err(error) = reap_once(&deps, config.lease, period).await {
+        if let Err(error) = reap_once(&deps, &config).await {
             // Postgres may be in trouble: declare no worker dead until renewals have been steady again.
             lease.faltered();
             failed(REAP, &error);
@@ -95,11 +94,13 @@ pub(crate) async fn reap(deps: Arc<Deps>, lease: Arc<WorkerLease>, config: Worke
     }
 }
 
-async fn reap_once(deps: &Deps, lease: Duration, period: Duration) -> Result<(), StoreError> {
+pub(super) async fn reap_once(deps: &Deps, config: &WorkerConfig) -> Result<Looked, StoreError> {
+    let period = between(config.reaper_tick, config.reaper_tick);
     let looked = deps.store.take_duties(&[(REAP, period)]).await?;
-    let Some(taken_at) = looked.first().and_then(|duty| duty.taken_at) else { return Ok(()) };
-    bury_and_reap(deps, lease).await?;
-    deps.store.finish_duties(&[DoneDuty { name: REAP, taken_at, period, told: None }]).await
+    let Some(taken_at) = looked.first().and_then(|duty| duty.taken_at) else { return Ok(Looked::default()) };
+    bury_and_reap(deps, config.lease).await?;
+    deps.store.finish_duties(&[DoneDuty { name: REAP, taken_at, period, told: None }]).await?;
+    Ok(Looked { ran: vec![REAP], failures: 0 })
 }
 
 /// Time after which a duty of this period is due, if workers check every `tick`: half a tick less, so that the
@@ -142,14 +143,22 @@ async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
 /// Takes the due duties of the sweep and runs them, every tick.
 pub(crate) async fn sweep(deps: Arc<Deps>, config: WorkerConfig) {
     let mut tick = ticks(config.sweep_tick);
-    let rules = rules(&config.quarantine);
-    let asked = DUTIES.map(|duty| (duty.name, between(duty.every.max(config.sweep_tick), config.sweep_tick)));
+    let (rules, asked) = (rules(&config.quarantine), asked(config.sweep_tick));
     loop {
         tick.tick().await;
         if let Err(error) = sweep_once(&deps, &rules, &asked).await {
             failed("take duties", &error);
         }
     }
+}
+
+/// What one look came to.
+#[derive(Debug, Default)]
+pub(super) struct Looked {
+    /// The duties that it took.
+    pub(super) ran: Vec<&'static str>,
+    /// How many of them failed.
+    pub(super) failures: u64,
 }
 
 type Run = for<'a> fn(&'a Deps, &'a QuarantineRules) -> BoxFuture<'a, Result<(), StoreError>>;
@@ -225,14 +234,19 @@ const DUTIES: [Duty; 25] = [
     told(ALARMS_EVERY, "look for alarms", |deps| Box::pin(look_for_alarms(deps)), show_alarms),
 ];
 
+/// Names and periods of the duties, for workers that look every `tick`.
+pub(super) fn asked(tick: Duration) -> [(&'static str, Duration); DUTIES.len()] {
+    DUTIES.map(|duty| (duty.name, between(duty.every.max(tick), tick)))
+}
+
 /// Runs every due duty that no other worker has taken; a failed duty does not stop the others.
-async fn sweep_once(
+pub(super) async fn sweep_once(
     deps: &Deps,
     rules: &QuarantineRules,
     asked: &[(&'static str, Duration)],
-) -> Result<(), StoreError> {
+) -> Result<Looked, StoreError> {
     let looked = deps.store.take_duties(asked).await?;
-    let mut done = Vec::new();
+    let (mut done, mut failures) = (Vec::new(), 0);
     for (duty, &(name, period)) in DUTIES.iter().zip(asked) {
         let Some(found) = looked.iter().find(|found| found.name == name) else { continue };
         let told = match (found.taken_at, &duty.work) {
@@ -242,6 +256,7 @@ async fn sweep_once(
         };
         let told = told.unwrap_or_else(|error| {
             failed(name, &error);
+            failures += 1;
             None
         });
         if let (Work::Tell(_, show), Some(told)) = (&duty.work, told.as_ref().or(found.told.as_ref())) {
@@ -250,7 +265,10 @@ async fn sweep_once(
         let finished = |taken_at: DateTime<Utc>| DoneDuty { name, taken_at, period, told };
         done.extend(found.taken_at.map(finished));
     }
-    if done.is_empty() { Ok(()) } else { deps.store.finish_duties(&done).await }
+    if !done.is_empty() {
+        deps.store.finish_duties(&done).await?;
+    }
+    Ok(Looked { ran: done.iter().map(|duty| duty.name).collect(), failures })
 }
 
 /// Announces the executions woken by a duty of one statement.
@@ -356,7 +374,7 @@ fn show_alarms(told: &Value) {
     metrics::oldest_snapshot(age.unwrap_or_default(), told[1].as_bool().unwrap_or_default());
 }
 
-fn rules(of: &QuarantineConfig) -> QuarantineRules {
+pub(super) fn rules(of: &QuarantineConfig) -> QuarantineRules {
     QuarantineRules {
         auto_release: of.auto_release,
         hold_after: of.hold_after.into(),

@@ -11,3 +11,4 @@ pub(crate) mod metrics_server;
 mod moment;
 pub(crate) mod pool;
 pub(crate) mod suspects;
+pub(crate) mod sweep_load;

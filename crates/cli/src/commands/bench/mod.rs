@@ -20,6 +20,7 @@ mod parked;
 mod recovery;
 mod stand;
 mod starts;
+mod sweep;
 mod throughput;
 mod tools;
 mod worker;
@@ -42,6 +43,7 @@ Examples:
   longhaul bench recovery --rounds 5
   longhaul bench long --turns 1000 --context-kb 200
   longhaul bench neighbours --attack schemas --attack batches
+  longhaul bench sweep --workers 10,100,1000
 
 Build with --release first; close what else runs. docs/reference/performance.md says how to read the numbers.")]
 pub struct BenchArgs {
@@ -65,6 +67,8 @@ enum What {
     Long(long::LongArgs),
     /// Measure one tenant's start latency while another attacks, and compare with quiet and ordinary load
     Neighbours(neighbours::NeighboursArgs),
+    /// Measure what the sweep of fleets of different sizes costs PostgreSQL
+    Sweep(sweep::SweepArgs),
     /// Measure the plan and the time of every list filter over many rows
     Lists(lists::ListsArgs),
     /// Run the worker of the benchmarks
@@ -85,6 +89,7 @@ pub fn run(args: BenchArgs, context: &Context) -> anyhow::Result<Exit> {
         What::Recovery(args) => runtime::plain(recovery::run(args, context)),
         What::Long(args) => runtime::plain(long::run(args, context)),
         What::Neighbours(args) => runtime::plain(neighbours::run(args, context)),
+        What::Sweep(args) => runtime::plain(sweep::run(args, context)),
         What::Lists(args) => runtime::plain(lists::run(args, context)),
         What::Worker => {
             let config: Config = context.load(Vec::new())?;

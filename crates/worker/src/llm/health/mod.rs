@@ -49,6 +49,8 @@ const MAX_ENDPOINTS: usize = 10_000;
 const MIN_SHUT: Duration = Duration::from_millis(100);
 /// Number of consecutive 429s of a call at which it fails.
 const MAX_THROTTLES: u32 = 4;
+/// Interval at which a worker refreshes what it knows of endpoints.
+pub(crate) const REFRESH_EVERY: Duration = Duration::from_secs(1);
 /// Maximum time that one run of the duty spends on an endpoint's releases.
 const TENDING: Duration = Duration::from_millis(500);
 
@@ -294,7 +296,7 @@ impl Health {
         }
     }
 
-    /// Refreshes what this process knows of breakers, limits and lines. Called once per second.
+    /// Refreshes what this process knows of breakers, limits and lines. Called every [`REFRESH_EVERY`].
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -437,7 +439,7 @@ pub(crate) fn is_throttle(error: &ModelError) -> bool {
 
 /// Refreshes [`Health`] once per second.
 pub(crate) async fn watch(health: Arc<Health>) {
-    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    let mut tick = tokio::time::interval(REFRESH_EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;

@@ -1,0 +1,105 @@
+//! The sweeps of many workers in one process, for `longhaul bench sweep`: the looks that each worker makes every tick,
+//! and the duties that they take.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use longhaul_shared::{config::WorkerConfig};
+use longhaul_store::StoreError;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval_at},
+};
+
+use super::maintenance::{Looked, asked, reap_once, rules, sweep_once};
+use crate::{deps::Deps, llm::health};
+
+/// Looks and runs of duties since the start.
+#[derive(Debug, Clone, Default)]
+pub struct SweepCounts {
+    /// Looks for due duties, for workers to bury, and at the state of model endpoints: one of each per worker and tick.
+    pub looks: u64,
+    /// Looks and runs that failed.
+    pub failures: u64,
+    /// Runs of each duty, by name.
+    pub runs: BTreeMap<&'static str, u64>,
+}
+
+/// Simulated workers that sweep. Dropping it ends them.
+#[derive(Debug)]
+pub struct SweepLoad {
+    counts: Arc<Mutex<SweepCounts>>,
+    _workers: JoinSet<()>,
+}
+
+impl SweepLoad {
+    pub(crate) fn start(deps: &Arc<Deps>, config: &WorkerConfig, workers: u32) -> Self {
+        let counts = Arc::<Mutex<SweepCounts>>::default();
+        let duties = Arc::new((rules(&config.quarantine), asked(config.sweep_tick)));
+        let (config, started) = (Arc::new(config.clone()), Instant::now());
+        let mut tasks = JoinSet::new();
+        for worker in 0..workers {
+            // Workers do not start together, so their looks are spread over the tick.
+            let share = f64::from(worker) / f64::from(workers);
+            let ticks = |every: Duration| Ticks { first: started + every.mul_f64(share), every };
+            let (sweeps, reaps, refreshes) =
+                (ticks(config.sweep_tick), ticks(config.reaper_tick), ticks(health::REFRESH_EVERY));
+            let (deps, counts, duties, config) = (deps.clone(), counts.clone(), duties.clone(), config.clone());
+            tasks.spawn(async move {
+                tokio::join!(
+                    sweeps.repeat(&counts, || sweep_once(&deps, &duties.0, &duties.1)),
+                    reaps.repeat(&counts, || reap_once(&deps, &config)),
+                    refreshes.repeat(&counts, || async { deps.health.refresh().await.map(|()| Looked::default()) }),
+                );
+            });
+        }
+        Self { counts, _workers: tasks }
+    }
+
+    /// The counts until now.
+    #[must_use]
+    pub fn counts(&self) -> SweepCounts {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+struct Ticks {
+    first: Instant,
+    every: Duration,
+}
+
+impl Ticks {
+    async fn repeat<F>(self, counts: &Mutex<SweepCounts>, look: impl Fn() -> F)
+    where
+        F: Future<Output = Result<Looked, StoreError>>,
+    {
+        let mut tick = interval_at(self.first, self.every);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            let looked = look().await;
+            counts.lock().unwrap_or_else(PoisonError::into_inner).add(looked);
+        }
+    }
+}
+
+impl SweepCounts {
+    fn add(&mut self, looked: Result<Looked, StoreError>) {
+        self.looks += 1;
+        match looked {
+            Ok(Looked { ran, failures }) => {
+                self.failures += failures;
+                for duty in ran {
+                    *self.runs.entry(duty).or_default() += 1;
+                }
+            }
+            Err(error) => {
+                self.failures += 1;
+                tracing::warn!(error = %error, "a look of a simulated worker failed");
+            }
+        }
+    }
+}
