@@ -12,6 +12,7 @@ mod queue_backlog;
 mod read_only_server;
 mod redis_flushed;
 mod server_refuses;
+mod sweep_duty_fails;
 mod worker_killed;
 mod worker_paused;
 mod worker_stopped;
