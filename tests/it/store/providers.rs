@@ -10,7 +10,10 @@ use longhaul_store::claims::Claimed;
 use longhaul_store::maintenance::Runnable;
 use longhaul_store::outcomes::Conclusion;
 use longhaul_store::provider_failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses};
-use longhaul_store::providers::{AnsweredCall, Asking, BreakerRow, MayAsk, ModelKey, RELEASED_AT_ONCE};
+use longhaul_store::providers::{
+    AnsweredCall, Asking, BreakerRow, COUNT_WORKERS, MayAsk, ModelKey, RELEASED_AT_ONCE,
+};
+use sqlx::AssertSqlSafe;
 
 use crate::support::leases::{TestWorker, World};
 
@@ -662,4 +665,48 @@ async fn locked_waiter_is_skipped_and_released_later() {
     assert_eq!(rest, [ids[2], ids[3], ids[0]]);
     assert_eq!(breaker(&world).await.state, "closed");
     world.check().await;
+}
+
+/// As many executions in the line of the endpoint, which is full.
+async fn fill_line(world: &World, count: i32) {
+    let waits = "insert into provider_waits (execution_id, provider, model, key, reason, priority, since, give_up_at)
+        select gen_random_uuid(), $1, $2, $3, 'rate_limit', 5, longhaul_now(), longhaul_now() + interval '1 hour'
+        from generate_series(1, $4)";
+    let key = key();
+    sqlx::query(waits)
+        .bind(&key.provider)
+        .bind(&key.model)
+        .bind(&key.key)
+        .bind(count)
+        .execute(world.pool())
+        .await
+        .unwrap();
+    sqlx::query("analyze provider_waits").execute(world.pool()).await.unwrap();
+}
+
+/// Buffers that a worker's look at the endpoints reads.
+async fn look_cost(world: &World) -> i64 {
+    let look = include_str!("../../../crates/shared/src/store/sql/known_providers.sql");
+    let look = format!("explain (analyze, buffers, format json) {look}");
+    let mut least = i64::MAX;
+    for _ in 0..5 {
+        let explained = sqlx::query_scalar(AssertSqlSafe(look.clone())).bind(COUNT_WORKERS);
+        let plan: serde_json::Value = explained.fetch_one(world.pool()).await.unwrap();
+        let blocks = |name: &str| plan[0]["Plan"][name].as_i64().unwrap();
+        least = least.min(blocks("Shared Hit Blocks") + blocks("Shared Read Blocks"));
+    }
+    least
+}
+
+#[tokio::test]
+async fn look_at_endpoints_reads_no_more_for_a_long_line() {
+    let world = World::create().await;
+    fill_line(&world, 10).await;
+    let short = look_cost(&world).await;
+    fill_line(&world, 50_000 - 10).await;
+    let long = look_cost(&world).await;
+    let known = world.store.known_providers().await.unwrap().breakers;
+    assert_eq!(known.iter().map(|one| (&one.key, one.has_line)).collect::<Vec<_>>(), [(&key(), true)]);
+    // The index has a few levels more; the line itself would be hundreds.
+    assert!(long <= short + 20, "{short} buffers for 10 executions, {long} for 50,000");
 }
