@@ -11,7 +11,13 @@ use std::{
 };
 
 use longhaul_sdk::spec::{AgentSpec, BudgetSpec, DefinitionSpec, ModelSpec};
-use longhaul_shared::{domain::{AgentVersionId, DefinitionVersionId, Prices, ServeKey, TenantId, requirements::{CONTRACT_REQUIREMENT, requirements}}, json_schema::Schema};
+use longhaul_shared::{
+    domain::{
+        AgentVersionId, DefinitionVersionId, Prices, ServeKey, TenantId,
+        requirements::{CONTRACT_REQUIREMENT, requirements},
+    },
+    json_schema::Schema,
+};
 use longhaul_store::{
     Store,
     agent_access::{Access, Asker},

@@ -10,7 +10,10 @@ use std::{
 };
 
 use futures::{StreamExt, stream::BoxStream};
-use longhaul_shared::{domain::{ExecutionId, TenantId}, telemetry::metrics};
+use longhaul_shared::{
+    domain::{ExecutionId, TenantId},
+    telemetry::metrics,
+};
 use longhaul_store::{
     Store,
     events::{Cursor, Event},

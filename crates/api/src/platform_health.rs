@@ -7,7 +7,10 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use longhaul_shared::{http::{HttpOptions, client}, telemetry::metrics};
+use longhaul_shared::{
+    http::{HttpOptions, client},
+    telemetry::metrics,
+};
 use longhaul_store::{Store, platform::Probe};
 use reqwest::Client;
 use tokio::time::{MissedTickBehavior, interval};

@@ -5,7 +5,10 @@ use std::{fmt, ops::Deref, sync::Arc};
 use axum::http::HeaderMap;
 use futures::stream::BoxStream;
 use longhaul_retrieval::OwnIndexes;
-use longhaul_shared::{config::McpConfig, domain::{ExecutionId, Prices}};
+use longhaul_shared::{
+    config::McpConfig,
+    domain::{ExecutionId, Prices},
+};
 use longhaul_store::{Store, api_keys::Pepper, submit::Submitter};
 use tokio_util::sync::CancellationToken;
 

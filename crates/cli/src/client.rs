@@ -4,7 +4,10 @@
 use std::{collections::VecDeque, fmt, time::Duration};
 
 use futures::{Stream, StreamExt};
-use longhaul_shared::{config::{Config, ConfigError, reveal}, http::{HttpOptions, client}};
+use longhaul_shared::{
+    config::{Config, ConfigError, reveal},
+    http::{HttpOptions, client},
+};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, header};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;

@@ -18,7 +18,11 @@ use longhaul_queue::{
     producer::WakeupPublisher,
 };
 use longhaul_retrieval::OwnIndexes;
-use longhaul_shared::{config::Config, domain::ExecutionId, telemetry::{metrics, trace}};
+use longhaul_shared::{
+    config::Config,
+    domain::ExecutionId,
+    telemetry::{metrics, trace},
+};
 use longhaul_store::{Store, StoreError, StoreOptions, api_keys::Pepper, submit::Submitter};
 use longhaul_worker::WorkerBuilder;
 use secrecy::ExposeSecret;

@@ -13,7 +13,10 @@ use std::{
 
 use anyhow::Context as _;
 use longhaul_api::ApiOptions;
-use longhaul_shared::{config::{Config, ContractConfig, ProviderKind, Sources}, domain::TenantId};
+use longhaul_shared::{
+    config::{Config, ContractConfig, ProviderKind, Sources},
+    domain::TenantId,
+};
 use longhaul_store::{
     Store,
     api_keys::{Pepper, Scope},

@@ -269,7 +269,11 @@ impl Store {
         for item in items {
             results.push(match (ended.remove(&item.id.0), states.get(&item.id.0)) {
                 (Some(ended), _) => Flushed::Done(Ok(ended)),
-                (None, Some(state)) if lease_state(worker, item.token, state).is_some() => Flushed::Locked,
+                (None, Some(state)) if let Some(last) = lease_state(worker, item.token, state) => {
+                    // A write that is not the next of its lease never will be.
+                    let is_next = item.write.as_ref().is_none_or(|write| write.write == last + 1);
+                    if is_next { Flushed::Locked } else { Flushed::Done(Err(StoreError::LeaseLost)) }
+                }
                 // Already ended by this lease: the reply to the first write was lost.
                 (None, Some(state)) if before.contains(&(item.id.0, item.attempt, item.token.0)) => {
                     let queue = state.queue.clone();

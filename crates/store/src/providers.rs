@@ -240,7 +240,7 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn known_providers(&self) -> Result<Known, StoreError> {
-        let rows = sqlx::query_file!("src/store/sql/known_providers.sql", COUNT_WORKERS).fetch_all(&self.pool).await?;
+        let rows = sqlx::query_file!("src/sql/known_providers.sql", COUNT_WORKERS).fetch_all(&self.pool).await?;
         let first = rows.first().ok_or_else(|| StoreError::Corrupt("the clock said nothing".into()))?;
         let (now, workers) = (first.now, u32::try_from(first.workers).unwrap_or(u32::MAX));
         let breakers = rows

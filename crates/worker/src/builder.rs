@@ -12,7 +12,15 @@ use longhaul_sdk::{
     AgentConfigProvider, AgentSpec, ConfigType, ExecutionDefinition, RegisteredDefinition, Tool, Validator,
     spec::AgentPrompts,
 };
-use longhaul_shared::{config::{self, Config, ConfigError, ContractConfig, ProviderKind}, domain::{JOURNAL_FORMAT, contract::platform::{SEALED, SecretRef}, formats::journal_requirements, requirements::{CONTRACT_REQUIREMENT, SEARCH_DATASET, definition_requirement}}};
+use longhaul_shared::{
+    config::{self, Config, ConfigError, ContractConfig, ProviderKind},
+    domain::{
+        JOURNAL_FORMAT,
+        contract::platform::{SEALED, SecretRef},
+        formats::journal_requirements,
+        requirements::{CONTRACT_REQUIREMENT, SEARCH_DATASET, definition_requirement},
+    },
+};
 use longhaul_store::{Store, StoreError, StoreOptions};
 use secrecy::ExposeSecret;
 use tokio::sync::Semaphore;

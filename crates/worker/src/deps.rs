@@ -7,7 +7,10 @@ use std::{
 
 use longhaul_queue::producer::WakeupPublisher;
 use longhaul_sdk::RegisteredDefinition;
-use longhaul_shared::{config::{BudgetConfig, McpConfig}, domain::{AgentVersionId, DefinitionVersionId, Prices}};
+use longhaul_shared::{
+    config::{BudgetConfig, McpConfig},
+    domain::{AgentVersionId, DefinitionVersionId, Prices},
+};
 use longhaul_store::{Store, StoreError, definitions::PinnedVersions, lease_writer::LeaseWriter, shares::TenantShares};
 use tokio::sync::Semaphore;
 

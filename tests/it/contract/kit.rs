@@ -2,7 +2,10 @@
 
 use longhaul_api::ApiOptions;
 use longhaul_cli::compose;
-use longhaul_shared::{domain::{ExecutionId, contract::catalogue::PlatformSpec}, http::{self, HttpOptions}};
+use longhaul_shared::{
+    domain::{ExecutionId, contract::catalogue::PlatformSpec},
+    http::{self, HttpOptions},
+};
 use longhaul_store::api_keys::Scope;
 use reqwest::Method;
 use secrecy::ExposeSecret;

@@ -10,9 +10,7 @@ use longhaul_store::claims::Claimed;
 use longhaul_store::maintenance::Runnable;
 use longhaul_store::outcomes::Conclusion;
 use longhaul_store::provider_failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses};
-use longhaul_store::providers::{
-    AnsweredCall, Asking, BreakerRow, COUNT_WORKERS, MayAsk, ModelKey, RELEASED_AT_ONCE,
-};
+use longhaul_store::providers::{AnsweredCall, Asking, BreakerRow, COUNT_WORKERS, MayAsk, ModelKey, RELEASED_AT_ONCE};
 use sqlx::AssertSqlSafe;
 
 use crate::support::leases::{TestWorker, World};
@@ -686,7 +684,7 @@ async fn fill_line(world: &World, count: i32) {
 
 /// Buffers that a worker's look at the endpoints reads.
 async fn look_cost(world: &World) -> i64 {
-    let look = include_str!("../../../crates/shared/src/store/sql/known_providers.sql");
+    let look = include_str!("../../../crates/store/src/sql/known_providers.sql");
     let look = format!("explain (analyze, buffers, format json) {look}");
     let mut least = i64::MAX;
     for _ in 0..5 {

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use longhaul_queue::{QueueName, QueueOptions, producer::WakeupPublisher};
 use longhaul_sdk::{AgentSpec, DefinitionSpec};
-use longhaul_shared::{config::{Config, Sources}, domain::{AgentVersionId, DefinitionVersionId, ExecutionId, ServeKey, TenantId, requirements::requirements}};
+use longhaul_shared::{
+    config::{Config, Sources},
+    domain::{AgentVersionId, DefinitionVersionId, ExecutionId, ServeKey, TenantId, requirements::requirements},
+};
 use longhaul_store::{
     Store, StoreOptions,
     definitions::AGENT_DEFINITION,

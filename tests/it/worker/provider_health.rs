@@ -10,7 +10,10 @@ use std::{
 };
 
 use longhaul_sdk::spec::{BudgetSpec, FallbackModel, ModelSpec, OnExhausted};
-use longhaul_shared::{config::{LimitConfig, ProviderConfig}, domain::ExecutionId};
+use longhaul_shared::{
+    config::{LimitConfig, ProviderConfig},
+    domain::ExecutionId,
+};
 use longhaul_store::providers::BreakerRow;
 use longhaul_worker::{WorkerBuilder, probe::Point};
 use serde_json::{Value, json};

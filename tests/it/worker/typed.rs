@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use longhaul_api::ApiOptions;
 use longhaul_cli::compose;
-use longhaul_shared::{domain::ExecutionId, http::{self, HttpOptions}};
+use longhaul_shared::{
+    domain::ExecutionId,
+    http::{self, HttpOptions},
+};
 use longhaul_store::api_keys::Scope;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};

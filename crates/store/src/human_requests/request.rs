@@ -8,7 +8,10 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::Decider;
-use crate::{StoreError, body, journal::{Hash, hash}};
+use crate::{
+    StoreError, body,
+    journal::{Hash, hash},
+};
 use longhaul_shared::domain::{
     ApiKeyId, ExecutionId, HumanRequestId, LeaseToken, RequestKind, RequestState, redaction::Secrets,
 };

@@ -6,7 +6,15 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::{Decided, HumanRequest, NewDecision, NewHumanRequest, RequestFilter, call_hash, request::Row};
-use crate::{Store, StoreError, batch::Flushed, body, journal::{Hash, storable}, maintenance::Runnable, outcomes::lease_state, tenants::Reach};
+use crate::{
+    Store, StoreError,
+    batch::Flushed,
+    body,
+    journal::{Hash, storable},
+    maintenance::Runnable,
+    outcomes::lease_state,
+    tenants::Reach,
+};
 use longhaul_shared::domain::{ExecutionId, HumanRequestId, RequestKind, RequestState, TenantId, WorkerId};
 
 /// Selects requests `r` with their executions `e`.

@@ -12,7 +12,10 @@ use longhaul_sdk::{
     AgentConfig, AgentConfigProvider, ConfigType, Failure, FailureCode,
     spec::{AgentOverrides, OutputMode},
 };
-use longhaul_shared::{config::{McpConfig, RefusedServer}, domain::{AgentVersionId, DefinitionVersionId, RetryPolicy}};
+use longhaul_shared::{
+    config::{McpConfig, RefusedServer},
+    domain::{AgentVersionId, DefinitionVersionId, RetryPolicy},
+};
 use longhaul_store::{claims::Claimed, definitions::PinnedVersions};
 use serde_json::Value;
 

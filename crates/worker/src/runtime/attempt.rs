@@ -16,7 +16,10 @@ use longhaul_sdk::{
     definition::{AnyDefinition, Declarative},
     spec::Runner,
 };
-use longhaul_shared::{domain::RetryPolicy, telemetry::{TRACED, metrics, trace}};
+use longhaul_shared::{
+    domain::RetryPolicy,
+    telemetry::{TRACED, metrics, trace},
+};
 use longhaul_store::{
     claims::Claimed,
     definitions::{AGENT_DEFINITION, PinnedVersions},

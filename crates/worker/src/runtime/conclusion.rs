@@ -6,7 +6,10 @@ use std::{
 };
 
 use longhaul_sdk::{ExecutionResult, Failure, FailureClass, FailureCode, Interrupt, Step, StepError};
-use longhaul_shared::{domain::{Decision, ExecutionStatus, RetryPolicy, WaitReason, decide}, telemetry::{metrics, trace}};
+use longhaul_shared::{
+    domain::{Decision, ExecutionStatus, RetryPolicy, WaitReason, decide},
+    telemetry::{metrics, trace},
+};
 use longhaul_store::{
     StoreError,
     claims::Claimed,

@@ -8,7 +8,11 @@ use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 use longhaul_queue::QueueName;
 use longhaul_sdk::Interrupt;
-use longhaul_shared::{config::{QuarantineConfig, WorkerConfig}, domain::{ExecutionId, WaitReason, WorkerId}, telemetry::metrics::{self, QueueBacklog}};
+use longhaul_shared::{
+    config::{QuarantineConfig, WorkerConfig},
+    domain::{ExecutionId, WaitReason, WorkerId},
+    telemetry::metrics::{self, QueueBacklog},
+};
 use longhaul_store::{
     StoreError,
     duties::DoneDuty,

@@ -15,7 +15,10 @@ use longhaul_queue::{
     consumer::{self, ConsumerConfig, Fetched},
 };
 use longhaul_sdk::Interrupt;
-use longhaul_shared::{config::WorkerConfig, domain::{WaitReason, WorkerId, requirements::is_other_build}};
+use longhaul_shared::{
+    config::WorkerConfig,
+    domain::{WaitReason, WorkerId, requirements::is_other_build},
+};
 use longhaul_store::{
     Store, StoreError,
     claims::{ClaimBounds, ClaimRequest, Claimed, Claims},

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use longhaul_shared::{config::WorkerConfig};
+use longhaul_shared::config::WorkerConfig;
 use longhaul_store::StoreError;
 use tokio::{
     task::JoinSet,

@@ -5,7 +5,13 @@ use axum::{
     http::{HeaderName, HeaderValue, StatusCode},
     response::{IntoResponse, Response},
 };
-use longhaul_shared::{domain::{ExecutionId, ExecutionStatus, contract::{ContractRefusal, ErrorBody, ExecCode, ExecutionView, record::Recorded}}, sealing::SealError};
+use longhaul_shared::{
+    domain::{
+        ExecutionId, ExecutionStatus,
+        contract::{ContractRefusal, ErrorBody, ExecCode, ExecutionView, record::Recorded},
+    },
+    sealing::SealError,
+};
 use longhaul_store::StoreError;
 use serde::Serialize;
 use serde_json::{Map, Value};

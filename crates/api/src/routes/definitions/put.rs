@@ -11,7 +11,11 @@ use longhaul_sdk::{
     failure::FailureCode,
     spec::{AgentSpec, BudgetSpec, ConcurrencySpec, DefinitionSpec, Runner},
 };
-use longhaul_shared::{agent_secrets, config::RefusedServer, domain::{MAX_DEADLINE, TenantId, requirements::SEARCH_DATASET, retrieval::index::is_own_name}};
+use longhaul_shared::{
+    agent_secrets,
+    config::RefusedServer,
+    domain::{MAX_DEADLINE, TenantId, requirements::SEARCH_DATASET, retrieval::index::is_own_name},
+};
 use longhaul_store::{api_keys::Scope, definitions::AGENT_DEFINITION};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;

@@ -13,7 +13,11 @@ use longhaul_sdk::{
     AgentSpec, DefinitionSpec,
     spec::{AgentLimits, ToolRef},
 };
-use longhaul_shared::{config::{Config, Sources}, domain::{ExecutionId, TenantId}, http};
+use longhaul_shared::{
+    config::{Config, Sources},
+    domain::{ExecutionId, TenantId},
+    http,
+};
 use longhaul_store::{
     Store, StoreOptions,
     api_keys::{Pepper, Scope},

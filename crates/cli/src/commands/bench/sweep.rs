@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use longhaul_shared::{config::{Config, Sources}};
+use longhaul_shared::config::{Config, Sources};
 use longhaul_store::Store;
 use longhaul_worker::{SweepCounts, SweepLoad, WorkerBuilder};
 use serde_json::{Value, json};

@@ -7,7 +7,11 @@ use std::{
 
 use anyhow::Context as _;
 use chrono::{DateTime, Utc};
-use longhaul_shared::{clock::{Clock, SystemClock}, domain::ExecutionId, http};
+use longhaul_shared::{
+    clock::{Clock, SystemClock},
+    domain::ExecutionId,
+    http,
+};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio::{

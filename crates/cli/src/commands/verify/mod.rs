@@ -28,7 +28,10 @@ use std::{
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
-use longhaul_shared::{clock::{Clock, SystemClock}, config::Sources};
+use longhaul_shared::{
+    clock::{Clock, SystemClock},
+    config::Sources,
+};
 use longhaul_store::{Store, StoreError};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};

@@ -3,7 +3,13 @@
 use std::time::Duration;
 
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, StepError};
-use longhaul_shared::{domain::contract_steps::NotedCall, telemetry::{metrics::{self, ModelOutcome, TokenKind}, trace}};
+use longhaul_shared::{
+    domain::contract_steps::NotedCall,
+    telemetry::{
+        metrics::{self, ModelOutcome, TokenKind},
+        trace,
+    },
+};
 use longhaul_store::journal::{JournalStep, StepKind, StepState};
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -3,7 +3,10 @@
 use std::{borrow::Borrow, sync::Arc};
 
 use longhaul_sdk::ToolScratchpad;
-use longhaul_shared::{domain::{ExecutionId, TenantId}, telemetry::{TRACED, trace}};
+use longhaul_shared::{
+    domain::{ExecutionId, TenantId},
+    telemetry::{TRACED, trace},
+};
 use tracing::{Instrument, Span};
 
 use super::permits::CallPermits;

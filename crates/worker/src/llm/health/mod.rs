@@ -26,7 +26,11 @@ use longhaul_queue::{
     producer::WakeupPublisher,
 };
 use longhaul_sdk::spec::ModelSpec;
-use longhaul_shared::{config::{HealthConfig, LlmConfig}, domain::WaitReason, telemetry::metrics};
+use longhaul_shared::{
+    config::{HealthConfig, LlmConfig},
+    domain::WaitReason,
+    telemetry::metrics,
+};
 use longhaul_store::{
     Store, StoreError,
     maintenance::Runnable,

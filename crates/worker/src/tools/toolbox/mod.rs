@@ -15,7 +15,10 @@ use longhaul_sdk::{
     AgentConfig, Failure, FailureCode, Reconciled, ToolCallContext, ToolEffect, ToolFailure, ToolOutput,
     ToolScratchpad, ToolSpec, numbers, spec::ToolRef,
 };
-use longhaul_shared::{domain::{TenantId, requirements::SEARCH_DATASET}, json_schema::Schema};
+use longhaul_shared::{
+    domain::{TenantId, requirements::SEARCH_DATASET},
+    json_schema::Schema,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

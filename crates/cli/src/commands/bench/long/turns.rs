@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use longhaul_shared::{clock::{Clock, SystemClock}, domain::ExecutionId};
+use longhaul_shared::{
+    clock::{Clock, SystemClock},
+    domain::ExecutionId,
+};
 use longhaul_store::floor::Written;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

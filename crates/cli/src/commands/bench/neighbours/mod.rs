@@ -11,7 +11,10 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::ensure;
 use clap::ValueEnum as _;
-use longhaul_shared::{clock::{Clock, SystemClock}, domain::TenantId};
+use longhaul_shared::{
+    clock::{Clock, SystemClock},
+    domain::TenantId,
+};
 use longhaul_store::api_keys::Scope;
 use tokio::time::{Instant, sleep};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};

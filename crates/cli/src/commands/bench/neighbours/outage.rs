@@ -7,7 +7,10 @@ use std::{
 
 use anyhow::ensure;
 use chrono::{DateTime, Utc};
-use longhaul_shared::{clock::{Clock, SystemClock}, domain::TenantId};
+use longhaul_shared::{
+    clock::{Clock, SystemClock},
+    domain::TenantId,
+};
 use longhaul_store::api_keys::Scope;
 use serde_json::json;
 
