@@ -1,4 +1,4 @@
-//! What API and worker both speak: domain types and pure rules, configuration, telemetry.
+//! Code that API and worker share: domain types and pure rules, configuration, telemetry.
 
 pub mod addresses;
 pub mod agent_secrets;

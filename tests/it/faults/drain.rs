@@ -81,7 +81,8 @@ async fn drain_does_not_wait_for_unreadable_journal() {
     asked(&fleet, 1).await;
     first.drain().await;
 
-    // Reads of steps wait while this transaction is open; the end of a lease without a write touches no partition of steps.
+    // Reads of steps wait while this transaction is open; the end of a lease without a write touches no partition of
+    // steps.
     let mut session = fleet.db.pool.begin().await.unwrap();
     sqlx::query(
         "do $$ declare partition regclass; begin

@@ -697,7 +697,7 @@ async fn look_cost(world: &World) -> i64 {
 }
 
 #[tokio::test]
-async fn look_at_endpoints_reads_no_more_for_a_long_line() {
+async fn look_reads_no_more_for_a_long_line() {
     let world = World::create().await;
     fill_line(&world, 10).await;
     let short = look_cost(&world).await;

@@ -108,7 +108,7 @@ said as (
 ),
 waits as (
     insert into parked (execution_id, tenant_id, wait_reason, wait_until)
-    -- What waits for a provider is let go by its breaker, in growing portions; time alone ends only its patience.
+    -- A breaker releases the executions that wait for a provider, in growing portions; time alone ends only their patience.
     select id, tenant_id, wait_reason,
         coalesce(
             case when wait_reason = 'provider_down' then

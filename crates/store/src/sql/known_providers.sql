@@ -1,4 +1,5 @@
--- What is out of the ordinary of model endpoints, one row each, and one in any case: the clock and the number of workers.
+-- Endpoints with an open breaker, a limit or a line, one row each, and at least one row: the clock and the number of
+-- workers.
 with recursive line as (
     (
         select w.provider, w.model, w.key from provider_waits w

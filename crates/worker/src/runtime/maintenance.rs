@@ -156,12 +156,10 @@ pub(crate) async fn sweep(deps: Arc<Deps>, config: WorkerConfig) {
     }
 }
 
-/// What one look came to.
+/// Duties that one look took and ran.
 #[derive(Debug, Default)]
 pub(super) struct Looked {
-    /// The duties that it took.
     pub(super) ran: Vec<&'static str>,
-    /// How many of them failed.
     pub(super) failures: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the sweep of a fleet costs PostgreSQL: the same executions held by fleets of different sizes.
+//! Cost of a fleet's sweep on PostgreSQL: the same executions held by fleets of different sizes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -85,7 +85,7 @@ fn look_cost(fleets: &[Swept]) -> Option<f64> {
     (looks >= 1.0).then(|| 1e6 * (last.cores - first.cores) / looks)
 }
 
-/// What one fleet did, and what that cost, per second.
+/// Work of one fleet and its cost, per second.
 struct Swept {
     workers: u32,
     /// CPU seconds of PostgreSQL.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{super::stand::Caller, window::median};
 
-/// How often each history is read, after one reading that loads what a dashboard in use has loaded.
+/// Readings of each history, after one that warms the caches.
 const READINGS: usize = 9;
 
 /// A list of an execution, and its longest page.

@@ -11,7 +11,7 @@ const EARLY_FROM: usize = 5;
 /// Turns of a window.
 const TURNS: usize = 20;
 
-/// What the benchmark saw at the request of a turn.
+/// State of the benchmark at the request of a turn.
 pub(super) struct Look {
     pub(super) asked_at: Instant,
     pub(super) request_bytes: usize,
