@@ -30,11 +30,9 @@ async fn stored(engine: &Engine) -> String {
             .unwrap();
         all.extend(rows);
     }
-    for table in ["steps", "messages"] {
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!("select body from {table}"))).fetch_all(pool).await.unwrap();
-        for row in rows {
-            all.push_str(&String::from_utf8_lossy(&body::decode(row.get("body")).unwrap()));
-        }
+    let bodies = "select body from steps union all select unnest(appends) from steps";
+    for row in sqlx::query(bodies).fetch_all(pool).await.unwrap() {
+        all.push_str(&String::from_utf8_lossy(&body::decode(row.get("body")).unwrap()));
     }
     all
 }
