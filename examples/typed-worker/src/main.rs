@@ -3,7 +3,10 @@
 
 mod expenses;
 
-use longhaul_shared::{config::{Config, Sources}, telemetry};
+use longhaul_shared::{
+    config::{Config, Sources},
+    telemetry,
+};
 use longhaul_worker::WorkerBuilder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
