@@ -86,8 +86,8 @@ create table provider_waits (
 create index provider_waits_let_go on provider_waits (provider, model, key) where is_let_go;
 create index provider_waits_line on provider_waits (provider, model, key, reason, priority desc, execution_id)
     where not is_released;
--- One entry per execution that waits for a call to a full endpoint to end. Every worker looks once a second for the endpoints
--- that have such a line, in steps from one endpoint to the next.
+-- One entry per execution that waits for a call to a full endpoint to end. Every worker looks once a second for the
+-- endpoints that have such a line, in steps from one endpoint to the next.
 create index provider_waits_full on provider_waits (provider, model, key)
     where reason = 'rate_limit' and pass_at is null and not is_released;
 

@@ -81,8 +81,8 @@ pub(crate) fn all() -> Vec<Property<Machine>> {
     ]
 }
 
-/// A finished execution has all its steps. As long as a process remembers an end that carries a step, it is either there
-/// with the step, or neither is.
+/// A finished execution has all its steps. As long as a process remembers an end that carries a step, it is either
+/// there with the step, or neither is.
 fn whole_ends(machine: &Machine, state: &State) -> bool {
     let has_all = |at: u8| {
         let row = state.execution(at);

@@ -299,8 +299,8 @@ impl Store {
             .collect())
     }
 
-    /// Resets a breaker to recovering and clears its limits, for an operator. Wakes the first waiter of the breaker (the
-    /// others follow in growing portions) and waiters for a slot. Returns the woken executions.
+    /// Resets a breaker to recovering and clears its limits, for an operator. Wakes the first waiter of the breaker
+    /// (the others follow in growing portions) and waiters for a slot. Returns the woken executions.
     ///
     /// # Errors
     /// Postgres is unavailable.

@@ -1,6 +1,7 @@
--- Ends leases, many at once: finish, fail, park (retry included) and release, each with what its attempt last wrote. A cancel that
--- came meanwhile turns everything but a finish into FAILED `cancelled`; a wake that came meanwhile turns a park into runnable
--- (core-rules 3, 17). The trigger `executions_slots` clears the slots that the execution held; the caller hands them over.
+-- Ends leases, many at once: finish, fail, park (retry included) and release, each with what its attempt last wrote.
+-- A cancel that came meanwhile turns everything but a finish into FAILED `cancelled`; a wake that came meanwhile
+-- turns a park into runnable (core-rules 3, 17). The trigger `executions_slots` clears the slots that the execution
+-- held; the caller hands them over.
 with me as materialized (
     select id from workers where id = $1 and dead_at is null for key share
 ),
@@ -108,7 +109,8 @@ said as (
 ),
 waits as (
     insert into parked (execution_id, tenant_id, wait_reason, wait_until)
-    -- A breaker releases the executions that wait for a provider, in growing portions; time alone ends only their patience.
+    -- A breaker releases the executions that wait for a provider, in growing portions; time alone ends only their
+    -- patience.
     select id, tenant_id, wait_reason,
         coalesce(
             case when wait_reason = 'provider_down' then
@@ -122,8 +124,8 @@ waits as (
     on conflict (execution_id) do update set wait_reason = excluded.wait_reason, wait_until = excluded.wait_until
 ),
 closed as (
-    -- By the statement's snapshot: a function call for every end would cost the hot path more than its worth. What is being
-    -- written beside it is closed at its expiry.
+    -- By the statement's snapshot: a function call for every end would cost the hot path more than its worth. What is
+    -- being written beside it is closed at its expiry.
     update human_requests r set state = 'closed', decided_at = verdict.now
     from verdict
     where r.execution_id = verdict.id and r.state = 'waiting' and verdict.status <> 'IN_PROGRESS'

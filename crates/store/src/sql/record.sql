@@ -1,5 +1,6 @@
--- Writes of running attempts, for many executions at once: steps, messages, events, counters and settlements, fenced by the
--- worker's row and by each lease. A write is applied only if it is the next of its lease, so a repeated write changes nothing.
+-- Writes of running attempts, for many executions at once: steps, messages, events, counters and settlements, fenced
+-- by the worker's row and by each lease. A write is applied only if it is the next of its lease, so a repeated write
+-- changes nothing.
 with me as materialized (
     select id from workers where id = $1 and dead_at is null for key share
 ),
@@ -12,8 +13,8 @@ item as (
 held as materialized (
     select e.id, e.event_seq, e.attempt
     from me, item join executions e on e.id = item.execution_id
-    -- No index answers this form of `=`: by a plan made for few rows the index of held executions would be read whole, for each
-    -- item (ADR 0024).
+    -- No index answers this form of `=`: by a plan made for few rows the index of held executions would be read
+    -- whole, for each item (ADR 0024).
     where e.worker_id is not distinct from $1 and e.lease_token = item.token and e.lease_write = item.write - 1
     order by e.id
     for update of e skip locked
@@ -53,7 +54,8 @@ set lease_write = item.write, event_seq = e.event_seq + item.events, turns = e.t
     calls = e.calls + item.calls, input_tokens = e.input_tokens + item.input_tokens,
     output_tokens = e.output_tokens + item.output_tokens, cost = e.cost + item.cost,
     uncosted_turns = e.uncosted_turns + item.uncosted_turns,
-    -- Events and intents come again with every attempt, also with attempts that kill their worker: they are no progress.
+    -- Events and intents come again with every attempt, also with attempts that kill their worker: they are no
+    -- progress.
     crash_count = case when item.is_progress then 0 else e.crash_count end,
     lane = case when item.is_progress then 0 else e.lane end
 from item join held on held.id = item.execution_id
