@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use longhaul_sdk::{DefinitionSpec, ToolEffect, spec::McpServerSpec};
+use longhaul_sdk::{DefinitionSpec, ToolEffect, ValidatorResponse, spec::McpServerSpec};
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::control::Cancelled;
 use longhaul_worker::probe::{Point, Probe};
 use serde_json::{Value, json};
 
-use super::kit::{TestTool, agent_with, definition, said};
+use super::kit::{TestTool, TestValidator, agent_with, definition, said};
 use crate::support::{
     fleet::{Fleet, PATIENCE, agent},
     llm::{Gate, ev_gate, ev_text, reply_calls, reply_events, reply_silent, reply_status, reply_text},
@@ -128,8 +128,10 @@ async fn run_longer_than_its_active_timeout_ends() {
 #[tokio::test]
 async fn write_overtaken_by_an_interrupt_is_still_recorded() {
     let fleet = Fleet::start().await;
-    fleet.apply(&agent("a"), &DefinitionSpec { active_timeout_seconds: 2, ..definition("d", &[]) }).await;
-    let worker = fleet.worker();
+    fleet.apply(&agent("a"), &DefinitionSpec { active_timeout_seconds: 2, ..definition("d", &["pads"]) }).await;
+    // A validator of the application: the turn is committed before its verdict.
+    let pads = TestValidator::always("pads", ValidatorResponse::success());
+    let worker = fleet.worker_with(|builder| builder.validator(pads).unwrap());
     let gate = Gate::new();
     fleet.llm.push(reply_events([ev_gate(&gate), ev_text("said")]));
     let id = fleet.submit("d", json!({})).await;
