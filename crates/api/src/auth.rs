@@ -16,7 +16,7 @@ use axum::{
 use longhaul_shared::domain::{ApiKeyId, TenantId};
 use longhaul_store::{
     api_keys::{self, ApiKey, Scope},
-    tenants::Reach,
+    tenants::TenantScope,
 };
 use tokio::time::Instant;
 
@@ -43,7 +43,7 @@ impl Principal {
     }
 
     /// The executions that the caller may read when it names no tenant.
-    pub(crate) fn reach(&self) -> Reach {
+    pub(crate) fn reach(&self) -> TenantScope {
         self.0.tenant_id.into()
     }
 

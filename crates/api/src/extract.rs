@@ -19,7 +19,7 @@ use chrono::{DateTime, Datelike, Utc};
 use longhaul_sdk::numbers;
 use longhaul_shared::{cpu_lane::CpuLane, domain::ExecutionId};
 use longhaul_store::api_keys::Scope;
-use longhaul_store::tenants::Reach;
+use longhaul_store::tenants::TenantScope;
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
@@ -308,7 +308,7 @@ impl Params {
 ///
 /// # Errors
 /// The query names other tenants and the key lacks the scope `admin`, or Postgres is unavailable.
-pub(crate) async fn take_reach(state: &ApiState, principal: &Principal, params: &mut Params) -> ApiResult<Reach> {
+pub(crate) async fn take_reach(state: &ApiState, principal: &Principal, params: &mut Params) -> ApiResult<TenantScope> {
     let org = params.text("org_id");
     let group = params.text("group_id");
     let all = params.take::<bool>("all_tenants").unwrap_or(false);
@@ -322,9 +322,9 @@ pub(crate) async fn take_reach(state: &ApiState, principal: &Principal, params: 
     match org {
         Some(org) => {
             let tenants = state.store.find_tenants(&org, group.as_deref()).await?;
-            Ok(Reach::Tenants(tenants.into_iter().map(|tenant| tenant.id).collect()))
+            Ok(TenantScope::Tenants(tenants.into_iter().map(|tenant| tenant.id).collect()))
         }
-        None => Ok(Reach::Everybody),
+        None => Ok(TenantScope::Everybody),
     }
 }
 

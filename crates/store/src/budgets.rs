@@ -30,7 +30,7 @@ use super::{
     journal::Hash,
     maintenance::Runnable,
     outcomes::{LeaseState, lease_state},
-    tenants::Reach,
+    tenants::TenantScope,
 };
 use longhaul_shared::domain::{ExecutionId, LeaseToken, WorkerId};
 
@@ -358,7 +358,7 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable, or the row is corrupt.
     #[expect(clippy::too_many_lines, reason = "one statement and its row")]
-    pub async fn read_budget(&self, reach: &Reach, id: ExecutionId) -> Result<Option<Ledger>, StoreError> {
+    pub async fn read_budget(&self, reach: &TenantScope, id: ExecutionId) -> Result<Option<Ledger>, StoreError> {
         let tenants = reach.ids();
         let row = sqlx::query!(
             r#"

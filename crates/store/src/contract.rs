@@ -9,7 +9,7 @@ use super::{
     Store, StoreError,
     body::decode,
     submit::{NewExecution, Submitted},
-    tenants::Reach,
+    tenants::TenantScope,
 };
 use longhaul_shared::domain::{
     ExecutionId, ExecutionStatus, TenantId,
@@ -129,7 +129,7 @@ impl Store {
     /// Postgres is unavailable, or stored data cannot be read.
     pub async fn contract_execution(
         &self,
-        reach: &Reach,
+        reach: &TenantScope,
         id: ExecutionId,
     ) -> Result<Option<ContractExecution>, StoreError> {
         let tenants = reach.ids();
@@ -155,7 +155,7 @@ impl Store {
     /// As [`Self::contract_execution`].
     pub async fn contract_executions_of_request(
         &self,
-        reach: &Reach,
+        reach: &TenantScope,
         request_id: &str,
     ) -> Result<Vec<ContractExecution>, StoreError> {
         let tenants = reach.ids();

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Store, StoreError, tenants::Reach};
+use super::{Store, StoreError, tenants::TenantScope};
 use longhaul_shared::domain::ExecutionId;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -91,7 +91,7 @@ impl Store {
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn execution_exists(&self, reach: &Reach, id: ExecutionId) -> Result<bool, StoreError> {
+    pub async fn execution_exists(&self, reach: &TenantScope, id: ExecutionId) -> Result<bool, StoreError> {
         let tenants = reach.ids();
         let exists = sqlx::query_scalar!(
             r#"

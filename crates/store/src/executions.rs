@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::{
     Store, StoreError,
     list_filter::{AccessPath, Explain, ListFilter},
-    tenants::Reach,
+    tenants::TenantScope,
 };
 use longhaul_shared::domain::{ApiKeyId, ExecutionId, ExecutionStatus, TenantId, WaitReason, WorkerId};
 
@@ -290,7 +290,7 @@ macro_rules! newest {
     }};
 }
 
-fn list_statement(reach: &Reach, filter: &ListFilter) -> Result<Statement, StoreError> {
+fn list_statement(reach: &TenantScope, filter: &ListFilter) -> Result<Statement, StoreError> {
     let tenants = reach.ids();
     let tenants = tenants.as_deref() as Option<&[Uuid]>;
     Ok(match filter.access_path() {
@@ -363,7 +363,7 @@ impl Store {
     /// Postgres is unavailable, or a row cannot be read.
     pub async fn list_executions(
         &self,
-        reach: &Reach,
+        reach: &TenantScope,
         filter: &ListFilter,
     ) -> Result<Vec<ExecutionSummary>, StoreError> {
         let Statement { sql, arguments } = list_statement(reach, filter)?;
@@ -378,7 +378,7 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn explain_list(
         &self,
-        reach: &Reach,
+        reach: &TenantScope,
         filter: &ListFilter,
         explain: Explain,
     ) -> Result<String, StoreError> {
@@ -398,7 +398,11 @@ impl Store {
     ///
     /// # Errors
     /// Postgres is unavailable, or the row cannot be read.
-    pub async fn get_execution(&self, reach: &Reach, id: ExecutionId) -> Result<Option<ExecutionRecord>, StoreError> {
+    pub async fn get_execution(
+        &self,
+        reach: &TenantScope,
+        id: ExecutionId,
+    ) -> Result<Option<ExecutionRecord>, StoreError> {
         let tenants = reach.ids();
         let tenants = tenants.as_deref() as Option<&[Uuid]>;
         let Statement { sql, arguments } = page!(
@@ -441,7 +445,7 @@ impl Store {
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn count_executions(&self, reach: &Reach) -> Result<Vec<(ExecutionStatus, i64)>, StoreError> {
+    pub async fn count_executions(&self, reach: &TenantScope) -> Result<Vec<(ExecutionStatus, i64)>, StoreError> {
         let tenants = reach.ids();
         let rows = sqlx::query!(
             r#"

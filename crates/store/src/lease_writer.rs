@@ -9,7 +9,7 @@ use super::{
     human_requests::{HumanRequest, NewHumanRequest},
     journal::{JournalWrite, Recorded},
     maintenance::Runnable,
-    outcomes::{Concluded, Ended, LeaseEnd},
+    outcomes::{Concluded, EndedLease, LeaseEnd},
 };
 use longhaul_shared::domain::{ExecutionId, WorkerId};
 use longhaul_shared::telemetry::metrics::StoreBatch;
@@ -22,7 +22,7 @@ const MAX_BATCH: usize = 500;
 pub struct LeaseWriter {
     worker: WorkerId,
     records: Arc<Batcher<JournalWrite, Recorded>>,
-    ends: Arc<Batcher<LeaseEnd, Ended>>,
+    ends: Arc<Batcher<LeaseEnd, EndedLease>>,
     /// Keys of concurrency limits whose slots were cleared.
     freed: Arc<Batcher<BTreeSet<String>, Vec<Runnable>>>,
     requests: Arc<Batcher<NewHumanRequest, HumanRequest>>,

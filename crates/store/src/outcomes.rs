@@ -120,7 +120,7 @@ pub struct Concluded {
 }
 
 /// The end of a lease, and the keys of concurrency limits whose slots it may have cleared.
-pub(super) type Ended = (Concluded, BTreeSet<String>);
+pub(super) type EndedLease = (Concluded, BTreeSet<String>);
 
 /// Current state of a lease, for a write that was not applied.
 #[derive(Debug)]
@@ -242,7 +242,7 @@ impl Store {
         &self,
         worker: WorkerId,
         items: &[Arc<LeaseEnd>],
-    ) -> Result<Vec<Flushed<Ended>>, StoreError> {
+    ) -> Result<Vec<Flushed<EndedLease>>, StoreError> {
         let contents = WriteContents::of(items.iter().filter_map(|item| item.write.as_deref()));
         let mut connection = self.commits.lend().await?;
         let rows = sqlx::query_file!(

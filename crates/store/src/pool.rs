@@ -11,7 +11,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use super::{StoreError, connections::Connections, ids::DatabaseClock, session::Session, trouble::Trouble};
+use super::{StoreError, connections::Connections, ids::DatabaseClock, outage::Trouble, session::Session};
 
 /// Connections for claims alone, one at a time. A claim does not wait behind other statements (journals, group
 /// commits, the sweep): an answer that is late in this process would count as lost, and the claimed executions

@@ -76,7 +76,7 @@ pub struct Pauses {
 }
 
 /// Answer of the breaker for one call.
-struct Told {
+struct BreakerAnswer {
     verdict: String,
     held_until: Option<DateTime<Utc>>,
     wake_seq: i32,
@@ -157,7 +157,7 @@ impl Store {
             };
         }
         let rows = sqlx::query_as!(
-            Told,
+            BreakerAnswer,
             r#"
             select told.verdict as "verdict!", told.held_until, told.wake_seq as "wake_seq!", told.is_news as "is_news!",
                 told.probe_failed as "probe_failed!"
@@ -188,10 +188,10 @@ impl Store {
         .await?;
         let lost = calls.iter().zip(&rows).filter(|(_, row)| row.verdict == "lost").map(|(call, _)| call.asking.id.0);
         let states = self.lease_states(&lost.collect::<Vec<_>>()).await?;
-        let answer = |(call, told): (&&CallFailure, Told)| match (told.verdict.as_str(), told.held_until) {
+        let answer = |(call, told): (&&CallFailure, BreakerAnswer)| match (told.verdict.as_str(), told.held_until) {
             ("retry", _) => Ok(FailedCall::Retry),
             ("wait", Some(until)) => {
-                let Told { wake_seq, is_news: opened, probe_failed: was_probe, .. } = told;
+                let BreakerAnswer { wake_seq, is_news: opened, probe_failed: was_probe, .. } = told;
                 Ok(FailedCall::Wait { until, wake_seq, opened, was_probe })
             }
             ("lost", _) => Err(refused(call.asking.worker, call.asking.token, states.get(&call.asking.id.0))),

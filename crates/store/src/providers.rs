@@ -89,7 +89,7 @@ pub struct Breaker {
 
 /// State of all endpoints, as refreshed by every worker.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Known {
+pub struct KnownProviders {
     /// The database's clock.
     pub now: DateTime<Utc>,
     /// Live workers, as last counted by the sweep; at least 1.
@@ -239,7 +239,7 @@ impl Store {
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn known_providers(&self) -> Result<Known, StoreError> {
+    pub async fn known_providers(&self) -> Result<KnownProviders, StoreError> {
         let rows = sqlx::query_file!("src/sql/known_providers.sql", COUNT_WORKERS).fetch_all(&self.pool).await?;
         let first = rows.first().ok_or_else(|| StoreError::Corrupt("the clock said nothing".into()))?;
         let (now, workers) = (first.now, u32::try_from(first.workers).unwrap_or(u32::MAX));
@@ -257,7 +257,7 @@ impl Store {
                 })
             })
             .collect();
-        Ok(Known { now, workers, breakers })
+        Ok(KnownProviders { now, workers, breakers })
     }
 
     /// Lists every endpoint that ever failed.

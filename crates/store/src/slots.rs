@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use uuid::Uuid;
 
-use super::{Store, StoreError, batch::Flushed, maintenance::Runnable, tenants::Reach};
+use super::{Store, StoreError, batch::Flushed, maintenance::Runnable, tenants::TenantScope};
 use longhaul_shared::domain::{ExecutionId, LimitKey, TenantId};
 
 /// Most executions that one statement hands slots to.
@@ -305,7 +305,12 @@ impl Store {
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn list_limits(&self, reach: &Reach, after: Option<Uuid>, limit: i64) -> Result<Vec<Limit>, StoreError> {
+    pub async fn list_limits(
+        &self,
+        reach: &TenantScope,
+        after: Option<Uuid>,
+        limit: i64,
+    ) -> Result<Vec<Limit>, StoreError> {
         let tenants = reach.ids();
         let rows = sqlx::query!(
             r#"

@@ -12,8 +12,8 @@ use uuid::Uuid;
 use super::{
     Store, StoreError,
     batch::{BatchLimits, Batcher, Flushed},
-    beginning::Beginning,
     budgets::Caps,
+    submit_answer::Beginning,
 };
 use longhaul_shared::domain::{
     AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, ServeKey, TenantId, WaitReason,
@@ -94,11 +94,11 @@ pub enum Submitted {
 }
 
 /// Result of one submit, and the initial state if this very call stored the execution.
-pub type Told = (Submitted, Option<Beginning>);
+pub type SubmitAnswer = (Submitted, Option<Beginning>);
 
 /// Batches the submits of one process. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Submitter(Arc<Batcher<NewExecution, Told>>);
+pub struct Submitter(Arc<Batcher<NewExecution, SubmitAnswer>>);
 
 impl Submitter {
     /// Starts batching; an outage of Postgres is waited out for `patience` before a submit fails.
@@ -127,7 +127,7 @@ impl Submitter {
     ///
     /// # Errors
     /// As [`Self::submit`].
-    pub async fn submit_and_tell(&self, execution: impl Into<Arc<NewExecution>>) -> Result<Told, StoreError> {
+    pub async fn submit_and_tell(&self, execution: impl Into<Arc<NewExecution>>) -> Result<SubmitAnswer, StoreError> {
         self.0.submit(execution).await
     }
 }
@@ -141,7 +141,7 @@ impl Store {
         Ok(self.submit_and_tell(items).await?.into_iter().map(|(submitted, _)| submitted).collect())
     }
 
-    async fn submit_and_tell(&self, items: &[Arc<NewExecution>]) -> Result<Vec<Told>, StoreError> {
+    async fn submit_and_tell(&self, items: &[Arc<NewExecution>]) -> Result<Vec<SubmitAnswer>, StoreError> {
         // Keys in one order, so that two batches with the same keys cannot deadlock.
         let mut order: Vec<usize> = (0..items.len()).collect();
         order.sort_by_key(|&i| items[i].idempotency.as_ref().map(|own| (items[i].tenant_id, own.key.clone())));
@@ -171,7 +171,7 @@ impl Store {
                 None => Ok(Submitted::Created(item.id)),
             }
         };
-        let told: Vec<Told> = items
+        let told: Vec<SubmitAnswer> = items
             .iter()
             .map(|item| {
                 let beginning = created.remove(&item.id.0);

@@ -19,20 +19,20 @@ pub struct Tenant {
 
 /// Tenants whose executions a read may see.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reach {
+pub enum TenantScope {
     /// These tenants only; none if empty.
     Tenants(Vec<TenantId>),
     /// All tenants: for operators.
     Everybody,
 }
 
-impl From<TenantId> for Reach {
+impl From<TenantId> for TenantScope {
     fn from(tenant: TenantId) -> Self {
         Self::Tenants(vec![tenant])
     }
 }
 
-impl Reach {
+impl TenantScope {
     /// Tenant ids that a statement filters by; `None` admits every tenant.
     pub(super) fn ids(&self) -> Option<Vec<Uuid>> {
         match self {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_store::{StoreError, trouble::Trouble};
+use longhaul_store::{StoreError, outage::Trouble};
 
 /// Backoff: starts at `PAUSE` and doubles up to `PAUSE_MAX`.
 const PAUSE: Duration = Duration::from_millis(50);

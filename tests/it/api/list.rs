@@ -4,7 +4,7 @@ use longhaul_sdk::failure::{Failure, FailureCode};
 use longhaul_shared::domain::{ExecutionId, ExecutionStatus, WaitReason};
 use longhaul_store::list_filter::{AccessPath, Explain, ListFilter};
 use longhaul_store::outcomes::Conclusion;
-use longhaul_store::tenants::Reach;
+use longhaul_store::tenants::TenantScope;
 use serde_json::json;
 
 use crate::support::api::{TestApi, agent, invoice};
@@ -196,7 +196,7 @@ async fn every_access_path_scans_its_index() {
     ];
     for (filter, path, index) in cases.into_iter().chain(trees) {
         assert_eq!(filter.access_path(), path);
-        let plan = api.store.explain_list(&Reach::from(api.tenant), &filter, Explain::Plan).await.unwrap();
+        let plan = api.store.explain_list(&TenantScope::from(api.tenant), &filter, Explain::Plan).await.unwrap();
         assert!(plan.contains(index), "{path:?} does not use {index}:\n{plan}");
         assert!(!plan.contains("Seq Scan on executions"), "{path:?}:\n{plan}");
     }

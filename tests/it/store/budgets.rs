@@ -9,7 +9,7 @@ use longhaul_store::budgets::{Amounts, CallPrice, Caps, Ledger, Reservation, Res
 use longhaul_store::claims::Claimed;
 use longhaul_store::journal::{Hash, StepKind::Turn};
 use longhaul_store::outcomes::Conclusion;
-use longhaul_store::tenants::Reach;
+use longhaul_store::tenants::TenantScope;
 use longhaul_store::{Store, StoreOptions};
 use sha2::{Digest, Sha256};
 
@@ -69,7 +69,7 @@ async fn settle(worker: &TestWorker, claimed: &Claimed, number: i32, name: &str,
 }
 
 async fn ledger(world: &World, id: ExecutionId) -> Ledger {
-    world.store.read_budget(&Reach::from(world.tenant), id).await.unwrap().unwrap()
+    world.store.read_budget(&TenantScope::from(world.tenant), id).await.unwrap().unwrap()
 }
 
 fn park(wake_seq: i32) -> Conclusion {
@@ -504,7 +504,7 @@ async fn call_without_price_counts_as_uncosted() {
     worker.record(step).await.unwrap();
     let ledger = ledger(&world, root).await;
     assert_eq!((ledger.uncosted_calls, ledger.spent.tokens, ledger.spent.cost), (1, 7, Usd::ZERO));
-    let shown = world.store.get_execution(&Reach::from(world.tenant), root).await.unwrap().unwrap().summary;
+    let shown = world.store.get_execution(&TenantScope::from(world.tenant), root).await.unwrap().unwrap().summary;
     assert_eq!((shown.uncosted_turns, shown.cost), (1, Usd::ZERO));
 }
 

@@ -11,7 +11,7 @@ use longhaul_store::human_requests::{
 };
 use longhaul_store::journal::StepKind;
 use longhaul_store::outcomes::Conclusion;
-use longhaul_store::tenants::Reach;
+use longhaul_store::tenants::TenantScope;
 
 use crate::support::leases::{TestWorker, World, end_overdue, step, transient, write};
 use crate::support::wait::{SOON, eventually};
@@ -401,7 +401,7 @@ async fn request_lists_page_newest_first_within_tenant() {
         }
     }
     decide(&world, asked[4], Verdict::Reject).await.unwrap();
-    let list = async |filter: RequestFilter, reach: Reach| -> Vec<HumanRequestId> {
+    let list = async |filter: RequestFilter, reach: TenantScope| -> Vec<HumanRequestId> {
         world.store.list_requests(&reach, &filter).await.unwrap().iter().map(|request| request.id).collect()
     };
     let all = RequestFilter {
@@ -412,7 +412,7 @@ async fn request_lists_page_newest_first_within_tenant() {
         before: None,
         limit: 4,
     };
-    let own = Reach::from(world.tenant);
+    let own = TenantScope::from(world.tenant);
     let mut sorted = asked.clone();
     sorted.sort_unstable_by(|a, b| b.cmp(a));
     let first = list(all.clone(), own.clone()).await;
@@ -430,5 +430,5 @@ async fn request_lists_page_newest_first_within_tenant() {
     assert!(list(RequestFilter { kind: RequestKind::Question, ..all.clone() }, own).await.is_empty());
     let other = world.store.ensure_tenant("other", None).await.unwrap().id;
     assert!(list(all.clone(), other.into()).await.is_empty());
-    assert_eq!(list(all, Reach::Everybody).await.len(), 9);
+    assert_eq!(list(all, TenantScope::Everybody).await.len(), 9);
 }

@@ -9,7 +9,7 @@ use longhaul_store::control::{Cancelled, Continue};
 use longhaul_store::journal::StepKind::{Prompt, Turn};
 use longhaul_store::quarantine::{QuarantineRules, Quarantined, Refused, Released, Tended};
 use longhaul_store::submit::NewExecution;
-use longhaul_store::tenants::Reach;
+use longhaul_store::tenants::TenantScope;
 use longhaul_store::workers::{HeartbeatConnection, Renewal};
 use serde_json::json;
 
@@ -286,13 +286,13 @@ async fn person_releases_one_or_all_of_own_tenant() {
     let world = World::create().await;
     let ids = quarantine(&world, 3, "broken").await;
     let old = world.worker_of("broken").await;
-    let other: Reach = world.store.ensure_tenant("beta", None).await.unwrap().id.into();
+    let other: TenantScope = world.store.ensure_tenant("beta", None).await.unwrap().id.into();
     assert_eq!(world.store.find_quarantined(&other, ids[0]).await.unwrap(), None);
     assert_eq!(world.store.release_quarantined(&other, ids[0], false).await.unwrap(), Released::NotFound);
     assert_eq!(world.store.list_quarantined(&other, true, None, 10).await.unwrap(), []);
-    assert_eq!(world.store.list_quarantined(&Reach::Everybody, false, None, 10).await.unwrap().len(), 3);
+    assert_eq!(world.store.list_quarantined(&TenantScope::Everybody, false, None, 10).await.unwrap().len(), 3);
 
-    let mine: Reach = world.tenant.into();
+    let mine: TenantScope = world.tenant.into();
     let Released::Canary(canary) = world.store.release_quarantined(&mine, ids[1], false).await.unwrap() else {
         panic!()
     };
@@ -462,7 +462,7 @@ async fn withdrawn_or_overdue_execution_releases_its_group() {
             .execute(world.pool())
             .await
             .unwrap();
-        let mine: Reach = world.tenant.into();
+        let mine: TenantScope = world.tenant.into();
         let alone = world.store.release_quarantined(&mine, ids[0], false).await.unwrap();
         assert!(matches!(alone, Released::Refused(Refused::Withdrawn | Refused::Expired)), "{alone:?}");
         assert_eq!(world.store.release_quarantined(&mine, ids[0], true).await.unwrap(), Released::All);

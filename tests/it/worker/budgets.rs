@@ -7,7 +7,7 @@ use longhaul_sdk::{ToolEffect, Usd};
 use longhaul_shared::config::PriceConfig;
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::budgets::{Caps, Ledger};
-use longhaul_store::tenants::Reach;
+use longhaul_store::tenants::TenantScope;
 use longhaul_worker::WorkerBuilder;
 use longhaul_worker::probe::Point;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ async fn submit(fleet: &Fleet, budget: BudgetSpec) -> ExecutionId {
 }
 
 async fn ledger(fleet: &Fleet, id: ExecutionId) -> Ledger {
-    fleet.store.read_budget(&Reach::from(fleet.tenant), id).await.unwrap().unwrap()
+    fleet.store.read_budget(&TenantScope::from(fleet.tenant), id).await.unwrap().unwrap()
 }
 
 /// Builder of a worker that knows the prices of the endpoint's models: one dollar per million tokens sent, four per

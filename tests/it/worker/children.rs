@@ -4,7 +4,7 @@ use longhaul_sdk::AgentSpec;
 use longhaul_sdk::spec::{BudgetSpec, ToolRef};
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::budgets::Caps;
-use longhaul_store::tenants::Reach;
+use longhaul_store::tenants::TenantScope;
 use longhaul_worker::probe::Point;
 use serde_json::{Value, json};
 
@@ -111,7 +111,7 @@ async fn fifty_sub_agents_share_one_budget_until_raised() {
     let row = fleet.ended(id).await;
     assert_eq!((&row["status"], row["output"]["results"].as_array().unwrap().len()), (&json!("FINISHED"), 50));
     assert_eq!(fleet.llm.requests().len(), 52);
-    let ledger = fleet.store.read_budget(&Reach::from(fleet.tenant), id).await.unwrap().unwrap();
+    let ledger = fleet.store.read_budget(&TenantScope::from(fleet.tenant), id).await.unwrap().unwrap();
     assert_eq!((ledger.spent.calls, ledger.reserved.calls, ledger.waiting), (52, 0, 0));
 }
 

@@ -3,7 +3,7 @@
 
 use longhaul_sdk::{ToolEffect, ValidatorResponse, spec::BudgetSpec};
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::tenants::Reach;
+use longhaul_store::tenants::TenantScope;
 use longhaul_worker::probe::{Point, Probe};
 use serde_json::{Value, json};
 
@@ -101,7 +101,7 @@ async fn last_turn_is_settled_with_the_end() {
     let id = fleet.submit_new(new).await;
     assert_eq!(fleet.ended(id).await["status"], "FINISHED");
     assert_eq!(commits(&fleet, id).await, 3, "submit, claim, end; the reservation is no history");
-    let ledger = fleet.store.read_budget(&Reach::from(fleet.tenant), id).await.unwrap().unwrap();
+    let ledger = fleet.store.read_budget(&TenantScope::from(fleet.tenant), id).await.unwrap().unwrap();
     assert_eq!((ledger.spent.calls, ledger.reserved.calls, ledger.spent.tokens), (1, 0, 1_100));
     worker.drain().await;
 }

@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use longhaul_sdk::AgentSpec;
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::{ledger::EffectState, tenants::Reach};
+use longhaul_store::{ledger::EffectState, tenants::TenantScope};
 use serde_json::{Value, json};
 
 use super::kit::definition;
@@ -122,7 +122,7 @@ async fn slow_server_start_is_reported() {
     fleet.llm.push(reply_text("{}"));
     let worker = fleet.worker();
     let id = fleet.submit("d", json!({})).await;
-    let reach = Reach::from(fleet.tenant);
+    let reach = TenantScope::from(fleet.tenant);
     eventually("the servers are spoken of", SOON, || async {
         let found = fleet.store.explain_waiting(&reach, id).await.unwrap().unwrap();
         if found.starting == ["shelf"] { Ok(()) } else { Err(format!("{found:?}")) }

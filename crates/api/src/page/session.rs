@@ -11,7 +11,7 @@ use axum::{
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use chrono::{DateTime, TimeDelta, Utc};
-use longhaul_store::{api_keys::Scope, tenants::Reach};
+use longhaul_store::{api_keys::Scope, tenants::TenantScope};
 use serde::Deserialize;
 use std::net::SocketAddr;
 
@@ -28,7 +28,7 @@ const LIFE_SECONDS: i64 = 12 * 3_600;
 const PURPOSE: &str = "status-page-session";
 
 pub(crate) struct Viewer {
-    pub(crate) reach: Reach,
+    pub(crate) reach: TenantScope,
     /// The tenant of the shown executions, at the top of the page.
     pub(crate) label: String,
     /// False on a page that is open without a key.
@@ -40,7 +40,7 @@ impl FromRequestParts<ApiState> for Viewer {
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Response> {
         if state.options.open_status_page && is_local(parts) {
-            return Ok(Self { reach: Reach::Everybody, label: "all tenants".into(), is_signed_in: false });
+            return Ok(Self { reach: TenantScope::Everybody, label: "all tenants".into(), is_signed_in: false });
         }
         let principal = if parts.headers.contains_key(header::AUTHORIZATION) {
             Principal::from_request_parts(parts, state).await.map_err(IntoResponse::into_response)?

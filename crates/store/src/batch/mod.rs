@@ -22,7 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     StoreError,
-    trouble::{InTrouble, Trouble},
+    outage::{InTrouble, Trouble},
 };
 use longhaul_shared::telemetry::metrics::{self, StoreBatch};
 

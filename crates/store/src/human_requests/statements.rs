@@ -13,7 +13,7 @@ use crate::{
     journal::{Hash, storable},
     maintenance::Runnable,
     outcomes::lease_state,
-    tenants::Reach,
+    tenants::TenantScope,
 };
 use longhaul_shared::domain::{ExecutionId, HumanRequestId, RequestKind, RequestState, TenantId, WorkerId};
 
@@ -145,7 +145,7 @@ impl Store {
     /// Postgres is unavailable, or the row cannot be read.
     pub async fn get_request(
         &self,
-        reach: &Reach,
+        reach: &TenantScope,
         kind: RequestKind,
         id: HumanRequestId,
     ) -> Result<Option<HumanRequest>, StoreError> {
@@ -168,7 +168,11 @@ impl Store {
     ///
     /// # Errors
     /// Postgres is unavailable, or a row cannot be read.
-    pub async fn list_requests(&self, reach: &Reach, filter: &RequestFilter) -> Result<Vec<HumanRequest>, StoreError> {
+    pub async fn list_requests(
+        &self,
+        reach: &TenantScope,
+        filter: &RequestFilter,
+    ) -> Result<Vec<HumanRequest>, StoreError> {
         let tenants = reach.ids();
         let tenants = tenants.as_deref() as Option<&[Uuid]>;
         // One backward scan of an index per tenant; the condition names the index.

@@ -6,10 +6,10 @@
 //! runs on a build that the group killed.
 
 mod notes;
+mod read;
 mod release;
-mod standing;
 mod tend;
 
+pub use read::{Group, Holding, Quarantined};
 pub use release::{Refused, Released};
-pub use standing::{Group, Holding, Quarantined};
 pub use tend::{QuarantineRules, Tended};

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 use uuid::Uuid;
 
 use super::Quarantined;
-use crate::{Store, StoreError, control::Release, maintenance::Runnable, tenants::Reach};
+use crate::{Store, StoreError, control::Release, maintenance::Runnable, tenants::TenantScope};
 use longhaul_shared::domain::{
     ExecutionId, ServeKey, TenantId,
     requirements::{is_other_build, other_build_requirement},
@@ -45,7 +45,12 @@ impl Store {
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn release_quarantined(&self, reach: &Reach, id: ExecutionId, all: bool) -> Result<Released, StoreError> {
+    pub async fn release_quarantined(
+        &self,
+        reach: &TenantScope,
+        id: ExecutionId,
+        all: bool,
+    ) -> Result<Released, StoreError> {
         let Some(found) = self.find_quarantined(reach, id).await? else { return Ok(Released::NotFound) };
         if all {
             self.open_group(id).await?;

@@ -3,8 +3,8 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::standing::{Estimate, LastFailure, LimitStanding, LiveWorkers, OpenChild, OpenRequest, Waiting};
-use crate::{Store, StoreError, tenants::Reach};
+use super::state::{Estimate, LastFailure, LimitStanding, LiveWorkers, OpenChild, OpenRequest, Waiting};
+use crate::{Store, StoreError, tenants::TenantScope};
 use longhaul_shared::domain::{ExecutionId, ExecutionStatus, LimitKey, WaitReason, WorkerId};
 
 /// Most ids of a list.
@@ -83,7 +83,7 @@ impl Store {
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn explain_waiting(&self, reach: &Reach, id: ExecutionId) -> Result<Option<Waiting>, StoreError> {
+    pub async fn explain_waiting(&self, reach: &TenantScope, id: ExecutionId) -> Result<Option<Waiting>, StoreError> {
         let Some(row) = self.waiting_row(reach, id).await? else { return Ok(None) };
         let mut waiting = Waiting::of(&row)?;
         match waiting.reason {
@@ -134,7 +134,7 @@ impl Store {
         Ok(Some(waiting))
     }
 
-    async fn waiting_row(&self, reach: &Reach, id: ExecutionId) -> Result<Option<Row>, StoreError> {
+    async fn waiting_row(&self, reach: &TenantScope, id: ExecutionId) -> Result<Option<Row>, StoreError> {
         let tenants = reach.ids();
         Ok(sqlx::query_as!(
             Row,

@@ -2,7 +2,7 @@
 
 use super::{
     explain::Row,
-    standing::{EndpointStanding, Estimate, PlaceInLine, Waiting},
+    state::{EndpointStanding, Estimate, PlaceInLine, Waiting},
 };
 use crate::{Store, StoreError};
 use longhaul_shared::domain::ExecutionId;

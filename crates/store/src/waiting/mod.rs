@@ -6,9 +6,9 @@
 
 mod explain;
 mod line;
-mod standing;
+mod state;
 
 pub use line::COUNT_CAP;
-pub use standing::{
+pub use state::{
     EndpointStanding, Estimate, LastFailure, LimitStanding, LiveWorkers, OpenChild, OpenRequest, PlaceInLine, Waiting,
 };

@@ -23,8 +23,8 @@ use longhaul_store::{
     Store, StoreError,
     claims::{ClaimBounds, ClaimRequest, Claimed, Claims},
     lease_writer::LeaseWriter,
+    outage::ClaimGate,
     outcomes::{Conclusion, LeaseEnd},
-    trouble::ClaimGate,
     workers::{HeartbeatConnection, WorkerRecord},
 };
 use tokio::{sync::Semaphore, task::JoinSet};

@@ -12,7 +12,7 @@ use longhaul_store::{
     agent_access::Asker,
     definitions::AGENT_DEFINITION,
     submit::{Idempotency, NewExecution, Submitted},
-    tenants::Reach,
+    tenants::TenantScope,
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -263,14 +263,18 @@ pub(super) async fn ending(
 ) -> Result<Ending, ContractError> {
     // The execution is stored: an error of the wait would make the caller send the request again.
     let _ = state.hub.wait_until_over(tenant, id, wait).await;
-    recorded(state, &Reach::Everybody, id).await.map(Ending::of).map_err(|error| error.of(id))
+    recorded(state, &TenantScope::Everybody, id).await.map(Ending::of).map_err(|error| error.of(id))
 }
 
 /// Reads the record of an execution.
 ///
 /// # Errors
 /// `reach` has no such execution, or Postgres is unavailable.
-pub(super) async fn recorded(state: &ApiState, reach: &Reach, id: ExecutionId) -> Result<Recorded, ContractError> {
+pub(super) async fn recorded(
+    state: &ApiState,
+    reach: &TenantScope,
+    id: ExecutionId,
+) -> Result<Recorded, ContractError> {
     let stored = state.store.contract_execution(reach, id).await?.ok_or(ContractError::NotFound)?;
     Ok(state.store.contract_record(stored).await?)
 }

@@ -14,7 +14,7 @@ use longhaul_shared::domain::{
     ExecutionId, TenantId,
     contract::{ContractRefusal, ExecRequest, ExecutionView},
 };
-use longhaul_store::tenants::Reach;
+use longhaul_store::tenants::TenantScope;
 use serde::Serialize;
 
 use super::{
@@ -121,7 +121,7 @@ pub(crate) async fn of_request(
     let request_id = pairs.into_iter().find_map(|(name, value)| (name == "request_id").then_some(value));
     let request_id = request_id.filter(|id| !id.is_empty() && !id.contains('\0')).ok_or(ContractRefusal::FIELD)?;
     let mut executions = Vec::new();
-    for stored in state.store.contract_executions_of_request(&Reach::Everybody, &request_id).await? {
+    for stored in state.store.contract_executions_of_request(&TenantScope::Everybody, &request_id).await? {
         executions.push(state.store.contract_record(stored).await?.view());
     }
     Ok(Json(Executions { executions }).into_response())
@@ -135,7 +135,7 @@ pub(crate) async fn of_request(
         (status = 404, description = "`execution_not_found`"),
     ))]
 pub(crate) async fn get(State(state): State<ApiState>, Path(id): Path<String>) -> Result<Response, ContractError> {
-    show(&state, &Reach::Everybody, &id).await
+    show(&state, &TenantScope::Everybody, &id).await
 }
 
 /// `GET …/` with an empty id.
@@ -151,7 +151,7 @@ pub(crate) async fn no_id() -> ContractError {
 ///
 /// # Errors
 /// `reach` has no such execution, or Postgres is unavailable.
-pub(super) async fn show(state: &ApiState, reach: &Reach, id: &str) -> Result<Response, ContractError> {
+pub(super) async fn show(state: &ApiState, reach: &TenantScope, id: &str) -> Result<Response, ContractError> {
     let parsed: ExecutionId = id.parse().map_err(|_| ContractError::NotFound)?;
     let execution = recorded(state, reach, parsed).await?.view();
     let mut response = (StatusCode::OK, Json(Envelope { execution })).into_response();

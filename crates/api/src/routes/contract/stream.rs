@@ -20,7 +20,7 @@ use longhaul_shared::domain::{
     ascii_json::ascii,
     contract::{ContractRefusal, ErrorBody, ExecRequest, ExecutionView, timestamp},
 };
-use longhaul_store::{events::Event, tenants::Reach};
+use longhaul_store::{events::Event, tenants::TenantScope};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
@@ -240,7 +240,7 @@ impl Following {
 
     /// The last frames: the text of an agent without tools as one delta, then the result.
     async fn end(&self) -> String {
-        let recorded = match recorded(&self.state, &Reach::Everybody, self.id).await {
+        let recorded = match recorded(&self.state, &TenantScope::Everybody, self.id).await {
             Ok(recorded) => recorded,
             Err(error) => return error_frame(&error.of(self.id)),
         };

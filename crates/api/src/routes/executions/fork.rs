@@ -11,7 +11,7 @@ use longhaul_store::{
     control::{Fork, Origin},
     definitions::PinnedVersions,
     submit::{Idempotency, NewExecution},
-    tenants::Reach,
+    tenants::TenantScope,
 };
 use serde_json::{Map, Value, value::RawValue};
 use sha2::{Digest, Sha256};
@@ -142,7 +142,7 @@ async fn plan(
     let is_in_money = match &execution.budget {
         Some(budget) => budget.max_cost_usd.is_some(),
         None => {
-            let inherited = state.store.read_budget(&Reach::from(principal.tenant()), id).await?;
+            let inherited = state.store.read_budget(&TenantScope::from(principal.tenant()), id).await?;
             inherited.is_some_and(|ledger| ledger.max_cost.is_some())
         }
     };

@@ -7,9 +7,9 @@ use chrono::{DateTime, Utc};
 use longhaul_sdk::{numbers, spec::BudgetSpec};
 use longhaul_shared::domain::{ExecutionId, MAX_DEADLINE};
 use longhaul_store::{
-    beginning::{Beginning, Versions},
     executions::ExecutionRecord,
     submit::{Idempotency, NewExecution, Submitted},
+    submit_answer::{Beginning, Versions},
 };
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};

@@ -9,7 +9,7 @@ pub(crate) mod view;
 use longhaul_shared::domain::{HumanRequestId, RequestKind};
 use longhaul_store::{
     human_requests::{Decided, HumanRequest, NewDecision},
-    tenants::Reach,
+    tenants::TenantScope,
 };
 use serde_json::{Value, value::RawValue};
 
@@ -35,7 +35,12 @@ fn noun(kind: RequestKind) -> &'static str {
 }
 
 /// Finds the request that a path names. A malformed id is not found.
-async fn find(state: &ApiState, reach: &Reach, kind: RequestKind, Path(id): Path<String>) -> ApiResult<HumanRequest> {
+async fn find(
+    state: &ApiState,
+    reach: &TenantScope,
+    kind: RequestKind,
+    Path(id): Path<String>,
+) -> ApiResult<HumanRequest> {
     let not_found = || ApiError::NotFound(noun(kind));
     let id: HumanRequestId = id.parse().map_err(|_| not_found())?;
     state.store.get_request(reach, kind, id).await?.ok_or_else(not_found)

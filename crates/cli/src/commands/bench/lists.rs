@@ -6,7 +6,7 @@ use longhaul_shared::domain::{ExecutionStatus, WaitReason};
 use longhaul_store::{
     Store,
     list_filter::{Explain, ListFilter},
-    tenants::Reach,
+    tenants::TenantScope,
 };
 use serde_json::json;
 
@@ -29,7 +29,7 @@ pub(super) async fn run(args: ListsArgs, context: &Context) -> anyhow::Result<Ex
     store.migrate().await?;
     let tenant = store.ensure_tenant("bench", None).await?;
     store.fill_with_executions(tenant.id, args.rows).await?;
-    let reach = Reach::from(tenant.id);
+    let reach = TenantScope::from(tenant.id);
     let mut found = Vec::new();
     for (name, filter) in filters(&store).await? {
         // Run twice: the first run loads pages from disk that a dashboard in use has in memory.

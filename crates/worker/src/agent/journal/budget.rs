@@ -6,7 +6,7 @@ use longhaul_shared::domain::{CallTokens, ExecutionId, Price, WaitReason};
 use longhaul_store::{
     budgets::{CallPrice, Ledger, Reservation, Reserved, Settlement},
     journal::{Hash, StepUsage},
-    tenants::Reach,
+    tenants::TenantScope,
 };
 use serde_json::{Value, json};
 
@@ -160,10 +160,11 @@ impl Journal {
             Reserved::Cancelled => Err(Interrupt::Cancelled.into()),
             Reserved::Exhausted | Reserved::Short => {
                 let summary = "the budget has no room for another model call";
-                let ledger =
-                    patiently(self.deps.store.trouble(), || self.deps.store.read_budget(&Reach::Everybody, self.id))
-                        .await
-                        .map_err(from_store)?;
+                let ledger = patiently(self.deps.store.trouble(), || {
+                    self.deps.store.read_budget(&TenantScope::Everybody, self.id)
+                })
+                .await
+                .map_err(from_store)?;
                 let failure = Failure::permanent(FailureCode::BUDGET_EXHAUSTED, summary);
                 Err(failure.with_detail(ledger.map_or(Value::Null, |ledger| written(&ledger))).into())
             }

@@ -36,7 +36,7 @@ use longhaul_store::{
     maintenance::Runnable,
     provider_failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses},
     provider_limits::{ThrottleCounter, Throttled, ThrottledCall},
-    providers::{Asking, Known, MayAsk, ModelKey, RELEASED_AT_ONCE},
+    providers::{Asking, KnownProviders, MayAsk, ModelKey, RELEASED_AT_ONCE},
 };
 use uuid::Uuid;
 
@@ -305,7 +305,7 @@ impl Health {
     /// # Errors
     /// Postgres is unavailable.
     pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
-        let Known { now, workers, breakers } = self.store.known_providers().await?;
+        let KnownProviders { now, workers, breakers } = self.store.known_providers().await?;
         self.learn_now(now);
         self.workers.store(workers, std::sync::atomic::Ordering::Relaxed);
         let known: HashMap<&ModelKey, _> = breakers.iter().map(|breaker| (&breaker.key, breaker)).collect();
@@ -345,7 +345,7 @@ impl Health {
     /// # Errors
     /// Postgres is unavailable, or one endpoint's breaker could not be tended; the others were.
     pub(crate) async fn tend(&self) -> Result<(), StoreError> {
-        let Known { now, workers, breakers } = self.store.known_providers().await?;
+        let KnownProviders { now, workers, breakers } = self.store.known_providers().await?;
         let until = Instant::now() + TENDING;
         let mut failed = None;
         for breaker in &breakers {

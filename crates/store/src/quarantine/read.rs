@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{Store, StoreError, tenants::Reach};
+use crate::{Store, StoreError, tenants::TenantScope};
 use longhaul_shared::domain::{ExecutionId, TenantId};
 
 /// An execution that killed its workers.
@@ -120,7 +120,7 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn list_quarantined(
         &self,
-        reach: &Reach,
+        reach: &TenantScope,
         with_past: bool,
         after: Option<Uuid>,
         limit: i64,
@@ -132,13 +132,17 @@ impl Store {
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn find_quarantined(&self, reach: &Reach, id: ExecutionId) -> Result<Option<Quarantined>, StoreError> {
+    pub async fn find_quarantined(
+        &self,
+        reach: &TenantScope,
+        id: ExecutionId,
+    ) -> Result<Option<Quarantined>, StoreError> {
         Ok(self.read_quarantined(reach, Some(id), true, None, 1).await?.into_iter().next())
     }
 
     async fn read_quarantined(
         &self,
-        reach: &Reach,
+        reach: &TenantScope,
         id: Option<ExecutionId>,
         with_past: bool,
         after: Option<Uuid>,
